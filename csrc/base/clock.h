@@ -1,0 +1,37 @@
+// Clock: where control code asks for the time, so that tests can move it.
+#ifndef KERAS_RING_BASE_CLOCK_H_
+#define KERAS_RING_BASE_CLOCK_H_
+
+#include <atomic>
+#include <chrono>
+
+namespace keras_ring {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+using Duration = std::chrono::steady_clock::duration;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint Now() const = 0;
+};
+
+class SystemClock final : public Clock {
+ public:
+  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// Stands still until a test advances it. Thread-safe.
+class ManualClock final : public Clock {
+ public:
+  TimePoint Now() const override { return TimePoint(Duration(ticks_.load())); }
+  void Advance(Duration duration) { ticks_ += duration.count(); }
+
+ private:
+  // Not zero: a default TimePoint means "never" in places.
+  std::atomic<Duration::rep> ticks_{1'000'000'000};
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_BASE_CLOCK_H_

@@ -1,0 +1,76 @@
+#include "csrc/base/logging.h"
+
+#include <atomic>
+#include <cstdio>
+#include <utility>
+
+#include "csrc/base/mutex.h"
+
+namespace keras_ring {
+namespace {
+
+// A log sink serves the whole process by nature: a line may come from a thread
+// that knows of no Runtime. Leaked on purpose, so that lines written while
+// static objects die still have somewhere to go.
+struct LogState {
+  std::atomic<int> level{static_cast<int>(LogLevel::kWarning)};
+  std::atomic<int> rank{-1};
+  Mutex mutex;
+  std::shared_ptr<LogSink> sink KR_GUARDED_BY(mutex);
+};
+
+LogState& State() {
+  static LogState* state = new LogState;
+  return *state;
+}
+
+char LevelLetter(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return 'D';
+    case LogLevel::kInfo:
+      return 'I';
+    case LogLevel::kWarning:
+      return 'W';
+    case LogLevel::kError:
+    case LogLevel::kOff:
+      return 'E';
+  }
+  return '?';
+}
+
+}  // namespace
+
+void SetLogSink(std::shared_ptr<LogSink> sink) {
+  MutexLock lock(State().mutex);
+  // Swapped, not assigned: the old sink dies after the lock is released.
+  State().sink.swap(sink);
+}
+
+void SetLogLevel(LogLevel level) { State().level = static_cast<int>(level); }
+
+bool LogEnabled(LogLevel level) {
+  return static_cast<int>(level) >= State().level.load();
+}
+
+void SetLogRank(int rank) { State().rank = rank; }
+
+LogLine::~LogLine() {
+  int rank = State().rank.load();
+  std::string line =
+      (rank >= 0 ? "[rank " + std::to_string(rank) + "] " : std::string()) +
+      stream_.str();
+  std::shared_ptr<LogSink> sink;
+  {
+    MutexLock lock(State().mutex);
+    sink = State().sink;
+  }
+  if (sink) {
+    sink->Write(level_, line);
+  } else {
+    std::fprintf(stderr, "%c keras_ring: %s\n", LevelLetter(level_),
+                 line.c_str());
+  }
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,73 @@
+// Collective: the operations of the data plane, whatever moves the bytes.
+//
+// The seam behind which shared memory, TCP, MPI and NCCL stand. It takes the
+// tensors of a bucket as they lie in memory, not a packed buffer, because a
+// backend may be able to pack straight into its own segments, or not to copy
+// at all.
+#ifndef KERAS_RING_COLLECTIVE_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_COLLECTIVE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/reduce_op.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// One tensor of a bucket. `input` and `output` are equal (in place) or do not
+// overlap.
+struct TensorSpan {
+  const void* input = nullptr;
+  void* output = nullptr;
+  int64_t count = 0;  // elements; may be 0
+};
+
+// Every rank passes the same counts, dtype, op and scales in the same order.
+struct AllreduceArgs {
+  uint64_t tag = 0;  // number of the collective, equal on all ranks
+  std::vector<TensorSpan> tensors;
+  DType dtype = DType::kFloat32;  // of all tensors; IsReducible(dtype)
+  ReduceOp op = ReduceOp::kSum;
+  // Each rank's values times `prescale` before, the result times `postscale`
+  // after the reduction. 1.0 for integer dtypes.
+  double prescale = 1.0;
+  double postscale = 1.0;
+  // What Average divides by: the number of ranks that contribute. Integers:
+  // exact sum, then floor division, as NumPy.
+  int64_t divisor = 1;
+};
+
+struct AllgatherArgs {
+  uint64_t tag = 0;
+  const void* input = nullptr;
+  void* output = nullptr;  // the sum of bytes_per_rank
+  std::vector<size_t> bytes_per_rank;  // indexed by rank; own one included
+};
+
+struct BroadcastArgs {
+  uint64_t tag = 0;
+  int root = 0;
+  // As at the root: read from `input` there, written to `output` everywhere
+  // (at the root too, unless it is in place). Counts are bytes.
+  std::vector<TensorSpan> tensors;
+};
+
+// Called from one thread (the data thread); calls do not overlap. The first
+// failure breaks the object: every later call fails as well.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+  // Every result is bitwise identical on all ranks.
+  virtual Status Allreduce(const AllreduceArgs& args) = 0;
+  virtual Status Allgather(const AllgatherArgs& args) = 0;
+  virtual Status Broadcast(const BroadcastArgs& args) = 0;
+  // Thread-safe; unblocks a running call, which then fails with `cause`.
+  virtual void Abort(const Status& cause) = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_COLLECTIVE_H_

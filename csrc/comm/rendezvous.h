@@ -1,0 +1,73 @@
+// Rendezvous: a store's address -> the table of members and their connections.
+#ifndef KERAS_RING_COMM_RENDEZVOUS_H_
+#define KERAS_RING_COMM_RENDEZVOUS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/counters.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/handshake.h"
+#include "csrc/comm/socket.h"
+
+namespace keras_ring {
+
+struct RendezvousOptions {
+  int rank = 0;
+  int size = 1;
+  // Where rank 0 serves the store.
+  std::string store_host;
+  uint16_t store_port = 0;
+  // Rank 0 only: an inherited listening socket for the store, or -1 to bind
+  // store_host:store_port. It is duplicated, so that a later init can use it
+  // again.
+  int store_listen_fd = -1;
+  JobKey key;
+  // Identity of the host: ranks with equal ids share one.
+  std::string host_id;
+  // Address at which peers reach this rank's listener; loopback when the store
+  // is on loopback.
+  std::string advertise_host;
+  // What must be equal on all ranks, as "name=value" (versions, tunables).
+  std::vector<std::string> fingerprint;
+};
+
+struct Member {
+  std::string host_id;
+  std::string host;  // name for messages
+  std::string address;
+  uint16_t port = 0;
+  int64_t pid = 0;
+};
+
+// What a link carries; part of the authenticated hello of each connection.
+enum class LinkKind : uint8_t { kStore = 0, kControl = 1, kData = 2 };
+
+// This rank's place in a connected job: the member table and, on demand,
+// authenticated connections to other members. Owns the listener (and on rank 0
+// the store's server), which go on refusing strangers until it dies.
+class Mesh {
+ public:
+  virtual ~Mesh() = default;
+  virtual const std::vector<Member>& members() const = 0;
+  // One socket per peer. Both ends of a link must ask for it; the higher rank
+  // dials, the lower accepts. Peers must not contain the own rank.
+  virtual Result<std::map<int, Socket>> Connect(LinkKind kind,
+                                                const std::vector<int>& peers,
+                                                Deadline deadline) = 0;
+};
+
+// Meets the other ranks. Fails with kDeadlineExceeded naming the ranks that
+// did not come, kFailedPrecondition naming the ranks whose fingerprint differs
+// and both values (the same text on all ranks), kUnauthenticated when the
+// store does not know the key, kInvalidArgument for a bad rank/size.
+// `counters` must outlive the mesh.
+Result<std::unique_ptr<Mesh>> JoinJob(const RendezvousOptions& options,
+                                      Deadline deadline, Counters& counters);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_RENDEZVOUS_H_

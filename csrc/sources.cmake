@@ -1,0 +1,10 @@
+set(KERAS_RING_CSRC_SOURCES
+  csrc/base/dtype.cc
+  csrc/base/logging.cc
+  csrc/base/status.cc
+  csrc/base/wire.cc
+)
+set(KERAS_RING_TESTING_SOURCES
+)
+set(KERAS_RING_CPP_TESTS
+)
