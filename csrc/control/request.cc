@@ -1,0 +1,274 @@
+#include "csrc/control/request.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <sstream>
+
+namespace keras_ring {
+namespace {
+
+std::string ShapeText(const TensorSpec& spec, bool any_rows) {
+  std::string text = "[";
+  for (size_t i = 0; i < spec.shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += any_rows && i == 0 ? "*" : std::to_string(spec.shape[i]);
+  }
+  return text + "]";
+}
+
+// "float32", or one per tensor of a group.
+template <typename Text>
+std::string ForEachTensor(const Request& request, Text text) {
+  std::string all;
+  for (const TensorSpec& spec : request.tensors) {
+    if (!all.empty()) all += ", ";
+    all += text(spec);
+  }
+  return all;
+}
+
+std::string NumberText(double value) {
+  std::ostringstream stream;
+  stream.precision(17);
+  stream << value;
+  return stream.str();
+}
+
+// One thing on which ranks may disagree. Checked in the order of kFeatures:
+// that two ranks call different operations matters more than their shapes.
+struct Feature {
+  const char* name;
+  std::string (*text)(const Request&);
+};
+
+const Feature kFeatures[] = {
+    {"operation",
+     [](const Request& r) { return std::string(RequestKindName(r.kind)); }},
+    {"number of tensors",
+     [](const Request& r) { return std::to_string(r.tensors.size()); }},
+    {"dtype",
+     [](const Request& r) {
+       return ForEachTensor(r, [](const TensorSpec& spec) {
+         return std::string(DTypeName(spec.dtype));
+       });
+     }},
+    {"shape",
+     [](const Request& r) {
+       bool any_rows = r.kind == RequestKind::kAllgather;
+       return ForEachTensor(r, [any_rows](const TensorSpec& spec) {
+         return ShapeText(spec, any_rows);
+       });
+     }},
+    {"reduce op",
+     [](const Request& r) { return std::string(ReduceOpName(r.op)); }},
+    {"prescale factor",
+     [](const Request& r) { return NumberText(r.prescale); }},
+    {"postscale factor",
+     [](const Request& r) { return NumberText(r.postscale); }},
+    {"root rank", [](const Request& r) { return std::to_string(r.root); }},
+};
+
+// What the ranks hold, by value: the ranks of each.
+std::map<std::string, std::vector<int32_t>> RanksByValue(
+    const std::vector<Variant>& variants, const Feature& feature) {
+  std::map<std::string, std::vector<int32_t>> ranks;
+  for (const Variant& variant : variants) {
+    auto& list = ranks[feature.text(variant.request)];
+    list.insert(list.end(), variant.ranks.begin(), variant.ranks.end());
+  }
+  for (auto& [value, list] : ranks) std::sort(list.begin(), list.end());
+  return ranks;
+}
+
+// The label that all ranks share even when they differ in the operation.
+std::string CommonLabel(const std::vector<Variant>& variants) {
+  const Request& first = variants.front().request;
+  for (const Variant& variant : variants) {
+    if (variant.request.kind != first.kind) return "'" + first.name + "'";
+  }
+  return first.Label();
+}
+
+Status Validate(const Request& request, int size) {
+  const std::string label = request.Label();
+  if (request.kind == RequestKind::kBroadcast &&
+      (request.root < 0 || request.root >= size)) {
+    return InvalidArgumentError(label + ": root rank " +
+                                std::to_string(request.root) +
+                                " is not a rank of this job of size " +
+                                std::to_string(size));
+  }
+  if (request.kind == RequestKind::kAllgather &&
+      request.tensors.front().shape.empty()) {
+    return InvalidArgumentError(
+        label + ": a scalar cannot be gathered along its first dimension; "
+                "reshape it to [1]");
+  }
+  if (request.kind != RequestKind::kAllreduce) return OkStatus();
+  bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
+  for (const TensorSpec& spec : request.tensors) {
+    if (!IsReducible(spec.dtype)) {
+      return InvalidArgumentError(label + ": " + DTypeName(spec.dtype) +
+                                  " has no " + ReduceOpName(request.op) +
+                                  "; cast it to a number first");
+    }
+    if (scaled && IsInteger(spec.dtype)) {
+      return InvalidArgumentError(
+          label + ": a prescale or postscale factor needs a floating dtype, "
+                  "but the tensor is " +
+          DTypeName(spec.dtype));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+const char* RequestKindName(RequestKind kind) {
+  constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast",
+                                    "barrier"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == kNumRequestKinds);
+  return kNames[static_cast<int>(kind)];
+}
+
+int64_t TensorSpec::num_elements() const {
+  int64_t count = 1;
+  for (int64_t dim : shape) count *= dim;
+  return count;
+}
+
+int64_t Request::num_bytes() const {
+  int64_t bytes = 0;
+  for (const TensorSpec& spec : tensors) bytes += spec.num_bytes();
+  return bytes;
+}
+
+std::string Request::Label() const {
+  const bool grouped = tensors.size() > 1;
+  return std::string(grouped ? "grouped " : "") + RequestKindName(kind) +
+         " '" + name + "'";
+}
+
+bool operator==(const Request& a, const Request& b) {
+  return a.name == b.name && a.kind == b.kind && a.op == b.op &&
+         a.prescale == b.prescale && a.postscale == b.postscale &&
+         a.root == b.root && a.tensors == b.tensors;
+}
+
+void Request::Encode(WireWriter& writer) const {
+  writer.Text(name);
+  writer.Byte(static_cast<uint8_t>(kind));
+  writer.Byte(static_cast<uint8_t>(op));
+  writer.Double(prescale);
+  writer.Double(postscale);
+  writer.SignedVarint(root);
+  writer.Varint(tensors.size());
+  for (const TensorSpec& spec : tensors) {
+    writer.Byte(static_cast<uint8_t>(spec.dtype));
+    writer.Byte(static_cast<uint8_t>(spec.shape.size()));
+    for (int64_t dim : spec.shape) writer.Varint(dim);
+  }
+}
+
+Request Request::Decode(WireReader& reader) {
+  Request request;
+  request.name = std::string(reader.Text(kMaxNameBytes));
+  uint8_t kind = reader.Byte();
+  uint8_t op = reader.Byte();
+  request.prescale = reader.Double();
+  request.postscale = reader.Double();
+  int64_t root = reader.SignedVarint();
+  size_t count = reader.Count(/*element_bytes=*/2);
+  if (kind >= kNumRequestKinds || !IsReduceOp(op) || root < INT32_MIN ||
+      root > INT32_MAX) {
+    reader.Fail();
+    return Request();
+  }
+  request.kind = static_cast<RequestKind>(kind);
+  request.op = static_cast<ReduceOp>(op);
+  request.root = static_cast<int32_t>(root);
+  request.tensors.resize(count);
+  for (TensorSpec& spec : request.tensors) {
+    uint8_t dtype = reader.Byte();
+    if (!IsDType(dtype)) reader.Fail();
+    size_t rank = reader.Byte();
+    if (rank > kMaxTensorRank) reader.Fail();
+    if (!reader.ok()) return Request();
+    spec.dtype = static_cast<DType>(dtype);
+    // A product that overflows would make a huge tensor look small.
+    __int128 elements = 1;
+    for (size_t i = 0; i < rank; ++i) {
+      uint64_t dim = reader.Varint();
+      if (dim > INT64_MAX) reader.Fail();
+      if (!reader.ok()) return Request();
+      spec.shape.push_back(static_cast<int64_t>(dim));
+      if (elements != 0) elements *= dim;
+      if (elements > INT64_MAX / 16) reader.Fail();
+    }
+  }
+  bool takes_tensors = request.kind != RequestKind::kBarrier;
+  bool takes_one = request.kind == RequestKind::kAllgather;
+  if (request.tensors.empty() == takes_tensors ||
+      (takes_one && request.tensors.size() != 1)) {
+    reader.Fail();
+  }
+  return reader.ok() ? request : Request();
+}
+
+Request Agreed::RequestOf(int rank) const {
+  Request own = request;
+  if (!rows.empty()) own.tensors.front().shape.front() = rows[rank];
+  return own;
+}
+
+Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
+  if (variants.size() > 1) {
+    for (const Feature& feature : kFeatures) {
+      auto values = RanksByValue(variants, feature);
+      if (values.size() == 1) continue;
+      std::string text = CommonLabel(variants) +
+                         ": the ranks disagree on the " + feature.name + ":";
+      for (const auto& [value, ranks] : values) {
+        text += " " + RanksText(ranks) + (ranks.size() > 1 ? " have " : " has ") +
+                value + ";";
+      }
+      text.back() = '.';
+      return FailedPreconditionError(
+          text + " Every rank must pass the same under one name.");
+    }
+  }
+  Agreed agreed;
+  agreed.request = variants.front().request;
+  KR_RETURN_IF_ERROR(Validate(agreed.request, size));
+  if (agreed.request.kind == RequestKind::kAllgather) {
+    agreed.rows.resize(size);
+    for (const Variant& variant : variants) {
+      int64_t rows = variant.request.tensors.front().shape.front();
+      for (int32_t rank : variant.ranks) agreed.rows[rank] = rows;
+    }
+    agreed.request.tensors.front().shape.front() = 0;
+  }
+  return agreed;
+}
+
+std::string RankList(const std::vector<int32_t>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
+      ++last;
+    }
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string RanksText(const std::vector<int32_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + RankList(ranks);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,36 @@
+// TensorEntry: one submitted operation, with its memory and its completion.
+#ifndef KERAS_RING_CONTROL_TENSOR_ENTRY_H_
+#define KERAS_RING_CONTROL_TENSOR_ENTRY_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "csrc/base/completion.h"
+#include "csrc/control/request.h"
+
+namespace keras_ring {
+
+struct TensorEntry {
+  Request request;
+
+  // One per tensor of the request. The memory stays valid until the completion
+  // has fired: whoever submits holds it, `keep_alive` included.
+  std::vector<const void*> inputs;
+  // As inputs; an output may equal its input. Empty for an allgather, whose
+  // size is known only after the ranks agreed.
+  std::vector<void*> outputs;
+
+  // Allgather only: memory for the result of the given number of rows.
+  // Called once, from the data thread.
+  std::function<Result<void*>(int64_t rows)> allocate;
+
+  // Owns what the pointers point into, when nothing else does.
+  std::shared_ptr<void> keep_alive;
+
+  Completion completion;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_TENSOR_ENTRY_H_

@@ -1,0 +1,65 @@
+// TensorQueue: where entries wait by name; the only structure of the control
+// floor that framework threads touch.
+#ifndef KERAS_RING_CONTROL_TENSOR_QUEUE_H_
+#define KERAS_RING_CONTROL_TENSOR_QUEUE_H_
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/control/tensor_entry.h"
+
+namespace keras_ring {
+
+// An entry is *fresh* until the loop has popped its request, then it is in
+// negotiation until someone takes it. The difference matters when a name
+// fails: a fresh entry of that name belongs to the next use, not to the one
+// that failed.
+//
+// Never calls out (a completion, a callback) under its lock.
+class TensorQueue {
+ public:
+  // `wake` is called, without the lock, after each Add.
+  explicit TensorQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  // Parks the entry. On an error nothing is kept and the completion does not
+  // fire:
+  //   kInvalidArgument  the name is already in flight,
+  //   the status given to Close.
+  Status Add(TensorEntry entry) KR_EXCLUDES(mutex_);
+
+  // The requests that came since the last call, in order of arrival.
+  std::vector<Request> PopRequests() KR_EXCLUDES(mutex_);
+
+  // Takes the entry of `name` out. KR_CHECKs that it is in negotiation: a
+  // decision names only what this rank has asked for.
+  TensorEntry Take(const std::string& name) KR_EXCLUDES(mutex_);
+
+  // Takes the entry of `name` if it is in negotiation.
+  std::vector<TensorEntry> TakeIfNegotiating(const std::string& name)
+      KR_EXCLUDES(mutex_);
+
+  // From now on every Add fails with `status`; returns all entries, for the
+  // caller to finish. Later calls change nothing and return nothing.
+  std::vector<TensorEntry> Close(const Status& status) KR_EXCLUDES(mutex_);
+
+  size_t size() const KR_EXCLUDES(mutex_);
+
+ private:
+  struct Parked {
+    TensorEntry entry;
+    bool fresh = true;
+  };
+
+  const std::function<void()> wake_;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, Parked> parked_ KR_GUARDED_BY(mutex_);
+  std::vector<Request> requests_ KR_GUARDED_BY(mutex_);
+  Status closed_ KR_GUARDED_BY(mutex_);
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_TENSOR_QUEUE_H_
