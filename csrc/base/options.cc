@@ -1,0 +1,281 @@
+#include "csrc/base/options.h"
+
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+#include <sstream>
+
+namespace keras_ring {
+namespace {
+
+constexpr char kPrefix[] = "KERAS_RING_";
+
+// How a variable reaches its field. Exactly one row of kRows per variable: the
+// parser, the documentation and the fingerprint all read this table.
+struct Row {
+  const char* variable;  // without the prefix
+  const char* type;
+  const char* meaning;
+  // An explanation of what was expected, or null on success.
+  const char* (*parse)(const std::string& text, Options& options);
+  std::string (*show)(const Options& options);
+  bool must_be_equal;  // on all ranks
+};
+
+bool ParseInteger(const std::string& text, int64_t low, int64_t high,
+                  int64_t* value) {
+  if (text.empty() || std::isspace(static_cast<unsigned char>(text[0]))) {
+    return false;
+  }
+  char* end = nullptr;
+  errno = 0;
+  long long parsed = std::strtoll(text.c_str(), &end, 10);
+  if (errno != 0 || *end != '\0' || parsed < low || parsed > high) return false;
+  *value = parsed;
+  return true;
+}
+
+bool ParseNumber(const std::string& text, double low, double high,
+                 double* value) {
+  if (text.empty() || std::isspace(static_cast<unsigned char>(text[0]))) {
+    return false;
+  }
+  char* end = nullptr;
+  double parsed = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(parsed >= low && parsed <= high)) return false;
+  *value = parsed;
+  return true;
+}
+
+std::string ShowNumber(double value) {
+  std::ostringstream stream;
+  stream << value;
+  return stream.str();
+}
+
+constexpr double kMaxSeconds = 1e8;
+
+// A field of whole numbers within bounds.
+template <auto Field, int64_t kLow, int64_t kHigh>
+const char* IntegerField(const std::string& text, Options& options) {
+  static const std::string expected =
+      "an integer from " + std::to_string(kLow) + " to " +
+      std::to_string(kHigh);
+  int64_t value;
+  if (!ParseInteger(text, kLow, kHigh, &value)) return expected.c_str();
+  options.*Field = value;
+  return nullptr;
+}
+
+template <auto Field>
+std::string ShowInteger(const Options& options) {
+  return std::to_string(options.*Field);
+}
+
+// A field of seconds or milliseconds, at least 0.
+template <auto Field>
+const char* TimeField(const std::string& text, Options& options) {
+  return ParseNumber(text, 0.0, kMaxSeconds, &(options.*Field))
+             ? nullptr
+             : "a number, at least 0";
+}
+
+template <auto Field>
+const char* PositiveTimeField(const std::string& text, Options& options) {
+  return ParseNumber(text, 1e-3, kMaxSeconds, &(options.*Field))
+             ? nullptr
+             : "a number, at least 0.001";
+}
+
+template <auto Field>
+std::string ShowTime(const Options& options) {
+  return ShowNumber(options.*Field);
+}
+
+template <auto Field>
+const char* TextField(const std::string& text, Options& options) {
+  options.*Field = text;
+  return nullptr;
+}
+
+template <auto Field>
+std::string ShowText(const Options& options) {
+  return options.*Field;
+}
+
+const char* ParseRendezvous(const std::string& text, Options& options) {
+  size_t colon = text.rfind(':');
+  int64_t port;
+  if (colon == std::string::npos || colon == 0 ||
+      !ParseInteger(text.substr(colon + 1), 1, 65535, &port)) {
+    return "host:port";
+  }
+  options.rendezvous_host = text.substr(0, colon);
+  options.rendezvous_port = static_cast<uint16_t>(port);
+  return nullptr;
+}
+
+const char* ParseJobKey(const std::string& text, Options& options) {
+  const bool hexadecimal =
+      text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (text.size() != 64 || !hexadecimal) return "64 hexadecimal digits";
+  options.job_key = text;
+  return nullptr;
+}
+
+constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error",
+                                       "off"};
+
+const char* ParseLogLevel(const std::string& text, Options& options) {
+  for (int level = 0; level < 5; ++level) {
+    if (text == kLevelNames[level]) {
+      options.log_level = static_cast<LogLevel>(level);
+      return nullptr;
+    }
+  }
+  return "debug, info, warning, error or off";
+}
+
+const Row kRows[] = {
+    {"RANK", "integer", "This process's rank. Set by the launcher.",
+     IntegerField<&Options::rank, 0, INT32_MAX>, ShowInteger<&Options::rank>,
+     false},
+    {"SIZE", "integer", "Number of ranks. Set by the launcher.",
+     IntegerField<&Options::size, 1, INT32_MAX>, ShowInteger<&Options::size>,
+     true},
+    {"RENDEZVOUS", "host:port",
+     "Where rank 0 serves the store by which the ranks find each other. Set "
+     "by the launcher.",
+     ParseRendezvous, [](const Options&) { return std::string(); }, false},
+    {"RENDEZVOUS_FD", "integer",
+     "Rank 0 only: number of an inherited listening socket for that store. "
+     "Set by the launcher.",
+     IntegerField<&Options::rendezvous_fd, 0, INT32_MAX>,
+     [](const Options&) { return std::string(); }, false},
+    {"JOB_KEY", "64 hexadecimal digits",
+     "The job's secret, by which ranks prove themselves to each other. Set by "
+     "the launcher; never shown.",
+     ParseJobKey, [](const Options&) { return std::string(); }, false},
+    {"HOST_ID", "text",
+     "Identity of this host; ranks with equal identities share one. Defaults "
+     "to the host's name.",
+     TextField<&Options::host_id>, ShowText<&Options::host_id>, false},
+    {"INTERFACE", "address",
+     "Address at which other hosts reach this rank. Defaults to the one that "
+     "the host's name resolves to; loopback when the store is on loopback.",
+     TextField<&Options::interface_address>,
+     ShowText<&Options::interface_address>, false},
+    {"FUSION_THRESHOLD", "bytes",
+     "Tensors that are ready together are fused into buckets of at most this "
+     "size. 0: each tensor on its own.",
+     IntegerField<&Options::fusion_threshold, 0,
+                  std::numeric_limits<int64_t>::max()>,
+     ShowInteger<&Options::fusion_threshold>, true},
+    {"CYCLE_TIME", "milliseconds",
+     "How long a ready tensor is held back so that others may be fused with "
+     "it. 0: not at all; tensors still fuse while a bucket is on its way.",
+     TimeField<&Options::cycle_time_ms>, ShowTime<&Options::cycle_time_ms>,
+     true},
+    {"CACHE_CAPACITY", "names",
+     "Agreements that are remembered, so that a repeated tensor costs bytes "
+     "instead of its description. 0: none.",
+     IntegerField<&Options::cache_capacity, 0, 1 << 20>,
+     ShowInteger<&Options::cache_capacity>, true},
+    {"STALL_CHECK_TIME", "seconds",
+     "A tensor that some ranks asked for and others did not is reported after "
+     "this time, with the ranks. 0: never.",
+     TimeField<&Options::stall_check_time>,
+     ShowTime<&Options::stall_check_time>, true},
+    {"STALL_SHUTDOWN_TIME", "seconds",
+     "Such a tensor ends in an error after this time. 0: never.",
+     TimeField<&Options::stall_shutdown_time>,
+     ShowTime<&Options::stall_shutdown_time>, true},
+    {"HEARTBEAT_TIMEOUT", "seconds",
+     "A rank from which nothing was heard for this time is lost. Its own "
+     "thread answers, so a rank that is merely slow is not.",
+     PositiveTimeField<&Options::heartbeat_timeout>,
+     ShowTime<&Options::heartbeat_timeout>, true},
+    {"START_TIMEOUT", "seconds",
+     "How long init() waits for all ranks to come.",
+     PositiveTimeField<&Options::start_timeout>,
+     ShowTime<&Options::start_timeout>, false},
+    {"LOG_LEVEL", "level",
+     "Least severe lines that are logged: debug, info, warning, error, off.",
+     ParseLogLevel,
+     [](const Options& options) {
+       return std::string(kLevelNames[static_cast<int>(options.log_level)]);
+     },
+     false},
+};
+
+Status CheckTogether(const Options& options) {
+  if (options.rank >= options.size) {
+    return InvalidArgumentError(
+        "KERAS_RING_RANK is " + std::to_string(options.rank) +
+        ", but KERAS_RING_SIZE is " + std::to_string(options.size) +
+        "; ranks are numbered from 0 to size - 1");
+  }
+  if (options.size == 1) return OkStatus();
+  for (auto [variable, missing] :
+       {std::pair<const char*, bool>{"RENDEZVOUS",
+                                     options.rendezvous_host.empty()},
+        {"JOB_KEY", options.job_key.empty()}}) {
+    if (missing) {
+      return InvalidArgumentError(
+          std::string("KERAS_RING_SIZE is ") + std::to_string(options.size) +
+          ", but " + kPrefix + variable +
+          " is not set; start the job with `keras-ring run`");
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Options> Options::Parse(const Lookup& lookup) {
+  Options options;
+  for (const Row& row : kRows) {
+    const std::string variable = std::string(kPrefix) + row.variable;
+    std::optional<std::string> text = lookup(variable);
+    if (!text || text->empty()) continue;
+    const char* expected = row.parse(*text, options);
+    if (expected == nullptr) continue;
+    const bool secret = row.variable == std::string("JOB_KEY");
+    return InvalidArgumentError(
+        variable + (secret ? "" : " is '" + *text + "'") + ": expected " +
+        expected);
+  }
+  KR_RETURN_IF_ERROR(CheckTogether(options));
+  return options;
+}
+
+Result<Options> Options::FromEnvironment() {
+  return Parse([](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return std::string(value);
+  });
+}
+
+std::vector<std::string> Options::Fingerprint() const {
+  std::vector<std::string> values;
+  for (const Row& row : kRows) {
+    if (!row.must_be_equal) continue;
+    values.push_back(std::string(kPrefix) + row.variable + "=" +
+                     row.show(*this));
+  }
+  return values;
+}
+
+std::vector<OptionDescription> DescribeOptions() {
+  const Options defaults;
+  std::vector<OptionDescription> descriptions;
+  for (const Row& row : kRows) {
+    descriptions.push_back({std::string(kPrefix) + row.variable, row.type,
+                            row.show(defaults), row.meaning});
+  }
+  return descriptions;
+}
+
+}  // namespace keras_ring

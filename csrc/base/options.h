@@ -1,0 +1,61 @@
+// Options: everything a job is told through its environment.
+//
+// The only place that reads the environment. A value that does not parse is an
+// error that names the variable; nothing is guessed.
+#ifndef KERAS_RING_BASE_OPTIONS_H_
+#define KERAS_RING_BASE_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+struct Options {
+  // Place in the job. Set by the launcher; without one, a job of size 1.
+  int rank = 0;
+  int size = 1;
+  std::string rendezvous_host;
+  uint16_t rendezvous_port = 0;
+  int rendezvous_fd = -1;
+  std::string job_key;  // hexadecimal; secret
+  std::string host_id;  // empty: the host's own identity
+  std::string interface_address;
+
+  // Behaviour.
+  int64_t fusion_threshold = int64_t{64} << 20;  // bytes
+  double cycle_time_ms = 0.0;
+  int64_t cache_capacity = 1024;      // names
+  double stall_check_time = 60.0;     // seconds; 0: never
+  double stall_shutdown_time = 0.0;   // seconds; 0: never
+  double heartbeat_timeout = 30.0;    // seconds
+  double start_timeout = 60.0;        // seconds
+  LogLevel log_level = LogLevel::kWarning;
+
+  // Reads KERAS_RING_* through `lookup` (a null result: not set).
+  using Lookup = std::function<std::optional<std::string>(const std::string&)>;
+  static Result<Options> Parse(const Lookup& lookup);
+  // Parse over the process's environment.
+  static Result<Options> FromEnvironment();
+
+  // "name=value" of what must be equal on all ranks.
+  std::vector<std::string> Fingerprint() const;
+};
+
+// One variable, for the generated documentation.
+struct OptionDescription {
+  std::string variable;
+  std::string type;  // "bytes", "seconds", ...
+  std::string default_value;
+  std::string meaning;
+};
+std::vector<OptionDescription> DescribeOptions();
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_BASE_OPTIONS_H_

@@ -1,0 +1,35 @@
+// ControlTree: who reports readiness to whom.
+#ifndef KERAS_RING_CONTROL_CONTROL_TREE_H_
+#define KERAS_RING_CONTROL_CONTROL_TREE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace keras_ring {
+
+// One rank's place in the tree: rank -> leader of its host (the lowest rank
+// there) -> leaders in a k-ary tree -> rank 0, the coordinator. An inner node
+// speaks for its whole subtree, so the coordinator handles as many messages as
+// it has children, not as there are ranks.
+struct ControlTree {
+  int rank = 0;
+  int size = 1;
+  int parent = -1;  // -1 at the coordinator
+  // The ranks below each child, the child included, ascending.
+  std::map<int, std::vector<int32_t>> children;
+
+  bool is_root() const { return parent < 0; }
+  // Parent and children.
+  std::vector<int> Peers() const;
+};
+
+// `host_ids[r]` names the host of rank r. `fanout` bounds the children that
+// are leaders of other hosts; at least 1.
+ControlTree BuildControlTree(const std::vector<std::string>& host_ids,
+                             int rank, int fanout);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_CONTROL_TREE_H_

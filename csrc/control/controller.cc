@@ -1,0 +1,516 @@
+#include "csrc/control/controller.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "csrc/control/fusion_plan.h"
+
+namespace keras_ring {
+
+Controller::Controller(ControlTree tree, const ControllerOptions& options,
+                       const Clock& clock, Counters& counters)
+    : tree_(std::move(tree)),
+      options_(options),
+      clock_(clock),
+      counters_(counters),
+      self_{tree_.rank},
+      cache_(options.cache_capacity),
+      stalls_(tree_.size, options.stall_check_time,
+              options.stall_shutdown_time) {
+  for (const auto& [child, ranks] : tree_.children) child_sequence_[child] = 0;
+}
+
+// --- Readiness, on its way up ---
+
+void Controller::Submit(Request request) {
+  if (ended_) return;  // its entry was finished by the end of the job
+  const ResponseCache::Hit* hit = cache_.Find(request.name);
+  if (hit != nullptr && hit->agreed->RequestOf(tree_.rank) == request) {
+    ++counters_.cache_hits;
+    Contribute(tree_.rank, sequence_, hit->slot, hit->agreed);
+    return;
+  }
+  ++counters_.cache_misses;
+  Contribute(tree_.rank, sequence_, {Variant{std::move(request), self_}});
+}
+
+Controller::Pending* Controller::PendingFor(const std::string& name, int from,
+                                            uint64_t sent_at) {
+  auto failed = failed_.find(name);
+  if (failed != failed_.end() && sent_at < failed->second) return nullptr;
+  auto [it, is_new] = pending_.try_emplace(name);
+  Pending& pending = it->second;
+  if (is_new) pending.since = clock_.Now();
+  pending.from.insert(from);
+  return &pending;
+}
+
+void Controller::Contribute(int from, uint64_t sent_at,
+                            ResponseCache::Slot slot,
+                            std::shared_ptr<const Agreed> agreed) {
+  const std::string& name = agreed->request.name;
+  Pending* pending = PendingFor(name, from, sent_at);
+  if (pending == nullptr) return;
+  if (pending->from.size() == 1) {
+    pending->slot = slot;
+    pending->agreed = std::move(agreed);
+  } else if (pending->slot != slot) {
+    // Some ranks mean this slot and some do not: from here on in full.
+    if (pending->slot) {
+      for (int other : pending->from) {
+        if (other != from) ExpandSlot(*pending, RanksOf(other));
+      }
+      pending->slot.reset();
+    }
+    pending->agreed = std::move(agreed);
+    ExpandSlot(*pending, RanksOf(from));
+    pending->agreed.reset();
+  }
+  CompleteIfReady(name);
+}
+
+void Controller::Contribute(int from, uint64_t sent_at,
+                            std::vector<Variant> variants) {
+  const std::string name = variants.front().request.name;
+  Pending* pending = PendingFor(name, from, sent_at);
+  if (pending == nullptr) return;
+  if (pending->slot) {
+    for (int other : pending->from) {
+      if (other != from) ExpandSlot(*pending, RanksOf(other));
+    }
+    pending->slot.reset();
+    pending->agreed.reset();
+  }
+  for (Variant& variant : variants) {
+    auto same = std::find_if(pending->variants.begin(),
+                             pending->variants.end(), [&](const Variant& v) {
+                               return v.request == variant.request;
+                             });
+    if (same == pending->variants.end()) {
+      pending->variants.push_back(std::move(variant));
+      continue;
+    }
+    std::vector<int32_t> merged;
+    std::merge(same->ranks.begin(), same->ranks.end(), variant.ranks.begin(),
+               variant.ranks.end(), std::back_inserter(merged));
+    same->ranks = std::move(merged);
+  }
+  CompleteIfReady(name);
+}
+
+void Controller::ExpandSlot(Pending& pending,
+                            const std::vector<int32_t>& ranks) const {
+  for (int32_t rank : ranks) {
+    Request request = pending.agreed->RequestOf(rank);
+    auto same = std::find_if(
+        pending.variants.begin(), pending.variants.end(),
+        [&](const Variant& v) { return v.request == request; });
+    if (same == pending.variants.end()) {
+      pending.variants.push_back(Variant{std::move(request), {rank}});
+    } else {
+      same->ranks.insert(
+          std::upper_bound(same->ranks.begin(), same->ranks.end(), rank), rank);
+    }
+  }
+}
+
+void Controller::CompleteIfReady(const std::string& name) {
+  auto it = pending_.find(name);
+  Pending& pending = it->second;
+  if (pending.from.size() < 1 + tree_.children.size()) return;
+  if (tree_.is_root()) {
+    if (pending.slot) {
+      ready_.push_back(
+          ReadyItem{pending.slot, std::move(pending.agreed), clock_.Now()});
+    } else {
+      Result<Agreed> agreed = Agree(pending.variants, tree_.size);
+      if (agreed.ok()) {
+        ready_.push_back(ReadyItem{
+            std::nullopt,
+            std::make_shared<const Agreed>(std::move(agreed).value()),
+            clock_.Now()});
+      } else {
+        Decision decision;
+        decision.kind = Decision::Kind::kFail;
+        decision.names = {name};
+        decision.status = agreed.status();
+        pending_.erase(it);
+        Decide(std::move(decision));
+        return;
+      }
+    }
+  } else {
+    const ResponseCache::Hit* hit = cache_.Find(name);
+    if (pending.slot && hit != nullptr && hit->slot == *pending.slot) {
+      ready_up_.slots.push_back(*pending.slot);
+    } else {
+      // A slot that was evicted while part of the subtree was still missing:
+      // the parent may have forgotten it.
+      if (pending.slot) {
+        for (int from : pending.from) ExpandSlot(pending, RanksOf(from));
+      }
+      ready_up_.news.push_back(std::move(pending.variants));
+    }
+  }
+  pending_.erase(it);
+}
+
+const std::vector<int32_t>& Controller::RanksOf(int from) const {
+  return from == tree_.rank ? self_ : tree_.children.at(from);
+}
+
+std::vector<int32_t> Controller::ReadyRanks(const Pending& pending) const {
+  std::vector<int32_t> ranks;
+  for (int from : pending.from) {
+    const std::vector<int32_t>& below = RanksOf(from);
+    ranks.insert(ranks.end(), below.begin(), below.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+void Controller::SendUp(Message message) {
+  output_.messages.emplace_back(tree_.parent, EncodeMessage(message));
+}
+
+void Controller::FlushReady() {
+  if (ready_up_.slots.empty() && ready_up_.news.empty()) return;
+  std::sort(ready_up_.slots.begin(), ready_up_.slots.end());
+  ready_up_.sequence = sequence_;
+  SendUp(std::move(ready_up_));
+  ready_up_ = ReadyMessage();
+}
+
+// --- Messages ---
+
+Status Controller::OnMessage(int peer, std::string_view bytes) {
+  KR_ASSIGN_OR_RETURN(Message message, DecodeMessage(bytes, tree_.size));
+  return std::visit(
+      [&](auto&& body) { return Handle(peer, std::move(body)); },
+      std::move(message));
+}
+
+Status Controller::Handle(int peer, ReadyMessage message) {
+  auto child = tree_.children.find(peer);
+  if (child == tree_.children.end()) {
+    return InternalError("readiness from a rank that is not below this one");
+  }
+  child_sequence_[peer] = message.sequence;
+  if (message.sequence > sequence_) {
+    return InternalError("readiness from the future: decision " +
+                         std::to_string(message.sequence) + " of " +
+                         std::to_string(sequence_));
+  }
+  if (ended_) return OkStatus();
+  for (uint64_t slot : message.slots) {
+    std::shared_ptr<const Agreed> agreed = cache_.At(slot);
+    if (agreed == nullptr) {
+      return InternalError("readiness for the unknown slot " +
+                           std::to_string(slot));
+    }
+    Contribute(peer, message.sequence, slot, std::move(agreed));
+  }
+  for (std::vector<Variant>& variants : message.news) {
+    std::vector<int32_t> ranks;
+    for (const Variant& variant : variants) {
+      ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
+    }
+    std::sort(ranks.begin(), ranks.end());
+    if (ranks != child->second) {
+      return InternalError("readiness for " + RanksText(ranks) +
+                           ", but below it are " + RanksText(child->second));
+    }
+    Contribute(peer, message.sequence, std::move(variants));
+  }
+  ForgetEvicted();
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, WaitingMessage message) {
+  if (tree_.children.count(peer) == 0) {
+    return InternalError("a stall report from a rank that is not below");
+  }
+  waiting_below_[peer] = std::move(message);
+  ReportStalls(clock_.Now(), ListStalls());
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, LeaveMessage message) {
+  if (tree_.children.count(peer) == 0) {
+    return InternalError("a farewell from a rank that is not below");
+  }
+  if (tree_.is_root()) {
+    EndJob(message);
+  } else {
+    SendUp(std::move(message));
+  }
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, DecisionMessage message) {
+  if (peer != tree_.parent) {
+    return InternalError("decisions from a rank that is not the parent");
+  }
+  // What is ready now must go up under the sequence number at which it became
+  // ready: these decisions may evict its slots or fail its names.
+  FlushReady();
+  if (!tree_.children.empty()) {
+    const std::string bytes = EncodeMessage(message);
+    for (const auto& [child, ranks] : tree_.children) {
+      output_.messages.emplace_back(child, bytes);
+    }
+  }
+  for (const Decision& decision : message.decisions) {
+    KR_RETURN_IF_ERROR(Apply(decision));
+  }
+  return OkStatus();
+}
+
+Status Controller::Handle(int, AbortMessage message) {
+  if (output_.aborted.ok()) output_.aborted = message.cause;
+  return OkStatus();
+}
+
+Status Controller::Handle(int, PingMessage) { return OkStatus(); }
+
+std::vector<std::pair<int, std::string>> Controller::AbortMessages(
+    const Status& cause, int except) const {
+  const std::string bytes = EncodeMessage(AbortMessage{cause});
+  std::vector<std::pair<int, std::string>> messages;
+  for (int peer : tree_.Peers()) {
+    if (peer != except) messages.emplace_back(peer, bytes);
+  }
+  return messages;
+}
+
+// --- Decisions, on their way down ---
+
+void Controller::DecideReady() {
+  while (!ready_.empty() && outstanding_ < options_.max_outstanding &&
+         !ended_) {
+    if (clock_.Now() < ready_.front().since + options_.linger) return;
+    std::vector<const Request*> requests;
+    for (const ReadyItem& item : ready_) {
+      requests.push_back(&item.agreed->request);
+    }
+    const std::vector<size_t> bucket =
+        NextBucket(requests, options_.fusion_threshold);
+    Decision decision;
+    decision.kind = Decision::Kind::kExecute;
+    for (size_t index : bucket) {
+      ReadyItem& item = ready_[index];
+      // The slot may have been evicted since its ranks became ready.
+      const ResponseCache::Hit* hit =
+          cache_.Find(item.agreed->request.name);
+      if (item.slot && hit != nullptr && hit->slot == *item.slot) {
+        decision.slots.push_back(*item.slot);
+      } else {
+        decision.news.push_back(item.agreed);
+      }
+      item.agreed.reset();
+    }
+    std::sort(decision.slots.begin(), decision.slots.end());
+    ready_.erase(
+        std::remove_if(ready_.begin(), ready_.end(),
+                       [](const ReadyItem& i) { return !i.agreed; }),
+        ready_.end());
+    ++outstanding_;
+    Decide(std::move(decision));
+  }
+}
+
+void Controller::Decide(Decision decision) {
+  if (ended_) return;
+  Status applied = Apply(decision);
+  KR_CHECK(applied.ok());  // our own decision
+  decided_.decisions.push_back(std::move(decision));
+}
+
+void Controller::EndJob(const LeaveMessage& leave) {
+  Decision decision;
+  decision.kind = Decision::Kind::kEnd;
+  std::string who = "rank " + std::to_string(leave.rank);
+  decision.status = UnavailableError(
+      leave.reason.empty()
+          ? "the job is over: " + who +
+                " has shut down (its program ended or called shutdown()), so "
+                "no collective can complete any more"
+          : "the job is over: " + who + " ended with " + leave.reason);
+  Decide(std::move(decision));
+}
+
+Status Controller::Apply(const Decision& decision) {
+  Command command;
+  command.kind = decision.kind;
+  command.sequence = ++sequence_;
+  switch (decision.kind) {
+    case Decision::Kind::kExecute:
+      // Touch before insert: an insertion may evict, and what this decision
+      // uses must not be what goes.
+      for (uint64_t slot : decision.slots) {
+        std::shared_ptr<const Agreed> agreed = cache_.At(slot);
+        if (agreed == nullptr) {
+          return InternalError("a decision for the unknown slot " +
+                               std::to_string(slot));
+        }
+        cache_.Touch(slot);
+        command.items.push_back(std::move(agreed));
+      }
+      for (const auto& agreed : decision.news) {
+        cache_.Insert(agreed, sequence_);
+        command.items.push_back(agreed);
+      }
+      break;
+    case Decision::Kind::kFail:
+      for (const std::string& name : decision.names) {
+        pending_.erase(name);
+        failed_[name] = sequence_;
+      }
+      command.names = decision.names;
+      command.status = decision.status;
+      break;
+    case Decision::Kind::kEnd:
+      ended_ = true;
+      pending_.clear();
+      ready_.clear();
+      command.status = decision.status;
+      break;
+  }
+  output_.commands.push_back(std::move(command));
+  ForgetEvicted();
+  return OkStatus();
+}
+
+void Controller::ForgetEvicted() {
+  uint64_t everyone = sequence_;
+  for (const auto& [child, sequence] : child_sequence_) {
+    everyone = std::min(everyone, sequence);
+  }
+  cache_.Forget(everyone);
+  for (auto it = failed_.begin(); it != failed_.end();) {
+    it = it->second <= everyone ? failed_.erase(it) : std::next(it);
+  }
+}
+
+void Controller::OnExecuted(int count) {
+  // Only the coordinator paces decisions by its own data thread.
+  if (tree_.is_root()) outstanding_ -= count;
+}
+
+void Controller::Leave(const std::string& reason) {
+  LeaveMessage leave{tree_.rank, reason};
+  if (tree_.is_root()) {
+    EndJob(leave);
+  } else if (!ended_) {
+    SendUp(std::move(leave));
+  }
+}
+
+Controller::Output Controller::Take() {
+  if (tree_.is_root()) DecideReady();
+  FlushReady();
+  if (!decided_.decisions.empty()) {
+    const std::string bytes = EncodeMessage(std::move(decided_));
+    decided_ = DecisionMessage();
+    for (const auto& [child, ranks] : tree_.children) {
+      output_.messages.emplace_back(child, bytes);
+    }
+  }
+  return std::exchange(output_, Output());
+}
+
+// --- Timers ---
+
+std::optional<TimePoint> Controller::NextTimer() const {
+  std::optional<TimePoint> oldest;
+  for (const auto& [name, pending] : pending_) {
+    if (!oldest || pending.since < *oldest) oldest = pending.since;
+  }
+  std::optional<TimePoint> next = stalls_.NextCheck(oldest);
+  if (!ready_.empty() && outstanding_ < options_.max_outstanding) {
+    TimePoint linger = ready_.front().since + options_.linger;
+    if (!next || linger < *next) next = linger;
+  }
+  return next;
+}
+
+void Controller::OnTimer() {
+  if (pending_.empty()) {
+    stalls_.Reset();
+    waiting_below_.clear();
+    return;
+  }
+  const TimePoint now = clock_.Now();
+  TimePoint oldest = now;
+  TimePoint newest = TimePoint::min();
+  for (const auto& [name, pending] : pending_) {
+    oldest = std::min(oldest, pending.since);
+    newest = std::max(newest, pending.since);
+  }
+  const std::vector<StalledTensor> stalled = ListStalls();
+  if (stalls_.ReportDue(now, oldest)) {
+    ReportStalls(now, stalled);
+    const bool quiet = ready_.empty() && outstanding_ == 0 &&
+                       now - newest >= options_.stall_check_time;
+    Status deadlock = quiet ? stalls_.Deadlock(stalled) : OkStatus();
+    if (!deadlock.ok()) FailStalled(stalled, deadlock);
+  }
+  for (const StalledTensor& tensor : stalled) {
+    Status verdict = stalls_.Verdict(tensor, now);
+    if (!verdict.ok()) FailStalled({tensor}, verdict);
+  }
+}
+
+// What waits here, joined with what inner nodes below have reported of
+// subtrees that are not complete yet.
+std::vector<StalledTensor> Controller::ListStalls() const {
+  std::map<std::string, StalledTensor> stalled;
+  for (const auto& [name, pending] : pending_) {
+    const Request& request = pending.agreed ? pending.agreed->request
+                                            : pending.variants.front().request;
+    stalled[name] = StalledTensor{name, request.Label(), ReadyRanks(pending),
+                                  pending.since};
+  }
+  for (const auto& [child, message] : waiting_below_) {
+    for (const auto& waiting : message.waiting) {
+      auto [it, is_new] = stalled.try_emplace(
+          waiting.name, StalledTensor{waiting.name, waiting.label, {},
+                                      clock_.Now() - options_.stall_check_time});
+      std::vector<int32_t> ranks;
+      std::set_union(it->second.ranks.begin(), it->second.ranks.end(),
+                     waiting.ranks.begin(), waiting.ranks.end(),
+                     std::back_inserter(ranks));
+      it->second.ranks = std::move(ranks);
+    }
+  }
+  std::vector<StalledTensor> list;
+  for (auto& [name, tensor] : stalled) list.push_back(std::move(tensor));
+  return list;
+}
+
+void Controller::ReportStalls(TimePoint now,
+                              const std::vector<StalledTensor>& stalled) {
+  if (tree_.is_root()) {
+    output_.reports.push_back(stalls_.Report(stalled, now));
+    return;
+  }
+  WaitingMessage message;
+  for (const StalledTensor& tensor : stalled) {
+    message.waiting.push_back({tensor.label, tensor.name, tensor.ranks});
+  }
+  SendUp(std::move(message));
+}
+
+void Controller::FailStalled(const std::vector<StalledTensor>& stalled,
+                             const Status& status) {
+  if (!tree_.is_root()) return;
+  Decision decision;
+  decision.kind = Decision::Kind::kFail;
+  decision.status = status;
+  for (const StalledTensor& tensor : stalled) {
+    decision.names.push_back(tensor.name);
+  }
+  Decide(std::move(decision));
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,176 @@
+// Controller: one rank's part in agreeing on what to run next.
+//
+// A state machine without threads, sockets or waiting: requests and messages
+// go in, messages and decisions come out. So a test can drive any number of
+// controllers through any interleaving, and the loop above is the only place
+// that waits.
+#ifndef KERAS_RING_CONTROL_CONTROLLER_H_
+#define KERAS_RING_CONTROL_CONTROLLER_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
+#include "csrc/base/status.h"
+#include "csrc/control/control_tree.h"
+#include "csrc/control/message.h"
+#include "csrc/control/request.h"
+#include "csrc/control/response_cache.h"
+#include "csrc/control/stall_inspector.h"
+
+namespace keras_ring {
+
+struct ControllerOptions {
+  int64_t fusion_threshold = 64 << 20;  // bytes
+  size_t cache_capacity = 1024;         // names
+  // How long the coordinator holds a ready tensor back for others to join it.
+  Duration linger = Duration::zero();
+  // Buckets decided and not yet executed. Two keep the data thread busy while
+  // the next is agreed on; more would only make the buckets smaller.
+  int max_outstanding = 2;
+  Duration stall_check_time = std::chrono::seconds(60);   // zero: never
+  Duration stall_shutdown_time = Duration::zero();        // zero: never
+};
+
+// A decision as this rank is to carry it out.
+struct Command {
+  Decision::Kind kind = Decision::Kind::kExecute;
+  uint64_t sequence = 0;
+  std::vector<std::shared_ptr<const Agreed>> items;  // kExecute
+  std::vector<std::string> names;                    // kFail
+  Status status;                                     // kFail, kEnd
+};
+
+class Controller {
+ public:
+  // `clock` and `counters` must outlive the controller.
+  Controller(ControlTree tree, const ControllerOptions& options,
+             const Clock& clock, Counters& counters);
+
+  // This rank is ready with `request`. The name is not in flight here.
+  void Submit(Request request);
+
+  // A message from a peer of the tree. An error means that the peer does not
+  // keep the protocol: the job must be aborted.
+  Status OnMessage(int peer, std::string_view bytes);
+
+  // `count` buckets were executed since the last call.
+  void OnExecuted(int count);
+
+  // This rank leaves; the coordinator will end the job. `reason` is empty for
+  // a program that came to its end.
+  void Leave(const std::string& reason);
+
+  // Timers: to be called when NextTimer() has come (or at any time).
+  void OnTimer();
+  std::optional<TimePoint> NextTimer() const;
+
+  // What has come of it since the last call, in order.
+  struct Output {
+    std::vector<std::pair<int, std::string>> messages;  // to a peer of the tree
+    std::vector<Command> commands;
+    // Stall reports, for the log.
+    std::vector<std::string> reports;
+    // Set by a peer's abort; the receiver passes it on with AbortMessages.
+    Status aborted;
+  };
+  Output Take();
+
+  // `cause`, addressed to every peer but `except`.
+  std::vector<std::pair<int, std::string>> AbortMessages(const Status& cause,
+                                                         int except) const;
+
+  uint64_t sequence() const { return sequence_; }
+  const ResponseCache& cache() const { return cache_; }
+
+ private:
+  // A name that some of this node's subtrees are ready with.
+  struct Pending {
+    // Slot, if every contribution so far named this same one.
+    std::optional<ResponseCache::Slot> slot;
+    std::shared_ptr<const Agreed> agreed;  // of the slot
+    std::vector<Variant> variants;         // the others
+    std::set<int> from;                    // contributors: self and children
+    TimePoint since;
+  };
+
+  void Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
+                  std::shared_ptr<const Agreed> agreed);
+  void Contribute(int from, uint64_t sent_at, std::vector<Variant> variants);
+  // The entry to add a contribution to; null if that one belongs to a use of
+  // the name that has failed since.
+  Pending* PendingFor(const std::string& name, int from, uint64_t sent_at);
+  void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks) const;
+  void CompleteIfReady(const std::string& name);
+  const std::vector<int32_t>& RanksOf(int from) const;
+  std::vector<int32_t> ReadyRanks(const Pending& pending) const;
+
+  Status Handle(int peer, ReadyMessage message);
+  Status Handle(int peer, WaitingMessage message);
+  Status Handle(int peer, LeaveMessage message);
+  Status Handle(int peer, DecisionMessage message);
+  Status Handle(int peer, AbortMessage message);
+  Status Handle(int peer, PingMessage message);
+
+  // Coordinator only.
+  void DecideReady();
+  void Decide(Decision decision);
+  void EndJob(const LeaveMessage& leave);
+
+  // Every rank: applies the next decision to cache and pending state.
+  Status Apply(const Decision& decision);
+  void SendUp(Message message);
+  void FlushReady();
+  void ForgetEvicted();
+
+  std::vector<StalledTensor> ListStalls() const;
+  void ReportStalls(TimePoint now, const std::vector<StalledTensor>& stalled);
+  void FailStalled(const std::vector<StalledTensor>& stalled,
+                   const Status& status);
+
+  const ControlTree tree_;
+  const ControllerOptions options_;
+  const Clock& clock_;
+  Counters& counters_;
+  const std::vector<int32_t> self_;  // {rank}
+
+  uint64_t sequence_ = 0;  // decisions applied
+  bool ended_ = false;
+  ResponseCache cache_;
+  std::unordered_map<std::string, Pending> pending_;
+
+  // Names that a decision has failed, and its number: a contribution sent
+  // before the sender knew must not count for the next use.
+  std::unordered_map<std::string, uint64_t> failed_;
+  // The number of decisions each child had applied when it last spoke.
+  std::map<int, uint64_t> child_sequence_;
+
+  // Inner nodes: complete below, to be sent up by the next Take.
+  ReadyMessage ready_up_;
+
+  // Coordinator: complete, waiting for a bucket.
+  struct ReadyItem {
+    std::optional<ResponseCache::Slot> slot;
+    std::shared_ptr<const Agreed> agreed;
+    TimePoint since;
+  };
+  std::vector<ReadyItem> ready_;
+  int outstanding_ = 0;
+  DecisionMessage decided_;
+
+  StallInspector stalls_;
+  std::map<int, WaitingMessage> waiting_below_;
+  Output output_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_CONTROLLER_H_

@@ -1,0 +1,48 @@
+#include "csrc/control/fusion_plan.h"
+
+namespace keras_ring {
+namespace {
+
+// A group of mixed dtypes runs on its own: it takes one collective per dtype.
+bool SameDType(const Request& a, const Request& b) {
+  DType dtype = a.tensors.front().dtype;
+  for (const Request* request : {&a, &b}) {
+    for (const TensorSpec& spec : request->tensors) {
+      if (spec.dtype != dtype) return false;
+    }
+  }
+  return true;
+}
+
+bool MayShare(const Request& a, const Request& b) {
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case RequestKind::kAllreduce:
+      return a.op == b.op && a.prescale == b.prescale &&
+             a.postscale == b.postscale && SameDType(a, b);
+    case RequestKind::kBroadcast:
+      return a.root == b.root;  // bytes are bytes
+    case RequestKind::kAllgather:
+    case RequestKind::kBarrier:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<size_t> NextBucket(const std::vector<const Request*>& requests,
+                               int64_t threshold) {
+  std::vector<size_t> bucket = {0};
+  int64_t bytes = requests.front()->num_bytes();
+  for (size_t i = 1; i < requests.size() && bytes < threshold; ++i) {
+    if (!MayShare(*requests.front(), *requests[i])) continue;
+    int64_t more = requests[i]->num_bytes();
+    if (bytes + more > threshold) continue;
+    bytes += more;
+    bucket.push_back(i);
+  }
+  return bucket;
+}
+
+}  // namespace keras_ring

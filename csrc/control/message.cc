@@ -1,0 +1,284 @@
+#include "csrc/control/message.h"
+
+#include <algorithm>
+
+#include "csrc/base/wire.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr size_t kMaxTextBytes = 1 << 20;
+
+// In the order of the alternatives of Message: the first byte on the wire.
+const char* const kMessageNames[] = {"Ready",    "Waiting", "Leave",
+                                     "Decision", "Abort",   "Ping"};
+
+// Ascending numbers as runs (gap, length): the steady state of training, where
+// all of a model's slots are ready together, is one run of three bytes.
+void EncodeAscending(WireWriter& writer, const std::vector<uint64_t>& values) {
+  writer.Varint(values.size());
+  uint64_t next = 0;
+  for (size_t i = 0; i < values.size();) {
+    size_t end = i + 1;
+    while (end < values.size() && values[end] == values[end - 1] + 1) ++end;
+    writer.Varint(values[i] - next);
+    writer.Varint(end - i);
+    next = values[end - 1] + 1;
+    i = end;
+  }
+}
+
+// A run may stand for many numbers, so the count is bounded by itself.
+constexpr size_t kMaxNumbers = 1 << 22;
+
+std::vector<uint64_t> DecodeAscending(WireReader& reader) {
+  std::vector<uint64_t> values;
+  uint64_t count = reader.Varint();
+  if (count > kMaxNumbers) reader.Fail();
+  uint64_t next = 0;
+  while (reader.ok() && values.size() < count) {
+    uint64_t gap = reader.Varint();
+    uint64_t length = reader.Varint();
+    if (length == 0 || length > count - values.size() ||
+        gap > UINT64_MAX - next || length > UINT64_MAX - next - gap) {
+      reader.Fail();
+      break;
+    }
+    next += gap;
+    for (uint64_t i = 0; i < length; ++i) values.push_back(next++);
+  }
+  return values;
+}
+
+void EncodeRanks(WireWriter& writer, const std::vector<int32_t>& ranks) {
+  EncodeAscending(writer, std::vector<uint64_t>(ranks.begin(), ranks.end()));
+}
+
+std::vector<int32_t> DecodeRanks(WireReader& reader, int size) {
+  std::vector<uint64_t> values = DecodeAscending(reader);
+  if (values.empty() || values.back() >= static_cast<uint64_t>(size)) {
+    reader.Fail();
+    return {};
+  }
+  return std::vector<int32_t>(values.begin(), values.end());
+}
+
+void EncodeStatus(WireWriter& writer, const Status& status) {
+  writer.Byte(static_cast<uint8_t>(status.code()));
+  writer.Text(status.message());
+}
+
+Status DecodeStatus(WireReader& reader) {
+  uint8_t code = reader.Byte();
+  std::string text(reader.Text(kMaxTextBytes));
+  // An error whose code we do not know is still an error.
+  bool known = code != 0 &&
+               StatusCodeName(static_cast<StatusCode>(code)) !=
+                   std::string("UNKNOWN");
+  return Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+                std::move(text));
+}
+
+void Encode(WireWriter& writer, const ReadyMessage& message) {
+  writer.Varint(message.sequence);
+  EncodeAscending(writer, message.slots);
+  writer.Varint(message.news.size());
+  for (const std::vector<Variant>& variants : message.news) {
+    writer.Varint(variants.size());
+    for (const Variant& variant : variants) {
+      variant.request.Encode(writer);
+      EncodeRanks(writer, variant.ranks);
+    }
+  }
+}
+
+ReadyMessage DecodeReady(WireReader& reader, int size) {
+  ReadyMessage message;
+  message.sequence = reader.Varint();
+  message.slots = DecodeAscending(reader);
+  message.news.resize(reader.Count(/*element_bytes=*/1));
+  for (std::vector<Variant>& variants : message.news) {
+    size_t count = reader.Count(/*element_bytes=*/1);
+    if (count == 0) reader.Fail();
+    for (size_t i = 0; i < count && reader.ok(); ++i) {
+      Variant variant;
+      variant.request = Request::Decode(reader);
+      variant.ranks = DecodeRanks(reader, size);
+      if (i > 0 && variant.request.name != variants[0].request.name) {
+        reader.Fail();
+      }
+      variants.push_back(std::move(variant));
+    }
+    if (!reader.ok()) break;
+  }
+  return message;
+}
+
+void Encode(WireWriter& writer, const WaitingMessage& message) {
+  writer.Varint(message.waiting.size());
+  for (const WaitingMessage::Waiting& waiting : message.waiting) {
+    writer.Text(waiting.label);
+    writer.Text(waiting.name);
+    EncodeRanks(writer, waiting.ranks);
+  }
+}
+
+WaitingMessage DecodeWaiting(WireReader& reader, int size) {
+  WaitingMessage message;
+  message.waiting.resize(reader.Count(/*element_bytes=*/3));
+  for (WaitingMessage::Waiting& waiting : message.waiting) {
+    waiting.label = std::string(reader.Text(kMaxNameBytes + 64));
+    waiting.name = std::string(reader.Text(kMaxNameBytes));
+    waiting.ranks = DecodeRanks(reader, size);
+    if (!reader.ok()) break;
+  }
+  return message;
+}
+
+void Encode(WireWriter& writer, const LeaveMessage& message) {
+  writer.Varint(message.rank);
+  writer.Text(message.reason);
+}
+
+LeaveMessage DecodeLeave(WireReader& reader, int size) {
+  LeaveMessage message;
+  uint64_t rank = reader.Varint();
+  if (rank >= static_cast<uint64_t>(size)) reader.Fail();
+  message.rank = static_cast<int32_t>(rank);
+  message.reason = std::string(reader.Text(kMaxTextBytes));
+  return message;
+}
+
+void EncodeAgreed(WireWriter& writer, const Agreed& agreed) {
+  agreed.request.Encode(writer);
+  for (int64_t rows : agreed.rows) writer.Varint(rows);
+}
+
+std::shared_ptr<const Agreed> DecodeAgreed(WireReader& reader, int size) {
+  auto agreed = std::make_shared<Agreed>();
+  agreed->request = Request::Decode(reader);
+  if (!reader.ok()) return agreed;
+  if (agreed->request.kind == RequestKind::kAllgather) {
+    if (agreed->request.tensors.front().shape.empty()) reader.Fail();
+    for (int rank = 0; rank < size && reader.ok(); ++rank) {
+      uint64_t rows = reader.Varint();
+      if (rows > INT64_MAX) reader.Fail();
+      agreed->rows.push_back(static_cast<int64_t>(rows));
+    }
+  }
+  return agreed;
+}
+
+void Encode(WireWriter& writer, const DecisionMessage& message) {
+  writer.Varint(message.decisions.size());
+  for (const Decision& decision : message.decisions) {
+    writer.Byte(static_cast<uint8_t>(decision.kind));
+    switch (decision.kind) {
+      case Decision::Kind::kExecute:
+        EncodeAscending(writer, decision.slots);
+        writer.Varint(decision.news.size());
+        for (const auto& agreed : decision.news) EncodeAgreed(writer, *agreed);
+        break;
+      case Decision::Kind::kFail:
+        writer.Varint(decision.names.size());
+        for (const std::string& name : decision.names) writer.Text(name);
+        EncodeStatus(writer, decision.status);
+        break;
+      case Decision::Kind::kEnd:
+        EncodeStatus(writer, decision.status);
+        break;
+    }
+  }
+}
+
+Decision DecodeDecision(WireReader& reader, int size) {
+  Decision decision;
+  uint8_t kind = reader.Byte();
+  if (kind > static_cast<uint8_t>(Decision::Kind::kEnd)) reader.Fail();
+  if (!reader.ok()) return decision;
+  decision.kind = static_cast<Decision::Kind>(kind);
+  switch (decision.kind) {
+    case Decision::Kind::kExecute: {
+      decision.slots = DecodeAscending(reader);
+      size_t count = reader.Count(/*element_bytes=*/20);
+      for (size_t i = 0; i < count && reader.ok(); ++i) {
+        decision.news.push_back(DecodeAgreed(reader, size));
+      }
+      if (decision.slots.empty() && decision.news.empty()) reader.Fail();
+      break;
+    }
+    case Decision::Kind::kFail: {
+      size_t count = reader.Count(/*element_bytes=*/1);
+      for (size_t i = 0; i < count && reader.ok(); ++i) {
+        decision.names.emplace_back(reader.Text(kMaxNameBytes));
+      }
+      decision.status = DecodeStatus(reader);
+      break;
+    }
+    case Decision::Kind::kEnd:
+      decision.status = DecodeStatus(reader);
+      break;
+  }
+  return decision;
+}
+
+DecisionMessage DecodeDecisions(WireReader& reader, int size) {
+  DecisionMessage message;
+  size_t count = reader.Count(/*element_bytes=*/2);
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    message.decisions.push_back(DecodeDecision(reader, size));
+  }
+  return message;
+}
+
+void Encode(WireWriter& writer, const AbortMessage& message) {
+  EncodeStatus(writer, message.cause);
+}
+
+void Encode(WireWriter&, const PingMessage&) {}
+
+}  // namespace
+
+std::string EncodeMessage(const Message& message) {
+  WireWriter writer;
+  writer.Byte(static_cast<uint8_t>(message.index()));
+  std::visit([&writer](const auto& body) { Encode(writer, body); }, message);
+  return writer.Take();
+}
+
+Result<Message> DecodeMessage(std::string_view bytes, int size) {
+  WireReader reader(bytes);
+  const uint8_t type = reader.Byte();
+  Message message;
+  switch (type) {
+    case 0:
+      message = DecodeReady(reader, size);
+      break;
+    case 1:
+      message = DecodeWaiting(reader, size);
+      break;
+    case 2:
+      message = DecodeLeave(reader, size);
+      break;
+    case 3:
+      message = DecodeDecisions(reader, size);
+      break;
+    case 4:
+      message = AbortMessage{DecodeStatus(reader)};
+      break;
+    case 5:
+      message = PingMessage{};
+      break;
+    default:
+      return InternalError("control message of unknown type " +
+                           std::to_string(type));
+  }
+  if (!reader.Finished()) {
+    return InternalError(std::string("malformed control message ") +
+                         kMessageNames[type] + " of " +
+                         std::to_string(bytes.size()) + " bytes");
+  }
+  return message;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,82 @@
+// The messages of the control plane, as values and as bytes.
+#ifndef KERAS_RING_CONTROL_MESSAGE_H_
+#define KERAS_RING_CONTROL_MESSAGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/control/request.h"
+
+namespace keras_ring {
+
+// Up: "my whole subtree is ready with these".
+struct ReadyMessage {
+  // Number of decisions the sender had applied.
+  uint64_t sequence = 0;
+  // What the cache knows, by slot; ascending.
+  std::vector<uint64_t> slots;
+  // What it does not know, or where the ranks below differ from it: the
+  // variants of one name, which together come from the whole subtree.
+  std::vector<std::vector<Variant>> news;
+};
+
+// Up, after the stall time: what waits below the sender, for the report.
+struct WaitingMessage {
+  struct Waiting {
+    std::string label;
+    std::string name;
+    std::vector<int32_t> ranks;  // that have it
+  };
+  std::vector<Waiting> waiting;
+};
+
+// Up: a rank has shut down.
+struct LeaveMessage {
+  int32_t rank = 0;
+  std::string reason;  // empty: its program came to its end
+};
+
+// One thing that every rank does, in the order of the sequence.
+struct Decision {
+  enum class Kind : uint8_t {
+    kExecute = 0,  // run `items` as one bucket
+    kFail,         // finish `names` with `status`
+    kEnd,          // finish everything with `status`: the job is over
+  };
+  Kind kind = Kind::kExecute;
+  // kExecute: by slot where the cache has them, in full where it does not.
+  std::vector<uint64_t> slots;
+  std::vector<std::shared_ptr<const Agreed>> news;
+  std::vector<std::string> names;
+  Status status;
+};
+
+// Down: the next decisions.
+struct DecisionMessage {
+  std::vector<Decision> decisions;
+};
+
+// Both ways: a rank is lost or the job is broken; stop now.
+struct AbortMessage {
+  Status cause;
+};
+
+// Both ways, when nothing else was said for a while: still here.
+struct PingMessage {};
+
+using Message = std::variant<ReadyMessage, WaitingMessage, LeaveMessage,
+                             DecisionMessage, AbortMessage, PingMessage>;
+
+std::string EncodeMessage(const Message& message);
+// `size`: of the job; ranks outside it are malformed. The error says which
+// part of which message is wrong.
+Result<Message> DecodeMessage(std::string_view bytes, int size);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_MESSAGE_H_

@@ -1,0 +1,63 @@
+// StallInspector: when to speak of tensors that wait, and what to say.
+#ifndef KERAS_RING_CONTROL_STALL_INSPECTOR_H_
+#define KERAS_RING_CONTROL_STALL_INSPECTOR_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// A tensor that some ranks have asked for and others have not.
+struct StalledTensor {
+  std::string name;
+  std::string label;           // "allreduce 'dense/kernel'"
+  std::vector<int32_t> ranks;  // that have it, ascending
+  TimePoint since;
+};
+
+class StallInspector {
+ public:
+  // Zero durations: never.
+  StallInspector(int size, Duration check_time, Duration shutdown_time)
+      : size_(size), check_time_(check_time), shutdown_time_(shutdown_time) {}
+
+  // When the oldest of the waiting tensors (if any) next needs a look.
+  std::optional<TimePoint> NextCheck(
+      const std::optional<TimePoint>& oldest) const;
+
+  // A report is due for what waits since `oldest`: the first after the check
+  // time, then each after twice as long.
+  bool ReportDue(TimePoint now, TimePoint oldest);
+  // Nothing waits any more.
+  void Reset() { next_report_.reset(); }
+
+  // The text of a report.
+  std::string Report(const std::vector<StalledTensor>& stalled,
+                     TimePoint now) const;
+
+  // The error that ends `tensor`, if it has waited beyond the shutdown time.
+  Status Verdict(const StalledTensor& tensor, TimePoint now) const;
+
+  // The error for a job in which every rank waits for something and no tensor
+  // can ever be ready, because the ranks wait for different names; OK when
+  // some rank waits for nothing and may still bring what is missing.
+  Status Deadlock(const std::vector<StalledTensor>& stalled) const;
+
+ private:
+  std::vector<int32_t> Missing(const StalledTensor& tensor) const;
+
+  const int size_;
+  const Duration check_time_;
+  const Duration shutdown_time_;
+  std::optional<TimePoint> next_report_;
+  Duration interval_ = Duration::zero();
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_STALL_INSPECTOR_H_
