@@ -1,0 +1,20 @@
+"""Starts the ranks of a job on this host and ends them together.
+
+Nothing here imports TensorFlow (only `check` does, when it is asked for), so
+the command line answers at once and a launcher costs little memory beside the
+ranks it watches.
+
+    cli            words on the command line -> plan -> exit code
+    plan, hosts,   pure: what the user asked for, checked
+    settings
+    contract       the environment variables a rank receives, in one place
+    job            what a job owns: directory, key, listening socket, guardian
+    rank_process   one started rank
+    child          the small program that becomes the rank
+    job_processes  finds and kills what a job started; also the guardian
+    supervisor     the event loop that watches the ranks
+    output         lines with prefixes, and a writer that never blocks
+    summary        which rank failed first, in words
+    error_file     how a rank tells why it died (runs inside the rank)
+    check          `keras-ring check`
+"""

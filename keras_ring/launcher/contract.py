@@ -1,0 +1,98 @@
+"""The environment variables through which a launcher speaks to its ranks.
+
+Whoever starts ranks (the launcher, the test harness) builds their environment
+here, so that there is one list of these names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RANK = "KERAS_RING_RANK"
+SIZE = "KERAS_RING_SIZE"
+RENDEZVOUS = "KERAS_RING_RENDEZVOUS"
+RENDEZVOUS_FD = "KERAS_RING_RENDEZVOUS_FD"
+JOB_KEY = "KERAS_RING_JOB_KEY"
+ERROR_FILE = "KERAS_RING_ERROR_FILE"
+HOST_ID = "KERAS_RING_HOST_ID"
+START_TIMEOUT = "KERAS_RING_START_TIMEOUT"
+LOG_LEVEL = "KERAS_RING_LOG_LEVEL"
+
+KERAS_ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
+KERAS_SIZE = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+KERAS_RANK = "KERAS_DISTRIBUTION_PROCESS_ID"
+
+# Set by the launcher alone: a value from outside would belong to another job
+# (a rank that starts a job of its own has all of these in its environment).
+LAUNCHER_OWNED = frozenset(
+    (
+        RANK,
+        SIZE,
+        RENDEZVOUS,
+        RENDEZVOUS_FD,
+        JOB_KEY,
+        ERROR_FILE,
+        KERAS_ADDRESSES,
+        KERAS_SIZE,
+        KERAS_RANK,
+    )
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankContract:
+    """What one rank is told by whoever starts it.
+
+    Args:
+        rank: Index of the rank in the job.
+        size: Number of ranks in the job.
+        rendezvous: `host:port` where rank 0 serves the store.
+        job_key: 64 hexadecimal characters, the secret of the job. Goes
+            nowhere but into the environment of the ranks.
+        error_file: Where the rank writes the error that ends it.
+        rendezvous_fd: The listening socket, inherited by rank 0 alone.
+        host_id: Overrides the identity of the host, for tests that pretend to
+            have several.
+    """
+
+    rank: int
+    size: int
+    rendezvous: str
+    job_key: str
+    error_file: str
+    rendezvous_fd: int | None = None
+    host_id: str | None = None
+
+    def __repr__(self) -> str:
+        """Names the rank and leaves the key out, so no log can hold it."""
+        return f"RankContract(rank={self.rank}, size={self.size})"
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """Returns `base` with the variables of this rank in place.
+
+        Args:
+            base: The environment to start from. What another launcher left in
+                it is dropped.
+        """
+        result = {
+            name: value
+            for name, value in base.items()
+            if name not in LAUNCHER_OWNED
+        }
+        result[RANK] = str(self.rank)
+        result[SIZE] = str(self.size)
+        result[RENDEZVOUS] = self.rendezvous
+        result[JOB_KEY] = self.job_key
+        result[ERROR_FILE] = self.error_file
+        if self.rendezvous_fd is not None:
+            result[RENDEZVOUS_FD] = str(self.rendezvous_fd)
+        if self.host_id is not None:
+            result[HOST_ID] = self.host_id
+        # Keras allows the coordinator's address alone, and only rank 0 has a
+        # port at this point.
+        result[KERAS_ADDRESSES] = self.rendezvous
+        result[KERAS_SIZE] = str(self.size)
+        result[KERAS_RANK] = str(self.rank)
+        # A pipe makes Python keep output back in blocks: it would come late,
+        # and that of a killed rank never.
+        result.setdefault("PYTHONUNBUFFERED", "1")
+        return result

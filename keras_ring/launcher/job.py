@@ -1,0 +1,183 @@
+"""What a job owns beside its ranks, and in which order it goes away."""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from keras_ring.launcher import error_file, job_processes
+from keras_ring.launcher.contract import RankContract
+from keras_ring.launcher.rank_process import RankProcess
+
+_BACKLOG = 4096
+
+
+class _Guardian:
+    """The process that ends the job when this one is killed.
+
+    Killed, we can do nothing ourselves: the guardian sees its input end. See
+    `job_processes`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        # Without our variables, a job that started this one does not take
+        # the guardian for one of its own processes and kill it.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("KERAS_RING_")
+        }
+        script = job_processes.__file__
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", script, str(directory)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def _tell(self, word: str) -> None:
+        stdin = self._process.stdin
+        if stdin is None:
+            return
+        try:
+            stdin.write(f"{word}\n".encode())
+            stdin.flush()
+        except BrokenPipeError:
+            # Somebody killed it. The ranks still die with this process.
+            return
+
+    def watch(self, session: int) -> None:
+        """Adds a rank's session to what must not outlive this process."""
+        self._tell(str(session))
+
+    def dismiss(self) -> None:
+        """Ends the guardian without harm to anyone."""
+        self._tell("done")
+        try:
+            self._process.communicate()
+        except BrokenPipeError:
+            self._process.wait()
+
+
+class Job:
+    """Starts the ranks of one job, and leaves nothing behind.
+
+    A context manager: on leaving it, every process of the job is dead, and
+    its private directory and guardian are gone.
+
+    Args:
+        size: Number of ranks.
+        host_ids: One host identity per rank, for tests that pretend to have
+            several hosts.
+    """
+
+    def __init__(
+        self, size: int, *, host_ids: Sequence[str] | None = None
+    ) -> None:
+        self._size = size
+        self._host_ids = host_ids
+        self._key = secrets.token_hex(32)
+        self._ranks: list[RankProcess] = []
+        self.directory = Path(tempfile.mkdtemp(prefix="keras-ring-"))
+        self._guardian = _Guardian(self.directory)
+        # The kernel chooses the port, and the socket itself is handed down:
+        # nobody else can take the port in between.
+        self._listener = socket.create_server(
+            ("127.0.0.1", 0), backlog=_BACKLOG
+        )
+        self._rendezvous = "127.0.0.1:{}".format(
+            self._listener.getsockname()[1]
+        )
+
+    def __enter__(self) -> "Job":
+        """Returns the job."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends whatever is left of the job."""
+        self.close()
+
+    def start(
+        self,
+        rank: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        stderr: int | IO[bytes] = subprocess.PIPE,
+        pass_fds: Sequence[int] = (),
+        cwd: Path | None = None,
+    ) -> RankProcess:
+        """Starts one rank; rank 0 must be the first.
+
+        Args:
+            rank: Index of the rank.
+            command: Program and arguments.
+            environment: What the rank's environment is built on.
+            stdout: Where standard output goes, as for `subprocess.Popen`.
+            stderr: Where standard error goes.
+            pass_fds: Descriptors that the rank inherits.
+            cwd: Working directory. Defaults to that of this process.
+        """
+        listener = self._listener.fileno() if rank == 0 else None
+        contract = RankContract(
+            rank=rank,
+            size=self._size,
+            rendezvous=self._rendezvous,
+            rendezvous_fd=listener,
+            job_key=self._key,
+            error_file=str(self._error_path(rank)),
+            host_id=self._host_ids[rank] if self._host_ids else None,
+        )
+        process = RankProcess(
+            rank,
+            command,
+            contract.environment(environment),
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=[*pass_fds, *([] if listener is None else [listener])],
+            cwd=cwd,
+        )
+        self._ranks.append(process)
+        self._guardian.watch(process.pid)
+        # Ours is closed, so that a connection to a dead rank 0 is refused.
+        if rank == 0:
+            self._listener.close()
+        return process
+
+    def _error_path(self, rank: int) -> Path:
+        return self.directory / f"rank.{rank}.error.json"
+
+    def error(self, rank: int) -> error_file.RankError | None:
+        """Returns the exception that a rank wrote down, if any."""
+        return error_file.read(self._error_path(rank))
+
+    def kill_all(self) -> set[int]:
+        """Kills every process of the job; returns the ids of those killed."""
+        sessions = {process.pid for process in self._ranks}
+        return job_processes.kill_all(str(self.directory), sessions)
+
+    def close(self) -> None:
+        """Kills what is left, then frees what the job owns."""
+        self.kill_all()
+        for process in self._ranks:
+            process.release()
+        self._ranks.clear()
+        self._listener.close()
+        self._guardian.dismiss()
+        shutil.rmtree(self.directory, ignore_errors=True)

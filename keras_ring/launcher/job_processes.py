@@ -1,0 +1,113 @@
+"""Finds and kills the processes that a job has started; also its guardian.
+
+A rank may start others (a shell wrapper, data workers), put them into other
+process groups (`timeout`) or even other sessions (daemons). A process belongs
+to the job when its session is that of a rank, or when it inherited the job's
+`KERAS_RING_ERROR_FILE`, whose directory is unique to the job.
+
+Run as a script (`python -I -S job_processes.py DIRECTORY`) it is the guardian:
+it reads the session ids of the ranks from its standard input, whose other end
+only the launcher holds. The end of that input without the word "done" means
+that the launcher was killed; the guardian then kills what is left of the job.
+Standard library only.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection
+
+_MARKER = b"KERAS_RING_ERROR_FILE="
+_DONE = b"done"
+_KILL_PATIENCE = 5.0
+
+
+def _session_of(pid: int) -> int | None:
+    """Returns the session of a live process, None when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            text = stat.read()
+    except OSError:
+        return None
+    # The name, in parentheses, may itself hold spaces and parentheses.
+    state, _, _, session = text[text.rindex(b")") + 1 :].split()[:4]
+    return None if state in (b"Z", b"X") else int(session)
+
+
+def _has_marker(pid: int, directory: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            variables = environ.read().split(b"\0")
+    except OSError:
+        return False
+    start = _MARKER + os.fsencode(directory) + b"/"
+    return any(variable.startswith(start) for variable in variables)
+
+
+def find(directory: str | None, sessions: Collection[int]) -> set[int]:
+    """Returns the ids of the live processes of a job.
+
+    Args:
+        directory: The job's private directory; None to go by session only.
+        sessions: Session ids of the ranks. An id is safe from reuse while its
+            rank has not been waited for, so wait for ranks last.
+    """
+    found = set()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        pid = int(entry)
+        session = _session_of(pid)
+        if session is None:
+            continue
+        if session in sessions or (directory and _has_marker(pid, directory)):
+            found.add(pid)
+    return found
+
+
+def send(pids: Collection[int], signum: int) -> None:
+    """Sends a signal to each process that still exists."""
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except OSError:
+            continue
+
+
+def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
+    """Kills every process of a job and waits until they are gone.
+
+    Returns:
+        The ids of the processes that had to be killed.
+    """
+    killed: set[int] = set()
+    give_up = time.monotonic() + _KILL_PATIENCE
+    while time.monotonic() < give_up:
+        # Again until none is left: a process may start another one between
+        # the look and the kill.
+        alive = find(directory, sessions)
+        if not alive:
+            break
+        send(alive, signal.SIGKILL)
+        killed |= alive
+        time.sleep(0.005)
+    return killed
+
+
+def _guard(directory: str) -> None:
+    # Ctrl-C and friends are for the launcher; the guardian outlives it.
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    words = sys.stdin.buffer.read().split()
+    if _DONE in words:
+        return
+    kill_all(directory, {int(word) for word in words})
+
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _guard(sys.argv[1])

@@ -1,0 +1,139 @@
+"""One rank: started, watched, signalled."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from keras_ring.launcher import job_processes
+
+_CHILD = str(Path(__file__).with_name("child.py"))
+
+
+def _exit_watch(pid: int) -> int:
+    """Returns a descriptor that becomes readable when a child has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        # Linux before 5.3 has no pidfd: a thread waits, and closes a pipe.
+        readable, writable = os.pipe()
+
+    def wait() -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.close(writable)
+
+    threading.Thread(target=wait, name="kr-wait", daemon=True).start()
+    return readable
+
+
+class RankProcess:
+    """A started rank, leader of a session of its own.
+
+    The ended process is left as a zombie until `release`: as long as it is
+    there, its id names no other process and signals cannot go astray.
+
+    It must be started from a thread that lives as long as the job: the kernel
+    ties the rank's life to the thread that started it.
+
+    Args:
+        rank: Index of the rank.
+        command: Program and arguments.
+        environment: The whole environment of the rank.
+        stdout: Where standard output goes, as for `subprocess.Popen`.
+        stderr: Where standard error goes.
+        pass_fds: Descriptors that the rank inherits.
+        cwd: Working directory. Defaults to that of this process.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        stderr: int | IO[bytes] = subprocess.PIPE,
+        pass_fds: Sequence[int] = (),
+        cwd: Path | None = None,
+    ) -> None:
+        self.rank = rank
+        self.started = time.monotonic()
+        shim = [sys.executable, "-I", "-S", _CHILD, str(os.getpid())]
+        self._process = subprocess.Popen(
+            [*shim, *command],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(pass_fds),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.stdout = self._process.stdout
+        self.stderr = self._process.stderr
+        self._watch = _exit_watch(self.pid)
+        self._returncode: int | None = None
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable once the rank has ended."""
+        return self._watch
+
+    def poll(self) -> int | None:
+        """Returns None while the rank runs, then its exit code.
+
+        As in `subprocess`, a negative number is the signal that killed it.
+        """
+        if self._returncode is None:
+            ended = os.waitid(
+                os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+            )
+            if ended is not None:
+                exited = ended.si_code == os.CLD_EXITED
+                status = ended.si_status
+                self._returncode = status if exited else -status
+        return self._returncode
+
+    def send(self, signum: int) -> None:
+        """Sends a signal to every process in the rank's session.
+
+        The whole session, since a shell wrapper that dies of the signal would
+        leave the program it started behind.
+        """
+        job_processes.send(job_processes.find(None, {self.pid}), signum)
+
+    def send_if_caught(self, signum: int) -> None:
+        """Sends a signal only to those in the session that handle it.
+
+        A request for a report must not kill a rank that cannot answer.
+        """
+        pids = job_processes.find(None, {self.pid})
+        job_processes.send([p for p in pids if _catches(p, signum)], signum)
+
+    def kill(self) -> None:
+        """Kills every process in the rank's session."""
+        self.send(signal.SIGKILL)
+
+    def release(self) -> None:
+        """Reaps the ended process and closes what belongs to it."""
+        self._process.wait()
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        os.close(self._watch)
+
+
+def _catches(pid: int, signum: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    for line in status.splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    return False
