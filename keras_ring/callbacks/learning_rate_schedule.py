@@ -1,0 +1,157 @@
+"""Sets the learning rate by the epoch, or by the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Multiplies an initial learning rate by a factor that changes.
+
+    Several such callbacks may be used, each for a range of epochs. With
+    `steps_per_execution`, the learning rate changes once per execution, to
+    the value of its first step.
+
+    Args:
+        initial_lr: Float, the learning rate that is multiplied.
+        multiplier: Float, or a function from the epoch to a float. Without
+            `staircase` the function is called for each batch, with fractions
+            of epochs.
+        start_epoch: Integer, the first epoch of the range. Defaults to `0`.
+        end_epoch: Integer, the first epoch after the range. Defaults to
+            `None`, which means no end.
+        staircase: Boolean, whether the learning rate changes between epochs
+            only. Defaults to `True`.
+        momentum_correction: Boolean. `SGD` and `RMSprop` keep past updates in
+            their momentum with the learning rates of those updates. If
+            `True`, the momentum is scaled when the learning rate changes, so
+            that past gradients count as much as new ones. Defaults to `True`.
+        steps_per_epoch: Integer, the number of batches of an epoch on this
+            rank. Needed without `staircase` if Keras does not know it.
+            Defaults to `None`, which means what Keras knows.
+
+    Example:
+    ```python
+    callbacks = [
+        kr.callbacks.LearningRateScheduleCallback(0.1, 1.0, end_epoch=30),
+        kr.callbacks.LearningRateScheduleCallback(0.1, 0.1, start_epoch=30),
+    ]
+    ```
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if steps_per_epoch is not None and steps_per_epoch < 1:
+            raise ValueError(
+                "`steps_per_epoch` must be above 0. Received: "
+                f"steps_per_epoch={steps_per_epoch}"
+            )
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self._multiplier = multiplier
+        self._epoch = 0
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Checks that the learning rate can be set at all."""
+        optimizer = self._optimizer()
+        if not isinstance(
+            getattr(optimizer, "learning_rate", None), keras.Variable
+        ):
+            raise ValueError(
+                f"{type(self).__name__} sets the learning rate of the "
+                "optimizer, which cannot be done for an optimizer that "
+                "computes it: one with a `LearningRateSchedule`, a function, "
+                "or several optimizers inside. Give the optimizer a float, or "
+                "leave this callback away. Received: an optimizer of class "
+                f"{type(optimizer).__name__}"
+            )
+        if not self.staircase and self.steps_per_epoch is None:
+            steps = (self.params or {}).get("steps")
+            if not steps:
+                raise ValueError(
+                    f"{type(self).__name__} changes the learning rate within "
+                    "an epoch, and the number of steps of an epoch is not "
+                    "known. Set `steps_per_epoch`."
+                )
+            self.steps_per_epoch = steps
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Sets the learning rate of the epoch."""
+        self._epoch = epoch
+        if self.staircase and self._is_in_range():
+            self._set_learning_rate(epoch)
+
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Sets the learning rate of the batch."""
+        if not self.staircase and self._is_in_range():
+            steps_per_epoch = self.steps_per_epoch or 1
+            self._set_learning_rate(self._epoch + batch / steps_per_epoch)
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Adds the learning rate to the logs."""
+        if logs is not None:
+            logs["learning_rate"] = float(self._optimizer().learning_rate)
+
+    def multiplier(self, epoch: float) -> float:
+        """Returns the factor at `epoch`, which may be a fraction."""
+        if callable(self._multiplier):
+            return self._multiplier(epoch)
+        return self._multiplier
+
+    def _is_in_range(self) -> bool:
+        return self._epoch >= self.start_epoch and (
+            self.end_epoch is None or self._epoch < self.end_epoch
+        )
+
+    def _set_learning_rate(self, epoch: float) -> None:
+        optimizer = self._optimizer()
+        old = float(optimizer.learning_rate)
+        new = float(self.initial_lr * self.multiplier(epoch))
+        optimizer.learning_rate = new
+        if self.momentum_correction and old > 0 and new != old:
+            for momentum in _momentums(optimizer):
+                momentum.assign(momentum * tf.cast(new / old, momentum.dtype))
+
+    def _optimizer(self) -> Any:
+        optimizer = self.model.optimizer
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return optimizer.inner_optimizer
+        return optimizer
+
+
+def _momentums(optimizer: Any) -> list[Any]:
+    """Returns the momentums that past learning rates are multiplied into.
+
+    Horovod scales the momentum factor for one step, which is the same, but
+    Keras compiles the factor into the training step as a constant.
+    """
+    if isinstance(optimizer, keras.optimizers.SGD):
+        momentums = getattr(optimizer, "momentums", [])
+    elif isinstance(optimizer, keras.optimizers.RMSprop):
+        momentums = getattr(optimizer, "_momentums", [])
+    else:
+        momentums = []
+    return [momentum for momentum in momentums if momentum is not None]

@@ -1,0 +1,145 @@
+"""Makes metrics those of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_ring import basics, ops
+
+
+class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Computes the metrics of an epoch over the data of all ranks.
+
+    The state of each metric (sums and counts, confusion matrices and so on)
+    is combined over all ranks before its result is computed. So the result is
+    what one process would have computed from all the data, also where ranks
+    had unequal amounts of it. It is the same on every rank, in the history
+    and for all other callbacks, whatever their order.
+
+    State is summed, unless a metric declares another `aggregation` for a
+    variable: `"mean"` is averaged, and what has none is taken from rank 0.
+    Values that a `train_step` or `test_step` of your own returns, and that do
+    not come from the metrics of the model, are averaged.
+
+    The progress bar shows metrics of its own rank while an epoch runs.
+
+    Give it to `fit`, which makes the metrics of its validation right too, or
+    to `evaluate`. All ranks must do so.
+
+    Example:
+    ```python
+    model.fit(
+        x, y, validation_data=validation,
+        callbacks=[kr.callbacks.MetricAverageCallback()],
+        verbose=1 if kr.rank() == 0 else 0,
+    )
+    ```
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_fit = False
+        self._due = False
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Starts to combine metrics."""
+        self._in_fit = True
+        self._install()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Stops combining metrics."""
+        self._in_fit = False
+        self._uninstall()
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Notes that the metrics of training come next."""
+        self._due = True
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Notes that the metrics of validation come next."""
+        self._due = True
+        if not self._in_fit:
+            self._install()
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Stops combining metrics if it was `evaluate` that began it."""
+        if not self._in_fit:
+            self._uninstall()
+
+    def _install(self) -> None:
+        """Gets in before Keras computes the results of an epoch.
+
+        Callbacks see results only, and the first of them sees them first. The
+        state is there until `_get_metrics_result_or_logs` has run, which
+        Keras calls once after each pass over the data and nowhere else.
+        """
+        if basics.size() == 1:
+            return
+        self._uninstall()
+        model = self.model
+        results = model._get_metrics_result_or_logs
+
+        def results_of_all_ranks(logs: Any) -> Any:
+            # Another callback may evaluate the model on one rank alone.
+            if not self._due:
+                return results(logs)
+            self._due = False
+            return _results_of_all_ranks(model, results, logs)
+
+        model._get_metrics_result_or_logs = results_of_all_ranks
+
+    def _uninstall(self) -> None:
+        if "_get_metrics_result_or_logs" in vars(self.model):
+            del self.model._get_metrics_result_or_logs
+
+
+def _results_of_all_ranks(
+    model: Any, results: Callable[[Any], Any], logs: Any
+) -> Any:
+    combine_metric_state(model.metrics_variables)
+    combined = results(logs)
+    if combined is logs and isinstance(logs, dict) and logs:
+        keys = sorted(logs)
+        averages = ops.grouped_allreduce(
+            [tf.cast(logs[key], tf.float64) for key in keys],
+            op=ops.Average,
+            name="metrics/logs",
+        )
+        return dict(zip(keys, averages, strict=True))
+    return combined
+
+
+def combine_metric_state(variables: list[Any]) -> None:
+    """Combines the state of metrics over all ranks, in place.
+
+    Args:
+        variables: Variables of metrics.
+    """
+    by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
+    for variable in {id(v): v for v in variables}.values():
+        aggregation = variable.aggregation
+        if aggregation not in by_aggregation:
+            aggregation = "none"
+        by_aggregation[aggregation].append(variable)
+    for aggregation, op in (("sum", ops.Sum), ("mean", ops.Average)):
+        variables = by_aggregation[aggregation]
+        if not variables:
+            continue
+        combined = ops.grouped_allreduce(
+            [tf.convert_to_tensor(v) for v in variables],
+            op=op,
+            name=f"metrics/{aggregation}",
+        )
+        for variable, value in zip(variables, combined, strict=True):
+            variable.assign(value)
+    for position, variable in enumerate(by_aggregation["none"]):
+        value = ops.broadcast(
+            tf.convert_to_tensor(variable), 0, name=f"metrics/none/{position}"
+        )
+        variable.assign(value)

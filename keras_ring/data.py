@@ -1,0 +1,186 @@
+"""Gives each rank its part of the data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import basics
+
+Uneven = Literal["pad", "drop", "error"]
+
+
+def shard(
+    dataset: Any,
+    *,
+    uneven: Uneven = "pad",
+    shuffle: bool | int = False,
+    seed: int = 0,
+) -> Any:
+    """Returns the part of a data set that belongs to this rank.
+
+    Of `size` ranks, rank `r` gets elements `r`, `r + size`, `r + 2 * size`
+    and so on. So the batches that the ranks see in one step are, together,
+    the batch that one process would have seen, and every rank gets the same
+    number of elements, hence of batches.
+
+    If the number of elements is not a multiple of the number of ranks,
+    `uneven` says what happens:
+
+    * `"pad"`: every element is used. Ranks that would be one element short
+      get one from the start of the data again, so up to `size - 1` elements
+      count twice in an epoch.
+    * `"drop"`: no element is used twice. Up to `size - 1` elements at the end
+      are left out.
+    * `"error"`: it is a `ValueError`.
+
+    Nothing is sent between ranks. All of them must be given the same data in
+    the same order, and the same arguments.
+
+    Args:
+        dataset: One of:
+            - Arrays or tensors, or a tuple, list or dictionary of them, with
+              first dimensions of one length. What is split is the first
+              dimension.
+            - A `tf.data.Dataset` that yields single elements. Shard it before
+              `batch`, and early: all elements up to here are read by all
+              ranks. A data set that yields batches is split batch by batch,
+              and the number of batches is what is made even; a smaller last
+              batch then goes to one rank only. A data set without end, made
+              by `repeat`, stays one, and needs `steps_per_epoch`.
+        uneven: String, see above. Defaults to `"pad"`.
+        shuffle: Boolean or integer. If `True`, the elements are shuffled.
+            Arrays are shuffled before they are split. A `tf.data.Dataset` is
+            split first, and each rank shuffles its part anew in each epoch,
+            so that no element is lost or doubled whatever seeds the ranks
+            have set for TensorFlow. An integer is the size of the buffer that
+            a `tf.data.Dataset` is shuffled through; `True` holds the whole
+            part of this rank in memory. Defaults to `False`.
+        seed: Integer, the seed of the shuffle. Defaults to `0`.
+
+    Returns:
+        For arrays, a structure like `dataset` with arrays of this rank's
+        elements. For a `tf.data.Dataset`, another one.
+
+    Raises:
+        TypeError: If `dataset` is of another kind.
+        ValueError: If an argument is wrong, if the arrays have different
+            lengths, if the number of elements of a `tf.data.Dataset` is not
+            known, or if `uneven="error"` and it cannot be split evenly.
+
+    Example:
+    ```python
+    x, y = kr.data.shard((x, y), shuffle=True)
+    model.fit(x, y, batch_size=32)
+
+    dataset = kr.data.shard(dataset, shuffle=10_000).batch(32)
+    model.fit(dataset)
+    ```
+    """
+    if uneven not in ("pad", "drop", "error"):
+        raise ValueError(
+            '`uneven` must be "pad", "drop" or "error". Received: '
+            f"uneven={uneven!r}"
+        )
+    if isinstance(dataset, tf.data.Dataset):
+        return _shard_dataset(dataset, uneven, shuffle, seed)
+    return _shard_arrays(dataset, uneven, bool(shuffle), seed)
+
+
+def _even_length(length: int, uneven: Uneven) -> int:
+    """Returns how many elements all ranks use together."""
+    size = basics.size()
+    rest = length % size
+    if rest == 0:
+        return length
+    if uneven == "pad":
+        return length + size - rest
+    if uneven == "drop":
+        return length - rest
+    raise ValueError(
+        f"{length} elements cannot be split evenly between {size} ranks. "
+        'Leave out elements with `uneven="drop"`, or use some of them twice '
+        'with `uneven="pad"`.'
+    )
+
+
+def _shard_arrays(arrays: Any, uneven: Uneven, shuffle: bool, seed: int) -> Any:
+    leaves = tf.nest.flatten(arrays)
+    for leaf in leaves:
+        shape = getattr(leaf, "shape", None)
+        if shape is None or not hasattr(leaf, "__getitem__"):
+            raise TypeError(
+                "`dataset` must be a `tf.data.Dataset`, an array, or a tuple, "
+                "list or dictionary of arrays. Received, in it, an object of "
+                f"type {type(leaf).__name__}. A list of numbers is an array "
+                "after `numpy.asarray`."
+            )
+        if len(shape) == 0:
+            raise ValueError(
+                "An array without dimensions cannot be split. Received: "
+                f"{leaf!r}"
+            )
+    if not leaves:
+        raise ValueError("There is nothing to split in an empty structure.")
+    lengths = [int(leaf.shape[0]) for leaf in leaves]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "All arrays must have the same length. Received arrays of lengths "
+            f"{lengths}"
+        )
+    length = lengths[0]
+    total = _even_length(length, uneven)
+    if basics.size() == 1 and not shuffle:
+        return arrays
+    order = (
+        np.random.default_rng(seed).permutation(length)
+        if shuffle
+        else np.arange(length)
+    )
+    # `resize` repeats from the start what it needs to pad.
+    chosen: Any = np.resize(order, total)[basics.rank() :: basics.size()]
+    return tf.nest.map_structure(lambda leaf: _take(leaf, chosen), arrays)
+
+
+def _take(array: Any, indices: Any) -> Any:
+    if isinstance(array, (tf.Tensor, tf.Variable)):
+        return tf.gather(array, indices)
+    if hasattr(array, "iloc"):
+        return array.iloc[indices]
+    return array[indices]
+
+
+def _shard_dataset(
+    dataset: Any, uneven: Uneven, shuffle: bool | int, seed: int
+) -> Any:
+    cardinality = int(dataset.cardinality())
+    if basics.size() > 1:
+        if cardinality == tf.data.UNKNOWN_CARDINALITY:
+            raise ValueError(
+                "The number of elements of this `tf.data.Dataset` is not "
+                "known, so ranks could get different numbers of batches and "
+                "wait for each other. Give the number with "
+                "`dataset.apply(tf.data.experimental.assert_cardinality(n))`, "
+                "or make the data set endless with `dataset.repeat()` and set "
+                "`steps_per_epoch` in `fit`."
+            )
+        if cardinality != tf.data.INFINITE_CARDINALITY:
+            total = _even_length(cardinality, uneven)
+            if total > cardinality > 0:
+                dataset = dataset.repeat()
+            dataset = dataset.take(total)
+            cardinality = total // basics.size() if cardinality else 0
+        dataset = dataset.shard(basics.size(), basics.rank())
+    if shuffle is True:
+        if cardinality < 0:
+            raise ValueError(
+                "An endless `tf.data.Dataset`, or one of unknown length, "
+                "cannot be shuffled as a whole. Set `shuffle` to the size of "
+                "a buffer, such as `shuffle=10_000`."
+            )
+        shuffle = max(cardinality, 1)
+    if shuffle:
+        dataset = dataset.shuffle(shuffle, seed=seed)
+    return dataset

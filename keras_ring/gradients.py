@@ -1,0 +1,335 @@
+"""Reduces lists of gradients, dense and sparse, as one set of rules.
+
+Both the optimizer and the tape come here, so that a setting means the same
+thing whichever of the two a script uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import basics, ops
+from keras_ring._names import unique_names, variable_path
+from keras_ring.compression import Compression, Compressor
+
+
+@dataclasses.dataclass(frozen=True)
+class ReductionSettings:
+    """How gradients are reduced. Plain values only, so that it pickles.
+
+    Args:
+        op: The reduction.
+        compression: The format on the wire.
+        sparse_as_dense: Boolean, whether `tf.IndexedSlices` become tensors.
+        gradient_predivide_factor: Float, by which gradients are divided
+            before the sum; the rest of the average is done after it.
+        groups: Number of groups, or the paths of the variables in each.
+    """
+
+    op: Any = ops.Average
+    compression: Compressor = Compression.none
+    sparse_as_dense: bool = False
+    gradient_predivide_factor: float = 1.0
+    groups: int | tuple[tuple[str, ...], ...] | None = None
+
+    @classmethod
+    def validated(
+        cls,
+        op: Any,
+        compression: Compressor,
+        sparse_as_dense: bool,
+        gradient_predivide_factor: float,
+        groups: int | Sequence[Sequence[Any]] | None,
+    ) -> ReductionSettings:
+        """Makes settings from a user's arguments, or says what is wrong."""
+        if not isinstance(op, ops.ReduceOp):
+            raise ValueError(
+                "`op` must be one of `kr.Average`, `kr.Sum`, `kr.Min`, "
+                f"`kr.Max` and `kr.Product`. Received: op={op!r}"
+            )
+        if not isinstance(compression, Compressor):
+            raise ValueError(
+                "`compression` must be one of `kr.Compression.none`, "
+                "`kr.Compression.fp16` and `kr.Compression.bf16`. Received: "
+                f"compression={compression!r}"
+            )
+        if not gradient_predivide_factor > 0:
+            raise ValueError(
+                "`gradient_predivide_factor` must be above 0. Received: "
+                f"gradient_predivide_factor={gradient_predivide_factor!r}"
+            )
+        if gradient_predivide_factor != 1.0 and op is not ops.Average:
+            raise ValueError(
+                "`gradient_predivide_factor` splits an average into a division "
+                "before and one after the sum, so it needs `op=kr.Average`. "
+                f"Received: op={op!r}, "
+                f"gradient_predivide_factor={gradient_predivide_factor!r}"
+            )
+        return cls(
+            op=op,
+            compression=compression,
+            sparse_as_dense=bool(sparse_as_dense),
+            gradient_predivide_factor=float(gradient_predivide_factor),
+            groups=_group_paths(groups),
+        )
+
+
+def _group_paths(
+    groups: int | Sequence[Sequence[Any]] | None,
+) -> int | tuple[tuple[str, ...], ...] | None:
+    if groups is None:
+        return None
+    if isinstance(groups, int) and not isinstance(groups, bool):
+        if groups < 1:
+            raise ValueError(
+                "`groups` must be a positive number of groups, or a list of "
+                f"lists of variables. Received: groups={groups}"
+            )
+        return groups
+    paths = []
+    seen: set[str] = set()
+    for group in groups if isinstance(groups, (list, tuple)) else [None]:
+        if not isinstance(group, (list, tuple)) or not group:
+            raise ValueError(
+                "`groups` must be a positive number of groups, or a list of "
+                f"non-empty lists of variables. Received: groups={groups!r}"
+            )
+        members = []
+        for variable in group:
+            path = variable_path(variable)
+            if path is None:
+                raise ValueError(
+                    "The lists in `groups` must hold variables. Received: "
+                    f"{variable!r}"
+                )
+            if path in seen:
+                raise ValueError(
+                    f"Variable {path} is in `groups` more than once."
+                )
+            seen.add(path)
+            members.append(path)
+        paths.append(tuple(members))
+    return tuple(paths)
+
+
+def gradient_names(sources: Sequence[Any]) -> list[str]:
+    """Returns the names under which gradients of `sources` are reduced.
+
+    Args:
+        sources: Variables and tensors, in an order that all ranks share. A
+            tensor has no name that ranks share, so its position stands for it.
+
+    Returns:
+        A list of strings.
+    """
+    return unique_names(
+        "gradient",
+        (
+            variable_path(source) or f"source_{position}"
+            for position, source in enumerate(sources)
+        ),
+    )
+
+
+def reduce_gradients(
+    gradients: Sequence[Any],
+    sources: Sequence[Any],
+    settings: ReductionSettings,
+    names: Sequence[str] | None = None,
+) -> list[Any]:
+    """Reduces gradients over all ranks.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
+        sources: What the gradients belong to.
+        settings: A `ReductionSettings`.
+        names: One name per source. Defaults to `gradient_names(sources)`.
+
+    Returns:
+        A list like `gradients`. In a job of one rank it holds the very same
+        objects, and nothing is added to the graph.
+    """
+    reduced = list(gradients)
+    if basics.size() == 1:
+        return reduced
+    if names is None:
+        names = gradient_names(sources)
+    overwritten = []
+    dense = []
+    for i, gradient in enumerate(reduced):
+        if gradient is None:
+            continue
+        if isinstance(gradient, tf.IndexedSlices):
+            if not settings.sparse_as_dense:
+                reduced[i] = allreduce_indexed_slices(
+                    gradient,
+                    settings.op,
+                    name=names[i],
+                    compression=settings.compression,
+                )
+                continue
+            reduced[i] = tf.convert_to_tensor(gradient)
+        # Keras puts new values of float8 scales where their gradients would
+        # be, and combines those of several steps by their maximum. So do we
+        # with those of several ranks.
+        if getattr(sources[i], "overwrite_with_gradient", False):
+            overwritten.append(i)
+        else:
+            dense.append(i)
+
+    factor = settings.gradient_predivide_factor
+    for bucket in _buckets(dense, sources, settings):
+        _reduce_bucket(
+            reduced,
+            bucket,
+            names,
+            op=settings.op,
+            prescale_factor=1.0 / factor,
+            postscale_factor=factor,
+            compression=settings.compression,
+        )
+    for i in overwritten:
+        _reduce_bucket(reduced, [i], names, op=ops.Max)
+    return reduced
+
+
+def _buckets(
+    positions: list[int], sources: Sequence[Any], settings: ReductionSettings
+) -> list[list[int]]:
+    """Says which gradients are submitted as one atomic group."""
+    groups = settings.groups
+    if not positions:
+        return []
+    if isinstance(groups, int):
+        count = min(groups, len(positions))
+        bounds = [len(positions) * i // count for i in range(count + 1)]
+        return [
+            positions[start:end] for start, end in itertools.pairwise(bounds)
+        ]
+    buckets = []
+    rest = positions
+    for paths in groups or ():
+        bucket = [i for i in rest if variable_path(sources[i]) in paths]
+        rest = [i for i in rest if i not in bucket]
+        buckets.append(bucket)
+    if tf.executing_eagerly():
+        # Each eager op waits for its result: one op for all of them costs
+        # one round instead of one per gradient. In a graph the ops overlap.
+        buckets.append(rest)
+    else:
+        buckets.extend([i] for i in rest)
+    return [bucket for bucket in buckets if bucket]
+
+
+def _reduce_bucket(
+    gradients: list[Any],
+    bucket: list[int],
+    names: Sequence[str],
+    **arguments: Any,
+) -> None:
+    if len(bucket) == 1:
+        (i,) = bucket
+        gradients[i] = ops.allreduce(gradients[i], name=names[i], **arguments)
+        return
+    results = ops.grouped_allreduce(
+        [gradients[i] for i in bucket],
+        name=f"{names[bucket[0]]}+{len(bucket) - 1}",
+        **arguments,
+    )
+    for i, result in zip(bucket, results, strict=True):
+        gradients[i] = result
+
+
+def allreduce_indexed_slices(
+    slices: Any,
+    op: Any = ops.Average,
+    *,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Compressor | None = None,
+) -> Any:
+    """Sums or averages `tf.IndexedSlices` over all ranks.
+
+    Rows of one index are added up before they travel, then values and indices
+    are gathered from all ranks, then rows of one index are added up again.
+    So each index appears once in the result, as optimizers that square
+    gradients need it: the square of a sum is not the sum of the squares.
+
+    Args:
+        slices: A `tf.IndexedSlices`. It may hold no rows on some ranks.
+        op: `kr.Average` or `kr.Sum`.
+        name: String, the same on all ranks.
+        prescale_factor: Float, by which values are multiplied before.
+        postscale_factor: Float, by which values are multiplied after.
+        compression: The format of the values on the wire.
+
+    Returns:
+        A `tf.IndexedSlices`, the same on all ranks.
+
+    Raises:
+        ValueError: If `op` is not `kr.Average` or `kr.Sum`.
+    """
+    if op not in (ops.Average, ops.Sum):
+        raise ValueError(
+            "`tf.IndexedSlices` can be reduced by `kr.Average` and `kr.Sum` "
+            "only: a row that a rank does not hold has no value for the "
+            "others. Set `sparse_as_dense=True`, or convert it with "
+            f"`tf.convert_to_tensor`. Received: op={op}"
+        )
+    compression = compression or Compression.none
+    name = name or "indexed_slices"
+    slices = _sum_duplicates(slices)
+    if basics.size() == 1:
+        factor = prescale_factor * postscale_factor
+        return slices if factor == 1.0 else _scaled(slices, factor)
+    if prescale_factor != 1.0:
+        slices = _scaled(slices, prescale_factor)
+    values, dtype = compression.compress(slices.values)
+    values = ops.allgather(values, name=f"{name}/values")
+    indices = ops.allgather(slices.indices, name=f"{name}/indices")
+    gathered = _sum_duplicates(
+        tf.IndexedSlices(
+            compression.decompress(values, dtype), indices, slices.dense_shape
+        )
+    )
+    factor = postscale_factor
+    if op is ops.Average:
+        factor /= basics.size()
+    return gathered if factor == 1.0 else _scaled(gathered, factor)
+
+
+def _scaled(slices: Any, factor: float) -> Any:
+    return map_gradient(
+        lambda values: values * tf.cast(factor, values.dtype), slices
+    )
+
+
+def _sum_duplicates(slices: Any) -> Any:
+    indices, positions = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(
+        slices.values, positions, tf.shape(indices)[0]
+    )
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def map_gradient(function: Callable[[Any], Any], gradient: Any) -> Any:
+    """Applies `function` to the numbers of a gradient.
+
+    Args:
+        function: Maps a tensor to one of the same shape.
+        gradient: A tensor or `tf.IndexedSlices`.
+
+    Returns:
+        An object like `gradient`.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            function(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return function(gradient)

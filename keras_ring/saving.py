@@ -1,0 +1,47 @@
+"""Loads a model and makes its optimizer reduce again."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from keras_ring.optimizer import DistributedOptimizer
+
+
+def load_model(
+    filepath: str | os.PathLike[str],
+    *,
+    custom_objects: dict[str, Any] | None = None,
+    safe_mode: bool = True,
+    **settings: Any,
+) -> Any:
+    """Loads a model by `keras.saving.load_model` and distributes its optimizer.
+
+    A model file says nothing of the job that wrote it: it can be opened by
+    plain Keras, and training in a job again needs the settings again. Every
+    rank reads the file.
+
+    Args:
+        filepath: Path of a file that `model.save` wrote.
+        custom_objects: As in `keras.saving.load_model`.
+        safe_mode: As in `keras.saving.load_model`.
+        **settings: The arguments of `DistributedOptimizer` after the first.
+
+    Returns:
+        A `keras.Model`. If it was compiled, its optimizer has the state that
+        was saved, and reduces.
+
+    Example:
+    ```python
+    model = kr.load_model("model.keras")
+    model.fit(...)
+    ```
+    """
+    model = keras.saving.load_model(
+        filepath, custom_objects=custom_objects, safe_mode=safe_mode
+    )
+    if getattr(model, "optimizer", None) is not None:
+        DistributedOptimizer(model.optimizer, **settings)
+    return model

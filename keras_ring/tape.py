@@ -1,0 +1,140 @@
+"""A gradient tape whose gradients are those of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import _reduction_guard, ops
+from keras_ring.compression import Compression, Compressor
+from keras_ring.gradients import ReductionSettings, reduce_gradients
+
+
+class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
+    """A `tf.GradientTape` that reduces gradients over all ranks.
+
+    It is put around a tape, before or after that one has recorded, and has
+    all of its methods. Only `gradient` is different. `jacobian` and
+    `batch_jacobian` are those of this rank alone, and the tape inside still
+    gives local gradients.
+
+    An optimizer that applies the gradients must not be a
+    `DistributedOptimizer`, or they would be reduced twice.
+
+    Args:
+        tape: A `tf.GradientTape`.
+        op: How gradients are combined: `kr.Average`, `kr.Sum`, `kr.Min`,
+            `kr.Max` or `kr.Product`. Defaults to `kr.Average`.
+        compression: The number format of gradients on their way. Defaults to
+            `kr.Compression.none`.
+        sparse_as_dense: Boolean. If `True`, `tf.IndexedSlices` are made dense
+            and summed, otherwise their rows are gathered. Defaults to
+            `False`.
+        gradient_predivide_factor: Float. With `kr.Average`, gradients are
+            divided by this before the sum and by the rest of the number of
+            ranks after it. Defaults to `1.0`.
+        groups: Gradients that are reduced together or not at all: a number of
+            groups to make, or a list of lists of variables. Defaults to
+            `None`.
+
+    Example:
+    ```python
+    with tf.GradientTape() as tape:
+        loss = loss_fn(y, model(x, training=True))
+    tape = kr.DistributedGradientTape(tape)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply(gradients, model.trainable_variables)
+    ```
+    """
+
+    def __init__(
+        self,
+        tape: Any,
+        op: Any = ops.Average,
+        *,
+        compression: Compressor = Compression.none,
+        sparse_as_dense: bool = False,
+        gradient_predivide_factor: float = 1.0,
+        groups: int | Sequence[Sequence[Any]] | None = None,
+    ) -> None:
+        if not isinstance(tape, tf.GradientTape):
+            raise TypeError(
+                "`DistributedGradientTape` is put around a `tf.GradientTape`. "
+                f"Received: tape={tape!r}"
+            )
+        # `super().__init__` would make a second, empty tape.
+        self._local_tape = tape
+        self._settings = ReductionSettings.validated(
+            op, compression, sparse_as_dense, gradient_predivide_factor, groups
+        )
+        _reduction_guard.install()
+
+    def __getattr__(self, name: str) -> Any:
+        # The state of a tape, which this one leaves to the tape inside.
+        if name == "_local_tape":
+            raise AttributeError(name)
+        return getattr(self._local_tape, name)
+
+    def __enter__(self) -> DistributedGradientTape:
+        self._local_tape.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._local_tape.__exit__(*exception)
+
+    def watch(self, tensor: Any) -> None:
+        """As in `tf.GradientTape`."""
+        self._local_tape.watch(tensor)
+
+    def watched_variables(self) -> Any:
+        """As in `tf.GradientTape`."""
+        return self._local_tape.watched_variables()
+
+    def stop_recording(self) -> Any:
+        """As in `tf.GradientTape`."""
+        return self._local_tape.stop_recording()
+
+    def reset(self) -> None:
+        """As in `tf.GradientTape`."""
+        self._local_tape.reset()
+
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As in `tf.GradientTape`: the Jacobian on this rank alone."""
+        return self._local_tape.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As in `tf.GradientTape`: the Jacobian on this rank alone."""
+        return self._local_tape.batch_jacobian(*args, **kwargs)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """Computes gradients and reduces them over all ranks.
+
+        All ranks must call this for the same sources in the same order.
+
+        Args:
+            target: As in `tf.GradientTape.gradient`.
+            sources: A nested structure of variables and tensors.
+            output_gradients: As in `tf.GradientTape.gradient`.
+            unconnected_gradients: As in `tf.GradientTape.gradient`.
+
+        Returns:
+            A structure like `sources`, the same on all ranks.
+        """
+        gradients = self._local_tape.gradient(
+            target, sources, output_gradients, unconnected_gradients
+        )
+        flat_sources = tf.nest.flatten(sources)
+        reduced = reduce_gradients(
+            tf.nest.flatten(gradients), flat_sources, self._settings
+        )
+        _reduction_guard.mark_reduced(flat_sources)
+        return tf.nest.pack_sequence_as(gradients, reduced)
