@@ -49,9 +49,9 @@ class LogLine {
 
 }  // namespace keras_ring
 
-#define KR_LOG(level)                                                    \
-  if (!::keras_ring::LogEnabled(::keras_ring::LogLevel::level)) {        \
-  } else                                                                 \
+#define KR_LOG(level)                                             \
+  if (!::keras_ring::LogEnabled(::keras_ring::LogLevel::level)) { \
+  } else                                                          \
     ::keras_ring::LogLine(::keras_ring::LogLevel::level)
 
 #endif  // KERAS_RING_BASE_LOGGING_H_

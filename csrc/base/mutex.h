@@ -58,8 +58,8 @@ class CondVar {
 
   // Waits until predicate() holds. The caller holds `mutex`.
   template <typename Predicate>
-  void Wait(Mutex& mutex, Predicate predicate) KR_REQUIRES(mutex)
-      KR_NO_THREAD_SAFETY_ANALYSIS {
+  void Wait(Mutex& mutex, Predicate predicate)
+      KR_REQUIRES(mutex) KR_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock, predicate);
     lock.release();
@@ -68,8 +68,8 @@ class CondVar {
   // As Wait, at most until `until`; returns predicate().
   template <typename Predicate>
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point until,
-                 Predicate predicate) KR_REQUIRES(mutex)
-      KR_NO_THREAD_SAFETY_ANALYSIS {
+                 Predicate predicate)
+      KR_REQUIRES(mutex) KR_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     bool satisfied = condition_.wait_until(lock, until, predicate);
     lock.release();

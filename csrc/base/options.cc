@@ -59,9 +59,9 @@ constexpr double kMaxSeconds = 1e8;
 // A field of whole numbers within bounds.
 template <auto Field, int64_t kLow, int64_t kHigh>
 const char* IntegerField(const std::string& text, Options& options) {
-  static const std::string expected =
-      "an integer from " + std::to_string(kLow) + " to " +
-      std::to_string(kHigh);
+  static const std::string expected = "an integer from " +
+                                      std::to_string(kLow) + " to " +
+                                      std::to_string(kHigh);
   int64_t value;
   if (!ParseInteger(text, kLow, kHigh, &value)) return expected.c_str();
   options.*Field = value;
@@ -196,8 +196,7 @@ const Row kRows[] = {
      "thread answers, so a rank that is merely slow is not.",
      PositiveTimeField<&Options::heartbeat_timeout>,
      ShowTime<&Options::heartbeat_timeout>, true},
-    {"START_TIMEOUT", "seconds",
-     "How long init() waits for all ranks to come.",
+    {"START_TIMEOUT", "seconds", "How long init() waits for all ranks to come.",
      PositiveTimeField<&Options::start_timeout>,
      ShowTime<&Options::start_timeout>, false},
     {"LOG_LEVEL", "level",
@@ -242,9 +241,9 @@ Result<Options> Options::Parse(const Lookup& lookup) {
     const char* expected = row.parse(*text, options);
     if (expected == nullptr) continue;
     const bool secret = row.variable == std::string("JOB_KEY");
-    return InvalidArgumentError(
-        variable + (secret ? "" : " is '" + *text + "'") + ": expected " +
-        expected);
+    return InvalidArgumentError(variable +
+                                (secret ? "" : " is '" + *text + "'") +
+                                ": expected " + expected);
   }
   KR_RETURN_IF_ERROR(CheckTogether(options));
   return options;

@@ -96,10 +96,10 @@ class [[nodiscard]] Result {
 
 }  // namespace keras_ring
 
-#define KR_RETURN_IF_ERROR(expr)                       \
-  do {                                                 \
-    ::keras_ring::Status kr_status = (expr);           \
-    if (!kr_status.ok()) return kr_status;             \
+#define KR_RETURN_IF_ERROR(expr)             \
+  do {                                       \
+    ::keras_ring::Status kr_status = (expr); \
+    if (!kr_status.ok()) return kr_status;   \
   } while (false)
 
 #define KR_CONCAT_INNER(a, b) a##b
@@ -113,10 +113,10 @@ class [[nodiscard]] Result {
 
 // For invariants of our own code only: what a user or a peer can cause is a
 // Status.
-#define KR_CHECK(condition)                                       \
-  do {                                                            \
-    if (!(condition))                                             \
-      ::keras_ring::CheckFailed(__FILE__, __LINE__, #condition);  \
+#define KR_CHECK(condition)                                      \
+  do {                                                           \
+    if (!(condition))                                            \
+      ::keras_ring::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
 #endif  // KERAS_RING_BASE_STATUS_H_

@@ -59,7 +59,10 @@ class WireReader {
   bool AtEnd() const { return rest_.empty(); }
   // Read without a failure and to the last byte.
   bool Finished() const { return ok_ && rest_.empty(); }
-  void Fail() { ok_ = false; rest_ = {}; }
+  void Fail() {
+    ok_ = false;
+    rest_ = {};
+  }
 
  private:
   std::string_view rest_;

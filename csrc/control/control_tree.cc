@@ -6,8 +6,7 @@ namespace keras_ring {
 namespace {
 
 // parents[r] for all ranks; -1 for rank 0.
-std::vector<int> Parents(const std::vector<std::string>& host_ids,
-                         int fanout) {
+std::vector<int> Parents(const std::vector<std::string>& host_ids, int fanout) {
   std::map<std::string, int> leader_index;  // host id -> place in `leaders`
   std::vector<int> leaders;                 // by first appearance; rank 0 first
   std::vector<int> parents(host_ids.size(), -1);
@@ -33,8 +32,8 @@ std::vector<int> ControlTree::Peers() const {
   return peers;
 }
 
-ControlTree BuildControlTree(const std::vector<std::string>& host_ids,
-                             int rank, int fanout) {
+ControlTree BuildControlTree(const std::vector<std::string>& host_ids, int rank,
+                             int fanout) {
   const std::vector<int> parents = Parents(host_ids, fanout);
   ControlTree tree;
   tree.rank = rank;

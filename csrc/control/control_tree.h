@@ -25,10 +25,13 @@ struct ControlTree {
   std::vector<int> Peers() const;
 };
 
-// `host_ids[r]` names the host of rank r. `fanout` bounds the children that
-// are leaders of other hosts; at least 1.
-ControlTree BuildControlTree(const std::vector<std::string>& host_ids,
-                             int rank, int fanout);
+// Children of a host leader that are leaders themselves. Eight keeps the tree
+// of 512 hosts three levels high.
+inline constexpr int kControlFanout = 8;
+
+// `host_ids[r]` names the host of rank r.
+ControlTree BuildControlTree(const std::vector<std::string>& host_ids, int rank,
+                             int fanout = kControlFanout);
 
 }  // namespace keras_ring
 

@@ -82,10 +82,9 @@ void Controller::Contribute(int from, uint64_t sent_at,
     pending->agreed.reset();
   }
   for (Variant& variant : variants) {
-    auto same = std::find_if(pending->variants.begin(),
-                             pending->variants.end(), [&](const Variant& v) {
-                               return v.request == variant.request;
-                             });
+    auto same = std::find_if(
+        pending->variants.begin(), pending->variants.end(),
+        [&](const Variant& v) { return v.request == variant.request; });
     if (same == pending->variants.end()) {
       pending->variants.push_back(std::move(variant));
       continue;
@@ -102,9 +101,9 @@ void Controller::ExpandSlot(Pending& pending,
                             const std::vector<int32_t>& ranks) const {
   for (int32_t rank : ranks) {
     Request request = pending.agreed->RequestOf(rank);
-    auto same = std::find_if(
-        pending.variants.begin(), pending.variants.end(),
-        [&](const Variant& v) { return v.request == request; });
+    auto same =
+        std::find_if(pending.variants.begin(), pending.variants.end(),
+                     [&](const Variant& v) { return v.request == request; });
     if (same == pending.variants.end()) {
       pending.variants.push_back(Variant{std::move(request), {rank}});
     } else {
@@ -125,10 +124,10 @@ void Controller::CompleteIfReady(const std::string& name) {
     } else {
       Result<Agreed> agreed = Agree(pending.variants, tree_.size);
       if (agreed.ok()) {
-        ready_.push_back(ReadyItem{
-            std::nullopt,
-            std::make_shared<const Agreed>(std::move(agreed).value()),
-            clock_.Now()});
+        ready_.push_back(
+            ReadyItem{std::nullopt,
+                      std::make_shared<const Agreed>(std::move(agreed).value()),
+                      clock_.Now()});
       } else {
         Decision decision;
         decision.kind = Decision::Kind::kFail;
@@ -185,9 +184,8 @@ void Controller::FlushReady() {
 
 Status Controller::OnMessage(int peer, std::string_view bytes) {
   KR_ASSIGN_OR_RETURN(Message message, DecodeMessage(bytes, tree_.size));
-  return std::visit(
-      [&](auto&& body) { return Handle(peer, std::move(body)); },
-      std::move(message));
+  return std::visit([&](auto&& body) { return Handle(peer, std::move(body)); },
+                    std::move(message));
 }
 
 Status Controller::Handle(int peer, ReadyMessage message) {
@@ -300,8 +298,7 @@ void Controller::DecideReady() {
     for (size_t index : bucket) {
       ReadyItem& item = ready_[index];
       // The slot may have been evicted since its ranks became ready.
-      const ResponseCache::Hit* hit =
-          cache_.Find(item.agreed->request.name);
+      const ResponseCache::Hit* hit = cache_.Find(item.agreed->request.name);
       if (item.slot && hit != nullptr && hit->slot == *item.slot) {
         decision.slots.push_back(*item.slot);
       } else {
@@ -310,10 +307,9 @@ void Controller::DecideReady() {
       item.agreed.reset();
     }
     std::sort(decision.slots.begin(), decision.slots.end());
-    ready_.erase(
-        std::remove_if(ready_.begin(), ready_.end(),
-                       [](const ReadyItem& i) { return !i.agreed; }),
-        ready_.end());
+    ready_.erase(std::remove_if(ready_.begin(), ready_.end(),
+                                [](const ReadyItem& i) { return !i.agreed; }),
+                 ready_.end());
     ++outstanding_;
     Decide(std::move(decision));
   }
@@ -474,8 +470,11 @@ std::vector<StalledTensor> Controller::ListStalls() const {
   for (const auto& [child, message] : waiting_below_) {
     for (const auto& waiting : message.waiting) {
       auto [it, is_new] = stalled.try_emplace(
-          waiting.name, StalledTensor{waiting.name, waiting.label, {},
-                                      clock_.Now() - options_.stall_check_time});
+          waiting.name,
+          StalledTensor{waiting.name,
+                        waiting.label,
+                        {},
+                        clock_.Now() - options_.stall_check_time});
       std::vector<int32_t> ranks;
       std::set_union(it->second.ranks.begin(), it->second.ranks.end(),
                      waiting.ranks.begin(), waiting.ranks.end(),

@@ -36,8 +36,8 @@ struct ControllerOptions {
   // Buckets decided and not yet executed. Two keep the data thread busy while
   // the next is agreed on; more would only make the buckets smaller.
   int max_outstanding = 2;
-  Duration stall_check_time = std::chrono::seconds(60);   // zero: never
-  Duration stall_shutdown_time = Duration::zero();        // zero: never
+  Duration stall_check_time = std::chrono::seconds(60);  // zero: never
+  Duration stall_shutdown_time = Duration::zero();       // zero: never
 };
 
 // A decision as this rank is to carry it out.

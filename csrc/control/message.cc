@@ -72,9 +72,8 @@ Status DecodeStatus(WireReader& reader) {
   uint8_t code = reader.Byte();
   std::string text(reader.Text(kMaxTextBytes));
   // An error whose code we do not know is still an error.
-  bool known = code != 0 &&
-               StatusCodeName(static_cast<StatusCode>(code)) !=
-                   std::string("UNKNOWN");
+  bool known = code != 0 && StatusCodeName(static_cast<StatusCode>(code)) !=
+                                std::string("UNKNOWN");
   return Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
                 std::move(text));
 }

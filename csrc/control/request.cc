@@ -94,16 +94,16 @@ Status Validate(const Request& request, int size) {
   const std::string label = request.Label();
   if (request.kind == RequestKind::kBroadcast &&
       (request.root < 0 || request.root >= size)) {
-    return InvalidArgumentError(label + ": root rank " +
-                                std::to_string(request.root) +
-                                " is not a rank of this job of size " +
-                                std::to_string(size));
+    return InvalidArgumentError(
+        label + ": root rank " + std::to_string(request.root) +
+        " is not a rank of this job of size " + std::to_string(size));
   }
   if (request.kind == RequestKind::kAllgather &&
       request.tensors.front().shape.empty()) {
     return InvalidArgumentError(
-        label + ": a scalar cannot be gathered along its first dimension; "
-                "reshape it to [1]");
+        label +
+        ": a scalar cannot be gathered along its first dimension; "
+        "reshape it to [1]");
   }
   if (request.kind != RequestKind::kAllreduce) return OkStatus();
   bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
@@ -115,8 +115,9 @@ Status Validate(const Request& request, int size) {
     }
     if (scaled && IsInteger(spec.dtype)) {
       return InvalidArgumentError(
-          label + ": a prescale or postscale factor needs a floating dtype, "
-                  "but the tensor is " +
+          label +
+          ": a prescale or postscale factor needs a floating dtype, "
+          "but the tensor is " +
           DTypeName(spec.dtype));
     }
   }
@@ -146,8 +147,8 @@ int64_t Request::num_bytes() const {
 
 std::string Request::Label() const {
   const bool grouped = tensors.size() > 1;
-  return std::string(grouped ? "grouped " : "") + RequestKindName(kind) +
-         " '" + name + "'";
+  return std::string(grouped ? "grouped " : "") + RequestKindName(kind) + " '" +
+         name + "'";
 }
 
 bool operator==(const Request& a, const Request& b) {
@@ -230,8 +231,8 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
       std::string text = CommonLabel(variants) +
                          ": the ranks disagree on the " + feature.name + ":";
       for (const auto& [value, ranks] : values) {
-        text += " " + RanksText(ranks) + (ranks.size() > 1 ? " have " : " has ") +
-                value + ";";
+        text += " " + RanksText(ranks) +
+                (ranks.size() > 1 ? " have " : " has ") + value + ";";
       }
       text.back() = '.';
       return FailedPreconditionError(

@@ -58,10 +58,9 @@ std::vector<int32_t> StallInspector::Missing(
 
 std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
                                    TimePoint now) const {
-  std::string text =
-      "Stalled: " + std::to_string(stalled.size()) +
-      (stalled.size() == 1 ? " tensor waits" : " tensors wait") +
-      " for ranks that have not asked for them.";
+  std::string text = "Stalled: " + std::to_string(stalled.size()) +
+                     (stalled.size() == 1 ? " tensor waits" : " tensors wait") +
+                     " for ranks that have not asked for them.";
   for (size_t i = 0; i < std::min(stalled.size(), kMaxListed); ++i) {
     const StalledTensor& tensor = stalled[i];
     text += "\n  " + tensor.label + ": " + SecondsText(now - tensor.since) +
@@ -108,8 +107,9 @@ Status StallInspector::Deadlock(
   }
   text.back() = '.';
   return FailedPreconditionError(
-      text + " Tensors are matched by name, so every rank must use the same "
-             "names.");
+      text +
+      " Tensors are matched by name, so every rank must use the same "
+      "names.");
 }
 
 }  // namespace keras_ring

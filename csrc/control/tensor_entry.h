@@ -3,7 +3,6 @@
 #define KERAS_RING_CONTROL_TENSOR_ENTRY_H_
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "csrc/base/completion.h"
@@ -15,7 +14,7 @@ struct TensorEntry {
   Request request;
 
   // One per tensor of the request. The memory stays valid until the completion
-  // has fired: whoever submits holds it, `keep_alive` included.
+  // has fired; the completion's callback is a good place to own it.
   std::vector<const void*> inputs;
   // As inputs; an output may equal its input. Empty for an allgather, whose
   // size is known only after the ranks agreed.
@@ -24,9 +23,6 @@ struct TensorEntry {
   // Allgather only: memory for the result of the given number of rows.
   // Called once, from the data thread.
   std::function<Result<void*>(int64_t rows)> allocate;
-
-  // Owns what the pointers point into, when nothing else does.
-  std::shared_ptr<void> keep_alive;
 
   Completion completion;
 };

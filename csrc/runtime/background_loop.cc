@@ -1,0 +1,254 @@
+#include "csrc/runtime/background_loop.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/thread_name.h"
+
+namespace keras_ring {
+
+BackgroundLoop::BackgroundLoop(const BackgroundLoopOptions& options, int rank,
+                               Controller& controller, MessageChannel& channel,
+                               TensorQueue& queue, Executor& executor)
+    : options_(options),
+      rank_(rank),
+      controller_(controller),
+      channel_(channel),
+      queue_(queue),
+      executor_(executor) {}
+
+BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
+
+void BackgroundLoop::Start(ControlTree tree) {
+  peers_ = tree.Peers();
+  for (int peer : peers_) last_said_[peer] = std::chrono::steady_clock::now();
+  thread_ = std::thread([this] {
+    SetThreadName("kr-loop");
+    Run();
+  });
+}
+
+void BackgroundLoop::OnExecuted() {
+  ++executed_;
+  channel_.Wake();
+}
+
+void BackgroundLoop::OnDataFailure(const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    suspicion_ = status;
+  }
+  channel_.Wake();
+}
+
+Status BackgroundLoop::status() const {
+  MutexLock lock(mutex_);
+  return status_;
+}
+
+void BackgroundLoop::Leave(const std::string& reason, Deadline deadline) {
+  {
+    MutexLock lock(mutex_);
+    if (!leaving_) leaving_ = reason;
+  }
+  channel_.Wake();
+  bool agreed;
+  {
+    MutexLock lock(mutex_);
+    agreed = changed_.WaitUntil(mutex_, deadline.at(),
+                                [this]() KR_REQUIRES(mutex_) { return over_; });
+  }
+  if (!agreed) {
+    KR_LOG(kWarning) << "the end of the job was not agreed on in time; "
+                        "leaving anyway";
+  }
+}
+
+void BackgroundLoop::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  channel_.Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundLoop::Run() {
+  for (;;) {
+    const std::optional<TimePoint> until = NextWakeUp();
+    for (const MessageChannel::Event& event :
+         channel_.Poll(until ? &*until : nullptr)) {
+      HandleEvent(event);
+    }
+    for (Request& request : queue_.PopRequests()) {
+      controller_.Submit(std::move(request));
+    }
+    controller_.OnExecuted(executed_.exchange(0));
+    HandleTimers();
+    CarryOut();
+    {
+      MutexLock lock(mutex_);
+      if (finished_ && !over_ && channel_.Flushed()) {
+        over_ = true;
+        changed_.NotifyAll();
+      }
+      if (stop_) break;
+    }
+  }
+  // Left without an agreement: nothing may stay pending.
+  if (!finished_) {
+    Finish(UnavailableError("this rank has shut down"));
+  }
+}
+
+void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
+  if (finished_) return;
+  if (event.kind == MessageChannel::Event::Kind::kClosed) {
+    Abort(UnavailableError(
+              "lost " + options_.describe_peer(event.peer) +
+              ": its control connection ended: " + event.status.message()),
+          event.peer);
+    return;
+  }
+  Status status = controller_.OnMessage(event.peer, event.message);
+  if (!status.ok()) {
+    Abort(status.WithContext("rank " + std::to_string(rank_) +
+                             " cannot go on with what " +
+                             options_.describe_peer(event.peer) + " sent"),
+          -1);
+  }
+}
+
+void BackgroundLoop::HandleTimers() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  bool leave_now = false;
+  std::string reason;
+  Status suspicion;
+  {
+    MutexLock lock(mutex_);
+    leave_now = leaving_.has_value() && !leave_sent_;
+    if (leave_now) reason = *leaving_;
+    suspicion = suspicion_;
+  }
+  if (finished_) {
+    // A peer went before the last bucket was through: nobody else will tell
+    // the data thread.
+    if (!suspicion.ok()) executor_.Abort(suspicion);
+    return;
+  }
+  if (leave_now) {
+    leave_sent_ = true;
+    controller_.Leave(reason);
+  }
+  if (!suspicion.ok()) {
+    if (!suspicion_due_) suspicion_due_ = now + options_.suspicion_grace;
+    if (now >= *suspicion_due_) {
+      Abort(suspicion, -1);
+      return;
+    }
+  }
+  std::optional<TimePoint> timer = controller_.NextTimer();
+  if (timer && now >= *timer) controller_.OnTimer();
+  Heartbeat(now);
+}
+
+void BackgroundLoop::Heartbeat(TimePoint now) {
+  static const std::string ping = EncodeMessage(PingMessage{});
+  for (int peer : peers_) {
+    if (now - channel_.LastHeard(peer) >= options_.heartbeat_timeout) {
+      std::ostringstream seconds;
+      seconds
+          << std::chrono::duration<double>(options_.heartbeat_timeout).count();
+      Abort(UnavailableError(
+                "lost " + options_.describe_peer(peer) +
+                ": nothing was heard from it for " + seconds.str() +
+                " s (KERAS_RING_HEARTBEAT_TIMEOUT); its process is stopped or "
+                "its host or network is gone"),
+            peer);
+      return;
+    }
+    TimePoint& said = last_said_.at(peer);
+    if (now - said >= options_.heartbeat_timeout / 3) {
+      channel_.Send(peer, ping);
+      said = now;
+    }
+  }
+}
+
+void BackgroundLoop::CarryOut() {
+  Controller::Output output = controller_.Take();
+  for (const auto& [peer, message] : output.messages) {
+    channel_.Send(peer, message);
+    last_said_[peer] = std::chrono::steady_clock::now();
+  }
+  for (const std::string& report : output.reports) {
+    KR_LOG(kWarning) << report;
+  }
+  if (finished_) return;
+  for (Command& command : output.commands) {
+    switch (command.kind) {
+      case Decision::Kind::kExecute: {
+        Bucket bucket;
+        for (const auto& agreed : command.items) {
+          bucket.entries.push_back(queue_.Take(agreed->request.name));
+        }
+        bucket.command = std::move(command);
+        executor_.Push(std::move(bucket));
+        break;
+      }
+      case Decision::Kind::kFail:
+        for (const std::string& name : command.names) {
+          for (TensorEntry& entry : queue_.TakeIfNegotiating(name)) {
+            entry.completion.Fire(command.status);
+          }
+        }
+        break;
+      case Decision::Kind::kEnd:
+        Finish(command.status);
+        return;
+    }
+  }
+  if (!output.aborted.ok()) Abort(output.aborted, -1);
+}
+
+void BackgroundLoop::Abort(const Status& cause, int told_by) {
+  if (finished_) return;
+  for (const auto& [peer, message] :
+       controller_.AbortMessages(cause, told_by)) {
+    channel_.Send(peer, message);
+  }
+  KR_LOG(kError) << "the job is broken: " << cause.message();
+  executor_.Abort(cause);
+  Finish(cause);
+}
+
+// From here on everything fails with `status`. What was decided before an
+// agreed end still runs on the data thread: its peers count on it.
+void BackgroundLoop::Finish(const Status& status) {
+  finished_ = true;
+  {
+    MutexLock lock(mutex_);
+    if (status_.ok()) status_ = status;
+  }
+  for (TensorEntry& entry : queue_.Close(status)) {
+    entry.completion.Fire(status);
+  }
+}
+
+std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
+  if (finished_) return std::nullopt;
+  std::optional<TimePoint> next = controller_.NextTimer();
+  auto consider = [&next](TimePoint at) {
+    if (!next || at < *next) next = at;
+  };
+  if (suspicion_due_) consider(*suspicion_due_);
+  for (int peer : peers_) {
+    consider(channel_.LastHeard(peer) + options_.heartbeat_timeout);
+    consider(last_said_.at(peer) + options_.heartbeat_timeout / 3);
+  }
+  return next;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,99 @@
+// BackgroundLoop: the control thread. The only place of the control plane that
+// waits.
+#ifndef KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
+#define KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/message_channel.h"
+#include "csrc/control/controller.h"
+#include "csrc/control/tensor_queue.h"
+#include "csrc/runtime/executor.h"
+
+namespace keras_ring {
+
+struct BackgroundLoopOptions {
+  Duration heartbeat_timeout = std::chrono::seconds(30);
+  // How long a failed collective waits for the control plane to name the
+  // cause before it is taken for the cause itself.
+  Duration suspicion_grace = std::chrono::milliseconds(300);
+  // "rank 2 (host a, pid 71)", for messages.
+  std::function<std::string(int rank)> describe_peer;
+};
+
+class BackgroundLoop {
+ public:
+  // References must outlive the loop.
+  BackgroundLoop(const BackgroundLoopOptions& options, int rank,
+                 Controller& controller, MessageChannel& channel,
+                 TensorQueue& queue, Executor& executor);
+  ~BackgroundLoop();
+
+  void Start(ControlTree tree);
+
+  // --- Any thread ---
+
+  // There is something new in the queue.
+  void Wake() { channel_.Wake(); }
+  // The executor's callbacks.
+  void OnExecuted();
+  void OnDataFailure(const Status& status) KR_EXCLUDES(mutex_);
+  // Leaves the job: waits until its end is agreed and told to the peers, at
+  // most until `deadline`. The loop goes on, for the executor may still need
+  // it.
+  void Leave(const std::string& reason, Deadline deadline) KR_EXCLUDES(mutex_);
+  // Joins the thread. What is still pending finishes with an error.
+  // Idempotent.
+  void Stop() KR_EXCLUDES(mutex_);
+  // OK while the job runs; then why it does not, for ever.
+  Status status() const KR_EXCLUDES(mutex_);
+
+ private:
+  void Run();
+  void HandleEvent(const MessageChannel::Event& event);
+  void HandleTimers();
+  void CarryOut();
+  void Heartbeat(TimePoint now);
+  void Abort(const Status& cause, int told_by);
+  void Finish(const Status& status);
+  std::optional<TimePoint> NextWakeUp() const;
+
+  const BackgroundLoopOptions options_;
+  const int rank_;
+  Controller& controller_;
+  MessageChannel& channel_;
+  TensorQueue& queue_;
+  Executor& executor_;
+
+  std::atomic<int> executed_{0};
+
+  // What other threads ask of the loop, and what they may read of it.
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::optional<std::string> leaving_ KR_GUARDED_BY(mutex_);
+  Status suspicion_ KR_GUARDED_BY(mutex_);
+  Status status_ KR_GUARDED_BY(mutex_);
+  bool over_ KR_GUARDED_BY(mutex_) = false;  // ended or aborted, peers told
+  bool stop_ KR_GUARDED_BY(mutex_) = false;
+
+  // Loop thread only.
+  std::vector<int> peers_;
+  bool leave_sent_ = false;
+  bool finished_ = false;
+  std::optional<TimePoint> suspicion_due_;
+  std::map<int, TimePoint> last_said_;
+  std::thread thread_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_

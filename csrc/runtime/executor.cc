@@ -1,0 +1,189 @@
+#include "csrc/runtime/executor.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "csrc/base/thread_name.h"
+
+namespace keras_ring {
+namespace {
+
+// A bucket may need a collective per dtype; each has a tag of its own.
+constexpr uint64_t kTagsPerDecision = 16;
+static_assert(kNumDTypes <= kTagsPerDecision);
+
+std::string BucketLabel(const std::vector<TensorEntry>& entries) {
+  std::string label = entries.front().request.Label();
+  if (entries.size() > 1) {
+    label += " and " + std::to_string(entries.size() - 1) + " more";
+  }
+  return label;
+}
+
+void FireAll(std::vector<TensorEntry>& entries, const Status& status) {
+  for (TensorEntry& entry : entries) entry.completion.Fire(status);
+}
+
+}  // namespace
+
+Executor::Executor(int size, Collective& collective, Counters& counters,
+                   Callbacks callbacks)
+    : size_(size),
+      collective_(collective),
+      counters_(counters),
+      callbacks_(std::move(callbacks)) {}
+
+Executor::~Executor() { KR_CHECK(!thread_.joinable()); }
+
+void Executor::Start() {
+  thread_ = std::thread([this] {
+    SetThreadName("kr-exec");
+    Run();
+  });
+}
+
+void Executor::Push(Bucket bucket) {
+  Status aborted;
+  {
+    MutexLock lock(mutex_);
+    aborted = aborted_;
+    if (aborted.ok()) buckets_.push_back(std::move(bucket));
+  }
+  if (aborted.ok()) {
+    changed_.NotifyAll();
+  } else {
+    FireAll(bucket.entries, aborted);
+  }
+}
+
+void Executor::Abort(const Status& cause) {
+  std::deque<Bucket> dropped;
+  {
+    MutexLock lock(mutex_);
+    if (!aborted_.ok()) return;
+    aborted_ = cause;
+    dropped.swap(buckets_);
+  }
+  changed_.NotifyAll();
+  collective_.Abort(cause);
+  for (Bucket& bucket : dropped) FireAll(bucket.entries, cause);
+}
+
+void Executor::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Executor::Run() {
+  for (;;) {
+    Bucket bucket;
+    {
+      MutexLock lock(mutex_);
+      changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
+        return !buckets_.empty() || stopping_;
+      });
+      if (buckets_.empty()) return;
+      bucket = std::move(buckets_.front());
+      buckets_.pop_front();
+    }
+    Execute(std::move(bucket));
+  }
+}
+
+void Executor::Execute(Bucket bucket) {
+  Status status = RunBucket(bucket.command, bucket.entries);
+  if (!status.ok()) {
+    callbacks_.failed(status.WithContext(BucketLabel(bucket.entries)));
+    FireAll(bucket.entries, WaitForAbort());
+    return;
+  }
+  ++counters_.buckets;
+  counters_.entries += bucket.entries.size();
+  // Before the completions: the coordinator may decide while we call back.
+  callbacks_.executed();
+  FireAll(bucket.entries, status);
+}
+
+Status Executor::WaitForAbort() {
+  MutexLock lock(mutex_);
+  changed_.Wait(mutex_,
+                [this]() KR_REQUIRES(mutex_) { return !aborted_.ok(); });
+  return aborted_;
+}
+
+Status Executor::RunBucket(const Command& command,
+                           std::vector<TensorEntry>& entries) {
+  switch (entries.front().request.kind) {
+    case RequestKind::kAllreduce:
+      return Allreduce(command, entries);
+    case RequestKind::kAllgather:
+      return Allgather(command, entries.front());
+    case RequestKind::kBroadcast:
+      return Broadcast(command, entries);
+    case RequestKind::kBarrier:
+      return OkStatus();  // that all ranks asked was the point
+  }
+  return InternalError("unknown kind of request");
+}
+
+Status Executor::Allreduce(const Command& command,
+                           std::vector<TensorEntry>& entries) {
+  std::map<DType, AllreduceArgs> by_dtype;  // ordered: alike on every rank
+  for (TensorEntry& entry : entries) {
+    const Request& request = entry.request;
+    for (size_t i = 0; i < request.tensors.size(); ++i) {
+      const TensorSpec& spec = request.tensors[i];
+      AllreduceArgs& args = by_dtype[spec.dtype];
+      args.dtype = spec.dtype;
+      args.op = request.op;
+      args.prescale = request.prescale;
+      args.postscale = request.postscale;
+      args.divisor = size_;
+      args.tensors.push_back(
+          TensorSpan{entry.inputs[i], entry.outputs[i], spec.num_elements()});
+    }
+  }
+  for (auto& [dtype, args] : by_dtype) {
+    args.tag = command.sequence * kTagsPerDecision + static_cast<int>(dtype);
+    KR_RETURN_IF_ERROR(collective_.Allreduce(args));
+  }
+  return OkStatus();
+}
+
+Status Executor::Allgather(const Command& command, TensorEntry& entry) {
+  const TensorSpec& own = entry.request.tensors.front();
+  const std::vector<int64_t>& rows = command.items.front()->rows;
+  TensorSpec row = own;
+  row.shape.front() = 1;
+  AllgatherArgs args;
+  args.tag = command.sequence * kTagsPerDecision;
+  int64_t total_rows = 0;
+  for (int64_t count : rows) {
+    total_rows += count;
+    args.bytes_per_rank.push_back(count * row.num_bytes());
+  }
+  KR_ASSIGN_OR_RETURN(args.output, entry.allocate(total_rows));
+  args.input = entry.inputs.front();
+  return collective_.Allgather(args);
+}
+
+Status Executor::Broadcast(const Command& command,
+                           std::vector<TensorEntry>& entries) {
+  BroadcastArgs args;
+  args.tag = command.sequence * kTagsPerDecision;
+  args.root = entries.front().request.root;
+  for (TensorEntry& entry : entries) {
+    for (size_t i = 0; i < entry.request.tensors.size(); ++i) {
+      args.tensors.push_back(TensorSpan{entry.inputs[i], entry.outputs[i],
+                                        entry.request.tensors[i].num_bytes()});
+    }
+  }
+  return collective_.Broadcast(args);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,108 @@
+#include "csrc/runtime/runtime.h"
+
+#include <map>
+#include <utility>
+
+#include "csrc/base/logging.h"
+#include "csrc/collective/collective.h"
+#include "csrc/comm/message_channel.h"
+#include "csrc/comm/rendezvous.h"
+#include "csrc/comm/transport.h"
+#include "csrc/control/control_tree.h"
+#include "csrc/control/controller.h"
+#include "csrc/control/tensor_queue.h"
+#include "csrc/runtime/background_loop.h"
+#include "csrc/runtime/executor.h"
+
+namespace keras_ring {
+namespace {
+
+// How long a leaving rank waits for the end to be agreed on.
+constexpr auto kShutdownLimit = std::chrono::seconds(5);
+
+Duration Seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(seconds));
+}
+
+ControllerOptions ControllerOptionsOf(const Options& options) {
+  ControllerOptions result;
+  result.fusion_threshold = options.fusion_threshold;
+  result.cache_capacity = options.cache_capacity;
+  result.linger = Seconds(options.cycle_time_ms / 1e3);
+  result.stall_check_time = Seconds(options.stall_check_time);
+  result.stall_shutdown_time = Seconds(options.stall_shutdown_time);
+  return result;
+}
+
+}  // namespace
+
+Topology TopologyOf(const std::vector<std::string>& host_ids, int rank) {
+  std::map<std::string, int> ranks_of_host;
+  Topology topology;
+  topology.rank = rank;
+  topology.size = static_cast<int>(host_ids.size());
+  std::vector<int> local_ranks;
+  for (const std::string& host : host_ids) {
+    local_ranks.push_back(ranks_of_host[host]++);
+  }
+  topology.local_rank = local_ranks[rank];
+  topology.local_size = ranks_of_host[host_ids[rank]];
+  topology.cross_size = 0;
+  for (int r = 0; r < topology.size; ++r) {
+    if (local_ranks[r] != topology.local_rank) continue;
+    if (r < rank) ++topology.cross_rank;
+    ++topology.cross_size;
+  }
+  for (const auto& [host, count] : ranks_of_host) {
+    if (count != topology.local_size) topology.homogeneous = false;
+  }
+  return topology;
+}
+
+std::shared_ptr<Runtime> Runtime::Start(RuntimeDeps deps) {
+  return std::shared_ptr<Runtime>(new Runtime(std::move(deps)));
+}
+
+Runtime::Runtime(RuntimeDeps deps)
+    : deps_(std::move(deps)),
+      topology_(TopologyOf(deps_.host_ids, deps_.options.rank)) {
+  const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
+  queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); });
+  controller_ = std::make_unique<Controller>(
+      tree, ControllerOptionsOf(deps_.options), *deps_.clock, *deps_.counters);
+  executor_ = std::make_unique<Executor>(
+      topology_.size, *deps_.collective, *deps_.counters,
+      Executor::Callbacks{
+          [this] { loop_->OnExecuted(); },
+          [this](const Status& status) { loop_->OnDataFailure(status); }});
+  BackgroundLoopOptions options;
+  options.heartbeat_timeout = Seconds(deps_.options.heartbeat_timeout);
+  options.describe_peer = [this](int rank) {
+    return "rank " + std::to_string(rank) + " (" + deps_.peer_names[rank] + ")";
+  };
+  loop_ =
+      std::make_unique<BackgroundLoop>(options, topology_.rank, *controller_,
+                                       *deps_.channel, *queue_, *executor_);
+  executor_->Start();
+  loop_->Start(tree);
+}
+
+Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }
+
+Status Runtime::Enqueue(TensorEntry entry) {
+  return queue_->Add(std::move(entry));
+}
+
+Status Runtime::status() const { return loop_->status(); }
+
+void Runtime::Shutdown(const std::string& reason) {
+  MutexLock lock(shutdown_mutex_);
+  if (stopped_) return;
+  loop_->Leave(reason, Deadline::After(kShutdownLimit));
+  executor_->Stop();
+  loop_->Stop();
+  stopped_ = true;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,96 @@
+// Runtime: one rank of one job, whole. What the floors above talk to.
+#ifndef KERAS_RING_RUNTIME_RUNTIME_H_
+#define KERAS_RING_RUNTIME_RUNTIME_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/options.h"
+#include "csrc/base/status.h"
+#include "csrc/control/tensor_entry.h"
+
+namespace keras_ring {
+
+class BackgroundLoop;
+class Collective;
+class Controller;
+class Executor;
+class Mesh;
+class MessageChannel;
+class TensorQueue;
+class Transport;
+struct ControlTree;
+
+// Where this rank stands, from the host identities of all members.
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // among the ranks of this host
+  int local_size = 1;
+  int cross_rank = 0;  // index of this host among those with such a local rank
+  int cross_size = 1;
+  bool homogeneous = true;  // every host has as many ranks
+};
+Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
+
+// What a runtime is made of; runtime_factory.cc makes the real ones. Built and
+// connected, nothing started.
+struct RuntimeDeps {
+  Options options;
+  std::unique_ptr<Counters> counters;
+  std::unique_ptr<Clock> clock;
+  // Null in a job of size 1 and in tests.
+  std::unique_ptr<Mesh> mesh;
+  std::vector<std::string> host_ids;    // by rank
+  std::vector<std::string> peer_names;  // by rank, for messages
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Collective> collective;
+  std::unique_ptr<MessageChannel> channel;
+};
+
+class Runtime {
+ public:
+  // Starts the threads.
+  static std::shared_ptr<Runtime> Start(RuntimeDeps deps);
+  ~Runtime();
+
+  const Topology& topology() const { return topology_; }
+  const Counters& counters() const { return *deps_.counters; }
+  const Options& options() const { return deps_.options; }
+
+  // Submits an operation. Either an error, and the completion never fires, or
+  // OK, and it fires exactly once from another thread. Thread-safe, does not
+  // block.
+  Status Enqueue(TensorEntry entry);
+
+  // OK while collectives can run; then why they cannot, for ever.
+  Status status() const;
+
+  // Ends the job in agreement with the other ranks and stops the threads. The
+  // reason is told to the others; empty for a program that came to its end.
+  // Idempotent; thread-safe.
+  void Shutdown(const std::string& reason);
+
+ private:
+  explicit Runtime(RuntimeDeps deps);
+
+  // In order of construction; destroyed in reverse.
+  RuntimeDeps deps_;
+  Topology topology_;
+  std::unique_ptr<TensorQueue> queue_;
+  std::unique_ptr<Controller> controller_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<BackgroundLoop> loop_;
+
+  Mutex shutdown_mutex_;  // held during a shutdown; taken before all others
+  bool stopped_ KR_GUARDED_BY(shutdown_mutex_) = false;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_RUNTIME_RUNTIME_H_

@@ -1,0 +1,23 @@
+// Where options become a connected runtime.
+#ifndef KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_
+#define KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/options.h"
+#include "csrc/base/status.h"
+#include "csrc/runtime/runtime.h"
+
+namespace keras_ring {
+
+// Meets the other ranks and starts. `versions` are "name=value" lines that must
+// be equal on all ranks, besides the options that must. On an error nothing is
+// left behind: another try may follow.
+Result<std::shared_ptr<Runtime>> CreateRuntime(
+    const Options& options, const std::vector<std::string>& versions);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_

@@ -1,0 +1,58 @@
+// The kernel of KerasRingAllreduce.
+#include <cstring>
+
+#include "tf_ops/collective_kernel.h"
+
+namespace keras_ring {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+
+absl::Status GetDouble(OpKernelConstruction* context, const char* attribute,
+                       double* value) {
+  int64_t bits;
+  TF_RETURN_IF_ERROR(context->GetAttr(attribute, &bits));
+  std::memcpy(value, &bits, sizeof(bits));
+  return absl::OkStatus();
+}
+
+class AllreduceKernel final : public CollectiveKernel {
+ public:
+  explicit AllreduceKernel(OpKernelConstruction* context)
+      : CollectiveKernel(context) {
+    int reduce_op;
+    OP_REQUIRES_OK(context, context->GetAttr("reduce_op", &reduce_op));
+    OP_REQUIRES(context, reduce_op >= 0 && reduce_op < kNumReduceOps,
+                absl::InvalidArgumentError(
+                    absl::StrCat("no reduce op has number ", reduce_op)));
+    op_ = static_cast<ReduceOp>(reduce_op);
+    OP_REQUIRES_OK(context, GetDouble(context, "prescale_bits", &prescale_));
+    OP_REQUIRES_OK(context, GetDouble(context, "postscale_bits", &postscale_));
+  }
+
+ protected:
+  void Describe(Request& request) const override {
+    request.kind = RequestKind::kAllreduce;
+    request.op = op_;
+    request.prescale = prescale_;
+    request.postscale = postscale_;
+  }
+
+  absl::Status PrepareOutputs(OpKernelContext* context,
+                              const std::shared_ptr<Call>& call,
+                              TensorEntry& entry) const override {
+    return ForwardOrAllocateOutputs(context, call, entry);
+  }
+
+ private:
+  ReduceOp op_ = ReduceOp::kSum;
+  double prescale_ = 1.0;
+  double postscale_ = 1.0;
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("KerasRingAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
+
+}  // namespace
+}  // namespace keras_ring

@@ -1,0 +1,143 @@
+#include "tf_ops/collective_kernel.h"
+
+#include <utility>
+
+#include "csrc/runtime/process_runtime.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tf_ops/tf_adapters.h"
+
+namespace keras_ring {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+CollectiveKernel::CollectiveKernel(OpKernelConstruction* context)
+    : AsyncOpKernel(context) {
+  OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
+  OP_REQUIRES(context,
+              !tensor_name_.empty() && tensor_name_.size() <= kMaxNameBytes,
+              absl::InvalidArgumentError(absl::StrCat(
+                  "the name of a collective must have 1 to ", kMaxNameBytes,
+                  " bytes; received ", tensor_name_.size())));
+}
+
+void CollectiveKernel::ComputeAsync(OpKernelContext* context,
+                                    DoneCallback done) {
+  std::shared_ptr<Runtime> runtime = ProcessRuntime();
+  OP_REQUIRES_ASYNC(
+      context, runtime != nullptr,
+      absl::FailedPreconditionError(
+          absl::StrCat("collective '", tensor_name_,
+                       "': keras_ring is not initialized in this process; call "
+                       "keras_ring.init() first (and not after shutdown())")),
+      done);
+
+  TensorEntry entry;
+  entry.request.name = tensor_name_;
+  Describe(entry.request);
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    Result<TensorSpec> spec = SpecOf(context->input(i));
+    OP_REQUIRES_OK_ASYNC(context, StatusToTf(spec.status()), done);
+    entry.request.tensors.push_back(std::move(spec).value());
+    entry.inputs.push_back(context->input(i).data());
+  }
+  auto call = std::make_shared<Call>(context, std::move(done));
+  absl::Status prepared = PrepareOutputs(context, call, entry);
+  if (!prepared.ok()) return call->Finish(prepared);
+  // After the outputs: a second reference to an input would keep its buffer
+  // from becoming an output.
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    call->Hold(context->input(i));
+  }
+  entry.completion = Completion(
+      [call](const Status& status) { call->Finish(StatusToTf(status)); });
+  if (!call->RegisterCancellation(call)) {
+    entry.completion.Disarm();
+    return call->Finish(absl::CancelledError(absl::StrCat(
+        entry.request.Label(), ": the step was cancelled before it began")));
+  }
+  Status enqueued = runtime->Enqueue(std::move(entry));
+  if (!enqueued.ok()) call->Finish(StatusToTf(enqueued));
+}
+
+CollectiveKernel::Call::Call(OpKernelContext* context, DoneCallback done)
+    : context_(context),
+      done_(std::move(done)),
+      cancellation_(context->cancellation_manager()) {}
+
+void CollectiveKernel::Call::RunDone(OpKernelContext* context,
+                                     DoneCallback done,
+                                     const absl::Status& status) {
+  if (!status.ok()) context->SetStatus(status);
+  done();
+}
+
+bool CollectiveKernel::Call::Claim(OpKernelContext** context,
+                                   DoneCallback* done) {
+  tensorflow::mutex_lock lock(mutex_);
+  if (done_ == nullptr) return false;
+  *context = std::exchange(context_, nullptr);
+  *done = std::exchange(done_, nullptr);
+  return true;
+}
+
+bool CollectiveKernel::Call::RegisterCancellation(std::shared_ptr<Call> self) {
+  if (cancellation_ == nullptr) return true;
+  token_ = cancellation_->get_cancellation_token();
+  return cancellation_->RegisterCallback(token_, [self] {
+    OpKernelContext* context;
+    DoneCallback done;
+    if (!self->Claim(&context, &done)) return;
+    RunDone(context, std::move(done),
+            absl::CancelledError("the step was cancelled while a collective "
+                                 "was waiting for other ranks"));
+  });
+}
+
+void CollectiveKernel::Call::Finish(const absl::Status& status) {
+  OpKernelContext* context;
+  DoneCallback done;
+  if (!Claim(&context, &done)) return;
+  // Waits for a cancellation that is just running; it finds nothing to do.
+  // Not under our lock, which that one takes.
+  if (cancellation_ != nullptr && token_ != kNoToken) {
+    cancellation_->DeregisterCallback(token_);
+  }
+  // Before `done`: the next op may reuse the buffer if nobody else holds it.
+  held_.clear();
+  RunDone(context, std::move(done), status);
+}
+
+Result<void*> CollectiveKernel::Call::AllocateOutput(
+    const tensorflow::TensorShape& shape, tensorflow::DataType dtype) {
+  tensorflow::mutex_lock lock(mutex_);
+  if (context_ == nullptr) {
+    held_.emplace_back(dtype, shape);
+    return held_.back().data();
+  }
+  Tensor* output = nullptr;
+  absl::Status status = context_->allocate_output(0, shape, &output);
+  if (!status.ok()) {
+    return ResourceExhaustedError("no memory for a result of shape " +
+                                  shape.DebugString() + ": " +
+                                  std::string(status.message()));
+  }
+  held_.push_back(*output);
+  return output->data();
+}
+
+absl::Status ForwardOrAllocateOutputs(
+    OpKernelContext* context,
+    const std::shared_ptr<CollectiveKernel::Call>& call, TensorEntry& entry) {
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    Tensor* output = nullptr;
+    TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(
+        {i}, i, context->input(i).shape(), &output));
+    entry.outputs.push_back(output->data());
+    call->Hold(*output);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace keras_ring

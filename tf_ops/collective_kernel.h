@@ -1,0 +1,89 @@
+// CollectiveKernel: what all our kernels share.
+#ifndef KERAS_RING_TF_OPS_COLLECTIVE_KERNEL_H_
+#define KERAS_RING_TF_OPS_COLLECTIVE_KERNEL_H_
+
+#include <memory>
+#include <string>
+
+#include "csrc/control/request.h"
+#include "csrc/control/tensor_entry.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace keras_ring {
+
+// Builds the entry, enqueues it, and returns; the data thread finishes the op.
+//
+// A cancelled step ends its ops at once, but what has been asked for cannot be
+// taken back: the other ranks may be about to run it. So the entry lives on
+// with references to its tensors, takes part when its turn comes, and its
+// result goes nowhere. Only the op is told that it was cancelled.
+class CollectiveKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit CollectiveKernel(tensorflow::OpKernelConstruction* context);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context,
+                    DoneCallback done) final;
+
+  // The op as it runs.
+  class Call;
+
+ protected:
+  // Fills in the kind and what the attributes say.
+  virtual void Describe(Request& request) const = 0;
+  // Sets the entry's outputs.
+  virtual absl::Status PrepareOutputs(tensorflow::OpKernelContext* context,
+                                      const std::shared_ptr<Call>& call,
+                                      TensorEntry& entry) const = 0;
+
+ private:
+  std::string tensor_name_;
+};
+
+// Shared by the entry (which fires the completion), the cancellation and the
+// kernel. Whoever finishes first calls `done`; the others find it gone.
+class CollectiveKernel::Call {
+ public:
+  Call(tensorflow::OpKernelContext* context, DoneCallback done);
+
+  // Ends the op when its step is cancelled. False if it is already.
+  bool RegisterCancellation(std::shared_ptr<Call> self);
+
+  // Ends the op, unless it has ended.
+  void Finish(const absl::Status& status);
+
+  // Keeps the memory of `tensor` for as long as the entry needs it. Not after
+  // the entry is enqueued.
+  void Hold(const tensorflow::Tensor& tensor) { held_.push_back(tensor); }
+
+  // Output 0 with this shape; memory of our own if the op has ended.
+  Result<void*> AllocateOutput(const tensorflow::TensorShape& shape,
+                               tensorflow::DataType dtype);
+
+ private:
+  static constexpr tensorflow::CancellationToken kNoToken = -1;
+
+  // Takes the right to end the op; false if it was taken.
+  bool Claim(tensorflow::OpKernelContext** context, DoneCallback* done);
+  static void RunDone(tensorflow::OpKernelContext* context, DoneCallback done,
+                      const absl::Status& status);
+
+  // Held while the context is used, so that the op cannot end meanwhile.
+  tensorflow::mutex mutex_;
+  tensorflow::OpKernelContext* context_ TF_GUARDED_BY(mutex_);
+  DoneCallback done_ TF_GUARDED_BY(mutex_);
+
+  tensorflow::CancellationManager* const cancellation_;
+  tensorflow::CancellationToken token_ = kNoToken;
+  // Touched by whoever has the entry: the kernel, then the data thread.
+  std::vector<tensorflow::Tensor> held_;
+};
+
+// Outputs shaped as the inputs, in the inputs' own memory where nobody else
+// needs it.
+absl::Status ForwardOrAllocateOutputs(
+    tensorflow::OpKernelContext* context,
+    const std::shared_ptr<CollectiveKernel::Call>& call, TensorEntry& entry);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TF_OPS_COLLECTIVE_KERNEL_H_

@@ -1,0 +1,23 @@
+// Tables between TensorFlow's types and ours.
+#ifndef KERAS_RING_TF_OPS_TF_ADAPTERS_H_
+#define KERAS_RING_TF_OPS_TF_ADAPTERS_H_
+
+#include "absl/status/status.h"
+#include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
+#include "csrc/control/request.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.pb.h"
+
+namespace keras_ring {
+
+// kInvalidArgument for a type that no collective carries.
+Result<DType> DTypeFromTf(tensorflow::DataType dtype);
+
+absl::Status StatusToTf(const Status& status);
+
+Result<TensorSpec> SpecOf(const tensorflow::Tensor& tensor);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TF_OPS_TF_ADAPTERS_H_
