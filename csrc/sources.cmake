@@ -3,6 +3,11 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/base/logging.cc
   csrc/base/status.cc
   csrc/base/wire.cc
+  csrc/collective/cpu_collective.cc
+  csrc/collective/pack.cc
+  csrc/collective/reduce.cc
+  csrc/collective/ring.cc
+  csrc/collective/rounds.cc
 )
 set(KERAS_RING_TESTING_SOURCES
 )

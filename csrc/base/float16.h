@@ -60,8 +60,8 @@ inline float ToFloat(Float16 value) {
   const uint32_t normal = magnitude + kRebias;
   // A subnormal's mantissa under the exponent of 2^-14 reads as 2^-14 plus the
   // value.
-  const uint32_t subnormal = BitsOf(FloatOf(magnitude + kSmallestNormal) -
-                                    FloatOf(kSmallestNormal));
+  const uint32_t subnormal =
+      BitsOf(FloatOf(magnitude + kSmallestNormal) - FloatOf(kSmallestNormal));
   const uint32_t special = magnitude | kFloatInfinity;
   uint32_t bits = Select(magnitude < (1u << 23), subnormal, normal);
   bits = Select(magnitude >= (31u << 23), special, bits);

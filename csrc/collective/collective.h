@@ -43,7 +43,7 @@ struct AllreduceArgs {
 struct AllgatherArgs {
   uint64_t tag = 0;
   const void* input = nullptr;
-  void* output = nullptr;  // the sum of bytes_per_rank
+  void* output = nullptr;              // the sum of bytes_per_rank
   std::vector<size_t> bytes_per_rank;  // indexed by rank; own one included
 };
 

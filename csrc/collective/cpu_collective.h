@@ -1,0 +1,68 @@
+// CpuCollective: the collectives on CPU tensors, over any Transport.
+#ifndef KERAS_RING_COLLECTIVE_CPU_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_CPU_COLLECTIVE_H_
+
+#include <cstddef>
+#include <functional>
+
+#include "csrc/base/mutex.h"
+#include "csrc/base/status.h"
+#include "csrc/collective/collective.h"
+#include "csrc/collective/pack.h"
+#include "csrc/collective/ring.h"
+#include "csrc/collective/rounds.h"
+#include "csrc/collective/scratch_buffer.h"
+#include "csrc/comm/transport.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks.
+struct CpuCollectiveOptions {
+  // Bound of the memory that buckets are packed into. Larger ones are reduced
+  // in several rounds.
+  size_t fusion_buffer_bytes = size_t{64} << 20;
+  // A tensor of this size is reduced by itself, where it lies.
+  size_t direct_bytes = size_t{4} << 20;
+  // Small enough to stay in cache between arrival and reduction, large enough
+  // to make what is done once per segment cheap. Tests set it to a few bytes.
+  size_t max_segment_bytes = size_t{512} << 10;
+};
+
+class CpuCollective final : public Collective {
+ public:
+  // `transport` must outlive the object and have no other user.
+  explicit CpuCollective(Transport& transport,
+                         const CpuCollectiveOptions& options = {});
+
+  Status Allreduce(const AllreduceArgs& args) override;
+  Status Allgather(const AllgatherArgs& args) override;
+  Status Broadcast(const BroadcastArgs& args) override;
+  void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
+
+ private:
+  // Runs `collective` unless the object is broken; breaks it on failure.
+  Status Guard(const std::function<Status()>& collective) KR_EXCLUDES(mutex_);
+  Status DoAllreduce(const AllreduceArgs& args);
+  Status DoAllgather(const AllgatherArgs& args);
+  Status DoBroadcast(const BroadcastArgs& args);
+  Status RunDirect(const AllreduceArgs& args, const WireFormat& format,
+                   const Round& round);
+  Status RunPacked(const AllreduceArgs& args, const WireFormat& format,
+                   const Round& round);
+  Status ReduceRing(const AllreduceArgs& args, const WireFormat& format,
+                    const RingBuffer& buffer);
+
+  Transport& transport_;
+  const CpuCollectiveOptions options_;
+  const RingPlace place_;
+  ScratchBuffer fusion_buffer_;
+  ScratchBuffer arrivals_;  // one segment, of a peer's partial sums
+
+  Mutex mutex_;
+  // The first failure, or what Abort gave.
+  Status broken_ KR_GUARDED_BY(mutex_);
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_CPU_COLLECTIVE_H_

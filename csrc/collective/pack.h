@@ -1,0 +1,55 @@
+// Pack: from the tensors of a bucket to numbers that can be reduced, and back.
+//
+// An allreduce of one dtype travels and is summed in its *wire dtype*:
+//
+//   dtype               op         wire dtype  because
+//   float16, bfloat16   all        float32     summed in float32 and rounded
+//                                              once, at the end
+//   integers            Average    int64       the sum must be exact before it
+//                                              is divided
+//   all others          all        the same
+//
+// Packing multiplies by `prescale` on the way, in the wire dtype. After the
+// reduction the *finish* divides and multiplies by `postscale`, still in the
+// wire dtype; unpacking then only converts.
+#ifndef KERAS_RING_COLLECTIVE_PACK_H_
+#define KERAS_RING_COLLECTIVE_PACK_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/reduce_op.h"
+
+namespace keras_ring {
+
+// What turns a sum into the result.
+struct Finish {
+  int64_t divisor = 1;
+  double postscale = 1.0;
+  bool identity() const { return divisor == 1 && postscale == 1.0; }
+};
+
+struct WireFormat {
+  DType dtype = DType::kFloat32;
+  size_t element_size = 0;
+  // Whether the dtype of the wire differs from that of the tensors.
+  bool converts = false;
+
+  // wire[i] = values[i] * prescale. The arrays are equal (if nothing converts)
+  // or do not overlap.
+  void (*pack)(void* wire, const void* values, int64_t count,
+               double prescale) = nullptr;
+  // values[i] = wire[i], rounded to nearest even. As for pack.
+  void (*unpack)(void* values, const void* wire, int64_t count) = nullptr;
+  // wire[i] = wire[i] / divisor * postscale. Integers know only the divisor,
+  // and round down.
+  void (*finish)(void* wire, int64_t count, const Finish& finish) = nullptr;
+};
+
+// Null unless IsReducible(dtype).
+const WireFormat* FindWireFormat(DType dtype, ReduceOp op);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_PACK_H_

@@ -1,0 +1,218 @@
+#include "csrc/collective/ring.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+namespace keras_ring {
+namespace {
+
+// Elements or bytes [begin, begin + count).
+struct Range {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Chunk or rank numbers may be off by less than one turn in either direction.
+int Modulo(int value, int size) { return (value + size) % size; }
+
+Range ChunkRange(int64_t count, int size, int chunk) {
+  const int64_t base = count / size;
+  const int64_t longer = count % size;  // chunks with one element more
+  return Range{chunk * base + std::min<int64_t>(chunk, longer),
+               base + (chunk < longer ? 1 : 0)};
+}
+
+template <typename Function>
+void ForEachSegment(const Range& range, int64_t max_count, Function function) {
+  const int64_t end = range.begin + range.count;
+  for (int64_t begin = range.begin; begin < end; begin += max_count) {
+    function(Range{begin, std::min(max_count, end - begin)});
+  }
+}
+
+int64_t SegmentElements(size_t element_size, size_t max_segment_bytes) {
+  return std::max<int64_t>(1, max_segment_bytes / element_size);
+}
+
+// Names the peers, unless there is nothing to exchange with them.
+void SetPeers(const RingPlace& place, Duplex& duplex) {
+  if (!duplex.sends.empty()) duplex.to = Modulo(place.rank + 1, place.size);
+  if (!duplex.receives.empty()) {
+    duplex.from = Modulo(place.rank - 1, place.size);
+  }
+}
+
+// The rule of pipelining: receive i releases send K + i.
+size_t Released(size_t num_own_segments, size_t i, size_t num_sends) {
+  return std::min(num_own_segments + i + 1, num_sends);
+}
+
+void SetForwarding(size_t num_own_segments, Duplex& duplex) {
+  duplex.released = num_own_segments;
+  duplex.on_received = [num_own_segments,
+                        num_sends = duplex.sends.size()](size_t i) {
+    return Released(num_own_segments, i, num_sends);
+  };
+}
+
+// Builds the lists of an allreduce.
+class AllreducePlanner {
+ public:
+  AllreducePlanner(const RingPlace& place, const RingBuffer& buffer,
+                   void* scratch, size_t max_segment_bytes)
+      : place_(place),
+        buffer_(buffer),
+        input_(static_cast<const char*>(buffer.input)),
+        output_(static_cast<char*>(buffer.output)),
+        scratch_(scratch),
+        max_count_(SegmentElements(buffer.element_size, max_segment_bytes)) {}
+
+  RingAllreduce Plan(uint64_t tag) && {
+    plan_.duplex.tag = tag;
+    const int steps = place_.size - 1;
+    if (steps == 0) return std::move(plan_);
+    Send(place_.rank, input_);
+    plan_.num_own_segments = plan_.duplex.sends.size();
+    for (int step = 0; step < steps; ++step) {
+      if (step == steps - 1) plan_.first_owned = plan_.reductions.size();
+      ReceivePartial(place_.rank - step - 1);
+      // The last of these chunks is the owned one: the allgather has begun.
+      Send(place_.rank - step - 1, output_);
+    }
+    for (int step = 0; step < steps; ++step) {
+      ReceiveResult(place_.rank - step);
+      if (step < steps - 1) Send(place_.rank - step, output_);
+    }
+    SetPeers(place_, plan_.duplex);
+    plan_.duplex.released = plan_.num_own_segments;
+    return std::move(plan_);
+  }
+
+ private:
+  template <typename Function>
+  void ForEachSegmentOf(int chunk, Function function) {
+    ForEachSegment(
+        ChunkRange(buffer_.count, place_.size, Modulo(chunk, place_.size)),
+        max_count_, function);
+  }
+
+  size_t Bytes(int64_t count) const { return count * buffer_.element_size; }
+
+  void Send(int chunk, const char* from) {
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      plan_.duplex.sends.push_back(
+          ConstSegment{from + Bytes(range.begin), Bytes(range.count)});
+    });
+  }
+
+  void ReceivePartial(int chunk) {
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      char* target = output_ + Bytes(range.begin);
+      const bool in_place = input_ == output_;
+      void* arrival = in_place ? scratch_ : target;
+      const void* value = in_place ? scratch_ : input_ + Bytes(range.begin);
+      plan_.duplex.receives.push_back(Segment{arrival, Bytes(range.count)});
+      plan_.reductions.push_back(Reduction{target, value, range.count});
+    });
+  }
+
+  void ReceiveResult(int chunk) {
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      plan_.duplex.receives.push_back(
+          Segment{output_ + Bytes(range.begin), Bytes(range.count)});
+    });
+  }
+
+  const RingPlace place_;
+  const RingBuffer buffer_;
+  const char* const input_;
+  char* const output_;
+  void* const scratch_;
+  const int64_t max_count_;
+  RingAllreduce plan_;
+};
+
+}  // namespace
+
+size_t RingAllreduce::ReleasedBy(size_t i) const {
+  return Released(num_own_segments, i, duplex.sends.size());
+}
+
+size_t SegmentBytes(size_t element_size, size_t max_segment_bytes) {
+  return element_size * SegmentElements(element_size, max_segment_bytes);
+}
+
+RingAllreduce PlanRingAllreduce(const RingPlace& place, uint64_t tag,
+                                const RingBuffer& buffer, void* scratch,
+                                size_t max_segment_bytes) {
+  return AllreducePlanner(place, buffer, scratch, max_segment_bytes).Plan(tag);
+}
+
+Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
+                         const std::vector<size_t>& bytes_per_rank,
+                         size_t max_segment_bytes) {
+  std::vector<size_t> begins(place.size);
+  std::exclusive_scan(bytes_per_rank.begin(), bytes_per_rank.end(),
+                      begins.begin(), size_t{0});
+  Duplex duplex;
+  duplex.tag = tag;
+  auto for_each_segment_of = [&](int block, auto function) {
+    const int b = Modulo(block, place.size);
+    ForEachSegment(Range{static_cast<int64_t>(begins[b]),
+                         static_cast<int64_t>(bytes_per_rank[b])},
+                   SegmentElements(1, max_segment_bytes),
+                   [&](const Range& range) {
+                     function(static_cast<char*>(output) + range.begin,
+                              static_cast<size_t>(range.count));
+                   });
+  };
+  auto send = [&](char* data, size_t bytes) {
+    duplex.sends.push_back(ConstSegment{data, bytes});
+  };
+  auto receive = [&](char* data, size_t bytes) {
+    duplex.receives.push_back(Segment{data, bytes});
+  };
+  size_t num_own_segments = 0;
+  for (int step = 0; step < place.size - 1; ++step) {
+    for_each_segment_of(place.rank - step, send);
+    if (step == 0) num_own_segments = duplex.sends.size();
+    for_each_segment_of(place.rank - step - 1, receive);
+  }
+  SetPeers(place, duplex);
+  SetForwarding(num_own_segments, duplex);
+  return duplex;
+}
+
+Duplex PlanChainBroadcast(const RingPlace& place, uint64_t tag, int root,
+                          const std::vector<TensorSpan>& tensors,
+                          size_t max_segment_bytes) {
+  // Place in the chain: the root is the first, its predecessor the last.
+  const int position = Modulo(place.rank - root, place.size);
+  const bool is_root = position == 0;
+  const bool is_last = position == place.size - 1;
+  Duplex duplex;
+  duplex.tag = tag;
+  for (const TensorSpan& tensor : tensors) {
+    const char* source =
+        static_cast<const char*>(is_root ? tensor.input : tensor.output);
+    char* target = static_cast<char*>(tensor.output);
+    ForEachSegment(
+        Range{0, tensor.count}, SegmentElements(1, max_segment_bytes),
+        [&](const Range& range) {
+          const size_t bytes = range.count;
+          if (!is_last) {
+            duplex.sends.push_back(ConstSegment{source + range.begin, bytes});
+          }
+          if (!is_root) {
+            duplex.receives.push_back(Segment{target + range.begin, bytes});
+          }
+        });
+  }
+  SetPeers(place, duplex);
+  SetForwarding(is_root ? duplex.sends.size() : 0, duplex);
+  return duplex;
+}
+
+}  // namespace keras_ring
