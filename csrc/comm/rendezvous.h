@@ -28,8 +28,9 @@ struct RendezvousOptions {
   JobKey key;
   // Identity of the host: ranks with equal ids share one.
   std::string host_id;
-  // Address at which peers reach this rank's listener; loopback when the store
-  // is on loopback.
+  // Address at which peers reach this rank's listener. Empty: the one from
+  // which this rank reaches the store. Not used when the store is on loopback
+  // (then so is the listener), nor on rank 0, whose listener is the store's.
   std::string advertise_host;
   // What must be equal on all ranks, as "name=value" (versions, tunables).
   std::vector<std::string> fingerprint;
@@ -43,9 +44,6 @@ struct Member {
   int64_t pid = 0;
 };
 
-// What a link carries; part of the authenticated hello of each connection.
-enum class LinkKind : uint8_t { kStore = 0, kControl = 1, kData = 2 };
-
 // This rank's place in a connected job: the member table and, on demand,
 // authenticated connections to other members. Owns the listener (and on rank 0
 // the store's server), which go on refusing strangers until it dies.
@@ -54,7 +52,8 @@ class Mesh {
   virtual ~Mesh() = default;
   virtual const std::vector<Member>& members() const = 0;
   // One socket per peer. Both ends of a link must ask for it; the higher rank
-  // dials, the lower accepts. Peers must not contain the own rank.
+  // dials, the lower accepts. Peers must not contain the own rank. The error
+  // names the peers that did not come.
   virtual Result<std::map<int, Socket>> Connect(LinkKind kind,
                                                 const std::vector<int>& peers,
                                                 Deadline deadline) = 0;

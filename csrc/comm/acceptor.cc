@@ -1,0 +1,168 @@
+#include "csrc/comm/acceptor.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/thread_name.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr Duration kOutOfDescriptorsPause = std::chrono::milliseconds(100);
+
+TimePoint Now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+Acceptor::Acceptor(Socket listener, const JobKey& key, Admit admit,
+                   Connected connected, Counters& counters,
+                   AcceptorOptions options)
+    : key_(key),
+      admit_(std::move(admit)),
+      connected_(std::move(connected)),
+      options_(options),
+      rejections_(counters),
+      listener_(std::move(listener)) {}
+
+Acceptor::~Acceptor() { Stop(); }
+
+Status Acceptor::Start() {
+  KR_ASSIGN_OR_RETURN(wake_, NewEventFd());
+  thread_ = std::thread([this] {
+    SetThreadName("kr-accept");
+    try {
+      Run();
+    } catch (...) {
+      // Out of memory, in effect. New connections fail; the job goes on.
+      KR_LOG(kError) << "the acceptor has stopped after an exception";
+    }
+  });
+  return OkStatus();
+}
+
+void Acceptor::Stop() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  Signal(wake_);
+  thread_.join();
+  pending_.clear();
+  listener_.Close();
+}
+
+void Acceptor::Run() {
+  std::vector<pollfd> entries;
+  std::vector<std::list<Pending>::iterator> ready;
+  while (!stopping_) {
+    bool accepting = Now() >= accept_again_;
+    entries.clear();
+    entries.push_back({wake_.fd(), POLLIN, 0});
+    // poll skips a negative descriptor.
+    entries.push_back({accepting ? listener_.fd() : -1, POLLIN, 0});
+    for (const Pending& pending : pending_) {
+      entries.push_back(
+          {pending.handshake.fd(), pending.handshake.wanted_events(), 0});
+    }
+    if (poll(entries.data(), entries.size(), TimeoutMs()) < 0 &&
+        errno != EINTR) {
+      KR_LOG(kError) << "the acceptor has stopped: poll: " << ErrnoText(errno);
+      return;
+    }
+    if (stopping_) return;
+    ready.clear();
+    size_t entry = 2;
+    for (auto it = pending_.begin(); it != pending_.end(); ++it, ++entry) {
+      if (entries[entry].revents != 0) ready.push_back(it);
+    }
+    for (auto it : ready) Drive(it);
+    Expire();
+    if (entries[1].revents != 0) AcceptWaiting();
+  }
+}
+
+// Milliseconds until the oldest handshake expires or accepting resumes; -1,
+// for ever, when there is neither.
+int Acceptor::TimeoutMs() const {
+  TimePoint until = TimePoint::max();
+  if (!pending_.empty()) {
+    until = pending_.front().since + options_.handshake_limit;
+  }
+  if (Now() < accept_again_) until = std::min(until, accept_again_);
+  return until == TimePoint::max() ? -1 : Deadline(until).PollTimeoutMs();
+}
+
+void Acceptor::AcceptWaiting() {
+  while (true) {
+    if (pending_.size() >= options_.max_pending) {
+      MakeRoom();
+      if (pending_.size() >= options_.max_pending) return;
+    }
+    Result<Socket> socket = Accept(listener_);
+    if (!socket.ok()) {
+      KR_LOG(kError) << "cannot accept connections for now: "
+                     << socket.status().message();
+      accept_again_ = Now() + kOutOfDescriptorsPause;
+      return;
+    }
+    if (!socket->valid()) return;
+    pending_.push_back(
+        {ServerHandshake(std::move(socket).value(), key_), Now(), false});
+    // Its first message has often come with it.
+    Drive(std::prev(pending_.end()));
+  }
+}
+
+void Acceptor::MakeRoom() {
+  const Pending& oldest = pending_.front();
+  TimePoint old_enough = oldest.since + options_.eviction_age;
+  if (Now() < old_enough) {
+    accept_again_ = old_enough;
+    return;
+  }
+  Reject(oldest, DeadlineExceededError("no handshake in time, others wait"));
+  pending_.pop_front();
+}
+
+void Acceptor::Drive(std::list<Pending>::iterator it) {
+  ServerHandshake::State state = it->handshake.Advance();
+  if (state == ServerHandshake::State::kHello) {
+    Verdict verdict = admit_(it->handshake.hello());
+    it->refused = verdict != Verdict::kAccepted;
+    state = it->handshake.Answer(verdict);
+  }
+  switch (state) {
+    case ServerHandshake::State::kPending:
+    case ServerHandshake::State::kHello:
+      return;
+    case ServerHandshake::State::kFailed:
+      Reject(*it, it->handshake.error());
+      break;
+    case ServerHandshake::State::kDone:
+      if (!it->refused) {
+        connected_(it->handshake.hello(), it->handshake.TakeSocket());
+      }
+      break;
+  }
+  pending_.erase(it);
+  // A place is free.
+  if (pending_.size() + 1 == options_.max_pending) accept_again_ = Now();
+}
+
+void Acceptor::Expire() {
+  TimePoint limit = Now() - options_.handshake_limit;
+  while (!pending_.empty() && pending_.front().since <= limit) {
+    Reject(pending_.front(), DeadlineExceededError("no handshake in time"));
+    pending_.pop_front();
+  }
+}
+
+void Acceptor::Reject(const Pending& pending, const Status& why) {
+  rejections_.Add(PeerName(pending.handshake.socket()), why.message(), Now());
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,281 @@
+#include "csrc/comm/handshake.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>  // explicit_bzero
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "csrc/base/sha256.h"
+#include "csrc/base/wire.h"
+
+namespace keras_ring {
+namespace {
+
+// "KRNG", the version, three bytes of zero. Opens both sides' first message.
+constexpr char kPrefix[8] = {'K', 'R', 'N', 'G', kWireProtocolVersion, 0, 0, 0};
+constexpr size_t kMagicBytes = 4;
+constexpr size_t kVersionAt = 4;
+
+std::string_view Prefix() { return {kPrefix, sizeof(kPrefix)}; }
+
+// The roles differ in their label, so that a proof reflected to its maker, or
+// replayed in the other role, proves nothing.
+Sha256Digest ServerProof(const JobKey& key, std::string_view opening,
+                         std::string_view server_nonce) {
+  std::string message("keras_ring handshake: server");
+  message.append(opening).append(server_nonce);
+  return HmacSha256(key.bytes(), message);
+}
+
+Sha256Digest ClientProof(const JobKey& key, std::string_view opening,
+                         std::string_view server_message,
+                         std::string_view hello) {
+  std::string message("keras_ring handshake: client");
+  message.append(opening).append(server_message).append(hello);
+  return HmacSha256(key.bytes(), message);
+}
+
+std::string EncodeHello(const Hello& hello) {
+  WireWriter writer;
+  writer.Byte(static_cast<uint8_t>(hello.kind));
+  writer.Raw(std::string_view("\0\0\0", 3));
+  writer.Fixed32(static_cast<uint32_t>(hello.rank));
+  writer.Fixed64(hello.target);
+  return writer.Take();
+}
+
+bool DecodeHello(std::string_view bytes, Hello* hello) {
+  WireReader reader(bytes);
+  uint8_t kind = reader.Byte();
+  reader.Raw(3);
+  uint32_t rank = reader.Fixed32();
+  hello->target = reader.Fixed64();
+  if (!reader.Finished() || kind >= kNumLinkKinds || rank > INT32_MAX) {
+    return false;
+  }
+  hello->kind = static_cast<LinkKind>(kind);
+  hello->rank = static_cast<int>(rank);
+  return true;
+}
+
+Result<std::string> NewNonce() {
+  std::string nonce(kNonceBytes, '\0');
+  KR_RETURN_IF_ERROR(RandomBytes(nonce.data(), nonce.size()));
+  return nonce;
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+Status VerdictStatus(uint8_t verdict) {
+  switch (static_cast<Verdict>(verdict)) {
+    case Verdict::kAccepted:
+      return OkStatus();
+    case Verdict::kNotNow:
+      return UnavailableError(
+          "the job there is already complete, or just closing");
+    case Verdict::kWrongTarget:
+      return FailedPreconditionError(
+          "the rank that listened there has left this job");
+  }
+  return InternalError("unknown verdict " + std::to_string(verdict));
+}
+
+}  // namespace
+
+JobKey::~JobKey() { explicit_bzero(bytes_.data(), bytes_.size()); }
+
+Result<JobKey> JobKey::FromHex(std::string_view hex) {
+  if (hex.size() != 2 * kBytes) {
+    return InvalidArgumentError(
+        "the job key must have 64 hexadecimal digits; it has " +
+        std::to_string(hex.size()) + " characters");
+  }
+  JobKey key;
+  for (size_t i = 0; i < kBytes; ++i) {
+    int high = HexDigit(hex[2 * i]);
+    int low = HexDigit(hex[2 * i + 1]);
+    if (high < 0 || low < 0) {
+      return InvalidArgumentError(
+          "the job key has a character that is no hexadecimal digit");
+    }
+    key.bytes_[i] = static_cast<uint8_t>(high << 4 | low);
+  }
+  key.set_ = true;
+  return key;
+}
+
+Result<JobKey> JobKey::Random() {
+  JobKey key;
+  KR_RETURN_IF_ERROR(RandomBytes(key.bytes_.data(), kBytes));
+  key.set_ = true;
+  return key;
+}
+
+Status ClientHandshake(const Socket& socket, const JobKey& key,
+                       const Hello& hello, Deadline deadline) {
+  const std::string context = "handshake with " + PeerName(socket);
+  auto explain = [&](const Status& status) {
+    return status.WithContext(context);
+  };
+
+  KR_ASSIGN_OR_RETURN(std::string nonce, NewNonce());
+  std::string opening(Prefix());
+  opening += nonce;
+  Status status =
+      WriteFull(socket, opening.data(), opening.size(), deadline);
+  if (!status.ok()) return explain(status);
+
+  std::string answer(kServerProofBytes, '\0');
+  // The prefix first: another program may say less than a whole message.
+  status = ReadFull(socket, answer.data(), sizeof(kPrefix), deadline);
+  if (!status.ok()) return explain(status);
+  if (answer.compare(0, kMagicBytes, kPrefix, kMagicBytes) != 0) {
+    return explain(UnauthenticatedError(
+        "what listens there does not speak keras_ring's protocol"));
+  }
+  if (answer[kVersionAt] != kPrefix[kVersionAt]) {
+    return explain(FailedPreconditionError(
+        "protocol version " +
+        std::to_string(static_cast<uint8_t>(answer[kVersionAt])) +
+        " there, version " + std::to_string(kWireProtocolVersion) + " here"));
+  }
+  status = ReadFull(socket, answer.data() + sizeof(kPrefix),
+                    answer.size() - sizeof(kPrefix), deadline);
+  if (!status.ok()) return explain(status);
+  std::string_view view = answer;
+  std::string_view server_nonce = view.substr(sizeof(kPrefix), kNonceBytes);
+  std::string_view proof = view.substr(sizeof(kPrefix) + kNonceBytes);
+  if (!ConstantTimeEqual(
+          proof, AsBytes(ServerProof(key, opening, server_nonce)))) {
+    return explain(UnauthenticatedError(
+        "the other end does not hold this job's key (is another job "
+        "listening there, or do the ranks have different keys?)"));
+  }
+
+  std::string message = EncodeHello(hello);
+  message += AsBytes(ClientProof(key, opening, answer, message));
+  status = WriteFull(socket, message.data(), message.size(), deadline);
+  if (!status.ok()) return explain(status);
+
+  uint8_t verdict = 0;
+  status = ReadFull(socket, &verdict, 1, deadline);
+  if (!status.ok()) return explain(status);
+  return explain(VerdictStatus(verdict));
+}
+
+ServerHandshake::ServerHandshake(Socket socket, const JobKey& key)
+    : socket_(std::move(socket)), key_(key) {}
+
+short ServerHandshake::wanted_events() const {
+  return output_.empty() ? POLLIN : POLLOUT;
+}
+
+ServerHandshake::State ServerHandshake::Fail(std::string why) {
+  error_ = UnauthenticatedError(std::move(why));
+  return state_ = State::kFailed;
+}
+
+// Reads up to `wanted` bytes in all, never one more: what follows the
+// handshake belongs to the link.
+ServerHandshake::State ServerHandshake::ReadInput(size_t wanted) {
+  while (input_.size() < wanted) {
+    char bytes[kClientProofBytes];
+    size_t room = std::min(sizeof(bytes), wanted - input_.size());
+    ssize_t got = recv(socket_.fd(), bytes, room, 0);
+    if (got > 0) {
+      input_.append(bytes, got);
+    } else if (got == 0) {
+      return Fail("it closed the connection during the handshake");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return State::kPending;
+    } else if (errno != EINTR) {
+      return Fail(ErrnoText(errno));
+    }
+  }
+  return State::kPending;
+}
+
+ServerHandshake::State ServerHandshake::WriteOutput() {
+  while (!output_.empty()) {
+    ssize_t sent =
+        send(socket_.fd(), output_.data(), output_.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      output_.erase(0, sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return State::kPending;
+    } else if (errno != EINTR) {
+      return Fail(ErrnoText(errno));
+    }
+  }
+  return State::kPending;
+}
+
+// Whether the bytes so far can become an opening: someone who talks HTTP is
+// told apart at the first byte, not at the deadline.
+bool ServerHandshake::OpeningLooksRight() const {
+  size_t comparable = std::min(input_.size(), kMagicBytes);
+  return input_.compare(0, comparable, kPrefix, comparable) == 0;
+}
+
+ServerHandshake::State ServerHandshake::BuildProof() {
+  opening_ = std::exchange(input_, std::string());
+  Result<std::string> nonce = NewNonce();
+  if (!nonce.ok()) return Fail(nonce.status().message());
+  proof_ = std::string(Prefix());
+  proof_ += *nonce;
+  proof_ += AsBytes(ServerProof(key_, opening_, *nonce));
+  output_ = proof_;
+  step_ = Step::kProof;
+  return State::kPending;
+}
+
+ServerHandshake::State ServerHandshake::CheckClientProof() {
+  std::string_view message = input_;
+  std::string_view hello = message.substr(0, kHelloBytes);
+  std::string_view proof = message.substr(kHelloBytes);
+  if (!ConstantTimeEqual(
+          proof, AsBytes(ClientProof(key_, opening_, proof_, hello)))) {
+    return Fail("it does not hold this job's key");
+  }
+  if (!DecodeHello(hello, &hello_)) return Fail("its hello is malformed");
+  return state_ = State::kHello;
+}
+
+ServerHandshake::State ServerHandshake::Advance() {
+  if (state_ != State::kPending) return state_;
+  if (step_ == Step::kOpening) {
+    if (ReadInput(kClientOpeningBytes) == State::kFailed) return state_;
+    if (!OpeningLooksRight()) {
+      return Fail("it does not speak keras_ring's protocol");
+    }
+    if (input_.size() < kClientOpeningBytes) return state_;
+    // A client of another version gets our answer, so that it can say so;
+    // its proof, over other bytes, then fails here.
+    if (BuildProof() == State::kFailed) return state_;
+  }
+  if (WriteOutput() == State::kFailed || !output_.empty()) return state_;
+  if (step_ == Step::kProof) step_ = Step::kClientProof;
+  if (step_ == Step::kClientProof) {
+    if (ReadInput(kClientProofBytes) == State::kFailed) return state_;
+    if (input_.size() < kClientProofBytes) return state_;
+    return CheckClientProof();
+  }
+  return state_ = State::kDone;  // kVerdict, written
+}
+
+ServerHandshake::State ServerHandshake::Answer(Verdict verdict) {
+  KR_CHECK(state_ == State::kHello);
+  output_.assign(1, static_cast<char>(verdict));
+  step_ = Step::kVerdict;
+  state_ = State::kPending;
+  return Advance();
+}
+
+}  // namespace keras_ring

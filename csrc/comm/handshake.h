@@ -1,0 +1,127 @@
+// The handshake that opens every connection of a job: each end proves that it
+// holds the job's key before the other believes a byte. docs/wire_protocol.md
+// has the messages and the reasons.
+#ifndef KERAS_RING_COMM_HANDSHAKE_H_
+#define KERAS_RING_COMM_HANDSHAKE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/socket.h"
+
+namespace keras_ring {
+
+// The secret of a job. It has no printer on purpose, and is wiped when it
+// dies.
+class JobKey {
+ public:
+  static constexpr size_t kBytes = 32;
+
+  JobKey() = default;  // no key: JoinJob refuses it
+  JobKey(const JobKey&) = default;
+  JobKey& operator=(const JobKey&) = default;
+  ~JobKey();
+
+  // 64 hexadecimal digits. The error does not repeat them.
+  static Result<JobKey> FromHex(std::string_view hex);
+  static Result<JobKey> Random();
+
+  bool empty() const { return !set_; }
+  std::string_view bytes() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+
+ private:
+  std::array<uint8_t, kBytes> bytes_ = {};
+  bool set_ = false;
+};
+
+// What a link carries; part of the authenticated hello of each connection.
+enum class LinkKind : uint8_t { kStore = 0, kControl = 1, kData = 2 };
+inline constexpr int kNumLinkKinds = 3;
+
+// Who dials, and for what. Covered by the client's proof.
+struct Hello {
+  LinkKind kind = LinkKind::kStore;
+  int rank = 0;
+  // The number that the dialled rank gave itself for this job (0 for kStore):
+  // a listener that has since passed to another job refuses it.
+  uint64_t target = 0;
+};
+
+// The server's answer to an authenticated hello. On the wire.
+enum class Verdict : uint8_t {
+  kAccepted = 0,
+  kNotNow = 1,      // the job is complete or closing; try again
+  kWrongTarget = 2  // this is not who you think it is
+};
+
+inline constexpr uint8_t kWireProtocolVersion = 1;
+inline constexpr size_t kNonceBytes = 32;
+inline constexpr size_t kClientOpeningBytes = 8 + kNonceBytes;
+inline constexpr size_t kServerProofBytes = 8 + kNonceBytes + 32;
+inline constexpr size_t kHelloBytes = 16;
+inline constexpr size_t kClientProofBytes = kHelloBytes + 32;
+
+// The blocking side that dials. Errors:
+//   kUnauthenticated    the other end does not hold the key,
+//   kFailedPrecondition it speaks another protocol version, or is another rank,
+//   kUnavailable        it closed the connection or said kNotNow: try again,
+//   kDeadlineExceeded.
+Status ClientHandshake(const Socket& socket, const JobKey& key,
+                       const Hello& hello, Deadline deadline);
+
+// The side that is dialled: a state machine that never blocks, so that one
+// thread can run many, and a silent stranger holds up nobody.
+class ServerHandshake {
+ public:
+  enum class State {
+    kPending,  // call Advance when the socket is ready for wanted_events()
+    kHello,    // hello() is authentic; call Answer
+    kDone,     // the verdict is sent; TakeSocket
+    kFailed    // not one of ours; error() says why
+  };
+
+  // `key` must outlive the object.
+  ServerHandshake(Socket socket, const JobKey& key);
+
+  State Advance();
+  // In kHello: queues the verdict and goes on.
+  State Answer(Verdict verdict);
+
+  short wanted_events() const;
+  int fd() const { return socket_.fd(); }
+  const Hello& hello() const { return hello_; }
+  const Status& error() const { return error_; }
+  const Socket& socket() const { return socket_; }
+  Socket TakeSocket() { return std::move(socket_); }
+
+ private:
+  enum class Step { kOpening, kProof, kClientProof, kVerdict };
+
+  State Fail(std::string why);
+  State ReadInput(size_t wanted);
+  State WriteOutput();
+  bool OpeningLooksRight() const;
+  State BuildProof();
+  State CheckClientProof();
+
+  Socket socket_;
+  const JobKey& key_;
+  Step step_ = Step::kOpening;
+  State state_ = State::kPending;
+  std::string input_;
+  std::string output_;
+  std::string opening_;  // the client's first message, as received
+  std::string proof_;    // ours, as sent
+  Hello hello_;
+  Status error_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_HANDSHAKE_H_

@@ -1,0 +1,136 @@
+#include "csrc/comm/job_mesh.h"
+
+#include <algorithm>
+
+namespace keras_ring {
+namespace {
+
+// A listener that the table names is there, or its process has gone. So a
+// refusal is final but for what passes: a full backlog, an evicted handshake.
+constexpr Duration kDialAgainFor = std::chrono::seconds(3);
+constexpr Duration kDialPause = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void LinkInbox::Put(const Hello& hello, Socket socket) {
+  MutexLock lock(mutex_);
+  links_.emplace(Key(hello.kind, hello.rank), std::move(socket));
+  came_.NotifyAll();
+}
+
+std::vector<int> LinkInbox::MissingLocked(LinkKind kind,
+                                          const std::vector<int>& ranks) {
+  std::vector<int> missing;
+  for (int rank : ranks) {
+    auto [it, end] = links_.equal_range(Key(kind, rank));
+    while (it != end && IsDead(it->second)) it = links_.erase(it);
+    if (it == end) missing.push_back(rank);
+  }
+  return missing;
+}
+
+Result<std::map<int, Socket>> LinkInbox::Take(LinkKind kind,
+                                              const std::vector<int>& ranks,
+                                              Deadline deadline) {
+  MutexLock lock(mutex_);
+  bool all = came_.WaitUntil(mutex_, deadline.at(), [&] {
+    return MissingLocked(kind, ranks).empty();
+  });
+  if (!all) {
+    return DeadlineExceededError(RankNames(MissingLocked(kind, ranks)) +
+                                 " did not connect in time");
+  }
+  std::map<int, Socket> taken;
+  for (int rank : ranks) {
+    auto it = links_.find(Key(kind, rank));
+    taken.emplace(rank, std::move(it->second));
+    links_.erase(it);
+  }
+  return taken;
+}
+
+JobMesh::JobMesh(int rank, const JobKey& key, uint64_t target, uint16_t port)
+    : rank_(rank), key_(key), target_(target), port_(port) {}
+
+Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, const JobKey& key,
+                                                Socket listener,
+                                                bool serve_store,
+                                                Counters& counters) {
+  KR_ASSIGN_OR_RETURN(uint16_t port, LocalPort(listener));
+  uint64_t target = 0;
+  KR_RETURN_IF_ERROR(RandomBytes(&target, sizeof(target)));
+  std::unique_ptr<JobMesh> mesh(new JobMesh(rank, key, target, port));
+  if (serve_store) {
+    mesh->store_server_ = std::make_unique<TcpStoreServer>();
+    KR_RETURN_IF_ERROR(mesh->store_server_->Start());
+  }
+  JobMesh* self = mesh.get();  // outlives its acceptor
+  mesh->acceptor_ = std::make_unique<Acceptor>(
+      std::move(listener), key,
+      [self](const Hello& hello) { return self->Admit(hello); },
+      [self](const Hello& hello, Socket socket) {
+        self->Connected(hello, std::move(socket));
+      },
+      counters);
+  KR_RETURN_IF_ERROR(mesh->acceptor_->Start());
+  return mesh;
+}
+
+Verdict JobMesh::Admit(const Hello& hello) const {
+  if (hello.kind == LinkKind::kStore) {
+    if (store_server_ == nullptr) return Verdict::kWrongTarget;
+    return store_server_->sealed() ? Verdict::kNotNow : Verdict::kAccepted;
+  }
+  return hello.target == target_ ? Verdict::kAccepted : Verdict::kWrongTarget;
+}
+
+void JobMesh::Connected(const Hello& hello, Socket socket) {
+  if (hello.kind == LinkKind::kStore) {
+    store_server_->Serve(std::move(socket));
+  } else {
+    inbox_.Put(hello, std::move(socket));
+  }
+}
+
+Result<Socket> JobMesh::Dial(LinkKind kind, int peer, Deadline deadline) const {
+  const Member& member = table_.members[peer];
+  const Hello hello = {kind, rank_, table_.targets[peer]};
+  const Deadline again(
+      std::min(deadline.at(), Deadline::After(kDialAgainFor).at()));
+  while (true) {
+    Result<Socket> socket =
+        keras_ring::Connect(member.address, member.port, deadline);
+    Status status = socket.status();
+    if (socket.ok()) status = ClientHandshake(*socket, key_, hello, deadline);
+    if (status.ok()) return socket;
+    if (status.code() != StatusCode::kUnavailable || again.expired()) {
+      return status.WithContext("rank " + std::to_string(peer) + " on " +
+                                member.host);
+    }
+    Pause(kDialPause, again);
+  }
+}
+
+// Dials first: a peer's acceptor answers whatever the peer itself is waiting
+// for, so no circle of ranks can wait for each other.
+Result<std::map<int, Socket>> JobMesh::Connect(LinkKind kind,
+                                               const std::vector<int>& peers,
+                                               Deadline deadline) {
+  std::map<int, Socket> dialled;
+  std::vector<int> higher;
+  for (int peer : peers) {
+    KR_CHECK(peer >= 0 && peer != rank_ &&
+             peer < static_cast<int>(table_.members.size()));
+    if (peer > rank_) {
+      higher.push_back(peer);
+      continue;
+    }
+    KR_ASSIGN_OR_RETURN(Socket socket, Dial(kind, peer, deadline));
+    dialled.emplace(peer, std::move(socket));
+  }
+  KR_ASSIGN_OR_RETURN(auto links, inbox_.Take(kind, higher, deadline));
+  links.merge(dialled);
+  return links;
+}
+
+}  // namespace keras_ring

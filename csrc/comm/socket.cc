@@ -1,0 +1,344 @@
+#include "csrc/comm/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+
+namespace keras_ring {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Result<Addresses> Resolve(const std::string& host, uint16_t port, int flags) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  int error = getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                          std::to_string(port).c_str(), &hints, &list);
+  if (error == EAI_AGAIN) {
+    return UnavailableError("cannot resolve the host '" + host +
+                            "': " + gai_strerror(error));
+  }
+  if (error != 0) {
+    return InvalidArgumentError("cannot resolve the host '" + host +
+                                "': " + gai_strerror(error));
+  }
+  return Addresses(list);
+}
+
+void SetOption(int fd, int level, int name, int value) {
+  // These are improvements, not needs: a failure is not worth an error.
+  (void)setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+void SetStreamOptions(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // A cut cable shows after about a minute even on an idle connection.
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+std::string NameOf(const sockaddr_storage& address, socklen_t size,
+                   std::string* port) {
+  char host[NI_MAXHOST];
+  char service[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host,
+                  sizeof(host), service, sizeof(service),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return std::string();
+  }
+  if (port != nullptr) *port = service;
+  return host;
+}
+
+// A connection to a port of this host that nobody listens on may, by chance,
+// get that very port as its own and so connect to itself.
+bool ConnectedToItself(int fd) {
+  sockaddr_storage local = {};
+  sockaddr_storage peer = {};
+  socklen_t local_size = sizeof(local);
+  socklen_t peer_size = sizeof(peer);
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) ==
+             0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 &&
+         local_size == peer_size && std::memcmp(&local, &peer, peer_size) == 0;
+}
+
+Result<Socket> ConnectTo(const addrinfo& address, Deadline deadline) {
+  Socket socket(::socket(address.ai_family,
+                         SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) {
+    return ResourceExhaustedError("socket: " + ErrnoText(errno));
+  }
+  SetStreamOptions(socket.fd());
+  int error = 0;
+  if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0) {
+    error = errno;
+    if (error == EINPROGRESS || error == EINTR) {
+      KR_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline));
+      socklen_t size = sizeof(error);
+      getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+  }
+  if (error == 0 && ConnectedToItself(socket.fd())) error = ECONNREFUSED;
+  if (error != 0) return UnavailableError(ErrnoText(error));
+  return socket;
+}
+
+bool IsLoopbackAddress(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    uint32_t ip = ntohl(
+        reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+    return (ip >> 24) == 127;
+  }
+  if (address->sa_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(
+        &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  }
+  return false;
+}
+
+bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+}  // namespace
+
+void Socket::Close() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Result<Socket> Listen(const std::string& host, uint16_t port) {
+  KR_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port, AI_PASSIVE));
+  int error = 0;
+  for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
+    Socket socket(::socket(it->ai_family,
+                           SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) {
+      error = errno;
+      continue;
+    }
+    // Or a job could not start again while connections of the last one linger.
+    SetOption(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (bind(socket.fd(), it->ai_addr, it->ai_addrlen) == 0 &&
+        listen(socket.fd(), SOMAXCONN) == 0) {
+      return socket;
+    }
+    error = errno;
+  }
+  return UnavailableError("cannot listen on " + HostPort(host, port) + ": " +
+                          ErrnoText(error));
+}
+
+Result<Socket> AdoptListener(int fd) {
+  int listening = 0;
+  socklen_t size = sizeof(listening);
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0) {
+    return InvalidArgumentError("descriptor " + std::to_string(fd) +
+                                " is not a socket: " + ErrnoText(errno));
+  }
+  if (listening == 0) {
+    return InvalidArgumentError("descriptor " + std::to_string(fd) +
+                                " is not a listening socket");
+  }
+  Socket socket(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!socket.valid()) {
+    return ResourceExhaustedError("dup: " + ErrnoText(errno));
+  }
+  int flags = fcntl(socket.fd(), F_GETFL);
+  if (flags < 0 || fcntl(socket.fd(), F_SETFL, flags | O_NONBLOCK) < 0) {
+    return InternalError("fcntl: " + ErrnoText(errno));
+  }
+  return socket;
+}
+
+Result<Socket> Connect(const std::string& host, uint16_t port,
+                       Deadline deadline) {
+  KR_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port, 0));
+  Status first;
+  for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
+    Result<Socket> socket = ConnectTo(*it, deadline);
+    if (socket.ok()) return socket;
+    if (first.ok()) first = socket.status();
+  }
+  return first.WithContext("connecting to " + HostPort(host, port));
+}
+
+Result<Socket> Accept(const Socket& listener) {
+  Socket socket(
+      accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.valid()) {
+    SetStreamOptions(socket.fd());
+    return socket;
+  }
+  switch (errno) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+      return ResourceExhaustedError("accept: " + ErrnoText(errno));
+    default:
+      // None waits, or the one that waited is gone: the same to the caller.
+      return Socket();
+  }
+}
+
+Status WaitFor(const Socket& socket, short events, Deadline deadline) {
+  while (true) {
+    pollfd entry = {socket.fd(), events, 0};
+    int ready = poll(&entry, 1, deadline.PollTimeoutMs());
+    if (ready > 0) return OkStatus();
+    if (ready < 0 && errno != EINTR) {
+      return InternalError("poll: " + ErrnoText(errno));
+    }
+    if (deadline.expired()) return DeadlineExceededError("timed out");
+  }
+}
+
+void Pause(Duration duration, Deadline deadline) {
+  Deadline until(std::min(deadline.at(), Deadline::After(duration).at()));
+  (void)poll(nullptr, 0, until.PollTimeoutMs());
+}
+
+Status ReadFull(const Socket& socket, void* data, size_t bytes,
+                Deadline deadline) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    ssize_t got = recv(socket.fd(), at, bytes, 0);
+    if (got > 0) {
+      at += got;
+      bytes -= got;
+    } else if (got == 0) {
+      return UnavailableError("the other end closed the connection");
+    } else if (WouldBlock(errno)) {
+      KR_RETURN_IF_ERROR(WaitFor(socket, POLLIN, deadline));
+    } else if (errno != EINTR) {
+      return UnavailableError(ErrnoText(errno));
+    }
+  }
+  return OkStatus();
+}
+
+Status WriteFull(const Socket& socket, const void* data, size_t bytes,
+                 Deadline deadline) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t sent = send(socket.fd(), at, bytes, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      at += sent;
+      bytes -= sent;
+    } else if (WouldBlock(errno)) {
+      KR_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline));
+    } else if (errno != EINTR) {
+      return UnavailableError(ErrnoText(errno));
+    }
+  }
+  return OkStatus();
+}
+
+Result<uint16_t> LocalPort(const Socket& socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) !=
+      0) {
+    return InternalError("getsockname: " + ErrnoText(errno));
+  }
+  if (address.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<sockaddr_in6*>(&address)->sin6_port);
+  }
+  return ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+Result<std::string> LocalAddress(const Socket& socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) !=
+      0) {
+    return InternalError("getsockname: " + ErrnoText(errno));
+  }
+  return NameOf(address, size, nullptr);
+}
+
+std::string PeerName(const Socket& socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) !=
+      0) {
+    return "unknown";
+  }
+  std::string port;
+  std::string host = NameOf(address, size, &port);
+  return host + ":" + port;
+}
+
+std::string HostPort(const std::string& host, uint16_t port) {
+  bool brackets = host.find(':') != std::string::npos;
+  return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+bool IsLoopback(const std::string& host) {
+  if (host.empty()) return false;
+  Result<Addresses> addresses = Resolve(host, 0, 0);
+  if (!addresses.ok()) return false;
+  for (const addrinfo* it = addresses->get(); it != nullptr; it = it->ai_next) {
+    if (!IsLoopbackAddress(it->ai_addr)) return false;
+  }
+  return true;
+}
+
+bool IsDead(const Socket& socket) {
+  char byte;
+  ssize_t got = recv(socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && !WouldBlock(errno) && errno != EINTR);
+}
+
+Status RandomBytes(void* data, size_t bytes) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    ssize_t got = getrandom(at, bytes, 0);
+    if (got > 0) {
+      at += got;
+      bytes -= got;
+    } else if (errno != EINTR) {
+      return InternalError("getrandom: " + ErrnoText(errno));
+    }
+  }
+  return OkStatus();
+}
+
+Result<Socket> NewEventFd() {
+  Socket socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!socket.valid()) {
+    return ResourceExhaustedError("eventfd: " + ErrnoText(errno));
+  }
+  return socket;
+}
+
+void Signal(const Socket& event_fd) {
+  // Fails only when the count is at its maximum: then the event stands anyway.
+  (void)eventfd_write(event_fd.fd(), 1);
+}
+
+void ClearSignal(const Socket& event_fd) {
+  eventfd_t count;
+  (void)eventfd_read(event_fd.fd(), &count);
+}
+
+}  // namespace keras_ring

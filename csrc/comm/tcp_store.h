@@ -1,0 +1,114 @@
+// The Store over TCP: a server on rank 0 and a client for every other rank.
+#ifndef KERAS_RING_COMM_TCP_STORE_H_
+#define KERAS_RING_COMM_TCP_STORE_H_
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/framed_connection.h"
+#include "csrc/comm/handshake.h"
+#include "csrc/comm/local_store.h"
+#include "csrc/comm/socket.h"
+#include "csrc/comm/store.h"
+
+namespace keras_ring {
+
+// Serves connections that an Acceptor has authenticated, on one thread that
+// sleeps until something comes.
+class TcpStoreServer {
+ public:
+  TcpStoreServer();
+  ~TcpStoreServer();  // stops
+
+  Status Start();
+  // Delivers what is already written for its clients, within `linger`, then
+  // closes their connections. Idempotent.
+  void Stop(Duration linger = std::chrono::seconds(1));
+
+  // Takes over a client's connection. Any thread.
+  void Serve(Socket socket);
+
+  // From now on new clients are to be told to come back later: the job is
+  // complete, so whoever comes belongs to the next one. Any thread.
+  void Seal() { sealed_ = true; }
+  bool sealed() const { return sealed_; }
+
+  // Waits until every client has gone.
+  bool WaitUntilAlone(Deadline deadline);
+
+  // The store as the server's own process sees it.
+  Store& store() { return entries_; }
+
+ private:
+  struct Wait {
+    uint64_t id = 0;
+    std::string prefix;
+    size_t at_least = 0;
+  };
+  struct Client {
+    Client(int number, Socket socket);
+    int number;
+    FramedConnection connection;
+    std::vector<Wait> waits;
+    bool gone = false;
+  };
+
+  void Run();
+  void TakeNewClients();
+  void ReadFrom(Client& client);
+  Status Handle(Client& client, std::string_view request);
+  void AnswerWaits();
+  void RemoveGoneClients();
+  bool AllWritten() const;
+
+  Socket wake_;
+  LocalStore entries_;
+  std::list<Client> clients_;  // the thread's own
+  int next_number_ = 0;
+
+  Mutex mutex_;
+  CondVar alone_;
+  std::vector<Socket> arrived_ KR_GUARDED_BY(mutex_);
+  size_t num_clients_ KR_GUARDED_BY(mutex_) = 0;  // arrived_ included
+
+  std::atomic<bool> sealed_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<Duration::rep> linger_{0};
+  std::thread thread_;
+};
+
+// One caller at a time.
+class TcpStoreClient final : public Store {
+ public:
+  // Tries again until the deadline while nobody listens there, or one who is
+  // just closing does. kUnauthenticated at once when the keys differ.
+  static Result<std::unique_ptr<TcpStoreClient>> Connect(
+      const std::string& host, uint16_t port, const JobKey& key, int rank,
+      Deadline deadline);
+
+  Status Set(const std::string& key, const std::string& value,
+             Deadline deadline) override;
+  Result<StoreEntries> List(const std::string& prefix, size_t at_least,
+                            Deadline deadline) override;
+
+  const Socket& socket() const { return connection_.socket(); }
+
+ private:
+  explicit TcpStoreClient(Socket socket);
+  Result<std::string> Ask(uint64_t id, std::string_view request,
+                          Deadline deadline);
+
+  FramedConnection connection_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_TCP_STORE_H_

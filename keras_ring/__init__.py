@@ -1,0 +1,139 @@
+"""Trains Keras and TensorFlow programs on many processes.
+
+Importing it loads nothing native and no TensorFlow: names are resolved on
+first use, so that the launcher, which needs neither, starts at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from keras_ring._version import __version__
+
+if TYPE_CHECKING:
+    from keras_ring import callbacks, data, errors
+    from keras_ring._reduction_guard import allow_local_updates
+    from keras_ring.basics import (
+        cross_rank,
+        cross_size,
+        init,
+        is_homogeneous,
+        is_initialized,
+        local_rank,
+        local_size,
+        metrics,
+        rank,
+        shutdown,
+        size,
+    )
+    from keras_ring.compression import Compression
+    from keras_ring.functions import (
+        allgather_object,
+        broadcast_object,
+        broadcast_variables,
+    )
+    from keras_ring.ops import (
+        Average,
+        Max,
+        Min,
+        Product,
+        ReduceOp,
+        Sum,
+        allgather,
+        allreduce,
+        barrier,
+        broadcast,
+        grouped_allreduce,
+    )
+    from keras_ring.optimizer import DistributedOptimizer
+    from keras_ring.saving import load_model
+    from keras_ring.tape import DistributedGradientTape
+
+# Where each public name lives; a module of its own if the value is None.
+_HOMES = {
+    "callbacks": None,
+    "data": None,
+    "errors": None,
+    "allow_local_updates": "_reduction_guard",
+    "cross_rank": "basics",
+    "cross_size": "basics",
+    "init": "basics",
+    "is_homogeneous": "basics",
+    "is_initialized": "basics",
+    "local_rank": "basics",
+    "local_size": "basics",
+    "metrics": "basics",
+    "rank": "basics",
+    "shutdown": "basics",
+    "size": "basics",
+    "Compression": "compression",
+    "allgather_object": "functions",
+    "broadcast_object": "functions",
+    "broadcast_variables": "functions",
+    "Average": "ops",
+    "Max": "ops",
+    "Min": "ops",
+    "Product": "ops",
+    "ReduceOp": "ops",
+    "Sum": "ops",
+    "allgather": "ops",
+    "allreduce": "ops",
+    "barrier": "ops",
+    "broadcast": "ops",
+    "grouped_allreduce": "ops",
+    "DistributedOptimizer": "optimizer",
+    "load_model": "saving",
+    "DistributedGradientTape": "tape",
+}
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "__version__",
+    "allgather",
+    "allgather_object",
+    "allow_local_updates",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_variables",
+    "callbacks",
+    "cross_rank",
+    "cross_size",
+    "data",
+    "errors",
+    "grouped_allreduce",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "metrics",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'keras_ring' has no attribute '{name}'")
+    home = _HOMES[name]
+    module = importlib.import_module(f"keras_ring.{home or name}")
+    value = getattr(module, name) if home else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(__all__) | set(globals()))

@@ -1,0 +1,8 @@
+"""`python -m keras_ring` is the `keras-ring` command."""
+
+import sys
+
+from keras_ring.launcher.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+// keras_ring._core: the runtime's API for Python. An adapter, nothing else.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/options.h"
+#include "csrc/base/status.h"
+#include "csrc/runtime/log_queue.h"
+#include "csrc/runtime/process_runtime.h"
+#include "csrc/runtime/runtime.h"
+#include "csrc/runtime/runtime_factory.h"
+
+namespace keras_ring {
+namespace {
+
+namespace py = ::pybind11;
+
+// Becomes _core.StatusError(code, message) in Python.
+struct StatusError {
+  Status status;
+};
+
+void ThrowIfError(const Status& status) {
+  if (!status.ok()) throw StatusError{status};
+}
+
+Topology CurrentTopology() {
+  std::shared_ptr<Runtime> runtime = ProcessRuntime();
+  if (runtime == nullptr) {
+    throw StatusError{FailedPreconditionError("not initialized")};
+  }
+  return runtime->topology();
+}
+
+void Init(const std::vector<std::string>& versions) {
+  Result<Options> options = Options::FromEnvironment();
+  ThrowIfError(options.status());
+  SetLogLevel(options->log_level);
+  SetLogRank(options->size > 1 ? options->rank : -1);
+  Status status;
+  {
+    py::gil_scoped_release release;
+    Result<std::shared_ptr<Runtime>> runtime =
+        CreateRuntime(*options, versions);
+    status = runtime.ok() ? InstallProcessRuntime(*runtime) : runtime.status();
+  }
+  ThrowIfError(status);
+}
+
+void Shutdown(const std::string& reason) {
+  py::gil_scoped_release release;
+  std::shared_ptr<Runtime> runtime = TakeProcessRuntime();
+  if (runtime != nullptr) runtime->Shutdown(reason);
+}
+
+py::dict Metrics() {
+  std::shared_ptr<Runtime> runtime = ProcessRuntime();
+  if (runtime == nullptr) {
+    throw StatusError{FailedPreconditionError("not initialized")};
+  }
+  const Counters& counters = runtime->counters();
+  py::dict metrics;
+  auto add = [&metrics](const char* name, const Counters::Count& count) {
+    metrics[name] = count.load();
+  };
+  add("control_bytes_sent", counters.control_bytes_sent);
+  add("control_bytes_received", counters.control_bytes_received);
+  add("control_messages_sent", counters.control_messages_sent);
+  add("data_bytes_sent", counters.data_bytes_sent);
+  add("data_bytes_received", counters.data_bytes_received);
+  add("buckets", counters.buckets);
+  add("entries", counters.entries);
+  add("cache_hits", counters.cache_hits);
+  add("cache_misses", counters.cache_misses);
+  add("rejected_connections", counters.rejected_connections);
+  return metrics;
+}
+
+py::list Describe() {
+  py::list rows;
+  for (const OptionDescription& option : DescribeOptions()) {
+    rows.append(py::make_tuple(option.variable, option.type,
+                               option.default_value, option.meaning));
+  }
+  return rows;
+}
+
+// Raises StatusError if the environment does not parse.
+void CheckEnvironment() { ThrowIfError(Options::FromEnvironment().status()); }
+
+}  // namespace
+}  // namespace keras_ring
+
+PYBIND11_MODULE(_core, module) {
+  using namespace keras_ring;  // NOLINT: the module's own scope
+
+  static py::handle status_error = PyErr_NewException(
+      "keras_ring._core.StatusError", PyExc_RuntimeError, nullptr);
+  module.attr("StatusError") = status_error;
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const StatusError& error) {
+      py::tuple arguments =
+          py::make_tuple(StatusCodeName(error.status.code()),
+                         error.status.message());
+      PyErr_SetObject(status_error.ptr(), arguments.ptr());
+    }
+  });
+
+  module.def("init", &Init, py::arg("versions"));
+  module.def("shutdown", &Shutdown, py::arg("reason"));
+  module.def("is_initialized", [] { return ProcessRuntime() != nullptr; });
+  module.def("metrics", &Metrics);
+  module.def("describe_options", &Describe);
+  module.def("check_environment", &CheckEnvironment);
+  module.attr("compiler") = __VERSION__;
+
+  py::class_<Topology>(module, "Topology")
+      .def_readonly("rank", &Topology::rank)
+      .def_readonly("size", &Topology::size)
+      .def_readonly("local_rank", &Topology::local_rank)
+      .def_readonly("local_size", &Topology::local_size)
+      .def_readonly("cross_rank", &Topology::cross_rank)
+      .def_readonly("cross_size", &Topology::cross_size)
+      .def_readonly("homogeneous", &Topology::homogeneous);
+  module.def("topology", &CurrentTopology);
+
+  py::class_<LogQueue, std::shared_ptr<LogQueue>>(module, "LogQueue")
+      .def(py::init([] {
+        auto queue = std::make_shared<LogQueue>();
+        SetLogSink(queue);
+        return queue;
+      }))
+      .def("take",
+           [](LogQueue& queue) {
+             std::vector<LogQueue::Line> lines;
+             {
+               py::gil_scoped_release release;
+               lines = queue.Take();
+             }
+             py::list result;
+             for (auto& [level, line] : lines) {
+               result.append(py::make_tuple(static_cast<int>(level), line));
+             }
+             return result;
+           })
+      .def("close", [](LogQueue& queue) {
+        SetLogSink(nullptr);
+        queue.Close();
+      });
+}

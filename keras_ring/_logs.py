@@ -1,0 +1,39 @@
+"""Carries the native runtime's log lines to `absl.logging`."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from absl import logging
+
+from keras_ring import _native
+
+# In the order of the native LogLevel.
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+class LogPump:
+    """A thread that hands native log lines on.
+
+    The runtime's own threads must not wait for the interpreter lock, which a
+    busy program may hold, so they only queue their lines.
+    """
+
+    def __init__(self) -> None:
+        """Starts the thread."""
+        self._queue: Any = _native.core().LogQueue()
+        self._thread = threading.Thread(
+            target=self._run, name="keras_ring-log", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hands the last lines on and joins the thread."""
+        self._queue.close()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while lines := self._queue.take():
+            for level, line in lines:
+                logging.log(_LEVELS[level], "keras_ring: %s", line)

@@ -1,0 +1,189 @@
+"""The job's life, and this rank's place in it."""
+
+from __future__ import annotations
+
+import atexit
+import platform
+import threading
+from typing import Any
+
+from keras_ring import _native, _version, errors
+from keras_ring._logs import LogPump
+from keras_ring.launcher import error_file
+
+_lock = threading.Lock()
+_log_pump: LogPump | None = None
+
+
+def init() -> None:
+    """Connects this process to the other ranks of its job.
+
+    The launcher (`keras-ring run`) tells each process its rank and where the
+    others are, through `KERAS_RING_*` variables. A process that was started
+    without it is a job of one rank.
+
+    Calling it again changes nothing. After `shutdown()`, or after it has
+    failed, it may be called again for a new job.
+
+    Raises:
+        ConfigurationError: If a `KERAS_RING_*` variable does not parse.
+        StartError: If the ranks do not come together within
+            `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
+            text names the ranks.
+        BuildMismatchError: If keras_ring was built for another TensorFlow.
+
+    Example:
+    ```python
+    import keras_ring as kr
+
+    kr.init()
+    print(f"rank {kr.rank()} of {kr.size()}")
+    ```
+    """
+    global _log_pump
+    with _lock:
+        core = _native.core()
+        if core.is_initialized():
+            return
+        _native.tf_ops()
+        error_file.install()
+        log_pump = LogPump()
+        try:
+            core.init(_versions())
+        except core.StatusError as error:
+            log_pump.stop()
+            raise _translated(error) from None
+        if _log_pump is None:
+            # Registered late, so that it runs early: before TensorFlow and
+            # the interpreter take themselves apart.
+            atexit.register(shutdown)
+        _log_pump = log_pump
+
+
+def shutdown() -> None:
+    """Leaves the job and ends it for all ranks, in agreement.
+
+    Collectives that other ranks are still waiting for fail there with a
+    message that this rank has left. Runs by itself when the program ends.
+    Does nothing where `init()` was not called.
+    """
+    with _lock:
+        core = _native.core()
+        if not core.is_initialized():
+            return
+        core.shutdown(error_file.last_exception())
+        if _log_pump is not None:
+            _log_pump.stop()
+
+
+def is_initialized() -> bool:
+    """Whether `init()` has succeeded and `shutdown()` was not called since."""
+    return bool(_native.core().is_initialized())
+
+
+def rank() -> int:
+    """This process's rank: an integer from 0 to `size() - 1`.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return int(_topology().rank)
+
+
+def size() -> int:
+    """The number of ranks of the job.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return int(_topology().size)
+
+
+def local_rank() -> int:
+    """This process's rank among those on the same host.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return int(_topology().local_rank)
+
+
+def local_size() -> int:
+    """The number of ranks on this host.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return int(_topology().local_size)
+
+
+def cross_rank() -> int:
+    """The index of this host among those that have such a local rank.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return int(_topology().cross_rank)
+
+
+def cross_size() -> int:
+    """The number of hosts that have such a local rank.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return int(_topology().cross_size)
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has the same number of ranks.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    return bool(_topology().homogeneous)
+
+
+def metrics() -> dict[str, int]:
+    """What this rank's runtime has done since `init()`.
+
+    Returns:
+        A dictionary of counters: bytes and messages of the control plane,
+        bytes of the data plane, buckets and tensor entries executed, hits and
+        misses of the response cache, connections turned away.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+    """
+    _topology()
+    return dict(_native.core().metrics())
+
+
+def _topology() -> Any:
+    core = _native.core()
+    try:
+        return core.topology()
+    except core.StatusError:
+        raise errors.NotInitializedError(
+            "keras_ring is not initialized: call keras_ring.init() at the "
+            "start of the program (and not after shutdown())"
+        ) from None
+
+
+def _versions() -> list[str]:
+    import keras
+    import tensorflow as tf
+
+    return [
+        f"keras_ring={_version.__version__}",
+        f"tensorflow={tf.__version__}",
+        f"keras={keras.__version__}",
+        f"python={platform.python_version()}",
+    ]
+
+
+def _translated(error: Any) -> Exception:
+    code, message = error.args
+    if code == "INVALID_ARGUMENT":
+        return errors.ConfigurationError(message)
+    return errors.StartError(f"{code}: {message}")

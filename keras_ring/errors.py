@@ -1,0 +1,25 @@
+"""Exceptions of keras_ring.
+
+Collectives raise TensorFlow's own (`tf.errors.FailedPreconditionError` and
+friends), because they are TensorFlow ops; these are for everything else.
+"""
+
+
+class KerasRingError(RuntimeError):
+    """Something at run time went wrong, not the caller's input."""
+
+
+class NotInitializedError(ValueError):
+    """`keras_ring.init()` has not been called (or `shutdown()` has)."""
+
+
+class ConfigurationError(ValueError):
+    """A `KERAS_RING_*` variable, or all of them together, make no sense."""
+
+
+class StartError(KerasRingError):
+    """The ranks did not come together in `init()`."""
+
+
+class BuildMismatchError(ImportError):
+    """The native libraries were built for another TensorFlow."""

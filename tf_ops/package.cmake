@@ -1,0 +1,39 @@
+# The three libraries of the package, all in one directory of it:
+#   libkeras_ring.so            csrc, one runtime per process whoever loads it
+#   _core.*.so                  for Python
+#   libkeras_ring_tf_X_Y.so     kernels for TensorFlow X.Y
+# setup.py passes the TF_* and PYTHON_* variables and the output directory.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${KERAS_RING_OUTPUT_DIR})
+
+# Everything of csrc is exported: the two adapters are built against its
+# headers, from the same sources, and nobody else links it.
+add_library(keras_ring SHARED ${KERAS_RING_CSRC_SOURCES})
+target_include_directories(keras_ring PUBLIC ${CMAKE_SOURCE_DIR})
+target_link_libraries(keras_ring PUBLIC Threads::Threads)
+target_compile_definitions(keras_ring PUBLIC ${TF_ABI_DEFINITIONS})
+set_target_properties(keras_ring PROPERTIES CXX_VISIBILITY_PRESET default
+                                            VISIBILITY_INLINES_HIDDEN OFF)
+
+set(PYBIND11_FINDPYTHON ON)
+find_package(pybind11 CONFIG REQUIRED)
+pybind11_add_module(_core NO_EXTRAS ${CMAKE_SOURCE_DIR}/keras_ring/_core.cc)
+target_link_libraries(_core PRIVATE keras_ring)
+
+add_library(keras_ring_tf SHARED
+  tf_ops/allgather_op.cc
+  tf_ops/allreduce_op.cc
+  tf_ops/barrier_op.cc
+  tf_ops/broadcast_op.cc
+  tf_ops/collective_kernel.cc
+  tf_ops/op_defs.cc
+  tf_ops/tf_adapters.cc)
+set_target_properties(keras_ring_tf PROPERTIES
+                      OUTPUT_NAME keras_ring_tf_${TF_MINOR})
+# SYSTEM: TensorFlow's headers are full of warnings that are not ours.
+target_include_directories(keras_ring_tf SYSTEM PRIVATE ${TF_INCLUDE_DIR})
+target_compile_definitions(keras_ring_tf PRIVATE ${TF_DEFINITIONS})
+target_link_directories(keras_ring_tf PRIVATE ${TF_LIBRARY_DIR})
+target_link_libraries(keras_ring_tf PRIVATE keras_ring
+                      -l:libtensorflow_framework.so.2)
