@@ -1,6 +1,8 @@
 set(KERAS_RING_CSRC_SOURCES
   csrc/base/dtype.cc
   csrc/base/logging.cc
+  csrc/base/options.cc
+  csrc/base/sha256.cc
   csrc/base/status.cc
   csrc/base/wire.cc
   csrc/collective/cpu_collective.cc
@@ -8,6 +10,34 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/collective/reduce.cc
   csrc/collective/ring.cc
   csrc/collective/rounds.cc
+  csrc/comm/acceptor.cc
+  csrc/comm/duplex_stream.cc
+  csrc/comm/frame.cc
+  csrc/comm/framed_connection.cc
+  csrc/comm/handshake.cc
+  csrc/comm/job_mesh.cc
+  csrc/comm/join_record.cc
+  csrc/comm/local_store.cc
+  csrc/comm/message_channel.cc
+  csrc/comm/rendezvous.cc
+  csrc/comm/socket.cc
+  csrc/comm/store_message.cc
+  csrc/comm/tcp_store.cc
+  csrc/comm/tcp_transport.cc
+  csrc/control/control_tree.cc
+  csrc/control/controller.cc
+  csrc/control/fusion_plan.cc
+  csrc/control/message.cc
+  csrc/control/request.cc
+  csrc/control/response_cache.cc
+  csrc/control/stall_inspector.cc
+  csrc/control/tensor_queue.cc
+  csrc/runtime/background_loop.cc
+  csrc/runtime/executor.cc
+  csrc/runtime/log_queue.cc
+  csrc/runtime/process_runtime.cc
+  csrc/runtime/runtime.cc
+  csrc/runtime/runtime_factory.cc
 )
 set(KERAS_RING_TESTING_SOURCES
 )

@@ -36,9 +36,8 @@ class Acceptor {
   using Connected = std::function<void(const Hello& hello, Socket socket)>;
 
   // `counters` must outlive the acceptor.
-  Acceptor(Socket listener, const JobKey& key, Admit admit,
-           Connected connected, Counters& counters,
-           AcceptorOptions options = {});
+  Acceptor(Socket listener, const JobKey& key, Admit admit, Connected connected,
+           Counters& counters, AcceptorOptions options = {});
   ~Acceptor();  // stops
 
   Status Start();

@@ -47,8 +47,7 @@ Result<bool> FrameReader::Next(std::string_view* frame) {
   }
   if (length > limit_) {
     return InternalError("a frame of " + std::to_string(length) +
-                         " bytes, over the limit of " +
-                         std::to_string(limit_));
+                         " bytes, over the limit of " + std::to_string(limit_));
   }
   if (rest.size() - prefix < length) return false;
   *frame = rest.substr(prefix, length);

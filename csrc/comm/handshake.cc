@@ -128,8 +128,7 @@ Status ClientHandshake(const Socket& socket, const JobKey& key,
   KR_ASSIGN_OR_RETURN(std::string nonce, NewNonce());
   std::string opening(Prefix());
   opening += nonce;
-  Status status =
-      WriteFull(socket, opening.data(), opening.size(), deadline);
+  Status status = WriteFull(socket, opening.data(), opening.size(), deadline);
   if (!status.ok()) return explain(status);
 
   std::string answer(kServerProofBytes, '\0');
@@ -152,8 +151,8 @@ Status ClientHandshake(const Socket& socket, const JobKey& key,
   std::string_view view = answer;
   std::string_view server_nonce = view.substr(sizeof(kPrefix), kNonceBytes);
   std::string_view proof = view.substr(sizeof(kPrefix) + kNonceBytes);
-  if (!ConstantTimeEqual(
-          proof, AsBytes(ServerProof(key, opening, server_nonce)))) {
+  if (!ConstantTimeEqual(proof,
+                         AsBytes(ServerProof(key, opening, server_nonce)))) {
     return explain(UnauthenticatedError(
         "the other end does not hold this job's key (is another job "
         "listening there, or do the ranks have different keys?)"));
@@ -240,8 +239,8 @@ ServerHandshake::State ServerHandshake::CheckClientProof() {
   std::string_view message = input_;
   std::string_view hello = message.substr(0, kHelloBytes);
   std::string_view proof = message.substr(kHelloBytes);
-  if (!ConstantTimeEqual(
-          proof, AsBytes(ClientProof(key_, opening_, proof_, hello)))) {
+  if (!ConstantTimeEqual(proof,
+                         AsBytes(ClientProof(key_, opening_, proof_, hello)))) {
     return Fail("it does not hold this job's key");
   }
   if (!DecodeHello(hello, &hello_)) return Fail("its hello is malformed");

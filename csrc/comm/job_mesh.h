@@ -59,9 +59,7 @@ class JobMesh final : public Mesh {
   // Before the first Connect.
   void SetTable(JobTable table) { table_ = std::move(table); }
 
-  const std::vector<Member>& members() const override {
-    return table_.members;
-  }
+  const std::vector<Member>& members() const override { return table_.members; }
   Result<std::map<int, Socket>> Connect(LinkKind kind,
                                         const std::vector<int>& peers,
                                         Deadline deadline) override;

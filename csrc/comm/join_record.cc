@@ -150,10 +150,9 @@ Result<std::vector<JoinRecord>> DecodeRecords(const StoreEntries& entries) {
       return InternalError("a malformed record '" + key + "' in the store");
     }
   }
-  std::stable_sort(records.begin(), records.end(),
-                   [](const JoinRecord& a, const JoinRecord& b) {
-                     return a.rank < b.rank;
-                   });
+  std::stable_sort(
+      records.begin(), records.end(),
+      [](const JoinRecord& a, const JoinRecord& b) { return a.rank < b.rank; });
   return records;
 }
 
@@ -193,6 +192,9 @@ Status MissingRanks(const std::vector<JoinRecord>& records, int size) {
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
     if (present.count(rank) == 0) missing.push_back(rank);
+  }
+  if (missing.empty()) {
+    return DeadlineExceededError("rank 0 gave no verdict in time");
   }
   return DeadlineExceededError(
       RankNames(missing) + " of " + std::to_string(size) +

@@ -19,13 +19,12 @@ Status LocalStore::Set(const std::string& key, const std::string& value,
 Result<StoreEntries> LocalStore::List(const std::string& prefix,
                                       size_t at_least, Deadline deadline) {
   MutexLock lock(mutex_);
-  bool enough = came_.WaitUntil(mutex_, deadline.at(), [&] {
-    return CountLocked(prefix) >= at_least;
-  });
+  bool enough = came_.WaitUntil(
+      mutex_, deadline.at(), [&] { return CountLocked(prefix) >= at_least; });
   if (!enough) {
-    return DeadlineExceededError(
-        std::to_string(CountLocked(prefix)) + " of " +
-        std::to_string(at_least) + " keys '" + prefix + "*' have come");
+    return DeadlineExceededError(std::to_string(CountLocked(prefix)) + " of " +
+                                 std::to_string(at_least) + " keys '" + prefix +
+                                 "*' have come");
   }
   return ListLocked(prefix);
 }

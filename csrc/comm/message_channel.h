@@ -57,11 +57,20 @@ class MessageChannel {
 
  private:
   struct Connection;
+  enum class SleepState { kAwake, kAsleep, kNotified };
+
   explicit MessageChannel(Counters& counters);
+  void UpdateWatch(Connection& connection);
+  Status Receive(Connection& connection, std::vector<Event>& events);
+  void CloseConnection(int peer, const Status& why, std::vector<Event>& events);
 
   Counters& counters_;
-  // (filled in by the implementation)
+  Socket epoll_;
+  Socket wake_;
+  std::atomic<SleepState> sleep_state_{SleepState::kAwake};
+  // Open ones; the addresses are registered with epoll.
   std::map<int, std::unique_ptr<Connection>> connections_;
+  std::map<int, TimePoint> heard_;  // of closed ones too
 };
 
 }  // namespace keras_ring

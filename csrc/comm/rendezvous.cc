@@ -74,9 +74,8 @@ Status CheckOptions(const RendezvousOptions& options) {
   }
   if (options.rank > 0 &&
       (options.store_host.empty() || options.store_port == 0)) {
-    return InvalidArgumentError(
-        "rank " + std::to_string(options.rank) +
-        " was not told the address of rank 0's store");
+    return InvalidArgumentError("rank " + std::to_string(options.rank) +
+                                " was not told the address of rank 0's store");
   }
   return OkStatus();
 }
@@ -108,8 +107,10 @@ JobTable CollectRecords(Store& store, int size, Deadline deadline) {
 Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
   const Deadline linger = Deadline::After(kVerdictLinger);
   (void)server.store().Set(kTableKey, Encode(table), linger);
-  // Those that are still on their way shall hear it too.
-  (void)server.store().List(kJoinPrefix, size, linger);
+  if (table.status.code() != StatusCode::kDeadlineExceeded) {
+    // Those that are still on their way shall hear it too.
+    (void)server.store().List(kJoinPrefix, size, linger);
+  }
   server.WaitUntilAlone(linger);
   return table.status;
 }
@@ -128,8 +129,7 @@ Result<std::unique_ptr<Mesh>> JoinAsRankZero(const RendezvousOptions& options,
                      /*serve_store=*/true, counters));
   TcpStoreServer& server = *mesh->store_server();
   JoinRecord own = OwnRecord(options, *mesh, options.store_host);
-  KR_RETURN_IF_ERROR(
-      server.store().Set(JoinKey(own), Encode(own), deadline));
+  KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
   JobTable table = CollectRecords(server.store(), options.size, deadline);
   if (!table.status.ok()) return PublishFailure(server, options.size, table);
   // Before the table is out: a rank that has it may leave and come back for
@@ -181,9 +181,8 @@ Result<std::unique_ptr<Mesh>> JoinAsOther(const RendezvousOptions& options,
   std::unique_ptr<JobMesh> mesh;
   std::string address;
   while (true) {
-    auto store =
-        TcpStoreClient::Connect(options.store_host, options.store_port,
-                                options.key, options.rank, deadline);
+    auto store = TcpStoreClient::Connect(options.store_host, options.store_port,
+                                         options.key, options.rank, deadline);
     Status status = store.status();
     if (store.ok()) {
       if (mesh == nullptr) {
@@ -193,8 +192,8 @@ Result<std::unique_ptr<Mesh>> JoinAsOther(const RendezvousOptions& options,
             mesh, JobMesh::Start(options.rank, options.key, std::move(listener),
                                  /*serve_store=*/false, counters));
       }
-      Result<JobTable> table = AwaitTable(
-          **store, OwnRecord(options, *mesh, address), deadline);
+      Result<JobTable> table =
+          AwaitTable(**store, OwnRecord(options, *mesh, address), deadline);
       if (table.ok()) {
         KR_RETURN_IF_ERROR(table->status);
         if (table->members.size() != static_cast<size_t>(options.size)) {

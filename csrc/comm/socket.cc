@@ -105,8 +105,8 @@ Result<Socket> ConnectTo(const addrinfo& address, Deadline deadline) {
 
 bool IsLoopbackAddress(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
-    uint32_t ip = ntohl(
-        reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+    uint32_t ip =
+        ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
     return (ip >> 24) == 127;
   }
   if (address->sa_family == AF_INET6) {
@@ -129,8 +129,8 @@ Result<Socket> Listen(const std::string& host, uint16_t port) {
   KR_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port, AI_PASSIVE));
   int error = 0;
   for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    Socket socket(::socket(it->ai_family,
-                           SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    Socket socket(
+        ::socket(it->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket.valid()) {
       error = errno;
       continue;

@@ -1,0 +1,65 @@
+// The two halves of a Duplex on non-blocking sockets: what is left to send and
+// what is left to receive, each advanced as far as its socket allows.
+#ifndef KERAS_RING_COMM_DUPLEX_STREAM_H_
+#define KERAS_RING_COMM_DUPLEX_STREAM_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/base/status.h"
+#include "csrc/comm/data_header.h"
+#include "csrc/comm/transport.h"
+
+namespace keras_ring {
+
+class SendStream {
+ public:
+  // `duplex` must outlive the stream.
+  SendStream(const Duplex& duplex, int fd);
+
+  // One sendmsg of what is released. Returns the bytes that left; 0 when the
+  // socket is full or nothing is released.
+  Result<size_t> Advance();
+  // Sends nothing any more: all has left.
+  bool done() const { return done_; }
+  // Whether a segment (or the header) may leave now.
+  bool ready() const;
+
+ private:
+  void Skip(size_t bytes);
+
+  const Duplex& duplex_;
+  const int fd_;
+  bool done_;
+  uint8_t header_[kDataHeaderBytes];
+  size_t header_sent_ = 0;
+  size_t segment_ = 0;  // first that has not left in full
+  size_t offset_ = 0;   // of it, bytes that have
+};
+
+class ReceiveStream {
+ public:
+  ReceiveStream(Duplex& duplex, int fd);
+
+  // One read, into the header or the current segment; runs on_received for
+  // what it completes. Returns the bytes that came; 0 for none now.
+  Result<size_t> Advance();
+  bool done() const { return done_; }
+
+ private:
+  Status CheckHeader() const;
+  void Complete();
+
+  Duplex& duplex_;
+  const int fd_;
+  bool done_;
+  uint64_t total_ = 0;
+  uint8_t header_[kDataHeaderBytes];
+  size_t header_got_ = 0;
+  size_t segment_ = 0;
+  size_t offset_ = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_DUPLEX_STREAM_H_

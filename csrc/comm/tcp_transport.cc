@@ -1,0 +1,141 @@
+#include "csrc/comm/tcp_transport.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#include <string>
+#include <utility>
+
+#include "csrc/comm/duplex_stream.h"
+
+namespace keras_ring {
+namespace {
+
+// The poll entries of one Duplex: the wake-up, and one or two sockets.
+class Wait {
+ public:
+  explicit Wait(int wake_fd) : entries_{{wake_fd, POLLIN, 0}} {}
+
+  void Add(int fd, short events) {
+    for (int i = 1; i < size_; ++i) {
+      if (entries_[i].fd == fd) {
+        entries_[i].events |= events;
+        return;
+      }
+    }
+    entries_[size_++] = {fd, events, 0};
+  }
+
+  // False when `deadline` passed with nothing ready.
+  Result<bool> Until(Deadline deadline) {
+    int ready = poll(entries_, size_, deadline.PollTimeoutMs());
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) {
+      return InternalError("poll: " + ErrnoText(errno));
+    }
+    return !deadline.expired();
+  }
+
+ private:
+  pollfd entries_[3];
+  int size_ = 1;
+};
+
+std::string Silence(const Duplex& duplex, bool sending, bool receiving,
+                    Duration limit) {
+  std::string text =
+      "no byte moved for " +
+      std::to_string(
+          std::chrono::duration_cast<std::chrono::milliseconds>(limit)
+              .count()) +
+      " ms while";
+  if (receiving) text += " receiving from rank " + std::to_string(duplex.from);
+  if (sending && receiving) text += " and";
+  if (sending) text += " sending to rank " + std::to_string(duplex.to);
+  return text;
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(int rank, int size, std::map<int, Socket> peers,
+                           Duration idle_limit, Counters& counters)
+    : rank_(rank),
+      size_(size),
+      peers_(std::move(peers)),
+      idle_limit_(idle_limit),
+      counters_(counters) {}
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
+    int rank, int size, std::map<int, Socket> peers, Duration idle_limit,
+    Counters& counters) {
+  for (const auto& [peer, socket] : peers) {
+    KR_CHECK(peer >= 0 && peer < size && peer != rank && socket.valid());
+  }
+  std::unique_ptr<TcpTransport> transport(
+      new TcpTransport(rank, size, std::move(peers), idle_limit, counters));
+  KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
+  return transport;
+}
+
+void TcpTransport::Abort(const Status& cause) {
+  (void)Break(cause);
+  Signal(wake_);
+}
+
+Status TcpTransport::Break(const Status& cause) {
+  MutexLock lock(mutex_);
+  if (broken_.ok()) broken_ = cause;
+  is_broken_ = true;
+  return broken_;
+}
+
+Status TcpTransport::FirstCause() {
+  MutexLock lock(mutex_);
+  return broken_;
+}
+
+Status TcpTransport::CheckPeer(int peer) const {
+  if (peer < 0 || peers_.count(peer) > 0) return OkStatus();
+  return FailedPreconditionError("rank " + std::to_string(rank_) +
+                                 " has no data connection with rank " +
+                                 std::to_string(peer));
+}
+
+Status TcpTransport::Run(Duplex& duplex) {
+  if (is_broken_) return FirstCause();
+  KR_RETURN_IF_ERROR(CheckPeer(duplex.to));
+  KR_RETURN_IF_ERROR(CheckPeer(duplex.from));
+  const int to_fd = duplex.to < 0 ? -1 : peers_.at(duplex.to).fd();
+  const int from_fd = duplex.from < 0 ? -1 : peers_.at(duplex.from).fd();
+  SendStream send(duplex, to_fd);
+  ReceiveStream receive(duplex, from_fd);
+
+  Deadline idle = Deadline::After(idle_limit_);
+  while (!send.done() || !receive.done()) {
+    if (is_broken_) return FirstCause();
+    Result<size_t> sent = send.Advance();
+    if (!sent.ok()) return Break(sent.status());
+    Result<size_t> got = receive.Advance();
+    if (!got.ok()) return Break(got.status());
+    counters_.data_bytes_sent.fetch_add(*sent, std::memory_order_relaxed);
+    counters_.data_bytes_received.fetch_add(*got, std::memory_order_relaxed);
+    if (*sent > 0 || *got > 0) {
+      idle = Deadline::After(idle_limit_);
+      continue;
+    }
+    if (send.done() && receive.done()) break;
+
+    Wait wait(wake_.fd());
+    if (!receive.done()) wait.Add(from_fd, POLLIN);
+    if (send.ready()) wait.Add(to_fd, POLLOUT);
+    Result<bool> ready = wait.Until(idle);
+    if (!ready.ok()) return Break(ready.status());
+    if (!*ready) {
+      return Break(DeadlineExceededError(
+          Silence(duplex, send.ready(), !receive.done(), idle_limit_)));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace keras_ring
