@@ -95,9 +95,7 @@ class Job:
         self._listener = socket.create_server(
             ("127.0.0.1", 0), backlog=_BACKLOG
         )
-        self._rendezvous = "127.0.0.1:{}".format(
-            self._listener.getsockname()[1]
-        )
+        self._rendezvous = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> "Job":
         """Returns the job."""

@@ -1,0 +1,178 @@
+"""`keras-ring check`: can a job run here, and what is missing."""
+
+import importlib
+import json
+import os
+import platform
+import resource
+import socket
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+_MIN_OPEN_FILES = 1024
+_INSTALL = "pip install . (in the keras_ring source directory)"
+
+
+@dataclass
+class Report:
+    """What was found.
+
+    Args:
+        facts: Name -> value, in the order in which they are shown.
+        missing: What stops a job from running, each with its cure.
+        advice: What is not as it could be.
+    """
+
+    facts: dict[str, object] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a job can run."""
+        return not self.missing
+
+
+def _check_packages(report: Report) -> None:
+    report.facts["Python"] = platform.python_version()
+    try:
+        report.facts["keras_ring"] = metadata.version("keras_ring")
+    except metadata.PackageNotFoundError:
+        report.facts["keras_ring"] = None
+        report.missing.append(f"keras_ring is not installed: {_INSTALL}")
+    for module, name in (
+        ("numpy", "NumPy"),
+        ("tensorflow", "TensorFlow"),
+        ("keras", "Keras"),
+    ):
+        try:
+            found = importlib.import_module(module)
+        except Exception as error:
+            # Whatever an import raises, a check goes on and tells it.
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            report.facts[name] = None
+            report.missing.append(
+                f"{name} cannot be imported ({reason}): pip install {module}"
+            )
+        else:
+            report.facts[name] = str(getattr(found, "__version__", "?"))
+
+
+def _minor(version: object) -> str:
+    return ".".join(str(version).split(".")[:2])
+
+
+def _check_native(report: Report) -> None:
+    try:
+        native = importlib.import_module("keras_ring._native")
+        built = dict(native.build_info())
+    except Exception as error:
+        # A broken library may fail in any way; its own text says how.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        report.facts["native libraries"] = None
+        report.missing.append(
+            f"the native libraries cannot be loaded ({reason}): {_INSTALL}"
+        )
+        return
+    report.facts["compiler"] = built.get("compiler")
+    report.facts["native libraries"] = built.get("libraries")
+    built_for, found = built.get("tf_version_built"), report.facts["TensorFlow"]
+    report.facts["built for TensorFlow"] = built_for
+    if found is not None and _minor(built_for) != _minor(found):
+        report.missing.append(
+            f"the operations were built for TensorFlow {_minor(built_for)},"
+            f" but {_minor(found)} is installed: {_INSTALL}"
+        )
+
+
+def _check_host(report: Report) -> None:
+    report.facts["cores"] = len(os.sched_getaffinity(0))
+    flags = _cpu_flags(Path("/proc/cpuinfo"))
+    report.facts["CPU features"] = [
+        name
+        for name, flag in (("avx2", "avx2"), ("avx512", "avx512f"))
+        if flag in flags
+    ]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    report.facts["memory GiB"] = round(memory / 2**30, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    report.facts["open-file limit"] = soft
+    if 0 <= soft < _MIN_OPEN_FILES:
+        report.advice.append(
+            f"only {soft} open files per process: ulimit -n"
+            f" {_MIN_OPEN_FILES if hard < 0 else min(hard, _MIN_OPEN_FILES)}"
+        )
+
+
+def _cpu_flags(path: Path) -> set[str]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return set()
+    for line in lines:
+        if line.startswith(("flags", "Features")):
+            return set(line.partition(":")[2].split())
+    return set()
+
+
+def _check_loopback(report: Report) -> None:
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=2.0),
+        ):
+            report.facts["loopback"] = True
+    except OSError as error:
+        report.facts["loopback"] = False
+        report.missing.append(
+            f"127.0.0.1 cannot be used ({error}): ip link set lo up"
+        )
+
+
+_CHECKS: tuple[Callable[[Report], None], ...] = (
+    _check_packages,
+    _check_native,
+    _check_host,
+    _check_loopback,
+)
+
+
+def _show(value: object) -> str:
+    if value is None:
+        return "missing"
+    if isinstance(value, bool):
+        return "works" if value else "does not work"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    return str(value)
+
+
+def run_check(*, as_json: bool) -> int:
+    """Prints what was found.
+
+    Args:
+        as_json: Whether to print one JSON object instead of text.
+
+    Returns:
+        0 when a job can run here, else 1.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    report = Report()
+    for check in _CHECKS:
+        check(report)
+    if as_json:
+        print(
+            json.dumps({"ready": report.ready, **asdict(report)}, default=str)
+        )
+        return 0 if report.ready else 1
+    width = max(len(name) for name in report.facts)
+    for name, value in report.facts.items():
+        print(f"{name:<{width}}  {_show(value)}")
+    for line in report.missing:
+        print(f"missing: {line}")
+    for line in report.advice:
+        print(f"advice: {line}")
+    print("a job can run here" if report.ready else "a job cannot run here")
+    return 0 if report.ready else 1

@@ -1,0 +1,172 @@
+"""The `keras-ring` command."""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
+from keras_ring.launcher.settings import LOG_LEVELS
+from keras_ring.launcher.summary import failure_lines, job_exit_code
+from keras_ring.launcher.supervisor import JobEnd, run_plan
+from keras_ring.launcher.usage import UsageError
+
+_USAGE_ERROR = 2
+_FAILED = 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises on bad usage, so that one place prints one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="keras-ring",
+        description="Distributed training for Keras and TensorFlow.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(
+        dest="command_name", metavar="COMMAND", required=True
+    )
+    run = commands.add_parser(
+        "run",
+        help="run a training script on several ranks",
+        usage="keras-ring run -np N [options] -- python train.py [...]",
+        description="Starts N ranks of a command on this host.",
+        allow_abbrev=False,
+    )
+    _add_run_arguments(run)
+    check = commands.add_parser(
+        "check",
+        help="say whether a job can run here, and what is missing",
+        allow_abbrev=False,
+    )
+    check.add_argument(
+        "--json", action="store_true", help="print one JSON object"
+    )
+    return parser
+
+
+def _add_run_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument("-np", type=int, metavar="N", help="number of ranks")
+    run.add_argument(
+        "-H",
+        dest="hosts",
+        metavar="HOST:SLOTS",
+        help="where to run; only this host (localhost:4) for now",
+    )
+    run.add_argument(
+        "--output-dir",
+        metavar="D",
+        help="also write each rank's output to D/rank.N/stdout and stderr",
+    )
+    run.add_argument(
+        "--prefix-timestamp",
+        action="store_true",
+        help="start each line of output with the time",
+    )
+    run.add_argument(
+        "--env",
+        dest="variables",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="set a variable for the ranks (may be repeated)",
+    )
+    run.add_argument(
+        "--start-timeout",
+        metavar="S",
+        help="seconds that the ranks wait for each other at the start",
+    )
+    run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
+    run.add_argument(
+        "command", nargs=argparse.REMAINDER, help="program and arguments"
+    )
+
+
+def _plan(
+    arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> LaunchPlan:
+    command = list(arguments.command)
+    if command[:1] == ["--"]:
+        del command[0]
+    request = RunRequest(
+        command=tuple(command),
+        num_ranks=arguments.np,
+        hosts=arguments.hosts,
+        output_dir=arguments.output_dir,
+        prefix_timestamp=arguments.prefix_timestamp,
+        variables=tuple(arguments.variables),
+        start_timeout=arguments.start_timeout,
+        log_level=arguments.log_level,
+    )
+    return make_plan(request, environment, own_names={socket.gethostname()})
+
+
+def _say(line: str) -> None:
+    try:
+        print(f"keras-ring: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        # Nobody reads; the exit code still tells.
+        return
+
+
+def _run(plan: LaunchPlan) -> int:
+    if plan.output_dir is not None:
+        try:
+            plan.output_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"--output-dir {plan.output_dir}: {error.strerror}"
+            ) from error
+    try:
+        return _report(run_plan(plan))
+    except OSError as error:
+        # No more processes, descriptors, or room for files.
+        _say(f"error: cannot run the job: {error}")
+        return _FAILED
+
+
+def _report(end: JobEnd) -> int:
+    if end.leftover:
+        _say(f"ended {end.leftover} process(es) that the ranks had left")
+    if end.first is not None:
+        for line in failure_lines(end.first, end.ends, end.tail, end.seconds):
+            _say(line)
+        return job_exit_code(end.first)
+    if end.stop_signal is not None:
+        if end.stop_signal != signal.SIGPIPE:
+            name = signal.Signals(end.stop_signal).name
+            _say(f"ended by {name} after {end.seconds:.1f} s")
+        clean = all(rank_end.returncode == 0 for rank_end in end.ends)
+        return 0 if clean else 128 + end.stop_signal
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the `keras-ring` command.
+
+    Args:
+        argv: The words after the program's name. Defaults to those of this
+            process.
+
+    Returns:
+        The exit code: 0 for success, 2 for bad input, else that of the first
+        failing rank.
+    """
+    try:
+        arguments = _parser().parse_args(argv)
+        if arguments.command_name == "check":
+            from keras_ring.launcher.check import run_check
+
+            return run_check(as_json=arguments.json)
+        return _run(_plan(arguments, os.environ))
+    except UsageError as error:
+        _say(f"error: {error}")
+        return _USAGE_ERROR

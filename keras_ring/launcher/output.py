@@ -1,0 +1,202 @@
+"""The ranks' output: whole lines with a prefix, written without blocking."""
+
+import os
+import re
+import select
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import BinaryIO
+
+_LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
+_MAX_LINE = 64 * 1024
+_MAX_TAIL_LINE = 400
+_TAIL_LINES = 20
+# A pipe that is ready takes this many bytes at once (PIPE_BUF).
+_MAX_WRITE = 4096
+_FULL = 1024 * 1024
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines.
+
+    A carriage return ends a line as well: progress bars use it alone. Of
+    several such updates that arrive together only the last one is kept. Bytes
+    stay bytes, as a rank may print what is not UTF-8.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._after_return = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Returns the lines that these bytes complete."""
+        lines: list[bytes] = []
+        text = self._rest + data
+        end = 0
+        for match in _LINE.finditer(text):
+            end = match.end()
+            self._add(lines, match[1], match[2])
+        self._rest = text[end:]
+        while len(self._rest) > _MAX_LINE:
+            # Held back any longer, a line without end would fill the memory.
+            self._add(lines, self._rest[:_MAX_LINE], b"\n")
+            self._rest = self._rest[_MAX_LINE:]
+        return lines
+
+    def _add(self, lines: list[bytes], line: bytes, end: bytes) -> None:
+        if not line and self._after_return:
+            # "\r", then "\n": the line is already out.
+            self._after_return = end == b"\r"
+            return
+        if self._after_return and lines:
+            lines[-1] = line
+        else:
+            lines.append(line)
+        self._after_return = end == b"\r"
+
+    def finish(self) -> list[bytes]:
+        """Returns the last line if the stream ended in the middle of it."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+class Tail:
+    """Keeps the last lines of a rank."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
+
+    def add(self, line: bytes) -> None:
+        """Takes note of a line."""
+        self._lines.append(line[:_MAX_TAIL_LINE])
+
+    def text(self) -> list[str]:
+        """Returns the last lines; what is not UTF-8 is escaped."""
+        return [
+            line.decode("utf-8", "backslashreplace") for line in self._lines
+        ]
+
+
+def make_prefix(rank: int, *, timestamp: bool) -> Callable[[], bytes]:
+    """Returns a function that returns what goes in front of a line.
+
+    Args:
+        rank: Index of the rank.
+        timestamp: Whether the local time comes first.
+    """
+    plain = b"[%d] " % rank
+    if not timestamp:
+        return lambda: plain
+
+    def with_time() -> bytes:
+        now = datetime.now().isoformat(sep=" ", timespec="milliseconds")
+        return now.encode() + b" " + plain
+
+    return with_time
+
+
+class Sink:
+    """Writes to a descriptor that may be slow, such as a pipe to `less`.
+
+    A blocked write would stop the launcher from looking after its ranks, and
+    O_NONBLOCK would be set for every process that shares the terminal. So
+    bytes wait here, and go out in pieces that a ready descriptor takes.
+
+    Args:
+        fd: The descriptor; it stays open.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.always_ready = _always_ready(fd)
+        self._waiting = bytearray()
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything has been written."""
+        return not self._waiting
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is waiting that ranks should be held up."""
+        return len(self._waiting) > _FULL
+
+    def put(self, text: bytes) -> None:
+        """Adds bytes to what is to be written."""
+        self._waiting += text
+
+    def discard(self) -> None:
+        """Drops what was not written."""
+        self._waiting.clear()
+
+    def write_some(self) -> None:
+        """Writes one piece; call it when the descriptor is ready."""
+        piece = self._waiting[:_MAX_WRITE]
+        # Whole lines where possible: the other stream may share a terminal.
+        end = piece.rfind(b"\n") + 1 or len(piece)
+        del self._waiting[: os.write(self.fd, piece[:end])]
+
+    def write_all(self) -> None:
+        """Writes everything, for descriptors that are always ready."""
+        while self._waiting:
+            self.write_some()
+
+
+def _always_ready(fd: int) -> bool:
+    """Whether a descriptor, as one of a file, cannot be waited for."""
+    with select.epoll() as probe:
+        try:
+            probe.register(fd, select.EPOLLOUT)
+        except PermissionError:
+            return True
+    return False
+
+
+class RankStream:
+    """One output stream of one rank, from its pipe to where it is shown.
+
+    Args:
+        fd: The reading end of the pipe.
+        sink: Where lines go.
+        prefix: Returns what goes in front of a line.
+        tail: Takes note of the last lines.
+        file: Gets the bytes as they are; None for no file.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        sink: Sink,
+        prefix: Callable[[], bytes],
+        tail: Tail,
+        file: BinaryIO | None = None,
+    ) -> None:
+        self.fd = fd
+        self.sink = sink
+        self._prefix = prefix
+        self._tail = tail
+        self._file = file
+        self._splitter = LineSplitter()
+
+    def read(self) -> bool:
+        """Takes what has arrived; returns False at the end of the stream."""
+        data = os.read(self.fd, 64 * 1024)
+        if self._file is not None:
+            self._file.write(data)
+            self._file.flush()
+        self._show(
+            self._splitter.feed(data) if data else self._splitter.finish()
+        )
+        return bool(data)
+
+    def finish(self) -> None:
+        """Shows the last line and closes the file."""
+        self._show(self._splitter.finish())
+        if self._file is not None:
+            self._file.close()
+
+    def _show(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._tail.add(line)
+            self.sink.put(self._prefix() + line + b"\n")

@@ -1,0 +1,182 @@
+"""From what the user asked for to a checked plan; nothing is started here."""
+
+import re
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_ring.launcher import contract
+from keras_ring.launcher.hosts import check_local, parse_hosts
+from keras_ring.launcher.settings import check_settings
+from keras_ring.launcher.usage import UsageError
+
+_MAX_RANKS = 4096
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PYTHON = re.compile(r"python[0-9.]*t?")
+# Options of the python program whose value is the next word.
+_PYTHON_VALUE_OPTIONS = ("-W", "-X", "--check-hash-based-pycs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPlan:
+    """A job as it is to be started.
+
+    Args:
+        size: Number of ranks.
+        command: Program and arguments, the same for every rank.
+        environment: What each rank's environment is built on.
+        output_dir: Directory for each rank's output; None for none.
+        prefix_timestamp: Whether each line of output starts with the time.
+        failure_grace: Seconds that the other ranks get after one has failed.
+        term_grace: Seconds between SIGTERM and SIGKILL after that.
+        signal_grace: Seconds between a forwarded signal and SIGKILL.
+    """
+
+    size: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    output_dir: Path | None = None
+    prefix_timestamp: bool = False
+    failure_grace: float = 2.0
+    term_grace: float = 2.0
+    signal_grace: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What the user typed after `keras-ring run`.
+
+    Args:
+        command: Program and arguments.
+        num_ranks: Value of `-np`.
+        hosts: Value of `-H`.
+        output_dir: Value of `--output-dir`.
+        prefix_timestamp: Whether `--prefix-timestamp` was given.
+        variables: Values of `--env`.
+        start_timeout: Value of `--start-timeout`.
+        log_level: Value of `--log-level`.
+    """
+
+    command: tuple[str, ...]
+    num_ranks: int | None = None
+    hosts: str | None = None
+    output_dir: str | None = None
+    prefix_timestamp: bool = False
+    variables: tuple[str, ...] = ()
+    start_timeout: str | None = None
+    log_level: str | None = None
+
+
+def make_plan(
+    request: RunRequest,
+    environment: Mapping[str, str],
+    own_names: Collection[str] = (),
+) -> LaunchPlan:
+    """Checks a request and returns the plan for it.
+
+    Args:
+        request: What the user asked for.
+        environment: The environment of the launcher.
+        own_names: How this host calls itself, beside the loopback names.
+
+    Raises:
+        UsageError: If any part of the request is wrong.
+    """
+    size = _job_size(request, own_names)
+    rank_environment = dict(environment)
+    for text in request.variables:
+        name, value = parse_variable(text)
+        rank_environment[name] = value
+    if request.start_timeout is not None:
+        rank_environment[contract.START_TIMEOUT] = request.start_timeout
+    if request.log_level is not None:
+        rank_environment[contract.LOG_LEVEL] = request.log_level
+    check_settings(rank_environment)
+    check_command(request.command, rank_environment.get("PATH"))
+    output_dir = Path(request.output_dir) if request.output_dir else None
+    return LaunchPlan(
+        size=size,
+        command=request.command,
+        environment=rank_environment,
+        output_dir=output_dir,
+        prefix_timestamp=request.prefix_timestamp,
+    )
+
+
+def _job_size(request: RunRequest, own_names: Collection[str]) -> int:
+    size = request.num_ranks
+    if request.hosts is not None:
+        hosts = parse_hosts(request.hosts)
+        check_local(hosts, own_names)
+        slots = sum(host.slots for host in hosts)
+        size = slots if size is None else size
+        if size > slots:
+            raise UsageError(
+                f"-np {size} asks for more ranks than the {slots} of -H"
+            )
+    if size is None:
+        raise UsageError("say how many ranks to start, for example -np 2")
+    if not 1 <= size <= _MAX_RANKS:
+        raise UsageError(
+            f"-np {size}: expected a number of ranks from 1 to {_MAX_RANKS}"
+        )
+    return size
+
+
+def parse_variable(text: str) -> tuple[str, str]:
+    """Splits `NAME=value` as given to `--env`.
+
+    Raises:
+        UsageError: If it is malformed, or names a variable that the launcher
+            itself sets.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or "\0" in value:
+        raise UsageError(f"--env: {text!r} is not of the form NAME=value")
+    if name in contract.LAUNCHER_OWNED:
+        raise UsageError(f"--env: {name} is set by keras-ring itself")
+    return name, value
+
+
+def check_command(command: Sequence[str], search_path: str | None) -> None:
+    """Raises a UsageError when a command cannot be run.
+
+    Args:
+        command: Program and arguments.
+        search_path: The ranks' `PATH`.
+    """
+    if not command:
+        raise UsageError(
+            "no command to run; add one, for example: -- python train.py"
+        )
+    program = command[0]
+    if shutil.which(program, path=search_path) is None:
+        if program.endswith(".py") and Path(program).is_file():
+            raise UsageError(
+                f"{program} is not an executable program;"
+                f" try: -- python {program}"
+            )
+        raise UsageError(f"program not found: {program!r}")
+    script = python_script(command)
+    if (
+        script is not None
+        and script.endswith(".py")
+        and not Path(script).is_file()
+    ):
+        raise UsageError(f"script not found: {script!r}")
+
+
+def python_script(command: Sequence[str]) -> str | None:
+    """Returns the script that a command hands to Python, if it is such."""
+    if not _PYTHON.fullmatch(Path(command[0]).name):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word in _PYTHON_VALUE_OPTIONS:
+            next(words, None)
+        elif word == "-" or re.match(r"-[A-Za-z]*[cm]", word):
+            return None
+        elif not word.startswith("-"):
+            return word
+    return None

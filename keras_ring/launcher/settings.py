@@ -1,0 +1,72 @@
+"""Checks the `KERAS_RING_*` variables before any rank is started.
+
+Each rank parses them again in csrc/base/options.cc, which is the authority;
+looking here first turns one mistake into one line instead of one error per
+rank. A test compares the names of the two tables.
+"""
+
+from collections.abc import Callable, Mapping
+
+from keras_ring.launcher.usage import UsageError
+
+_PREFIX = "KERAS_RING_"
+_MAX_SECONDS = 1e8
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
+
+# Takes the text, returns whether it is right.
+_Check = Callable[[str], bool]
+
+
+def _integer(low: int, high: int) -> _Check:
+    def check(text: str) -> bool:
+        digits = text.removeprefix("-").removeprefix("+")
+        if not (digits.isascii() and digits.isdigit()):
+            return False
+        return low <= int(text) <= high
+
+    return check
+
+
+def _number(low: float) -> _Check:
+    def check(text: str) -> bool:
+        # Python also reads "1_000" and trailing blanks; the ranks do not.
+        if "_" in text or text.strip() != text:
+            return False
+        try:
+            return low <= float(text) <= _MAX_SECONDS
+        except ValueError:
+            return False
+
+    return check
+
+
+_BYTES = (_integer(0, 2**63 - 1), "a number of bytes, at least 0")
+_NAMES = (_integer(0, 2**20), f"an integer from 0 to {2**20}")
+_TIME = (_number(0.0), "a number, at least 0")
+_TIME_LIMIT = (_number(1e-3), "a number, at least 0.001")
+_LEVEL = (LOG_LEVELS.__contains__, "one of " + ", ".join(LOG_LEVELS))
+
+SETTINGS: Mapping[str, tuple[_Check, str]] = {
+    "FUSION_THRESHOLD": _BYTES,
+    "CYCLE_TIME": _TIME,
+    "CACHE_CAPACITY": _NAMES,
+    "STALL_CHECK_TIME": _TIME,
+    "STALL_SHUTDOWN_TIME": _TIME,
+    "HEARTBEAT_TIMEOUT": _TIME_LIMIT,
+    "START_TIMEOUT": _TIME_LIMIT,
+    "LOG_LEVEL": _LEVEL,
+}
+
+
+def check_settings(environment: Mapping[str, str]) -> None:
+    """Raises a UsageError for the first variable that does not parse.
+
+    Args:
+        environment: The environment that the ranks will get.
+    """
+    for name, (check, expected) in SETTINGS.items():
+        text = environment.get(_PREFIX + name, "")
+        if text and not check(text):
+            raise UsageError(
+                f"{_PREFIX}{name} is {text!r}: expected {expected}"
+            )

@@ -1,0 +1,144 @@
+"""Which rank failed first, and how that is told."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keras_ring.launcher.error_file import RankError
+
+_SIGNAL_BASE = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """How one rank ended.
+
+    Args:
+        rank: Index of the rank.
+        pid: Its process id.
+        returncode: Exit code; negative for the signal that killed it.
+        seen: When the launcher saw it, in seconds since the epoch. Ranks that
+            were seen at one look have the same time.
+        error: The exception that the rank wrote down.
+        stopped: Whether it ended only after the launcher had told it to.
+    """
+
+    rank: int
+    pid: int
+    returncode: int
+    seen: float
+    error: RankError | None = None
+    stopped: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code as a shell gives it."""
+        if self.returncode < 0:
+            return _SIGNAL_BASE - self.returncode
+        return self.returncode
+
+    @property
+    def signal_name(self) -> str:
+        """The signal that killed it or, in a shell, its command; or `""`."""
+        number = self.exit_code - _SIGNAL_BASE
+        try:
+            return signal.Signals(number).name if number > 0 else ""
+        except ValueError:
+            return ""
+
+    @property
+    def slow_to_leave(self) -> bool:
+        """Whether it failed by itself, but was still there to be stopped."""
+        return (
+            self.stopped and self.error is not None and not self.error.peer_lost
+        )
+
+    def describe(self) -> str:
+        """Returns what happened, such as `"was killed by SIGKILL"`."""
+        if self.slow_to_leave:
+            return "failed, and was ended by keras-ring"
+        if self.returncode < 0:
+            return f"was killed by {self.signal_name or -self.returncode}"
+        text = f"exited with code {self.returncode}"
+        if self.signal_name:
+            text += f" (its command was killed by {self.signal_name})"
+        return text
+
+
+def first_failure(ends: Sequence[RankEnd]) -> RankEnd | None:
+    """Returns the rank whose failure came before the others'.
+
+    The order in which ranks are seen to end is not that in which they failed:
+    a rank with an exception may take long to leave, while those that lose it
+    leave at once. So
+
+    * an exception that only tells of a lost peer never comes before another
+      failure;
+    * a rank that wrote an exception failed when it wrote it;
+    * of failures seen at one look, a signal comes before an exception, as a
+      signal is never a consequence, and an earlier exception before a later.
+
+    Args:
+        ends: How the ranks ended, in any order.
+    """
+    failed = [end for end in ends if end.returncode != 0]
+    own = [end for end in failed if not end.stopped or end.slow_to_leave]
+    looks = sorted({end.seen for end in failed})
+
+    def order(end: RankEnd) -> tuple[bool, float, bool, float, int]:
+        when = min(end.seen, end.error.time) if end.error else end.seen
+        return (
+            end.error is not None and end.error.peer_lost,
+            next(look for look in looks if look >= when),
+            not end.signal_name or end.slow_to_leave,
+            when,
+            end.rank,
+        )
+
+    return min(own or failed, key=order, default=None)
+
+
+def job_exit_code(first: RankEnd | None) -> int:
+    """Returns the launcher's exit code, given the first failure."""
+    if first is None:
+        return 0
+    # The code of such a rank is that of the launcher's signal.
+    return 1 if first.slow_to_leave else first.exit_code
+
+
+def failure_lines(
+    first: RankEnd,
+    ends: Sequence[RankEnd],
+    tail: Sequence[str],
+    seconds: float,
+) -> list[str]:
+    """Returns the report on a failed job, line by line.
+
+    Args:
+        first: The rank that failed first.
+        ends: How all ranks ended.
+        tail: The last lines of output of the first.
+        seconds: How long the job had run.
+    """
+    lines = [
+        f"rank {first.rank} (pid {first.pid}) {first.describe()}"
+        f" after {seconds:.1f} s; it failed first"
+    ]
+    if first.error is not None:
+        lines.append(f"rank {first.rank} raised {first.error}")
+    if tail:
+        lines.append(f"last output of rank {first.rank}:")
+        lines += [f"  | {line}" for line in tail]
+    else:
+        lines.append(f"rank {first.rank} printed nothing")
+    for end in sorted(ends, key=lambda end: end.rank):
+        if end is not first:
+            lines.append(_other_line(end))
+    return lines
+
+
+def _other_line(end: RankEnd) -> str:
+    if end.stopped and not end.slow_to_leave:
+        return f"rank {end.rank} was then ended by keras-ring"
+    text = f"rank {end.rank} {end.describe()}"
+    return f"{text}: {end.error}" if end.error is not None else text

@@ -1,0 +1,262 @@
+"""Watches the ranks of a job until all have ended.
+
+One thread and one selector: it sleeps until a rank prints or ends, a signal
+comes, a slow output takes more, or a grace period is over.
+"""
+
+import selectors
+import signal
+import time
+from dataclasses import dataclass
+
+from keras_ring.launcher import signals
+from keras_ring.launcher.job import Job
+from keras_ring.launcher.output import RankStream, Sink, Tail, make_prefix
+from keras_ring.launcher.plan import LaunchPlan
+from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.launcher.signals import SignalPipe
+from keras_ring.launcher.summary import RankEnd, first_failure
+
+# After the last SIGKILL, a rank that is still there cannot be killed.
+_KILL_PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a job ended.
+
+    Args:
+        ends: How each rank ended, in the order seen.
+        first: The first failing rank; None if none failed by itself.
+        tail: Its last lines of output.
+        seconds: How long the job ran, up to the first failure if there is one.
+        stop_signal: The signal by which the user ended the job; None if the
+            job ended, or failed, before.
+        leftover: Number of processes that the ranks had left running.
+    """
+
+    ends: tuple[RankEnd, ...]
+    first: RankEnd | None
+    tail: tuple[str, ...]
+    seconds: float
+    stop_signal: int | None
+    leftover: int
+
+
+class Supervisor:
+    """Starts the ranks of a plan, shows their output and ends them together.
+
+    Args:
+        plan: What to run.
+        job: What the ranks belong to.
+        stdout: Descriptor for what ranks print.
+        stderr: Descriptor for what ranks print to standard error.
+    """
+
+    def __init__(
+        self, plan: LaunchPlan, job: Job, *, stdout: int = 1, stderr: int = 2
+    ) -> None:
+        self._plan = plan
+        self._job = job
+        self._selector = selectors.DefaultSelector()
+        self._sinks = (Sink(stdout), Sink(stderr))
+        self._tails = [Tail() for _ in range(plan.size)]
+        self._streams: set[RankStream] = set()
+        self._running: list[RankProcess] = []
+        self._ends: list[RankEnd] = []
+        # When to send which signal to the ranks that are still running.
+        self._schedule: list[tuple[float, int]] = []
+        self._stopping = False
+        self._stop_signal: int | None = None
+
+    def run(self) -> JobEnd:
+        """Runs the job; returns once all of its processes have ended."""
+        started = time.time()
+        with SignalPipe() as pipe, self._selector:
+            self._selector.register(pipe, selectors.EVENT_READ, pipe)
+            self._start()
+            while self._running:
+                self._step(pipe)
+            leftover = self._job.kill_all()
+            # With all of them dead, the pipes end.
+            self._schedule = []
+            while self._streams or not all(s.empty for s in self._sinks):
+                if not self._step(pipe):
+                    break
+        return self._result(started, len(leftover))
+
+    def _start(self) -> None:
+        for rank in range(self._plan.size):
+            process = self._job.start(
+                rank, self._plan.command, self._plan.environment
+            )
+            self._running.append(process)
+            self._selector.register(process, selectors.EVENT_READ, process)
+            self._add_streams(process)
+
+    def _add_streams(self, process: RankProcess) -> None:
+        prefix = make_prefix(
+            process.rank, timestamp=self._plan.prefix_timestamp
+        )
+        named = (("stdout", process.stdout), ("stderr", process.stderr))
+        for (name, pipe), sink in zip(named, self._sinks, strict=True):
+            if pipe is None:
+                continue
+            file = None
+            if self._plan.output_dir is not None:
+                folder = self._plan.output_dir / f"rank.{process.rank}"
+                folder.mkdir(parents=True, exist_ok=True)
+                file = (folder / name).open("wb")
+            stream = RankStream(
+                pipe.fileno(), sink, prefix, self._tails[process.rank], file
+            )
+            self._streams.add(stream)
+
+    def _step(self, pipe: SignalPipe) -> bool:
+        """Waits for the next events and handles them.
+
+        Returns:
+            False when the user wants the launcher itself to end now.
+        """
+        self._arm()
+        timeout = None
+        if self._schedule:
+            timeout = max(0.0, self._schedule[0][0] - time.monotonic())
+        ready = [key.data for key, _ in self._selector.select(timeout)]
+        for source in ready:
+            if isinstance(source, RankStream):
+                self._read(source)
+            elif isinstance(source, Sink):
+                self._write(source)
+        if any(isinstance(source, RankProcess) for source in ready):
+            self._collect()
+        for signum in pipe.read():
+            if not self._running and signum in signals.STOPPING:
+                return False
+            self._on_signal(signum)
+        self._follow_schedule()
+        return True
+
+    def _arm(self) -> None:
+        """Registers what is to be waited for now."""
+        for stream in self._streams:
+            # A rank that prints more than the reader takes has to wait.
+            wanted = not stream.sink.full
+            self._want(stream.fd, selectors.EVENT_READ, wanted, stream)
+        for sink in self._sinks:
+            if not sink.always_ready:
+                wanted = not sink.empty
+                self._want(sink.fd, selectors.EVENT_WRITE, wanted, sink)
+
+    def _want(
+        self, fd: int, events: int, wanted: bool, source: RankStream | Sink
+    ) -> None:
+        known = fd in self._selector.get_map()
+        if known and not wanted:
+            self._selector.unregister(fd)
+        elif wanted and not known:
+            self._selector.register(fd, events, source)
+
+    def _read(self, stream: RankStream) -> None:
+        if not stream.read():
+            self._selector.unregister(stream.fd)
+            self._streams.discard(stream)
+            stream.finish()
+        if stream.sink.always_ready:
+            self._write(stream.sink)
+
+    def _write(self, sink: Sink) -> None:
+        try:
+            if sink.always_ready:
+                sink.write_all()
+            else:
+                sink.write_some()
+        except OSError:
+            # Nobody reads any more (`| head`): end as any program does then.
+            sink.discard()
+            if self._running and self._stop_signal is None:
+                self._stop(signal.SIGPIPE, forward=signal.SIGTERM)
+
+    def _collect(self) -> None:
+        """Notes the ranks that have ended, all with one time."""
+        # All are looked at: several may have ended since the last look.
+        seen = time.time()
+        for process in list(self._running):
+            returncode = process.poll()
+            if returncode is None:
+                continue
+            self._running.remove(process)
+            self._selector.unregister(process)
+            self._ends.append(
+                RankEnd(
+                    rank=process.rank,
+                    pid=process.pid,
+                    returncode=returncode,
+                    seen=seen,
+                    error=self._job.error(process.rank),
+                    stopped=self._stopping,
+                )
+            )
+            if returncode != 0:
+                self._on_failure()
+
+    def _on_failure(self) -> None:
+        if self._schedule or self._stopping:
+            return
+        now = time.monotonic()
+        term = now + self._plan.failure_grace
+        kill = term + self._plan.term_grace
+        self._schedule = [(term, signal.SIGTERM), (kill, signal.SIGKILL)]
+
+    def _on_signal(self, signum: int) -> None:
+        if signum in signals.REPORTING:
+            for process in self._running:
+                process.send_if_caught(signum)
+        elif signum in signals.STOPPING:
+            if self._stop_signal is None and not self._schedule:
+                self._stop(signum, forward=signum)
+            else:
+                # Asked twice, or already ending: no more patience.
+                self._schedule = [(time.monotonic(), signal.SIGKILL)]
+
+    def _stop(self, signum: int, *, forward: int) -> None:
+        self._stop_signal = signum
+        self._send(forward)
+        kill = time.monotonic() + self._plan.signal_grace
+        self._schedule = [(kill, signal.SIGKILL)]
+
+    def _follow_schedule(self) -> None:
+        now = time.monotonic()
+        while self._schedule and self._schedule[0][0] <= now:
+            _, signum = self._schedule.pop(0)
+            self._send(signum)
+            if signum == signal.SIGKILL:
+                self._schedule = [(now + _KILL_PATIENCE, signal.SIGKILL)]
+
+    def _send(self, signum: int) -> None:
+        self._stopping = True
+        for process in self._running:
+            process.send(signum)
+
+    def _result(self, started: float, leftover: int) -> JobEnd:
+        for stream in self._streams:
+            stream.finish()
+        ends = tuple(self._ends)
+        first = first_failure(ends)
+        if first is not None and first.stopped and self._stop_signal:
+            first = None
+        ended = time.time() if first is None else first.seen
+        tail = () if first is None else tuple(self._tails[first.rank].text())
+        return JobEnd(
+            ends, first, tail, ended - started, self._stop_signal, leftover
+        )
+
+
+def run_plan(plan: LaunchPlan) -> JobEnd:
+    """Runs a job as planned, on this process's standard streams.
+
+    Call it from the main thread: signals go there, and the kernel ties the
+    ranks to the thread that started them.
+    """
+    with Job(plan.size) as job:
+        return Supervisor(plan, job).run()
