@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,13 @@ class CMakeBuild(build_ext):
         configure += [f"-D{name}={value}" for name, value in settings.items()]
         subprocess.run(configure, check=True)
         subprocess.run(["cmake", "--build", str(build)], check=True)
+
+    def copy_extensions_to_source(self) -> None:
+        """Of an editable install: all libraries, not the extension alone."""
+        for ext in self.extensions:
+            built = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+            for library in built.glob("*.so"):
+                shutil.copy2(library, ROOT / "keras_ring" / library.name)
 
 
 def version() -> str:

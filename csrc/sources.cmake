@@ -40,6 +40,12 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/runtime_factory.cc
 )
 set(KERAS_RING_TESTING_SOURCES
+  csrc/testing/fake_collective.cc
+  csrc/testing/faulty_transport.cc
+  csrc/testing/local_transport.cc
+  csrc/testing/log_capture.cc
+  csrc/testing/run_ranks.cc
 )
 set(KERAS_RING_CPP_TESTS
+  tests/cpp/collective/cpu_collective_local_test.cc
 )

@@ -248,8 +248,8 @@ def _reduce_bucket(
 def allreduce_indexed_slices(
     slices: Any,
     op: Any = ops.Average,
-    *,
     name: str | None = None,
+    *,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Compressor | None = None,
@@ -280,7 +280,7 @@ def allreduce_indexed_slices(
             "`tf.IndexedSlices` can be reduced by `kr.Average` and `kr.Sum` "
             "only: a row that a rank does not hold has no value for the "
             "others. Set `sparse_as_dense=True`, or convert it with "
-            f"`tf.convert_to_tensor`. Received: op={op}"
+            f"`tf.convert_to_tensor`. Received: op={op!r}"
         )
     compression = compression or Compression.none
     name = name or "indexed_slices"

@@ -88,13 +88,13 @@ def allreduce(
     if isinstance(tensor, tf.IndexedSlices):
         from keras_ring import gradients
 
-        scaled = tf.IndexedSlices(
-            _scale(tensor.values, prescale_factor * postscale_factor),
-            tensor.indices,
-            tensor.dense_shape,
-        )
         return gradients.allreduce_indexed_slices(
-            scaled, op, _name("allreduce", name), compression=compression
+            tensor,
+            op,
+            name=_name("allreduce", name),
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            compression=compression,
         )
     return _allreduce(
         [tensor],

@@ -13,82 +13,62 @@ FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner,
       inner_(std::move(inner)) {}
 
 Status FaultyTransport::Run(Duplex& duplex) {
-  std::shared_ptr<Transport> inner;
-  {
-    MutexLock lock(mutex_);
-    inner = inner_;
-  }
-  if (inner == nullptr) return UnavailableError("this rank has vanished");
+  if (inner() == nullptr) return UnavailableError("this rank has vanished");
   const bool now = runs_++ == fault_.run;
   switch (now ? fault_.kind : Fault::Kind::kNone) {
     case Fault::Kind::kNone:
-      return inner->Run(duplex);
+      return inner()->Run(duplex);
     case Fault::Kind::kFail:
       return RunUntilFault(duplex);
-    case Fault::Kind::kDelay:
-      return RunDelayed(duplex);
     case Fault::Kind::kVanish: {
-      inner.reset();
       Status status = RunUntilFault(duplex);
-      Vanish();
+      MutexLock lock(mutex_);
+      inner_.reset();
       return status;
     }
+    case Fault::Kind::kDelay:
+      AwaitDelay();
+      return inner()->Run(duplex);
     case Fault::Kind::kFlipTag:
       duplex.tag ^= 1;
-      return inner->Run(duplex);
+      return inner()->Run(duplex);
   }
   return InternalError("unknown kind of fault");
 }
 
 Status FaultyTransport::RunUntilFault(Duplex& duplex) {
-  std::shared_ptr<Transport> inner;
-  {
-    MutexLock lock(mutex_);
-    inner = inner_;
-  }
   const Status cause =
       InternalError("rank " + std::to_string(rank_) + " fails on request");
   if (fault_.after_receives == 0) {
-    inner->Abort(cause);
+    inner()->Abort(cause);
     return cause;
   }
   auto on_received = std::move(duplex.on_received);
   duplex.on_received = [&, received = size_t{0}](size_t i) mutable {
-    if (++received == fault_.after_receives) inner->Abort(cause);
+    if (++received == fault_.after_receives) inner()->Abort(cause);
     return on_received(i);
   };
-  return inner->Run(duplex);
+  return inner()->Run(duplex);
 }
 
-Status FaultyTransport::RunDelayed(Duplex& duplex) {
-  std::shared_ptr<Transport> inner;
-  {
-    MutexLock lock(mutex_);
-    changed_.WaitUntil(mutex_,
-                       std::chrono::steady_clock::now() + fault_.delay,
-                       [this]() KR_REQUIRES(mutex_) { return aborted_; });
-    inner = inner_;
-  }
-  return inner->Run(duplex);
+void FaultyTransport::AwaitDelay() {
+  MutexLock lock(mutex_);
+  changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + fault_.delay,
+                     [this]() KR_REQUIRES(mutex_) { return aborted_; });
 }
 
 void FaultyTransport::Abort(const Status& cause) {
-  std::shared_ptr<Transport> inner;
   {
     MutexLock lock(mutex_);
     aborted_ = true;
-    inner = inner_;
   }
   changed_.NotifyAll();
-  if (inner != nullptr) inner->Abort(cause);
+  if (std::shared_ptr<Transport> inner = this->inner()) inner->Abort(cause);
 }
 
-void FaultyTransport::Vanish() {
-  std::shared_ptr<Transport> inner;
-  {
-    MutexLock lock(mutex_);
-    inner = std::move(inner_);
-  }
+std::shared_ptr<Transport> FaultyTransport::inner() {
+  MutexLock lock(mutex_);
+  return inner_;
 }
 
 }  // namespace keras_ring

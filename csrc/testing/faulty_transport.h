@@ -14,7 +14,7 @@ namespace keras_ring {
 struct Fault {
   enum class Kind {
     kNone,
-    kFail,     // Run returns an error; the connections stay open
+    kFail,     // Run is aborted; what peers see is up to the transport
     kDelay,    // Run begins later by `delay`, unless aborted
     kVanish,   // as a killed process: the connections close
     kFlipTag,  // Run announces another collective
@@ -34,14 +34,13 @@ class FaultyTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Status Run(Duplex& duplex) override;
-  // Without effect on the inner transport once that has vanished.
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
  private:
-  // Breaks the Run that goes wrong after the receives of `fault_`.
+  // Aborts the Run after the receives of `fault_`.
   Status RunUntilFault(Duplex& duplex);
-  Status RunDelayed(Duplex& duplex) KR_EXCLUDES(mutex_);
-  void Vanish() KR_EXCLUDES(mutex_);
+  void AwaitDelay() KR_EXCLUDES(mutex_);
+  std::shared_ptr<Transport> inner() KR_EXCLUDES(mutex_);
 
   const int rank_;
   const int size_;

@@ -154,15 +154,14 @@ bool LocalTransport::MoveOut(Progress& progress) {
   bool moved = false;
   if (!progress.tag_sent) {
     if (pipe.size() + sizeof(duplex.tag) > capacity) return false;
-    pipe.append(reinterpret_cast<const char*>(&duplex.tag),
-                sizeof(duplex.tag));
+    pipe.append(reinterpret_cast<const char*>(&duplex.tag), sizeof(duplex.tag));
     progress.tag_sent = moved = true;
   }
   const size_t ready = std::min(duplex.released, duplex.sends.size());
   while (progress.sends < ready && pipe.size() < capacity) {
     const ConstSegment& segment = duplex.sends[progress.sends];
-    const size_t bytes = std::min(segment.bytes - progress.send_offset,
-                                  capacity - pipe.size());
+    const size_t bytes =
+        std::min(segment.bytes - progress.send_offset, capacity - pipe.size());
     pipe.append(static_cast<const char*>(segment.data) + progress.send_offset,
                 bytes);
     progress.send_offset += bytes;

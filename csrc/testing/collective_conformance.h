@@ -1,0 +1,654 @@
+// The suite that every Collective passes, whatever moves its bytes.
+//
+// A test file says how to make a group and instantiates the suite:
+//
+//   INSTANTIATE_TEST_SUITE_P(
+//       Tcp, CollectiveConformance,
+//       testing::Combine(testing::Values(CollectiveFactory{"tcp", MakeTcp}),
+//                        testing::ValuesIn(kConformanceSizes)),
+//       CollectiveConformance::Name);
+//
+// The factory should choose segments and buffers so small (kTestSegmentBytes,
+// kTestBufferBytes) that the sizes used here are many segments and rounds.
+#ifndef KERAS_RING_TESTING_COLLECTIVE_CONFORMANCE_H_
+#define KERAS_RING_TESTING_COLLECTIVE_CONFORMANCE_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/float16.h"
+#include "csrc/collective/collective.h"
+#include "csrc/testing/run_ranks.h"
+
+namespace keras_ring {
+
+inline constexpr int kConformanceSizes[] = {1, 2, 3, 4, 7};
+inline constexpr size_t kTestSegmentBytes = 48;
+inline constexpr size_t kTestBufferBytes = 1024;
+inline constexpr size_t kTestDirectBytes = 400;
+
+// One rank's collective, and what it stands on. Destroying a member is a lost
+// peer to the others.
+struct CollectiveMember {
+  std::shared_ptr<void> foundation;
+  std::unique_ptr<Collective> collective;
+};
+
+struct CollectiveFactory {
+  std::string name;
+  std::function<std::vector<CollectiveMember>(int size)> make;
+};
+inline void PrintTo(const CollectiveFactory& factory, std::ostream* out) {
+  *out << factory.name;
+}
+
+namespace conformance {
+
+// A value of element type T as double and back; exact for all values that this
+// suite uses with T.
+template <typename T>
+double Widen(T value) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>) {
+    return ToFloat(value);
+  } else {
+    return static_cast<double>(value);
+  }
+}
+template <typename T>
+T Narrow(double value) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    return ToFloat16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, Bfloat16>) {
+    return ToBfloat16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// The type in which T is summed, hence whose rounding a result shows.
+template <typename T>
+using WireType = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// Half a unit in the last place of 1, as a float of type T is stored.
+template <typename T>
+double StorageRounding() {
+  if (std::is_same_v<T, Float16>) return std::ldexp(1.0, -11);
+  if (std::is_same_v<T, Bfloat16>) return std::ldexp(1.0, -8);
+  return std::numeric_limits<WireType<T>>::epsilon() / 2;
+}
+
+// Calls f(T(), dtype) for each dtype that is reduced.
+template <typename Function>
+void ForEachFloat(Function f) {
+  f(Float16(), DType::kFloat16);
+  f(Bfloat16(), DType::kBfloat16);
+  f(float(), DType::kFloat32);
+  f(double(), DType::kFloat64);
+}
+template <typename Function>
+void ForEachInteger(Function f) {
+  f(uint8_t(), DType::kUint8);
+  f(int8_t(), DType::kInt8);
+  f(uint16_t(), DType::kUint16);
+  f(int16_t(), DType::kInt16);
+  f(int32_t(), DType::kInt32);
+  f(int64_t(), DType::kInt64);
+}
+
+inline constexpr ReduceOp kOps[] = {ReduceOp::kAverage, ReduceOp::kSum,
+                                    ReduceOp::kMin, ReduceOp::kMax,
+                                    ReduceOp::kProduct};
+
+// values[rank][i].
+template <typename T>
+using PerRank = std::vector<std::vector<T>>;
+
+// Uniform bits for integers, so that sums and products wrap; for floats -2,
+// -1, 1 or 2, so that all results are exact in any order and any dtype.
+template <typename T>
+PerRank<T> ExactValues(int size, int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  PerRank<T> values(size, std::vector<T>(count));
+  for (auto& of_rank : values) {
+    for (T& value : of_rank) {
+      if constexpr (std::is_integral_v<T>) {
+        value = static_cast<T>(random());
+      } else {
+        const double magnitude = random() % 2 + 1.0;
+        value = Narrow<T>(random() % 2 ? magnitude : -magnitude);
+      }
+    }
+  }
+  return values;
+}
+
+template <typename T>
+T ReduceIntegers(const std::vector<T>& values, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return *std::min_element(values.begin(), values.end());
+    case ReduceOp::kMax:
+      return *std::max_element(values.begin(), values.end());
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct: {
+      // Truncation to T is reduction modulo 2^k.
+      uint64_t result = op == ReduceOp::kSum ? 0 : 1;
+      for (T value : values) {
+        const uint64_t wide = static_cast<uint64_t>(value);
+        result = op == ReduceOp::kSum ? result + wide : result * wide;
+      }
+      return static_cast<T>(result);
+    }
+    case ReduceOp::kAverage:
+      break;
+  }
+  // The sum wraps in 64 bits only.
+  uint64_t wrapped = 0;
+  for (T value : values) wrapped += static_cast<uint64_t>(value);
+  const int64_t sum = static_cast<int64_t>(wrapped);
+  const int64_t n = values.size();
+  return static_cast<T>((sum - ((sum % n) + n) % n) / n);
+}
+
+template <typename T>
+T ReduceExactFloats(const std::vector<T>& values, ReduceOp op) {
+  double result = Widen(values.front());
+  for (size_t rank = 1; rank < values.size(); ++rank) {
+    const double value = Widen(values[rank]);
+    if (op == ReduceOp::kMin) result = std::min(result, value);
+    if (op == ReduceOp::kMax) result = std::max(result, value);
+    if (op == ReduceOp::kProduct) result *= value;
+    if (op == ReduceOp::kSum || op == ReduceOp::kAverage) result += value;
+  }
+  if (op != ReduceOp::kAverage) return Narrow<T>(result);
+  using Wire = WireType<T>;
+  return Narrow<T>(static_cast<Wire>(result) /
+                   static_cast<Wire>(values.size()));
+}
+
+template <typename T>
+T ReduceExactly(const std::vector<T>& values, ReduceOp op) {
+  if constexpr (std::is_integral_v<T>)
+    return ReduceIntegers(values, op);
+  else
+    return ReduceExactFloats(values, op);
+}
+
+template <typename T>
+std::vector<T> ReduceExactly(const PerRank<T>& values, ReduceOp op) {
+  std::vector<T> result(values.front().size());
+  for (size_t i = 0; i < result.size(); ++i) {
+    std::vector<T> column;
+    for (const auto& of_rank : values) column.push_back(of_rank[i]);
+    result[i] = ReduceExactly(column, op);
+  }
+  return result;
+}
+
+template <typename T>
+std::string Bytes(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(T));
+}
+
+}  // namespace conformance
+
+class CollectiveConformance
+    : public testing::TestWithParam<std::tuple<CollectiveFactory, int>> {
+ public:
+  static std::string Name(const testing::TestParamInfo<ParamType>& info) {
+    return std::get<0>(info.param).name + "_" +
+           std::to_string(std::get<1>(info.param));
+  }
+
+ protected:
+  CollectiveConformance()
+      : size_(std::get<1>(GetParam())),
+        members_(std::get<0>(GetParam()).make(size_)) {}
+
+  Collective& collective(int rank) { return *members_[rank].collective; }
+  uint64_t NextTag() { return tag_++; }
+
+  // How `tensors` of the given values (values[tensor][rank][i]) come out of an
+  // allreduce, on every rank.
+  template <typename T>
+  std::vector<conformance::PerRank<T>> Allreduce(
+      const std::vector<conformance::PerRank<T>>& values,
+      const AllreduceArgs& args,
+      const std::function<bool(int rank, size_t tensor)>& in_place) {
+    std::vector<conformance::PerRank<T>> results(
+        values.size(), conformance::PerRank<T>(size_));
+    RunRanks(size_, [&](int rank) {
+      AllreduceArgs own = args;
+      conformance::PerRank<T> inputs;
+      for (const auto& tensor : values) inputs.push_back(tensor[rank]);
+      for (size_t t = 0; t < values.size(); ++t) {
+        std::vector<T>& output = results[t][rank];
+        if (in_place(rank, t)) {
+          output = inputs[t];
+          own.tensors.push_back({output.data(), output.data(),
+                                 static_cast<int64_t>(output.size())});
+        } else {
+          output.resize(inputs[t].size());
+          own.tensors.push_back({inputs[t].data(), output.data(),
+                                 static_cast<int64_t>(output.size())});
+        }
+      }
+      const Status status = collective(rank).Allreduce(own);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      for (size_t t = 0; t < values.size(); ++t) {
+        if (in_place(rank, t)) continue;
+        EXPECT_EQ(conformance::Bytes(inputs[t]),
+                  conformance::Bytes(values[t][rank]))
+            << "an input was written to";
+      }
+    });
+    return results;
+  }
+
+  template <typename T>
+  conformance::PerRank<T> Allreduce(const conformance::PerRank<T>& values,
+                                    const AllreduceArgs& args,
+                                    bool in_place = true) {
+    return Allreduce<T>(std::vector<conformance::PerRank<T>>{values}, args,
+                        [in_place](int, size_t) { return in_place; })
+        .front();
+  }
+
+  AllreduceArgs Args(DType dtype, ReduceOp op) {
+    AllreduceArgs args;
+    args.tag = NextTag();
+    args.dtype = dtype;
+    args.op = op;
+    args.divisor = size_;
+    return args;
+  }
+
+  std::vector<int64_t> Counts() const {
+    return {0, 1, size_ - 1, size_, size_ + 1, 37, 1501};
+  }
+
+  template <typename T>
+  void ExpectEverywhere(const conformance::PerRank<T>& results,
+                        const std::vector<T>& expected,
+                        const std::string& what) {
+    for (int rank = 0; rank < size_; ++rank) {
+      EXPECT_EQ(conformance::Bytes(results[rank]), conformance::Bytes(expected))
+          << what << " on rank " << rank;
+    }
+  }
+
+  const int size_;
+  std::vector<CollectiveMember> members_;
+  uint64_t tag_ = 1;
+};
+
+TEST_P(CollectiveConformance, AllreduceOfEveryDTypeOpAndCount) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    for (ReduceOp op : conformance::kOps) {
+      for (int64_t count : Counts()) {
+        for (bool in_place : {true, false}) {
+          auto values = conformance::ExactValues<T>(size_, count, tag_);
+          ExpectEverywhere(Allreduce(values, Args(dtype, op), in_place),
+                           conformance::ReduceExactly(values, op),
+                           std::string(DTypeName(dtype)) + " " +
+                               ReduceOpName(op) + " of " +
+                               std::to_string(count));
+          if (HasFailure()) return;
+        }
+      }
+    }
+  };
+  conformance::ForEachInteger(test);
+  conformance::ForEachFloat(test);
+}
+
+TEST_P(CollectiveConformance, AllreduceOfManyTensors) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      std::vector<conformance::PerRank<T>> values;
+      for (int64_t count : {3, 0, 1, 700, 64, 2, 0, 130, 1501, 5, 5, 0}) {
+        values.push_back(
+            conformance::ExactValues<T>(size_, count, tag_ + values.size()));
+      }
+      // Whether a tensor is in place may differ between ranks.
+      auto results = Allreduce<T>(values, Args(dtype, op), [](int r, size_t t) {
+        return (r + t) % 2 == 0;
+      });
+      for (size_t t = 0; t < values.size(); ++t) {
+        ExpectEverywhere(
+            results[t], conformance::ReduceExactly(values[t], op),
+            std::string(DTypeName(dtype)) + " tensor " + std::to_string(t));
+      }
+    }
+  };
+  conformance::ForEachInteger(test);
+  conformance::ForEachFloat(test);
+}
+
+TEST_P(CollectiveConformance, AllreduceOfNoTensors) {
+  RunRanks(size_, [&](int rank) {
+    AllreduceArgs args;
+    args.tag = 1;
+    EXPECT_TRUE(collective(rank).Allreduce(args).ok());
+  });
+}
+
+// Random values and scales: near what exact arithmetic gives, and with the same
+// bits on all ranks.
+TEST_P(CollectiveConformance, AllreduceOfRandomFloatsWithScales) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    std::mt19937_64 random(tag_);
+    std::normal_distribution<double> normal(0.0, 1.0);
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      for (auto [prescale, postscale] :
+           {std::pair{1.0, 1.0}, {1.0 / 3, 1.0}, {1.0, 0.1}, {0.7, 3.0}}) {
+        for (bool in_place : {true, false}) {
+          conformance::PerRank<T> values(size_, std::vector<T>(301));
+          for (auto& of_rank : values) {
+            for (T& value : of_rank) {
+              value = conformance::Narrow<T>(normal(random));
+            }
+          }
+          AllreduceArgs args = Args(dtype, op);
+          args.prescale = prescale;
+          args.postscale = postscale;
+          auto results = Allreduce(values, args, in_place);
+          for (size_t i = 0; i < 301; ++i) {
+            double sum = 0;
+            double magnitude = 0;
+            for (const auto& of_rank : values) {
+              sum += conformance::Widen(of_rank[i]);
+              magnitude += std::abs(conformance::Widen(of_rank[i]));
+            }
+            const double divisor = op == ReduceOp::kAverage ? size_ : 1;
+            const double scale = prescale * postscale / divisor;
+            // Roundings: each scale and its use (4), n - 1 sums, the division,
+            // each at most half a unit of a number no larger than `magnitude`;
+            // then one to what is stored. Twice for their products.
+            const double epsilon =
+                std::numeric_limits<conformance::WireType<T>>::epsilon();
+            const double tolerance =
+                scale * ((size_ + 4) * epsilon * magnitude +
+                         conformance::StorageRounding<T>() * std::abs(sum)) +
+                std::ldexp(1.0, -25);  // half a subnormal float16
+            EXPECT_NEAR(conformance::Widen(results[0][i]), sum * scale,
+                        tolerance)
+                << DTypeName(dtype);
+          }
+          ExpectEverywhere(results, results[0], DTypeName(dtype));
+          if (HasFailure()) return;
+        }
+      }
+    }
+  };
+  conformance::ForEachFloat(test);
+}
+
+// Values whose sums are exact in float32, in any order, but not in 16 bits: the
+// result must be the exact sum, rounded once.
+TEST_P(CollectiveConformance, SixteenBitFloatsAreRoundedOnce) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    if (sizeof(T) != 2) return;
+    std::mt19937_64 random(tag_);
+    conformance::PerRank<T> values(size_, std::vector<T>(1000));
+    for (auto& of_rank : values) {
+      for (T& value : of_rank) {
+        const int exponent = static_cast<int>(random() % 9) - 4;
+        const double mantissa = 1.0 + (random() % 128) / 128.0;
+        value = conformance::Narrow<T>(std::ldexp(mantissa, exponent) *
+                                       (random() % 2 ? 1 : -1));
+      }
+    }
+    ExpectEverywhere(Allreduce(values, Args(dtype, ReduceOp::kSum)),
+                     conformance::ReduceExactly(values, ReduceOp::kSum),
+                     DTypeName(dtype));
+  };
+  conformance::ForEachFloat(test);
+}
+
+TEST_P(CollectiveConformance, NanAndInfinityReachEveryRank) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    // Element r is special on rank r: NaN, in the first tensor, and infinity
+    // in the second.
+    auto special = [&](double value) {
+      conformance::PerRank<T> values(
+          size_, std::vector<T>(size_ + 3, conformance::Narrow<T>(1.0)));
+      for (int r = 0; r < size_; ++r) {
+        values[r][r] = conformance::Narrow<T>(value);
+      }
+      return values;
+    };
+    for (ReduceOp op : conformance::kOps) {
+      auto results = Allreduce(special(nan), Args(dtype, op));
+      for (int i = 0; i < size_ + 3; ++i) {
+        EXPECT_EQ(std::isnan(conformance::Widen(results[0][i])), i < size_)
+            << DTypeName(dtype) << " " << ReduceOpName(op) << " " << i;
+      }
+      ExpectEverywhere(results, results[0], "NaN");
+      results = Allreduce(special(infinity), Args(dtype, op));
+      const bool kept = op != ReduceOp::kMin || size_ == 1;
+      for (int i = 0; i < size_ + 3; ++i) {
+        EXPECT_EQ(std::isinf(conformance::Widen(results[0][i])),
+                  kept && i < size_)
+            << DTypeName(dtype) << " " << ReduceOpName(op) << " " << i;
+      }
+      ExpectEverywhere(results, results[0], "infinity");
+    }
+    if (size_ == 1) return;
+    conformance::PerRank<T> opposite(
+        size_, std::vector<T>(5, conformance::Narrow<T>(infinity)));
+    opposite[1].assign(5, conformance::Narrow<T>(-infinity));
+    auto results = Allreduce(opposite, Args(dtype, ReduceOp::kSum));
+    EXPECT_TRUE(std::isnan(conformance::Widen(results[0][0])));
+    ExpectEverywhere(results, results[0], "infinity - infinity");
+  };
+  conformance::ForEachFloat(test);
+}
+
+// The mean of equal values is that value as long as their sum is exact.
+TEST_P(CollectiveConformance, TheMeanOfEqualValuesIsThatValue) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    std::mt19937_64 random(tag_);
+    std::vector<T> equal(200);
+    for (T& value : equal) {
+      // 16 bits at most: with three more, still exact in float32.
+      const double number = static_cast<double>(random() % 65536) - 32768;
+      value = conformance::Narrow<T>(
+          std::is_integral_v<T> ? std::floor(number / 512) + 64 : number / 256);
+    }
+    conformance::PerRank<T> values(size_, equal);
+    ExpectEverywhere(Allreduce(values, Args(dtype, ReduceOp::kAverage)), equal,
+                     DTypeName(dtype));
+  };
+  conformance::ForEachInteger(test);
+  conformance::ForEachFloat(test);
+}
+
+TEST_P(CollectiveConformance, AllgatherOfUnevenBlocks) {
+  std::mt19937_64 random(1);
+  std::vector<std::vector<size_t>> cases = {std::vector<size_t>(size_, 0),
+                                            std::vector<size_t>(size_, 1),
+                                            std::vector<size_t>(size_, 1000)};
+  for (int alone = 0; alone < size_; ++alone) {
+    cases.emplace_back(size_, 0);
+    cases.back()[alone] = 333;
+  }
+  for (int i = 0; i < 10; ++i) {
+    cases.emplace_back(size_);
+    for (size_t& bytes : cases.back()) {
+      bytes = random() % 3 == 0 ? 0 : random() % 2000;
+    }
+  }
+  for (const std::vector<size_t>& bytes_per_rank : cases) {
+    std::vector<std::string> blocks;
+    std::string expected;
+    for (size_t bytes : bytes_per_rank) {
+      std::string block;
+      for (size_t i = 0; i < bytes; ++i) block += static_cast<char>(random());
+      blocks.push_back(block);
+      expected += block;
+    }
+    for (bool in_place : {false, true}) {
+      const uint64_t tag = NextTag();
+      RunRanks(size_, [&](int rank) {
+        std::string output(expected.size(), '?');
+        size_t begin = 0;
+        for (int r = 0; r < rank; ++r) begin += bytes_per_rank[r];
+        if (in_place) output.replace(begin, blocks[rank].size(), blocks[rank]);
+        AllgatherArgs args;
+        args.tag = tag;
+        args.input = in_place ? &output[begin] : blocks[rank].data();
+        args.output = output.data();
+        args.bytes_per_rank = bytes_per_rank;
+        const Status status = collective(rank).Allgather(args);
+        EXPECT_TRUE(status.ok()) << status.ToString();
+        EXPECT_EQ(output, expected) << "on rank " << rank;
+      });
+    }
+  }
+}
+
+TEST_P(CollectiveConformance, BroadcastFromEveryRoot) {
+  const std::vector<size_t> sizes = {5, 0, 1, 3000, 48, 49, 47, 0};
+  for (int root = 0; root < size_; ++root) {
+    for (bool in_place : {false, true}) {
+      std::vector<std::string> contents;
+      for (size_t bytes : sizes) {
+        std::string content;
+        for (size_t i = 0; i < bytes; ++i) {
+          content += static_cast<char>(i * 7 + root);
+        }
+        contents.push_back(content);
+      }
+      const uint64_t tag = NextTag();
+      RunRanks(size_, [&](int rank) {
+        std::vector<std::string> inputs = contents;
+        if (rank != root) {
+          for (std::string& input : inputs) input.assign(input.size(), 'x');
+        }
+        std::vector<std::string> outputs = inputs;
+        if (!in_place) {
+          for (std::string& output : outputs) output.assign(output.size(), '?');
+        }
+        BroadcastArgs args;
+        args.tag = tag;
+        args.root = root;
+        for (size_t i = 0; i < sizes.size(); ++i) {
+          args.tensors.push_back(
+              {in_place ? outputs[i].data() : inputs[i].data(),
+               outputs[i].data(), static_cast<int64_t>(sizes[i])});
+        }
+        const Status status = collective(rank).Broadcast(args);
+        EXPECT_TRUE(status.ok()) << status.ToString();
+        EXPECT_EQ(outputs, contents) << "on rank " << rank;
+      });
+    }
+  }
+}
+
+// No rank waits for another between collectives; all kinds, back to back.
+TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
+  RunRanks(size_, [&](int rank) {
+    std::mt19937_64 random(42);  // the same choices on all ranks
+    for (uint64_t tag = 1; tag <= 200; ++tag) {
+      const size_t count = random() % 300;
+      if (random() % 2) {
+        std::vector<int32_t> values(count, rank + 1);
+        AllreduceArgs args;
+        args.tag = tag;
+        args.dtype = DType::kInt32;
+        args.tensors = {
+            {values.data(), values.data(), static_cast<int64_t>(count)}};
+        ASSERT_TRUE(collective(rank).Allreduce(args).ok());
+        ASSERT_EQ(values, std::vector<int32_t>(count, size_ * (size_ + 1) / 2));
+      } else {
+        const int root = static_cast<int>(random() % size_);
+        std::string content(count, rank == root ? 'r' : '?');
+        BroadcastArgs args;
+        args.tag = tag;
+        args.root = root;
+        args.tensors = {
+            {content.data(), content.data(), static_cast<int64_t>(count)}};
+        ASSERT_TRUE(collective(rank).Broadcast(args).ok());
+        ASSERT_EQ(content, std::string(count, 'r'));
+      }
+    }
+  });
+}
+
+// Fault: the last rank is gone. Its neighbours in the ring (the other ranks do
+// not take part) get kUnavailable with its rank in the text, and get it again
+// from every later call.
+TEST_P(CollectiveConformance, ALostPeerIsNamedEverAfter) {
+  if (size_ == 1) GTEST_SKIP() << "takes two ranks";
+  const int lost = size_ - 1;
+  members_[lost] = CollectiveMember();
+  RunRanks(size_, [&](int rank) {
+    if (rank != 0 && rank != lost - 1) return;
+    std::vector<float> values(5000, 1.0f);
+    AllreduceArgs args;
+    args.tag = 1;
+    args.tensors.push_back({values.data(), values.data(), 5000});
+    const Status status = collective(rank).Allreduce(args);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+    EXPECT_NE(status.message().find("rank " + std::to_string(lost)),
+              std::string::npos)
+        << status.ToString();
+    EXPECT_EQ(collective(rank).Allreduce(args), status);
+    EXPECT_EQ(collective(rank).Broadcast(BroadcastArgs()), status);
+  });
+}
+
+// Fault: the ranks run different collectives.
+TEST_P(CollectiveConformance, DifferentTagsAreAnError) {
+  if (size_ == 1) GTEST_SKIP() << "takes two ranks";
+  RunRanks(size_, [&](int rank) {
+    std::vector<float> values(10, 1.0f);
+    AllreduceArgs args;
+    args.tag = 100 + rank;
+    args.tensors.push_back({values.data(), values.data(), 10});
+    EXPECT_EQ(collective(rank).Allreduce(args).code(), StatusCode::kInternal);
+  });
+}
+
+TEST_P(CollectiveConformance, AbortUnblocksAndItsCauseIsKept) {
+  const Status cause = AbortedError("the test says so");
+  RunRanks(size_, [&](int rank) {
+    std::vector<float> values(5000, 1.0f);
+    AllreduceArgs args;
+    args.tag = 1;
+    args.tensors.push_back({values.data(), values.data(), 5000});
+    if (rank == 0) {  // the others would wait for it for ever
+      for (int r = 0; r < size_; ++r) collective(r).Abort(cause);
+    } else {
+      EXPECT_EQ(collective(rank).Allreduce(args), cause);
+    }
+    collective(rank).Abort(InternalError("too late to be the cause"));
+    EXPECT_EQ(collective(rank).Allreduce(args), cause);
+  });
+}
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTING_COLLECTIVE_CONFORMANCE_H_

@@ -1,0 +1,75 @@
+// ControllerCluster: the controllers of a whole job, without threads, sockets
+// or time, driven one step at a time in any order.
+#ifndef KERAS_RING_TESTING_CONTROLLER_CLUSTER_H_
+#define KERAS_RING_TESTING_CONTROLLER_CLUSTER_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
+#include "csrc/control/controller.h"
+
+namespace keras_ring {
+
+class ControllerCluster {
+ public:
+  ControllerCluster(const std::vector<std::string>& host_ids,
+                    const ControllerOptions& options, int fanout = 8);
+
+  int size() const { return static_cast<int>(nodes_.size()); }
+  Controller& at(int rank) { return *nodes_[rank].controller; }
+  ManualClock& clock() { return clock_; }
+  // What `rank` was told to do so far, in order.
+  const std::vector<Command>& commands(int rank) const {
+    return nodes_[rank].commands;
+  }
+  const std::vector<std::string>& reports(int rank) const {
+    return nodes_[rank].reports;
+  }
+  // The first protocol error that any rank reported.
+  const Status& error() const { return error_; }
+
+  void Submit(int rank, Request request);
+  // Links with a message in flight, as (from, to).
+  std::vector<std::pair<int, int>> BusyLinks() const;
+  // Delivers the oldest message of a busy link.
+  void Deliver(std::pair<int, int> link);
+  // Buckets that `rank` was given and has not executed.
+  int Unexecuted(int rank) const { return nodes_[rank].unexecuted; }
+  void Execute(int rank);
+  void Timer(int rank);
+  void Leave(int rank, const std::string& reason);
+
+  // Delivers and executes until nothing is left to do.
+  void Settle();
+
+  uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  struct Node {
+    std::unique_ptr<Counters> counters;
+    std::unique_ptr<Controller> controller;
+    std::vector<Command> commands;
+    std::vector<std::string> reports;
+    int unexecuted = 0;
+  };
+  void Collect(int rank);
+
+  ManualClock clock_;
+  std::vector<Node> nodes_;
+  std::map<std::pair<int, int>, std::deque<std::string>> links_;
+  Status error_;
+  uint64_t bytes_sent_ = 0;
+};
+
+// An allreduce of `count` float32 under `name`.
+Request AllreduceRequest(const std::string& name, int64_t count);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTING_CONTROLLER_CLUSTER_H_

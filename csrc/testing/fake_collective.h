@@ -1,0 +1,60 @@
+// FakeCollective: a collective of one rank that records, waits and fails as a
+// test wants, for tests of what stands above collectives.
+#ifndef KERAS_RING_TESTING_FAKE_COLLECTIVE_H_
+#define KERAS_RING_TESTING_FAKE_COLLECTIVE_H_
+
+#include <functional>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/collective/collective.h"
+
+namespace keras_ring {
+
+// Thread-safe. Every output becomes a copy of its input, as if all other ranks
+// held the neutral element; no scale is applied. In an allgather the blocks of
+// the others become zero.
+class FakeCollective final : public Collective {
+ public:
+  enum class Kind { kAllreduce, kAllgather, kBroadcast };
+  struct Call {
+    Kind kind;
+    // That of the kind.
+    AllreduceArgs allreduce;
+    AllgatherArgs allgather;
+    BroadcastArgs broadcast;
+  };
+
+  explicit FakeCollective(int rank = 0) : rank_(rank) {}
+
+  Status Allreduce(const AllreduceArgs& args) override;
+  Status Allgather(const AllgatherArgs& args) override;
+  Status Broadcast(const BroadcastArgs& args) override;
+  void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
+
+  // From now on every call waits (after it was recorded) until Release or
+  // Abort.
+  void Block() KR_EXCLUDES(mutex_);
+  void Release() KR_EXCLUDES(mutex_);
+  // From now on every call fails with `status`.
+  void Fail(const Status& status) KR_EXCLUDES(mutex_);
+
+  // Waits until so many calls were begun; false if that takes more than 30 s.
+  bool AwaitCalls(size_t count) KR_EXCLUDES(mutex_);
+  std::vector<Call> calls() KR_EXCLUDES(mutex_);
+
+ private:
+  // Records, waits, then copies by `copy` unless broken.
+  Status Run(Call call, const std::function<void()>& copy) KR_EXCLUDES(mutex_);
+
+  const int rank_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool blocked_ KR_GUARDED_BY(mutex_) = false;
+  Status broken_ KR_GUARDED_BY(mutex_);  // the first of Abort and Fail
+  std::vector<Call> calls_ KR_GUARDED_BY(mutex_);
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTING_FAKE_COLLECTIVE_H_

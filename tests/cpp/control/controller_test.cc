@@ -1,0 +1,367 @@
+#include "csrc/control/controller.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "csrc/testing/controller_cluster.h"
+
+namespace keras_ring {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Names executed by `rank`, in order; the names of one bucket are joined.
+std::vector<std::vector<std::string>> Executed(const ControllerCluster& cluster,
+                                               int rank) {
+  std::vector<std::vector<std::string>> buckets;
+  for (const Command& command : cluster.commands(rank)) {
+    if (command.kind != Decision::Kind::kExecute) continue;
+    buckets.emplace_back();
+    for (const auto& agreed : command.items) {
+      buckets.back().push_back(agreed->request.name);
+    }
+  }
+  return buckets;
+}
+
+const std::vector<std::string> kFlat = {"a", "a", "a", "a"};
+const std::vector<std::string> kTwoHosts = {"a", "a", "b", "b"};
+// Leaders 0, 2, 3, 5, 6 in a binary tree: two levels of leaders.
+const std::vector<std::string> kFiveHosts = {"a", "a", "b", "c",
+                                             "c", "d", "e", "e"};
+
+class ControllerTopology
+    : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(ControllerTopology, NothingIsDecidedBeforeTheLastRankAsked) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  for (int rank = 1; rank < cluster.size(); ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  EXPECT_TRUE(Executed(cluster, 0).empty());
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    EXPECT_THAT(Executed(cluster, rank), ElementsAre(ElementsAre("x")));
+  }
+}
+
+// The property that everything rests on: whatever the order in which ranks ask,
+// messages travel and buckets finish, all ranks execute the same buckets in
+// the same order, each request exactly once, with equal caches. A small cache
+// makes slots come and go while they are named in messages on their way.
+TEST_P(ControllerTopology, AnyInterleavingEndsAlikeEverywhere) {
+  constexpr int kSeeds = 1000;
+  constexpr int kTensors = 40;
+  constexpr int kRounds = 3;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    ControllerOptions options;
+    options.cache_capacity = seed % 3 == 0 ? 0 : (seed % 3 == 1 ? 7 : 1024);
+    options.fusion_threshold = 4 * (1 << (random() % 12));
+    ControllerCluster cluster(GetParam(), options, 2);
+
+    // Per rank, what it will ask for: each round in an order of its own. A
+    // name is asked for again only after its last use was executed.
+    std::vector<std::vector<int>> to_ask(cluster.size());
+    for (auto& list : to_ask) {
+      for (int round = 0; round < kRounds; ++round) {
+        std::vector<int> order(kTensors);
+        for (int i = 0; i < kTensors; ++i) order[i] = i;
+        std::shuffle(order.begin(), order.end(), random);
+        list.insert(list.end(), order.begin(), order.end());
+      }
+    }
+    std::vector<size_t> asked(cluster.size(), 0);
+    std::vector<std::map<int, int>> uses(cluster.size());
+    std::vector<std::map<std::string, int>> done(cluster.size());
+    std::vector<size_t> seen(cluster.size(), 0);
+
+    for (;;) {
+      std::vector<std::function<void()>> moves;
+      for (const auto& link : cluster.BusyLinks()) {
+        moves.push_back([&, link] { cluster.Deliver(link); });
+      }
+      for (int rank = 0; rank < cluster.size(); ++rank) {
+        if (cluster.Unexecuted(rank) > 0) {
+          moves.push_back([&, rank] { cluster.Execute(rank); });
+        }
+        if (asked[rank] == to_ask[rank].size()) continue;
+        int tensor = to_ask[rank][asked[rank]];
+        std::string name = "t" + std::to_string(tensor);
+        if (uses[rank][tensor] > done[rank][name]) continue;
+        moves.push_back([&, rank, tensor, name] {
+          ++asked[rank];
+          ++uses[rank][tensor];
+          cluster.Submit(rank, AllreduceRequest(name, 1 + tensor % 5));
+        });
+      }
+      if (moves.empty()) break;
+      moves[random() % moves.size()]();
+      ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+      for (int rank = 0; rank < cluster.size(); ++rank) {
+        const auto& commands = cluster.commands(rank);
+        for (; seen[rank] < commands.size(); ++seen[rank]) {
+          for (const auto& agreed : commands[seen[rank]].items) {
+            ++done[rank][agreed->request.name];
+          }
+        }
+      }
+    }
+    const auto expected = Executed(cluster, 0);
+    size_t total = 0;
+    for (const auto& bucket : expected) total += bucket.size();
+    ASSERT_EQ(total, static_cast<size_t>(kTensors * kRounds));
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      ASSERT_EQ(Executed(cluster, rank), expected) << "rank " << rank;
+      ASSERT_EQ(cluster.at(rank).cache().Hash(), cluster.at(0).cache().Hash());
+      for (const auto& [name, count] : done[rank]) {
+        ASSERT_EQ(count, kRounds) << name;
+      }
+    }
+  }
+}
+
+TEST_P(ControllerTopology, MismatchFailsAlikeAndTheJobGoesOn) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int odd = cluster.size() - 1;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", rank == odd ? 9 : 8));
+  }
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 1u);
+    const Command& command = cluster.commands(rank)[0];
+    EXPECT_EQ(command.kind, Decision::Kind::kFail);
+    EXPECT_THAT(command.names, ElementsAre("x"));
+    EXPECT_EQ(command.status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(command.status.message(),
+                AllOf(HasSubstr("allreduce 'x'"), HasSubstr("shape"),
+                      HasSubstr("[8]"), HasSubstr("[9]"),
+                      HasSubstr("rank " + std::to_string(odd) + " has [9]")));
+    EXPECT_EQ(command.status, cluster.commands(0)[0].status);
+  }
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    EXPECT_THAT(Executed(cluster, rank), ElementsAre(ElementsAre("x")));
+  }
+}
+
+// One rank changes the shape of a cached tensor: the others name the slot, it
+// sends the request in full, and the two must meet.
+TEST_P(ControllerTopology, SlotAndFullRequestOfOneNameMeet) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  auto submit_all = [&](int64_t own, int64_t odd_count) {
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      cluster.Submit(rank, AllreduceRequest("x", rank == 1 ? odd_count : own));
+    }
+    cluster.Settle();
+  };
+  submit_all(8, 8);
+  submit_all(8, 5);
+  submit_all(8, 8);
+  submit_all(5, 5);
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    std::vector<Decision::Kind> kinds;
+    for (const Command& command : cluster.commands(rank)) {
+      kinds.push_back(command.kind);
+    }
+    EXPECT_THAT(kinds, ElementsAre(Decision::Kind::kExecute,
+                                   Decision::Kind::kFail,
+                                   Decision::Kind::kExecute,
+                                   Decision::Kind::kExecute));
+    EXPECT_THAT(cluster.commands(rank)[1].status.message(),
+                HasSubstr("rank 1 has [5]"));
+  }
+}
+
+TEST_P(ControllerTopology, AllgatherBringsEveryRanksRows) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  for (int round = 0; round < 3; ++round) {
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      Request request = AllreduceRequest("g", 0);
+      request.kind = RequestKind::kAllgather;
+      // The last round differs from what is cached on rank 0 only.
+      int64_t rows = rank == 0 && round == 2 ? 7 : rank;
+      request.tensors[0].shape = {rows, 3};
+      cluster.Submit(rank, request);
+    }
+    cluster.Settle();
+  }
+  std::vector<int64_t> rows(cluster.size());
+  for (int rank = 0; rank < cluster.size(); ++rank) rows[rank] = rank;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 3u);
+    EXPECT_EQ(cluster.commands(rank)[0].items[0]->rows, rows);
+    EXPECT_EQ(cluster.commands(rank)[1].items[0]->rows, rows);
+  }
+  rows[0] = 7;
+  EXPECT_EQ(cluster.commands(1)[2].items[0]->rows, rows);
+}
+
+TEST_P(ControllerTopology, LeavingEndsTheJobForAll) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Leave(cluster.size() - 1, "ValueError: no");
+  cluster.Leave(0, "");
+  cluster.Settle();
+  std::set<std::string> texts;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 1u);
+    EXPECT_EQ(cluster.commands(rank)[0].kind, Decision::Kind::kEnd);
+    texts.insert(cluster.commands(rank)[0].status.message());
+  }
+  EXPECT_EQ(texts.size(), 1u);
+}
+
+TEST_P(ControllerTopology, StallIsReportedWithTheRanks) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  // All but the last rank, so that an inner node's subtree is incomplete.
+  const int late = cluster.size() - 1;
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(61));
+  for (int rank = cluster.size() - 1; rank >= 0; --rank) {
+    cluster.Timer(rank);
+    cluster.Settle();
+  }
+  ASSERT_FALSE(cluster.reports(0).empty());
+  EXPECT_THAT(cluster.reports(0).back(),
+              AllOf(HasSubstr("allreduce 'x'"),
+                    HasSubstr("missing rank " + std::to_string(late))));
+  EXPECT_TRUE(Executed(cluster, 0).empty());
+  cluster.Submit(late, AllreduceRequest("x", 8));
+  cluster.Settle();
+  EXPECT_EQ(Executed(cluster, 0).size(), 1u);
+}
+
+// A failed name, a contribution to its last use still on the way, and the next
+// use of the name: the late contribution must not count for it.
+TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {
+  ControllerOptions options;
+  options.stall_shutdown_time = std::chrono::seconds(10);
+  ControllerCluster cluster(GetParam(), options, 2);
+  const int late = cluster.size() - 1;
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(11));
+  cluster.Submit(late, AllreduceRequest("x", 8));  // on its way ...
+  cluster.Timer(0);                                // ... when the name fails
+  cluster.Settle();
+  if (cluster.commands(0).empty() ||
+      cluster.commands(0)[0].kind != Decision::Kind::kFail) {
+    GTEST_SKIP() << "no part of the name waits at the coordinator here";
+  }
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 1u) << "rank " << rank;
+    EXPECT_EQ(cluster.commands(rank)[0].status.code(),
+              StatusCode::kDeadlineExceeded);
+  }
+  // The next use: complete only when all have asked anew.
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  EXPECT_TRUE(Executed(cluster, 0).empty());
+  cluster.Submit(late, AllreduceRequest("x", 8));
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    EXPECT_THAT(Executed(cluster, rank), ElementsAre(ElementsAre("x")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Trees, ControllerTopology,
+                         ::testing::Values(kFlat, kTwoHosts, kFiveHosts));
+
+TEST(Controller, RanksThatWaitForDifferentNamesFailTogether) {
+  ControllerCluster cluster(kFlat, ControllerOptions());
+  for (int rank = 0; rank < 4; ++rank) {
+    cluster.Submit(rank, AllreduceRequest(rank == 2 ? "y" : "x", 8));
+  }
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(61));
+  cluster.Timer(0);
+  cluster.Settle();
+  for (int rank = 0; rank < 4; ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 1u);
+    const Command& command = cluster.commands(rank)[0];
+    EXPECT_THAT(command.names, ElementsAre("x", "y"));
+    EXPECT_THAT(command.status.message(),
+                AllOf(HasSubstr("ranks 0-1, 3 wait for allreduce 'x'"),
+                      HasSubstr("rank 2 waits for allreduce 'y'")));
+  }
+}
+
+TEST(Controller, SteadyStateCostsBytes) {
+  ControllerCluster cluster({"a", "a"}, ControllerOptions());
+  auto step = [&] {
+    for (int rank : {1, 0}) {
+      for (int i = 0; i < 161; ++i) {
+        cluster.Submit(rank, AllreduceRequest("t" + std::to_string(i), 100));
+      }
+    }
+    cluster.Settle();
+  };
+  step();
+  uint64_t before = cluster.bytes_sent();
+  step();
+  // Each readiness alone in its message (nothing was batched here), and the
+  // decisions.
+  EXPECT_LE(cluster.bytes_sent() - before, 161 * 7 + 200u);
+}
+
+TEST(Controller, LingerHoldsBack) {
+  ControllerOptions options;
+  options.linger = std::chrono::milliseconds(5);
+  ControllerCluster cluster({"a"}, options);
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Submit(0, AllreduceRequest("y", 8));
+  EXPECT_TRUE(Executed(cluster, 0).empty());
+  ASSERT_TRUE(cluster.at(0).NextTimer().has_value());
+  cluster.clock().Advance(std::chrono::milliseconds(5));
+  cluster.Timer(0);
+  EXPECT_THAT(Executed(cluster, 0), ElementsAre(ElementsAre("x", "y")));
+}
+
+TEST(Controller, WhatIsReadyWhileBucketsAreOutIsFused) {
+  ControllerCluster cluster({"a"}, ControllerOptions());
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    cluster.Submit(0, AllreduceRequest(name, 8));
+  }
+  cluster.Execute(0);
+  EXPECT_THAT(Executed(cluster, 0),
+              ElementsAre(ElementsAre("a"), ElementsAre("b"),
+                          ElementsAre("c", "d", "e")));
+}
+
+TEST(Controller, ForeignBytesAreAnError) {
+  ControllerCluster cluster(kFlat, ControllerOptions());
+  std::mt19937 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes(random() % 40, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    if (!bytes.empty()) bytes[0] = static_cast<char>(random() % 7);
+    // Whatever it says, it must return.
+    Status status = cluster.at(0).OnMessage(1, bytes);
+    (void)status;
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring
