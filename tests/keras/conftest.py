@@ -1,0 +1,101 @@
+"""A ring of equal ranks, in one process, that writes down what it is asked.
+
+Ranks that hold the same tensors have known results: an average is the tensor,
+a sum is a multiple of it, a gather repeats it. So training on such a ring must
+give what plain Keras gives, and the list of calls says what was reduced, when
+and under which name.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import dataclasses
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_ring import basics, ops
+from keras_ring.compression import Compression
+
+
+@dataclasses.dataclass
+class Call:
+    """One collective, as it was asked for in Python."""
+
+    kind: str
+    name: str
+    op: Any = None
+    count: int = 1
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class EqualRanks:
+    """Stands in for `keras_ring.ops` and for the topology."""
+
+    def __init__(self):
+        self.size = 2
+        self.rank = 0
+        self.calls = []
+
+    def names(self, kind=None):
+        return [c.name for c in self.calls if kind in (None, c.kind)]
+
+    def _reduced(self, tensor, op, options):
+        tensor = tf.convert_to_tensor(tensor)
+        compression = options.get("compression") or Compression.none
+        tensor, dtype = compression.compress(tensor)
+        factor = options.get("prescale_factor", 1.0) * options.get(
+            "postscale_factor", 1.0
+        )
+        if op is ops.Sum:
+            factor *= self.size
+        if op is ops.Product:
+            tensor = tensor**self.size
+        if factor != 1.0:
+            tensor = tensor * tf.cast(factor, tensor.dtype)
+        return compression.decompress(tf.identity(tensor), dtype)
+
+    def allreduce(self, tensor, op=ops.Average, *, name=None, **options):
+        self.calls.append(Call("allreduce", name, op, 1, options))
+        return self._reduced(tensor, op, options)
+
+    def grouped_allreduce(
+        self, tensors, op=ops.Average, *, name=None, **options
+    ):
+        self.calls.append(
+            Call("grouped_allreduce", name, op, len(tensors), options)
+        )
+        return [self._reduced(tensor, op, options) for tensor in tensors]
+
+    def allgather(self, tensor, *, name=None):
+        self.calls.append(Call("allgather", name))
+        return tf.concat([tensor] * self.size, axis=0)
+
+    def broadcast(self, tensor, root_rank, *, name=None):
+        self.calls.append(Call("broadcast", name))
+        return tf.identity(tensor)
+
+
+@pytest.fixture
+def ring(monkeypatch):
+    """A job of two equal ranks, of which this process is rank 0."""
+    ranks = EqualRanks()
+    monkeypatch.setattr(basics, "is_initialized", lambda: True)
+    monkeypatch.setattr(basics, "size", lambda: ranks.size)
+    monkeypatch.setattr(basics, "rank", lambda: ranks.rank)
+    for name in ("allreduce", "grouped_allreduce", "allgather", "broadcast"):
+        monkeypatch.setattr(ops, name, getattr(ranks, name))
+    return ranks
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras():
+    """Starts each test with the same names, seeds and policy."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(7)
+    keras.config.set_dtype_policy("float32")
+    yield
+    keras.config.set_dtype_policy("float32")

@@ -1,0 +1,574 @@
+"""Callbacks on a ring of equal ranks."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_ring as kr
+from keras_ring import ops
+from keras_ring.callbacks import (
+    BroadcastGlobalVariablesCallback,
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+    MetricAverageCallback,
+)
+from keras_ring.optimizer import DistributedOptimizer
+
+
+def make_data(num=24):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(num, 4)).astype("float32")
+    return x, x.sum(axis=1, keepdims=True)
+
+
+class Subclassed(keras.Model):
+    """A model that has no weights before it sees data."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = keras.layers.Dropout(0.5)
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x, training=False):
+        return self.dense(self.dropout(x, training=training))
+
+
+def make_model(kind, optimizer=None, **arguments):
+    if kind == "built":
+        model = keras.Sequential(
+            [
+                keras.Input((4,)),
+                keras.layers.Dropout(0.5),
+                keras.layers.Dense(1),
+            ]
+        )
+    elif kind == "unbuilt":
+        model = keras.Sequential([keras.layers.Dense(1)])
+    else:
+        model = Subclassed()
+    model.compile(
+        optimizer or DistributedOptimizer(keras.optimizers.Adam(0.1)),
+        keras.losses.MeanSquaredError(),
+        metrics=["mae"],
+        **arguments,
+    )
+    return model
+
+
+class Watch(keras.callbacks.Callback):
+    """Writes down what it sees at the start of each batch."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.look = look
+        self.seen = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        del logs
+        self.seen.append(self.look(self.model))
+
+
+class TestBroadcast:
+    @pytest.mark.parametrize("run_eagerly", [False, True])
+    @pytest.mark.parametrize("kind", ["built", "unbuilt", "subclassed"])
+    def test_everything_is_shared_before_the_first_step(
+        self, ring, monkeypatch, kind, run_eagerly
+    ):
+        """Gives all variables the value 2 and looks at the first step."""
+        shared = []
+
+        def broadcast(tensor, root_rank, *, name):
+            assert root_rank == 1
+            shared.append(name)
+            return tf.zeros_like(tensor) + tf.cast(2, tensor.dtype)
+
+        monkeypatch.setattr(ops, "broadcast", broadcast)
+        gradients = []
+
+        def allreduce(tensor, op=ops.Average, *, name=None, **options):
+            if name.startswith("gradient/"):
+                gradients.append(len(shared))
+            return ring.allreduce(tensor, op, name=name, **options)
+
+        monkeypatch.setattr(ops, "allreduce", allreduce)
+        optimizer = DistributedOptimizer(keras.optimizers.Adam(0.1))
+        model = make_model(kind, optimizer, run_eagerly=run_eagerly)
+        x, y = make_data()
+        model.fit(
+            x,
+            y,
+            batch_size=24,
+            verbose=0,
+            callbacks=[BroadcastGlobalVariablesCallback(1)],
+        )
+        assert float(optimizer.learning_rate) == 2.0
+        assert int(optimizer.iterations) == 2 + 1
+        count = len(model.variables) + len(optimizer.variables)
+        assert len(shared) >= count
+        assert len(set(shared)) == len(shared)
+        # None of it after the step was made.
+        assert all(len(shared) == at for at in gradients)
+        assert "train_step" not in vars(model)
+
+    @pytest.mark.parametrize("run_eagerly", [False, True])
+    def test_the_first_batch_is_trained_on_with_shared_weights(
+        self, ring, monkeypatch, run_eagerly
+    ):
+        monkeypatch.setattr(
+            ops,
+            "broadcast",
+            lambda tensor, root_rank, *, name: tf.zeros_like(tensor),
+        )
+        optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1))
+        model = make_model("unbuilt", optimizer, run_eagerly=run_eagerly)
+        x, y = make_data()
+        # All variables become 0, the learning rate with them. So the loss is
+        # that of a model of zeros.
+        history = model.fit(
+            x,
+            y,
+            batch_size=8,
+            verbose=0,
+            callbacks=[BroadcastGlobalVariablesCallback()],
+        )
+        np.testing.assert_allclose(
+            history.history["loss"], [np.mean(y**2)], rtol=1e-5
+        )
+
+    def test_the_second_fit_is_as_the_first(self, ring):
+        model = make_model("subclassed")
+        x, y = make_data()
+        counts = []
+        for _ in range(2):
+            ring.calls.clear()
+            model.fit(
+                x,
+                y,
+                verbose=0,
+                callbacks=[BroadcastGlobalVariablesCallback()],
+            )
+            counts.append(len(ring.names("broadcast")))
+        # The metrics have their state from the start of the second one.
+        assert counts[0] == counts[1]
+
+    def test_a_train_step_of_the_instance_survives(self, ring):
+        model = make_model("subclassed")
+        calls = []
+
+        def train_step(data):
+            calls.append(1)
+            return type(model).train_step(model, data)
+
+        model.train_step = train_step
+        x, y = make_data()
+        model.fit(
+            x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
+        )
+        assert calls
+        assert model.train_step is train_step
+        assert ring.names("broadcast")
+
+    def test_seeds_and_metrics_are_shared(self, ring, monkeypatch):
+        assigned = []
+
+        def broadcast_variables(variables, root_rank):
+            assigned.extend(v.path for v in variables)
+
+        monkeypatch.setattr(
+            "keras_ring.callbacks.broadcast.broadcast_variables",
+            broadcast_variables,
+        )
+        model = make_model("built")
+        x, y = make_data()
+        model.fit(
+            x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
+        )
+        assert any("seed_generator" in path for path in assigned)
+        assert any("velocity" in path for path in assigned)
+        assert any("iteration" in path for path in assigned)
+        assert any(path.startswith("loss/") for path in assigned)
+
+    def test_one_rank(self, ring):
+        ring.size = 1
+        x, y = make_data()
+        make_model("subclassed").fit(
+            x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
+        )
+        assert ring.calls == []
+
+    def test_names_that_differ(self, ring, monkeypatch):
+        def require_same(name, what, lines, compared=None):
+            raise ValueError(f"The {what} differ")
+
+        monkeypatch.setattr(
+            "keras_ring.callbacks.broadcast.require_same", require_same
+        )
+        x, y = make_data()
+        with pytest.raises(ValueError, match="names of the trainable"):
+            make_model("built").fit(
+                x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
+            )
+
+
+class TestMetricAverage:
+    @staticmethod
+    def other_rank(monkeypatch, totals):
+        """Adds the state of another rank to each metric."""
+
+        def grouped_allreduce(tensors, op=ops.Average, *, name=None, **_):
+            if name.startswith("gradient/"):
+                return tensors
+            assert (op, name) == (ops.Sum, "metrics/sum")
+            return [
+                tensor + value
+                for tensor, value in zip(tensors, totals, strict=True)
+            ]
+
+        monkeypatch.setattr(ops, "grouped_allreduce", grouped_allreduce)
+
+    @pytest.mark.parametrize("run_eagerly", [False, True])
+    def test_state_is_summed_for_all_callbacks(
+        self, ring, monkeypatch, run_eagerly
+    ):
+        # Sum and count of the loss, sum and count of the absolute error.
+        self.other_rank(monkeypatch, [76.0, 76.0, 38.0, 76.0])
+        model = make_model(
+            "built",
+            DistributedOptimizer(keras.optimizers.SGD(0.0)),
+            run_eagerly=run_eagerly,
+        )
+        model.set_weights([np.zeros_like(w) for w in model.get_weights()])
+        seen = []
+        early = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: seen.append(dict(logs))
+        )
+        validation = []
+        late = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: seen.append(dict(logs)),
+        )
+        late.on_test_end = lambda logs: validation.append(dict(logs))
+        x, y = make_data(24)
+        history = model.fit(
+            x,
+            y,
+            batch_size=8,
+            epochs=2,
+            verbose=0,
+            validation_data=(x, y),
+            callbacks=[early, MetricAverageCallback(), late],
+        )
+        loss = (np.sum(y**2) + 76.0) / 100
+        error = (np.sum(np.abs(y)) + 38.0) / 100
+        expected = {
+            "loss": loss,
+            "mae": error,
+            "val_loss": loss,
+            "val_mae": error,
+        }
+        assert len(seen) == 4
+        for logs in seen:
+            assert logs == pytest.approx(expected, rel=1e-5)
+        assert len(validation) == 2
+        for logs in validation:
+            assert logs == pytest.approx({"loss": loss, "mae": error}, rel=1e-5)
+        for key, values in history.history.items():
+            assert values == pytest.approx([expected[key]] * 2, rel=1e-5)
+        assert "_get_metrics_result_or_logs" not in vars(model)
+
+    def test_evaluate(self, ring, monkeypatch):
+        self.other_rank(monkeypatch, [76.0, 76.0, 38.0, 76.0])
+        model = make_model("built")
+        model.set_weights([np.zeros_like(w) for w in model.get_weights()])
+        x, y = make_data(24)
+        results = model.evaluate(
+            x, y, verbose=0, callbacks=[MetricAverageCallback()]
+        )
+        expected = [
+            (np.sum(y**2) + 76.0) / 100,
+            (np.sum(np.abs(y)) + 38.0) / 100,
+        ]
+        assert results == pytest.approx(expected, rel=1e-5)
+        local = model.evaluate(x, y, verbose=0)
+        assert local[0] == pytest.approx(np.mean(y**2), rel=1e-5)
+
+    def test_an_evaluation_of_another_callback_is_left_alone(self, ring):
+        x, y = make_data()
+        counts = []
+
+        class Evaluates(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                before = len(ring.calls)
+                self.model.evaluate(x, y, verbose=0)
+                counts.append(len(ring.calls) - before)
+
+        make_model("built").fit(
+            x,
+            y,
+            epochs=2,
+            verbose=0,
+            callbacks=[MetricAverageCallback(), Evaluates()],
+        )
+        assert counts == [0, 0]
+        assert ring.names("grouped_allreduce") == 2 * ["metrics/sum"]
+
+    def test_logs_of_a_train_step_of_ones_own(self, ring, monkeypatch):
+        class Own(keras.Sequential):
+            def train_step(self, data):
+                super().train_step(data)
+                return {"b": tf.constant(3.0), "a": tf.constant([1.0, 2.0])}
+
+        def grouped_allreduce(tensors, op=ops.Average, *, name=None, **_):
+            if name != "metrics/logs":
+                return tensors
+            assert op is ops.Average
+            return [tensor * 10 for tensor in tensors]
+
+        model = Own([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile(DistributedOptimizer("sgd"), "mse")
+        monkeypatch.setattr(ops, "grouped_allreduce", grouped_allreduce)
+        x, y = make_data()
+        history = model.fit(
+            x, y, verbose=0, callbacks=[MetricAverageCallback()]
+        )
+        assert history.history["b"] == [30.0]
+        assert np.array(history.history["a"]).tolist() == [[10.0, 20.0]]
+
+    def test_aggregations(self, ring):
+        class Odd(keras.metrics.Metric):
+            def __init__(self):
+                super().__init__(name="odd")
+                self.summed = self.add_variable((), "ones", name="summed")
+                self.mean = self.add_variable(
+                    (), "ones", aggregation="mean", name="mean"
+                )
+                self.first = self.add_variable(
+                    (), "ones", aggregation="only_first_replica", name="first"
+                )
+
+            def update_state(self, *args, **kwargs):
+                pass
+
+            def reset_state(self):
+                for variable in self.variables:
+                    variable.assign(1.0)
+
+            def result(self):
+                return tf.stack([v.value for v in self.variables])
+
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=[Odd()])
+        x, y = make_data()
+        results = model.evaluate(
+            x,
+            y,
+            verbose=0,
+            return_dict=True,
+            callbacks=[MetricAverageCallback()],
+        )
+        assert results["odd"].tolist() == [2.0, 1.0, 1.0]
+        assert ring.names() == [
+            "metrics/sum",
+            "metrics/mean",
+            "metrics/none/0",
+        ]
+
+    def test_one_rank(self, ring):
+        ring.size = 1
+        x, y = make_data()
+        make_model("built").fit(
+            x, y, verbose=0, callbacks=[MetricAverageCallback()]
+        )
+        assert ring.calls == []
+
+
+def learning_rates(callback, optimizer=None, epochs=3, **arguments):
+    """Trains, and returns the learning rate of each call of the step."""
+    model = make_model(
+        "built",
+        DistributedOptimizer(optimizer or keras.optimizers.SGD(0.5)),
+        **arguments,
+    )
+    watch = Watch(lambda m: float(m.optimizer.learning_rate))
+    x, y = make_data(24)
+    history = model.fit(
+        x,
+        y,
+        batch_size=6,
+        epochs=epochs,
+        verbose=0,
+        callbacks=[callback, watch],
+    )
+    return watch.seen, history.history["learning_rate"]
+
+
+class TestLearningRate:
+    def test_warmup(self, ring, capsys):
+        ring.size = 4
+        seen, logged = learning_rates(
+            LearningRateWarmupCallback(0.8, warmup_epochs=2, verbose=1)
+        )
+        np.testing.assert_allclose(seen[:8], np.linspace(0.2, 0.8, 8))
+        np.testing.assert_allclose(seen[8:], 0.8)
+        np.testing.assert_allclose(logged[1:], 0.8)
+        assert "Epoch 2: the learning rate has reached 0.8" in (
+            capsys.readouterr().out
+        )
+
+    def test_warmup_speaks_on_rank_0(self, ring, capsys):
+        ring.rank = 1
+        learning_rates(LearningRateWarmupCallback(0.8, 1, verbose=1))
+        assert "learning rate" not in capsys.readouterr().out
+
+    def test_warmup_of_one_rank(self, ring):
+        ring.size = 1
+        seen, _ = learning_rates(LearningRateWarmupCallback(0.8, 2))
+        np.testing.assert_allclose(seen, 0.8)
+
+    def test_warmup_with_steps_per_execution(self, ring):
+        seen, _ = learning_rates(
+            LearningRateWarmupCallback(0.8, 2), steps_per_execution=3
+        )
+        # Steps 0 and 3 of each epoch of 4; then the warm-up is over.
+        full = np.linspace(0.4, 0.8, 8)
+        np.testing.assert_allclose(seen, [*full[[0, 3, 4, 7]], 0.8, 0.8])
+        seen, _ = learning_rates(
+            LearningRateWarmupCallback(0.8, 2), steps_per_execution=4
+        )
+        np.testing.assert_allclose(seen, [full[0], full[4], 0.8])
+
+    def test_warmup_before_a_schedule(self, ring):
+        model = make_model("built", DistributedOptimizer("sgd"))
+        watch = Watch(lambda m: float(m.optimizer.learning_rate))
+        x, y = make_data(24)
+        model.fit(
+            x,
+            y,
+            epochs=3,
+            verbose=0,
+            batch_size=12,
+            callbacks=[
+                LearningRateScheduleCallback(0.4, 0.1, start_epoch=1),
+                LearningRateWarmupCallback(0.4, 1),
+                watch,
+            ],
+        )
+        np.testing.assert_allclose(
+            watch.seen, [0.2, 0.4, 0.04, 0.04, 0.04, 0.04]
+        )
+
+    def test_staircase(self, ring):
+        seen, logged = learning_rates(
+            LearningRateScheduleCallback(
+                0.4, lambda epoch: 0.5**epoch, start_epoch=1, end_epoch=3
+            ),
+            epochs=4,
+        )
+        rates = [0.5, 0.2, 0.1, 0.1]
+        np.testing.assert_allclose(logged, rates)
+        np.testing.assert_allclose(seen, np.repeat(rates, 4))
+
+    def test_within_epochs(self, ring):
+        seen, _ = learning_rates(
+            LearningRateScheduleCallback(
+                1.0, lambda epoch: 1.0 + epoch, staircase=False
+            ),
+            epochs=2,
+        )
+        np.testing.assert_allclose(seen, 1.0 + np.arange(8) / 4)
+
+    @pytest.mark.parametrize("nesterov", [False, True])
+    @pytest.mark.parametrize("correction", [False, True])
+    def test_momentum_correction(self, ring, correction, nesterov):
+        """A change of the learning rate as in the large-batch recipe.
+
+        Momentum holds past updates, each times the learning rate of its step.
+        Corrected, it holds what it would had all steps had the new one.
+        """
+        variable = keras.Variable(0.0, name="v")
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.5, nesterov=nesterov)
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+        optimizer.build([variable])
+        with kr.allow_local_updates():
+            optimizer.apply([tf.constant(1.0)], [variable])
+        callback = LearningRateScheduleCallback(
+            0.1, 3.0, momentum_correction=correction
+        )
+        callback.set_model(model)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        (momentum,) = optimizer.momentums
+        np.testing.assert_allclose(
+            float(momentum), -0.3 if correction else -0.1
+        )
+        callback.on_epoch_begin(1)
+        np.testing.assert_allclose(
+            float(momentum), -0.3 if correction else -0.1
+        )
+
+    def test_momentum_of_adam_knows_no_learning_rate(self, ring):
+        model = make_model("built", keras.optimizers.Adam(0.1))
+        optimizer = model.optimizer
+        optimizer.build(model.trainable_variables)
+        gradients = [tf.ones(v.shape) for v in model.trainable_variables]
+        ring.size = 1
+        optimizer.apply(gradients, model.trainable_variables)
+        before = [v.numpy() for v in optimizer.variables[2:]]
+        callback = LearningRateScheduleCallback(0.1, 3.0)
+        callback.set_model(model)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        for a, b in zip(before, optimizer.variables[2:], strict=True):
+            np.testing.assert_array_equal(a, b.numpy())
+
+    def test_under_a_loss_scale(self, ring):
+        keras.config.set_dtype_policy("mixed_float16")
+        seen, _ = learning_rates(LearningRateScheduleCallback(0.4, 0.5))
+        np.testing.assert_allclose(seen, 0.2)
+
+    @pytest.mark.parametrize(
+        "optimizer",
+        [
+            lambda: keras.optimizers.SGD(
+                keras.optimizers.schedules.CosineDecay(0.1, 10)
+            ),
+            lambda: keras.optimizers.SGD(lambda: 0.1),
+            lambda: keras.optimizers.MultiOptimizer(
+                keras.optimizers.OptimizerMap(keras.optimizers.SGD())
+            ),
+        ],
+        ids=["schedule", "function", "multi"],
+    )
+    def test_optimizers_that_compute_their_learning_rate(self, ring, optimizer):
+        with pytest.raises(ValueError, match="Give the optimizer a float"):
+            learning_rates(LearningRateScheduleCallback(0.1, 1.0), optimizer())
+
+    @pytest.mark.filterwarnings("ignore:Your input ran out of data")
+    def test_unknown_number_of_steps(self, ring):
+        model = make_model("built")
+        x, y = make_data()
+        dataset = (
+            tf.data.Dataset.from_tensor_slices((x, y))
+            .filter(lambda *_: True)
+            .batch(6)
+        )
+        with pytest.raises(ValueError, match="Set `steps_per_epoch`"):
+            model.fit(
+                dataset,
+                shuffle=False,
+                verbose=0,
+                callbacks=[LearningRateWarmupCallback(0.1)],
+            )
+        model.fit(
+            dataset,
+            shuffle=False,
+            verbose=0,
+            callbacks=[LearningRateWarmupCallback(0.1, steps_per_epoch=4)],
+        )
+
+    def test_arguments_without_meaning(self):
+        with pytest.raises(ValueError, match="`warmup_epochs`"):
+            LearningRateWarmupCallback(0.1, warmup_epochs=0)
+        with pytest.raises(ValueError, match="`steps_per_epoch`"):
+            LearningRateScheduleCallback(0.1, 1.0, steps_per_epoch=0)

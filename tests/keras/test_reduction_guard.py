@@ -1,0 +1,134 @@
+"""Updates with gradients that nobody reduced are found at the first step."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_ring import _reduction_guard
+from keras_ring._reduction_guard import LocalUpdateError, allow_local_updates
+from keras_ring.optimizer import DistributedOptimizer
+from keras_ring.tape import DistributedGradientTape
+
+LOCAL = "gradients of this rank alone"
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    _reduction_guard.install()
+
+
+def make_model(optimizer, **arguments):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(optimizer, keras.losses.MeanSquaredError(), **arguments)
+    return model
+
+
+def fit(model):
+    x = np.ones((4, 2), "float32")
+    model.fit(x, x[:, :1], batch_size=2, verbose=0)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_fit_with_a_plain_optimizer(ring, policy, run_eagerly):
+    keras.config.set_dtype_policy(policy)
+    model = make_model("sgd", run_eagerly=run_eagerly)
+    before = model.get_weights()
+    with pytest.raises(LocalUpdateError, match=r"kr\.DistributedOptimizer"):
+        fit(model)
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_fit_with_a_distributed_optimizer(ring):
+    fit(make_model(DistributedOptimizer("sgd")))
+
+
+def test_the_inner_optimizers_of_a_distributed_one_are_fine(ring):
+    def optimizer():
+        return keras.optimizers.MultiOptimizer(
+            keras.optimizers.OptimizerMap(keras.optimizers.SGD())
+        )
+
+    with pytest.raises(LocalUpdateError):
+        fit(make_model(optimizer()))
+    fit(make_model(DistributedOptimizer(optimizer())))
+
+
+def test_one_rank_may_do_what_it_likes(ring):
+    ring.size = 1
+    fit(make_model("sgd"))
+
+
+def test_before_init_there_is_no_job(ring, monkeypatch):
+    def size():
+        raise AssertionError("asked for the size of no job")
+
+    monkeypatch.setattr("keras_ring.basics.is_initialized", lambda: False)
+    monkeypatch.setattr("keras_ring.basics.size", size)
+    fit(make_model("sgd"))
+
+
+def test_the_switch(ring):
+    with allow_local_updates():
+        fit(make_model("sgd"))
+    with pytest.raises(LocalUpdateError, match="allow_local_updates"):
+        fit(make_model("sgd"))
+
+
+def test_the_switch_does_not_stop_reductions(ring):
+    with allow_local_updates():
+        fit(make_model(DistributedOptimizer("sgd")))
+    assert ring.calls
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.parametrize(
+    "wrap", [lambda o: o, keras.optimizers.LossScaleOptimizer]
+)
+def test_a_loop_with_a_tape(ring, compiled, distributed, wrap):
+    keras_variable = keras.Variable([1.0], name="k")
+    variable = tf.Variable([1.0], name="v")
+    optimizer = wrap(keras.optimizers.SGD(0.1))
+    optimizer.build([keras_variable, variable])
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(keras_variable * variable)
+        if distributed:
+            tape = DistributedGradientTape(tape)
+        sources = [keras_variable, variable]
+        gradients = tape.gradient(loss, sources)
+        # New tensors, which know nothing of where they come from.
+        gradients = [tf.clip_by_norm(g, 1.0) for g in gradients]
+        # Optimizers see the variable inside as well as the one of Keras.
+        optimizer.apply(gradients, [keras_variable.value, variable])
+
+    if compiled:
+        step = tf.function(step)
+    if distributed:
+        step()
+        step()
+    else:
+        with pytest.raises(LocalUpdateError, match=LOCAL):
+            step()
+
+
+def test_a_variable_that_was_left_out_is_named(ring):
+    one, two = (tf.Variable(1.0, name=n) for n in ("one", "two"))
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([one, two])
+    with tf.GradientTape(persistent=True) as tape:
+        loss = one * two
+    whole = DistributedGradientTape(tape).gradient(loss, one)
+    optimizer.apply([whole], [one])
+    with pytest.raises(LocalUpdateError, match="'two'"):
+        optimizer.apply([whole, tape.gradient(loss, two)], [one, two])
+
+
+def test_installing_twice_changes_nothing():
+    before = keras.optimizers.Optimizer.apply
+    _reduction_guard.install()
+    assert keras.optimizers.Optimizer.apply is before
