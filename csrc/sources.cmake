@@ -40,6 +40,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/runtime_factory.cc
 )
 set(KERAS_RING_TESTING_SOURCES
+  csrc/testing/controller_cluster.cc
   csrc/testing/fake_collective.cc
   csrc/testing/faulty_transport.cc
   csrc/testing/local_transport.cc
@@ -47,5 +48,27 @@ set(KERAS_RING_TESTING_SOURCES
   csrc/testing/run_ranks.cc
 )
 set(KERAS_RING_CPP_TESTS
+  tests/cpp/control/controller_test.cc
+  tests/cpp/base/float16_test.cc
   tests/cpp/collective/cpu_collective_local_test.cc
+  tests/cpp/collective/cpu_collective_tcp_test.cc
+  tests/cpp/collective/cpu_collective_test.cc
+  tests/cpp/collective/pack_test.cc
+  tests/cpp/collective/reduce_test.cc
+  tests/cpp/collective/ring_test.cc
+  tests/cpp/collective/rounds_test.cc
+  tests/cpp/testing/fake_collective_test.cc
+  tests/cpp/testing/faulty_transport_test.cc
+  tests/cpp/testing/local_transport_test.cc
+  tests/cpp/testing/log_capture_test.cc
+  tests/cpp/testing/run_ranks_test.cc
+  tests/cpp/base/completion_test.cc
+  tests/cpp/base/deadline_test.cc
+  tests/cpp/base/dtype_test.cc
+  tests/cpp/base/logging_test.cc
+  tests/cpp/base/sha256_test.cc
+  tests/cpp/base/status_test.cc
+  tests/cpp/base/wire_test.cc
+  tests/cpp/comm/message_channel_test.cc
+  tests/cpp/comm/tcp_transport_test.cc
 )

@@ -62,8 +62,8 @@ TEST_F(CompletionTest, DisarmedSaysNothing) {
 TEST_F(CompletionTest, IsEmptyWhileItsCallbackRuns) {
   Completion completion;
   bool armed_inside = true;
-  completion = Completion(
-      [&](const Status&) { armed_inside = completion.armed(); });
+  completion =
+      Completion([&](const Status&) { armed_inside = completion.armed(); });
   completion.Fire(OkStatus());
   EXPECT_FALSE(armed_inside);
 }

@@ -56,8 +56,8 @@ TEST(HmacSha256, Rfc4231) {
             "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b");
   const std::string long_key(131, '\xaa');
   EXPECT_EQ(
-      Hex(HmacSha256(
-          long_key, "Test Using Larger Than Block-Size Key - Hash Key First")),
+      Hex(HmacSha256(long_key,
+                     "Test Using Larger Than Block-Size Key - Hash Key First")),
       "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
   EXPECT_EQ(
       Hex(HmacSha256(long_key,

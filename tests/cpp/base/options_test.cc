@@ -1,0 +1,125 @@
+#include "csrc/base/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace keras_ring {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Result<Options> Parse(const std::map<std::string, std::string>& environment) {
+  return Options::Parse(
+      [&](const std::string& name) -> std::optional<std::string> {
+        auto it = environment.find(name);
+        if (it == environment.end()) return std::nullopt;
+        return it->second;
+      });
+}
+
+const std::string kKey(64, 'a');
+
+TEST(Options, EmptyEnvironmentIsAJobOfOne) {
+  Result<Options> options = Parse({});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->rank, 0);
+  EXPECT_EQ(options->size, 1);
+  EXPECT_EQ(options->fusion_threshold, 64 << 20);
+  EXPECT_EQ(options->cycle_time_ms, 0.0);
+}
+
+TEST(Options, ReadsAll) {
+  Result<Options> options = Parse({{"KERAS_RING_RANK", "3"},
+                                   {"KERAS_RING_SIZE", "4"},
+                                   {"KERAS_RING_RENDEZVOUS", "::1:4000"},
+                                   {"KERAS_RING_JOB_KEY", kKey},
+                                   {"KERAS_RING_FUSION_THRESHOLD", "1024"},
+                                   {"KERAS_RING_CYCLE_TIME", "0.5"},
+                                   {"KERAS_RING_LOG_LEVEL", "info"}});
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->rank, 3);
+  EXPECT_EQ(options->rendezvous_host, "::1");
+  EXPECT_EQ(options->rendezvous_port, 4000);
+  EXPECT_EQ(options->fusion_threshold, 1024);
+  EXPECT_EQ(options->cycle_time_ms, 0.5);
+  EXPECT_EQ(options->log_level, LogLevel::kInfo);
+}
+
+TEST(Options, MalformedValuesNameTheVariableAndTheValue) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"KERAS_RING_SIZE", "0"},
+      {"KERAS_RING_SIZE", "two"},
+      {"KERAS_RING_RANK", "-1"},
+      {"KERAS_RING_RANK", " 1"},
+      {"KERAS_RING_RANK", "1x"},
+      {"KERAS_RING_RENDEZVOUS", "localhost"},
+      {"KERAS_RING_RENDEZVOUS", "localhost:0"},
+      {"KERAS_RING_RENDEZVOUS", ":12"},
+      {"KERAS_RING_FUSION_THRESHOLD", "64M"},
+      {"KERAS_RING_FUSION_THRESHOLD", "99999999999999999999"},
+      {"KERAS_RING_CYCLE_TIME", "nan"},
+      {"KERAS_RING_CYCLE_TIME", "-1"},
+      {"KERAS_RING_HEARTBEAT_TIMEOUT", "0"},
+      {"KERAS_RING_START_TIMEOUT", "inf"},
+      {"KERAS_RING_LOG_LEVEL", "loud"},
+  };
+  for (const auto& [variable, value] : cases) {
+    Result<Options> options = Parse({{variable, value}});
+    ASSERT_FALSE(options.ok()) << variable << "=" << value;
+    EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(options.status().message(),
+                AllOf(HasSubstr(variable), HasSubstr(value),
+                      HasSubstr("expected")));
+  }
+}
+
+TEST(Options, TheKeyIsNeverShown) {
+  Result<Options> options = Parse({{"KERAS_RING_JOB_KEY", "secret"}});
+  ASSERT_FALSE(options.ok());
+  EXPECT_THAT(options.status().message(),
+              AllOf(HasSubstr("KERAS_RING_JOB_KEY"), Not(HasSubstr("secret"))));
+  options = Parse({{"KERAS_RING_JOB_KEY", kKey}});
+  ASSERT_TRUE(options.ok());
+  EXPECT_THAT(options->Fingerprint(),
+              Not(Contains(HasSubstr(kKey))));
+}
+
+TEST(Options, ValuesMustFitTogether) {
+  EXPECT_THAT(
+      Parse({{"KERAS_RING_RANK", "2"}, {"KERAS_RING_SIZE", "2"}})
+          .status()
+          .message(),
+      HasSubstr("from 0 to size - 1"));
+  EXPECT_THAT(Parse({{"KERAS_RING_SIZE", "2"}}).status().message(),
+              HasSubstr("KERAS_RING_RENDEZVOUS is not set"));
+  EXPECT_THAT(Parse({{"KERAS_RING_SIZE", "2"},
+                     {"KERAS_RING_RENDEZVOUS", "h:1"}})
+                  .status()
+                  .message(),
+              HasSubstr("KERAS_RING_JOB_KEY is not set"));
+}
+
+TEST(Options, FingerprintTellsTunablesApart) {
+  Result<Options> one = Parse({});
+  Result<Options> two = Parse({{"KERAS_RING_CYCLE_TIME", "1"}});
+  EXPECT_NE(one->Fingerprint(), two->Fingerprint());
+  EXPECT_THAT(two->Fingerprint(), Contains("KERAS_RING_CYCLE_TIME=1"));
+}
+
+TEST(Options, EveryVariableIsDescribedOnce) {
+  std::set<std::string> names;
+  for (const OptionDescription& option : DescribeOptions()) {
+    EXPECT_TRUE(names.insert(option.variable).second);
+    EXPECT_FALSE(option.meaning.empty());
+  }
+  EXPECT_EQ(names.count("KERAS_RING_FUSION_THRESHOLD"), 1u);
+}
+
+}  // namespace
+}  // namespace keras_ring

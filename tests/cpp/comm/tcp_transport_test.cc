@@ -1,0 +1,138 @@
+#include "csrc/comm/tcp_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/comm/data_header.h"
+#include "csrc/testing/run_ranks.h"
+#include "csrc/testing/transport_conformance.h"
+#include "tests/cpp/comm/loopback.h"
+
+namespace keras_ring {
+namespace {
+
+using transport_conformance::Whole;
+
+class TcpTransportTest : public DescriptorTest {
+ protected:
+  std::vector<std::unique_ptr<Transport>> NewGroup(
+      int size, std::chrono::milliseconds idle_limit) {
+    auto sockets = ConnectedMesh(size);
+    std::vector<std::unique_ptr<Transport>> group;
+    for (int rank = 0; rank < size; ++rank) {
+      auto transport = TcpTransport::Create(
+          rank, size, std::move(sockets[rank]), idle_limit, counters_);
+      KR_CHECK(transport.ok());
+      group.push_back(std::move(transport).value());
+    }
+    return group;
+  }
+
+  // Rank 0 of two; the peer's end of its socket is the test's.
+  std::unique_ptr<Transport> NewWithRawPeer(Socket* peer) {
+    auto [ours, theirs] = ConnectedPair();
+    *peer = std::move(theirs);
+    std::map<int, Socket> sockets;
+    sockets[1] = std::move(ours);
+    auto transport = TcpTransport::Create(0, 2, std::move(sockets),
+                                          std::chrono::seconds(30), counters_);
+    KR_CHECK(transport.ok());
+    return std::move(transport).value();
+  }
+
+  Counters counters_;
+};
+
+TEST_F(TcpTransportTest, Conformance) {
+  RunTransportConformance(
+      [this](int size, std::chrono::milliseconds idle_limit) {
+        return NewGroup(size, idle_limit);
+      });
+}
+
+TEST_F(TcpTransportTest, TheHeaderIsAsDocumented) {
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  std::vector<uint8_t> out = {'a', 'b', 'c'};
+  Duplex duplex = Whole(0x0102030405060708, 1, out, -1, out, 3);
+  ASSERT_TRUE(transport->Run(duplex).ok());
+  std::string got(19, '\0');
+  ASSERT_TRUE(ReadFull(peer, got.data(), got.size(), Soon()).ok());
+  EXPECT_EQ(got, std::string("\x08\x07\x06\x05\x04\x03\x02\x01"
+                             "\x03\x00\x00\x00\x00\x00KRabc",
+                             19));
+}
+
+TEST_F(TcpTransportTest, AStreamThatLostItsPlaceIsAnError) {
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  const std::string rubbish(40, 'x');
+  ASSERT_TRUE(WriteFull(peer, rubbish.data(), rubbish.size(), Soon()).ok());
+  std::vector<uint8_t> in(10);
+  Duplex duplex = Whole(1, -1, in, 1, in, 10);
+  Status status = transport->Run(duplex);
+  EXPECT_EQ(status, InternalError("what rank 1 sent is no data header"));
+}
+
+TEST_F(TcpTransportTest, ADifferentLengthIsAnError) {
+  auto group = NewGroup(2, std::chrono::seconds(30));
+  RunRanks(2, [&](int rank) {
+    std::vector<uint8_t> memory(rank == 0 ? 100 : 99);
+    Duplex duplex =
+        Whole(6, rank == 0 ? 1 : -1, memory, rank == 0 ? -1 : 0, memory, 1000);
+    Status status = group[rank]->Run(duplex);
+    if (rank == 0) return;
+    EXPECT_EQ(status, InternalError("rank 0 sends 100 bytes in collective 6, "
+                                    "this rank expects 99"));
+  });
+}
+
+TEST_F(TcpTransportTest, AHeaderInPiecesIsPutTogether) {
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  uint8_t header[kDataHeaderBytes];
+  EncodeDataHeader({77, 2}, header);
+  std::string bytes(reinterpret_cast<char*>(header), sizeof(header));
+  bytes += "hi";
+  std::vector<uint8_t> in(2);
+  Duplex duplex = Whole(77, -1, in, 1, in, 10);
+  RunRanks(2, [&](int rank) {
+    if (rank == 0) {
+      Status status = transport->Run(duplex);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      return;
+    }
+    for (char byte : bytes) {
+      EXPECT_TRUE(WriteFull(peer, &byte, 1, Soon()).ok());
+      Pause(std::chrono::milliseconds(1), Soon());
+    }
+  });
+  EXPECT_EQ(in, (std::vector<uint8_t>{'h', 'i'}));
+}
+
+TEST_F(TcpTransportTest, ANonPeerIsAnErrorThatBreaksNothing) {
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  Duplex duplex;
+  duplex.to = 5;
+  EXPECT_EQ(transport->Run(duplex).code(), StatusCode::kFailedPrecondition);
+  Duplex nothing;
+  EXPECT_TRUE(transport->Run(nothing).ok());
+}
+
+TEST_F(TcpTransportTest, CountsBytes) {
+  auto group = NewGroup(2, std::chrono::seconds(30));
+  RunRanks(2, [&](int rank) {
+    std::vector<uint8_t> out(1000), in(1000);
+    Duplex duplex = Whole(6, 1 - rank, out, 1 - rank, in, 300);
+    EXPECT_TRUE(group[rank]->Run(duplex).ok());
+  });
+  EXPECT_EQ(counters_.data_bytes_sent, 2u * (1000 + kDataHeaderBytes));
+  EXPECT_EQ(counters_.data_bytes_received, 2u * (1000 + kDataHeaderBytes));
+}
+
+}  // namespace
+}  // namespace keras_ring
