@@ -578,8 +578,8 @@ TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
         AllreduceArgs args;
         args.tag = tag;
         args.dtype = DType::kInt32;
-        args.tensors = {
-            {values.data(), values.data(), static_cast<int64_t>(count)}};
+        args.tensors.push_back(
+            {values.data(), values.data(), static_cast<int64_t>(count)});
         ASSERT_TRUE(collective(rank).Allreduce(args).ok());
         ASSERT_EQ(values, std::vector<int32_t>(count, size_ * (size_ + 1) / 2));
       } else {
@@ -588,8 +588,8 @@ TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
         BroadcastArgs args;
         args.tag = tag;
         args.root = root;
-        args.tensors = {
-            {content.data(), content.data(), static_cast<int64_t>(count)}};
+        args.tensors.push_back(
+            {content.data(), content.data(), static_cast<int64_t>(count)});
         ASSERT_TRUE(collective(rank).Broadcast(args).ok());
         ASSERT_EQ(content, std::string(count, 'r'));
       }

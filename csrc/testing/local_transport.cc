@@ -127,7 +127,7 @@ Status LocalTransport::Move(Progress& progress) {
   while (self.broken.ok()) {
     const bool out = MoveOut(progress);
     const bool in = MoveIn(progress);
-    if (progress.arrived || progress.done()) break;
+    if (!self.broken.ok() || progress.arrived || progress.done()) break;
     if (out || in) {
       until = now() + group_->options.limit;
       continue;
@@ -190,6 +190,7 @@ bool LocalTransport::MoveIn(Progress& progress) {
                           " runs collective " + std::to_string(tag) +
                           " while this rank runs " +
                           std::to_string(duplex.tag)));
+      return false;
     }
     progress.tag_received = moved = true;
   }

@@ -1,0 +1,319 @@
+#include "csrc/collective/ring.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+
+namespace keras_ring {
+namespace {
+
+// A whole ring at the level of lists: runs the Duplexes of all ranks at once,
+// moving one segment at a time, in a random order.
+class RingSimulation {
+ public:
+  explicit RingSimulation(std::vector<Duplex>& duplexes)
+      : duplexes_(duplexes),
+        sent_(duplexes.size()),
+        received_(duplexes.size()) {}
+
+  // Returns whether all ranks came to their end.
+  bool Run(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    while (true) {
+      std::vector<std::pair<int, bool>> possible;  // (rank, whether to send)
+      for (int r = 0; r < size(); ++r) {
+        if (CanSend(r)) possible.emplace_back(r, true);
+        if (CanReceive(r)) possible.emplace_back(r, false);
+      }
+      if (possible.empty()) break;
+      const auto [rank, send] = possible[random() % possible.size()];
+      if (send)
+        Send(rank);
+      else
+        Receive(rank);
+    }
+    for (int r = 0; r < size(); ++r) {
+      if (sent_[r] != duplexes_[r].sends.size()) return false;
+      if (received_[r] != duplexes_[r].receives.size()) return false;
+    }
+    return true;
+  }
+
+ private:
+  int size() const { return static_cast<int>(duplexes_.size()); }
+
+  bool CanSend(int rank) const {
+    const Duplex& duplex = duplexes_[rank];
+    return sent_[rank] < std::min(duplex.released, duplex.sends.size());
+  }
+  bool CanReceive(int rank) {
+    const Duplex& duplex = duplexes_[rank];
+    return received_[rank] < duplex.receives.size() &&
+           !links_[{duplex.from, rank}].empty();
+  }
+
+  void Send(int rank) {
+    Duplex& duplex = duplexes_[rank];
+    const ConstSegment& segment = duplex.sends[sent_[rank]++];
+    EXPECT_GT(segment.bytes, 0u);
+    links_[{rank, duplex.to}].emplace_back(
+        static_cast<const char*>(segment.data), segment.bytes);
+  }
+
+  void Receive(int rank) {
+    Duplex& duplex = duplexes_[rank];
+    std::deque<std::string>& link = links_[{duplex.from, rank}];
+    const size_t i = received_[rank]++;
+    const Segment& segment = duplex.receives[i];
+    ASSERT_EQ(link.front().size(), segment.bytes);
+    std::memcpy(segment.data, link.front().data(), segment.bytes);
+    link.pop_front();
+    const size_t before = duplex.released;
+    duplex.released = duplex.on_received(i);
+    EXPECT_GE(duplex.released, before);
+    EXPECT_LE(duplex.released, duplex.sends.size());
+  }
+
+  std::vector<Duplex>& duplexes_;
+  std::vector<size_t> sent_;
+  std::vector<size_t> received_;
+  std::map<std::pair<int, int>, std::deque<std::string>> links_;
+};
+
+// Elements that remember of which ranks' values, added in which order, they are
+// the sum. An element is a number that names such a list.
+class SymbolicSums {
+ public:
+  int32_t Value(int rank) { return Name({rank}); }
+
+  // The operands are a partial sum and one rank's value, in either order. Two
+  // single values are sorted: their sum is commutative.
+  int32_t Add(int32_t a, int32_t b) {
+    std::vector<int> sum = lists_[a];
+    std::vector<int> value = lists_[b];
+    if (sum.size() < value.size()) std::swap(sum, value);
+    EXPECT_EQ(value.size(), 1u);
+    sum.insert(sum.end(), value.begin(), value.end());
+    if (sum.size() == 2) std::sort(sum.begin(), sum.end());
+    return Name(sum);
+  }
+
+  const std::vector<int>& list(int32_t name) const { return lists_[name]; }
+
+ private:
+  int32_t Name(const std::vector<int>& list) {
+    lists_.push_back(list);
+    return static_cast<int32_t>(lists_.size() - 1);
+  }
+
+  std::vector<std::vector<int>> lists_;
+};
+
+// The order that ring.h states for chunk c: c, c + 1, ...
+std::vector<int> StatedOrder(int size, int chunk) {
+  std::vector<int> order;
+  for (int i = 0; i < size; ++i) order.push_back((chunk + i) % size);
+  if (size > 1) std::sort(order.begin(), order.begin() + 2);
+  return order;
+}
+
+int ChunkOf(int64_t element, int64_t count, int size) {
+  int64_t end = 0;
+  for (int chunk = 0;; ++chunk) {
+    end += count / size + (chunk < count % size ? 1 : 0);
+    if (element < end) return chunk;
+  }
+}
+
+class RingAllreduceTest
+    : public testing::TestWithParam<std::tuple<int, int64_t, size_t, bool>> {};
+
+TEST_P(RingAllreduceTest, SumsInTheStatedOrderOnAllRanks) {
+  const auto [size, count, segment_bytes, in_place] = GetParam();
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    SymbolicSums sums;
+    std::vector<std::vector<int32_t>> inputs(size);
+    std::vector<std::vector<int32_t>> outputs(size);
+    std::vector<std::vector<char>> scratch(size);
+    std::vector<RingAllreduce> plans;
+    for (int r = 0; r < size; ++r) {
+      for (int64_t i = 0; i < count; ++i) inputs[r].push_back(sums.Value(r));
+      outputs[r] = in_place ? inputs[r] : std::vector<int32_t>(count, 0);
+      scratch[r].resize(SegmentBytes(sizeof(int32_t), segment_bytes));
+      RingBuffer buffer;
+      buffer.output = outputs[r].data();
+      buffer.input = in_place ? outputs[r].data() : inputs[r].data();
+      buffer.count = count;
+      buffer.element_size = sizeof(int32_t);
+      plans.push_back(PlanRingAllreduce(RingPlace{r, size}, 7, buffer,
+                                        scratch[r].data(), segment_bytes));
+    }
+    std::vector<std::vector<bool>> owned(size, std::vector<bool>(count));
+    std::vector<Duplex> duplexes;
+    for (int r = 0; r < size; ++r) {
+      Duplex duplex = plans[r].duplex;
+      EXPECT_EQ(duplex.tag, 7u);
+      duplex.on_received = [&, r](size_t i) {
+        const RingAllreduce& plan = plans[r];
+        if (i < plan.reductions.size()) {
+          const Reduction& reduction = plan.reductions[i];
+          auto* a = static_cast<int32_t*>(reduction.accumulator);
+          auto* b = static_cast<const int32_t*>(reduction.value);
+          for (int64_t j = 0; j < reduction.count; ++j) {
+            a[j] = sums.Add(a[j], b[j]);
+            if (i >= plan.first_owned) {
+              owned[r][a + j - outputs[r].data()] = true;
+            }
+          }
+        }
+        return plan.ReleasedBy(i);
+      };
+      duplexes.push_back(duplex);
+    }
+    ASSERT_TRUE(RingSimulation(duplexes).Run(seed));
+    for (int64_t i = 0; size > 1 && i < count; ++i) {
+      const int chunk = ChunkOf(i, count, size);
+      for (int r = 0; r < size; ++r) {
+        EXPECT_EQ(sums.list(outputs[r][i]), StatedOrder(size, chunk));
+        EXPECT_EQ(owned[r][i], r == (chunk + size - 1) % size);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RingAllreduceTest,
+    testing::Combine(testing::Values(1, 2, 3, 4, 7),
+                     testing::Values(0, 1, 2, 3, 4, 6, 7, 8, 29, 100),
+                     // Less than an element, one, some, all.
+                     testing::Values(1, 4, 15, 1000), testing::Bool()));
+
+// Every rank sends 2 (n - 1) / n of the buffer, which is the least possible.
+TEST(RingTest, AllreduceMovesNoMoreThanItMust) {
+  constexpr int kSize = 4;
+  constexpr int64_t kCount = 1000;
+  std::vector<char> buffer(kCount);
+  char scratch[64];
+  for (int r = 0; r < kSize; ++r) {
+    const RingAllreduce plan = PlanRingAllreduce(
+        RingPlace{r, kSize}, 0,
+        RingBuffer{buffer.data(), buffer.data(), kCount, 1}, scratch, 64);
+    size_t bytes = 0;
+    for (const ConstSegment& segment : plan.duplex.sends) {
+      EXPECT_LE(segment.bytes, 64u);
+      bytes += segment.bytes;
+    }
+    EXPECT_EQ(bytes, 2u * (kSize - 1) * kCount / kSize);
+  }
+}
+
+// Sizes of which no 32-bit count is right. Nothing is read or written.
+TEST(RingTest, CountsAre64Bit) {
+  constexpr int64_t kCount = 5'000'000'001;
+  constexpr size_t kSegment = size_t{1} << 30;
+  char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
+  for (int r = 0; r < 3; ++r) {
+    const RingAllreduce plan =
+        PlanRingAllreduce(RingPlace{r, 3}, 0, RingBuffer{base, base, kCount, 8},
+                          nullptr, kSegment);
+    size_t bytes = 0;
+    const char* end = base;
+    for (const ConstSegment& segment : plan.duplex.sends) {
+      const char* data = static_cast<const char*>(segment.data);
+      EXPECT_GE(data, base);
+      end = std::max(end, data + segment.bytes);
+      bytes += segment.bytes;
+    }
+    EXPECT_LE(end, base + kCount * 8);
+    EXPECT_NEAR(bytes, 8.0 * kCount * 4 / 3, 32);
+  }
+  const Duplex gather = PlanRingAllgather(
+      RingPlace{0, 2}, 0, base, {size_t{6} << 30, size_t{5} << 30}, kSegment);
+  EXPECT_EQ(gather.sends.size(), 6u);
+  EXPECT_EQ(gather.receives.size(), 5u);
+  EXPECT_EQ(gather.receives.back().data, base + (size_t{10} << 30));
+}
+
+TEST(RingTest, AllgatherInAnyOrderOfEvents) {
+  const std::vector<std::vector<size_t>> cases = {
+      {5}, {3, 4}, {0, 9, 2}, {0, 0, 1}, {7, 0, 0, 30}, {0, 0, 0, 0, 0}};
+  for (const std::vector<size_t>& bytes_per_rank : cases) {
+    const int size = static_cast<int>(bytes_per_rank.size());
+    std::string expected;
+    for (int r = 0; r < size; ++r) {
+      expected += std::string(bytes_per_rank[r], static_cast<char>('a' + r));
+    }
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      std::vector<std::string> outputs(size);
+      std::vector<Duplex> duplexes;
+      for (int r = 0; r < size; ++r) {
+        for (char c : expected) outputs[r] += c == 'a' + r ? c : '?';
+        duplexes.push_back(PlanRingAllgather(RingPlace{r, size}, 7,
+                                             outputs[r].data(), bytes_per_rank,
+                                             /*max_segment_bytes=*/4));
+      }
+      ASSERT_TRUE(RingSimulation(duplexes).Run(seed));
+      for (int r = 0; r < size; ++r) EXPECT_EQ(outputs[r], expected);
+    }
+  }
+}
+
+TEST(RingTest, BroadcastInAnyOrderOfEvents) {
+  const std::string first = "hello";
+  const std::string second = "world, this is longer";
+  for (int size : {1, 2, 3, 4, 7}) {
+    for (int root = 0; root < size; ++root) {
+      for (uint64_t seed = 0; seed < 5; ++seed) {
+        std::vector<std::string> a(size, std::string(first.size(), '?'));
+        std::vector<std::string> b(size, std::string(second.size(), '?'));
+        std::vector<Duplex> duplexes;
+        for (int r = 0; r < size; ++r) {
+          const std::vector<TensorSpan> tensors = {
+              {first.data(), a[r].data(), static_cast<int64_t>(a[r].size())},
+              {nullptr, nullptr, 0},
+              {second.data(), b[r].data(), static_cast<int64_t>(b[r].size())}};
+          duplexes.push_back(
+              PlanChainBroadcast(RingPlace{r, size}, 7, root, tensors, 4));
+        }
+        ASSERT_TRUE(RingSimulation(duplexes).Run(seed));
+        for (int r = 0; r < size; ++r) {
+          if (r == root) continue;  // reads its inputs only
+          EXPECT_EQ(a[r], first);
+          EXPECT_EQ(b[r], second);
+        }
+      }
+    }
+  }
+}
+
+TEST(RingTest, NothingToSayMeansNoPeers) {
+  char byte = 0;
+  std::vector<Duplex> duplexes;
+  duplexes.push_back(PlanRingAllreduce(RingPlace{1, 3}, 0,
+                                       RingBuffer{&byte, &byte, 0, 4}, &byte, 8)
+                         .duplex);
+  duplexes.push_back(PlanRingAllreduce(RingPlace{0, 1}, 0,
+                                       RingBuffer{&byte, &byte, 1, 1}, &byte, 8)
+                         .duplex);
+  duplexes.push_back(
+      PlanRingAllgather(RingPlace{1, 3}, 0, &byte, {0, 0, 0}, 8));
+  duplexes.push_back(PlanRingAllgather(RingPlace{0, 1}, 0, &byte, {1}, 8));
+  duplexes.push_back(PlanChainBroadcast(RingPlace{0, 1}, 0, 0,
+                                        {TensorSpan{&byte, &byte, 1}}, 8));
+  for (const Duplex& duplex : duplexes) {
+    EXPECT_EQ(duplex.to, -1);
+    EXPECT_EQ(duplex.from, -1);
+    EXPECT_TRUE(duplex.sends.empty());
+    EXPECT_TRUE(duplex.receives.empty());
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring
