@@ -46,10 +46,18 @@ set(KERAS_RING_TESTING_SOURCES
   csrc/testing/local_transport.cc
   csrc/testing/log_capture.cc
   csrc/testing/run_ranks.cc
+  csrc/testing/runtime_cluster.cc
 )
 set(KERAS_RING_CPP_TESTS
-  tests/cpp/control/controller_test.cc
+  tests/cpp/base/completion_test.cc
+  tests/cpp/base/deadline_test.cc
+  tests/cpp/base/dtype_test.cc
   tests/cpp/base/float16_test.cc
+  tests/cpp/base/logging_test.cc
+  tests/cpp/base/options_test.cc
+  tests/cpp/base/sha256_test.cc
+  tests/cpp/base/status_test.cc
+  tests/cpp/base/wire_test.cc
   tests/cpp/collective/cpu_collective_local_test.cc
   tests/cpp/collective/cpu_collective_tcp_test.cc
   tests/cpp/collective/cpu_collective_test.cc
@@ -57,18 +65,26 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/collective/reduce_test.cc
   tests/cpp/collective/ring_test.cc
   tests/cpp/collective/rounds_test.cc
+  tests/cpp/comm/message_channel_test.cc
+  tests/cpp/comm/tcp_transport_test.cc
+  tests/cpp/control/control_tree_test.cc
+  tests/cpp/control/controller_test.cc
+  tests/cpp/control/fusion_plan_test.cc
+  tests/cpp/control/message_test.cc
+  tests/cpp/control/request_test.cc
+  tests/cpp/control/response_cache_test.cc
+  tests/cpp/control/tensor_queue_test.cc
+  tests/cpp/runtime/runtime_test.cc
   tests/cpp/testing/fake_collective_test.cc
   tests/cpp/testing/faulty_transport_test.cc
   tests/cpp/testing/local_transport_test.cc
   tests/cpp/testing/log_capture_test.cc
   tests/cpp/testing/run_ranks_test.cc
-  tests/cpp/base/completion_test.cc
-  tests/cpp/base/deadline_test.cc
-  tests/cpp/base/dtype_test.cc
-  tests/cpp/base/logging_test.cc
-  tests/cpp/base/sha256_test.cc
-  tests/cpp/base/status_test.cc
-  tests/cpp/base/wire_test.cc
-  tests/cpp/comm/message_channel_test.cc
-  tests/cpp/comm/tcp_transport_test.cc
+  tests/cpp/comm/acceptor_test.cc
+  tests/cpp/comm/frame_test.cc
+  tests/cpp/comm/handshake_test.cc
+  tests/cpp/comm/join_record_test.cc
+  tests/cpp/comm/rendezvous_test.cc
+  tests/cpp/comm/socket_test.cc
+  tests/cpp/comm/store_test.cc
 )

@@ -10,9 +10,9 @@ ControllerCluster::ControllerCluster(const std::vector<std::string>& host_ids,
   for (int rank = 0; rank < static_cast<int>(host_ids.size()); ++rank) {
     Node node;
     node.counters = std::make_unique<Counters>();
-    node.controller = std::make_unique<Controller>(
-        BuildControlTree(host_ids, rank, fanout), options, clock_,
-        *node.counters);
+    node.controller =
+        std::make_unique<Controller>(BuildControlTree(host_ids, rank, fanout),
+                                     options, clock_, *node.counters);
     nodes_.push_back(std::move(node));
   }
 }

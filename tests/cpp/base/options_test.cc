@@ -73,9 +73,9 @@ TEST(Options, MalformedValuesNameTheVariableAndTheValue) {
     Result<Options> options = Parse({{variable, value}});
     ASSERT_FALSE(options.ok()) << variable << "=" << value;
     EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(options.status().message(),
-                AllOf(HasSubstr(variable), HasSubstr(value),
-                      HasSubstr("expected")));
+    EXPECT_THAT(
+        options.status().message(),
+        AllOf(HasSubstr(variable), HasSubstr(value), HasSubstr("expected")));
   }
 }
 
@@ -86,23 +86,21 @@ TEST(Options, TheKeyIsNeverShown) {
               AllOf(HasSubstr("KERAS_RING_JOB_KEY"), Not(HasSubstr("secret"))));
   options = Parse({{"KERAS_RING_JOB_KEY", kKey}});
   ASSERT_TRUE(options.ok());
-  EXPECT_THAT(options->Fingerprint(),
-              Not(Contains(HasSubstr(kKey))));
+  EXPECT_THAT(options->Fingerprint(), Not(Contains(HasSubstr(kKey))));
 }
 
 TEST(Options, ValuesMustFitTogether) {
-  EXPECT_THAT(
-      Parse({{"KERAS_RING_RANK", "2"}, {"KERAS_RING_SIZE", "2"}})
-          .status()
-          .message(),
-      HasSubstr("from 0 to size - 1"));
-  EXPECT_THAT(Parse({{"KERAS_RING_SIZE", "2"}}).status().message(),
-              HasSubstr("KERAS_RING_RENDEZVOUS is not set"));
-  EXPECT_THAT(Parse({{"KERAS_RING_SIZE", "2"},
-                     {"KERAS_RING_RENDEZVOUS", "h:1"}})
+  EXPECT_THAT(Parse({{"KERAS_RING_RANK", "2"}, {"KERAS_RING_SIZE", "2"}})
                   .status()
                   .message(),
-              HasSubstr("KERAS_RING_JOB_KEY is not set"));
+              HasSubstr("from 0 to size - 1"));
+  EXPECT_THAT(Parse({{"KERAS_RING_SIZE", "2"}}).status().message(),
+              HasSubstr("KERAS_RING_RENDEZVOUS is not set"));
+  EXPECT_THAT(
+      Parse({{"KERAS_RING_SIZE", "2"}, {"KERAS_RING_RENDEZVOUS", "h:1"}})
+          .status()
+          .message(),
+      HasSubstr("KERAS_RING_JOB_KEY is not set"));
 }
 
 TEST(Options, FingerprintTellsTunablesApart) {

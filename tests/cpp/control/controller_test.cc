@@ -178,10 +178,9 @@ TEST_P(ControllerTopology, SlotAndFullRequestOfOneNameMeet) {
     for (const Command& command : cluster.commands(rank)) {
       kinds.push_back(command.kind);
     }
-    EXPECT_THAT(kinds, ElementsAre(Decision::Kind::kExecute,
-                                   Decision::Kind::kFail,
-                                   Decision::Kind::kExecute,
-                                   Decision::Kind::kExecute));
+    EXPECT_THAT(
+        kinds, ElementsAre(Decision::Kind::kExecute, Decision::Kind::kFail,
+                           Decision::Kind::kExecute, Decision::Kind::kExecute));
     EXPECT_THAT(cluster.commands(rank)[1].status.message(),
                 HasSubstr("rank 1 has [5]"));
   }
@@ -264,10 +263,6 @@ TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {
   cluster.Submit(late, AllreduceRequest("x", 8));  // on its way ...
   cluster.Timer(0);                                // ... when the name fails
   cluster.Settle();
-  if (cluster.commands(0).empty() ||
-      cluster.commands(0)[0].kind != Decision::Kind::kFail) {
-    GTEST_SKIP() << "no part of the name waits at the coordinator here";
-  }
   for (int rank = 0; rank < cluster.size(); ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 1u) << "rank " << rank;
     EXPECT_EQ(cluster.commands(rank)[0].status.code(),
@@ -321,9 +316,9 @@ TEST(Controller, SteadyStateCostsBytes) {
   step();
   uint64_t before = cluster.bytes_sent();
   step();
-  // Each readiness alone in its message (nothing was batched here), and the
-  // decisions.
-  EXPECT_LE(cluster.bytes_sent() - before, 161 * 7 + 200u);
+  // The worst case: every readiness in a message of its own, as nothing was
+  // batched here, and most decisions too.
+  EXPECT_LE(cluster.bytes_sent() - before, 161 * 18u);
 }
 
 TEST(Controller, LingerHoldsBack) {

@@ -1,0 +1,99 @@
+#include "csrc/testing/runtime_cluster.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "csrc/collective/cpu_collective.h"
+#include "csrc/comm/message_channel.h"
+#include "csrc/comm/rendezvous.h"
+#include "csrc/control/control_tree.h"
+#include "csrc/testing/local_transport.h"
+
+namespace keras_ring {
+namespace {
+
+// sockets[r][p]: rank r's end of its connection to p.
+std::vector<std::map<int, Socket>> ControlSockets(
+    const std::vector<std::string>& host_ids) {
+  std::vector<std::map<int, Socket>> sockets(host_ids.size());
+  for (int rank = 0; rank < static_cast<int>(host_ids.size()); ++rank) {
+    const ControlTree tree = BuildControlTree(host_ids, rank);
+    if (tree.is_root()) continue;
+    int pair[2];
+    KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+                        pair) == 0);
+    sockets[rank].emplace(tree.parent, Socket(pair[0]));
+    sockets[tree.parent].emplace(rank, Socket(pair[1]));
+  }
+  return sockets;
+}
+
+}  // namespace
+
+RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
+                               const Options& options, const Wrap& wrap) {
+  const int size = static_cast<int>(host_ids.size());
+  std::vector<std::map<int, Socket>> sockets = ControlSockets(host_ids);
+  std::vector<std::unique_ptr<Transport>> transports =
+      CreateLocalTransports(size);
+  for (int rank = 0; rank < size; ++rank) {
+    RuntimeDeps deps;
+    deps.options = options;
+    deps.options.rank = rank;
+    deps.options.size = size;
+    deps.counters = std::make_unique<Counters>();
+    deps.clock = std::make_unique<SystemClock>();
+    deps.host_ids = host_ids;
+    for (const std::string& host : host_ids) {
+      deps.peer_names.push_back("host " + host);
+    }
+    deps.transport = std::move(transports[rank]);
+    if (wrap) deps.transport = wrap(rank, std::move(deps.transport));
+    deps.collective = std::make_unique<CpuCollective>(*deps.transport,
+                                                      CpuCollectiveOptions());
+    Result<std::unique_ptr<MessageChannel>> channel = MessageChannel::Create(
+        std::move(sockets[rank]), 1 << 20, *deps.counters);
+    KR_CHECK(channel.ok());
+    deps.channel = std::move(channel).value();
+    runtimes_.push_back(Runtime::Start(std::move(deps)));
+  }
+}
+
+RuntimeCluster::~RuntimeCluster() { ShutdownAll(); }
+
+void RuntimeCluster::ShutdownAll() {
+  std::vector<std::thread> threads;
+  for (const auto& runtime : runtimes_) {
+    threads.emplace_back([&runtime] { runtime->Shutdown(""); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Status EnqueueSum(Runtime& runtime, const std::string& name,
+                  FloatOperation& operation) {
+  TensorEntry entry;
+  entry.request.name = name;
+  entry.request.tensors = {TensorSpec{
+      DType::kFloat32, {static_cast<int64_t>(operation.input.size())}}};
+  operation.output.assign(operation.input.size(), -1.0f);
+  entry.inputs = {operation.input.data()};
+  entry.outputs = {operation.output.data()};
+  entry.completion = Completion([&operation](const Status& status) {
+    operation.finished.set_value(status);
+  });
+  return runtime.Enqueue(std::move(entry));
+}
+
+Status Await(FloatOperation& operation) {
+  if (operation.status.wait_for(std::chrono::seconds(30)) !=
+      std::future_status::ready) {
+    return DeadlineExceededError("the operation did not end");
+  }
+  return operation.status.get();
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,110 @@
+#include "csrc/control/message.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace keras_ring {
+namespace {
+
+Request SomeRequest() {
+  Request request;
+  request.name = "dense/kernel";
+  request.tensors = {TensorSpec{DType::kFloat32, {3, 4}}};
+  return request;
+}
+
+std::vector<Message> SomeMessages() {
+  ReadyMessage ready;
+  ready.sequence = 300;
+  ready.slots = {0, 1, 2, 9, 10, 5000};
+  ready.news = {{Variant{SomeRequest(), {0, 2}}, Variant{SomeRequest(), {1}}}};
+  WaitingMessage waiting;
+  waiting.waiting = {{"allreduce 'w'", "w", {0, 3}}};
+  DecisionMessage decisions;
+  decisions.decisions.resize(3);
+  decisions.decisions[0].slots = {4, 5};
+  auto agreed = std::make_shared<Agreed>();
+  agreed->request = SomeRequest();
+  agreed->request.kind = RequestKind::kAllgather;
+  agreed->rows = {1, 0, 7, 2};
+  decisions.decisions[0].news = {agreed};
+  decisions.decisions[1].kind = Decision::Kind::kFail;
+  decisions.decisions[1].names = {"a", "b"};
+  decisions.decisions[1].status = FailedPreconditionError("they differ");
+  decisions.decisions[2].kind = Decision::Kind::kEnd;
+  decisions.decisions[2].status = UnavailableError("over");
+  return {ready,
+          waiting,
+          LeaveMessage{3, "ValueError: no"},
+          decisions,
+          AbortMessage{UnavailableError("lost rank 2")},
+          PingMessage{}};
+}
+
+TEST(MessageWire, RoundTripsToTheSameBytes) {
+  for (const Message& message : SomeMessages()) {
+    const std::string bytes = EncodeMessage(message);
+    Result<Message> decoded = DecodeMessage(bytes, 4);
+    ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+    EXPECT_EQ(decoded->index(), message.index());
+    EXPECT_EQ(EncodeMessage(*decoded), bytes);
+  }
+}
+
+TEST(MessageWire, ReadyKeepsItsParts) {
+  Result<Message> decoded =
+      DecodeMessage(EncodeMessage(SomeMessages().front()), 4);
+  const auto& ready = std::get<ReadyMessage>(*decoded);
+  EXPECT_EQ(ready.sequence, 300u);
+  EXPECT_EQ(ready.slots, (std::vector<uint64_t>{0, 1, 2, 9, 10, 5000}));
+  ASSERT_EQ(ready.news.size(), 1u);
+  EXPECT_EQ(ready.news[0][0].ranks, (std::vector<int32_t>{0, 2}));
+}
+
+TEST(MessageWire, TruncatedAnywhereIsAnError) {
+  for (const Message& message : SomeMessages()) {
+    const std::string bytes = EncodeMessage(message);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(DecodeMessage(bytes.substr(0, size), 4).ok());
+    }
+    EXPECT_FALSE(DecodeMessage(bytes + "x", 4).ok());
+  }
+}
+
+TEST(MessageWire, RanksOutsideTheJobAreAnError) {
+  for (const Message& message : SomeMessages()) {
+    const bool has_ranks = message.index() < 3;
+    EXPECT_EQ(DecodeMessage(EncodeMessage(message), 2).ok(),
+              !has_ranks && message.index() != 3)
+        << message.index();
+  }
+}
+
+TEST(MessageWire, DamagedBytesNeverCrashOrAllocateWithoutBound) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 100000; ++round) {
+    std::vector<Message> messages = SomeMessages();
+    std::string bytes = EncodeMessage(messages[random() % messages.size()]);
+    for (int i = 0, n = 1 + random() % 4; i < n; ++i) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    Result<Message> decoded = DecodeMessage(bytes, 4);
+    if (decoded.ok()) EncodeMessage(*decoded);
+  }
+}
+
+TEST(MessageWire, ARunOfBillionsIsRefused) {
+  // Ready, sequence 0, a count of 2^40 slots in one run.
+  WireWriter writer;
+  writer.Byte(0);
+  writer.Varint(0);
+  writer.Varint(uint64_t{1} << 40);
+  writer.Varint(0);
+  writer.Varint(uint64_t{1} << 40);
+  writer.Varint(0);
+  EXPECT_FALSE(DecodeMessage(writer.bytes(), 4).ok());
+}
+
+}  // namespace
+}  // namespace keras_ring

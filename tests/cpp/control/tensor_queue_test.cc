@@ -1,0 +1,110 @@
+#include "csrc/control/tensor_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+namespace keras_ring {
+namespace {
+
+using ::testing::HasSubstr;
+
+TensorEntry Entry(const std::string& name, std::atomic<int>* fired = nullptr) {
+  TensorEntry entry;
+  entry.request.name = name;
+  entry.request.kind = RequestKind::kBarrier;
+  entry.completion = Completion([fired](const Status&) {
+    if (fired != nullptr) ++*fired;
+  });
+  return entry;
+}
+
+void Finish(std::vector<TensorEntry> entries) {
+  for (TensorEntry& entry : entries) entry.completion.Fire(OkStatus());
+}
+
+TEST(TensorQueue, AddWakesAndRequestsComeInOrder) {
+  int wakes = 0;
+  TensorQueue queue([&wakes] { ++wakes; });
+  ASSERT_TRUE(queue.Add(Entry("b")).ok());
+  ASSERT_TRUE(queue.Add(Entry("a")).ok());
+  EXPECT_EQ(wakes, 2);
+  std::vector<Request> requests = queue.PopRequests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].name, "b");
+  EXPECT_TRUE(queue.PopRequests().empty());
+  Finish(queue.Close(CancelledError("end")));
+}
+
+TEST(TensorQueue, NameInFlightIsRefusedAndNothingFires) {
+  std::atomic<int> fired{0};
+  TensorQueue queue([] {});
+  ASSERT_TRUE(queue.Add(Entry("a", &fired)).ok());
+  std::atomic<int> second{0};
+  Status status = queue.Add(Entry("a", &second));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("barrier 'a'"));
+  EXPECT_EQ(second, 0);
+  queue.PopRequests();
+  TensorEntry entry = queue.Take("a");
+  EXPECT_TRUE(queue.Add(Entry("a", &second)).ok()) << "free again";
+  entry.completion.Fire(OkStatus());
+  Finish(queue.Close(CancelledError("end")));
+  EXPECT_EQ(fired, 1);
+  EXPECT_EQ(second, 1);
+}
+
+TEST(TensorQueue, FreshEntriesAreNotInNegotiation) {
+  TensorQueue queue([] {});
+  ASSERT_TRUE(queue.Add(Entry("a")).ok());
+  EXPECT_TRUE(queue.TakeIfNegotiating("a").empty());
+  queue.PopRequests();
+  Finish(queue.TakeIfNegotiating("a"));
+  EXPECT_EQ(queue.size(), 0u);
+}
+
+TEST(TensorQueue, CloseReturnsAllAndRefusesMore) {
+  std::atomic<int> fired{0};
+  TensorQueue queue([] {});
+  ASSERT_TRUE(queue.Add(Entry("a", &fired)).ok());
+  ASSERT_TRUE(queue.Add(Entry("b", &fired)).ok());
+  queue.PopRequests();
+  ASSERT_TRUE(queue.Add(Entry("c", &fired)).ok());
+  Finish(queue.Close(UnavailableError("lost rank 2")));
+  EXPECT_EQ(fired, 3);
+  EXPECT_TRUE(queue.Close(UnavailableError("other")).empty());
+  EXPECT_EQ(queue.Add(Entry("d")).message(), "lost rank 2");
+  EXPECT_TRUE(queue.PopRequests().empty());
+}
+
+// Every accepted entry fires once, whoever wins.
+TEST(TensorQueue, AddAgainstTakeAndClose) {
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> fired{0}, accepted{0};
+    TensorQueue queue([] {});
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 50; ++i) {
+          std::string name = std::to_string(t) + "/" + std::to_string(i);
+          if (queue.Add(Entry(name, &fired)).ok()) ++accepted;
+        }
+      });
+    }
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        for (const Request& request : queue.PopRequests()) {
+          Finish(queue.TakeIfNegotiating(request.name));
+        }
+      }
+      Finish(queue.Close(CancelledError("end")));
+    });
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(fired, accepted);
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring
