@@ -1,14 +1,12 @@
 """The ranks' output: whole lines with a prefix, written without blocking."""
 
 import os
-import re
 import select
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import BinaryIO
 
-_LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
 _MAX_LINE = 64 * 1024
 _MAX_TAIL_LINE = 400
 _TAIL_LINES = 20
@@ -32,12 +30,14 @@ class LineSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Returns the lines that these bytes complete."""
         lines: list[bytes] = []
-        text = self._rest + data
-        end = 0
-        for match in _LINE.finditer(text):
-            end = match.end()
-            self._add(lines, match[1], match[2])
-        self._rest = text[end:]
+        pieces = (self._rest + data).splitlines(keepends=True)
+        self._rest = b""
+        for piece in pieces:
+            line = piece.rstrip(b"\r\n")
+            if len(line) == len(piece):
+                self._rest = piece
+            else:
+                self._add(lines, line, piece[len(line) :])
         while len(self._rest) > _MAX_LINE:
             # Held back any longer, a line without end would fill the memory.
             self._add(lines, self._rest[:_MAX_LINE], b"\n")

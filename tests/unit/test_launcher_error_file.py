@@ -1,0 +1,63 @@
+import json
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from keras_ring.launcher import error_file
+
+PROGRAM = """
+import atexit, sys
+sys.excepthook = lambda *error: print("previous hook", file=sys.stderr)
+from keras_ring.launcher import error_file
+error_file.install()
+error_file.install()
+assert error_file.last_exception() == ""
+atexit.register(lambda: print("at exit:", error_file.last_exception()))
+try:
+    raise KeyError("inner")
+except KeyError as inner:
+    raise ValueError("two\\nlines") from inner
+"""
+
+
+def _run(environment):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_a_fatal_exception_is_written_once_and_told_at_exit(tmp_path):
+    path = tmp_path / "error.json"
+    done = _run({"KERAS_RING_ERROR_FILE": str(path), "KERAS_RING_RANK": "3"})
+    assert done.returncode == 1
+    assert done.stdout == "at exit: ValueError: two lines\n"
+    assert done.stderr == "previous hook\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    record = json.loads(path.read_text())
+    assert record["rank"] == 3
+    assert record["type"] == "ValueError"
+    assert record["message"] == "two\nlines"
+    assert "KeyError: 'inner'" in record["traceback"]
+    error = error_file.read(path)
+    assert error.chain == ("ValueError", "KeyError")
+    assert error.time == record["time"]
+
+
+def test_without_a_file_or_a_place_for_it(tmp_path):
+    assert _run({}).stderr == "previous hook\n"
+    done = _run({"KERAS_RING_ERROR_FILE": str(tmp_path / "no" / "file")})
+    assert "cannot write" in done.stderr
+    assert "previous hook" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"type": 1}', "\0"])
+def test_a_broken_file_is_no_error(tmp_path, text):
+    (tmp_path / "e").write_text(text)
+    assert error_file.read(tmp_path / "e") is None
+    assert error_file.read(tmp_path / "missing") is None

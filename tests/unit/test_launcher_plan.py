@@ -1,0 +1,160 @@
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_ring.launcher import contract
+from keras_ring.launcher.hosts import Host, check_local, parse_hosts
+from keras_ring.launcher.plan import (
+    RunRequest,
+    make_plan,
+    parse_variable,
+    python_script,
+)
+from keras_ring.launcher.settings import check_settings
+from keras_ring.launcher.usage import UsageError
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+_NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True)
+
+
+def _plan(**changes):
+    request = {"command": ("true",), "num_ranks": 2, **changes}
+    return make_plan(RunRequest(**request), ENVIRONMENT)
+
+
+@given(st.lists(st.tuples(_NAMES, st.integers(1, 999999)), min_size=1))
+def test_hosts_read_back_what_was_written(hosts):
+    text = ",".join(f"{name}:{slots}" for name, slots in hosts)
+    assert parse_hosts(text) == tuple(Host(*host) for host in hosts)
+
+
+@given(st.text(max_size=30))
+def test_hosts_are_parsed_or_refused_on_one_line(text):
+    try:
+        hosts = parse_hosts(text)
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert all(host.slots >= 1 for host in hosts)
+
+
+@pytest.mark.parametrize("text", ["", ",", "a:", "a:x", "a:0", "a:-1", "a b"])
+def test_malformed_hosts(text):
+    with pytest.raises(UsageError, match=r"^-H"):
+        parse_hosts(text)
+
+
+def test_only_this_host():
+    check_local(parse_hosts("localhost:2,127.0.0.1,[::1]:3,me"), {"me"})
+    with pytest.raises(UsageError, match="node7 is not this host"):
+        check_local(parse_hosts("localhost,node7:2"), {"me"})
+
+
+def test_size_from_hosts_and_np():
+    assert _plan(num_ranks=None, hosts="localhost:3").size == 3
+    assert _plan(num_ranks=2, hosts="localhost:3").size == 2
+    with pytest.raises(UsageError, match="more ranks than the 3"):
+        _plan(num_ranks=4, hosts="localhost:3")
+    for size in (0, -1, 4097, None):
+        with pytest.raises(UsageError, match="-np"):
+            _plan(num_ranks=size)
+
+
+@given(st.text(st.characters(exclude_characters="\0")))
+def test_variable_keeps_its_value(value):
+    assert parse_variable(f"NAME_1={value}") == ("NAME_1", value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A", "=b", "1A=b", "A B=c", "A=\0", "KERAS_RING_RANK=1"]
+)
+def test_malformed_variable(text):
+    with pytest.raises(UsageError, match=r"^--env"):
+        parse_variable(text)
+
+
+def test_options_become_variables():
+    plan = _plan(
+        variables=("A=b", "KERAS_RING_CYCLE_TIME=2"),
+        start_timeout="7.5",
+        log_level="debug",
+    )
+    assert plan.environment["A"] == "b"
+    assert plan.environment["KERAS_RING_START_TIMEOUT"] == "7.5"
+    assert plan.environment["KERAS_RING_LOG_LEVEL"] == "debug"
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "good"),
+    [
+        ("FUSION_THRESHOLD", "64MiB", "67108864"),
+        ("FUSION_THRESHOLD", "-1", "0"),
+        ("CACHE_CAPACITY", "1.5", "1024"),
+        ("CYCLE_TIME", "nan", "0.5"),
+        ("CYCLE_TIME", "1_0", "10"),
+        ("START_TIMEOUT", "0", "60"),
+        ("HEARTBEAT_TIMEOUT", "soon", "1e1"),
+        ("LOG_LEVEL", "LOUD", "info"),
+    ],
+)
+def test_settings(name, bad, good):
+    check_settings({f"KERAS_RING_{name}": good})
+    with pytest.raises(UsageError, match=f"KERAS_RING_{name} is '{bad}'"):
+        check_settings({f"KERAS_RING_{name}": bad})
+
+
+def test_commands_that_cannot_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    python = sys.executable
+    make_plan(
+        RunRequest(command=(python, "train.py"), num_ranks=1), ENVIRONMENT
+    )
+    for command, message in (
+        ((), "no command"),
+        (("no-such-program",), "program not found"),
+        (("./train.py",), "-- python ./train.py"),
+        ((python, "-u", "nope.py"), "script not found: 'nope.py'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            _plan(command=command)
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python train.py --x y.py", "train.py"),
+        ("/usr/bin/python3.11 -u -W error -X dev train.py", "train.py"),
+        ("python -m package.train a.py", None),
+        ("python -c pass a.py", None),
+        ("python -um package a.py", None),
+        ("python", None),
+        ("bash train.py", None),
+    ],
+)
+def test_python_script(command, script):
+    assert python_script(command.split()) == script
+
+
+def test_contract_drops_another_jobs_variables_and_hides_the_key():
+    key = "ab" * 32
+    outer = dict.fromkeys(contract.LAUNCHER_OWNED, "outer")
+    rank = contract.RankContract(
+        rank=1,
+        size=4,
+        rendezvous="127.0.0.1:9",
+        job_key=key,
+        error_file="/tmp/e",
+        host_id="h",
+    )
+    environment = rank.environment({**outer, "KEEP": "1"})
+    assert "outer" not in environment.values()
+    assert environment["KEEP"] == "1"
+    assert contract.RENDEZVOUS_FD not in environment
+    assert environment["KERAS_RING_JOB_KEY"] == key
+    assert environment["KERAS_RING_HOST_ID"] == "h"
+    assert environment["KERAS_DISTRIBUTION_PROCESS_ID"] == "1"
+    assert environment["KERAS_DISTRIBUTION_NUM_PROCESSES"] == "4"
+    assert key not in repr(rank)
