@@ -110,8 +110,9 @@ void Acceptor::AcceptWaiting() {
       return;
     }
     if (!socket->valid()) return;
-    pending_.push_back(
-        {ServerHandshake(std::move(socket).value(), key_), Now(), false});
+    std::string peer = PeerName(*socket);
+    pending_.push_back({ServerHandshake(std::move(socket).value(), key_),
+                        std::move(peer), Now()});
     // Its first message has often come with it.
     Drive(std::prev(pending_.end()));
   }
@@ -162,7 +163,7 @@ void Acceptor::Expire() {
 }
 
 void Acceptor::Reject(const Pending& pending, const Status& why) {
-  rejections_.Add(PeerName(pending.handshake.socket()), why.message(), Now());
+  rejections_.Add(pending.peer, why.message(), Now());
 }
 
 }  // namespace keras_ring

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <list>
+#include <string>
 #include <thread>
 
 #include "csrc/base/counters.h"
@@ -48,6 +49,7 @@ class Acceptor {
  private:
   struct Pending {
     ServerHandshake handshake;
+    std::string peer;  // asked for at once: a closed socket has none
     TimePoint since;
     bool refused = false;  // finishes only to deliver the verdict
   };

@@ -97,7 +97,6 @@ class ServerHandshake {
   int fd() const { return socket_.fd(); }
   const Hello& hello() const { return hello_; }
   const Status& error() const { return error_; }
-  const Socket& socket() const { return socket_; }
   Socket TakeSocket() { return std::move(socket_); }
 
  private:

@@ -202,6 +202,7 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     Deadline deadline) {
   const Hello hello = {LinkKind::kStore, rank, 0};
   Duration pause = kFirstPause;
+  Status last;  // why it did not work, when the deadline comes
   while (true) {
     Result<Socket> socket = keras_ring::Connect(host, port, deadline);
     Status status = socket.status();
@@ -212,8 +213,12 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
             new TcpStoreClient(std::move(socket).value()));
       }
     }
+    if (status.code() == StatusCode::kDeadlineExceeded && !last.ok()) {
+      return last;
+    }
     if (status.code() != StatusCode::kUnavailable) return status;
     if (deadline.expired()) return status;
+    last = status;
     Pause(pause, deadline);
     pause = std::min(2 * pause, kLongestPause);
   }

@@ -1,0 +1,185 @@
+#include "csrc/comm/acceptor.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/testing/log_capture.h"
+#include "csrc/testing/run_ranks.h"
+#include "tests/cpp/comm/loopback.h"
+
+namespace keras_ring {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AcceptorTest : public DescriptorTest {
+ protected:
+  // Opens `acceptor_` on `port_`.
+  void Open(AcceptorOptions options = {}) {
+    TestListener listener;
+    port_ = listener.port;
+    acceptor_ = std::make_unique<Acceptor>(
+        std::move(listener.socket), key_,
+        [this](const Hello& hello) {
+          return hello.rank == 13 ? Verdict::kNotNow : Verdict::kAccepted;
+        },
+        [this](const Hello& hello, Socket socket) {
+          MutexLock lock(mutex_);
+          accepted_.emplace(hello.rank, std::move(socket));
+        },
+        counters_, options);
+    ASSERT_TRUE(acceptor_->Start().ok());
+  }
+
+  void TearDown() override {
+    acceptor_.reset();
+    accepted_.clear();
+    strangers_.clear();
+    DescriptorTest::TearDown();
+  }
+
+  // A member of the job comes to the door.
+  Status Join(int rank, Deadline deadline = Soon()) {
+    KR_ASSIGN_OR_RETURN(Socket socket, Connect("127.0.0.1", port_, deadline));
+    return ClientHandshake(socket, key_, {LinkKind::kData, rank, 0}, deadline);
+  }
+
+  // A stranger comes, says `bytes` and stays.
+  void AddStranger(const std::string& bytes) {
+    Result<Socket> socket = Connect("127.0.0.1", port_, Soon());
+    ASSERT_TRUE(socket.ok()) << socket.status().ToString();
+    ASSERT_TRUE(WriteFull(*socket, bytes.data(), bytes.size(), Soon()).ok());
+    strangers_.push_back(std::move(socket).value());
+  }
+
+  size_t NumAccepted() {
+    MutexLock lock(mutex_);
+    return accepted_.size();
+  }
+
+  bool WaitForRejections(uint64_t count) {
+    return Eventually(
+        [&] { return counters_.rejected_connections.load() == count; });
+  }
+
+  const JobKey key_ = NewKey();
+  LogCapture logs_;
+  Counters counters_;
+  uint16_t port_ = 0;
+  Mutex mutex_;
+  std::map<int, Socket> accepted_;
+  std::vector<Socket> strangers_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+TEST_F(AcceptorTest, MembersComeInAndStrangersDoNot) {
+  Open();
+  EXPECT_TRUE(Join(1).ok());
+  AddStranger("GET / HTTP/1.1\r\n\r\n");
+  AddStranger(std::string(64, '\xff'));
+  Result<Socket> wrong = Connect("127.0.0.1", port_, Soon());
+  EXPECT_EQ(ClientHandshake(*wrong, NewKey(), {}, Soon()).code(),
+            StatusCode::kUnauthenticated);
+  wrong->Close();
+  EXPECT_TRUE(WaitForRejections(3));
+  EXPECT_TRUE(Join(2).ok());
+  EXPECT_TRUE(Eventually([&] { return NumAccepted() == 2; }));
+  // They are also told by the end of their connections.
+  EXPECT_TRUE(Eventually([&] { return IsDead(strangers_[0]); }));
+}
+
+TEST_F(AcceptorTest, StrangersAreLoggedOnceInAWhile) {
+  Open();
+  for (int i = 0; i < 20; ++i) AddStranger("x");
+  EXPECT_TRUE(WaitForRejections(20));
+  EXPECT_EQ(logs_.count(LogLevel::kWarning), 1);
+  EXPECT_NE(logs_.lines()[0].find("refused a connection from 127.0.0.1:"),
+            std::string::npos)
+      << logs_.lines()[0];
+}
+
+TEST_F(AcceptorTest, TheVerdictOfAdmitReachesTheClient) {
+  Open();
+  EXPECT_EQ(Join(13).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(Join(14).ok());
+  EXPECT_TRUE(Eventually([&] { return NumAccepted() == 1; }));
+  EXPECT_EQ(counters_.rejected_connections, 0u);
+}
+
+// Silent and half-silent ones, fewer than there are places: nobody waits.
+TEST_F(AcceptorTest, SilentStrangersDelayNobody) {
+  Open();
+  for (int i = 0; i < 100; ++i) AddStranger(i % 2 == 0 ? "" : "KRNG");
+  for (int rank = 20; rank < 40; ++rank) {
+    EXPECT_TRUE(Join(rank, AfterMs(2000)).ok());
+  }
+  EXPECT_EQ(counters_.rejected_connections, 0u);
+}
+
+TEST_F(AcceptorTest, SilentStrangersAreDroppedInTheEnd) {
+  AcceptorOptions options;
+  options.handshake_limit = milliseconds(30);
+  Open(options);
+  for (int i = 0; i < 5; ++i) AddStranger("KRNG");
+  EXPECT_TRUE(WaitForRejections(5));
+  EXPECT_TRUE(Join(1).ok());
+}
+
+TEST_F(AcceptorTest, WhenEveryPlaceIsTakenTheOldestStrangersGo) {
+  AcceptorOptions options;
+  options.max_pending = 4;
+  options.eviction_age = milliseconds(30);
+  Open(options);
+  for (int i = 0; i < 9; ++i) AddStranger("");
+  EXPECT_TRUE(Join(1).ok());
+  EXPECT_GE(counters_.rejected_connections, 6u);
+}
+
+// More members at once than there are places, none of them evicted.
+TEST_F(AcceptorTest, ManyMembersAtOnce) {
+  AcceptorOptions options;
+  options.max_pending = 4;
+  options.eviction_age = seconds(20);
+  Open(options);
+  RunRanks(12, [&](int rank) {
+    Status status = Join(rank);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  });
+  EXPECT_TRUE(Eventually([&] { return NumAccepted() == 12; }));
+  EXPECT_EQ(counters_.rejected_connections, 0u);
+}
+
+TEST_F(AcceptorTest, StopEndsUnfinishedHandshakes) {
+  Open();
+  AddStranger("");
+  acceptor_->Stop();
+  acceptor_->Stop();
+  EXPECT_TRUE(Eventually([&] { return IsDead(strangers_[0]); }));
+  EXPECT_EQ(Join(1).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(AcceptorTest, StopRacesWithMembers) {
+  for (int round = 0; round < 20; ++round) {
+    Open();
+    RunRanks(3, [&](int rank) {
+      if (rank == 0) {
+        acceptor_->Stop();
+        return;
+      }
+      Status status = Join(rank);
+      EXPECT_TRUE(status.ok() || status.code() == StatusCode::kUnavailable)
+          << status.ToString();
+    });
+    accepted_.clear();
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring

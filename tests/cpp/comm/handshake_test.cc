@@ -1,0 +1,298 @@
+#include "csrc/comm/handshake.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "csrc/testing/run_ranks.h"
+#include "tests/cpp/comm/loopback.h"
+
+namespace keras_ring {
+namespace {
+
+using State = ServerHandshake::State;
+
+// Drives the server's side until it needs more than what has come.
+State DriveUntil(ServerHandshake& server, Deadline deadline, Verdict verdict) {
+  while (true) {
+    State state = server.Advance();
+    if (state == State::kHello) state = server.Answer(verdict);
+    if (state != State::kPending) return state;
+    pollfd entry = {server.fd(), server.wanted_events(), 0};
+    if (poll(&entry, 1, deadline.PollTimeoutMs()) == 0) return State::kPending;
+  }
+}
+
+class HandshakeTest : public DescriptorTest {
+ protected:
+  HandshakeTest() {
+    auto [client, server] = ConnectedPair();
+    client_ = std::move(client);
+    server_ = std::make_unique<ServerHandshake>(std::move(server), key_);
+  }
+
+  void TearDown() override {
+    client_.Close();
+    server_.reset();
+    DescriptorTest::TearDown();
+  }
+
+  // Runs both sides; returns the client's status.
+  Status RunBoth(const JobKey& client_key, const Hello& hello,
+                 Verdict verdict = Verdict::kAccepted) {
+    Status client_status;
+    RunRanks(2, [&](int side) {
+      if (side == 0) {
+        client_status = ClientHandshake(client_, client_key, hello, Soon());
+        if (!client_status.ok()) client_.Close();
+      } else {
+        state_ = DriveUntil(*server_, Soon(), verdict);
+        if (state_ != State::kDone) server_.reset();
+      }
+    });
+    return client_status;
+  }
+
+  // What the server's state is after the client has said just `bytes`.
+  State AfterBytes(const std::string& bytes, int wait_ms = 50) {
+    KR_CHECK(WriteFull(client_, bytes.data(), bytes.size(), Soon()).ok());
+    return DriveUntil(*server_, AfterMs(wait_ms), Verdict::kAccepted);
+  }
+
+  static std::string Opening(char nonce_byte, char version = 1) {
+    return std::string("KRNG") + version + std::string(3, '\0') +
+           std::string(kNonceBytes, nonce_byte);
+  }
+
+  const JobKey key_ = NewKey();
+  Socket client_;
+  std::unique_ptr<ServerHandshake> server_;
+  State state_ = State::kPending;
+};
+
+TEST_F(HandshakeTest, BothHoldTheKey) {
+  Hello hello = {LinkKind::kData, 12345, 0xfedcba9876543210};
+  Status status = RunBoth(key_, hello);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_EQ(state_, State::kDone);
+  EXPECT_EQ(server_->hello().kind, LinkKind::kData);
+  EXPECT_EQ(server_->hello().rank, 12345);
+  EXPECT_EQ(server_->hello().target, 0xfedcba9876543210);
+  // The link begins exactly where the handshake ends.
+  ASSERT_TRUE(WriteFull(client_, "link", 4, Soon()).ok());
+  Socket socket = server_->TakeSocket();
+  char bytes[4];
+  ASSERT_TRUE(ReadFull(socket, bytes, 4, Soon()).ok());
+  EXPECT_EQ(std::string(bytes, 4), "link");
+}
+
+TEST_F(HandshakeTest, AWrongKeyIsToldToTheClientInClearWords) {
+  Status status = RunBoth(NewKey(), {});
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(status.message().find("does not hold this job's key"),
+            std::string::npos)
+      << status.ToString();
+  EXPECT_EQ(state_, State::kFailed);
+}
+
+TEST_F(HandshakeTest, VerdictsReachTheClient) {
+  EXPECT_EQ(RunBoth(key_, {}, Verdict::kNotNow).code(),
+            StatusCode::kUnavailable);
+}
+
+TEST_F(HandshakeTest, AWrongTargetIsFinal) {
+  EXPECT_EQ(RunBoth(key_, {}, Verdict::kWrongTarget).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST_F(HandshakeTest, GarbageIsRefusedAtTheFirstWrongByte) {
+  EXPECT_EQ(AfterBytes("G"), State::kFailed);
+  EXPECT_NE(server_->error().message().find("does not speak"),
+            std::string::npos);
+}
+
+// A length field is what a stranger would forge elsewhere; here messages have
+// fixed sizes, so such bytes are garbage like any other.
+TEST_F(HandshakeTest, AHugeLengthIsGarbage) {
+  EXPECT_EQ(AfterBytes(std::string(8, '\xff')), State::kFailed);
+}
+
+TEST_F(HandshakeTest, SilenceAndHalfAMessageArePending) {
+  EXPECT_EQ(AfterBytes("", 5), State::kPending);
+  EXPECT_EQ(AfterBytes(Opening('n').substr(0, 20), 5), State::kPending);
+  client_.Close();
+  EXPECT_EQ(DriveUntil(*server_, Soon(), Verdict::kAccepted), State::kFailed);
+}
+
+TEST_F(HandshakeTest, GarbageInsteadOfAProofIsRefused) {
+  ASSERT_EQ(AfterBytes(Opening('n')), State::kPending);
+  EXPECT_EQ(AfterBytes(std::string(kClientProofBytes, 'x')), State::kFailed);
+  EXPECT_NE(server_->error().message().find("does not hold"),
+            std::string::npos);
+}
+
+// Every bit of the last message is covered by the proof.
+TEST_F(HandshakeTest, ATamperedHelloIsRefused) {
+  // A relay that knows no key, and changes one bit of the hello on the way.
+  auto [near, relay] = ConnectedPair();
+  Hello hello = {LinkKind::kControl, 3, 77};
+  Status status;
+  RunRanks(2, [&, &near = near, &relay = relay](int side) {
+    if (side == 0) {
+      status = ClientHandshake(near, key_, hello, Soon());
+      return;
+    }
+    char bytes[128];
+    ASSERT_TRUE(ReadFull(relay, bytes, kClientOpeningBytes, Soon()).ok());
+    EXPECT_EQ(AfterBytes(std::string(bytes, kClientOpeningBytes)),
+              State::kPending);
+    ASSERT_TRUE(ReadFull(client_, bytes, kServerProofBytes, Soon()).ok());
+    ASSERT_TRUE(WriteFull(relay, bytes, kServerProofBytes, Soon()).ok());
+    ASSERT_TRUE(ReadFull(relay, bytes, kClientProofBytes, Soon()).ok());
+    bytes[4] ^= 1;  // the rank
+    EXPECT_EQ(AfterBytes(std::string(bytes, kClientProofBytes)),
+              State::kFailed);
+    relay.Close();
+  });
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+}
+
+// What an honest client said once does not open a second connection.
+TEST_F(HandshakeTest, AReplayIsRefused) {
+  auto [near, relay] = ConnectedPair();
+  std::string opening, proof;
+  RunRanks(2, [&, &near = near, &relay = relay](int side) {
+    if (side == 0) {
+      EXPECT_TRUE(ClientHandshake(near, key_, {}, Soon()).ok());
+      return;
+    }
+    char bytes[128];
+    ASSERT_TRUE(ReadFull(relay, bytes, kClientOpeningBytes, Soon()).ok());
+    opening.assign(bytes, kClientOpeningBytes);
+    EXPECT_EQ(AfterBytes(opening), State::kPending);
+    ASSERT_TRUE(ReadFull(client_, bytes, kServerProofBytes, Soon()).ok());
+    ASSERT_TRUE(WriteFull(relay, bytes, kServerProofBytes, Soon()).ok());
+    ASSERT_TRUE(ReadFull(relay, bytes, kClientProofBytes, Soon()).ok());
+    proof.assign(bytes, kClientProofBytes);
+    EXPECT_EQ(AfterBytes(proof), State::kDone);
+    ASSERT_TRUE(WriteFull(relay, "\0", 1, Soon()).ok());
+  });
+
+  auto [again, server_end] = ConnectedPair();
+  client_ = std::move(again);
+  server_ = std::make_unique<ServerHandshake>(std::move(server_end), key_);
+  EXPECT_EQ(AfterBytes(opening), State::kPending);
+  EXPECT_EQ(AfterBytes(proof), State::kFailed);
+}
+
+// A stranger who answers a client with the client's own bytes, or with what a
+// real server says in another handshake, is not believed.
+TEST_F(HandshakeTest, AReflectionIsRefused) {
+  auto [near, stranger] = ConnectedPair();
+  Status status;
+  RunRanks(2, [&, &near = near, &stranger = stranger](int side) {
+    if (side == 0) {
+      status = ClientHandshake(near, key_, {}, Soon());
+      return;
+    }
+    char opening[kClientOpeningBytes];
+    ASSERT_TRUE(ReadFull(stranger, opening, sizeof(opening), Soon()).ok());
+    std::string echo(opening, sizeof(opening));
+    echo.resize(kServerProofBytes, 'p');
+    ASSERT_TRUE(WriteFull(stranger, echo.data(), echo.size(), Soon()).ok());
+  });
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
+}
+
+// The server's own proof, sent back as the client's, fails: roles differ.
+TEST_F(HandshakeTest, TheServersProofIsNotTheClients) {
+  ASSERT_EQ(AfterBytes(Opening('n')), State::kPending);
+  char answer[kServerProofBytes];
+  ASSERT_TRUE(ReadFull(client_, answer, sizeof(answer), Soon()).ok());
+  std::string reflected(kHelloBytes, '\0');
+  reflected.append(answer + 8 + kNonceBytes, 32);
+  EXPECT_EQ(AfterBytes(reflected), State::kFailed);
+}
+
+TEST_F(HandshakeTest, NoncesAreFresh) {
+  ASSERT_EQ(AfterBytes(Opening('n')), State::kPending);
+  char first[kServerProofBytes];
+  ASSERT_TRUE(ReadFull(client_, first, sizeof(first), Soon()).ok());
+  auto [again, server_end] = ConnectedPair();
+  client_ = std::move(again);
+  server_ = std::make_unique<ServerHandshake>(std::move(server_end), key_);
+  ASSERT_EQ(AfterBytes(Opening('n')), State::kPending);
+  char second[kServerProofBytes];
+  ASSERT_TRUE(ReadFull(client_, second, sizeof(second), Soon()).ok());
+  EXPECT_NE(std::string(first + 8, kNonceBytes),
+            std::string(second + 8, kNonceBytes));
+}
+
+TEST_F(HandshakeTest, AnotherVersionIsNamed) {
+  auto [near, other] = ConnectedPair();
+  std::string answer(kServerProofBytes, '\0');
+  answer.replace(0, 5, "KRNG\x02");
+  ASSERT_TRUE(WriteFull(other, answer.data(), answer.size(), Soon()).ok());
+  Status status = ClientHandshake(near, key_, {}, Soon());
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("protocol version 2 there, version 1 here"),
+            std::string::npos);
+}
+
+TEST_F(HandshakeTest, AnotherProgramIsNamed) {
+  auto [near, other] = ConnectedPair();
+  ASSERT_TRUE(WriteFull(other, "SSH-2.0-x", 9, Soon()).ok());
+  Status status = ClientHandshake(near, key_, {}, Soon());
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(status.message().find("does not speak"), std::string::npos);
+}
+
+TEST_F(HandshakeTest, ASilentServerIsLeftAtTheDeadline) {
+  auto [near, silent] = ConnectedPair();
+  EXPECT_EQ(ClientHandshake(near, key_, {}, AfterMs(20)).code(),
+            StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(HandshakeTest, RandomBytesNeverPass) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    auto [client, server_end] = ConnectedPair();
+    ServerHandshake server(std::move(server_end), key_);
+    // Half of them begin as they should.
+    std::string bytes = seed % 2 == 0 ? Opening('r') : std::string();
+    size_t more = random() % 200;
+    for (size_t i = 0; i < more; ++i) bytes += static_cast<char>(random());
+    ASSERT_TRUE(WriteFull(client, bytes.data(), bytes.size(), Soon()).ok());
+    client.Close();
+    EXPECT_EQ(DriveUntil(server, Soon(), Verdict::kAccepted), State::kFailed);
+  }
+}
+
+TEST(JobKey, IsParsedFromHexadecimal) {
+  const std::string hex =
+      "000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1EfF";
+  Result<JobKey> key = JobKey::FromHex(hex);
+  ASSERT_TRUE(key.ok());
+  EXPECT_FALSE(key->empty());
+  EXPECT_EQ(key->bytes().size(), 32u);
+  EXPECT_EQ(key->bytes()[31], '\xff');
+  EXPECT_EQ(key->bytes()[26], '\x1a');
+  EXPECT_TRUE(JobKey().empty());
+}
+
+TEST(JobKey, ErrorsDoNotShowIt) {
+  const std::string secret = "deadbeef";
+  for (const std::string& hex : {secret, secret + std::string(56, 'z')}) {
+    Result<JobKey> key = JobKey::FromHex(hex);
+    EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(key.status().message().find(secret), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring

@@ -1,0 +1,131 @@
+#include "csrc/comm/join_record.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace keras_ring {
+namespace {
+
+JoinRecord NewRecord(int rank, int size,
+                     std::vector<std::string> fingerprint = {}) {
+  JoinRecord record;
+  record.rank = rank;
+  record.size = size;
+  record.target = 1000 + rank;
+  record.member.host = "host" + std::to_string(rank);
+  record.member.pid = 100 + rank;
+  record.fingerprint = std::move(fingerprint);
+  return record;
+}
+
+TEST(JoinRecord, ComesBack) {
+  JoinRecord record = NewRecord(3, 5, {"a=1", "b=", ""});
+  record.member.host_id = "id";
+  record.member.address = "10.0.0.3";
+  record.member.port = 65535;
+  record.target = 0xffffffffffffffff;
+  JoinRecord read;
+  ASSERT_TRUE(Decode(Encode(record), &read));
+  EXPECT_EQ(read.rank, 3);
+  EXPECT_EQ(read.size, 5);
+  EXPECT_EQ(read.member.host_id, "id");
+  EXPECT_EQ(read.member.host, "host3");
+  EXPECT_EQ(read.member.address, "10.0.0.3");
+  EXPECT_EQ(read.member.port, 65535);
+  EXPECT_EQ(read.member.pid, 103);
+  EXPECT_EQ(read.target, record.target);
+  EXPECT_EQ(read.fingerprint, record.fingerprint);
+}
+
+TEST(JobTable, ComesBack) {
+  JobTable table = MakeTable({NewRecord(0, 2), NewRecord(1, 2)});
+  JobTable read;
+  ASSERT_TRUE(Decode(Encode(table), &read));
+  EXPECT_TRUE(read.status.ok());
+  ASSERT_EQ(read.members.size(), 2u);
+  EXPECT_EQ(read.members[1].host, "host1");
+  EXPECT_EQ(read.targets, (std::vector<uint64_t>{1000, 1001}));
+
+  JobTable failed;
+  failed.status = FailedPreconditionError("why not");
+  ASSERT_TRUE(Decode(Encode(failed), &read));
+  EXPECT_EQ(read.status, failed.status);
+  EXPECT_TRUE(read.members.empty());
+}
+
+TEST(JoinRecord, TruncatedAndRandomBytesAreRefused) {
+  const std::string record = Encode(NewRecord(3, 5, {"a=1"}));
+  const std::string table = Encode(MakeTable({NewRecord(0, 1)}));
+  JoinRecord read;
+  JobTable read_table;
+  for (size_t size = 0; size < record.size(); ++size) {
+    EXPECT_FALSE(Decode(record.substr(0, size), &read)) << size;
+  }
+  for (size_t size = 0; size < table.size(); ++size) {
+    EXPECT_FALSE(Decode(table.substr(0, size), &read_table)) << size;
+  }
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    std::mt19937 random(seed);
+    std::string bytes(random() % 60, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random() % 16);
+    (void)Decode(bytes, &read);
+    (void)Decode(bytes, &read_table);
+  }
+}
+
+TEST(CheckRanks, OrdinaryRanksAreFine) {
+  EXPECT_TRUE(CheckRanks({NewRecord(0, 3), NewRecord(2, 3)}, 3).ok());
+}
+
+TEST(CheckRanks, NamesTwoProcessesWithOneRank) {
+  JoinRecord other = NewRecord(1, 3);
+  other.member.host = "elsewhere";
+  Status status =
+      CheckRanks({NewRecord(0, 3), NewRecord(1, 3), std::move(other)}, 3);
+  EXPECT_EQ(status, InvalidArgumentError(
+                        "two processes have rank 1: process 101 on host1 and "
+                        "process 101 on elsewhere"));
+}
+
+TEST(CheckRanks, NamesADifferentSize) {
+  Status status = CheckRanks({NewRecord(0, 3), NewRecord(1, 4)}, 3);
+  EXPECT_EQ(status, InvalidArgumentError(
+                        "the ranks differ in the size of the job: rank 0 has "
+                        "3, rank 1 (process 101 on host1) has 4"));
+}
+
+TEST(CompareFingerprints, NamesRanksAndValues) {
+  EXPECT_TRUE(CompareFingerprints({NewRecord(0, 2, {"tf=2.21", "np=1"}),
+                                   NewRecord(1, 2, {"np=1", "tf=2.21"})})
+                  .ok());
+  Status status = CompareFingerprints({
+      NewRecord(0, 4, {"tf=2.21", "cap=10"}),
+      NewRecord(1, 4, {"tf=2.20", "cap=10"}),
+      NewRecord(2, 4, {"tf=2.20", "cap=11"}),
+      NewRecord(3, 4, {"tf=2.21"}),
+  });
+  EXPECT_EQ(status,
+            FailedPreconditionError(
+                "the ranks differ in 'cap': ranks 0-1 have '10', rank 2 has "
+                "'11', rank 3 has '(none)'; 'tf': ranks 0, 3 have '2.21', "
+                "ranks 1-2 have '2.20'"));
+}
+
+TEST(MissingRanks, NamesThem) {
+  EXPECT_EQ(MissingRanks({NewRecord(0, 6), NewRecord(2, 6)}, 6),
+            DeadlineExceededError("ranks 1, 3-5 of 6 did not join in time "
+                                  "(ranks 0, 2 did)"));
+}
+
+TEST(RankNames, JoinsNeighbours) {
+  EXPECT_EQ(RankNames({3}), "rank 3");
+  EXPECT_EQ(RankNames({2, 0, 1}), "ranks 0-2");
+  EXPECT_EQ(RankNames({5, 0, 2, 3, 9}), "ranks 0, 2-3, 5, 9");
+}
+
+}  // namespace
+}  // namespace keras_ring

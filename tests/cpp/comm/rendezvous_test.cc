@@ -1,0 +1,350 @@
+#include "csrc/comm/rendezvous.h"
+
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/testing/log_capture.h"
+#include "csrc/testing/run_ranks.h"
+#include "tests/cpp/comm/loopback.h"
+
+namespace keras_ring {
+namespace {
+
+using Joined = Result<std::unique_ptr<Mesh>>;
+
+class RendezvousTest : public DescriptorTest {
+ protected:
+  void TearDown() override {
+    listener_.socket.Close();
+    EXPECT_EQ(logs_.count(LogLevel::kWarning), expected_warnings_);
+    DescriptorTest::TearDown();
+  }
+
+  RendezvousOptions OptionsOf(int rank, int size) {
+    RendezvousOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.store_host = "127.0.0.1";
+    options.store_port = listener_.port;
+    if (rank == 0) options.store_listen_fd = listener_.socket.fd();
+    options.key = key_;
+    options.host_id = "host";
+    options.fingerprint = {"version=1"};
+    return options;
+  }
+
+  Joined Join(const RendezvousOptions& options, Deadline deadline = Soon()) {
+    return JoinJob(options, deadline, counters_);
+  }
+
+  static std::vector<int> Others(int rank, int size) {
+    std::vector<int> others;
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != rank) others.push_back(peer);
+    }
+    return others;
+  }
+
+  // Says this rank's number on each link and expects the peer's.
+  static void Greet(const std::map<int, Socket>& links, int rank) {
+    const uint8_t own = static_cast<uint8_t>(rank);
+    for (const auto& [peer, socket] : links) {
+      EXPECT_TRUE(WriteFull(socket, &own, 1, Soon()).ok());
+    }
+    for (const auto& [peer, socket] : links) {
+      uint8_t said = 255;
+      EXPECT_TRUE(ReadFull(socket, &said, 1, Soon()).ok());
+      EXPECT_EQ(said, peer);
+    }
+  }
+
+  LogCapture logs_{LogLevel::kWarning};
+  int expected_warnings_ = 0;
+  const JobKey key_ = NewKey();
+  Counters counters_;
+  TestListener listener_;
+};
+
+class RendezvousSizes : public RendezvousTest,
+                        public testing::WithParamInterface<int> {};
+
+TEST_P(RendezvousSizes, AllMeetAndConnect) {
+  const int size = GetParam();
+  RunRanks(size, [&](int rank) {
+    Joined mesh = Join(OptionsOf(rank, size));
+    ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+    ASSERT_EQ((*mesh)->members().size(), static_cast<size_t>(size));
+    for (const Member& member : (*mesh)->members()) {
+      EXPECT_EQ(member.host_id, "host");
+      EXPECT_FALSE(member.host.empty());
+      EXPECT_GT(member.pid, 0);
+      EXPECT_EQ(member.address, size > 1 ? "127.0.0.1" : "");
+    }
+    const std::vector<int> others = Others(rank, size);
+    // Twice the same kind, once another: links are not mixed up.
+    auto control = (*mesh)->Connect(LinkKind::kControl, others, Soon());
+    ASSERT_TRUE(control.ok()) << control.status().ToString();
+    auto data = (*mesh)->Connect(LinkKind::kData, others, Soon());
+    ASSERT_TRUE(data.ok()) << data.status().ToString();
+    auto more = (*mesh)->Connect(LinkKind::kData, others, Soon());
+    ASSERT_TRUE(more.ok()) << more.status().ToString();
+    Greet(*control, rank);
+    Greet(*data, rank);
+    Greet(*more, rank);
+  });
+  EXPECT_EQ(counters_.rejected_connections, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RendezvousSizes,
+                         testing::Values(1, 2, 3, 5, 16));
+
+TEST_F(RendezvousTest, OneRankNeedsNothing) {
+  const int before = OpenDescriptors();
+  RendezvousOptions options;
+  Joined mesh = Join(options);
+  ASSERT_TRUE(mesh.ok());
+  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_EQ((*mesh)->members().size(), 1u);
+}
+
+TEST_F(RendezvousTest, WithoutAnInheritedListener) {
+  listener_.socket.Close();
+  RunRanks(2, [&](int rank) {
+    RendezvousOptions options = OptionsOf(rank, 2);
+    options.store_listen_fd = -1;
+    Joined mesh = Join(options);
+    EXPECT_TRUE(mesh.ok()) << mesh.status().ToString();
+  });
+}
+
+TEST_F(RendezvousTest, BadOptionsAreRefusedAtOnce) {
+  for (auto [rank, size] : {std::pair(0, 0), {-1, 2}, {2, 2}, {0, -3}}) {
+    EXPECT_EQ(Join(OptionsOf(rank, size)).status().code(),
+              StatusCode::kInvalidArgument);
+  }
+  RendezvousOptions no_key = OptionsOf(1, 2);
+  no_key.key = JobKey();
+  EXPECT_EQ(Join(no_key).status().code(), StatusCode::kInvalidArgument);
+  RendezvousOptions no_port = OptionsOf(1, 2);
+  no_port.store_port = 0;
+  EXPECT_EQ(Join(no_port).status().code(), StatusCode::kInvalidArgument);
+}
+
+// All ranks fail, with one text.
+#define EXPECT_SAME_ERROR(statuses, expected_code)                \
+  for (const Status& status : statuses) {                         \
+    EXPECT_EQ(status, statuses[0]);                               \
+    EXPECT_EQ(status.code(), expected_code) << status.ToString(); \
+  }
+
+TEST_F(RendezvousTest, DifferentFingerprintsAreNamedOnAllRanks) {
+  std::vector<Status> statuses(3);
+  RunRanks(3, [&](int rank) {
+    RendezvousOptions options = OptionsOf(rank, 3);
+    if (rank == 1) options.fingerprint = {"version=2"};
+    statuses[rank] = Join(options).status();
+  });
+  EXPECT_SAME_ERROR(statuses, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(statuses[0].message(),
+            "the ranks differ in 'version': ranks 0, 2 have '1', rank 1 has "
+            "'2'");
+}
+
+TEST_F(RendezvousTest, DifferentSizesAreNamedOnAllRanks) {
+  std::vector<Status> statuses(3);
+  RunRanks(3, [&](int rank) {
+    statuses[rank] = Join(OptionsOf(rank, rank == 2 ? 4 : 3)).status();
+  });
+  EXPECT_SAME_ERROR(statuses, StatusCode::kInvalidArgument);
+  EXPECT_NE(statuses[0].message().find("rank 2"), std::string::npos)
+      << statuses[0].ToString();
+}
+
+TEST_F(RendezvousTest, TwoProcessesWithOneRankAreNamedOnAllRanks) {
+  std::vector<Status> statuses(3);
+  RunRanks(3, [&](int process) {
+    // Ranks 0, 1 and 1 of three.
+    statuses[process] = Join(OptionsOf(process == 0 ? 0 : 1, 3)).status();
+  });
+  EXPECT_SAME_ERROR(statuses, StatusCode::kInvalidArgument);
+  EXPECT_EQ(statuses[0].message().find("two processes have rank 1"), 0u)
+      << statuses[0].ToString();
+}
+
+TEST_F(RendezvousTest, MissingRanksAreNamedOnAllRanksThatCame) {
+  std::vector<Status> statuses(3);
+  const Deadline deadline = AfterMs(300);
+  RunRanks(3, [&](int process) {
+    const int ranks[] = {0, 1, 3};
+    statuses[process] = Join(OptionsOf(ranks[process], 5), deadline).status();
+  });
+  EXPECT_SAME_ERROR(statuses, StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(statuses[0].message(),
+            "ranks 2, 4 of 5 did not join in time (ranks 0-1, 3 did)");
+}
+
+// Rank 0 is patient; the others say themselves whom they miss.
+TEST_F(RendezvousTest, AnEarlierDeadlineNamesTheMissingRanksToo) {
+  RunRanks(2, [&](int rank) {
+    Status status =
+        Join(OptionsOf(rank, 3), rank == 0 ? AfterMs(2500) : AfterMs(100))
+            .status();
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_NE(status.message().find("of 3 did not join in time"),
+              std::string::npos)
+        << status.ToString();
+    EXPECT_NE(status.message().find("2"), std::string::npos);
+  });
+}
+
+TEST_F(RendezvousTest, AMissingRankZeroIsNamed) {
+  listener_.socket.Close();
+  Status status = Join(OptionsOf(1, 2), AfterMs(100)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message().find("rank 0 did not come to 127.0.0.1:"), 0u)
+      << status.ToString();
+  EXPECT_NE(status.message().find("Connection refused"), std::string::npos);
+}
+
+// Nobody accepts on rank 0's listener yet: that is waited for as well.
+TEST_F(RendezvousTest, ASilentRankZeroIsNamed) {
+  Status status = Join(OptionsOf(1, 2), AfterMs(100)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message().find("rank 0 did not come"), 0u)
+      << status.ToString();
+}
+
+TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
+  RunRanks(3, [&](int process) {
+    if (process == 2) {
+      RendezvousOptions stranger = OptionsOf(1, 2);
+      stranger.key = NewKey();
+      Status status = Join(stranger).status();
+      EXPECT_EQ(status.code(), StatusCode::kUnauthenticated)
+          << status.ToString();
+      EXPECT_NE(status.message().find("joining the job at 127.0.0.1:"),
+                std::string::npos);
+      return;
+    }
+    if (process == 1) {
+      // After the stranger.
+      EXPECT_TRUE(Eventually(
+          [&] { return counters_.rejected_connections.load() == 1; }));
+    }
+    Joined mesh = Join(OptionsOf(process, 2));
+    EXPECT_TRUE(mesh.ok()) << mesh.status().ToString();
+  });
+  expected_warnings_ = 1;
+}
+
+// init, shutdown, init in one process on one listener; the ranks do not wait
+// for each other, so one may come back while rank 0 is still closing.
+TEST_F(RendezvousTest, AgainOnTheSameListener) {
+  RunRanks(3, [&](int rank) {
+    for (int round = 0; round < 20; ++round) {
+      Joined mesh = Join(OptionsOf(rank, 3));
+      ASSERT_TRUE(mesh.ok()) << round << ": " << mesh.status().ToString();
+      auto links = (*mesh)->Connect(LinkKind::kData, Others(rank, 3), Soon());
+      ASSERT_TRUE(links.ok()) << round << ": " << links.status().ToString();
+      Greet(*links, rank);
+    }
+  });
+}
+
+// A rank that gave up and comes again is not taken for a second one.
+TEST_F(RendezvousTest, ARankMayLeaveAndComeAgain) {
+  RunRanks(3, [&](int rank) {
+    if (rank == 1) {
+      Status early = Join(OptionsOf(1, 3), AfterMs(50)).status();
+      EXPECT_EQ(early.code(), StatusCode::kDeadlineExceeded);
+    }
+    // Rank 2 comes after rank 1's first attempt has ended.
+    if (rank == 2) Pause(std::chrono::milliseconds(1500), Soon());
+    Joined mesh = Join(OptionsOf(rank, 3));
+    EXPECT_TRUE(mesh.ok()) << mesh.status().ToString();
+  });
+}
+
+TEST_F(RendezvousTest, ALinkThatOnlyOneSideAsksForNamesThePeer) {
+  RunRanks(2, [&](int rank) {
+    Joined mesh = Join(OptionsOf(rank, 2));
+    ASSERT_TRUE(mesh.ok());
+    if (rank == 0) {
+      auto links = (*mesh)->Connect(LinkKind::kData, {1}, AfterMs(50));
+      EXPECT_EQ(links.status(),
+                DeadlineExceededError("rank 1 did not connect in time"));
+    }
+  });
+}
+
+TEST_F(RendezvousTest, APeerThatLeftIsNamed) {
+  std::vector<std::unique_ptr<Mesh>> meshes(2);
+  RunRanks(2, [&](int rank) {
+    Joined mesh = Join(OptionsOf(rank, 2));
+    ASSERT_TRUE(mesh.ok());
+    meshes[rank] = std::move(mesh).value();
+  });
+  meshes[0].reset();
+  listener_.socket.Close();
+  auto links = meshes[1]->Connect(LinkKind::kData, {0}, AfterMs(200));
+  EXPECT_EQ(links.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(links.status().message().find("rank 0 on "), 0u)
+      << links.status().ToString();
+  meshes[1].reset();
+}
+
+// The same listener has passed to another job meanwhile: its links are not
+// this job's.
+TEST_F(RendezvousTest, ALinkToAnEarlierJobIsRefused) {
+  std::vector<std::unique_ptr<Mesh>> first(2), second(2);
+  for (auto* meshes : {&first, &second}) {
+    first[0].reset();
+    RunRanks(2, [&](int rank) {
+      Joined mesh = Join(OptionsOf(rank, 2));
+      ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+      (*meshes)[rank] = std::move(mesh).value();
+    });
+  }
+  auto links = first[1]->Connect(LinkKind::kData, {0}, Soon());
+  EXPECT_EQ(links.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(links.status().message().find("has left this job"),
+            std::string::npos)
+      << links.status().ToString();
+}
+
+// Strangers at every port of a running job change nothing.
+TEST_F(RendezvousTest, StrangersAtARunningJob) {
+  std::vector<Socket> strangers;
+  std::vector<std::unique_ptr<Mesh>> meshes(3);
+  RunRanks(3, [&](int rank) {
+    Joined mesh = Join(OptionsOf(rank, 3));
+    ASSERT_TRUE(mesh.ok());
+    meshes[rank] = std::move(mesh).value();
+  });
+  for (const Member& member : meshes[0]->members()) {
+    for (const char* bytes : {"", "GET /", "KRNG"}) {
+      auto socket = Connect(member.address, member.port, Soon());
+      ASSERT_TRUE(socket.ok());
+      ASSERT_TRUE(WriteFull(*socket, bytes, strlen(bytes), Soon()).ok());
+      strangers.push_back(std::move(socket).value());
+    }
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return counters_.rejected_connections.load() == 3; }));
+  RunRanks(3, [&](int rank) {
+    auto links =
+        meshes[rank]->Connect(LinkKind::kControl, Others(rank, 3), Soon());
+    ASSERT_TRUE(links.ok()) << links.status().ToString();
+    Greet(*links, rank);
+  });
+  expected_warnings_ = 3;  // one per acceptor
+}
+
+}  // namespace
+}  // namespace keras_ring
