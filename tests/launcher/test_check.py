@@ -1,0 +1,66 @@
+import json
+import sys
+import types
+
+import pytest
+
+from keras_ring.launcher import check
+from keras_ring.launcher.cli import main
+
+
+@pytest.fixture
+def native(monkeypatch):
+    """Stands in for the native library, built for a given TensorFlow."""
+
+    def build(version):
+        module = types.ModuleType("keras_ring._native")
+        module.build_info = lambda: {
+            "tf_version_built": version,
+            "compiler": "g++",
+            "libraries": ["a.so"],
+        }
+        tensorflow = types.ModuleType("tensorflow")
+        tensorflow.__version__ = "2.21.0"
+        monkeypatch.setitem(sys.modules, "keras_ring._native", module)
+        monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+        monkeypatch.setitem(sys.modules, "keras", tensorflow)
+        monkeypatch.setattr(check.metadata, "version", lambda name: "1.0")
+
+    return build
+
+
+def test_ready(native, capsys):
+    native("2.21.1")
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert "a job can run here" in out
+    assert "loopback" in out
+
+
+def test_another_tensorflow_than_the_operations_were_built_for(native, capsys):
+    native("2.20.0")
+    assert main(["check", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["ready"]
+    assert found["missing"] == [
+        "the operations were built for TensorFlow 2.20, but 2.21 is"
+        f" installed: {check._INSTALL}"
+    ]
+
+
+def test_what_cannot_be_imported_is_told_with_its_cure(
+    native, capsys, monkeypatch
+):
+    native("2.21.0")
+    monkeypatch.setitem(sys.modules, "keras_ring._native", None)
+    monkeypatch.setitem(sys.modules, "keras", None)
+    assert main(["check", "--json"]) == 1
+    missing = json.loads(capsys.readouterr().out)["missing"]
+    assert "pip install keras" in missing[0]
+    assert "pip install ." in missing[1]
+
+
+def test_cpu_features(tmp_path):
+    (tmp_path / "cpuinfo").write_text("x : y\nflags\t\t: fpu avx2 avx512f\n")
+    assert check._cpu_flags(tmp_path / "cpuinfo") == {"fpu", "avx2", "avx512f"}
+    assert check._cpu_flags(tmp_path / "missing") == set()

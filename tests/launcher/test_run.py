@@ -1,0 +1,415 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.command import Command, wait_for_files
+
+pytestmark = pytest.mark.timeout(60)
+
+PRELUDE = """
+import os, signal, socket, stat, subprocess, sys, time
+from pathlib import Path
+rank = int(os.environ["KERAS_RING_RANK"])
+here = Path(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a script on several ranks; afterwards nothing may be left."""
+    commands = []
+
+    def start_script(num_ranks, text, *options, **environment):
+        script = tmp_path / "rank.py"
+        script.write_text(PRELUDE + text)
+        here = tmp_path / "here"
+        here.mkdir(exist_ok=True)
+        words = ("run", "-np", str(num_ranks), *options, "--")
+        rank = (sys.executable, str(script), str(here))
+        commands.append(Command(*words, *rank, **environment))
+        return commands[-1]
+
+    yield start_script
+    for command in commands:
+        assert command.wait_until_gone(5.0) == set()
+
+
+def test_what_a_rank_is_told(start):
+    done = start(
+        2,
+        """
+fd = os.environ.get("KERAS_RING_RENDEZVOUS_FD")
+host, port = os.environ["KERAS_RING_RENDEZVOUS"].split(":")
+key = os.environ["KERAS_RING_JOB_KEY"]
+assert len(bytes.fromhex(key)) == 32
+assert key not in Path("/proc/self/cmdline").read_text()
+assert key not in Path(f"/proc/{os.getppid()}/cmdline").read_text()
+folder = Path(os.environ["KERAS_RING_ERROR_FILE"]).parent
+assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+if rank == 0:
+    listener = socket.socket(fileno=int(fd))
+    assert listener.getsockname() == ("127.0.0.1", int(port))
+    peer, _ = listener.accept()
+    assert peer.recv(10) == b"hello"
+else:
+    assert fd is None
+    socket.create_connection((host, int(port))).sendall(b"hello")
+assert sys.stdin.read() == ""
+leads = os.getsid(0) == os.getpid()
+print(os.environ["KERAS_RING_SIZE"], os.environ["EXTRA"], leads)
+""",
+        "--env",
+        "EXTRA=a=b",
+    ).wait()
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = sorted(done.stdout.splitlines())
+    assert lines == ["[0] 2 a=b True", "[1] 2 a=b True"]
+
+
+def test_output_of_all_sorts(start, tmp_path):
+    done = start(
+        2,
+        r"""
+sys.stdout.buffer.write(b"\xff\n10%\r20%\r\nlast without end")
+sys.stderr.write("on stderr\n")
+sys.stdout.flush()
+""",
+        "--output-dir",
+        str(tmp_path / "out"),
+    ).wait()
+    assert done.returncode == 0
+    for rank in (0, 1):
+        mine = [
+            line
+            for line in done.stdout.splitlines()
+            if line.startswith(f"[{rank}]")
+        ]
+        assert mine == [
+            f"[{rank}] \\xff",
+            f"[{rank}] 20%",
+            f"[{rank}] last without end",
+        ]
+        assert f"[{rank}] on stderr" in done.stderr.splitlines()
+        folder = tmp_path / "out" / f"rank.{rank}"
+        raw = b"\xff\n10%\r20%\r\nlast without end"
+        assert (folder / "stdout").read_bytes() == raw
+        assert (folder / "stderr").read_bytes() == b"on stderr\n"
+
+
+def test_much_output_at_once_keeps_its_lines(start):
+    done = start(3, "for i in range(20000): print(rank, i, 'x' * 30)").wait()
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) == 60000
+    assert all(line[1] == line[4] and line.endswith("x" * 30) for line in lines)
+
+
+def test_a_reader_that_does_not_read_does_not_stop_the_launcher(start):
+    """Nobody reads our pipe, yet a failure ends the other ranks in time."""
+    command = start(
+        2,
+        """
+(here / f"pid{rank}").write_text("")
+if rank == 1:
+    sys.exit(7)
+while True:
+    print("x" * 1000)
+""",
+    )
+    end = time.monotonic() + 15
+    ranks = 1
+    while ranks and time.monotonic() < end:
+        time.sleep(0.1)
+        ranks = len(command.alive() - {command.process.pid})
+    assert ranks == 0
+    assert command.wait().returncode == 7
+
+
+def test_output_comes_while_the_rank_runs(start):
+    command = start(1, "print('now'); time.sleep(30)")
+    assert command.process.stdout.readline() == b"[0] now\n"
+    command.process.send_signal(signal.SIGTERM)
+    assert command.wait().returncode == 128 + signal.SIGTERM
+
+
+def test_a_reader_that_goes_away_ends_the_job(start):
+    command = start(1, "while True: print('line')")
+    command.process.stdout.readline()
+    command.process.stdout.close()
+    command.process.wait(timeout=20)
+    assert command.process.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_rank_may_end_before_the_others(start):
+    done = start(2, "time.sleep(rank); print('end')").wait()
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["[0] end", "[1] end"]
+
+
+def test_the_killed_rank_is_named_with_its_last_words(start):
+    started = time.monotonic()
+    done = start(
+        3,
+        """
+if rank == 2:
+    print("last words")
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(30)
+""",
+    ).wait()
+    assert time.monotonic() - started < 6.5
+    assert done.returncode == 137
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("keras-ring: rank 2 (pid ")
+    assert "was killed by SIGKILL" in first
+    assert "keras-ring:   | last words" in done.stderr
+
+
+def test_lost_peers_that_leave_first_are_not_named(start):
+    done = start(
+        3,
+        """
+from keras_ring.launcher import error_file
+error_file.install()
+class UnavailableError(Exception): pass
+if rank == 1:
+    import atexit
+    atexit.register(time.sleep, 0.8)
+    (here / "failing").write_text("")
+    raise ValueError("the cause")
+while not (here / "failing").exists():
+    time.sleep(0.01)
+raise UnavailableError("rank 1 was lost")
+""",
+    ).wait()
+    assert done.returncode == 1
+    mine = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith("keras-ring:")
+    ]
+    assert mine[0].startswith("keras-ring: rank 1 ")
+    assert mine[1] == "keras-ring: rank 1 raised ValueError: the cause"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_forwarded_once(start, tmp_path, signum):
+    command = start(
+        2,
+        f"""
+def leave(signum, frame):
+    print("got", signal.Signals(signum).name)
+    sys.exit(0)
+signal.signal({int(signum)}, leave)
+(here / str(rank)).write_text("")
+time.sleep(30)
+""",
+    )
+    wait_for_files(tmp_path / "here", {"0", "1"})
+    command.process.send_signal(signum)
+    done = command.wait()
+    assert done.returncode == 0
+    name = signal.Signals(signum).name
+    assert sorted(done.stdout.splitlines()) == [
+        f"[0] got {name}",
+        f"[1] got {name}",
+    ]
+
+
+def test_two_signals_end_ranks_that_ignore_them(start, tmp_path):
+    command = start(
+        2,
+        """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+(here / str(rank)).write_text("")
+time.sleep(30)
+""",
+    )
+    wait_for_files(tmp_path / "here", {"0", "1"})
+    command.process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        command.process.wait(timeout=0.5)
+    started = time.monotonic()
+    command.process.send_signal(signal.SIGTERM)
+    done = command.wait()
+    assert time.monotonic() - started < 3
+    assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_a_request_for_a_report_kills_nobody(start, tmp_path):
+    command = start(
+        2,
+        """
+if rank == 0:
+    def report(*_):
+        print("report")
+        (here / "reported").write_text("")
+    signal.signal(signal.SIGUSR1, report)
+(here / str(rank)).write_text("")
+while not (here / "reported").exists():
+    time.sleep(0.02)
+""",
+    )
+    wait_for_files(tmp_path / "here", {"0", "1"})
+    command.process.send_signal(signal.SIGUSR1)
+    done = command.wait()
+    assert (done.returncode, done.stdout) == (0, "[0] report\n")
+
+
+ORPHANS = """
+# A rank that ignores SIGTERM, with a child of its own, one in another process
+# group, and one in another session.
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleep = ["sleep", "60"]
+subprocess.Popen(sleep)
+subprocess.Popen(sleep, preexec_fn=os.setpgrp)
+subprocess.Popen(sleep, start_new_session=True)
+# Without our variables it can only be found by its session.
+subprocess.Popen(sleep, env={k: v for k, v in os.environ.items()
+                             if k != "KERAS_RING_ERROR_FILE"})
+(here / str(rank)).write_text(os.environ["KERAS_RING_ERROR_FILE"])
+"""
+
+
+def test_no_orphan_when_the_launcher_is_killed(start, tmp_path):
+    command = start(2, ORPHANS + "time.sleep(60)")
+    wait_for_files(tmp_path / "here", {"0", "1"})
+    assert len(command.alive()) >= 11
+    command.process.kill()
+    assert command.wait_until_gone(4.0) == set()
+    folder = Path((tmp_path / "here" / "0").read_text()).parent
+    end = time.monotonic() + 4
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not folder.exists()
+
+
+def test_no_orphan_behind_a_shell_when_the_launcher_is_killed(tmp_path):
+    # "; true" keeps the shell in between.
+    shell = f"echo > {tmp_path}/$KERAS_RING_RANK; sleep 60; true"
+    command = Command("run", "-np", "2", "--", "bash", "-c", shell)
+    wait_for_files(tmp_path, {"0", "1"})
+    command.process.kill()
+    assert command.wait_until_gone(4.0) == set()
+
+
+def test_ranks_die_with_the_launcher_even_without_the_guardian(tmp_path):
+    shell = f"echo > {tmp_path}/$KERAS_RING_RANK; exec sleep 60"
+    command = Command("run", "-np", "2", "--", "bash", "-c", shell)
+    wait_for_files(tmp_path, {"0", "1"})
+    guardians = [
+        pid
+        for pid in command.alive()
+        if b"job_processes" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert len(guardians) == 1
+    os.kill(guardians[0], signal.SIGKILL)
+    command.process.kill()
+    assert command.wait_until_gone(4.0) == set()
+
+
+def test_what_ranks_leave_running_is_ended(start):
+    done = start(1, ORPHANS).wait()
+    assert done.returncode == 0
+    assert "ended 4 process(es) that the ranks had left" in done.stderr
+
+
+def test_no_orphan_of_a_failed_job(start):
+    done = start(2, ORPHANS + "time.sleep(0.2 if rank else 60); sys.exit(3)")
+    assert done.wait().returncode == 3
+
+
+def test_rank_0s_port_is_refused_once_it_is_dead(start, tmp_path):
+    command = start(
+        2,
+        """
+if rank == 0:
+    sys.exit(0)
+host, port = os.environ["KERAS_RING_RENDEZVOUS"].split(":")
+end = time.monotonic() + 10
+while time.monotonic() < end:
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except ConnectionRefusedError:
+        sys.exit(0)
+    time.sleep(0.02)
+sys.exit(9)
+""",
+    )
+    assert command.wait().returncode == 0
+
+
+def test_an_idle_launcher_sleeps(start, tmp_path):
+    command = start(2, "(here / str(rank)).write_text(''); time.sleep(30)")
+    wait_for_files(tmp_path / "here", {"0", "1"})
+
+    def ticks():
+        stat_text = Path(f"/proc/{command.process.pid}/stat").read_text()
+        return sum(map(int, stat_text.rpartition(")")[2].split()[11:13]))
+
+    before = ticks()
+    time.sleep(1.0)
+    assert ticks() - before <= 1
+    command.process.send_signal(signal.SIGINT)
+    command.wait()
+
+
+def test_old_kernels_without_pidfd(start, monkeypatch, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import os\ndef refuse(*_): raise OSError(38, 'no pidfd')\n"
+        "os.pidfd_open = refuse\n"
+    )
+    done = start(
+        2, "sys.exit(rank * 5)", PYTHONPATH=str(tmp_path / "site")
+    ).wait()
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "-np", "0", "--", "true"],
+        ["run", "-np", "x", "--", "true"],
+        ["run", "-np", "2"],
+        ["run", "--", "true"],
+        ["run", "-np", "2", "--", "python3", "nope.py"],
+        ["run", "-np", "2", "--", "no-such-program"],
+        ["run", "-np", "2", "--env", "K", "--", "true"],
+        ["run", "-np", "2", "-H", "elsewhere:2", "--", "true"],
+        ["run", "-np", "2", "--start-timeout", "soon", "--", "true"],
+        ["run", "-np", "2", "--output-dir", "/dev/null/x", "--", "true"],
+        ["run", "-np", "2", "--bogus"],
+        ["walk"],
+        [],
+    ],
+)
+def test_bad_input_is_one_line_and_2(words):
+    done = Command(*words).wait()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("keras-ring: error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_malformed_variable_is_one_line_and_2():
+    done = Command(
+        "run", "-np", "2", "--", "true", KERAS_RING_FUSION_THRESHOLD="64MiB"
+    ).wait()
+    assert done.returncode == 2
+    assert "KERAS_RING_FUSION_THRESHOLD is '64MiB'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_command_imports_neither_tensorflow_nor_keras():
+    code = (
+        "import sys, keras_ring.launcher.cli\n"
+        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
