@@ -1,0 +1,107 @@
+"""Applies the rules of `floors` to the tree."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from keras_ring.launcher import contract
+from keras_ring.launcher.settings import SETTINGS
+from tests.lint import floors
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _cpp_files(*folders: str) -> list[Path]:
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).glob("*")
+        if path.suffix in (".h", ".cc", ".cu")
+    )
+
+
+def _told(problems: dict[Path, list[str]]) -> str:
+    return "\n".join(
+        f"{path.relative_to(ROOT)}: {problem}"
+        for path, found in problems.items()
+        for problem in found
+    )
+
+
+@pytest.mark.parametrize("folder", floors.CPP_FLOORS)
+def test_core_includes_only_downwards(folder):
+    files = _cpp_files(folder)
+    assert files, f"no file in {folder}"
+    told = _told(
+        {path: floors.core_problems(folder, path.read_text()) for path in files}
+    )
+    assert not told, told
+
+
+@pytest.mark.parametrize("folder", ["tf_ops", "keras_ring"])
+def test_adapters_see_only_the_api_of_the_core(folder):
+    files = _cpp_files(folder)
+    assert files, f"no file in {folder}"
+    told = _told(
+        {
+            path: floors.adapter_problems(folder, path.read_text())
+            for path in files
+        }
+    )
+    assert not told, told
+
+
+def test_no_environment_sleep_or_feature_test_in_cpp():
+    folders = [*floors.CPP_FLOORS, "tf_ops", "keras_ring"]
+    reader = ROOT / "csrc/base/options.cc"
+    told = _told(
+        {
+            path: floors.banned_calls(
+                path.read_text(), may_read_environment=path == reader
+            )
+            for path in _cpp_files(*folders)
+        }
+    )
+    assert not told, told
+
+
+def test_every_folder_of_csrc_is_a_floor():
+    folders = {
+        f"csrc/{path.name}"
+        for path in (ROOT / "csrc").iterdir()
+        if path.is_dir()
+    }
+    assert folders - {"csrc/testing"} == set(floors.CPP_FLOORS)
+
+
+def test_python_imports():
+    package = ROOT / "keras_ring"
+    told = _told(
+        {
+            path: floors.python_problems(
+                path.relative_to(package).as_posix(), path.read_text()
+            )
+            for path in sorted(package.rglob("*.py"))
+        }
+    )
+    assert not told, told
+
+
+def test_launcher_knows_the_variables_of_the_ranks():
+    """The launcher's table of settings is that of options.cc, no other."""
+    rows = re.findall(
+        r'^    \{"([A-Z_]+)", "(\w[^"]*)"',
+        (ROOT / "csrc/base/options.cc").read_text(),
+        re.MULTILINE,
+    )
+    assert len(rows) > 10
+    own = {name.removeprefix("KERAS_RING_") for name in contract.LAUNCHER_OWNED}
+    # Any text will do for these.
+    checked = {
+        name for name, kind in rows if name not in own and kind not in FREE
+    }
+    assert checked == set(SETTINGS)
+
+
+FREE = ("text", "address")
