@@ -1,0 +1,223 @@
+"""Training on ranks that are processes, with data that differ."""
+
+import keras
+import numpy as np
+import pytest
+import rank_training
+
+from tests.harness.run_ranks import run_ranks
+
+# One job makes many calls, and the first test of a module waits for it.
+pytestmark = pytest.mark.timeout(900)
+
+STEPS, BATCH_SIZE = 50, 64
+PARITY = ("parity", STEPS, BATCH_SIZE)
+ON_ONE_RANK = [PARITY, ("every_optimizer",), ("accumulation",), ("embeddings",)]
+ON_TWO_RANKS = [
+    # First: nothing but `init` has had a chance to install the check.
+    ("local_updates",),
+    *ON_ONE_RANK,
+    ("overflow", False, None),
+    ("overflow", True, None),
+    ("overflow", False, 2),
+    ("metrics",),
+    ("broadcasts", 0),
+    ("broadcasts", 1),
+    ("different_models",),
+    ("objects",),
+    ("two_models_of_one_name",),
+    ("settings",),
+]
+
+
+def run(num_ranks, calls):
+    result = run_ranks(
+        rank_training.together, num_ranks, args=(calls,), deadline=280
+    )
+    values = [rank.value for rank in result.ranks]
+
+    def of_ranks(name, *arguments):
+        return [value[f"{name}{arguments}"] for value in values]
+
+    return of_ranks
+
+
+@pytest.fixture(scope="module")
+def one_rank():
+    return run(1, ON_ONE_RANK)
+
+
+@pytest.fixture(scope="module")
+def two_ranks():
+    return run(2, ON_TWO_RANKS)
+
+
+@pytest.fixture(scope="module")
+def four_ranks():
+    return run(4, [PARITY])
+
+
+def only(values):
+    """Returns what all ranks returned alike."""
+    assert all(value == values[0] for value in values), values
+    return values[0]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_parity_with_one_process_on_the_whole_batch(
+    one_rank, num_ranks, request
+):
+    several = request.getfixturevalue(
+        "two_ranks" if num_ranks == 2 else "four_ranks"
+    )(*PARITY)
+    (one,) = one_rank(*PARITY)
+    for name in rank_training.OPTIMIZERS:
+        ranks = [rank[name] for rank in several]
+        for key in ("weights", "state", "tape_weights", "tape_state"):
+            only([rank[key] for rank in ranks])
+        for key in ("losses", "tape_losses"):
+            assert len(one[name][key]) == STEPS
+            losses = np.mean([rank[key] for rank in ranks], axis=0)
+            np.testing.assert_allclose(losses, one[name][key], rtol=1e-5)
+            assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_an_overflow_on_one_rank_is_skipped_by_all(two_ranks, explicit):
+    result = only(two_ranks("overflow", explicit, None))
+    assert result["steps"] == [1, 2, 3, 3, 4, 5, 6, 7]
+    scale = 2.0**15
+    assert result["scales"] == [scale] * 3 + [scale / 2] * 5
+    assert result["finite"]
+
+
+def test_an_overflow_on_one_rank_while_gradients_accumulate(two_ranks):
+    result = only(two_ranks("overflow", False, 2))
+    assert result["steps"] == [1, 2, 3, 3, 4, 5, 6, 7]
+    assert result["scales"][-1] == 2.0**14
+    assert result["finite"]
+
+
+def test_every_optimizer(one_rank, two_ranks):
+    shipped = {
+        name
+        for name in dir(keras.optimizers)
+        if isinstance(getattr(keras.optimizers, name), type)
+        and issubclass(getattr(keras.optimizers, name), keras.Optimizer)
+    }
+    (one,) = one_rank("every_optimizer")
+    two = only(two_ranks("every_optimizer"))
+    assert set(two) == set(one) == shipped - {"Optimizer"}
+    for name, (_, losses) in two.items():
+        np.testing.assert_allclose(
+            losses, one[name][1], rtol=1e-4, err_msg=name
+        )
+
+
+def test_accumulation_reduces_on_update_steps(one_rank, two_ranks):
+    ((_, one),) = one_rank("accumulation")
+    (counts, two), (other_counts, other) = two_ranks("accumulation")
+    # Four variables; 8 steps, of which 2 make an update.
+    assert counts == other_counts == {None: 8 * 4, 4: 2 * 4}
+    for steps in (None, 4):
+        assert two[steps][0] == other[steps][0]
+        for a, b in zip(one[steps][1], two[steps][1], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_embeddings(one_rank, two_ranks):
+    (one,) = one_rank("embeddings")
+    two, other = two_ranks("embeddings")
+    assert [state for state, _ in two] == [state for state, _ in other]
+    # Rows or a whole table: the same sums, in whatever order.
+    for i, j in ((0, 1), (2, 3)):
+        for a, b in zip(two[i][1], two[j][1], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    # Keras' Adagrad squares the rows of an index one by one, so only an
+    # optimizer which is linear in the gradient can be compared.
+    for a, b in zip(one[0][1], two[0][1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_metrics_of_unequal_data(two_ranks):
+    first, second = two_ranks("metrics")
+    assert first["history"] == second["history"]
+    assert first["evaluated"] == second["evaluated"]
+    assert first["state"] == second["state"]
+    history = first["history"]
+    epochs = len(history["loss"])
+    assert 1 < epochs < 30, "EarlyStopping was meant to act"
+    for key in ("loss", "binary_accuracy", "auc", "root_mean_squared_error"):
+        expected = [results[key] for results in first["expected"]]
+        np.testing.assert_allclose(
+            history[f"val_{key}"], expected, rtol=1e-6, err_msg=key
+        )
+        np.testing.assert_allclose(
+            first["evaluated"][key], expected[-1], rtol=1e-6, err_msg=key
+        )
+
+
+@pytest.mark.parametrize("root_rank", [0, 1])
+def test_all_ranks_start_as_the_root(two_ranks, root_rank):
+    results = two_ranks("broadcasts", root_rank)
+    for kind in ("built", "subclassed"):
+        ranks = [result[kind] for result in results]
+        only([rank["state"] for rank in ranks])
+        expected = np.float32(0.01 * (1 + root_rank))
+        assert only([rank["learning_rate"] for rank in ranks]) == expected
+    built = [result["built"] for result in results]
+    assert built[0]["own"] != built[1]["own"]
+    only([rank["first"] for rank in built])
+
+
+def test_different_models_are_an_error_on_all_ranks(two_ranks):
+    messages, after = only(two_ranks("different_models"))
+    assert after == 2.0
+    shapes, names = messages
+    assert "rank 0 has classifier/two/kernel: float32[32, 4]" in shapes
+    assert "rank 1 has classifier/two/kernel: float32[32, 5]" in shapes
+    assert "rank 0 has m0/one/kernel, rank 1 has m1/one/kernel" in names
+
+
+def test_objects_and_variables(two_ranks):
+    first, second = two_ranks("objects")
+    for result in (first, second):
+        assert result["broadcast"] == {"from": 1}
+        assert result["gathered"] == ["x", "xxxx"]
+        assert result["large"] == 3_000_000 or result is first
+        assert set(map(tuple, result["values"].values())) == {(1.0, 0.0, 1.0)}
+        assert "differ between ranks" in result["difference"]
+    assert first["difference"] == second["difference"]
+    assert first["failure"][0] == "RuntimeError"
+    assert "object of rank 1" in first["failure"][1]
+    assert "pickle" in second["failure"][1]
+
+
+def test_updates_that_are_not_reduced(two_ranks):
+    kind, message = only(two_ranks("local_updates"))
+    assert kind == "LocalUpdateError"
+    assert "kr.DistributedOptimizer" in message
+
+
+def test_two_models_whose_variables_have_the_same_names(two_ranks):
+    only(two_ranks("two_models_of_one_name"))
+
+
+def test_settings(two_ranks):
+    two, other = two_ranks("settings")
+    for name, (state, weights) in two.items():
+        assert state == other[name][0], name
+        tolerance = {"fp16": 1e-3, "bf16": 1e-2}.get(name, 1e-6)
+        for a, b in zip(two["none"][1], weights, strict=True):
+            np.testing.assert_allclose(
+                a, b, atol=tolerance, rtol=1e-5, err_msg=name
+            )
+    # However they travel, the same numbers are summed.
+    assert len({two[name][0] for name in ("none", "groups", "lists")}) == 1
+
+
+def test_a_saved_model_goes_on(tmp_path):
+    calls = [("save_and_load", str(tmp_path / "model.keras"))]
+    same, loaded, model = only(run(2, calls)(*calls[0]))
+    assert same
+    assert loaded == model
