@@ -58,6 +58,7 @@ void TcpStoreServer::Stop(Duration linger) {
 void TcpStoreServer::Serve(Socket socket) {
   {
     MutexLock lock(mutex_);
+    if (ended_) return;
     arrived_.push_back(std::move(socket));
     ++num_clients_;
   }
@@ -83,6 +84,7 @@ void TcpStoreServer::Run() {
     AnswerWaits();
     RemoveGoneClients();
     if (ending && (AllWritten() || last.expired())) return;
+    if (EndIfComplete()) return;
 
     entries.clear();
     entries.push_back({wake_.fd(), POLLIN, 0});
@@ -192,6 +194,12 @@ bool TcpStoreServer::AllWritten() const {
   return std::none_of(clients_.begin(), clients_.end(), [](const Client& c) {
     return c.connection.wants_write();
   });
+}
+
+bool TcpStoreServer::EndIfComplete() {
+  MutexLock lock(mutex_);
+  ended_ = sealed_ && num_clients_ == 0;
+  return ended_;
 }
 
 TcpStoreClient::TcpStoreClient(Socket socket)

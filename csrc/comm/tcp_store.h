@@ -21,7 +21,8 @@
 namespace keras_ring {
 
 // Serves connections that an Acceptor has authenticated, on one thread that
-// sleeps until something comes.
+// sleeps until something comes, and ends when the job is complete and the last
+// client has its table.
 class TcpStoreServer {
  public:
   TcpStoreServer();
@@ -32,7 +33,8 @@ class TcpStoreServer {
   // closes their connections. Idempotent.
   void Stop(Duration linger = std::chrono::seconds(1));
 
-  // Takes over a client's connection. Any thread.
+  // Takes over a client's connection, or closes it when the job is complete
+  // already. Any thread.
   void Serve(Socket socket);
 
   // From now on new clients are to be told to come back later: the job is
@@ -67,6 +69,8 @@ class TcpStoreServer {
   void AnswerWaits();
   void RemoveGoneClients();
   bool AllWritten() const;
+  // Whether the work is over; from then on Serve turns clients away.
+  bool EndIfComplete();
 
   Socket wake_;
   LocalStore entries_;
@@ -77,6 +81,7 @@ class TcpStoreServer {
   CondVar alone_;
   std::vector<Socket> arrived_ KR_GUARDED_BY(mutex_);
   size_t num_clients_ KR_GUARDED_BY(mutex_) = 0;  // arrived_ included
+  bool ended_ KR_GUARDED_BY(mutex_) = false;
 
   std::atomic<bool> sealed_{false};
   std::atomic<bool> stopping_{false};
