@@ -78,11 +78,14 @@ def _check_native(report: Report) -> None:
         return
     report.facts["compiler"] = built.get("compiler")
     report.facts["native libraries"] = built.get("libraries")
-    built_for, found = built.get("tf_version_built"), report.facts["TensorFlow"]
-    report.facts["built for TensorFlow"] = built_for
-    if found is not None and _minor(built_for) != _minor(found):
+    versions = built.get("tf_version_built") or ()
+    versions = [versions] if isinstance(versions, str) else list(versions)
+    minors = [_minor(version) for version in versions]
+    report.facts["built for TensorFlow"] = minors
+    found = report.facts["TensorFlow"]
+    if found is not None and _minor(found) not in minors:
         report.missing.append(
-            f"the operations were built for TensorFlow {_minor(built_for)},"
+            f"the operations were built for TensorFlow {_show(minors)},"
             f" but {_minor(found)} is installed: {_INSTALL}"
         )
 

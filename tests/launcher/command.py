@@ -20,9 +20,11 @@ class Command:
 
     def __init__(self, *words: str, **environment: str) -> None:
         self.mark = uuid.uuid4().hex
+        inherited = dict(os.environ)
+        inherited.pop("PYTHONUNBUFFERED", None)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "keras_ring", *words],
-            env={**os.environ, **environment, MARK: self.mark},
+            env={**inherited, **environment, MARK: self.mark},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,

@@ -29,8 +29,9 @@ def native(monkeypatch):
     return build
 
 
-def test_ready(native, capsys):
-    native("2.21.1")
+@pytest.mark.parametrize("built_for", ["2.21.1", ["2.20", "2.21"]])
+def test_ready(native, capsys, built_for):
+    native(built_for)
     assert main(["check"]) == 0
     out = capsys.readouterr().out
     assert "a job can run here" in out

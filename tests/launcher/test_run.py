@@ -1,4 +1,5 @@
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -109,29 +110,51 @@ def test_much_output_at_once_keeps_its_lines(start):
     assert all(line[1] == line[4] and line.endswith("x" * 30) for line in lines)
 
 
-def test_a_reader_that_does_not_read_does_not_stop_the_launcher(start):
+def test_a_reader_that_does_not_read_does_not_stop_the_launcher(
+    start, tmp_path
+):
     """Nobody reads our pipe, yet a failure ends the other ranks in time."""
     command = start(
         2,
         """
 (here / f"pid{rank}").write_text("")
 if rank == 1:
+    time.sleep(1)
     sys.exit(7)
 while True:
     print("x" * 1000)
 """,
     )
     end = time.monotonic() + 15
+    wait_for_files(tmp_path / "here", {"pid0", "pid1"})
     ranks = 1
-    while ranks and time.monotonic() < end:
+    while ranks > 0 and time.monotonic() < end:
         time.sleep(0.1)
-        ranks = len(command.alive() - {command.process.pid})
+        # What is left then is the launcher and its guardian.
+        ranks = len(command.alive()) - 2
     assert ranks == 0
+    # It still has output to write, but has not taken all that came.
+    status = Path(f"/proc/{command.process.pid}/status").read_text()
+    peak = next(
+        int(line.split()[1])
+        for line in status.splitlines()
+        if line.startswith("VmHWM")
+    )
+    assert peak < 64 * 1024
     assert command.wait().returncode == 7
+
+
+def test_pipes_of_a_rank_end_as_in_a_shell():
+    """Python ignores SIGPIPE; the ranks must not inherit that."""
+    shell = "grep SigIgn /proc/self/status"
+    done = Command("run", "-np", "1", "--", "bash", "-c", shell).wait()
+    ignored = int(done.stdout.split()[-1], 16)
+    assert not ignored >> (signal.SIGPIPE - 1) & 1
 
 
 def test_output_comes_while_the_rank_runs(start):
     command = start(1, "print('now'); time.sleep(30)")
+    assert select.select([command.process.stdout], [], [], 10.0)[0]
     assert command.process.stdout.readline() == b"[0] now\n"
     command.process.send_signal(signal.SIGTERM)
     assert command.wait().returncode == 128 + signal.SIGTERM
