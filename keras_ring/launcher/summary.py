@@ -138,7 +138,8 @@ def failure_lines(
 
 
 def _other_line(end: RankEnd) -> str:
+    what = end.describe()
     if end.stopped and not end.slow_to_leave:
-        return f"rank {end.rank} was then ended by keras-ring"
-    text = f"rank {end.rank} {end.describe()}"
+        what = "was then ended by keras-ring"
+    text = f"rank {end.rank} {what}"
     return f"{text}: {end.error}" if end.error is not None else text
