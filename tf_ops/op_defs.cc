@@ -4,6 +4,9 @@
 // merge twins, or drop one whose result is unused, because the other ranks
 // wait for it. What that costs (automatic control dependencies would run them
 // one after another) is taken back in keras_ring/_graph.py.
+//
+// All are marked as communication, or TensorFlow would turn kUnavailable (a
+// lost peer) into kInternal.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -49,6 +52,7 @@ REGISTER_OP("KerasRingAllreduce")
     .Input("tensors: T")
     .Output("reduced: T")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(SameShapes)
     .Doc(R"doc(
 Reduces tensors over all ranks. Several are one atomic group.
@@ -61,6 +65,7 @@ REGISTER_OP("KerasRingBroadcast")
     .Input("tensors: T")
     .Output("received: T")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(SameShapes)
     .Doc(R"doc(
 Gives every rank the root's tensors. Several are one atomic group.
@@ -72,6 +77,7 @@ REGISTER_OP("KerasRingAllgather")
     .Input("tensor: T")
     .Output("gathered: T")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(AnyRows)
     .Doc(R"doc(
 Concatenates the ranks' tensors along the first dimension, in rank order.
@@ -80,6 +86,7 @@ Concatenates the ranks' tensors along the first dimension, in rank order.
 REGISTER_OP("KerasRingBarrier")
     .Attr("tensor_name: string")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
 Waits until every rank has come to the barrier of this name.

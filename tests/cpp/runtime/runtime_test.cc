@@ -147,7 +147,8 @@ TEST(Runtime, LostDataConnectionIsAnErrorOnEveryRank) {
     bad.input.assign(5000, 1.0f);
     ASSERT_TRUE(EnqueueSum(cluster.at(rank), "bad", bad).ok());
     Status status = Await(bad);
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+    // Whose word comes first is open: that of rank 2, or of its neighbours.
+    EXPECT_FALSE(status.ok());
     EXPECT_THAT(status.message(), HasSubstr("rank 2"));
     // Sticky, with the first cause.
     FloatOperation after;

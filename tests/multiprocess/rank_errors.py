@@ -1,0 +1,138 @@
+"""What single ranks do in test_errors.py."""
+
+import time
+
+import tensorflow as tf
+
+import keras_ring as kr
+
+
+def _error(function):
+    try:
+        function()
+    except tf.errors.OpError as error:
+        # TensorFlow adds which node it was; ours is what all ranks share.
+        text = error.message.split("}} ", 1)[-1].split(" [Op:")[0]
+        return type(error).__name__, text
+    raise AssertionError("no error")
+
+
+def mismatches():
+    kr.init()
+    rank = kr.rank()
+    odd = rank == 1
+    x = tf.ones([4])
+    cases = {
+        "shape": lambda: kr.allreduce(tf.ones([5 if odd else 4]), name="e1"),
+        "dtype": lambda: kr.allreduce(
+            tf.ones([4], tf.int32 if odd else tf.float32), name="e2"
+        ),
+        "op": lambda: kr.allreduce(x, kr.Sum if odd else kr.Average, name="e3"),
+        "kind": lambda: (
+            kr.broadcast(x, 0, name="e4") if odd else kr.allreduce(x, name="e4")
+        ),
+        "root": lambda: kr.broadcast(x, 1 if odd else 0, name="e5"),
+        "scale": lambda: kr.allreduce(
+            x, name="e6", prescale_factor=2.0 if odd else 1.0
+        ),
+        "group": lambda: kr.grouped_allreduce(
+            [x, x] if odd else [x, x, x], name="e7"
+        ),
+        "columns": lambda: kr.allgather(
+            tf.ones([rank, 3 if odd else 2]), name="e8"
+        ),
+        "no such root": lambda: kr.broadcast(x, 99, name="e9"),
+        "scaled integer": lambda: kr.allreduce(
+            tf.ones([4], tf.int32), name="e10", postscale_factor=0.5
+        ),
+    }
+    errors = {}
+    for name, function in cases.items():
+        errors[name] = _error(function)
+        # The job goes on, and so does the name.
+        assert kr.allreduce(x, kr.Sum, name="fine").numpy()[0] == kr.size()
+        letter = f"e{list(cases).index(name) + 1}"
+        assert kr.allreduce(x, kr.Sum, name=letter).numpy()[0] == kr.size()
+    return errors
+
+
+def different_names():
+    kr.init()
+    error = _error(lambda: kr.allreduce(tf.ones([4]), name=f"mine/{kr.rank()}"))
+    assert kr.allreduce(tf.ones([]), kr.Sum, name="ok").numpy() == kr.size()
+    return error
+
+
+def stall_shutdown():
+    kr.init()
+    if kr.rank() == 0:
+        time.sleep(6)  # busy, in no collective
+        kr.broadcast(1, 0, name="meet")
+    else:
+        error = _error(lambda: kr.allreduce(tf.ones([4]), name="lonely"))
+        kr.broadcast(1, 0, name="meet")
+        return error
+
+
+def name_in_flight():
+    """The same name twice at once on one rank."""
+    kr.init()
+
+    @tf.function
+    def step(x):
+        return kr.allreduce(x, name="w"), kr.allreduce(2.0 * x, name="w")
+
+    if kr.rank() == 0:
+        error = _error(lambda: step(tf.ones([4])))
+        kr.broadcast(1, 0, name="go")
+    else:
+        kr.broadcast(1, 0, name="go")
+        # Rank 0's first use is still there, cancelled or not.
+        error = kr.allreduce(tf.ones([4]), name="w").numpy().shape
+    kr.barrier()
+    return error
+
+
+def before_init():
+    try:
+        kr.rank()
+    except ValueError as error:
+        first = type(error).__name__
+    return first, _error(lambda: kr.allreduce(tf.ones([4]), name="w"))
+
+
+def init_again():
+    """Jobs one after the other in the same processes."""
+    totals = []
+    for _ in range(5):
+        kr.init()
+        kr.init()
+        totals.append(float(kr.allreduce(1.0, kr.Sum, name="x")))
+        kr.shutdown()
+        kr.shutdown()
+        assert not kr.is_initialized()
+    return totals
+
+
+def leaves_early():
+    kr.init()
+    kr.barrier()
+    if kr.rank() == 1:
+        return "left"
+    return _error(lambda: [kr.allreduce(1.0, name="x") for _ in range(100)])
+
+
+def raises():
+    kr.init()
+    kr.barrier()
+    if kr.rank() == 1:
+        raise RuntimeError("the disk is full")
+    kr.allreduce(tf.ones([4]), name="w")
+
+
+def different_settings():
+    import os
+
+    if os.environ["KERAS_RING_RANK"] == "2":
+        os.environ["KERAS_RING_CYCLE_TIME"] = "3"
+    kr.init()
