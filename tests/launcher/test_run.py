@@ -324,7 +324,9 @@ def test_no_orphan_behind_a_shell_when_the_launcher_is_killed(tmp_path):
 
 def test_ranks_die_with_the_launcher_even_without_the_guardian(tmp_path):
     shell = f"echo > {tmp_path}/$KERAS_RING_RANK; exec sleep 60"
-    command = Command("run", "-np", "2", "--", "bash", "-c", shell)
+    words = ("run", "-np", "2", "--", "bash", "-c", shell)
+    # Nobody is left to remove the job's directory.
+    command = Command(*words, TMPDIR=str(tmp_path))
     wait_for_files(tmp_path, {"0", "1"})
     guardians = [
         pid
