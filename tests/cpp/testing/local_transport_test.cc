@@ -7,10 +7,14 @@
 #include <string>
 
 #include "csrc/testing/run_ranks.h"
+#include "csrc/testing/transport_conformance.h"
 
 namespace keras_ring {
 namespace {
 
+const std::string kHello = "hello";
+
+// `content` must outlive the result.
 Duplex Sending(int to, const std::string& content, uint64_t tag = 1) {
   Duplex duplex;
   duplex.tag = tag;
@@ -27,6 +31,18 @@ Duplex Receiving(int from, std::string& content, uint64_t tag = 1) {
   duplex.receives.push_back({content.data(), content.size()});
   duplex.on_received = [](size_t) { return size_t{0}; };
   return duplex;
+}
+
+// In bytes: what waits at nearly every step, and what seldom does.
+TEST(LocalTransportTest, Conformance) {
+  for (size_t pipe_bytes : {size_t{1000}, size_t{1} << 20}) {
+    RunTransportConformance([=](int size, std::chrono::milliseconds limit) {
+      LocalTransportOptions options;
+      options.pipe_bytes = pipe_bytes;
+      options.limit = limit;
+      return CreateLocalTransports(size, options);
+    });
+  }
 }
 
 TEST(LocalTransportTest, KnowsItsPlace) {
@@ -46,7 +62,7 @@ TEST(LocalTransportTest, AFullPipeHoldsTheSenderBack) {
   const std::string fits(92, 'x');  // and the tag
   Duplex duplex = Sending(1, fits);
   EXPECT_TRUE(transports[0]->Run(duplex).ok());
-  duplex = Sending(1, "y");
+  duplex = Sending(1, kHello);
   const Status status = transports[0]->Run(duplex);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("rank 1"), std::string::npos);
@@ -55,13 +71,13 @@ TEST(LocalTransportTest, AFullPipeHoldsTheSenderBack) {
 
 TEST(LocalTransportTest, WhatWasSentBeforeClosingArrives) {
   auto transports = CreateLocalTransports(2);
-  Duplex duplex = Sending(1, "hello");
+  Duplex duplex = Sending(1, kHello);
   EXPECT_TRUE(transports[0]->Run(duplex).ok());
   transports[0].reset();
   std::string content(5, '?');
   duplex = Receiving(0, content);
   EXPECT_TRUE(transports[1]->Run(duplex).ok());
-  EXPECT_EQ(content, "hello");
+  EXPECT_EQ(content, kHello);
   const Status status = transports[1]->Run(duplex);
   EXPECT_EQ(status, UnavailableError("rank 0 closed the connection"));
   EXPECT_EQ(transports[1]->Run(duplex), status);
@@ -70,7 +86,7 @@ TEST(LocalTransportTest, WhatWasSentBeforeClosingArrives) {
 TEST(LocalTransportTest, SendingToAClosedPeerFails) {
   auto transports = CreateLocalTransports(2);
   transports[1].reset();
-  Duplex duplex = Sending(1, "hello");
+  Duplex duplex = Sending(1, kHello);
   EXPECT_EQ(transports[0]->Run(duplex),
             UnavailableError("rank 1 closed the connection"));
 }
@@ -90,7 +106,7 @@ TEST(LocalTransportTest, ClosingWakesAWaitingPeer) {
 
 TEST(LocalTransportTest, DifferentTagsNameThePeer) {
   auto transports = CreateLocalTransports(2);
-  Duplex duplex = Sending(1, "hello", 4);
+  Duplex duplex = Sending(1, kHello, 4);
   EXPECT_TRUE(transports[0]->Run(duplex).ok());
   std::string content(5, '?');
   duplex = Receiving(0, content, 5);
