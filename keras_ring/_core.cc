@@ -106,9 +106,8 @@ PYBIND11_MODULE(_core, module) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const StatusError& error) {
-      py::tuple arguments =
-          py::make_tuple(StatusCodeName(error.status.code()),
-                         error.status.message());
+      py::tuple arguments = py::make_tuple(StatusCodeName(error.status.code()),
+                                           error.status.message());
       PyErr_SetObject(status_error.ptr(), arguments.ptr());
     }
   });

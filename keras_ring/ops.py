@@ -314,7 +314,7 @@ def _gradient_name(op: Any, suffix: str) -> str:
     return f"{base}/{suffix}.{next(_unnamed)}"
 
 
-@tf.RegisterGradient("KerasRingAllreduce")
+@tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
 def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
     reduce_op = ReduceOp(op.get_attr("reduce_op"))
     name = _gradient_name(op, "gradient")
@@ -358,7 +358,7 @@ def _product_of_others(tensor: Any, name: str) -> Any:
     return (before * after)[basics.rank()]
 
 
-@tf.RegisterGradient("KerasRingAllgather")
+@tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
 def _allgather_gradient(op: Any, gradient: Any) -> Any:
     name = _gradient_name(op, "gradient")
     rows = tf.shape(op.inputs[0], out_type=tf.int64)[:1]
@@ -368,7 +368,7 @@ def _allgather_gradient(op: Any, gradient: Any) -> Any:
     return total[begin : begin + rows[0]]
 
 
-@tf.RegisterGradient("KerasRingBroadcast")
+@tf.RegisterGradient("KerasRingBroadcast")  # type: ignore[untyped-decorator]
 def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
     name = _gradient_name(op, "gradient")
     total = grouped_allreduce(list(gradients), Sum, name=name)

@@ -169,7 +169,7 @@ def cancelled_again_and_again():
 
     concrete = step.get_concrete_function()
     sizes = []
-    for round_ in range(60):
+    for _ in range(60):
         if kr.rank() == 0:
             _run_and_cancel(cancellation, concrete)
             kr.broadcast(0, 0, name="go")

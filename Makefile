@@ -1,0 +1,75 @@
+# The two commands of the README, `make demo` and `make test`, and what they
+# are made of. Everything is installed into .venv, in the checkout.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# TensorFlow's start-up lines drown everything else.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint test-cpp test-bazel test-python test-package \
+        system-packages docs clean
+
+# Installs the package and trains a small model on two ranks.
+demo: $(VENV)/.installed
+	$(BIN)/keras-ring run -np 2 -- $(BIN)/python examples/keras_digits.py
+
+# Everything.
+test: lint test-cpp test-bazel test-python test-package
+	@echo "All tests passed."
+
+# --- Installation ---
+
+# Exactly what is tested. Wider ranges are in pyproject.toml.
+$(VENV)/.dependencies: requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	touch $@
+
+NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/sources.cmake \
+  keras_ring/_core.cc $(wildcard csrc/*/*.cc csrc/*/*.h tf_ops/*)
+
+# Against the TensorFlow that is in .venv, hence no build isolation.
+$(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet \
+	  --no-build-isolation --no-deps --editable .
+	touch $@
+
+# gtest for the C++ tests, Bazel for its build of them.
+SYSTEM_PACKAGES := libgtest-dev libgmock-dev bazel-bootstrap
+system-packages:
+	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)
+
+# --- Tests ---
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h \
+	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc
+
+# Plain, then under sanitizers: address with undefined, and thread.
+test-cpp: $(VENV)/.dependencies system-packages
+	PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh
+
+test-bazel: system-packages
+	bazel --batch test //...
+
+test-python: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+# The wheel, as a user gets it: built alone, installed elsewhere, run.
+test-package: $(VENV)/.installed
+	PATH="$(abspath $(BIN)):$$PATH" sh tools/test_package.sh $(BIN)/python
+
+# --- Other ---
+
+# The generated pages.
+docs: $(VENV)/.installed
+	$(BIN)/python tools/generate_environment_page.py docs/environment.md
+
+clean:
+	rm -rf build dist *.egg-info keras_ring/*.so $(VENV)

@@ -1,0 +1,152 @@
+"""What single ranks do in test_failure, test_strangers, test_steady_state."""
+
+import resource
+import time
+
+import tensorflow as tf
+
+import keras_ring as kr
+from tests.harness import notify
+
+
+def train_until_killed(mode):
+    """Small steps for ever; the test ends it by force."""
+    kr.init()
+    w = tf.Variable(tf.ones([1000]))
+
+    def step():
+        grads = [kr.allreduce(w * float(i), name=f"g{i}") for i in range(10)]
+        w.assign_sub(1e-6 * tf.add_n(grads))
+
+    if mode == "function":
+        step = tf.function(step)
+    for i in range(100_000_000):
+        step()
+        if i == 5:
+            notify("training")
+
+
+def fit_until_killed():
+    import keras
+    import numpy as np
+
+    kr.init()
+    model = keras.Sequential(
+        [keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)]
+    )
+    model.compile(
+        kr.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse"
+    )
+
+    class Tell(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 5:
+                notify("training")
+
+    x = np.ones((64 * 1000, 32), "float32")
+    y = np.ones((64 * 1000, 10), "float32")
+    model.fit(
+        x,
+        y,
+        batch_size=64,
+        epochs=1000,
+        verbose=0,
+        callbacks=[
+            kr.callbacks.BroadcastGlobalVariablesCallback(),
+            Tell(),
+        ],
+    )
+
+
+def train_for(seconds):
+    """Steps until the time is up on rank 0; returns how many."""
+    kr.init()
+
+    @tf.function
+    def step(x, go_on):
+        return (
+            kr.allreduce(x, kr.Sum, name="g"),
+            kr.broadcast(go_on, 0, name="go on"),
+        )
+
+    x = tf.ones([256])
+    steps = 0
+    end = time.monotonic() + seconds
+    while True:
+        total, go_on = step(x, tf.constant(time.monotonic() < end))
+        assert float(total[0]) == kr.size()
+        steps += 1
+        if steps == 5:
+            notify("training")
+        if not bool(go_on):
+            break
+    return steps, kr.metrics()["rejected_connections"]
+
+
+def cpu_seconds_while_idle(seconds):
+    """CPU time of the process in so many seconds between two collectives."""
+    kr.init()
+    for _ in range(20):
+        kr.allreduce(tf.ones([1000]), name="x")
+    kr.barrier()
+    time.sleep(1)  # what TensorFlow and Python still do after a step
+
+    def used():
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    before = used()
+    time.sleep(seconds)
+    idle = used() - before
+    kr.barrier()
+    return idle
+
+
+def resnet50_steps(steps):
+    """161 gradients per step; returns times and control traffic per step."""
+    import numpy as np
+
+    kr.init()
+    shapes = []
+
+    def conv(size, num_in, num_out):
+        shapes.append((size, size, num_in, num_out))
+        shapes.extend([(num_out,), (num_out,)])
+
+    conv(7, 3, 64)
+    num_in = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            conv(1, num_in, width)
+            conv(3, width, width)
+            conv(1, width, 4 * width)
+            if block == 0:
+                conv(1, num_in, 4 * width)
+            num_in = 4 * width
+    shapes.extend([(2048, 1000), (1000,)])
+    assert len(shapes) == 161
+    tensors = [tf.fill(s, float(kr.rank() + 1)) for s in shapes]
+
+    @tf.function
+    def step():
+        return [
+            kr.allreduce(t, name=f"g{i}")
+            for i, t in reversed(list(enumerate(tensors)))
+        ]
+
+    for _ in range(5):
+        step()
+    before = kr.metrics()
+    times = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        results = step()
+        times.append(time.perf_counter() - began)
+    after = kr.metrics()
+    for result in results:
+        np.testing.assert_allclose(result.numpy().flat[0], (kr.size() + 1) / 2)
+    control = max(
+        after[key] - before[key]
+        for key in ("control_bytes_sent", "control_bytes_received")
+    )
+    return float(np.median(times)), control / steps

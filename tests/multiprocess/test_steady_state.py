@@ -1,0 +1,20 @@
+"""What a job costs while it waits, and while it trains."""
+
+from tests.harness import run_ranks
+from tests.multiprocess import rank_jobs
+
+
+def test_an_idle_job_uses_no_cpu():
+    seconds = 10.0
+    result = run_ranks(
+        rank_jobs.cpu_seconds_while_idle, 4, args=(seconds,), deadline=90
+    )
+    print("CPU seconds of each rank in", seconds, "s:", result.values)
+    assert max(result.values) < 0.01 * seconds
+
+
+def test_control_traffic_of_a_large_model():
+    result = run_ranks(rank_jobs.resnet50_steps, 2, args=(20,), deadline=120)
+    for seconds, control_bytes in result.values:
+        print(f"{seconds * 1e3:.1f} ms, {control_bytes:.0f} bytes of control")
+        assert control_bytes < 1024

@@ -1,0 +1,19 @@
+"""A cc_test per file of tests/cpp, as tests/cpp/CMakeLists.txt has them."""
+
+def cpp_tests(srcs, copts, deps):
+    """Declares one test per source, named after the file.
+
+    Args:
+      srcs: the sources; no two may have the same file name.
+      copts: the compiler flags of all of them.
+      deps: what all of them link.
+    """
+    for src in srcs:
+        native.cc_test(
+            name = src.rpartition("/")[2][:-len(".cc")],
+            timeout = "moderate",
+            srcs = [src],
+            copts = copts,
+            linkstatic = True,
+            deps = deps,
+        )

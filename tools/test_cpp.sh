@@ -1,0 +1,14 @@
+#!/bin/sh
+# Builds and runs the C++ tests three times: plain, under ASAN and UBSAN, and
+# under TSAN. The builds are kept in build/.
+set -eu
+
+for sanitize in "" address,undefined thread; do
+  directory="build/cpp${sanitize:+-$(echo "$sanitize" | tr , -)}"
+  echo "== C++ tests ${sanitize:+under $sanitize}"
+  cmake -S . -B "$directory" -G Ninja -Wno-deprecated -Wno-dev \
+    -DKERAS_RING_BUILD_PACKAGE=OFF -DKERAS_RING_BUILD_TESTS=ON \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSANITIZE="$sanitize" >/dev/null
+  cmake --build "$directory"
+  ctest --test-dir "$directory" --output-on-failure
+done

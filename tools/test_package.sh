@@ -1,0 +1,28 @@
+#!/bin/sh
+# Builds the wheel, installs it alone into an empty directory, and checks that
+# it works from there, not from the checkout. $1: the Python to use.
+set -eu
+
+python=$(realpath -s "$1")
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+
+"$python" -m pip wheel --quiet --no-build-isolation --no-deps \
+  --wheel-dir "$directory" .
+"$python" -m pip install --quiet --no-deps --target "$directory/site" \
+  "$directory"/keras_ring-*.whl
+
+cd "$directory"
+cat >job.py <<'SCRIPT'
+import keras_ring as kr
+import tensorflow as tf
+
+kr.init()
+assert kr.__file__.startswith("DIRECTORY"), kr.__file__
+total = kr.allreduce(tf.ones([3]), kr.Sum, name="x").numpy()
+assert total.tolist() == [2.0, 2.0, 2.0], total
+print("the wheel works")
+SCRIPT
+sed -i "s|DIRECTORY|$directory|" job.py
+PYTHONPATH="$directory/site" "$python" -m keras_ring run -np 2 -- \
+  "$python" job.py
