@@ -162,7 +162,7 @@ def gradients(mode):
     everyone = np.stack(
         [values(r, (6,), "float64").numpy() for r in range(size)]
     )
-    weights = tf.range(1.0, 7.0, dtype=tf.float64) * (rank + 1)
+    weights = np.arange(1.0, 7.0) * (rank + 1)
     all_weights = np.arange(1.0, 7.0) * sum(range(1, size + 1))
 
     def gradient_of(function):
@@ -203,7 +203,7 @@ def gradients(mode):
     rows = rank + 1
     total_rows = size * (size + 1) // 2
     part = tf.ones([rows, 2], tf.float64)
-    factors = tf.reshape(tf.range(total_rows * 2, dtype=tf.float64), [-1, 2])
+    factors = np.arange(total_rows * 2.0).reshape(-1, 2)
 
     def gather_gradient(part):
         with tf.GradientTape() as tape:
@@ -215,7 +215,7 @@ def gradients(mode):
     begin = rank * (rank + 1) // 2
     np.testing.assert_allclose(
         in_mode(mode, gather_gradient, part).numpy(),
-        factors.numpy()[begin : begin + rows] * total_rows,
+        factors[begin : begin + rows] * total_rows,
     )
 
     # A tape used twice, in one graph.

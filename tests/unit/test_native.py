@@ -1,0 +1,70 @@
+"""What is loaded, and what is said when it cannot be."""
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import keras_ring as kr
+from keras_ring import _native, errors
+
+
+def test_build_info_names_this_tensorflow():
+    info = _native.build_info()
+    minor = ".".join(tf.__version__.split(".")[:2])
+    assert minor in info["tf_version_built"]
+    assert any(name.startswith("libkeras_ring") for name in info["libraries"])
+
+
+def test_another_tensorflow_is_an_error_that_says_how_to_mend_it(monkeypatch):
+    monkeypatch.setattr(tf, "__version__", "2.15.1")
+    _native.tf_ops.cache_clear()
+    try:
+        with pytest.raises(errors.BuildMismatchError) as mismatch:
+            _native.tf_ops()
+    finally:
+        _native.tf_ops.cache_clear()
+    text = str(mismatch.value)
+    assert "built for TensorFlow 2.21" in text
+    assert "this is TensorFlow 2.15.1" in text
+    assert "pip install --no-build-isolation" in text
+
+
+def test_a_missing_library_is_an_error_that_says_how_to_mend_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_ring._core", None)
+    _native.core.cache_clear()
+    try:
+        with pytest.raises(errors.BuildMismatchError, match="pip install"):
+            _native.core()
+    finally:
+        _native.core.cache_clear()
+
+
+def test_import_loads_no_tensorflow_and_nothing_native():
+    code = (
+        "import sys, keras_ring, keras_ring.launcher.cli; "
+        "assert 'tensorflow' not in sys.modules; "
+        "assert 'keras_ring._core' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_every_public_name_resolves():
+    for name in kr.__all__:
+        assert getattr(kr, name) is not None
+    assert set(kr.__all__) <= set(dir(kr))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        kr.nothing  # noqa: B018
+
+
+def test_a_variable_that_does_not_parse(monkeypatch):
+    monkeypatch.setenv("KERAS_RING_CYCLE_TIME", "soon")
+    with pytest.raises(
+        errors.ConfigurationError, match="KERAS_RING_CYCLE_TIME is 'soon'"
+    ):
+        kr.init()
+    monkeypatch.delenv("KERAS_RING_CYCLE_TIME")
+    kr.init()  # after a failed one
+    assert kr.size() == 1
+    kr.shutdown()
