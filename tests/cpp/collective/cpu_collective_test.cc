@@ -275,6 +275,22 @@ TEST(CpuCollectiveTest, ASlowRankIsWaitedFor) {
   }
 }
 
+// A broken collective does not touch tensors, nor the transport.
+TEST(CpuCollectiveTest, NothingIsRunAfterAFailure) {
+  auto transports = RecordingTransports(2);
+  CpuCollective collective(*transports[0]);
+  const Status cause = AbortedError("the job ends");
+  collective.Abort(cause);
+  const std::vector<float> input(10, 1.0f);
+  std::vector<float> output(10, 7.0f);
+  AllreduceArgs args;
+  args.prescale = 2.0;
+  args.tensors.push_back({input.data(), output.data(), 10});
+  EXPECT_EQ(collective.Allreduce(args), cause);
+  EXPECT_EQ(output, std::vector<float>(10, 7.0f));
+  EXPECT_TRUE(transports[0]->records.empty());
+}
+
 TEST(CpuCollectiveTest, AbortUnblocksACallUnderWay) {
   auto transports = CreateLocalTransports(2);
   CpuCollective waiting(*transports[0]);
@@ -285,10 +301,11 @@ TEST(CpuCollectiveTest, AbortUnblocksACallUnderWay) {
       EXPECT_EQ(waiting.Allreduce(SumOf(values)), cause);
       EXPECT_EQ(waiting.Allgather(AllgatherArgs()), cause);
     } else {
-      // Has the other in the middle of it: it is given only the tag and a part.
+      // More than a pipe holds, so that the other is in the middle of it when
+      // this Run ends; and less than it waits for.
       Duplex duplex;
       duplex.tag = 1;
-      std::vector<float> part(100);
+      std::vector<float> part(1000);
       duplex.to = 0;
       duplex.sends.push_back({part.data(), part.size() * sizeof(float)});
       duplex.released = 1;
