@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "csrc/base/status.h"
 
