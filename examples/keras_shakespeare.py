@@ -49,7 +49,8 @@ def load_sequences(path, length):
     number = {character: i for i, character in enumerate(characters)}
     numbers = np.array([number[character] for character in text], "int32")
     count = len(numbers) // (length + 1)
-    return numbers[: count * (length + 1)].reshape(count, -1), len(characters)
+    rows = numbers[: count * (length + 1)].reshape(count, length + 1)
+    return rows, len(characters)
 
 
 def make_model(num_characters):

@@ -71,7 +71,7 @@ class EqualRanks:
         return [self._reduced(tensor, op, options) for tensor in tensors]
 
     def allgather(self, tensor, *, name=None):
-        self.calls.append(Call("allgather", name))
+        self.calls.append(Call("allgather", name, count=tensor.shape[0]))
         return tf.concat([tensor] * self.size, axis=0)
 
     def broadcast(self, tensor, root_rank, *, name=None):

@@ -477,18 +477,20 @@ class TestLearningRate:
         )
         np.testing.assert_allclose(seen, 1.0 + np.arange(8) / 4)
 
-    @pytest.mark.parametrize("nesterov", [False, True])
+    @pytest.mark.parametrize(
+        "wrap", [lambda o: o, keras.optimizers.LossScaleOptimizer]
+    )
     @pytest.mark.parametrize("correction", [False, True])
-    def test_momentum_correction(self, ring, correction, nesterov):
+    def test_momentum_correction(self, ring, correction, wrap):
         """A change of the learning rate as in the large-batch recipe.
 
         Momentum holds past updates, each times the learning rate of its step.
         Corrected, it holds what it would had all steps had the new one.
         """
         variable = keras.Variable(0.0, name="v")
-        optimizer = keras.optimizers.SGD(0.1, momentum=0.5, nesterov=nesterov)
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        model.compile(optimizer, "mse")
+        model.compile(wrap(optimizer), "mse")
         optimizer.build([variable])
         with kr.allow_local_updates():
             optimizer.apply([tf.constant(1.0)], [variable])

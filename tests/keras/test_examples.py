@@ -1,0 +1,104 @@
+"""The examples run as their first lines say."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+def run(*command, **options):
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        **options,
+    )
+
+
+def last_lines(num_ranks, example, *flags):
+    """Runs an example on ranks; returns (value, checksum) by rank."""
+    finished = run(
+        *("-m", "keras_ring", "run", "-np", num_ranks, "--"),
+        *(sys.executable, EXAMPLES / example, *flags),
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    found = re.findall(
+        r"rank (\d): test (?:accuracy|loss) ([\d.]+), "
+        r"weights sha256 ([0-9a-f]{16})$",
+        finished.stdout,
+        re.MULTILINE,
+    )
+    ranks, values, checksums = zip(*found, strict=True)
+    assert sorted(ranks) == [str(rank) for rank in range(num_ranks)]
+    assert len(set(values)) == len(set(checksums)) == 1, found
+    # Nobody but rank 0 shows progress.
+    shown = [
+        line
+        for line in finished.stdout.splitlines()
+        if re.search(r"epoch|step", line, re.IGNORECASE)
+    ]
+    assert shown
+    assert all(line.startswith("[0]") for line in shown)
+    return float(values[0])
+
+
+@pytest.mark.parametrize("example", ["keras_digits.py", "tape_digits.py"])
+def test_digits(example):
+    assert last_lines(2, example) >= 0.95
+
+
+def make_text(path):
+    words = "the quick brown fox jumps over the lazy dog and then sleeps"
+    path.write_text(" ".join(words.split()[i % 12] for i in range(4000)))
+    return path
+
+
+def test_shakespeare(tmp_path):
+    text = make_text(tmp_path / "text.txt")
+    loss = last_lines(2, "keras_shakespeare.py", f"--data={text}", "--steps=60")
+    # Uniform guesses over its 27 characters would have 3.3.
+    assert loss < 1.5
+
+
+def test_without_a_launcher(tmp_path):
+    text = make_text(tmp_path / "text.txt")
+    finished = run(
+        EXAMPLES / "keras_shakespeare.py", f"--data={text}", "--steps=3"
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines()[-1].startswith("rank 0: test loss ")
+
+
+@pytest.mark.parametrize(
+    "example", sorted(path.name for path in EXAMPLES.glob("*.py"))
+)
+def test_help(example):
+    finished = run(EXAMPLES / example, "--help")
+    assert "keras-ring run -np 2" in finished.stdout
+    assert "--seed" in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [("--data=nowhere.txt", "no file"), ("--data=", "no file")],
+)
+def test_a_text_that_is_not_there(tmp_path, flag, message):
+    finished = run(EXAMPLES / "keras_shakespeare.py", flag, cwd=tmp_path)
+    assert finished.returncode == 1
+    assert message in finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_text_that_is_too_short(tmp_path):
+    text = tmp_path / "short.txt"
+    text.write_text("Too short.")
+    finished = run(EXAMPLES / "keras_shakespeare.py", f"--data={text}")
+    assert finished.returncode == 1
+    assert "too short" in finished.stdout + finished.stderr
