@@ -301,6 +301,8 @@ def _overwritten_reduced(
     gradients: list[Any], sources: list[Any], settings: ReductionSettings
 ) -> list[Any]:
     """Reduces what Keras assigns to variables instead of accumulating it."""
+    if not any(_is_overwritten(source) for source in sources):
+        return gradients
     picked = [
         gradient if _is_overwritten(source) else None
         for gradient, source in zip(gradients, sources, strict=True)

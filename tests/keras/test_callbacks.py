@@ -111,9 +111,13 @@ class TestBroadcast:
         assert all(len(shared) == at for at in gradients)
         assert "train_step" not in vars(model)
 
-    @pytest.mark.parametrize("run_eagerly", [False, True])
+    @pytest.mark.parametrize(
+        "arguments",
+        [{}, {"run_eagerly": True}, {"steps_per_execution": 2}],
+        ids=str,
+    )
     def test_the_first_batch_is_trained_on_with_shared_weights(
-        self, ring, monkeypatch, run_eagerly
+        self, ring, monkeypatch, arguments
     ):
         monkeypatch.setattr(
             ops,
@@ -121,7 +125,7 @@ class TestBroadcast:
             lambda tensor, root_rank, *, name: tf.zeros_like(tensor),
         )
         optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1))
-        model = make_model("unbuilt", optimizer, run_eagerly=run_eagerly)
+        model = make_model("unbuilt", optimizer, **arguments)
         x, y = make_data()
         # All variables become 0, the learning rate with them. So the loss is
         # that of a model of zeros.

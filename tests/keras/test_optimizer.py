@@ -265,7 +265,8 @@ def test_a_saved_model_loads_where_keras_ring_is_not(ring, tmp_path):
         {"clipvalue": 0.01},
         {"weight_decay": 0.1},
         {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 3},
-        {"gradient_accumulation_steps": 3},
+        # All of the 8 steps are used: what is left over is not reduced.
+        {"gradient_accumulation_steps": 4},
         {"loss_scale_factor": 8.0},
     ],
     ids=lambda settings: next(iter(settings)),
@@ -345,6 +346,19 @@ def test_the_reduction_is_outside_of_the_test_for_overflow(ring):
     assert float(model.optimizer.dynamic_scale) == 2.0**15 / 2**4
     for a, b in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_names_are_the_same_with_and_without_accumulation(ring):
+    fit(
+        DistributedOptimizer(
+            keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)
+        ),
+        epochs=1,
+    )
+    assert set(ring.names()) == {
+        f"gradient/model/{variable}"
+        for variable in ("one/kernel", "one/bias", "two/kernel", "two/bias")
+    }
 
 
 def test_overflow_of_another_rank_skips_an_accumulating_step(ring, monkeypatch):
@@ -619,5 +633,23 @@ def test_values_in_place_of_gradients_are_combined_by_maximum(ring):
         "gradient/scale": ops.Max,
         "gradient/weight": ops.Sum,
     }
+    assert float(scale) == 3.0
+    assert float(weight) == -2.0
+
+
+def test_values_in_place_of_gradients_while_gradients_accumulate(ring):
+    scale = keras.Variable(0.0, name="scale")
+    scale.overwrite_with_gradient = True
+    weight = keras.Variable(0.0, name="weight")
+    optimizer = DistributedOptimizer(
+        keras.optimizers.SGD(1.0, gradient_accumulation_steps=2), ops.Sum
+    )
+    for value in (3.0, 2.0):
+        optimizer.apply([tf.constant(value), tf.constant(1.0)], [scale, weight])
+    assert [(c.name, c.op) for c in ring.calls] == [
+        ("gradient/scale", ops.Max),
+        ("gradient/scale", ops.Max),
+        ("gradient/weight", ops.Sum),
+    ]
     assert float(scale) == 3.0
     assert float(weight) == -2.0
