@@ -58,6 +58,12 @@ void Shutdown(const std::string& reason) {
   if (runtime != nullptr) runtime->Shutdown(reason);
 }
 
+// Why collectives cannot run any more; empty while they can.
+std::string JobError() {
+  std::shared_ptr<Runtime> runtime = ProcessRuntime();
+  return runtime == nullptr ? "" : runtime->status().message();
+}
+
 py::dict Metrics() {
   std::shared_ptr<Runtime> runtime = ProcessRuntime();
   if (runtime == nullptr) {
@@ -115,6 +121,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("init", &Init, py::arg("versions"));
   module.def("shutdown", &Shutdown, py::arg("reason"));
   module.def("is_initialized", [] { return ProcessRuntime() != nullptr; });
+  module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
   module.def("describe_options", &Describe);
   module.def("check_environment", &CheckEnvironment);

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import platform
+import sys
 import threading
 from typing import Any
 
@@ -56,7 +59,7 @@ def init() -> None:
         if _log_pump is None:
             # Registered late, so that it runs early: before TensorFlow and
             # the interpreter take themselves apart.
-            atexit.register(shutdown)
+            atexit.register(_at_exit)
         _log_pump = log_pump
 
 
@@ -157,6 +160,28 @@ def metrics() -> dict[str, int]:
     """
     _topology()
     return dict(_native.core().metrics())
+
+
+def _at_exit() -> None:
+    """Shuts down, and ends a rank of a broken job without delay.
+
+    TensorFlow and the interpreter need about half a second of a core to take
+    themselves apart, times the ranks of the host. A rank that an uncaught
+    exception ends because another one was lost has nothing to gain from that,
+    and the launcher or scheduler wants the whole job gone.
+    """
+    broken = bool(_native.core().job_error())
+    shutdown()
+    # Set for uncaught exceptions only; `sys.exit(code)` keeps its code.
+    uncaught = getattr(sys, "last_value", None) is not None
+    if not (broken and uncaught) or sys.flags.interactive:
+        return
+    atexit.unregister(_at_exit)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(1)
 
 
 def _topology() -> Any:
