@@ -57,10 +57,8 @@ class CMakeBuild(build_ext):
 
     def copy_extensions_to_source(self) -> None:
         """Of an editable install: all libraries, not the extension alone."""
-        for ext in self.extensions:
-            built = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-            for library in built.glob("*.so"):
-                shutil.copy2(library, ROOT / "keras_ring" / library.name)
+        for library in (Path(self.build_lib) / "keras_ring").glob("*.so"):
+            shutil.copy2(library, ROOT / "keras_ring" / library.name)
 
 
 def version() -> str:
