@@ -83,8 +83,8 @@ void TcpStoreServer::Run() {
     TakeNewClients();
     AnswerWaits();
     RemoveGoneClients();
-    if (ending && (AllWritten() || last.expired())) return;
-    if (EndIfComplete()) return;
+    if ((ending || sealed_) && EndIfAlone()) return;
+    if (ending && last.expired()) return;
 
     entries.clear();
     entries.push_back({wake_.fd(), POLLIN, 0});
@@ -124,7 +124,7 @@ void TcpStoreServer::TakeNewClients() {
 void TcpStoreServer::ReadFrom(Client& client) {
   Result<size_t> got = client.connection.Read();
   if (!got.ok()) {
-    client.gone = true;  // the ordinary end of a client
+    Drop(client);  // the ordinary end
     return;
   }
   while (true) {
@@ -134,7 +134,7 @@ void TcpStoreServer::ReadFrom(Client& client) {
     Status status = whole.ok() ? Handle(client, request) : whole.status();
     if (!status.ok()) {
       KR_LOG(kWarning) << "the store drops a client: " << status.message();
-      client.gone = true;
+      Drop(client);
       return;
     }
   }
@@ -172,6 +172,15 @@ void TcpStoreServer::AnswerWaits() {
   }
 }
 
+// The keys must be gone before a later client is read from, or a rank that
+// left and came again would be there twice. Clients are read from in the order
+// in which they came.
+void TcpStoreServer::Drop(Client& client) {
+  client.gone = true;
+  // Once the job is complete its table must outlive them.
+  if (!sealed_) entries_.RemoveOwner(client.number);
+}
+
 void TcpStoreServer::RemoveGoneClients() {
   size_t removed = 0;
   for (auto it = clients_.begin(); it != clients_.end();) {
@@ -179,8 +188,6 @@ void TcpStoreServer::RemoveGoneClients() {
       ++it;
       continue;
     }
-    // Once the job is complete its table must outlive them.
-    if (!sealed_) entries_.RemoveOwner(it->number);
     it = clients_.erase(it);
     ++removed;
   }
@@ -190,15 +197,9 @@ void TcpStoreServer::RemoveGoneClients() {
   alone_.NotifyAll();
 }
 
-bool TcpStoreServer::AllWritten() const {
-  return std::none_of(clients_.begin(), clients_.end(), [](const Client& c) {
-    return c.connection.wants_write();
-  });
-}
-
-bool TcpStoreServer::EndIfComplete() {
+bool TcpStoreServer::EndIfAlone() {
   MutexLock lock(mutex_);
-  ended_ = sealed_ && num_clients_ == 0;
+  ended_ = num_clients_ == 0;
   return ended_;
 }
 

@@ -29,8 +29,9 @@ class TcpStoreServer {
   ~TcpStoreServer();  // stops
 
   Status Start();
-  // Delivers what is already written for its clients, within `linger`, then
-  // closes their connections. Idempotent.
+  // Goes on serving until its clients have gone, but no longer than `linger`:
+  // rank 0 may leave the job while another has yet to ask for the table.
+  // Idempotent.
   void Stop(Duration linger = std::chrono::seconds(1));
 
   // Takes over a client's connection, or closes it when the job is complete
@@ -67,10 +68,11 @@ class TcpStoreServer {
   void ReadFrom(Client& client);
   Status Handle(Client& client, std::string_view request);
   void AnswerWaits();
+  // Its keys go at once, its place when RemoveGoneClients comes by.
+  void Drop(Client& client);
   void RemoveGoneClients();
-  bool AllWritten() const;
-  // Whether the work is over; from then on Serve turns clients away.
-  bool EndIfComplete();
+  // Ends the work, so that Serve turns clients away, if there are none now.
+  bool EndIfAlone();
 
   Socket wake_;
   LocalStore entries_;

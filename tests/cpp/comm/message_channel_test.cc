@@ -59,8 +59,11 @@ class MessageChannelTest : public DescriptorTest {
 
 TEST_F(MessageChannelTest, MessagesOfAllSizesArriveInOrder) {
   auto sockets = ConnectedMesh(3);
+  // They outlive the threads, or the first to leave would be seen closed.
+  std::vector<std::unique_ptr<MessageChannel>> channels;
+  for (auto& peers : sockets) channels.push_back(New(std::move(peers)));
   RunRanks(3, [&](int rank) {
-    auto channel = New(std::move(sockets[rank]));
+    MessageChannel* channel = channels[rank].get();
     std::vector<size_t> sizes = {0, 1, 127, 128, 16383, 16384, 200000, kLimit};
     for (size_t size : sizes) {
       for (int peer = 0; peer < 3; ++peer) {
@@ -241,6 +244,28 @@ TEST_F(MessageChannelTest, SendNeverBlocks) {
   EXPECT_TRUE(b->Flushed());
   EXPECT_EQ(counters_.control_messages_sent, 2u * kMessages);
   EXPECT_EQ(counters_.control_bytes_sent, counters_.control_bytes_received);
+}
+
+// What Send could not write leaves in Polls, though the peer says nothing.
+TEST_F(MessageChannelTest, TheRestLeavesToASilentPeer) {
+  Socket peer;
+  auto channel = NewWithRawPeer(&peer);
+  constexpr int kMessages = 30;
+  const std::string message(kLimit, 'm');
+  for (int i = 0; i < kMessages; ++i) channel->Send(1, message);
+  ASSERT_FALSE(channel->Flushed());
+  RunRanks(2, [&](int side) {
+    if (side == 0) {
+      const TimePoint until = Soon().at();
+      while (!channel->Flushed() && !Deadline(until).expired()) {
+        channel->Poll(&until);
+      }
+      return;
+    }
+    std::string bytes(kMessages * (kLimit + 3), '\0');
+    EXPECT_TRUE(ReadFull(peer, bytes.data(), bytes.size(), Soon()).ok());
+  });
+  EXPECT_TRUE(channel->Flushed());
 }
 
 TEST_F(MessageChannelTest, PollReturnsWhenItsTimeHasCome) {

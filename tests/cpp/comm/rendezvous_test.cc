@@ -253,6 +253,18 @@ TEST_F(RendezvousTest, AgainOnTheSameListener) {
       auto links = (*mesh)->Connect(LinkKind::kData, Others(rank, 3), Soon());
       ASSERT_TRUE(links.ok()) << round << ": " << links.status().ToString();
       Greet(*links, rank);
+      // One rank lingers, rank 0 in its turn.
+      if (round % 3 == rank) Pause(std::chrono::milliseconds(20), Soon());
+    }
+  });
+}
+
+// No round of links keeps rank 0 there until the others have their tables.
+TEST_F(RendezvousTest, AgainWithoutLinks) {
+  RunRanks(3, [&](int rank) {
+    for (int round = 0; round < 50; ++round) {
+      Joined mesh = Join(OptionsOf(rank, 3));
+      ASSERT_TRUE(mesh.ok()) << round << ": " << mesh.status().ToString();
     }
   });
 }
@@ -281,6 +293,27 @@ TEST_F(RendezvousTest, ALinkThatOnlyOneSideAsksForNamesThePeer) {
                 DeadlineExceededError("rank 1 did not connect in time"));
     }
   });
+}
+
+// A link that its dialler has given up is not handed out.
+TEST_F(RendezvousTest, ADeadLinkIsPassedOver) {
+  std::vector<std::unique_ptr<Mesh>> meshes(2);
+  RunRanks(2, [&](int rank) {
+    Joined mesh = Join(OptionsOf(rank, 2));
+    ASSERT_TRUE(mesh.ok());
+    meshes[rank] = std::move(mesh).value();
+  });
+  ASSERT_TRUE(meshes[1]->Connect(LinkKind::kData, {0}, Soon()).ok());
+  auto links = meshes[1]->Connect(LinkKind::kData, {0}, Soon());
+  ASSERT_TRUE(links.ok());
+  auto accepted = meshes[0]->Connect(LinkKind::kData, {1}, Soon());
+  ASSERT_TRUE(accepted.ok());
+  const char said = 'x';
+  ASSERT_TRUE(WriteFull(links->at(0), &said, 1, Soon()).ok());
+  char heard = 0;
+  Status status = ReadFull(accepted->at(1), &heard, 1, Soon());
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(heard, 'x');
 }
 
 TEST_F(RendezvousTest, APeerThatLeftIsNamed) {
