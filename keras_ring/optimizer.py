@@ -321,10 +321,13 @@ def _agree_on_overflow(
     loss_scale_optimizer: Any, gradients: list[Any], sources: list[Any]
 ) -> list[Any]:
     """Makes an overflow on one rank an overflow on all of them."""
+    present = [i for i, g in enumerate(gradients) if g is not None]
+    if not present:
+        return gradients
     finite = tf.cast(loss_scale_optimizer.check_finite(gradients), tf.int32)
     (name,) = unique_names("finite", [variable_path(sources[0]) or "source_0"])
     finite = ops.allreduce(finite, op=ops.Min, name=name) > 0
-    first = next(i for i, g in enumerate(gradients) if g is not None)
+    first = present[0]
     gradients[first] = map_gradient(
         lambda values: tf.where(
             finite, values, tf.constant(float("nan"), values.dtype)
