@@ -27,21 +27,13 @@ import tensorflow as tf
 
 from keras_ring import basics
 from keras_ring._names import variable_path
-from keras_ring.errors import KerasRingError
+from keras_ring.errors import LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
 _allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
 
 _MARK = "_keras_ring_reduced_by_tape"
 _CHECKED = "_keras_ring_checked"
-
-
-class LocalUpdateError(KerasRingError):
-    """Gradients that no rank shared with the others were about to be used."""
-
-    # Autograph, through which the error comes out of a `tf.function`, passes
-    # on a class that it knows how to construct, and makes others its own.
-    __init__ = Exception.__init__
 
 
 @contextlib.contextmanager

@@ -56,6 +56,11 @@ def init() -> None:
         except core.StatusError as error:
             log_pump.stop()
             raise _translated(error) from None
+        if core.topology().size > 1:
+            # Here, for programs that forget to make anything distributed.
+            from keras_ring import _reduction_guard
+
+            _reduction_guard.install()
         if _log_pump is None:
             # Registered late, so that it runs early: before TensorFlow and
             # the interpreter take themselves apart.

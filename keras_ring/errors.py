@@ -23,3 +23,11 @@ class StartError(KerasRingError):
 
 class BuildMismatchError(ImportError):
     """The native libraries were built for another TensorFlow."""
+
+
+class LocalUpdateError(KerasRingError):
+    """Gradients that no rank shared with the others were about to be used."""
+
+    # Autograph, through which the error comes out of a `tf.function`, passes
+    # on a class that it knows how to construct, and makes others its own.
+    __init__ = Exception.__init__

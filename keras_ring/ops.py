@@ -374,4 +374,6 @@ def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
     total = grouped_allreduce(list(gradients), Sum, name=name)
     if op.get_attr("root_rank") == basics.rank():
         return total
-    return [tf.zeros_like(gradient) for gradient in total]
+    # The root waits for this rank's part, so it must not be pruned.
+    with tf.control_dependencies(total):
+        return [tf.identity(tf.zeros_like(gradient)) for gradient in total]

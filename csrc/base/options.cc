@@ -112,6 +112,11 @@ const char* ParseRendezvous(const std::string& text, Options& options) {
     return "host:port";
   }
   options.rendezvous_host = text.substr(0, colon);
+  // An IPv6 address is written in brackets, to keep its colons apart.
+  std::string& host = options.rendezvous_host;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
   options.rendezvous_port = static_cast<uint16_t>(port);
   return nullptr;
 }
@@ -162,8 +167,8 @@ const Row kRows[] = {
      "to the host's name.",
      TextField<&Options::host_id>, ShowText<&Options::host_id>, false},
     {"INTERFACE", "address",
-     "Address at which other hosts reach this rank. Defaults to the one that "
-     "the host's name resolves to; loopback when the store is on loopback.",
+     "Address at which other ranks reach this one. Defaults to the one from "
+     "which it reaches the store, so loopback when that is on loopback.",
      TextField<&Options::interface_address>,
      ShowText<&Options::interface_address>, false},
     {"FUSION_THRESHOLD", "bytes",

@@ -158,6 +158,8 @@ Result<Socket> AdoptListener(int fd) {
     return InvalidArgumentError("descriptor " + std::to_string(fd) +
                                 " is not a listening socket");
   }
+  // It was inherited, but programs that this one starts have no use for it.
+  (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
   Socket socket(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!socket.valid()) {
     return ResourceExhaustedError("dup: " + ErrnoText(errno));

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_ring import _reduction_guard
-from keras_ring._reduction_guard import LocalUpdateError, allow_local_updates
+from keras_ring._reduction_guard import allow_local_updates
+from keras_ring.errors import LocalUpdateError
 from keras_ring.optimizer import DistributedOptimizer
 from keras_ring.tape import DistributedGradientTape
 

@@ -8,45 +8,42 @@ from tests.multiprocess import rank_ops
 MODES = ["eager", "function", "graph"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_allreduce(mode):
-    result = run_ranks(rank_ops.allreduce_table, 3, args=(mode,), deadline=120)
-    assert result.values == [10 * 5 * 7] * 3
+def run(num_ranks, calls, **options):
+    """Runs several functions of rank_ops in one job."""
+    result = run_ranks(
+        rank_ops.several, num_ranks, args=(calls,), deadline=180, **options
+    )
+    return result.values
 
 
-def test_allreduce_on_hosts_of_two():
-    run_ranks(
-        rank_ops.allreduce_table,
+def test_allreduce():
+    values = run(3, [("allreduce_table", mode) for mode in MODES])
+    assert values == [[10 * 5 * 7] * 3] * 3
+
+
+def test_on_two_hosts():
+    run(
         4,
-        args=("function",),
+        [("allreduce_table", "function"), ("moves", "function")],
         hosts=[0, 0, 1, 1],
-        deadline=120,
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_allgather_and_broadcast(mode):
-    run_ranks(rank_ops.moves, 3, args=(mode,), deadline=120)
+def test_allgather_and_broadcast():
+    run(3, [("moves", mode) for mode in MODES])
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_grouped_allreduce_is_one_entry(mode):
-    result = run_ranks(rank_ops.grouped, 2, args=(mode,))
-    assert result.values == [1, 1]
+def test_grouped_allreduce_is_one_entry():
+    assert run(2, [("grouped", mode) for mode in MODES]) == [[1] * 3] * 2
 
 
-def test_scales_and_compression():
-    run_ranks(rank_ops.scales_and_compression, 3)
+def test_scales_compression_and_sparse_tensors():
+    run(3, [("scales_and_compression",), ("sparse",)])
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_ranks", [2, 3])
-def test_gradients(mode, num_ranks):
-    run_ranks(rank_ops.gradients, num_ranks, args=(mode,), deadline=120)
-
-
-def test_sparse_allreduce():
-    run_ranks(rank_ops.sparse, 3)
+def test_gradients(num_ranks):
+    run(num_ranks, [("gradients", mode) for mode in MODES])
 
 
 def test_random_submission_orders():

@@ -37,7 +37,7 @@ TEST(Options, EmptyEnvironmentIsAJobOfOne) {
 TEST(Options, ReadsAll) {
   Result<Options> options = Parse({{"KERAS_RING_RANK", "3"},
                                    {"KERAS_RING_SIZE", "4"},
-                                   {"KERAS_RING_RENDEZVOUS", "::1:4000"},
+                                   {"KERAS_RING_RENDEZVOUS", "[::1]:4000"},
                                    {"KERAS_RING_JOB_KEY", kKey},
                                    {"KERAS_RING_FUSION_THRESHOLD", "1024"},
                                    {"KERAS_RING_CYCLE_TIME", "0.5"},
