@@ -84,7 +84,7 @@ class Watch:
         for key, _ in events:
             if isinstance(key.data, tuple):
                 self._read_notice(*key.data)
-        now, look = time.monotonic(), time.time()
+        look = time.time()
         for process in list(self._alive):
             code = process.poll()
             if code is None:
@@ -92,7 +92,8 @@ class Watch:
             self._alive.remove(process)
             self._selector.unregister(process)
             self._seen.exit_codes[process.rank] = code
-            self._seen.end_times[process.rank] = now
+            # Now, not at the start of the look: it may have died since.
+            self._seen.end_times[process.rank] = time.monotonic()
             self._seen.looks[process.rank] = look
             if self._unexpected(process.rank, code) and not self._schedule:
                 self._end_after(_FAILURE_GRACE)
