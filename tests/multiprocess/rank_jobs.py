@@ -6,6 +6,7 @@ import time
 import tensorflow as tf
 
 import keras_ring as kr
+from benchmarks import cases
 from tests.harness import notify
 
 
@@ -107,23 +108,7 @@ def resnet50_steps(steps):
     import numpy as np
 
     kr.init()
-    shapes = []
-
-    def conv(size, num_in, num_out):
-        shapes.append((size, size, num_in, num_out))
-        shapes.extend([(num_out,), (num_out,)])
-
-    conv(7, 3, 64)
-    num_in = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            conv(1, num_in, width)
-            conv(3, width, width)
-            conv(1, width, 4 * width)
-            if block == 0:
-                conv(1, num_in, 4 * width)
-            num_in = 4 * width
-    shapes.extend([(2048, 1000), (1000,)])
+    shapes = cases.resnet50()
     assert len(shapes) == 161
     tensors = [tf.fill(s, float(kr.rank() + 1)) for s in shapes]
 
