@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_ring import _native
 from keras_ring._version import __version__
 
 if TYPE_CHECKING:
@@ -123,6 +124,9 @@ __all__ = [
     "shutdown",
     "size",
 ]
+
+
+_native.warn_of_mismatch()
 
 
 def __getattr__(name: str) -> Any:

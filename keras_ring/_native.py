@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.metadata
 import re
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,19 +49,43 @@ def tf_ops() -> ModuleType:
     """
     import tensorflow as tf
 
-    found = _minor(tf.__version__)
-    built = built_for()
-    if found not in built:
-        names = " and ".join(built) or "no TensorFlow at all"
-        raise errors.BuildMismatchError(
-            f"keras_ring was built for TensorFlow {names}, but this is "
-            f"TensorFlow {tf.__version__}. TensorFlow's C++ interface differs "
-            f"from one minor version to the next. {_REBUILD}"
-        )
+    mismatch = mismatch_with(tf.__version__)
+    if mismatch:
+        raise errors.BuildMismatchError(mismatch)
     core()  # so that both use one libkeras_ring.so, loaded from here
-    path = _PACKAGE / f"libkeras_ring_tf_{found.replace('.', '_')}.so"
+    minor = _minor(tf.__version__).replace(".", "_")
+    path = _PACKAGE / f"libkeras_ring_tf_{minor}.so"
     library: ModuleType = tf.load_op_library(str(path))
     return library
+
+
+def mismatch_with(version: str) -> str:
+    """What is wrong if TensorFlow has this version; empty if nothing is."""
+    built = built_for()
+    if _minor(version) in built:
+        return ""
+    names = " and ".join(built) or "no TensorFlow at all"
+    return (
+        f"keras_ring was built for TensorFlow {names}, but this is TensorFlow "
+        f"{version}. TensorFlow's C++ interface differs from one minor version "
+        f"to the next. {_REBUILD}"
+    )
+
+
+def warn_of_mismatch() -> None:
+    """Warns if the installed TensorFlow is not one that ops were built for.
+
+    Looks at what is installed, not at what is imported, so that it costs
+    little. Only a warning, for `keras-ring check` must still start; `tf_ops`
+    raises.
+    """
+    try:
+        version = importlib.metadata.version("tensorflow")
+    except importlib.metadata.PackageNotFoundError:
+        return  # under another name, or not there: said on first use
+    mismatch = mismatch_with(version)
+    if mismatch:
+        warnings.warn(mismatch, RuntimeWarning, stacklevel=3)
 
 
 def built_for() -> list[str]:

@@ -31,6 +31,27 @@ def test_another_tensorflow_is_an_error_that_says_how_to_mend_it(monkeypatch):
     assert "pip install --no-build-isolation" in text
 
 
+def test_import_under_another_tensorflow_says_so():
+    code = (
+        "import importlib.metadata as metadata, warnings\n"
+        "metadata.version = lambda name: '2.15.1'\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import keras_ring\n"
+        "print([str(w.message) for w in caught])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert "built for TensorFlow 2.21" in done.stdout
+    assert "this is TensorFlow 2.15.1" in done.stdout
+    assert "pip install --no-build-isolation" in done.stdout
+
+
 def test_a_missing_library_is_an_error_that_says_how_to_mend_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_ring._core", None)
     _native.core.cache_clear()
