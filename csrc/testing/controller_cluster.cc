@@ -18,6 +18,11 @@ ControllerCluster::ControllerCluster(const std::vector<std::string>& host_ids,
 }
 
 void ControllerCluster::Collect(int rank) {
+  if (held_) {
+    gathering_.insert(rank);
+    return;
+  }
+  gathering_.erase(rank);
   Node& node = nodes_[rank];
   Controller::Output output = node.controller->Take();
   for (auto& [peer, message] : output.messages) {
@@ -31,6 +36,13 @@ void ControllerCluster::Collect(int rank) {
   for (std::string& report : output.reports) {
     node.reports.push_back(std::move(report));
   }
+}
+
+bool ControllerCluster::Release() {
+  held_ = false;
+  const std::set<int> gathering = gathering_;
+  for (int rank : gathering) Collect(rank);
+  return !gathering.empty();
 }
 
 void ControllerCluster::Submit(int rank, Request request) {

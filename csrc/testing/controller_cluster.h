@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,12 @@ class ControllerCluster {
   void Timer(int rank);
   void Leave(int rank, const std::string& reason);
 
+  // While held, what happens to a controller gathers in it, as in a loop that
+  // finds several events at once. It comes out with the next event that is not
+  // held, or by Release, which tells whether there was something.
+  void SetHeld(bool held) { held_ = held; }
+  bool Release();
+
   // Delivers and executes until nothing is left to do.
   void Settle();
 
@@ -65,6 +72,8 @@ class ControllerCluster {
   std::map<std::pair<int, int>, std::deque<std::string>> links_;
   Status error_;
   uint64_t bytes_sent_ = 0;
+  bool held_ = false;
+  std::set<int> gathering_;  // ranks
 };
 
 // An allreduce of `count` float32 under `name`.

@@ -109,7 +109,11 @@ TEST_P(ControllerTopology, AnyInterleavingEndsAlikeEverywhere) {
         if (uses[rank][tensor] > done[rank][tensor]) continue;
         moves.push_back({Move::kSubmit, rank, -1});
       }
-      if (moves.empty()) break;
+      if (moves.empty()) {
+        if (cluster.Release()) continue;
+        break;
+      }
+      cluster.SetHeld(random() % 2 == 0);
       const Move move = moves[random() % moves.size()];
       if (move.kind == Move::kDeliver) {
         cluster.Deliver({move.rank, move.to});
@@ -263,33 +267,40 @@ TEST_P(ControllerTopology, StallIsReportedWithTheRanks) {
 // A failed name, a contribution to its last use still on the way, and the next
 // use of the name: the late contribution must not count for it.
 TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {
-  ControllerOptions options;
-  options.stall_shutdown_time = std::chrono::seconds(10);
-  ControllerCluster cluster(GetParam(), options, 2);
-  const int late = cluster.size() - 1;
-  for (int rank = 0; rank < late; ++rank) {
-    cluster.Submit(rank, AllreduceRequest("x", 8));
-  }
-  cluster.Settle();
-  cluster.clock().Advance(std::chrono::seconds(11));
-  cluster.Submit(late, AllreduceRequest("x", 8));  // on its way ...
-  cluster.Timer(0);                                // ... when the name fails
-  cluster.Settle();
-  for (int rank = 0; rank < cluster.size(); ++rank) {
-    ASSERT_EQ(cluster.commands(rank).size(), 1u) << "rank " << rank;
-    EXPECT_EQ(cluster.commands(rank)[0].status.code(),
-              StatusCode::kDeadlineExceeded);
-  }
-  // The next use: complete only when all have asked anew.
-  for (int rank = 0; rank < late; ++rank) {
-    cluster.Submit(rank, AllreduceRequest("x", 8));
-  }
-  cluster.Settle();
-  EXPECT_TRUE(Executed(cluster, 0).empty());
-  cluster.Submit(late, AllreduceRequest("x", 8));
-  cluster.Settle();
-  for (int rank = 0; rank < cluster.size(); ++rank) {
-    EXPECT_THAT(Executed(cluster, rank), ElementsAre(ElementsAre("x")));
+  // On its way, or still gathering in the sender when that learns of the
+  // failure.
+  for (bool held : {false, true}) {
+    SCOPED_TRACE(held);
+    ControllerOptions options;
+    options.stall_shutdown_time = std::chrono::seconds(10);
+    ControllerCluster cluster(GetParam(), options, 2);
+    const int late = cluster.size() - 1;
+    for (int rank = 0; rank < late; ++rank) {
+      cluster.Submit(rank, AllreduceRequest("x", 8));
+    }
+    cluster.Settle();
+    cluster.clock().Advance(std::chrono::seconds(11));
+    cluster.SetHeld(held);
+    cluster.Submit(late, AllreduceRequest("x", 8));
+    cluster.SetHeld(false);
+    cluster.Timer(0);  // the name fails
+    cluster.Settle();
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      ASSERT_EQ(cluster.commands(rank).size(), 1u) << "rank " << rank;
+      EXPECT_EQ(cluster.commands(rank)[0].status.code(),
+                StatusCode::kDeadlineExceeded);
+    }
+    // The next use: complete only when all have asked anew.
+    for (int rank = 0; rank < late; ++rank) {
+      cluster.Submit(rank, AllreduceRequest("x", 8));
+    }
+    cluster.Settle();
+    EXPECT_TRUE(Executed(cluster, 0).empty());
+    cluster.Submit(late, AllreduceRequest("x", 8));
+    cluster.Settle();
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      EXPECT_THAT(Executed(cluster, rank), ElementsAre(ElementsAre("x")));
+    }
   }
 }
 
