@@ -3,7 +3,10 @@
 #define KERAS_RING_BASE_COUNTERS_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+
+#include "csrc/base/clock.h"
 
 namespace keras_ring {
 
@@ -22,6 +25,34 @@ struct Counters {
   Count cache_hits{0};
   Count cache_misses{0};
   Count rejected_connections{0};
+
+  // Where the time of the operations goes, in nanoseconds. Of each entry, from
+  // its submission:
+  Count negotiate_ns{0};  // until all ranks have agreed on it
+  Count queue_ns{0};      // until the data thread takes its bucket up
+  // Of the data thread:
+  Count wait_ns{0};      // for other ranks
+  Count pack_ns{0};      // from the tensors to where others read them
+  Count reduce_ns{0};    // sums
+  Count unpack_ns{0};    // from the others to the results
+  Count callback_ns{0};  // finishing the framework's operations
+};
+
+// Adds the time from its construction to its destruction.
+class CountTime {
+ public:
+  explicit CountTime(Counters::Count& count)
+      : count_(count), began_(std::chrono::steady_clock::now()) {}
+  ~CountTime() {
+    count_.fetch_add((std::chrono::steady_clock::now() - began_).count(),
+                     std::memory_order_relaxed);
+  }
+  CountTime(const CountTime&) = delete;
+  CountTime& operator=(const CountTime&) = delete;
+
+ private:
+  Counters::Count& count_;
+  const TimePoint began_;
 };
 
 }  // namespace keras_ring

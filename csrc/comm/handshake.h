@@ -41,8 +41,13 @@ class JobKey {
 };
 
 // What a link carries; part of the authenticated hello of each connection.
-enum class LinkKind : uint8_t { kStore = 0, kControl = 1, kData = 2 };
-inline constexpr int kNumLinkKinds = 3;
+enum class LinkKind : uint8_t {
+  kStore = 0,
+  kControl = 1,
+  kData = 2,
+  kHost = 3
+};
+inline constexpr int kNumLinkKinds = 4;
 
 // Who dials, and for what. Covered by the client's proof.
 struct Hello {

@@ -3,15 +3,20 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
+#include <optional>
 #include <utility>
 
 #include "csrc/base/deadline.h"
 #include "csrc/comm/framed_connection.h"
+#include "csrc/comm/local_link.h"
 
 namespace keras_ring {
 namespace {
 
 constexpr int kMaxEpollEvents = 64;
+
+// How long the sockets may go unlooked at while the bell rings and rings.
+constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
@@ -31,31 +36,48 @@ struct MessageChannel::Connection {
   Connection(int peer, Socket socket, size_t max_frame_bytes)
       : peer(peer), framed(std::move(socket), max_frame_bytes) {}
 
+  bool wants_write() const {
+    return local ? local->wants_write() : framed.wants_write();
+  }
+
   const int peer;
   FramedConnection framed;
+  std::optional<LocalLink> local;
   bool watches_write = false;
 };
 
-MessageChannel::MessageChannel(Counters& counters) : counters_(counters) {}
+MessageChannel::MessageChannel(Counters& counters, Duration spin)
+    : counters_(counters), spinner_(spin) {}
 
 MessageChannel::~MessageChannel() = default;
 
 Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
-    std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters) {
-  std::unique_ptr<MessageChannel> channel(new MessageChannel(counters));
+    std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters,
+    const HostGroup* host, Duration spin) {
+  std::unique_ptr<MessageChannel> channel(new MessageChannel(counters, spin));
   channel->epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!channel->epoll_.valid()) {
     return ResourceExhaustedError("epoll_create1: " + ErrnoText(errno));
   }
-  KR_ASSIGN_OR_RETURN(channel->wake_, NewEventFd());
+  if (host != nullptr) {
+    channel->bell_ = &ControlPage::Of(*host, host->index()).bell;
+    channel->bell_fd_ = &host->bell(host->index());
+  } else {
+    KR_ASSIGN_OR_RETURN(channel->own_bell_fd_, NewEventFd());
+  }
   const int epoll_fd = channel->epoll_.fd();
-  // A null pointer stands for the wake-up.
-  KR_RETURN_IF_ERROR(
-      Watch(epoll_fd, EPOLL_CTL_ADD, channel->wake_.fd(), EPOLLIN, nullptr));
+  // A null pointer stands for the bell.
+  KR_RETURN_IF_ERROR(Watch(epoll_fd, EPOLL_CTL_ADD, channel->bell_fd_->fd(),
+                           EPOLLIN, nullptr));
   for (auto& [peer, socket] : peers) {
     const int fd = socket.fd();
     auto connection =
         std::make_unique<Connection>(peer, std::move(socket), max_frame_bytes);
+    const int place = host != nullptr ? host->IndexOf(peer) : -1;
+    if (place >= 0) {
+      connection->local.emplace(*host, place, max_frame_bytes);
+      ++channel->num_local_;
+    }
     KR_RETURN_IF_ERROR(
         Watch(epoll_fd, EPOLL_CTL_ADD, fd, EPOLLIN, connection.get()));
     channel->heard_[peer] = Now();
@@ -68,10 +90,11 @@ void MessageChannel::Send(int peer, std::string_view message) {
   auto it = connections_.find(peer);
   if (it == connections_.end()) return;
   Connection& connection = *it->second;
-  size_t sent = connection.framed.Send(message);
+  size_t sent = connection.local ? connection.local->Send(message)
+                                 : connection.framed.Send(message);
   counters_.control_messages_sent.fetch_add(1, std::memory_order_relaxed);
   counters_.control_bytes_sent.fetch_add(sent, std::memory_order_relaxed);
-  UpdateWatch(connection);
+  if (!connection.local) UpdateWatch(connection);
 }
 
 void MessageChannel::UpdateWatch(Connection& connection) {
@@ -83,72 +106,107 @@ void MessageChannel::UpdateWatch(Connection& connection) {
               wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, &connection);
 }
 
-// Why no wake-up is lost. Whoever calls Wake has made its work visible before
-// (under the loop's lock, say); the loop looks for work, and then calls Poll.
-//
-//   Wake: state <- kNotified; if it was kAsleep, write the eventfd.
-//   Poll: kAwake -> kAsleep (fails if kNotified: then do not sleep); wait;
-//         state <- kAwake; return, and the loop looks for work again.
-//
-// All are atomic exchanges, so they have one order. A Wake before Poll's first
-// is seen by it; one after it finds kAsleep and writes the eventfd, which the
-// wait returns for, be it before or after it began. A Wake that falls behind
-// the last exchange finds kAwake and is seen by the next Poll. The eventfd may
-// be written a moment after the exchange that decided to; at worst, one later
-// Poll then returns with nothing.
-void MessageChannel::Wake() {
-  if (sleep_state_.exchange(SleepState::kNotified) == SleepState::kAsleep) {
-    Signal(wake_);
-  }
-}
+void MessageChannel::Wake() { bell_->Ring(*bell_fd_); }
 
 std::vector<MessageChannel::Event> MessageChannel::Poll(
     const TimePoint* until) {
-  SleepState awake = SleepState::kAwake;
-  const bool sleep =
-      sleep_state_.compare_exchange_strong(awake, SleepState::kAsleep);
+  std::vector<Event> events;
+  // The bell says nothing of the sockets. So where messages come by socket
+  // there is nothing to spin on, and one must look at the others now and then
+  // even when the bell never falls silent.
+  const bool may_spin =
+      connections_.size() == num_local_ && (until == nullptr || *until > Now());
+  const bool rung =
+      may_spin && spinner_.Until([this] { return bell_->Rung(); });
+  if (!rung || Now() - last_look_ > kLookInterval) {
+    Sleep(until, events);
+  } else {
+    bell_->WakeUp();
+  }
+  ReceiveLocally(events);
+  return events;
+}
+
+void MessageChannel::Sleep(const TimePoint* until, std::vector<Event>& events) {
+  const bool sleep = bell_->FallAsleep();
   int timeout_ms = 0;
   if (sleep) timeout_ms = until ? Deadline(*until).PollTimeoutMs() : -1;
 
   epoll_event ready[kMaxEpollEvents];
-  int count = epoll_wait(epoll_.fd(), ready, kMaxEpollEvents, timeout_ms);
-  sleep_state_.exchange(SleepState::kAwake);
+  const int count = epoll_wait(epoll_.fd(), ready, kMaxEpollEvents, timeout_ms);
+  bell_->WakeUp();
+  last_look_ = Now();
 
-  std::vector<Event> events;
   for (int i = 0; i < count; ++i) {
     if (ready[i].data.ptr == nullptr) {
-      ClearSignal(wake_);
-      continue;
-    }
-    Connection& connection = *static_cast<Connection*>(ready[i].data.ptr);
-    if ((ready[i].events & EPOLLOUT) != 0) {
-      counters_.control_bytes_sent.fetch_add(connection.framed.Flush(),
-                                             std::memory_order_relaxed);
-    }
-    Status status;
-    if ((ready[i].events & ~EPOLLOUT) != 0)
-      status = Receive(connection, events);
-    if (status.ok()) {
-      UpdateWatch(connection);
+      ClearSignal(*bell_fd_);
     } else {
-      CloseConnection(connection.peer, status, events);
+      HandleReady(*static_cast<Connection*>(ready[i].data.ptr), ready[i].events,
+                  events);
     }
   }
-  return events;
+}
+
+void MessageChannel::HandleReady(Connection& connection, uint32_t ready,
+                                 std::vector<Event>& events) {
+  if ((ready & EPOLLOUT) != 0) {
+    counters_.control_bytes_sent.fetch_add(connection.framed.Flush(),
+                                           std::memory_order_relaxed);
+  }
+  Status status;
+  if ((ready & ~EPOLLOUT) != 0) status = Receive(connection, events);
+  if (status.ok()) {
+    UpdateWatch(connection);
+  } else {
+    CloseConnection(connection.peer, status, events);
+  }
 }
 
 Status MessageChannel::Receive(Connection& connection,
                                std::vector<Event>& events) {
-  KR_ASSIGN_OR_RETURN(size_t got, connection.framed.Read());
-  if (got == 0) return OkStatus();
-  heard_[connection.peer] = Now();
-  counters_.control_bytes_received.fetch_add(got, std::memory_order_relaxed);
+  Result<size_t> got = connection.framed.Read();
+  if (connection.local) {
+    // Nothing comes this way but the news that the peer is gone. What it said
+    // before is still to be heard, and acted on: the news will be there again
+    // at the next look.
+    if (got.ok()) {
+      return *got == 0 ? OkStatus() : InternalError("unexpected bytes");
+    }
+    KR_ASSIGN_OR_RETURN(size_t last, connection.local->Read());
+    if (last == 0) return got.status();
+    return Deliver(connection.peer, last, *connection.local, events);
+  }
+  KR_RETURN_IF_ERROR(got.status());
+  return Deliver(connection.peer, *got, connection.framed, events);
+}
+
+void MessageChannel::ReceiveLocally(std::vector<Event>& events) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    Connection& connection = *(it++)->second;  // it may be closed below
+    if (!connection.local) continue;
+    connection.local->Flush();
+    if (!connection.local->readable()) continue;
+    Result<size_t> got = connection.local->Read();
+    Status status = got.status();
+    if (status.ok()) {
+      status = Deliver(connection.peer, *got, *connection.local, events);
+    }
+    if (!status.ok()) CloseConnection(connection.peer, status, events);
+  }
+}
+
+template <typename Link>
+Status MessageChannel::Deliver(int peer, size_t bytes, Link& link,
+                               std::vector<Event>& events) {
+  if (bytes == 0) return OkStatus();
+  heard_[peer] = Now();
+  counters_.control_bytes_received.fetch_add(bytes, std::memory_order_relaxed);
   while (true) {
     std::string_view frame;
-    KR_ASSIGN_OR_RETURN(bool whole, connection.framed.Next(&frame));
+    KR_ASSIGN_OR_RETURN(bool whole, link.Next(&frame));
     if (!whole) return OkStatus();
     events.emplace_back();
-    events.back().peer = connection.peer;
+    events.back().peer = peer;
     events.back().message.assign(frame);
   }
 }
@@ -160,12 +218,14 @@ void MessageChannel::CloseConnection(int peer, const Status& why,
   events.back().peer = peer;
   events.back().status =
       why.WithContext("control connection with rank " + std::to_string(peer));
-  connections_.erase(peer);  // closing it takes it out of the epoll set
+  auto it = connections_.find(peer);
+  if (it->second->local) --num_local_;
+  connections_.erase(it);  // closing it takes it out of the epoll set
 }
 
 bool MessageChannel::Flushed() const {
   for (const auto& [peer, connection] : connections_) {
-    if (connection->framed.wants_write()) return false;
+    if (connection->wants_write()) return false;
   }
   return true;
 }

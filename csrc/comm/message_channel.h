@@ -1,9 +1,9 @@
 // MessageChannel: framed messages to and from a few peers, for the control
-// plane, multiplexed on one thread by epoll.
+// plane, multiplexed on one thread: through shared memory with those of the
+// same host, by TCP with the others.
 #ifndef KERAS_RING_COMM_MESSAGE_CHANNEL_H_
 #define KERAS_RING_COMM_MESSAGE_CHANNEL_H_
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,7 +12,10 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
+#include "csrc/base/spin.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/host_group.h"
+#include "csrc/comm/loop_bell.h"
 #include "csrc/comm/socket.h"
 
 namespace keras_ring {
@@ -30,10 +33,13 @@ class MessageChannel {
     Status status;        // kClosed: why
   };
 
-  // Takes connected and authenticated sockets, by peer rank. `counters` must
-  // outlive the channel.
+  // Takes connected and authenticated sockets, by peer rank. Messages with the
+  // peers in `host` (null: there are none) go through its memory; their sockets
+  // then only tell when a peer is gone. `counters` and `host` must outlive the
+  // channel. `spin`: how long Poll may look for messages before it sleeps.
   static Result<std::unique_ptr<MessageChannel>> Create(
-      std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters);
+      std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters,
+      const HostGroup* host = nullptr, Duration spin = Duration::zero());
   ~MessageChannel();
 
   // Queues a message and writes what the socket takes at once. Never blocks;
@@ -57,19 +63,31 @@ class MessageChannel {
 
  private:
   struct Connection;
-  enum class SleepState { kAwake, kAsleep, kNotified };
 
-  explicit MessageChannel(Counters& counters);
+  MessageChannel(Counters& counters, Duration spin);
   void UpdateWatch(Connection& connection);
+  void Sleep(const TimePoint* until, std::vector<Event>& events);
+  void HandleReady(Connection& connection, uint32_t ready,
+                   std::vector<Event>& events);
   Status Receive(Connection& connection, std::vector<Event>& events);
+  void ReceiveLocally(std::vector<Event>& events);
+  template <typename Link>
+  Status Deliver(int peer, size_t bytes, Link& link,
+                 std::vector<Event>& events);
   void CloseConnection(int peer, const Status& why, std::vector<Event>& events);
 
   Counters& counters_;
   Socket epoll_;
-  Socket wake_;
-  std::atomic<SleepState> sleep_state_{SleepState::kAwake};
+  // Rung by Wake and by peers of the host: then in their memory, too.
+  LoopBell own_bell_;
+  Socket own_bell_fd_;
+  LoopBell* bell_ = &own_bell_;
+  const Socket* bell_fd_ = &own_bell_fd_;
+  Spinner spinner_;
+  TimePoint last_look_{};  // at the sockets
   // Open ones; the addresses are registered with epoll.
   std::map<int, std::unique_ptr<Connection>> connections_;
+  size_t num_local_ = 0;            // of them, through shared memory
   std::map<int, TimePoint> heard_;  // of closed ones too
 };
 

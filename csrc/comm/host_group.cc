@@ -1,0 +1,290 @@
+#include "csrc/comm/host_group.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "csrc/comm/local_socket.h"
+
+namespace keras_ring {
+namespace {
+
+// How the ranks of a host meet. The links prove who is who, but they are TCP
+// and cannot carry descriptors; a local socket can.
+//
+//   leader -> each    the name of a local socket, and a pass for it
+//   each -> leader    (there) the pass, its descriptors
+//   leader -> each    (there) everybody's descriptors
+//   each -> leader    (link) has mapped them, or has not
+//   leader -> each    (link) all have, or not
+//
+// Every step on a link begins with a byte that says whether its sender is well;
+// so a failure anywhere ends in the last step as a failure everywhere.
+constexpr size_t kPassBytes = 32;
+constexpr size_t kDescriptorsPerRank = 2;  // segment, bell
+
+struct Invitation {
+  char name[40];
+  std::array<char, kPassBytes> pass;
+};
+
+Status SendVerdict(const Socket& link, const Status& status,
+                   Deadline deadline) {
+  const char well = status.ok() ? 1 : 0;
+  return WriteFull(link, &well, 1, deadline);
+}
+
+Status ReceiveVerdict(const Socket& link, Deadline deadline) {
+  char well = 0;
+  KR_RETURN_IF_ERROR(ReadFull(link, &well, 1, deadline));
+  if (well == 1) return OkStatus();
+  return UnavailableError("another rank of this host cannot share memory");
+}
+
+Result<Invitation> NewInvitation() {
+  Invitation invitation = {};
+  uint64_t random[2];
+  KR_RETURN_IF_ERROR(RandomBytes(random, sizeof(random)));
+  std::snprintf(invitation.name, sizeof(invitation.name), "keras_ring-%016llx",
+                static_cast<unsigned long long>(random[0]));
+  KR_RETURN_IF_ERROR(RandomBytes(invitation.pass.data(), kPassBytes));
+  return invitation;
+}
+
+std::vector<int> DescriptorsOf(const HostGroup::Member& member) {
+  return {member.segment->descriptor().fd(), member.bell->fd()};
+}
+
+Result<std::vector<HostGroup::Member>> MembersOf(
+    const std::vector<int>& ranks, const HostGroup::Member& own,
+    std::vector<Socket> descriptors, const HostGroupLayout& layout) {
+  std::vector<HostGroup::Member> members;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == own.rank) {
+      members.push_back(own);
+      continue;
+    }
+    Socket* of_rank = &descriptors[i * kDescriptorsPerRank];
+    KR_ASSIGN_OR_RETURN(
+        SharedMemory segment,
+        SharedMemory::Map(std::move(of_rank[0]), layout.total()));
+    members.push_back(HostGroup::Member{
+        ranks[i], std::make_shared<SharedMemory>(std::move(segment)),
+        std::make_shared<Socket>(std::move(of_rank[1]))});
+  }
+  return members;
+}
+
+// The connection of the next guest that shows the pass, and its place.
+Result<std::pair<int, Socket>> Receive(const Socket& listener,
+                                       const Invitation& invitation,
+                                       Deadline deadline) {
+  while (true) {
+    KR_ASSIGN_OR_RETURN(Socket guest, AcceptLocal(listener, deadline));
+    struct {
+      std::array<char, kPassBytes> pass;
+      int32_t index;
+    } shown = {};
+    // A guest writes before it waits, so one that has not is none of ours.
+    const Deadline soon(
+        std::min(deadline.at(), Deadline::After(std::chrono::seconds(1)).at()));
+    if (ReadFull(guest, &shown, sizeof(shown), soon).ok() &&
+        shown.pass == invitation.pass) {
+      return std::pair<int, Socket>(shown.index, std::move(guest));
+    }
+  }
+}
+
+class Meeting {
+ public:
+  Meeting(const std::vector<int>& ranks, const HostGroupLayout& layout,
+          const std::map<int, Socket>& links, Deadline deadline)
+      : ranks_(ranks), layout_(layout), links_(links), deadline_(deadline) {}
+
+  Result<std::vector<HostGroup::Member>> Lead(Result<HostGroup::Member> own) {
+    Result<Invitation> invitation = NewInvitation();
+    Socket listener;
+    Status status = own.ok() ? invitation.status() : own.status();
+    if (status.ok()) {
+      Result<Socket> listening = ListenLocal(invitation->name);
+      status = listening.status();
+      if (listening.ok()) listener = std::move(listening).value();
+    }
+    // Invite.
+    for (const auto& [rank, link] : links_) {
+      KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
+      if (status.ok()) {
+        KR_RETURN_IF_ERROR(
+            WriteFull(link, &*invitation, sizeof(Invitation), deadline_));
+      }
+    }
+    if (!status.ok()) return status;
+    // Receive the guests, in the order in which they come.
+    std::map<int, Socket> guests;
+    std::vector<Socket> received(ranks_.size() * kDescriptorsPerRank);
+    std::vector<int> descriptors(received.size());
+    for (const auto& [rank, link] : links_) {
+      // Not there: the guest could not come, and says so here.
+      Status came = ReceiveVerdict(link, deadline_);
+      if (status.ok()) status = came;
+      if (came.ok()) {
+        Status seated = Seat(listener, *invitation, guests, received);
+        if (status.ok()) status = seated;
+      }
+    }
+    Place(DescriptorsOf(*own), 0, descriptors);
+    for (const auto& [index, guest] : guests) {
+      for (size_t d = 0; d < kDescriptorsPerRank; ++d) {
+        const size_t at = index * kDescriptorsPerRank + d;
+        descriptors[at] = received[at].fd();
+      }
+    }
+    // Give everybody everything.
+    for (const auto& [rank, link] : links_) {
+      KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
+    }
+    if (!status.ok()) return status;
+    for (const auto& [index, guest] : guests) {
+      Status sent = SendDescriptors(guest, descriptors, deadline_);
+      if (status.ok()) status = sent;
+    }
+    Result<std::vector<HostGroup::Member>> members =
+        MembersOf(ranks_, *own, std::move(received), layout_);
+    if (status.ok()) status = members.status();
+    for (const auto& [rank, link] : links_) {
+      Status mapped = ReceiveVerdict(link, deadline_);
+      if (status.ok()) status = mapped;
+    }
+    for (const auto& [rank, link] : links_) {
+      KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
+    }
+    if (!status.ok()) return status;
+    return members;
+  }
+
+  Result<std::vector<HostGroup::Member>> Attend(Result<HostGroup::Member> own,
+                                                int32_t index) {
+    const Socket& link = links_.begin()->second;
+    KR_RETURN_IF_ERROR(ReceiveVerdict(link, deadline_));
+    Invitation invitation;
+    KR_RETURN_IF_ERROR(
+        ReadFull(link, &invitation, sizeof(invitation), deadline_));
+    invitation.name[sizeof(invitation.name) - 1] = '\0';
+    Socket leader;
+    Status status = own.status();
+    if (status.ok()) status = Enter(invitation, *own, index, &leader);
+    KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
+    Status others = ReceiveVerdict(link, deadline_);
+    if (!status.ok()) return status;
+    KR_RETURN_IF_ERROR(others);
+    Result<std::vector<HostGroup::Member>> members =
+        TakeEverything(leader, *own);
+    KR_RETURN_IF_ERROR(SendVerdict(link, members.status(), deadline_));
+    others = ReceiveVerdict(link, deadline_);
+    if (members.ok() && !others.ok()) return others;
+    return members;
+  }
+
+ private:
+  static void Place(const std::vector<int>& fds, int index,
+                    std::vector<int>& all) {
+    std::copy(fds.begin(), fds.end(),
+              all.begin() + index * kDescriptorsPerRank);
+  }
+
+  Status Seat(const Socket& listener, const Invitation& invitation,
+              std::map<int, Socket>& guests, std::vector<Socket>& received) {
+    KR_ASSIGN_OR_RETURN(auto guest, Receive(listener, invitation, deadline_));
+    const int index = guest.first;
+    if (index < 1 || index >= static_cast<int>(ranks_.size())) {
+      return InternalError("a rank of this host does not know its place");
+    }
+    KR_ASSIGN_OR_RETURN(
+        std::vector<Socket> own,
+        ReceiveDescriptors(guest.second, kDescriptorsPerRank, deadline_));
+    std::move(own.begin(), own.end(),
+              received.begin() + index * kDescriptorsPerRank);
+    guests[index] = std::move(guest.second);
+    return OkStatus();
+  }
+
+  Status Enter(const Invitation& invitation, const HostGroup::Member& own,
+               int32_t index, Socket* leader) {
+    KR_ASSIGN_OR_RETURN(*leader, ConnectLocal(invitation.name, deadline_));
+    KR_RETURN_IF_ERROR(
+        WriteFull(*leader, invitation.pass.data(), kPassBytes, deadline_));
+    KR_RETURN_IF_ERROR(WriteFull(*leader, &index, sizeof(index), deadline_));
+    return SendDescriptors(*leader, DescriptorsOf(own), deadline_);
+  }
+
+  Result<std::vector<HostGroup::Member>> TakeEverything(
+      const Socket& leader, const HostGroup::Member& own) {
+    KR_ASSIGN_OR_RETURN(
+        std::vector<Socket> descriptors,
+        ReceiveDescriptors(leader, ranks_.size() * kDescriptorsPerRank,
+                           deadline_));
+    return MembersOf(ranks_, own, std::move(descriptors), layout_);
+  }
+
+  const std::vector<int>& ranks_;
+  const HostGroupLayout& layout_;
+  const std::map<int, Socket>& links_;
+  const Deadline deadline_;
+};
+
+}  // namespace
+
+Result<HostGroup::Member> NewHostGroupMember(int rank,
+                                             const HostGroupLayout& layout) {
+  KR_ASSIGN_OR_RETURN(SharedMemory segment,
+                      SharedMemory::Create("keras_ring", layout.total()));
+  KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
+  auto* facts = reinterpret_cast<HostFacts*>(segment.data());
+  if (sched_getaffinity(0, sizeof(facts->cores), &facts->cores) != 0) {
+    // More cores than the type can hold, so enough of them.
+    std::memset(&facts->cores, 0xff, sizeof(facts->cores));
+  }
+  return HostGroup::Member{rank,
+                           std::make_shared<SharedMemory>(std::move(segment)),
+                           std::make_shared<Socket>(std::move(bell))};
+}
+
+Result<std::unique_ptr<HostGroup>> HostGroup::Form(
+    const std::vector<int>& ranks, int own_rank, const HostGroupLayout& layout,
+    const std::map<int, Socket>& links, Deadline deadline) {
+  const int index = static_cast<int>(
+      std::find(ranks.begin(), ranks.end(), own_rank) - ranks.begin());
+  KR_CHECK(index < static_cast<int>(ranks.size()));
+  Result<Member> own = NewHostGroupMember(own_rank, layout);
+  Meeting meeting(ranks, layout, links, deadline);
+  Result<std::vector<Member>> members =
+      index == 0 ? meeting.Lead(std::move(own))
+                 : meeting.Attend(std::move(own), index);
+  if (!members.ok()) {
+    return members.status().WithContext("sharing memory on this host");
+  }
+  return std::make_unique<HostGroup>(std::move(members).value(), index, layout);
+}
+
+int HostGroup::NumUsableCores() const {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const Member& member : members_) {
+    const auto* facts =
+        reinterpret_cast<const HostFacts*>(member.segment->data());
+    CPU_OR(&all, &all, &facts->cores);
+  }
+  return CPU_COUNT(&all);
+}
+
+int HostGroup::IndexOf(int rank) const {
+  for (int i = 0; i < size(); ++i) {
+    if (members_[i].rank == rank) return i;
+  }
+  return -1;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,87 @@
+// HostGroup: the ranks of one host, with a piece of memory of each that all of
+// them map, and a bell of each that all can ring.
+#ifndef KERAS_RING_COMM_HOST_GROUP_H_
+#define KERAS_RING_COMM_HOST_GROUP_H_
+
+#include <sched.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/shared_memory.h"
+#include "csrc/comm/socket.h"
+
+namespace keras_ring {
+
+// What a rank says of itself, at the beginning of its segment.
+struct HostFacts {
+  static constexpr size_t kBytes = 4096;
+  cpu_set_t cores;  // that it may use
+};
+
+// What each rank brings: equal on all ranks of the host.
+struct HostGroupLayout {
+  // For the control plane (see LocalLink) and for the collectives. Multiples of
+  // 64.
+  size_t control_bytes = 0;
+  size_t data_bytes = 0;
+  size_t total() const {
+    return HostFacts::kBytes + control_bytes + data_bytes;
+  }
+};
+
+class HostGroup {
+ public:
+  struct Member {
+    int rank = 0;  // in the job
+    std::shared_ptr<SharedMemory> segment;
+    std::shared_ptr<Socket> bell;  // an eventfd
+  };
+
+  // Meets the other ranks of this host, which all call this. `ranks`: theirs
+  // and the own one, ascending; `links`: an authenticated connection to each
+  // other one (on the lowest rank, the leader) or to the leader (on the
+  // others). Succeeds on all of them or on none, with the cause.
+  static Result<std::unique_ptr<HostGroup>> Form(
+      const std::vector<int>& ranks, int own_rank,
+      const HostGroupLayout& layout, const std::map<int, Socket>& links,
+      Deadline deadline);
+
+  HostGroup(std::vector<Member> members, int index,
+            const HostGroupLayout& layout)
+      : members_(std::move(members)), index_(index), layout_(layout) {}
+
+  int size() const { return static_cast<int>(members_.size()); }
+  // The own place; places are in the order of the ranks.
+  int index() const { return index_; }
+  int rank(int index) const { return members_[index].rank; }
+  // The place of a rank of the job; -1 if it is on another host.
+  int IndexOf(int rank) const;
+
+  char* control(int index) const {
+    return members_[index].segment->data() + HostFacts::kBytes;
+  }
+  char* data(int index) const { return control(index) + layout_.control_bytes; }
+  size_t data_bytes() const { return layout_.data_bytes; }
+  const Socket& bell(int index) const { return *members_[index].bell; }
+
+  // How many cores the ranks may use together.
+  int NumUsableCores() const;
+
+ private:
+  const std::vector<Member> members_;
+  const int index_;
+  const HostGroupLayout layout_;
+};
+
+// A member of its own making.
+Result<HostGroup::Member> NewHostGroupMember(int rank,
+                                             const HostGroupLayout& layout);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_HOST_GROUP_H_

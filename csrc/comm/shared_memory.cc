@@ -1,0 +1,66 @@
+#include "csrc/comm/shared_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace keras_ring {
+
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+Result<SharedMemory> SharedMemory::Create(const char* name, size_t bytes) {
+  SharedMemory memory;
+  memory.descriptor_ =
+      Socket(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const int fd = memory.descriptor_.fd();
+  if (fd < 0)
+    return ResourceExhaustedError("memfd_create: " + ErrnoText(errno));
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    return ResourceExhaustedError("ftruncate to " + std::to_string(bytes) +
+                                  " bytes: " + ErrnoText(errno));
+  }
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ResourceExhaustedError("sealing a memfd: " + ErrnoText(errno));
+  }
+  KR_RETURN_IF_ERROR(memory.MapPages(bytes));
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::Map(Socket descriptor, size_t bytes) {
+  struct stat facts = {};
+  if (fstat(descriptor.fd(), &facts) != 0) {
+    return InvalidArgumentError("fstat: " + ErrnoText(errno));
+  }
+  const int seals = fcntl(descriptor.fd(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+      facts.st_size < static_cast<off_t>(bytes)) {
+    return InvalidArgumentError("not a sealed segment of " +
+                                std::to_string(bytes) + " bytes");
+  }
+  SharedMemory memory;
+  memory.descriptor_ = std::move(descriptor);
+  KR_RETURN_IF_ERROR(memory.MapPages(bytes));
+  return memory;
+}
+
+Status SharedMemory::MapPages(size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE, descriptor_.fd(), 0);
+  if (data == MAP_FAILED) {
+    return ResourceExhaustedError("mapping " + std::to_string(bytes) +
+                                  " bytes: " + ErrnoText(errno));
+  }
+  data_ = static_cast<char*>(data);
+  bytes_ = bytes;
+  // A forked child has no part in the job. Not there: it cannot harm it.
+  (void)madvise(data, bytes, MADV_DONTFORK);
+  return OkStatus();
+}
+
+}  // namespace keras_ring
