@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "csrc/base/dtype.h"
@@ -55,6 +56,30 @@ struct BroadcastArgs {
   std::vector<TensorSpan> tensors;
 };
 
+struct ReducescatterArgs {
+  uint64_t tag = 0;
+  // A block of elements per rank, one after the other; the own one comes out
+  // reduced. `output` is apart from `input`.
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<int64_t> count_per_rank;  // elements; may be 0
+  // As of an allreduce.
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int64_t divisor = 1;
+};
+
+struct AlltoallArgs {
+  uint64_t tag = 0;
+  // A block per receiver, and per sender, one after the other. Apart.
+  const void* input = nullptr;
+  void* output = nullptr;
+  // bytes[from * size + to]: alike on all ranks.
+  std::vector<size_t> bytes;
+};
+
 // Called from one thread (the data thread); calls do not overlap. The first
 // failure breaks the object: every later call fails as well.
 class Collective {
@@ -64,6 +89,17 @@ class Collective {
   virtual Status Allreduce(const AllreduceArgs& args) = 0;
   virtual Status Allgather(const AllgatherArgs& args) = 0;
   virtual Status Broadcast(const BroadcastArgs& args) = 0;
+  virtual Status Reducescatter(const ReducescatterArgs& args) = 0;
+  virtual Status Alltoall(const AlltoallArgs& args) = 0;
+
+  // What a thread that has other duties may do here: calls that take
+  // microseconds once all ranks are there. Bytes of tensors, at most; negative
+  // if there are no such calls.
+  virtual int64_t InlineBytes() const { return -1; }
+  // What it does besides: called now and then while a call waits for other
+  // ranks. It may call Abort. Empty for a thread without duties. Between calls.
+  virtual void SetDuties(const std::function<void()>* duties) { (void)duties; }
+
   // Thread-safe; unblocks a running call, which then fails with `cause`.
   virtual void Abort(const Status& cause) = 0;
 };

@@ -2,37 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "csrc/collective/arguments.h"
 #include "csrc/collective/reduce.h"
 
 namespace keras_ring {
 namespace {
-
-Status Validate(const AllreduceArgs& args) {
-  if (!IsReducible(args.dtype)) {
-    return InvalidArgumentError(std::string("cannot reduce ") +
-                                DTypeName(args.dtype) + " tensors");
-  }
-  if (args.divisor < 1) {
-    return InvalidArgumentError("the divisor must be at least 1, not " +
-                                std::to_string(args.divisor));
-  }
-  if (IsInteger(args.dtype) &&
-      (args.prescale != 1.0 || args.postscale != 1.0)) {
-    return InvalidArgumentError(std::string("cannot scale ") +
-                                DTypeName(args.dtype) + " tensors");
-  }
-  return OkStatus();
-}
-
-Finish FinishOf(const AllreduceArgs& args) {
-  return Finish{args.op == ReduceOp::kAverage ? args.divisor : 1,
-                args.postscale};
-}
 
 // Copies a tensor of `bytes` unless it is in place or empty.
 void CopyIfApart(void* to, const void* from, size_t bytes) {
@@ -54,41 +32,35 @@ CpuCollective::CpuCollective(Transport& transport,
       place_{transport.rank(), transport.size()} {}
 
 Status CpuCollective::Allreduce(const AllreduceArgs& args) {
-  return Guard([&] { return DoAllreduce(args).WithContext("allreduce"); });
+  return broken_.Run(
+      [&] { return DoAllreduce(args).WithContext("allreduce"); });
 }
 
 Status CpuCollective::Allgather(const AllgatherArgs& args) {
-  return Guard([&] { return DoAllgather(args).WithContext("allgather"); });
+  return broken_.Run(
+      [&] { return DoAllgather(args).WithContext("allgather"); });
+}
+
+Status CpuCollective::Reducescatter(const ReducescatterArgs& args) {
+  return broken_.Run(
+      [&] { return DoReducescatter(args).WithContext("reducescatter"); });
+}
+
+Status CpuCollective::Alltoall(const AlltoallArgs& args) {
+  return broken_.Run([&] { return DoAlltoall(args).WithContext("alltoall"); });
 }
 
 Status CpuCollective::Broadcast(const BroadcastArgs& args) {
-  return Guard([&] { return DoBroadcast(args).WithContext("broadcast"); });
+  return broken_.Run(
+      [&] { return DoBroadcast(args).WithContext("broadcast"); });
 }
 
 void CpuCollective::Abort(const Status& cause) {
-  {
-    MutexLock lock(mutex_);
-    if (!broken_.ok()) return;
-    broken_ = cause;
-  }
-  transport_.Abort(cause);
-}
-
-Status CpuCollective::Guard(const std::function<Status()>& collective) {
-  {
-    MutexLock lock(mutex_);
-    if (!broken_.ok()) return broken_;
-  }
-  Status status = collective();
-  MutexLock lock(mutex_);
-  // After an abort the call fails with the cause, not with its consequence;
-  // and even if it has just succeeded: its peers may have failed.
-  if (broken_.ok()) broken_ = std::move(status);
-  return broken_;
+  if (broken_.Set(cause)) transport_.Abort(cause);
 }
 
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
-  KR_RETURN_IF_ERROR(Validate(args));
+  KR_RETURN_IF_ERROR(CheckReduction(args));
   const WireFormat& format = *FindWireFormat(args.dtype, args.op);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
   for (const Round& round : PlanRounds(args.tensors, format, limits)) {
@@ -152,9 +124,15 @@ Status CpuCollective::ReduceRing(const AllreduceArgs& args,
   KR_ASSIGN_OR_RETURN(void* arrivals,
                       arrivals_.Reserve(SegmentBytes(
                           buffer.element_size, options_.max_segment_bytes)));
-  RingAllreduce plan = PlanRingAllreduce(place_, args.tag, buffer, arrivals,
+  RingReduction plan = PlanRingAllreduce(place_, args.tag, buffer, arrivals,
                                          options_.max_segment_bytes);
-  const ReduceKernel reduce = FindReduceKernel(format.dtype, args.op);
+  return RunReduction(plan, format, args.op, finish);
+}
+
+Status CpuCollective::RunReduction(RingReduction& plan,
+                                   const WireFormat& format, ReduceOp op,
+                                   const Finish& finish) {
+  const ReduceKernel reduce = FindReduceKernel(format.dtype, op);
   // The owner of a chunk finishes it: while it is in cache, once instead of on
   // every rank, and alike for all.
   plan.duplex.on_received = [&plan, &format, &finish, reduce](size_t i) {
@@ -171,11 +149,7 @@ Status CpuCollective::ReduceRing(const AllreduceArgs& args,
 }
 
 Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
-  if (args.bytes_per_rank.size() != static_cast<size_t>(place_.size)) {
-    return InvalidArgumentError(
-        "sizes for " + std::to_string(args.bytes_per_rank.size()) +
-        " ranks were given to a group of " + std::to_string(place_.size));
-  }
+  KR_RETURN_IF_ERROR(CheckSizes(args.bytes_per_rank.size(), place_.size));
   size_t begin = 0;
   for (int rank = 0; rank < place_.rank; ++rank) {
     begin += args.bytes_per_rank[rank];
@@ -190,11 +164,7 @@ Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
 }
 
 Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
-  if (args.root < 0 || args.root >= place_.size) {
-    return InvalidArgumentError("root " + std::to_string(args.root) +
-                                " is not a rank of a group of " +
-                                std::to_string(place_.size));
-  }
+  KR_RETURN_IF_ERROR(CheckRoot(args, place_.size));
   Duplex duplex = PlanChainBroadcast(place_, args.tag, args.root, args.tensors,
                                      options_.max_segment_bytes);
   if (!duplex.sends.empty() || !duplex.receives.empty()) {
@@ -206,6 +176,85 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
     }
   }
   return OkStatus();
+}
+
+Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
+  KR_RETURN_IF_ERROR(CheckReduction(args));
+  KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), place_.size));
+  const WireFormat& format = *FindWireFormat(args.dtype, args.op);
+  const int64_t longest =
+      *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
+  const int64_t slice = std::max<int64_t>(
+      1, options_.fusion_buffer_bytes / format.element_size / place_.size);
+  for (int64_t begin = 0; begin < longest; begin += slice) {
+    KR_RETURN_IF_ERROR(ReducescatterSlice(args, begin, slice));
+  }
+  return OkStatus();
+}
+
+Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
+                                         int64_t begin, int64_t count) {
+  const WireFormat& format = *FindWireFormat(args.dtype, args.op);
+  const size_t value_size = DTypeSize(args.dtype);
+  auto in_slice = [&](int rank) {
+    return std::clamp<int64_t>(args.count_per_rank[rank] - begin, 0, count);
+  };
+  RingBuffer buffer;
+  buffer.element_size = format.element_size;
+  for (int rank = 0; rank < place_.size; ++rank) buffer.count += in_slice(rank);
+  KR_ASSIGN_OR_RETURN(
+      void* wire, fusion_buffer_.Reserve(buffer.count * format.element_size));
+  buffer.input = buffer.output = wire;
+  // Chunk c is the block of rank c - 1, where it ends.
+  std::vector<int64_t> chunk_counts(place_.size);
+  void* own = nullptr;
+  void* at = wire;
+  for (int chunk = 0; chunk < place_.size; ++chunk) {
+    const int rank = (chunk + place_.size - 1) % place_.size;
+    int64_t block = begin;
+    for (int r = 0; r < rank; ++r) block += args.count_per_rank[r];
+    chunk_counts[chunk] = in_slice(rank);
+    format.pack(at, Advance(args.input, block, value_size), chunk_counts[chunk],
+                args.prescale);
+    if (rank == place_.rank) own = at;
+    at = Advance(at, chunk_counts[chunk], format.element_size);
+  }
+  const Finish finish = FinishOf(args);
+  if (place_.size == 1) {
+    format.finish(wire, buffer.count, finish);
+  } else {
+    KR_ASSIGN_OR_RETURN(void* arrivals,
+                        arrivals_.Reserve(SegmentBytes(
+                            buffer.element_size, options_.max_segment_bytes)));
+    RingReduction plan =
+        PlanRingReducescatter(place_, args.tag, buffer, chunk_counts, arrivals,
+                              options_.max_segment_bytes);
+    KR_RETURN_IF_ERROR(RunReduction(plan, format, args.op, finish));
+  }
+  format.unpack(Advance(args.output, begin, value_size), own,
+                in_slice(place_.rank));
+  return OkStatus();
+}
+
+Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
+  KR_RETURN_IF_ERROR(CheckSizes(args.bytes.size(), place_.size * place_.size));
+  size_t input_begin = 0;
+  size_t output_begin = 0;
+  for (int rank = 0; rank < place_.rank; ++rank) {
+    input_begin += args.bytes[place_.rank * place_.size + rank];
+    output_begin += args.bytes[rank * place_.size + place_.rank];
+  }
+  CopyIfApart(Advance(args.output, output_begin, 1),
+              Advance(args.input, input_begin, 1),
+              args.bytes[place_.rank * place_.size + place_.rank]);
+  KR_ASSIGN_OR_RETURN(
+      void* transit,
+      fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));
+  Duplex duplex =
+      PlanRingAlltoall(place_, args.tag, args.input, args.output, args.bytes,
+                       transit, options_.max_segment_bytes);
+  if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();
+  return transport_.Run(duplex);
 }
 
 }  // namespace keras_ring

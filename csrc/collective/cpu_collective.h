@@ -3,10 +3,9 @@
 #define KERAS_RING_COLLECTIVE_CPU_COLLECTIVE_H_
 
 #include <cstddef>
-#include <functional>
 
-#include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/pack.h"
 #include "csrc/collective/ring.h"
@@ -37,20 +36,28 @@ class CpuCollective final : public Collective {
   Status Allreduce(const AllreduceArgs& args) override;
   Status Allgather(const AllgatherArgs& args) override;
   Status Broadcast(const BroadcastArgs& args) override;
-  void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
+  Status Reducescatter(const ReducescatterArgs& args) override;
+  Status Alltoall(const AlltoallArgs& args) override;
+  void Abort(const Status& cause) override;
 
  private:
-  // Runs `collective` unless the object is broken; breaks it on failure.
-  Status Guard(const std::function<Status()>& collective) KR_EXCLUDES(mutex_);
   Status DoAllreduce(const AllreduceArgs& args);
   Status DoAllgather(const AllgatherArgs& args);
   Status DoBroadcast(const BroadcastArgs& args);
+  Status DoReducescatter(const ReducescatterArgs& args);
+  // Of elements [begin, begin + count) of each block.
+  Status ReducescatterSlice(const ReducescatterArgs& args, int64_t begin,
+                            int64_t count);
+  Status DoAlltoall(const AlltoallArgs& args);
   Status RunDirect(const AllreduceArgs& args, const WireFormat& format,
                    const Round& round);
   Status RunPacked(const AllreduceArgs& args, const WireFormat& format,
                    const Round& round);
   Status ReduceRing(const AllreduceArgs& args, const WireFormat& format,
                     const RingBuffer& buffer);
+  // Runs `plan`; `kernel` reduces what comes in, `finish` what is owned.
+  Status RunReduction(RingReduction& plan, const WireFormat& format,
+                      ReduceOp op, const Finish& finish);
 
   Transport& transport_;
   const CpuCollectiveOptions options_;
@@ -58,9 +65,8 @@ class CpuCollective final : public Collective {
   ScratchBuffer fusion_buffer_;
   ScratchBuffer arrivals_;  // one segment, of a peer's partial sums
 
-  Mutex mutex_;
   // The first failure, or what Abort gave.
-  Status broken_ KR_GUARDED_BY(mutex_);
+  StickyStatus broken_;
 };
 
 }  // namespace keras_ring

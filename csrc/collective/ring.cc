@@ -57,19 +57,29 @@ void SetForwarding(size_t num_own_segments, Duplex& duplex) {
   };
 }
 
-// Builds the lists of an allreduce.
-class AllreducePlanner {
+std::vector<Range> EqualChunks(const RingPlace& place, int64_t count) {
+  std::vector<Range> chunks;
+  for (int chunk = 0; chunk < place.size; ++chunk) {
+    chunks.push_back(ChunkRange(count, place.size, chunk));
+  }
+  return chunks;
+}
+
+// Builds the lists of an allreduce, or of its first half.
+class ReductionPlanner {
  public:
-  AllreducePlanner(const RingPlace& place, const RingBuffer& buffer,
-                   void* scratch, size_t max_segment_bytes)
+  ReductionPlanner(const RingPlace& place, const RingBuffer& buffer,
+                   std::vector<Range> chunks, void* scratch,
+                   size_t max_segment_bytes)
       : place_(place),
         buffer_(buffer),
+        chunks_(std::move(chunks)),
         input_(static_cast<const char*>(buffer.input)),
         output_(static_cast<char*>(buffer.output)),
         scratch_(scratch),
         max_count_(SegmentElements(buffer.element_size, max_segment_bytes)) {}
 
-  RingAllreduce Plan(uint64_t tag) && {
+  RingReduction Plan(uint64_t tag, bool gathers) && {
     plan_.duplex.tag = tag;
     const int steps = place_.size - 1;
     if (steps == 0) return std::move(plan_);
@@ -79,9 +89,9 @@ class AllreducePlanner {
       if (step == steps - 1) plan_.first_owned = plan_.reductions.size();
       ReceivePartial(place_.rank - step - 1);
       // The last of these chunks is the owned one: the allgather has begun.
-      Send(place_.rank - step - 1, output_);
+      if (step < steps - 1 || gathers) Send(place_.rank - step - 1, output_);
     }
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < steps && gathers; ++step) {
       ReceiveResult(place_.rank - step);
       if (step < steps - 1) Send(place_.rank - step, output_);
     }
@@ -93,9 +103,7 @@ class AllreducePlanner {
  private:
   template <typename Function>
   void ForEachSegmentOf(int chunk, Function function) {
-    ForEachSegment(
-        ChunkRange(buffer_.count, place_.size, Modulo(chunk, place_.size)),
-        max_count_, function);
+    ForEachSegment(chunks_[Modulo(chunk, place_.size)], max_count_, function);
   }
 
   size_t Bytes(int64_t count) const { return count * buffer_.element_size; }
@@ -127,16 +135,29 @@ class AllreducePlanner {
 
   const RingPlace place_;
   const RingBuffer buffer_;
+  const std::vector<Range> chunks_;
   const char* const input_;
   char* const output_;
   void* const scratch_;
   const int64_t max_count_;
-  RingAllreduce plan_;
+  RingReduction plan_;
 };
+
+// What travels in step `step` (from 1) from `rank` to its successor: the blocks
+// that set out `step` - 1 ranks before it and go further, nearest receiver
+// first.
+template <typename Function>
+void ForEachTravelling(const RingPlace& place, int rank, int step,
+                       Function function) {
+  const int from = Modulo(rank - step + 1, place.size);
+  for (int distance = step; distance < place.size; ++distance) {
+    function(from, (from + distance) % place.size);
+  }
+}
 
 }  // namespace
 
-size_t RingAllreduce::ReleasedBy(size_t i) const {
+size_t RingReduction::ReleasedBy(size_t i) const {
   return Released(num_own_segments, i, duplex.sends.size());
 }
 
@@ -144,10 +165,97 @@ size_t SegmentBytes(size_t element_size, size_t max_segment_bytes) {
   return element_size * SegmentElements(element_size, max_segment_bytes);
 }
 
-RingAllreduce PlanRingAllreduce(const RingPlace& place, uint64_t tag,
+RingReduction PlanRingAllreduce(const RingPlace& place, uint64_t tag,
                                 const RingBuffer& buffer, void* scratch,
                                 size_t max_segment_bytes) {
-  return AllreducePlanner(place, buffer, scratch, max_segment_bytes).Plan(tag);
+  return ReductionPlanner(place, buffer, EqualChunks(place, buffer.count),
+                          scratch, max_segment_bytes)
+      .Plan(tag, /*gathers=*/true);
+}
+
+RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
+                                    const RingBuffer& buffer,
+                                    const std::vector<int64_t>& chunk_counts,
+                                    void* scratch, size_t max_segment_bytes) {
+  std::vector<Range> chunks;
+  int64_t begin = 0;
+  for (int64_t count : chunk_counts) {
+    chunks.push_back(Range{begin, count});
+    begin += count;
+  }
+  return ReductionPlanner(place, buffer, std::move(chunks), scratch,
+                          max_segment_bytes)
+      .Plan(tag, /*gathers=*/false);
+}
+
+size_t AlltoallTransitBytes(const RingPlace& place,
+                            const std::vector<size_t>& bytes) {
+  size_t total = 0;
+  const int before = Modulo(place.rank - 1, place.size);
+  for (int step = 1; step < place.size; ++step) {
+    ForEachTravelling(place, before, step, [&](int from, int to) {
+      if (to != place.rank) total += bytes[from * place.size + to];
+    });
+  }
+  return total;
+}
+
+Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
+                        void* output, const std::vector<size_t>& bytes,
+                        void* transit, size_t max_segment_bytes) {
+  auto size_of = [&](int from, int to) {
+    return bytes[from * place.size + to];
+  };
+  // Where the block for `to` begins in the input, and that of `from` in the
+  // output.
+  auto input_of = [&](int to) {
+    const char* at = static_cast<const char*>(input);
+    for (int rank = 0; rank < to; ++rank) at += size_of(place.rank, rank);
+    return at;
+  };
+  auto output_of = [&](int from) {
+    char* at = static_cast<char*>(output);
+    for (int rank = 0; rank < from; ++rank) at += size_of(rank, place.rank);
+    return at;
+  };
+  auto for_each_segment = [&](auto* data, size_t count, auto function) {
+    ForEachSegment(
+        Range{0, static_cast<int64_t>(count)},
+        SegmentElements(1, max_segment_bytes), [&](const Range& range) {
+          function(data + range.begin, static_cast<size_t>(range.count));
+        });
+  };
+  Duplex duplex;
+  duplex.tag = tag;
+  auto send = [&](const char* data, size_t count) {
+    duplex.sends.push_back(ConstSegment{data, count});
+  };
+  if (place.size > 1) {
+    ForEachTravelling(place, place.rank, 1, [&](int from, int to) {
+      for_each_segment(input_of(to), size_of(from, to), send);
+    });
+  }
+  // released[i]: the sends that may leave once receive i is in.
+  std::vector<size_t> released;
+  duplex.released = duplex.sends.size();
+  char* passing = static_cast<char*>(transit);
+  const int before = Modulo(place.rank - 1, place.size);
+  for (int step = 1; step < place.size; ++step) {
+    ForEachTravelling(place, before, step, [&](int from, int to) {
+      const bool arrives = to == place.rank;
+      char* const target = arrives ? output_of(from) : passing;
+      for_each_segment(target, size_of(from, to),
+                       [&](char* data, size_t count) {
+                         duplex.receives.push_back(Segment{data, count});
+                         if (!arrives) send(data, count);
+                         released.push_back(duplex.sends.size());
+                       });
+      if (!arrives) passing += size_of(from, to);
+    });
+  }
+  SetPeers(place, duplex);
+  duplex.on_received = [released](size_t i) { return released[i]; };
+  return duplex;
 }
 
 Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,

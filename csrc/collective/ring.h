@@ -62,7 +62,7 @@ struct Reduction {
   int64_t count = 0;
 };
 
-struct RingAllreduce {
+struct RingReduction {
   // Without on_received: the caller adds it, since it knows the kernel.
   Duplex duplex;
   // reductions[i] belongs to receive i; the receives after them are final.
@@ -80,9 +80,16 @@ struct RingAllreduce {
 // `scratch` takes one segment, SegmentBytes() at most, and is used only in
 // place: out of place, partial sums arrive in the output, and the input is
 // added to them there, which saves a copy.
-RingAllreduce PlanRingAllreduce(const RingPlace& place, uint64_t tag,
+RingReduction PlanRingAllreduce(const RingPlace& place, uint64_t tag,
                                 const RingBuffer& buffer, void* scratch,
                                 size_t max_segment_bytes);
+
+// As above, in place, without the allgather: chunk c of the buffer, which has
+// chunk_counts[c] elements, ends at rank c - 1, which owns it.
+RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
+                                    const RingBuffer& buffer,
+                                    const std::vector<int64_t>& chunk_counts,
+                                    void* scratch, size_t max_segment_bytes);
 
 // The largest segment: whole elements, at least one.
 size_t SegmentBytes(size_t element_size, size_t max_segment_bytes);
@@ -92,6 +99,19 @@ size_t SegmentBytes(size_t element_size, size_t max_segment_bytes);
 Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
                          const std::vector<size_t>& bytes_per_rank,
                          size_t max_segment_bytes);
+
+// Block for block on their way round the ring, each as far as its receiver.
+// In step s a rank sends what has come s - 1 ranks far: first its own blocks
+// for the n - 1 others, nearest first; then, of those it received in the step
+// before, all but the one that was for it.
+//
+// bytes[from * size + to]; inputs and outputs as AlltoallArgs, the own block
+// excepted. `transit` takes AlltoallTransitBytes().
+Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
+                        void* output, const std::vector<size_t>& bytes,
+                        void* transit, size_t max_segment_bytes);
+size_t AlltoallTransitBytes(const RingPlace& place,
+                            const std::vector<size_t>& bytes);
 
 // From the root along the ring to the root's predecessor. Counts are bytes.
 Duplex PlanChainBroadcast(const RingPlace& place, uint64_t tag, int root,

@@ -567,13 +567,133 @@ TEST_P(CollectiveConformance, BroadcastFromEveryRoot) {
   }
 }
 
+// Uneven blocks, empty ones among them, for every dtype and op.
+TEST_P(CollectiveConformance, ReducescatterOfUnevenBlocks) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    std::mt19937_64 random(tag_);
+    for (ReduceOp op : conformance::kOps) {
+      for (int round = 0; round < 4; ++round) {
+        std::vector<int64_t> counts(size_);
+        for (int64_t& count : counts) {
+          count = random() % 3 == 0 ? 0 : random() % 500;
+        }
+        int64_t total = 0;
+        for (int64_t count : counts) total += count;
+        auto values = conformance::ExactValues<T>(size_, total, tag_);
+        const auto expected = conformance::ReduceExactly(values, op);
+        const AllreduceArgs like = Args(dtype, op);
+        RunRanks(size_, [&](int rank) {
+          std::vector<T> output(counts[rank]);
+          ReducescatterArgs args;
+          args.tag = like.tag;
+          args.input = values[rank].data();
+          args.output = output.data();
+          args.count_per_rank = counts;
+          args.dtype = dtype;
+          args.op = op;
+          args.divisor = size_;
+          const Status status = collective(rank).Reducescatter(args);
+          EXPECT_TRUE(status.ok()) << status.ToString();
+          int64_t begin = 0;
+          for (int r = 0; r < rank; ++r) begin += counts[r];
+          const std::vector<T> block(expected.begin() + begin,
+                                     expected.begin() + begin + counts[rank]);
+          EXPECT_EQ(conformance::Bytes(output), conformance::Bytes(block))
+              << DTypeName(dtype) << " " << ReduceOpName(op) << " on rank "
+              << rank;
+        });
+        if (HasFailure()) return;
+      }
+    }
+  };
+  conformance::ForEachInteger(test);
+  conformance::ForEachFloat(test);
+}
+
+TEST_P(CollectiveConformance, AlltoallOfUnevenBlocks) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<size_t> bytes(size_ * size_);
+    for (size_t& count : bytes) {
+      count = random() % 3 == 0 ? 0 : random() % 1500;
+      if (round == 0) count = 0;
+    }
+    // blocks[from][to].
+    std::vector<std::vector<std::string>> blocks(size_);
+    for (int from = 0; from < size_; ++from) {
+      for (int to = 0; to < size_; ++to) {
+        std::string block;
+        for (size_t i = 0; i < bytes[from * size_ + to]; ++i) {
+          block += static_cast<char>(random());
+        }
+        blocks[from].push_back(block);
+      }
+    }
+    const uint64_t tag = NextTag();
+    RunRanks(size_, [&](int rank) {
+      std::string input;
+      std::string expected;
+      for (int other = 0; other < size_; ++other) {
+        input += blocks[rank][other];
+        expected += blocks[other][rank];
+      }
+      std::string output(expected.size(), '?');
+      AlltoallArgs args;
+      args.tag = tag;
+      args.input = input.data();
+      args.output = output.data();
+      args.bytes = bytes;
+      const Status status = collective(rank).Alltoall(args);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(output, expected) << "on rank " << rank;
+    });
+  }
+}
+
 // No rank waits for another between collectives; all kinds, back to back.
 TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
   RunRanks(size_, [&](int rank) {
     std::mt19937_64 random(42);  // the same choices on all ranks
     for (uint64_t tag = 1; tag <= 200; ++tag) {
       const size_t count = random() % 300;
-      if (random() % 2) {
+      const int kind = static_cast<int>(random() % 5);
+      if (kind == 0) {
+        std::vector<char> input(count * size_, static_cast<char>(rank));
+        std::vector<char> output(count * size_, -1);
+        AlltoallArgs args;
+        args.tag = tag;
+        args.input = input.data();
+        args.output = output.data();
+        args.bytes.assign(size_ * size_, count);
+        ASSERT_TRUE(collective(rank).Alltoall(args).ok());
+        for (size_t i = 0; i < output.size(); ++i) {
+          ASSERT_EQ(output[i], static_cast<char>(i / count));
+        }
+      } else if (kind == 1) {
+        std::vector<int32_t> input(count * size_, rank + 1);
+        std::vector<int32_t> output(count, -1);
+        ReducescatterArgs args;
+        args.tag = tag;
+        args.dtype = DType::kInt32;
+        args.input = input.data();
+        args.output = output.data();
+        args.count_per_rank.assign(size_, count);
+        ASSERT_TRUE(collective(rank).Reducescatter(args).ok());
+        ASSERT_EQ(output, std::vector<int32_t>(count, size_ * (size_ + 1) / 2));
+      } else if (kind == 2) {
+        std::string input(count, static_cast<char>('a' + rank));
+        std::string output(count * size_, '?');
+        AllgatherArgs args;
+        args.tag = tag;
+        args.input = input.data();
+        args.output = output.data();
+        args.bytes_per_rank.assign(size_, count);
+        ASSERT_TRUE(collective(rank).Allgather(args).ok());
+        for (size_t i = 0; i < output.size(); ++i) {
+          ASSERT_EQ(output[i], static_cast<char>('a' + i / count));
+        }
+      } else if (kind == 3) {
         std::vector<int32_t> values(count, rank + 1);
         AllreduceArgs args;
         args.tag = tag;

@@ -17,12 +17,18 @@ void CopyAll(const std::vector<TensorSpan>& tensors, size_t element_size) {
 }  // namespace
 
 Status FakeCollective::Allreduce(const AllreduceArgs& args) {
-  return Run(Call{Kind::kAllreduce, args, {}, {}},
+  Call call;
+  call.kind = Kind::kAllreduce;
+  call.allreduce = args;
+  return Run(std::move(call),
              [&] { CopyAll(args.tensors, DTypeSize(args.dtype)); });
 }
 
 Status FakeCollective::Allgather(const AllgatherArgs& args) {
-  return Run(Call{Kind::kAllgather, {}, args, {}}, [&] {
+  Call call;
+  call.kind = Kind::kAllgather;
+  call.allgather = args;
+  return Run(std::move(call), [&] {
     char* output = static_cast<char*>(args.output);
     for (size_t rank = 0; rank < args.bytes_per_rank.size(); ++rank) {
       const size_t bytes = args.bytes_per_rank[rank];
@@ -38,8 +44,50 @@ Status FakeCollective::Allgather(const AllgatherArgs& args) {
 }
 
 Status FakeCollective::Broadcast(const BroadcastArgs& args) {
-  return Run(Call{Kind::kBroadcast, {}, {}, args},
-             [&] { CopyAll(args.tensors, 1); });
+  Call call;
+  call.kind = Kind::kBroadcast;
+  call.broadcast = args;
+  return Run(std::move(call), [&] { CopyAll(args.tensors, 1); });
+}
+
+Status FakeCollective::Reducescatter(const ReducescatterArgs& args) {
+  Call call;
+  call.kind = Kind::kReducescatter;
+  call.reducescatter = args;
+  return Run(std::move(call), [&] {
+    const size_t element_size = DTypeSize(args.dtype);
+    const char* input = static_cast<const char*>(args.input);
+    for (int rank = 0; rank < rank_; ++rank) {
+      input += args.count_per_rank[rank] * element_size;
+    }
+    const size_t bytes = args.count_per_rank[rank_] * element_size;
+    if (bytes > 0) std::memcpy(args.output, input, bytes);
+  });
+}
+
+Status FakeCollective::Alltoall(const AlltoallArgs& args) {
+  Call call;
+  call.kind = Kind::kAlltoall;
+  call.alltoall = args;
+  return Run(std::move(call), [&] {
+    int size = 1;
+    while (static_cast<size_t>(size * size) < args.bytes.size()) ++size;
+    const char* input = static_cast<const char*>(args.input);
+    char* output = static_cast<char*>(args.output);
+    for (int rank = 0; rank < rank_; ++rank) {
+      input += args.bytes[rank_ * size + rank];
+    }
+    for (int from = 0; from < size; ++from) {
+      const size_t bytes = args.bytes[from * size + rank_];
+      if (bytes == 0) continue;
+      if (from == rank_) {
+        std::memcpy(output, input, bytes);
+      } else {
+        std::memset(output, 0, bytes);
+      }
+      output += bytes;
+    }
+  });
 }
 
 Status FakeCollective::Run(Call call, const std::function<void()>& copy) {

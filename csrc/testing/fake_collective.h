@@ -12,17 +12,25 @@
 namespace keras_ring {
 
 // Thread-safe. Every output becomes a copy of its input, as if all other ranks
-// held the neutral element; no scale is applied. In an allgather the blocks of
-// the others become zero.
+// held the neutral element; no scale is applied. In an allgather and an
+// alltoall the blocks of the others become zero.
 class FakeCollective final : public Collective {
  public:
-  enum class Kind { kAllreduce, kAllgather, kBroadcast };
+  enum class Kind {
+    kAllreduce,
+    kAllgather,
+    kBroadcast,
+    kReducescatter,
+    kAlltoall
+  };
   struct Call {
-    Kind kind;
+    Kind kind = Kind::kAllreduce;
     // That of the kind.
     AllreduceArgs allreduce;
     AllgatherArgs allgather;
     BroadcastArgs broadcast;
+    ReducescatterArgs reducescatter;
+    AlltoallArgs alltoall;
   };
 
   explicit FakeCollective(int rank = 0) : rank_(rank) {}
@@ -30,6 +38,8 @@ class FakeCollective final : public Collective {
   Status Allreduce(const AllreduceArgs& args) override;
   Status Allgather(const AllgatherArgs& args) override;
   Status Broadcast(const BroadcastArgs& args) override;
+  Status Reducescatter(const ReducescatterArgs& args) override;
+  Status Alltoall(const AlltoallArgs& args) override;
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
   // From now on every call waits (after it was recorded) until Release or

@@ -142,7 +142,7 @@ TEST_P(RingAllreduceTest, SumsInTheStatedOrderOnAllRanks) {
     std::vector<std::vector<int32_t>> inputs(size);
     std::vector<std::vector<int32_t>> outputs(size);
     std::vector<std::vector<char>> scratch(size);
-    std::vector<RingAllreduce> plans;
+    std::vector<RingReduction> plans;
     for (int r = 0; r < size; ++r) {
       for (int64_t i = 0; i < count; ++i) inputs[r].push_back(sums.Value(r));
       outputs[r] = in_place ? inputs[r] : std::vector<int32_t>(count, 0);
@@ -161,7 +161,7 @@ TEST_P(RingAllreduceTest, SumsInTheStatedOrderOnAllRanks) {
       Duplex duplex = plans[r].duplex;
       EXPECT_EQ(duplex.tag, 7u);
       duplex.on_received = [&, r](size_t i) {
-        const RingAllreduce& plan = plans[r];
+        const RingReduction& plan = plans[r];
         if (i < plan.reductions.size()) {
           const Reduction& reduction = plan.reductions[i];
           auto* a = static_cast<int32_t*>(reduction.accumulator);
@@ -202,7 +202,7 @@ TEST(RingTest, AllreduceMovesNoMoreThanItMust) {
   std::vector<char> buffer(kCount);
   char scratch[64];
   for (int r = 0; r < kSize; ++r) {
-    const RingAllreduce plan = PlanRingAllreduce(
+    const RingReduction plan = PlanRingAllreduce(
         RingPlace{r, kSize}, 0,
         RingBuffer{buffer.data(), buffer.data(), kCount, 1}, scratch, 64);
     size_t bytes = 0;
@@ -220,7 +220,7 @@ TEST(RingTest, CountsAre64Bit) {
   constexpr size_t kSegment = size_t{1} << 30;
   char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
   for (int r = 0; r < 3; ++r) {
-    const RingAllreduce plan =
+    const RingReduction plan =
         PlanRingAllreduce(RingPlace{r, 3}, 0, RingBuffer{base, base, kCount, 8},
                           nullptr, kSegment);
     size_t bytes = 0;
