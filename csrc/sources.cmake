@@ -1,25 +1,35 @@
 set(KERAS_RING_CSRC_SOURCES
   csrc/base/dtype.cc
+  csrc/base/futex.cc
   csrc/base/logging.cc
   csrc/base/options.cc
   csrc/base/sha256.cc
+  csrc/base/spin.cc
   csrc/base/status.cc
   csrc/base/wire.cc
   csrc/collective/cpu_collective.cc
+  csrc/collective/kernels.cc
+  csrc/collective/lockstep.cc
   csrc/collective/pack.cc
   csrc/collective/reduce.cc
   csrc/collective/ring.cc
   csrc/collective/rounds.cc
+  csrc/collective/shm_collective.cc
   csrc/comm/acceptor.cc
   csrc/comm/duplex_stream.cc
   csrc/comm/frame.cc
   csrc/comm/framed_connection.cc
   csrc/comm/handshake.cc
+  csrc/comm/host_group.cc
   csrc/comm/job_mesh.cc
   csrc/comm/join_record.cc
+  csrc/comm/local_link.cc
+  csrc/comm/local_socket.cc
   csrc/comm/local_store.cc
   csrc/comm/message_channel.cc
   csrc/comm/rendezvous.cc
+  csrc/comm/shared_memory.cc
+  csrc/comm/shm_stream.cc
   csrc/comm/socket.cc
   csrc/comm/store_message.cc
   csrc/comm/tcp_store.cc
@@ -43,6 +53,7 @@ set(KERAS_RING_TESTING_SOURCES
   csrc/testing/controller_cluster.cc
   csrc/testing/fake_collective.cc
   csrc/testing/faulty_transport.cc
+  csrc/testing/local_host_group.cc
   csrc/testing/local_transport.cc
   csrc/testing/log_capture.cc
   csrc/testing/run_ranks.cc
@@ -65,6 +76,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/collective/reduce_test.cc
   tests/cpp/collective/ring_test.cc
   tests/cpp/collective/rounds_test.cc
+  tests/cpp/collective/shm_collective_test.cc
   tests/cpp/comm/message_channel_test.cc
   tests/cpp/comm/tcp_transport_test.cc
   tests/cpp/control/control_tree_test.cc

@@ -1,0 +1,113 @@
+// Lockstep: how far each rank of a host has come in a collective, and waiting
+// for the others.
+#ifndef KERAS_RING_COLLECTIVE_LOCKSTEP_H_
+#define KERAS_RING_COLLECTIVE_LOCKSTEP_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/spin.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// What a rank has done with a chunk. Chunks are numbered through all
+// collectives of the job, from 1; zero pages mean "none yet".
+enum class Phase {
+  kPacked = 0,   // what it sends of the chunk is in its slot
+  kReduced = 1,  // it has read what it wanted from the slots of the others
+};
+inline constexpr int kNumPhases = 2;
+
+// In the memory of each rank: written by it, read by the others.
+struct ProgressPage {
+  // The last chunk for which the phase is done; only grows.
+  struct alignas(64) Count {
+    std::atomic<uint64_t> done{0};
+  };
+  Count phases[kNumPhases];
+  // Of the collective that the packed chunk belongs to, by chunk % 2.
+  std::atomic<uint64_t> tags[2] = {};
+  // This rank will not do anything any more.
+  std::atomic<uint32_t> left{0};
+
+  // What this rank sleeps on, and whether it does.
+  struct alignas(64) Bed {
+    std::atomic<uint32_t> asleep{0};
+    std::atomic<uint32_t> calls{0};
+  };
+  Bed bed;
+};
+
+struct LockstepOptions {
+  // Longest wait for a peer that does not move.
+  Duration limit = std::chrono::seconds(30);
+  Duration spin = Duration::zero();
+};
+
+// For one thread, except Abort.
+class Lockstep {
+ public:
+  // `pages`: by place on the host; `ranks`: their ranks in the job, for
+  // messages. All must outlive the object.
+  Lockstep(std::vector<ProgressPage*> pages, std::vector<int> ranks, int index,
+           const LockstepOptions& options, Counters& counters);
+
+  // The number of the collective that runs now, alike on all ranks. A peer that
+  // runs another one is an error when its packed chunk is awaited.
+  void SetTag(uint64_t tag) { tag_ = tag; }
+
+  // See Collective::SetDuties.
+  void SetDuties(const std::function<void()>* duties) { duties_ = duties; }
+
+  // This rank has done `phase` with all chunks up to `chunk`.
+  void Publish(Phase phase, uint64_t chunk);
+
+  // Waits until the others have done `phase` up to `chunk`. Fails with the
+  // cause of an abort, or naming the rank with kUnavailable if it has left, and
+  // kDeadlineExceeded if it does not move. A rank that was killed cannot say
+  // that it leaves: who notices must call Abort.
+  Status AwaitAll(Phase phase, uint64_t chunk);
+  Status Await(int place, Phase phase, uint64_t chunk);
+
+  // The others shall not wait for what this rank has not done yet. Any thread.
+  void Leave();
+
+  // Any thread: the running and all later waits fail with `cause`.
+  void Abort(const Status& cause) KR_EXCLUDES(mutex_);
+
+ private:
+  bool HasDone(int place, Phase phase, uint64_t chunk) const {
+    return pages_[place]->phases[static_cast<int>(phase)].done.load() >= chunk;
+  }
+  Status Wait(int place, Phase phase, uint64_t chunk);
+  // How a wait has ended, if not by its limit.
+  Status Outcome(int place, Phase phase, uint64_t chunk) KR_EXCLUDES(mutex_);
+  // The place of a rank that has left and not done `phase` of `chunk`, or -1.
+  int Lost(Phase phase, uint64_t chunk) const;
+  void WakeOthers();
+  Status CheckTag(int place, uint64_t chunk) const;
+
+  const std::vector<ProgressPage*> pages_;
+  const std::vector<int> ranks_;
+  const int index_;
+  const LockstepOptions options_;
+  Counters& counters_;
+  Spinner spinner_;
+  uint64_t tag_ = 0;
+  const std::function<void()>* duties_ = nullptr;
+
+  std::atomic<bool> aborted_{false};
+  Mutex mutex_;
+  Status cause_ KR_GUARDED_BY(mutex_);
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_LOCKSTEP_H_

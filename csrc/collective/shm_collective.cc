@@ -1,0 +1,428 @@
+#include "csrc/collective/shm_collective.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "csrc/collective/arguments.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr size_t kAlignment = 64;  // of parts: a cache line
+
+int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
+int64_t RoundUp(int64_t value, int64_t to) { return DivideUp(value, to) * to; }
+
+void Copy(void* to, const void* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+ProgressPage* PageOf(const HostGroup& group, int index) {
+  return reinterpret_cast<ProgressPage*>(group.data(index));
+}
+
+std::vector<ProgressPage*> PagesOf(const HostGroup& group) {
+  std::vector<ProgressPage*> pages;
+  for (int i = 0; i < group.size(); ++i) pages.push_back(PageOf(group, i));
+  return pages;
+}
+
+std::vector<int> RanksOf(const HostGroup& group) {
+  std::vector<int> ranks;
+  for (int i = 0; i < group.size(); ++i) ranks.push_back(group.rank(i));
+  return ranks;
+}
+
+size_t SlotBytes(int size, const ShmCollectiveOptions& options) {
+  return (size + 1) * options.part_bytes;
+}
+
+}  // namespace
+
+size_t ShmCollective::DataBytes(int size, const ShmCollectiveOptions& options) {
+  return RoundUp(sizeof(ProgressPage), kAlignment) +
+         2 * SlotBytes(size, options);
+}
+
+ShmCollective::ShmCollective(const HostGroup& group,
+                             const ShmCollectiveOptions& options,
+                             Counters& counters)
+    : group_(group),
+      options_(options),
+      size_(group.size()),
+      index_(group.index()),
+      slot_bytes_(SlotBytes(group.size(), options)),
+      counters_(counters),
+      lockstep_(PagesOf(group), RanksOf(group), group.index(), options.lockstep,
+                counters),
+      sources_(group.size()) {
+  KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
+  KR_CHECK(options.part_bytes % kAlignment == 0);
+}
+
+char* ShmCollective::Slot(int place, uint64_t chunk) const {
+  return group_.data(place) + RoundUp(sizeof(ProgressPage), kAlignment) +
+         (chunk % 2) * slot_bytes_;
+}
+
+ShmCollective::~ShmCollective() { lockstep_.Leave(); }
+
+template <typename Function>
+Status ShmCollective::Guard(uint64_t tag, Function collective) {
+  lockstep_.SetTag(tag);
+  Status status = broken_.Run(collective);
+  // The others need not wait for what will not come.
+  if (!status.ok()) lockstep_.Leave();
+  return status;
+}
+
+void ShmCollective::Abort(const Status& cause) {
+  if (broken_.Set(cause)) lockstep_.Abort(cause);
+}
+
+// A sum over the ranks, cut into chunks and parts. The row is that of spans_.
+struct ShmCollective::Reduction {
+  FoldKernel fold;
+  double prescale;
+  Finish finish;
+  int64_t num_chunks;
+  int64_t part_count;  // elements of a part, at most
+  // Of a reducescatter: where the block of each rank begins, and the end.
+  const std::vector<int64_t>* blocks = nullptr;
+
+  // The elements of `chunk` that `owner` of `size` ranks reduces.
+  Range Part(int64_t chunk, int owner, int size, int64_t count) const {
+    int64_t begin = (chunk * size + owner) * part_count;
+    if (blocks != nullptr) {
+      begin = (*blocks)[owner] + chunk * part_count;
+      count = (*blocks)[owner + 1];
+    }
+    return {std::min(begin, count), std::min(begin + part_count, count)};
+  }
+};
+
+Status ShmCollective::Allreduce(const AllreduceArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
+    spans_.Assign(args.tensors, DTypeSize(args.dtype));
+    Reduction reduction;
+    reduction.fold = FindFoldKernel(args.dtype, args.op);
+    reduction.prescale = args.prescale;
+    reduction.finish = FinishOf(args);
+    return RunReduction(reduction).WithContext("allreduce");
+  });
+}
+
+Status ShmCollective::RunReduction(Reduction& reduction) {
+  const int64_t count = spans_.count();
+  const int64_t element_size = spans_.element_size();
+  const int64_t bytes = count * element_size;
+  if (count == 0) return OkStatus();
+  const bool one_shot =
+      bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
+      bytes * (size_ - 1) <= static_cast<int64_t>(options_.one_shot_bytes);
+  if (size_ == 1 || one_shot) return OneShot(reduction);
+  // As few chunks as there can be, of equal size, whole cache lines.
+  const int64_t line = kAlignment / element_size;
+  const int64_t most = options_.part_bytes / element_size;
+  const int64_t chunks = DivideUp(count, size_ * most);
+  reduction.part_count = RoundUp(DivideUp(count, size_ * chunks), line);
+  reduction.num_chunks = DivideUp(count, size_ * reduction.part_count);
+  return TwoShots(reduction);
+}
+
+// Everybody packs all and reduces all.
+Status ShmCollective::OneShot(const Reduction& reduction) {
+  const Range all{0, spans_.count()};
+  const uint64_t chunk = next_chunk_++;
+  if (size_ > 1) {
+    KR_RETURN_IF_ERROR(AwaitSlot(chunk));
+    {
+      CountTime time(counters_.pack_ns);
+      spans_.ForEach(all, [&](const char* input, char*, size_t at,
+                              int64_t count) {
+        Copy(Slot(index_, chunk) + at, input, count * spans_.element_size());
+      });
+    }
+    lockstep_.Publish(Phase::kPacked, chunk);
+    KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
+  }
+  {
+    CountTime time(counters_.reduce_ns);
+    spans_.ForEach(
+        all, [&](const char* input, char* output, size_t at, int64_t count) {
+          for (int place = 0; place < size_; ++place) {
+            sources_[place] = place == index_ ? input : Slot(place, chunk) + at;
+          }
+          reduction.fold({sources_.data(), size_, count, reduction.prescale,
+                          reduction.finish, output, nullptr});
+        });
+  }
+  lockstep_.Publish(Phase::kReduced, chunk);
+  return OkStatus();
+}
+
+// A rank's order of work on the chunks i of a collective:
+//
+//   unpack(i - 2), pack(i), reduce(i - 1)
+//
+// so that what a step needs of the others they have done, as a rule, while this
+// rank did its last one. What must have happened before:
+//
+//   pack(i) overwrites what the others reduced of chunk i - 2: they have
+//       published kReduced of it. (So they have when it is unpacked; else this
+//       is waited for.)
+//   reduce(i) reads what the others packed: kPacked of i.
+//   reduce(i) overwrites the result that the others unpacked of chunk i - 2:
+//       they did so before they packed i, which is known by then.
+//   unpack(i) reads the results of the others: kReduced of i.
+//
+// The numbers run on from one collective to the next, and each collective ends
+// with its last unpack, so all this holds between collectives as well.
+Status ShmCollective::TwoShots(const Reduction& reduction) {
+  const uint64_t first = next_chunk_;
+  const int64_t chunks = reduction.num_chunks;
+  next_chunk_ += chunks;
+  for (int64_t i = 0; i < chunks + 2; ++i) {
+    if (i >= 2) KR_RETURN_IF_ERROR(Unpack(reduction, i - 2, first + i - 2));
+    if (i < chunks) KR_RETURN_IF_ERROR(Pack(reduction, i, first + i));
+    if (i >= 1 && i - 1 < chunks) {
+      KR_RETURN_IF_ERROR(Reduce(reduction, i - 1, first + i - 1));
+    }
+  }
+  return OkStatus();
+}
+
+Status ShmCollective::AwaitSlot(uint64_t chunk) {
+  return chunk > 2 ? lockstep_.AwaitAll(Phase::kReduced, chunk - 2)
+                   : OkStatus();
+}
+
+Status ShmCollective::Pack(const Reduction& reduction, int64_t chunk,
+                           uint64_t number) {
+  KR_RETURN_IF_ERROR(AwaitSlot(number));
+  {
+    CountTime time(counters_.pack_ns);
+    for (int i = 1; i < size_; ++i) {
+      const int owner = (index_ + i) % size_;
+      char* to = PartOf(index_, number, owner);
+      spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
+                     [&](const char* input, char*, size_t at, int64_t count) {
+                       Copy(to + at, input, count * spans_.element_size());
+                     });
+    }
+  }
+  lockstep_.Publish(Phase::kPacked, number);
+  return OkStatus();
+}
+
+Status ShmCollective::Reduce(const Reduction& reduction, int64_t chunk,
+                             uint64_t number) {
+  KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, number));
+  {
+    CountTime time(counters_.reduce_ns);
+    char* result = ResultOf(index_, number);
+    const bool scatters = reduction.blocks != nullptr;
+    spans_.ForEach(
+        reduction.Part(chunk, index_, size_, spans_.count()),
+        [&](const char* input, char* output, size_t at, int64_t count) {
+          for (int place = 0; place < size_; ++place) {
+            sources_[place] =
+                place == index_ ? input : PartOf(place, number, index_) + at;
+          }
+          reduction.fold({sources_.data(), size_, count, reduction.prescale,
+                          reduction.finish, output,
+                          scatters ? nullptr : result + at});
+        });
+  }
+  lockstep_.Publish(Phase::kReduced, number);
+  return OkStatus();
+}
+
+Status ShmCollective::Unpack(const Reduction& reduction, int64_t chunk,
+                             uint64_t number) {
+  if (reduction.blocks != nullptr) return OkStatus();
+  for (int i = 1; i < size_; ++i) {
+    const int owner = (index_ + i) % size_;
+    KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
+    CountTime time(counters_.unpack_ns);
+    const char* result = ResultOf(owner, number);
+    spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
+                   [&](const char*, char* output, size_t at, int64_t count) {
+                     Copy(output, result + at, count * spans_.element_size());
+                   });
+  }
+  return OkStatus();
+}
+
+Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("reducescatter"));
+    KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), size_)
+                           .WithContext("reducescatter"));
+    const size_t element_size = DTypeSize(args.dtype);
+    std::vector<TensorSpan> blocks;
+    std::vector<int64_t> begins = {0};
+    int64_t longest = 0;
+    for (int place = 0; place < size_; ++place) {
+      const int64_t count = args.count_per_rank[place];
+      blocks.push_back(
+          {static_cast<const char*>(args.input) + begins.back() * element_size,
+           place == index_ ? args.output : nullptr, count});
+      begins.push_back(begins.back() + count);
+      longest = std::max(longest, count);
+    }
+    spans_.Assign(blocks, element_size);
+    Reduction reduction;
+    reduction.fold = FindFoldKernel(args.dtype, args.op);
+    reduction.prescale = args.prescale;
+    reduction.finish = FinishOf(args);
+    reduction.part_count = options_.part_bytes / element_size;
+    reduction.num_chunks = DivideUp(longest, reduction.part_count);
+    reduction.blocks = &begins;
+    return TwoShots(reduction).WithContext("reducescatter");
+  });
+}
+
+// Collectives that only move bytes. Each rank has a stream of them, which goes
+// through its slots chunk by chunk, and the others take what they want:
+//
+//   pack(i), take(i - 1)
+//
+// pack(i) overwrites what the others took of chunk i - 2: kReduced of it.
+template <typename Give, typename Take>
+Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
+                           const Give& give, const Take& take) {
+  // Not the place for results: those of a reduction two chunks before may not
+  // be unpacked yet.
+  const int64_t slot = size_ * options_.part_bytes;
+  const int64_t longest =
+      *std::max_element(stream_bytes.begin(), stream_bytes.end());
+  const int64_t chunks = size_ == 1 ? 0 : DivideUp(longest, slot);
+  auto chunk_of = [&](int place, int64_t i) {
+    return Range{std::min(i * slot, stream_bytes[place]),
+                 std::min((i + 1) * slot, stream_bytes[place])};
+  };
+  const uint64_t first = next_chunk_;
+  next_chunk_ += chunks;
+  for (int64_t i = 0; i < chunks + 1; ++i) {
+    if (i < chunks) {
+      const uint64_t number = first + i;
+      const Range own = chunk_of(index_, i);
+      KR_RETURN_IF_ERROR(AwaitSlot(number));
+      CountTime time(counters_.pack_ns);
+      if (own.count() > 0) give(Slot(index_, number), own);
+      lockstep_.Publish(Phase::kPacked, number);
+    }
+    if (i >= 1 && i - 1 < chunks) {
+      const uint64_t number = first + i - 1;
+      for (int k = 1; k < size_; ++k) {
+        const int place = (index_ + k) % size_;
+        const Range range = chunk_of(place, i - 1);
+        if (range.count() == 0) continue;
+        KR_RETURN_IF_ERROR(lockstep_.Await(place, Phase::kPacked, number));
+        CountTime time(counters_.unpack_ns);
+        take(place, Slot(place, number), range);
+      }
+      lockstep_.Publish(Phase::kReduced, number);
+    }
+  }
+  return OkStatus();
+}
+
+Status ShmCollective::Allgather(const AllgatherArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(
+        CheckSizes(args.bytes_per_rank.size(), size_).WithContext("allgather"));
+    std::vector<int64_t> bytes(args.bytes_per_rank.begin(),
+                               args.bytes_per_rank.end());
+    std::vector<int64_t> begins(size_);
+    std::partial_sum(bytes.begin(), bytes.end() - 1, begins.begin() + 1);
+    const char* input = static_cast<const char*>(args.input);
+    char* output = static_cast<char*>(args.output);
+    Copy(output + begins[index_], input, bytes[index_]);
+    return Move(
+               bytes,
+               [&](char* to, const Range& own) {
+                 Copy(to, input + own.begin, own.count());
+               },
+               [&](int place, const char* data, const Range& range) {
+                 Copy(output + begins[place] + range.begin, data,
+                      range.count());
+               })
+        .WithContext("allgather");
+  });
+}
+
+Status ShmCollective::Broadcast(const BroadcastArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(CheckRoot(args, size_).WithContext("broadcast"));
+    spans_.Assign(args.tensors, 1);
+    std::vector<int64_t> bytes(size_);
+    bytes[args.root] = spans_.count();
+    if (index_ == args.root) {
+      for (const TensorSpan& tensor : args.tensors) {
+        Copy(tensor.output, tensor.input, tensor.count);
+      }
+    }
+    return Move(
+               bytes,
+               [&](char* to, const Range& own) {
+                 spans_.ForEach(
+                     own, [&](const char* input, char*, size_t at,
+                              int64_t count) { Copy(to + at, input, count); });
+               },
+               [&](int, const char* data, const Range& range) {
+                 spans_.ForEach(range, [&](const char*, char* output, size_t at,
+                                           int64_t count) {
+                   Copy(output, data + at, count);
+                 });
+               })
+        .WithContext("broadcast");
+  });
+}
+
+// A rank's stream is its blocks for the others, in their order.
+Status ShmCollective::Alltoall(const AlltoallArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(
+        CheckSizes(args.bytes.size(), size_ * size_).WithContext("alltoall"));
+    auto block = [&](int from, int to) -> int64_t {
+      return args.bytes[from * size_ + to];
+    };
+    // Where in the stream of `from` the block for `to` begins.
+    auto begin = [&](int from, int to) {
+      int64_t sum = 0;
+      for (int rank = 0; rank < to; ++rank) sum += block(from, rank);
+      return sum;
+    };
+    std::vector<int64_t> bytes(size_);
+    std::vector<int64_t> output_begins(size_ + 1);
+    for (int from = 0; from < size_; ++from) {
+      bytes[from] = begin(from, size_);
+      output_begins[from + 1] = output_begins[from] + block(from, index_);
+    }
+    const char* input = static_cast<const char*>(args.input);
+    char* output = static_cast<char*>(args.output);
+    Copy(output + output_begins[index_], input + begin(index_, index_),
+         block(index_, index_));
+    return Move(
+               bytes,
+               [&](char* to, const Range& own) {
+                 Copy(to, input + own.begin, own.count());
+               },
+               [&](int from, const char* data, const Range& range) {
+                 const int64_t mine = begin(from, index_);
+                 const Range wanted{
+                     std::max(range.begin, mine),
+                     std::min(range.end, mine + block(from, index_))};
+                 if (wanted.begin >= wanted.end) return;
+                 Copy(output + output_begins[from] + wanted.begin - mine,
+                      data + wanted.begin - range.begin, wanted.count());
+               })
+        .WithContext("alltoall");
+  });
+}
+
+}  // namespace keras_ring

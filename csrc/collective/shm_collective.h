@@ -1,0 +1,123 @@
+// ShmCollective: the collectives among ranks of one host, through memory that
+// all of them map.
+//
+// Nomenclature. Each rank has two *slots* of memory that the others read. What
+// is sent is cut into *chunks*, numbered through all collectives of the job;
+// chunk c uses slot c % 2, so that one is written while the other is read. A
+// chunk has a *part* per rank: the one which that rank reduces.
+//
+// A rank *packs* its values of a chunk into its slot, then each *reduces* its
+// part: it sums, in the order of the ranks, its own values, which it takes from
+// the tensor itself, and those in the slots of the others. The result goes
+// straight into the output, and into a place of the slot from which the others
+// *unpack* it. Nothing else is copied: the fusion of tensors is the order in
+// which they lie in the slot.
+//
+//   one shot   up to a few KiB: everybody reduces everything; nothing to unpack
+//   two shots  above: as told
+//
+// Which rank may do what when is in the comments of Allreduce in the source;
+// Lockstep keeps the count.
+//
+// The slots are small enough to stay in the cores' caches: main memory sees
+// each input read and each output written.
+#ifndef KERAS_RING_COLLECTIVE_SHM_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_SHM_COLLECTIVE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "csrc/base/counters.h"
+#include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
+#include "csrc/collective/collective.h"
+#include "csrc/collective/kernels.h"
+#include "csrc/collective/lockstep.h"
+#include "csrc/collective/spans.h"
+#include "csrc/comm/host_group.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks, but for `lockstep`.
+struct ShmCollectiveOptions {
+  // Of a slot, per rank whose part lies in it. A multiple of 64.
+  size_t part_bytes = size_t{128} << 10;
+  // Of tensors in a bucket that is reduced in one shot, times the number of
+  // ranks that read it.
+  size_t one_shot_bytes = size_t{64} << 10;
+  // See Collective::InlineBytes.
+  int64_t inline_bytes = int64_t{1} << 20;
+  LockstepOptions lockstep;
+};
+
+class ShmCollective final : public Collective {
+ public:
+  // What HostGroupLayout::data_bytes must be.
+  static size_t DataBytes(int size, const ShmCollectiveOptions& options);
+
+  // `group` and `counters` must outlive the object.
+  ShmCollective(const HostGroup& group, const ShmCollectiveOptions& options,
+                Counters& counters);
+  ~ShmCollective() override;
+
+  Status Allreduce(const AllreduceArgs& args) override;
+  Status Allgather(const AllgatherArgs& args) override;
+  Status Broadcast(const BroadcastArgs& args) override;
+  Status Reducescatter(const ReducescatterArgs& args) override;
+  Status Alltoall(const AlltoallArgs& args) override;
+  int64_t InlineBytes() const override { return options_.inline_bytes; }
+  void SetDuties(const std::function<void()>* duties) override {
+    lockstep_.SetDuties(duties);
+  }
+  void Abort(const Status& cause) override;
+
+ private:
+  struct Reduction;
+
+  // Runs collective(), a fallible function, unless the object is broken.
+  template <typename Function>
+  Status Guard(uint64_t tag, Function collective);
+  Status RunReduction(Reduction& reduction);
+  Status OneShot(const Reduction& reduction);
+  Status TwoShots(const Reduction& reduction);
+  // Of chunk `chunk` of the collective, which has `number` in the job.
+  Status Pack(const Reduction& reduction, int64_t chunk, uint64_t number);
+  Status Reduce(const Reduction& reduction, int64_t chunk, uint64_t number);
+  Status Unpack(const Reduction& reduction, int64_t chunk, uint64_t number);
+  // Waits until nobody reads what this rank's slot of `chunk` holds now.
+  Status AwaitSlot(uint64_t chunk);
+
+  // Each rank's stream of bytes through its slots: give(to, bytes) packs some
+  // of this rank's, take(place, data, bytes) gets some of another's.
+  template <typename Give, typename Take>
+  Status Move(const std::vector<int64_t>& stream_bytes, const Give& give,
+              const Take& take);
+
+  char* Slot(int place, uint64_t chunk) const;
+  // Where the part of `owner` lies in a slot of `place`; the last one after
+  // those of the ranks is for results.
+  char* PartOf(int place, uint64_t chunk, int owner) const {
+    return Slot(place, chunk) + owner * options_.part_bytes;
+  }
+  char* ResultOf(int place, uint64_t chunk) const {
+    return PartOf(place, chunk, size_);
+  }
+
+  const HostGroup& group_;
+  const ShmCollectiveOptions options_;
+  const int size_;
+  const int index_;
+  const size_t slot_bytes_;
+  Counters& counters_;
+  Lockstep lockstep_;
+  uint64_t next_chunk_ = 1;
+  StickyStatus broken_;  // the first failure, or what Abort gave
+
+  // Kept for their memory.
+  Spans spans_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_SHM_COLLECTIVE_H_

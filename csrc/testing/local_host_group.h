@@ -1,0 +1,19 @@
+// Host groups of ranks that are threads of one process.
+#ifndef KERAS_RING_TESTING_LOCAL_HOST_GROUP_H_
+#define KERAS_RING_TESTING_LOCAL_HOST_GROUP_H_
+
+#include <memory>
+#include <vector>
+
+#include "csrc/comm/host_group.h"
+
+namespace keras_ring {
+
+// By rank. They share one mapping of each segment, so that TSAN sees what the
+// ranks do to each other.
+std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
+    int size, const HostGroupLayout& layout);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTING_LOCAL_HOST_GROUP_H_
