@@ -84,6 +84,13 @@ py::dict Metrics() {
   add("cache_hits", counters.cache_hits);
   add("cache_misses", counters.cache_misses);
   add("rejected_connections", counters.rejected_connections);
+  add("negotiate_ns", counters.negotiate_ns);
+  add("queue_ns", counters.queue_ns);
+  add("wait_ns", counters.wait_ns);
+  add("pack_ns", counters.pack_ns);
+  add("reduce_ns", counters.reduce_ns);
+  add("unpack_ns", counters.unpack_ns);
+  add("callback_ns", counters.callback_ns);
   return metrics;
 }
 

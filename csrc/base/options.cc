@@ -142,6 +142,16 @@ const char* ParseLogLevel(const std::string& text, Options& options) {
   return "debug, info, warning, error or off";
 }
 
+const char* ParseCollective(const std::string& text, Options& options) {
+  for (const char* name : {"auto", "shm", "ring"}) {
+    if (text == name) {
+      options.collective = text;
+      return nullptr;
+    }
+  }
+  return "auto, shm or ring";
+}
+
 const Row kRows[] = {
     {"RANK", "integer", "This process's rank. Set by the launcher.",
      IntegerField<&Options::rank, 0, INT32_MAX>, ShowInteger<&Options::rank>,
@@ -204,6 +214,10 @@ const Row kRows[] = {
     {"START_TIMEOUT", "seconds", "How long init() waits for all ranks to come.",
      PositiveTimeField<&Options::start_timeout>,
      ShowTime<&Options::start_timeout>, false},
+    {"COLLECTIVE", "auto, shm or ring",
+     "How tensors are reduced: through shared memory (all ranks must be on one "
+     "host), or round a ring of TCP connections. auto: shm where it can be.",
+     ParseCollective, ShowText<&Options::collective>, true},
     {"LOG_LEVEL", "level",
      "Least severe lines that are logged: debug, info, warning, error, off.",
      ParseLogLevel,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/completion.h"
 #include "csrc/control/request.h"
 
@@ -25,6 +26,8 @@ struct TensorEntry {
   std::function<Result<void*>(int64_t rows)> allocate;
 
   Completion completion;
+
+  TimePoint submitted{};  // set by TensorQueue::Add
 };
 
 }  // namespace keras_ring

@@ -5,6 +5,7 @@
 namespace keras_ring {
 
 Status TensorQueue::Add(TensorEntry entry) {
+  entry.submitted = std::chrono::steady_clock::now();
   Status status;
   {
     MutexLock lock(mutex_);

@@ -1,6 +1,7 @@
 #include "csrc/runtime/background_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -177,7 +178,7 @@ void BackgroundLoop::Heartbeat(TimePoint now) {
   }
 }
 
-void BackgroundLoop::CarryOut() {
+void BackgroundLoop::Collect() {
   Controller::Output output = controller_.Take();
   for (const auto& [peer, message] : output.messages) {
     channel_.Send(peer, message);
@@ -186,31 +187,54 @@ void BackgroundLoop::CarryOut() {
   for (const std::string& report : output.reports) {
     KR_LOG(kWarning) << report;
   }
-  if (finished_) return;
-  for (Command& command : output.commands) {
-    switch (command.kind) {
-      case Decision::Kind::kExecute: {
-        Bucket bucket;
-        for (const auto& agreed : command.items) {
-          bucket.entries.push_back(queue_.Take(agreed->request.name));
-        }
-        bucket.command = std::move(command);
-        executor_.Push(std::move(bucket));
-        break;
-      }
-      case Decision::Kind::kFail:
-        for (const std::string& name : command.names) {
-          for (TensorEntry& entry : queue_.TakeIfNegotiating(name)) {
-            entry.completion.Fire(command.status);
-          }
-        }
-        break;
-      case Decision::Kind::kEnd:
-        Finish(command.status);
-        return;
-    }
-  }
+  std::move(output.commands.begin(), output.commands.end(),
+            std::back_inserter(commands_));
   if (!output.aborted.ok()) Abort(output.aborted, -1);
+}
+
+void BackgroundLoop::CarryOut() {
+  Collect();
+  while (!commands_.empty() && !finished_) {
+    Command command = std::move(commands_.front());
+    commands_.pop_front();
+    CarryOut(std::move(command));
+  }
+}
+
+void BackgroundLoop::CarryOut(Command command) {
+  switch (command.kind) {
+    case Decision::Kind::kExecute: {
+      Bucket bucket;
+      bucket.decided = std::chrono::steady_clock::now();
+      for (const auto& agreed : command.items) {
+        bucket.entries.push_back(queue_.Take(agreed->request.name));
+      }
+      bucket.command = std::move(command);
+      executor_.RunOrPush(std::move(bucket), keep_in_touch_);
+      break;
+    }
+    case Decision::Kind::kFail:
+      for (const std::string& name : command.names) {
+        for (TensorEntry& entry : queue_.TakeIfNegotiating(name)) {
+          entry.completion.Fire(command.status);
+        }
+      }
+      break;
+    case Decision::Kind::kEnd:
+      Finish(command.status);
+      break;
+  }
+}
+
+// A rank may be lost while its bucket runs, and others may depend on what this
+// one passes on. New commands wait their turn.
+void BackgroundLoop::KeepInTouch() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (const MessageChannel::Event& event : channel_.Poll(&now)) {
+    HandleEvent(event);
+  }
+  HandleTimers();
+  if (!finished_) Collect();
 }
 
 void BackgroundLoop::Abort(const Status& cause, int told_by) {

@@ -4,6 +4,7 @@
 #define KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -61,7 +62,12 @@ class BackgroundLoop {
   void Run();
   void HandleEvent(const MessageChannel::Event& event);
   void HandleTimers();
+  // Sends what the controller has to say, and gathers what is to be done.
+  void Collect();
   void CarryOut();
+  void CarryOut(Command command);
+  // What must go on while this thread runs a collective itself.
+  void KeepInTouch();
   void Heartbeat(TimePoint now);
   void Abort(const Status& cause, int told_by);
   void Finish(const Status& status);
@@ -91,6 +97,8 @@ class BackgroundLoop {
   bool finished_ = false;
   std::optional<TimePoint> suspicion_due_;
   std::map<int, TimePoint> last_said_;
+  std::deque<Command> commands_;
+  const std::function<void()> keep_in_touch_ = [this] { KeepInTouch(); };
   std::thread thread_;
 };
 

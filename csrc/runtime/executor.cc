@@ -1,6 +1,7 @@
 #include "csrc/runtime/executor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -57,16 +58,47 @@ void Executor::Push(Bucket bucket) {
   }
 }
 
+bool Executor::MayRunHere(const Bucket& bucket) {
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : bucket.entries) {
+    bytes += entry.request.num_bytes();
+  }
+  // An allgather's size is not known from the own share, and its memory is
+  // asked for on the way.
+  if (bucket.entries.front().request.kind == RequestKind::kAllgather ||
+      bytes > collective_.InlineBytes()) {
+    return false;
+  }
+  MutexLock lock(mutex_);
+  if (running_ || !buckets_.empty() || !aborted_.ok()) return false;
+  running_ = true;
+  return true;
+}
+
+void Executor::RunOrPush(Bucket bucket, const std::function<void()>& duties) {
+  if (!MayRunHere(bucket)) return Push(std::move(bucket));
+  collective_.SetDuties(&duties);
+  Execute(std::move(bucket));
+  collective_.SetDuties(nullptr);
+  {
+    MutexLock lock(mutex_);
+    running_ = false;
+  }
+}
+
 void Executor::Abort(const Status& cause) {
   std::deque<Bucket> dropped;
+  std::vector<TensorEntry> failed;
   {
     MutexLock lock(mutex_);
     if (!aborted_.ok()) return;
     aborted_ = cause;
     dropped.swap(buckets_);
+    failed.swap(failed_entries_);
   }
   changed_.NotifyAll();
   collective_.Abort(cause);
+  FireAll(failed, cause);
   for (Bucket& bucket : dropped) FireAll(bucket.entries, cause);
 }
 
@@ -77,6 +109,9 @@ void Executor::Stop() {
   }
   changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
+  MutexLock lock(mutex_);
+  changed_.Wait(
+      mutex_, [this]() KR_REQUIRES(mutex_) { return failed_entries_.empty(); });
 }
 
 void Executor::Run() {
@@ -84,36 +119,57 @@ void Executor::Run() {
     Bucket bucket;
     {
       MutexLock lock(mutex_);
+      running_ = false;
       changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
         return !buckets_.empty() || stopping_;
       });
       if (buckets_.empty()) return;
       bucket = std::move(buckets_.front());
       buckets_.pop_front();
+      running_ = true;
     }
     Execute(std::move(bucket));
   }
 }
 
 void Executor::Execute(Bucket bucket) {
+  const TimePoint began = std::chrono::steady_clock::now();
+  for (const TensorEntry& entry : bucket.entries) {
+    counters_.negotiate_ns += (bucket.decided - entry.submitted).count();
+  }
+  counters_.queue_ns +=
+      bucket.entries.size() * (began - bucket.decided).count();
   Status status = RunBucket(bucket.command, bucket.entries);
   if (!status.ok()) {
-    callbacks_.failed(status.WithContext(BucketLabel(bucket.entries)));
-    FireAll(bucket.entries, WaitForAbort());
-    return;
+    bool first;
+    {
+      MutexLock lock(mutex_);
+      first = !std::exchange(failed_, true);
+    }
+    if (first) {
+      callbacks_.failed(status.WithContext(BucketLabel(bucket.entries)));
+    }
+    return FinishWhenAborted(std::move(bucket.entries));
   }
   ++counters_.buckets;
   counters_.entries += bucket.entries.size();
   // Before the completions: the coordinator may decide while we call back.
   callbacks_.executed();
+  CountTime time(counters_.callback_ns);
   FireAll(bucket.entries, status);
 }
 
-Status Executor::WaitForAbort() {
-  MutexLock lock(mutex_);
-  changed_.Wait(mutex_,
-                [this]() KR_REQUIRES(mutex_) { return !aborted_.ok(); });
-  return aborted_;
+void Executor::FinishWhenAborted(std::vector<TensorEntry> entries) {
+  Status aborted;
+  {
+    MutexLock lock(mutex_);
+    aborted = aborted_;
+    if (aborted.ok()) {
+      std::move(entries.begin(), entries.end(),
+                std::back_inserter(failed_entries_));
+    }
+  }
+  if (!aborted.ok()) FireAll(entries, aborted);
 }
 
 Status Executor::RunBucket(const Command& command,

@@ -1,4 +1,4 @@
-// Executor: the data thread. Runs the decided buckets in order.
+// Executor: runs the decided buckets in order, large ones on the data thread.
 #ifndef KERAS_RING_RUNTIME_EXECUTOR_H_
 #define KERAS_RING_RUNTIME_EXECUTOR_H_
 
@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
@@ -22,15 +23,16 @@ namespace keras_ring {
 struct Bucket {
   Command command;
   std::vector<TensorEntry> entries;
+  TimePoint decided{};
 };
 
 class Executor {
  public:
   struct Callbacks {
-    // A bucket was executed. From the data thread.
+    // A bucket was executed. From the thread that ran it, as is the next.
     std::function<void()> executed;
-    // A collective failed with this. From the data thread, at most once; it
-    // then waits for Abort to say what really happened.
+    // A collective failed with this. At most once; the entries wait for Abort
+    // to say what really happened.
     std::function<void(const Status&)> failed;
   };
 
@@ -42,10 +44,16 @@ class Executor {
   void Start();
   // Any thread. After an abort the entries finish with its cause at once.
   void Push(Bucket bucket) KR_EXCLUDES(mutex_);
+  // The thread that pushes: runs the bucket at once and by itself if it is
+  // small and nothing is before it; else pushes it. Handing it over would take
+  // longer. `duties`: what the thread does while it waits for other ranks.
+  void RunOrPush(Bucket bucket, const std::function<void()>& duties)
+      KR_EXCLUDES(mutex_);
   // Any thread: breaks the running collective; its entries and those of the
   // buckets behind it finish with `cause`. The first cause is kept.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
-  // Finishes what was pushed, then joins. Idempotent.
+  // Finishes what was pushed, and joins; waits for Abort if a collective has
+  // failed. Idempotent.
   void Stop() KR_EXCLUDES(mutex_);
 
  private:
@@ -55,7 +63,9 @@ class Executor {
   Status Allreduce(const Command& command, std::vector<TensorEntry>& entries);
   Status Allgather(const Command& command, TensorEntry& entry);
   Status Broadcast(const Command& command, std::vector<TensorEntry>& entries);
-  Status WaitForAbort() KR_EXCLUDES(mutex_);
+  bool MayRunHere(const Bucket& bucket) KR_EXCLUDES(mutex_);
+  // Finishes the entries with the cause of the abort, once it is known.
+  void FinishWhenAborted(std::vector<TensorEntry> entries) KR_EXCLUDES(mutex_);
 
   const int size_;
   Collective& collective_;
@@ -65,6 +75,9 @@ class Executor {
   Mutex mutex_;
   CondVar changed_;
   std::deque<Bucket> buckets_ KR_GUARDED_BY(mutex_);
+  bool running_ KR_GUARDED_BY(mutex_) = false;  // a bucket, on some thread
+  bool failed_ KR_GUARDED_BY(mutex_) = false;
+  std::vector<TensorEntry> failed_entries_ KR_GUARDED_BY(mutex_);
   Status aborted_ KR_GUARDED_BY(mutex_);
   bool stopping_ KR_GUARDED_BY(mutex_) = false;
   std::thread thread_;

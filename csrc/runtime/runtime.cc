@@ -5,6 +5,7 @@
 
 #include "csrc/base/logging.h"
 #include "csrc/collective/collective.h"
+#include "csrc/comm/host_group.h"
 #include "csrc/comm/message_channel.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/comm/transport.h"

@@ -20,6 +20,7 @@ class BackgroundLoop;
 class Collective;
 class Controller;
 class Executor;
+class HostGroup;
 class Mesh;
 class MessageChannel;
 class TensorQueue;
@@ -48,6 +49,9 @@ struct RuntimeDeps {
   std::unique_ptr<Mesh> mesh;
   std::vector<std::string> host_ids;    // by rank
   std::vector<std::string> peer_names;  // by rank, for messages
+  // Null if this host's ranks do not share memory.
+  std::unique_ptr<HostGroup> host;
+  // Null if the collective needs none.
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Collective> collective;
   std::unique_ptr<MessageChannel> channel;

@@ -44,6 +44,7 @@ _BYTES = (_integer(0, 2**63 - 1), "a number of bytes, at least 0")
 _NAMES = (_integer(0, 2**20), f"an integer from 0 to {2**20}")
 _TIME = (_number(0.0), "a number, at least 0")
 _TIME_LIMIT = (_number(1e-3), "a number, at least 0.001")
+_COLLECTIVE = (("auto", "shm", "ring").__contains__, "auto, shm or ring")
 _LEVEL = (LOG_LEVELS.__contains__, "one of " + ", ".join(LOG_LEVELS))
 
 SETTINGS: Mapping[str, tuple[_Check, str]] = {
@@ -54,6 +55,7 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "STALL_SHUTDOWN_TIME": _TIME,
     "HEARTBEAT_TIMEOUT": _TIME_LIMIT,
     "START_TIMEOUT": _TIME_LIMIT,
+    "COLLECTIVE": _COLLECTIVE,
     "LOG_LEVEL": _LEVEL,
 }
 

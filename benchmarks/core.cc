@@ -1,0 +1,99 @@
+// The core alone: queue, negotiation and collective, without TensorFlow.
+//
+//   keras-ring run -np 2 -- build/core_benchmark [repetitions] [bytes...]
+//
+// Each line: bytes, then the median, 10th and 90th percentile of the time from
+// Enqueue to completion in microseconds, as rank 0 saw it.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/base/options.h"
+#include "csrc/runtime/runtime.h"
+#include "csrc/runtime/runtime_factory.h"
+
+namespace {
+
+using namespace keras_ring;  // NOLINT: a program of one file
+
+class Gate {
+ public:
+  void Open(const Status& status) {
+    MutexLock lock(mutex_);
+    status_ = status;
+    open_ = true;
+    changed_.NotifyAll();
+  }
+  Status Await() {
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [this] { return open_; });
+    return status_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool open_ = false;
+  Status status_;
+};
+
+Status Allreduce(Runtime& runtime, std::vector<float>& values) {
+  Gate gate;
+  TensorEntry entry;
+  entry.request.name = "values";
+  entry.request.op = ReduceOp::kMax;
+  entry.request.tensors = {
+      TensorSpec{DType::kFloat32, {static_cast<int64_t>(values.size())}}};
+  entry.inputs = {values.data()};
+  entry.outputs = {values.data()};
+  entry.completion =
+      Completion([&gate](const Status& status) { gate.Open(status); });
+  KR_RETURN_IF_ERROR(runtime.Enqueue(std::move(entry)));
+  return gate.Await();
+}
+
+Status Run(int repetitions, const std::vector<size_t>& sizes) {
+  KR_ASSIGN_OR_RETURN(Options options, Options::FromEnvironment());
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
+                      CreateRuntime(options, {}));
+  const float expected = static_cast<float>(options.size);
+  for (size_t bytes : sizes) {
+    std::vector<float> values(bytes / sizeof(float), options.rank + 1.0f);
+    std::vector<double> times;
+    for (int i = 0; i < repetitions; ++i) {
+      const auto began = std::chrono::steady_clock::now();
+      KR_RETURN_IF_ERROR(Allreduce(*runtime, values));
+      times.push_back(std::chrono::duration<double, std::micro>(
+                          std::chrono::steady_clock::now() - began)
+                          .count());
+      if (values.front() != expected || values.back() != expected) {
+        return InternalError("a wrong result");
+      }
+    }
+    std::sort(times.begin(), times.end());
+    if (options.rank == 0) {
+      std::printf("%10zu B %10.2f us (%.2f %.2f)\n", bytes,
+                  times[times.size() / 2], times[times.size() / 10],
+                  times[times.size() * 9 / 10]);
+    }
+  }
+  runtime->Shutdown("");
+  return OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int repetitions = argc > 1 ? std::atoi(argv[1]) : 1000;
+  std::vector<size_t> sizes;
+  for (int i = 2; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
+  if (sizes.empty()) sizes = {4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20};
+  const keras_ring::Status status = Run(std::max(repetitions, 1), sizes);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}
