@@ -1,4 +1,5 @@
 set(KERAS_RING_CSRC_SOURCES
+  csrc/base/cpu_features.cc
   csrc/base/dtype.cc
   csrc/base/futex.cc
   csrc/base/logging.cc
@@ -8,10 +9,9 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/base/status.cc
   csrc/base/wire.cc
   csrc/collective/cpu_collective.cc
-  csrc/collective/kernels.cc
+  csrc/collective/kernel_table.cc
+  csrc/collective/kernels_baseline.cc
   csrc/collective/lockstep.cc
-  csrc/collective/pack.cc
-  csrc/collective/reduce.cc
   csrc/collective/ring.cc
   csrc/collective/rounds.cc
   csrc/collective/shm_collective.cc
@@ -49,6 +49,28 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/runtime.cc
   csrc/runtime/runtime_factory.cc
 )
+# By processor: those of x86-64, and those of all others.
+set(KERAS_RING_X86_64_SOURCES
+  csrc/base/cpu_features_x86_64.cc
+  csrc/collective/kernels_avx2.cc
+  csrc/collective/kernels_avx512.cc
+)
+set(KERAS_RING_OTHER_CPU_SOURCES
+  csrc/base/cpu_features_other.cc
+  csrc/collective/kernels_other.cc
+)
+# Flags of kernels_*.cc. -O3 in every build: without, functions that should be
+# inlined would stay for the linker to find (tests/cpp/kernel_symbols.sh).
+set(KERAS_RING_KERNEL_COPTS -O3)
+set(KERAS_RING_AVX2_COPTS -mavx2 -mf16c)
+set(KERAS_RING_AVX512_COPTS
+  -mavx512f
+  -mavx512bw
+  -mavx512dq
+  -mavx512vl
+  -mf16c
+  -mprefer-vector-width=512
+)
 set(KERAS_RING_TESTING_SOURCES
   csrc/testing/controller_cluster.cc
   csrc/testing/fake_collective.cc
@@ -72,6 +94,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/collective/cpu_collective_local_test.cc
   tests/cpp/collective/cpu_collective_tcp_test.cc
   tests/cpp/collective/cpu_collective_test.cc
+  tests/cpp/collective/kernels_test.cc
   tests/cpp/collective/pack_test.cc
   tests/cpp/collective/reduce_test.cc
   tests/cpp/collective/ring_test.cc

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "csrc/base/cpu_features.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/reduce_op.h"
 
@@ -47,8 +48,9 @@ struct WireFormat {
   void (*finish)(void* wire, int64_t count, const Finish& finish) = nullptr;
 };
 
-// Null unless IsReducible(dtype).
-const WireFormat* FindWireFormat(DType dtype, ReduceOp op);
+// Null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
+const WireFormat* FindWireFormat(DType dtype, ReduceOp op,
+                                 CpuLevel level = DetectCpuLevel());
 
 }  // namespace keras_ring
 

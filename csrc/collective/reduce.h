@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "csrc/base/cpu_features.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/reduce_op.h"
 
@@ -12,14 +13,16 @@ namespace keras_ring {
 // accumulator[i] = accumulator[i] op value[i]. The arrays do not overlap and
 // are aligned for their dtype.
 //
-// As NumPy: integers wrap modulo 2^k; Min and Max are NaN where either is.
+// As NumPy: integers wrap modulo 2^k; Min and Max are NaN where either is. Of
+// two NaNs it is the accumulator's, in every operation.
 using ReduceKernel = void (*)(void* accumulator, const void* value,
                               int64_t count);
 
 // Null for dtypes that are not reduced as they are: bool and complex numbers,
 // and the 16-bit floats, which travel as float32 (pack.h). Average is Sum: the
-// division comes once, at the end.
-ReduceKernel FindReduceKernel(DType dtype, ReduceOp op);
+// division comes once, at the end. `level` is at most DetectCpuLevel().
+ReduceKernel FindReduceKernel(DType dtype, ReduceOp op,
+                              CpuLevel level = DetectCpuLevel());
 
 }  // namespace keras_ring
 

@@ -27,6 +27,18 @@ DEPS = {
     },
     "testing": {*(f":{floor}" for floor in FLOORS), "//tools/bazel:gtest_main"},
 }
+# Libraries with flags of their own that are parts of a floor.
+PARTS = {
+    "collective": [
+        "kernels",
+        "kernels_baseline",
+        "kernels_avx2",
+        "kernels_avx512",
+    ]
+}
+DEPS["collective"] |= {f":{part}" for part in PARTS["collective"]}
+DEPS |= {part: {":kernels"} for part in PARTS["collective"]}
+DEPS["kernels"] = {":base"}
 
 
 def bazel_rules(text: str) -> dict[str, dict[str, list[str]]]:
@@ -37,9 +49,7 @@ def bazel_rules(text: str) -> dict[str, dict[str, list[str]]]:
         if not isinstance(call, ast.Call):
             continue
         lists = {
-            keyword.arg: ast.literal_eval(keyword.value)
-            for keyword in call.keywords
-            if isinstance(keyword.value, ast.List | ast.Constant)
+            keyword.arg: _value(keyword.value) for keyword in call.keywords
         }
         kind = call.func.id
         if kind == "cc_library":
@@ -48,6 +58,27 @@ def bazel_rules(text: str) -> dict[str, dict[str, list[str]]]:
             assert "tests" not in rules
             rules["tests"] = lists
     return rules
+
+
+def _value(node: ast.expr) -> object:
+    """Returns a value of BUILD; of a select, all that it may be."""
+    if isinstance(node, ast.BinOp):
+        return _value(node.left) + _value(node.right)
+    if isinstance(node, ast.Call) and node.func.id == "select":
+        choices = ast.literal_eval(node.args[0]).values()
+        return [item for choice in choices for item in choice]
+    if isinstance(node, ast.Name):
+        return [node.id]
+    return ast.literal_eval(node)
+
+
+def bazel_flags(text: str) -> dict[str, list[str]]:
+    """Returns the lists of BUILD that have names."""
+    return {
+        statement.targets[0].id: ast.literal_eval(statement.value)
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.Assign)
+    }
 
 
 def cmake_lists(text: str) -> dict[str, list[str]]:
@@ -72,11 +103,25 @@ def _differences(what: str, left: list[str], right: list[str]) -> list[str]:
 def disagreements(bazel: str, cmake: str) -> list[str]:
     """Returns in which sources BUILD, first, differs from sources.cmake."""
     rules, lists = bazel_rules(bazel), cmake_lists(cmake)
-    sources = lists.pop("KERAS_RING_CSRC_SOURCES")
+    sources = [
+        *lists.pop("KERAS_RING_CSRC_SOURCES"),
+        *lists.pop("KERAS_RING_X86_64_SOURCES", []),
+        *lists.pop("KERAS_RING_OTHER_CPU_SOURCES", []),
+    ]
     problems = []
+    for name, flags in bazel_flags(bazel).items():
+        if name != "COPTS":
+            problems += _differences(
+                name, flags, lists.pop(f"KERAS_RING_{name}", [])
+            )
     for floor in FLOORS:
         own = [name for name in sources if name.startswith(f"csrc/{floor}/")]
-        problems += _differences(floor, rules[floor]["srcs"], own)
+        named = [
+            name
+            for part in [floor, *PARTS.get(floor, [])]
+            for name in rules[part]["srcs"]
+        ]
+        problems += _differences(floor, named, own)
         sources = [name for name in sources if name not in own]
     problems += [f"{name} is of no floor" for name in sources]
     problems += _differences(
@@ -161,22 +206,30 @@ def test_no_op_is_forgotten():
 
 # --- The rules find what they are for ---
 
+# Of the files of each library.
+STEMS = [
+    f"csrc/collective/{name}"
+    if name in PARTS["collective"]
+    else f"csrc/{name}/a"
+    for name in DEPS
+]
 BAZEL = (
     """
 load("//tools/bazel:cpp_tests.bzl", "cpp_tests")
 COPTS = ["-Wall"]
+FAST_COPTS = ["-O3"]
 """
     + "\n".join(
         f"""
 cc_library(
     name = "{name}",
-    srcs = ["csrc/{name}/a.cc"],
-    hdrs = ["csrc/{name}/a.h"],
+    srcs = ["{stem}.cc"],
+    hdrs = ["{stem}.h"],
     copts = COPTS,
     linkstatic = True,
     deps = {sorted(deps)},
 )"""
-        for name, deps in DEPS.items()
+        for (name, deps), stem in zip(DEPS.items(), STEMS, strict=True)
     )
     + """
 cpp_tests(
@@ -191,6 +244,13 @@ CMAKE = f"""
 set(KERAS_RING_CSRC_SOURCES
   {" ".join(f"csrc/{floor}/a.cc" for floor in FLOORS)}
 )
+set(KERAS_RING_X86_64_SOURCES
+  csrc/collective/kernels.cc
+  csrc/collective/kernels_baseline.cc
+  csrc/collective/kernels_avx2.cc
+)
+set(KERAS_RING_OTHER_CPU_SOURCES csrc/collective/kernels_avx512.cc)
+set(KERAS_RING_FAST_COPTS -O3)
 set(KERAS_RING_TESTING_SOURCES csrc/testing/a.cc)
 set(KERAS_RING_CPP_TESTS
   tests/cpp/base/a_test.cc
@@ -200,7 +260,7 @@ OPS = "add_library(x tf_ops/a_op.cc\n  tf_ops/b_op.cc)\n"
 
 
 def test_right_files_pass():
-    on_disk = [f"csrc/{name}/a.{end}" for name in DEPS for end in ("cc", "h")]
+    on_disk = [f"{stem}.{end}" for stem in STEMS for end in ("cc", "h")]
     assert not disagreements(BAZEL, CMAKE)
     assert not forgotten(BAZEL, [*on_disk, "tests/cpp/base/a_test.cc"])
     assert not wrong_deps(BAZEL)
@@ -216,6 +276,9 @@ def test_right_files_pass():
         ("csrc/comm/a.cc", "csrc/comm/a.cc csrc/comm/b.cc"),
         ("csrc/comm/a.cc", "csrc/comm/a.cc csrc/elsewhere/a.cc"),
         ("csrc/comm/a.cc", "# csrc/comm/a.cc"),
+        ("csrc/collective/kernels_avx2.cc", ""),
+        ("-O3", "-O2"),
+        ("-O3", "-O3 -mavx2"),
         ("csrc/testing/a.cc", ""),
         ("csrc/testing/a.cc", "csrc/testing/a.cc csrc/testing/b.cc"),
         ("tests/cpp/base/a_test.cc", ""),
@@ -233,6 +296,14 @@ def test_source_under_another_floor_is_found():
     assert disagreements(moved, CMAKE)
 
 
+def test_select_counts_with_all_its_choices():
+    chosen = 'select({":x": ["csrc/comm/a.cc"], ":y": []}) + []'
+    assert '["csrc/comm/a.cc"]' in BAZEL
+    bazel = BAZEL.replace('["csrc/comm/a.cc"]', chosen)
+    assert not disagreements(bazel, CMAKE)
+    assert disagreements(bazel.replace('":y": []', '":y": ["b.cc"]'), CMAKE)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -243,7 +314,7 @@ def test_source_under_another_floor_is_found():
     ],
 )
 def test_forgotten_file_is_found(name):
-    on_disk = [f"csrc/{other}/a.{end}" for other in DEPS for end in ("cc", "h")]
+    on_disk = [f"{stem}.{end}" for stem in STEMS for end in ("cc", "h")]
     on_disk.append("tests/cpp/base/a_test.cc")
     assert forgotten(BAZEL, [*on_disk, name.replace("/a", "/new")])
     assert forgotten(BAZEL.replace(f'"{name}"', ""), on_disk)

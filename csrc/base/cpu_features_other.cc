@@ -1,0 +1,8 @@
+// For processors that are not x86-64.
+#include "csrc/base/cpu_features.h"
+
+namespace keras_ring {
+
+CpuLevel DetectCpuLevel() { return CpuLevel::kBaseline; }
+
+}  // namespace keras_ring

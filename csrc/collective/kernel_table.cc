@@ -1,0 +1,34 @@
+#include "csrc/collective/kernel_table.h"
+
+namespace keras_ring {
+
+const KernelTable& KernelsOf(CpuLevel level) {
+  const KernelTable* const tables[] = {kBaselineKernels, kAvx2Kernels,
+                                       kAvx512Kernels};
+  static_assert(sizeof(tables) / sizeof(tables[0]) == kNumCpuLevels);
+  return *tables[static_cast<int>(level)];
+}
+
+const WireFormat* FindWireFormat(DType dtype, ReduceOp op, CpuLevel level) {
+  const KernelTable::Row& row = KernelsOf(level).rows[static_cast<int>(dtype)];
+  if (row.usual.pack == nullptr) return nullptr;
+  return op == ReduceOp::kAverage ? &row.average : &row.usual;
+}
+
+ReduceKernel FindReduceKernel(DType dtype, ReduceOp op, CpuLevel level) {
+  return KernelsOf(level)
+      .rows[static_cast<int>(dtype)]
+      .reduce[static_cast<int>(op)];
+}
+
+FoldKernel FindFoldKernel(DType dtype, ReduceOp op, CpuLevel level) {
+  return KernelsOf(level)
+      .rows[static_cast<int>(dtype)]
+      .fold[static_cast<int>(op)];
+}
+
+void StreamCopy(void* to, const void* from, size_t bytes, CpuLevel level) {
+  KernelsOf(level).stream_copy(to, from, bytes);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,35 @@
+// KernelTable: all kernels of one CpuLevel.
+#ifndef KERAS_RING_COLLECTIVE_KERNEL_TABLE_H_
+#define KERAS_RING_COLLECTIVE_KERNEL_TABLE_H_
+
+#include <cstddef>
+
+#include "csrc/base/cpu_features.h"
+#include "csrc/collective/kernels.h"
+#include "csrc/collective/pack.h"
+#include "csrc/collective/reduce.h"
+
+namespace keras_ring {
+
+struct KernelTable {
+  // Null where the dtype has none.
+  struct Row {
+    WireFormat usual;
+    WireFormat average;
+    ReduceKernel reduce[kNumReduceOps] = {};
+    FoldKernel fold[kNumReduceOps] = {};
+  };
+  Row rows[kNumDTypes];
+  void (*stream_copy)(void* to, const void* from, size_t bytes) = nullptr;
+};
+
+// From kernels_*.cc. Null where the architecture knows no such level.
+extern const KernelTable* const kBaselineKernels;
+extern const KernelTable* const kAvx2Kernels;
+extern const KernelTable* const kAvx512Kernels;
+
+const KernelTable& KernelsOf(CpuLevel level);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_KERNEL_TABLE_H_

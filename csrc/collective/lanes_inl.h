@@ -1,0 +1,69 @@
+// Vectors of the compiler's, and their way to and from memory. See
+// kernels_inl.h.
+#ifndef KERAS_RING_COLLECTIVE_LANES_INL_H_
+#define KERAS_RING_COLLECTIVE_LANES_INL_H_
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "csrc/base/float16.h"
+
+namespace keras_ring {
+namespace {
+
+template <typename T, int kLanes>
+struct VectorOf {
+  using Type [[gnu::vector_size(kLanes * sizeof(T))]] = T;
+};
+template <typename T, int kLanes>
+using Vector = typename VectorOf<T, kLanes>::Type;
+
+template <typename T>
+inline constexpr bool kIs16BitFloat =
+    std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
+
+// How many T an instruction set's vector has.
+template <typename Isa, typename T>
+inline constexpr int kLanesOf = Isa::kVectorBytes / sizeof(T);
+
+template <typename V, typename T>
+[[gnu::always_inline]] inline V LoadAs(const T* from) {
+  V vector;
+  std::memcpy(&vector, from, sizeof(vector));
+  return vector;
+}
+
+// The next lanes of `from`, converted.
+template <typename Isa, typename Wire, typename From>
+[[gnu::always_inline]] inline Vector<Wire, kLanesOf<Isa, Wire>> Load(
+    const From* from) {
+  constexpr int kLanes = kLanesOf<Isa, Wire>;
+  using Wires = Vector<Wire, kLanes>;
+  if constexpr (std::is_same_v<From, Wire>) {
+    return LoadAs<Wires>(from);
+  } else if constexpr (kIs16BitFloat<From>) {
+    return Isa::Widen(from);
+  } else {
+    return __builtin_convertvector(LoadAs<Vector<From, kLanes>>(from), Wires);
+  }
+}
+
+template <typename Isa, typename Wire, typename To>
+[[gnu::always_inline]] inline void Store(
+    To* to, Vector<Wire, kLanesOf<Isa, Wire>> lanes) {
+  constexpr int kLanes = kLanesOf<Isa, Wire>;
+  if constexpr (std::is_same_v<To, Wire>) {
+    std::memcpy(to, &lanes, sizeof(lanes));
+  } else if constexpr (kIs16BitFloat<To>) {
+    Isa::Narrow(to, lanes);
+  } else {
+    const auto narrow = __builtin_convertvector(lanes, Vector<To, kLanes>);
+    std::memcpy(to, &narrow, sizeof(narrow));
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_LANES_INL_H_
