@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/cpu_features.h"
 #include "csrc/base/logging.h"
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
@@ -133,6 +134,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("describe_options", &Describe);
   module.def("check_environment", &CheckEnvironment);
   module.attr("compiler") = __VERSION__;
+  module.attr("cpu_level") = CpuLevelName(DetectCpuLevel());
 
   py::class_<Topology>(module, "Topology")
       .def_readonly("rank", &Topology::rank)

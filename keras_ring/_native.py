@@ -98,13 +98,15 @@ def build_info() -> dict[str, Any]:
     """What was built, for `keras-ring check`.
 
     Returns:
-        A dictionary: `tf_version_built` (a list of minor versions), `compiler`
-        and `libraries` (names of files).
+        A dictionary: `tf_version_built` (a list of minor versions), `compiler`,
+        `libraries` (names of files) and `cpu_level` (which vector instructions
+        the kernels use on this processor: "baseline", "avx2" or "avx512").
     """
     return {
         "tf_version_built": built_for(),
         "compiler": core().compiler,
         "libraries": [path.name for path in _libraries()],
+        "cpu_level": core().cpu_level,
     }
 
 

@@ -78,6 +78,7 @@ def _check_native(report: Report) -> None:
         return
     report.facts["compiler"] = built.get("compiler")
     report.facts["native libraries"] = built.get("libraries")
+    report.facts["CPU kernels"] = built.get("cpu_level")
     versions = built.get("tf_version_built") or ()
     versions = [versions] if isinstance(versions, str) else list(versions)
     minors = [_minor(version) for version in versions]

@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 import types
 
@@ -18,6 +19,7 @@ def native(monkeypatch):
             "tf_version_built": version,
             "compiler": "g++",
             "libraries": ["a.so"],
+            "cpu_level": "avx2",
         }
         tensorflow = types.ModuleType("tensorflow")
         tensorflow.__version__ = "2.21.0"
@@ -36,6 +38,7 @@ def test_ready(native, capsys, built_for):
     out = capsys.readouterr().out
     assert "a job can run here" in out
     assert "loopback" in out
+    assert re.search("^CPU kernels +avx2$", out, re.MULTILINE)
 
 
 def test_another_tensorflow_than_the_operations_were_built_for(native, capsys):
@@ -43,6 +46,7 @@ def test_another_tensorflow_than_the_operations_were_built_for(native, capsys):
     assert main(["check", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["ready"]
+    assert found["facts"]["CPU kernels"] == "avx2"
     assert found["missing"] == [
         "the operations were built for TensorFlow 2.20, but 2.21 is"
         f" installed: {check._INSTALL}"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -15,6 +16,17 @@ def test_build_info_names_this_tensorflow():
     minor = ".".join(tf.__version__.split(".")[:2])
     assert minor in info["tf_version_built"]
     assert any(name.startswith("libkeras_ring") for name in info["libraries"])
+
+
+def test_kernels_are_those_of_this_processor():
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = set(next((x for x in lines if x.startswith("flags")), "").split())
+    level = "baseline"
+    if {"avx2", "f16c"} <= flags:
+        level = "avx2"
+        if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+            level = "avx512"
+    assert _native.build_info()["cpu_level"] == level
 
 
 def test_another_tensorflow_is_an_error_that_says_how_to_mend_it(monkeypatch):
