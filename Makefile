@@ -49,7 +49,8 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h \
-	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc
+	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc \
+	  benchmarks/*.cc
 
 # Plain, then under sanitizers: address with undefined, and thread.
 test-cpp: $(VENV)/.dependencies system-packages
