@@ -3,7 +3,8 @@
 //   keras-ring run -np 2 -- build/core_benchmark [repetitions] [bytes...]
 //
 // Each line: bytes, then the median, 10th and 90th percentile of the time from
-// Enqueue to completion in microseconds, as rank 0 saw it.
+// Enqueue to completion in microseconds, as rank 0 saw it, and what the phases
+// took of it on average.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -56,6 +57,22 @@ Status Allreduce(Runtime& runtime, std::vector<float>& values) {
   return gate.Await();
 }
 
+// Name and nanoseconds.
+using Phases = std::vector<std::pair<const char*, double>>;
+
+Phases PhasesOf(const Counters& counters) {
+  auto value = [](const Counters::Count& count) {
+    return static_cast<double>(count.load());
+  };
+  return {{"negotiate", value(counters.negotiate_ns)},
+          {"queue", value(counters.queue_ns)},
+          {"wait", value(counters.wait_ns)},
+          {"pack", value(counters.pack_ns)},
+          {"reduce", value(counters.reduce_ns)},
+          {"unpack", value(counters.unpack_ns)},
+          {"callback", value(counters.callback_ns)}};
+}
+
 Status Run(int repetitions, const std::vector<size_t>& sizes) {
   KR_ASSIGN_OR_RETURN(Options options, Options::FromEnvironment());
   KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
@@ -64,6 +81,7 @@ Status Run(int repetitions, const std::vector<size_t>& sizes) {
   for (size_t bytes : sizes) {
     std::vector<float> values(bytes / sizeof(float), options.rank + 1.0f);
     std::vector<double> times;
+    const Phases before = PhasesOf(runtime->counters());
     for (int i = 0; i < repetitions; ++i) {
       const auto began = std::chrono::steady_clock::now();
       KR_RETURN_IF_ERROR(Allreduce(*runtime, values));
@@ -76,9 +94,15 @@ Status Run(int repetitions, const std::vector<size_t>& sizes) {
     }
     std::sort(times.begin(), times.end());
     if (options.rank == 0) {
-      std::printf("%10zu B %10.2f us (%.2f %.2f)\n", bytes,
+      std::printf("%10zu B %10.2f us (%.2f %.2f)", bytes,
                   times[times.size() / 2], times[times.size() / 10],
                   times[times.size() * 9 / 10]);
+      const Phases after = PhasesOf(runtime->counters());
+      for (size_t i = 0; i < after.size(); ++i) {
+        std::printf("  %s %.2f", after[i].first,
+                    (after[i].second - before[i].second) / repetitions / 1e3);
+      }
+      std::printf("\n");
     }
   }
   runtime->Shutdown("");
@@ -91,7 +115,8 @@ int main(int argc, char** argv) {
   const int repetitions = argc > 1 ? std::atoi(argv[1]) : 1000;
   std::vector<size_t> sizes;
   for (int i = 2; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
-  if (sizes.empty()) sizes = {4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20};
+  if (sizes.empty())
+    sizes = {4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20};
   const keras_ring::Status status = Run(std::max(repetitions, 1), sizes);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

@@ -44,7 +44,7 @@ struct ShmCollectiveOptions {
   size_t part_bytes = size_t{128} << 10;
   // Of tensors in a bucket that is reduced in one shot, times the number of
   // ranks that read it.
-  size_t one_shot_bytes = size_t{64} << 10;
+  size_t one_shot_bytes = size_t{128} << 10;
   // See Collective::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
   LockstepOptions lockstep;
