@@ -9,6 +9,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/base/status.cc
   csrc/base/wire.cc
   csrc/collective/cpu_collective.cc
+  csrc/collective/direct_tensors.cc
   csrc/collective/kernel_table.cc
   csrc/collective/kernels_baseline.cc
   csrc/collective/lockstep.cc
@@ -16,6 +17,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/collective/rounds.cc
   csrc/collective/shm_collective.cc
   csrc/comm/acceptor.cc
+  csrc/comm/arena.cc
   csrc/comm/duplex_stream.cc
   csrc/comm/frame.cc
   csrc/comm/framed_connection.cc

@@ -127,8 +127,21 @@ Status Lockstep::Outcome(int place, Phase phase, uint64_t chunk) {
   if (HasDone(place, phase, chunk)) return OkStatus();
   MutexLock lock(mutex_);
   if (!cause_.ok()) return cause_;
+  return HasLeft(place);
+}
+
+Status Lockstep::HasLeft(int place) const {
   return UnavailableError("rank " + std::to_string(ranks_[place]) +
                           " has left the job's collectives");
+}
+
+Status Lockstep::CheckNobodyLeft() const {
+  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
+    if (place != index_ && pages_[place]->left.load() != 0) {
+      return HasLeft(place);
+    }
+  }
+  return OkStatus();
 }
 
 void Lockstep::Abort(const Status& cause) {

@@ -22,8 +22,11 @@ namespace keras_ring {
 enum class Phase {
   kPacked = 0,   // what it sends of the chunk is in its slot
   kReduced = 1,  // it has read what it wanted from the slots of the others
+  // Of the last chunk of a collective that reads the others' tensors where they
+  // lie: it has read all that it wanted of them.
+  kUnpacked = 2,
 };
-inline constexpr int kNumPhases = 2;
+inline constexpr int kNumPhases = 3;
 
 // In the memory of each rank: written by it, read by the others.
 struct ProgressPage {
@@ -76,6 +79,11 @@ class Lockstep {
   Status AwaitAll(Phase phase, uint64_t chunk);
   Status Await(int place, Phase phase, uint64_t chunk);
 
+  // Fails if another rank has left. After a rank that fails has left, it gives
+  // its tensors up; so what was read from them before this call was good, if
+  // the call succeeds.
+  Status CheckNobodyLeft() const;
+
   // The others shall not wait for what this rank has not done yet. Any thread.
   void Leave();
 
@@ -89,6 +97,7 @@ class Lockstep {
   Status Wait(int place, Phase phase, uint64_t chunk);
   // How a wait has ended, if not by its limit.
   Status Outcome(int place, Phase phase, uint64_t chunk) KR_EXCLUDES(mutex_);
+  Status HasLeft(int place) const;
   // The place of a rank that has left and not done `phase` of `chunk`, or -1.
   int Lost(Phase phase, uint64_t chunk) const;
   void WakeOthers();

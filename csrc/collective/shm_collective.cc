@@ -18,14 +18,30 @@ void Copy(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-ProgressPage* PageOf(const HostGroup& group, int index) {
-  return reinterpret_cast<ProgressPage*>(group.data(index));
+// What each rank's memory holds before its two slots.
+struct DataPage {
+  ProgressPage progress;
+  alignas(kAlignment) DirectTensors::Table tensors;
+};
+
+DataPage& PageOf(const HostGroup& group, int index) {
+  return *reinterpret_cast<DataPage*>(group.data(index));
 }
 
-std::vector<ProgressPage*> PagesOf(const HostGroup& group) {
+std::vector<ProgressPage*> ProgressOf(const HostGroup& group) {
   std::vector<ProgressPage*> pages;
-  for (int i = 0; i < group.size(); ++i) pages.push_back(PageOf(group, i));
+  for (int i = 0; i < group.size(); ++i) {
+    pages.push_back(&PageOf(group, i).progress);
+  }
   return pages;
+}
+
+std::vector<DirectTensors::Table*> TablesOf(const HostGroup& group) {
+  std::vector<DirectTensors::Table*> tables;
+  for (int i = 0; i < group.size(); ++i) {
+    tables.push_back(&PageOf(group, i).tensors);
+  }
+  return tables;
 }
 
 std::vector<int> RanksOf(const HostGroup& group) {
@@ -41,8 +57,7 @@ size_t SlotBytes(int size, const ShmCollectiveOptions& options) {
 }  // namespace
 
 size_t ShmCollective::DataBytes(int size, const ShmCollectiveOptions& options) {
-  return RoundUp(sizeof(ProgressPage), kAlignment) +
-         2 * SlotBytes(size, options);
+  return sizeof(DataPage) + 2 * SlotBytes(size, options);
 }
 
 ShmCollective::ShmCollective(const HostGroup& group,
@@ -54,16 +69,17 @@ ShmCollective::ShmCollective(const HostGroup& group,
       index_(group.index()),
       slot_bytes_(SlotBytes(group.size(), options)),
       counters_(counters),
-      lockstep_(PagesOf(group), RanksOf(group), group.index(), options.lockstep,
-                counters),
+      lockstep_(ProgressOf(group), RanksOf(group), group.index(),
+                options.lockstep, counters),
+      direct_(group, TablesOf(group)),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
   KR_CHECK(options.part_bytes % kAlignment == 0);
+  KR_CHECK(options.direct_part_bytes % kAlignment == 0);
 }
 
 char* ShmCollective::Slot(int place, uint64_t chunk) const {
-  return group_.data(place) + RoundUp(sizeof(ProgressPage), kAlignment) +
-         (chunk % 2) * slot_bytes_;
+  return group_.data(place) + sizeof(DataPage) + (chunk % 2) * slot_bytes_;
 }
 
 ShmCollective::~ShmCollective() { lockstep_.Leave(); }
@@ -86,10 +102,19 @@ struct ShmCollective::Reduction {
   FoldKernel fold;
   double prescale;
   Finish finish;
-  int64_t num_chunks;
-  int64_t part_count;  // elements of a part, at most
+  int64_t num_chunks = 0;
+  int64_t part_count = 0;  // elements of a part, at most
   // Of a reducescatter: where the block of each rank begins, and the end.
   const std::vector<int64_t>* blocks = nullptr;
+
+  // As few chunks as there can be, of equal size, whole cache lines.
+  void Cut(int64_t count, int size, int64_t element_size, size_t part_bytes) {
+    const int64_t line = kAlignment / element_size;
+    const int64_t most = part_bytes / element_size;
+    const int64_t chunks = DivideUp(count, size * most);
+    part_count = RoundUp(DivideUp(count, size * chunks), line);
+    num_chunks = DivideUp(count, size * part_count);
+  }
 
   // The elements of `chunk` that `owner` of `size` ranks reduces.
   Range Part(int64_t chunk, int owner, int size, int64_t count) const {
@@ -105,31 +130,121 @@ struct ShmCollective::Reduction {
 Status ShmCollective::Allreduce(const AllreduceArgs& args) {
   return Guard(args.tag, [&] {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
-    spans_.Assign(args.tensors, DTypeSize(args.dtype));
     Reduction reduction;
     reduction.fold = FindFoldKernel(args.dtype, args.op);
     reduction.prescale = args.prescale;
     reduction.finish = FinishOf(args);
-    return RunReduction(reduction).WithContext("allreduce");
+    spans_.Assign(args.tensors, DTypeSize(args.dtype));
+    const bool direct =
+        size_ > 1 && direct_.possible() &&
+        spans_.count() * spans_.element_size() >= options_.direct_bytes;
+    return (direct ? ReduceDirectly(args.tensors, reduction)
+                   : ReduceThroughSlots(reduction))
+        .WithContext("allreduce");
   });
 }
 
-Status ShmCollective::RunReduction(Reduction& reduction) {
+// One chunk tells what follows, and that the inputs may be read.
+Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
+                                     const Reduction& reduction) {
+  const size_t element_size = spans_.element_size();
+  const uint64_t chunk = next_chunk_++;
+  KR_RETURN_IF_ERROR(AwaitSlot(chunk));
+  direct_.Tell(tensors);
+  lockstep_.Publish(Phase::kPacked, chunk);
+  KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
+  KR_RETURN_IF_ERROR(direct_.Learn(tensors, element_size));
+  lockstep_.Publish(Phase::kReduced, chunk);
+  if (!direct_.others().empty()) {
+    spans_.Assign(direct_.others(), element_size);
+    KR_RETURN_IF_ERROR(ReduceThroughSlots(reduction));
+  }
+  spans_.Assign(direct_.direct(), element_size);
+  return Direct(reduction);
+}
+
+// Of the tensors that spans_ has been given.
+Status ShmCollective::ReduceThroughSlots(Reduction reduction) {
   const int64_t count = spans_.count();
-  const int64_t element_size = spans_.element_size();
-  const int64_t bytes = count * element_size;
+  const int64_t bytes = count * spans_.element_size();
   if (count == 0) return OkStatus();
   const bool one_shot =
       bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
       bytes * (size_ - 1) <= static_cast<int64_t>(options_.one_shot_bytes);
   if (size_ == 1 || one_shot) return OneShot(reduction);
-  // As few chunks as there can be, of equal size, whole cache lines.
-  const int64_t line = kAlignment / element_size;
-  const int64_t most = options_.part_bytes / element_size;
-  const int64_t chunks = DivideUp(count, size_ * most);
-  reduction.part_count = RoundUp(DivideUp(count, size_ * chunks), line);
-  reduction.num_chunks = DivideUp(count, size_ * reduction.part_count);
+  reduction.Cut(count, size_, spans_.element_size(), options_.part_bytes);
   return TwoShots(reduction);
+}
+
+// reduce(i), unpack(i - 1). What must have happened before:
+//
+//   reduce(i) reads the inputs of the others: they have told of them. If this
+//       rank's output is its input, it overwrites what nobody else reads: the
+//       part that it reduces itself.
+//   unpack(i) reads the outputs of the others, and may overwrite the input from
+//       which they were made: kReduced of i.
+//
+// At the end a rank waits until the others have read its outputs, for the
+// framework will do with them as it likes. A rank that fails does not wait; so
+// the others, before they trust what they have read, look whether one has left.
+Status ShmCollective::Direct(Reduction reduction) {
+  if (spans_.count() == 0) return OkStatus();
+  reduction.Cut(spans_.count(), size_, spans_.element_size(),
+                options_.direct_part_bytes);
+  const uint64_t first = next_chunk_;
+  const int64_t chunks = reduction.num_chunks;
+  next_chunk_ += chunks;
+  for (int64_t i = 0; i < chunks + 1; ++i) {
+    if (i < chunks) ReduceDirect(reduction, i, first + i);
+    if (i >= 1) {
+      KR_RETURN_IF_ERROR(UnpackDirect(reduction, i - 1, first + i - 1));
+    }
+  }
+  const uint64_t last = next_chunk_ - 1;
+  KR_RETURN_IF_ERROR(lockstep_.CheckNobodyLeft());
+  lockstep_.Publish(Phase::kUnpacked, last);
+  return lockstep_.AwaitAll(Phase::kUnpacked, last);
+}
+
+void ShmCollective::ReduceDirect(const Reduction& reduction, int64_t chunk,
+                                 uint64_t number) {
+  {
+    CountTime time(counters_.reduce_ns);
+    spans_.ForEach(reduction.Part(chunk, index_, size_, spans_.count()),
+                   [&](const SpanPiece& piece) {
+                     for (int place = 0; place < size_; ++place) {
+                       sources_[place] =
+                           place == index_
+                               ? piece.input
+                               : direct_.input(place, piece.tensor) +
+                                     piece.offset;
+                     }
+                     Fold(reduction, piece, nullptr);
+                   });
+  }
+  lockstep_.Publish(Phase::kReduced, number);
+}
+
+Status ShmCollective::UnpackDirect(const Reduction& reduction, int64_t chunk,
+                                   uint64_t number) {
+  for (int i = 1; i < size_; ++i) {
+    const int owner = (index_ + i) % size_;
+    KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
+    CountTime time(counters_.unpack_ns);
+    spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
+                   [&](const SpanPiece& piece) {
+                     Copy(piece.output,
+                          direct_.output(owner, piece.tensor) + piece.offset,
+                          piece.bytes);
+                   });
+  }
+  return OkStatus();
+}
+
+void ShmCollective::Fold(const Reduction& reduction, const SpanPiece& piece,
+                         char* copy) {
+  reduction.fold({sources_.data(), size_, piece.count, reduction.prescale,
+                  reduction.finish, piece.output, copy});
 }
 
 // Everybody packs all and reduces all.
@@ -140,9 +255,8 @@ Status ShmCollective::OneShot(const Reduction& reduction) {
     KR_RETURN_IF_ERROR(AwaitSlot(chunk));
     {
       CountTime time(counters_.pack_ns);
-      spans_.ForEach(all, [&](const char* input, char*, size_t at,
-                              int64_t count) {
-        Copy(Slot(index_, chunk) + at, input, count * spans_.element_size());
+      spans_.ForEach(all, [&](const SpanPiece& piece) {
+        Copy(Slot(index_, chunk) + piece.at, piece.input, piece.bytes);
       });
     }
     lockstep_.Publish(Phase::kPacked, chunk);
@@ -150,14 +264,13 @@ Status ShmCollective::OneShot(const Reduction& reduction) {
   }
   {
     CountTime time(counters_.reduce_ns);
-    spans_.ForEach(
-        all, [&](const char* input, char* output, size_t at, int64_t count) {
-          for (int place = 0; place < size_; ++place) {
-            sources_[place] = place == index_ ? input : Slot(place, chunk) + at;
-          }
-          reduction.fold({sources_.data(), size_, count, reduction.prescale,
-                          reduction.finish, output, nullptr});
-        });
+    spans_.ForEach(all, [&](const SpanPiece& piece) {
+      for (int place = 0; place < size_; ++place) {
+        sources_[place] =
+            place == index_ ? piece.input : Slot(place, chunk) + piece.at;
+      }
+      Fold(reduction, piece, nullptr);
+    });
   }
   lockstep_.Publish(Phase::kReduced, chunk);
   return OkStatus();
@@ -208,8 +321,8 @@ Status ShmCollective::Pack(const Reduction& reduction, int64_t chunk,
       const int owner = (index_ + i) % size_;
       char* to = PartOf(index_, number, owner);
       spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
-                     [&](const char* input, char*, size_t at, int64_t count) {
-                       Copy(to + at, input, count * spans_.element_size());
+                     [&](const SpanPiece& piece) {
+                       Copy(to + piece.at, piece.input, piece.bytes);
                      });
     }
   }
@@ -226,14 +339,13 @@ Status ShmCollective::Reduce(const Reduction& reduction, int64_t chunk,
     const bool scatters = reduction.blocks != nullptr;
     spans_.ForEach(
         reduction.Part(chunk, index_, size_, spans_.count()),
-        [&](const char* input, char* output, size_t at, int64_t count) {
+        [&](const SpanPiece& piece) {
           for (int place = 0; place < size_; ++place) {
-            sources_[place] =
-                place == index_ ? input : PartOf(place, number, index_) + at;
+            sources_[place] = place == index_
+                                  ? piece.input
+                                  : PartOf(place, number, index_) + piece.at;
           }
-          reduction.fold({sources_.data(), size_, count, reduction.prescale,
-                          reduction.finish, output,
-                          scatters ? nullptr : result + at});
+          Fold(reduction, piece, scatters ? nullptr : result + piece.at);
         });
   }
   lockstep_.Publish(Phase::kReduced, number);
@@ -249,8 +361,8 @@ Status ShmCollective::Unpack(const Reduction& reduction, int64_t chunk,
     CountTime time(counters_.unpack_ns);
     const char* result = ResultOf(owner, number);
     spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
-                   [&](const char*, char* output, size_t at, int64_t count) {
-                     Copy(output, result + at, count * spans_.element_size());
+                   [&](const SpanPiece& piece) {
+                     Copy(piece.output, result + piece.at, piece.bytes);
                    });
   }
   return OkStatus();
@@ -369,14 +481,13 @@ Status ShmCollective::Broadcast(const BroadcastArgs& args) {
     return Move(
                bytes,
                [&](char* to, const Range& own) {
-                 spans_.ForEach(
-                     own, [&](const char* input, char*, size_t at,
-                              int64_t count) { Copy(to + at, input, count); });
+                 spans_.ForEach(own, [&](const SpanPiece& piece) {
+                   Copy(to + piece.at, piece.input, piece.bytes);
+                 });
                },
                [&](int, const char* data, const Range& range) {
-                 spans_.ForEach(range, [&](const char*, char* output, size_t at,
-                                           int64_t count) {
-                   Copy(output, data + at, count);
+                 spans_.ForEach(range, [&](const SpanPiece& piece) {
+                   Copy(piece.output, data + piece.at, piece.bytes);
                  });
                })
         .WithContext("broadcast");

@@ -19,6 +19,10 @@
 // Which rank may do what when is in the comments of Allreduce in the source;
 // Lockstep keeps the count.
 //
+//   direct     tensors that lie in the arenas of their ranks (DirectTensors):
+//              nothing is packed; each reduces its part from the tensors of the
+//              others themselves, into its output, from which they copy it
+//
 // The slots are small enough to stay in the cores' caches: main memory sees
 // each input read and each output written.
 #ifndef KERAS_RING_COLLECTIVE_SHM_COLLECTIVE_H_
@@ -31,6 +35,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/direct_tensors.h"
 #include "csrc/collective/kernels.h"
 #include "csrc/collective/lockstep.h"
 #include "csrc/collective/spans.h"
@@ -45,6 +50,10 @@ struct ShmCollectiveOptions {
   // Of tensors in a bucket that is reduced in one shot, times the number of
   // ranks that read it.
   size_t one_shot_bytes = size_t{128} << 10;
+  // Buckets of this size are looked through for direct tensors.
+  size_t direct_bytes = size_t{512} << 10;
+  // Of a part of direct tensors. A multiple of 64.
+  size_t direct_part_bytes = size_t{512} << 10;
   // See Collective::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
   LockstepOptions lockstep;
@@ -77,13 +86,21 @@ class ShmCollective final : public Collective {
   // Runs collective(), a fallible function, unless the object is broken.
   template <typename Function>
   Status Guard(uint64_t tag, Function collective);
-  Status RunReduction(Reduction& reduction);
+  Status ReduceDirectly(const std::vector<TensorSpan>& tensors,
+                        const Reduction& reduction);
+  // Of the tensors in spans_, as what follows.
+  Status ReduceThroughSlots(Reduction reduction);
+  Status Direct(Reduction reduction);
+  void ReduceDirect(const Reduction& reduction, int64_t chunk, uint64_t number);
+  Status UnpackDirect(const Reduction& reduction, int64_t chunk,
+                      uint64_t number);
   Status OneShot(const Reduction& reduction);
   Status TwoShots(const Reduction& reduction);
   // Of chunk `chunk` of the collective, which has `number` in the job.
   Status Pack(const Reduction& reduction, int64_t chunk, uint64_t number);
   Status Reduce(const Reduction& reduction, int64_t chunk, uint64_t number);
   Status Unpack(const Reduction& reduction, int64_t chunk, uint64_t number);
+  void Fold(const Reduction& reduction, const SpanPiece& piece, char* copy);
   // Waits until nobody reads what this rank's slot of `chunk` holds now.
   Status AwaitSlot(uint64_t chunk);
 
@@ -112,6 +129,8 @@ class ShmCollective final : public Collective {
   Lockstep lockstep_;
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or what Abort gave
+
+  DirectTensors direct_;
 
   // Kept for their memory.
   Spans spans_;

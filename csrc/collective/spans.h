@@ -18,6 +18,17 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
+// A part of one tensor. Distances are in bytes.
+struct SpanPiece {
+  size_t tensor = 0;
+  size_t offset = 0;  // in the tensor
+  size_t at = 0;      // in the range it was asked for
+  int64_t count = 0;  // elements
+  size_t bytes = 0;
+  const char* input = nullptr;
+  char* output = nullptr;
+};
+
 // Kept from one bucket to the next, so that it allocates only while they grow.
 class Spans {
  public:
@@ -36,23 +47,28 @@ class Spans {
   int64_t count() const { return begins_.back(); }
   size_t element_size() const { return element_size_; }
 
-  // Calls piece(input, output, at, count) for each part of a tensor that lies
-  // in `range`, in order; `at` is its distance from the beginning of the range.
-  // All in bytes but `count`.
-  template <typename Piece>
-  void ForEach(const Range& range, Piece piece) const {
+  size_t num_tensors() const { return begins_.size() - 1; }
+  const TensorSpan& tensor(size_t t) const { return tensors_[t]; }
+
+  // Calls f(piece) for each part of a tensor that lies in `range`, in order.
+  template <typename Function>
+  void ForEach(const Range& range, Function f) const {
     if (range.begin >= range.end) return;
     // The last tensor that begins at or before the range.
     size_t t = std::upper_bound(begins_.begin(), begins_.end(), range.begin) -
                begins_.begin() - 1;
     for (int64_t at = range.begin; at < range.end; ++t) {
-      const int64_t skip = at - begins_[t];
-      const int64_t count = std::min(range.end, begins_[t + 1]) - at;
-      if (count <= 0) continue;
-      piece(static_cast<const char*>(tensors_[t].input) + skip * element_size_,
-            static_cast<char*>(tensors_[t].output) + skip * element_size_,
-            (at - range.begin) * element_size_, count);
-      at += count;
+      SpanPiece piece;
+      piece.count = std::min(range.end, begins_[t + 1]) - at;
+      if (piece.count <= 0) continue;
+      piece.tensor = t;
+      piece.offset = (at - begins_[t]) * element_size_;
+      piece.at = (at - range.begin) * element_size_;
+      piece.bytes = piece.count * element_size_;
+      piece.input = static_cast<const char*>(tensors_[t].input) + piece.offset;
+      piece.output = static_cast<char*>(tensors_[t].output) + piece.offset;
+      f(piece);
+      at += piece.count;
     }
   }
 

@@ -24,7 +24,7 @@ namespace {
 // Every step on a link begins with a byte that says whether its sender is well;
 // so a failure anywhere ends in the last step as a failure everywhere.
 constexpr size_t kPassBytes = 32;
-constexpr size_t kDescriptorsPerRank = 2;  // segment, bell
+constexpr size_t kDescriptorsPerRank = 3;  // segment, bell, arena
 
 struct Invitation {
   char name[40];
@@ -55,7 +55,23 @@ Result<Invitation> NewInvitation() {
 }
 
 std::vector<int> DescriptorsOf(const HostGroup::Member& member) {
-  return {member.segment->descriptor().fd(), member.bell->fd()};
+  // Without an arena, something in its place.
+  return {member.segment->descriptor().fd(), member.bell->fd(),
+          member.arena ? member.arena->descriptor().fd() : member.bell->fd()};
+}
+
+const HostFacts& FactsOf(const HostGroup::Member& member) {
+  return *reinterpret_cast<const HostFacts*>(member.segment->data());
+}
+
+Status MapArena(Socket descriptor, HostGroup::Member& member) {
+  const uint64_t bytes = FactsOf(member).arena_bytes;
+  if (bytes == 0) return OkStatus();
+  KR_ASSIGN_OR_RETURN(SharedMemory arena,
+                      SharedMemory::Map(std::move(descriptor), bytes,
+                                        SharedMemory::Access::kRead));
+  member.arena = std::make_shared<SharedMemory>(std::move(arena));
+  return OkStatus();
 }
 
 Result<std::vector<HostGroup::Member>> MembersOf(
@@ -71,9 +87,12 @@ Result<std::vector<HostGroup::Member>> MembersOf(
     KR_ASSIGN_OR_RETURN(
         SharedMemory segment,
         SharedMemory::Map(std::move(of_rank[0]), layout.total()));
-    members.push_back(HostGroup::Member{
-        ranks[i], std::make_shared<SharedMemory>(std::move(segment)),
-        std::make_shared<Socket>(std::move(of_rank[1]))});
+    HostGroup::Member member;
+    member.rank = ranks[i];
+    member.segment = std::make_shared<SharedMemory>(std::move(segment));
+    member.bell = std::make_shared<Socket>(std::move(of_rank[1]));
+    KR_RETURN_IF_ERROR(MapArena(std::move(of_rank[2]), member));
+    members.push_back(std::move(member));
   }
   return members;
 }
@@ -237,8 +256,9 @@ class Meeting {
 
 }  // namespace
 
-Result<HostGroup::Member> NewHostGroupMember(int rank,
-                                             const HostGroupLayout& layout) {
+Result<HostGroup::Member> NewHostGroupMember(
+    int rank, const HostGroupLayout& layout,
+    std::shared_ptr<const SharedMemory> arena) {
   KR_ASSIGN_OR_RETURN(SharedMemory segment,
                       SharedMemory::Create("keras_ring", layout.total()));
   KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
@@ -247,18 +267,23 @@ Result<HostGroup::Member> NewHostGroupMember(int rank,
     // More cores than the type can hold, so enough of them.
     std::memset(&facts->cores, 0xff, sizeof(facts->cores));
   }
-  return HostGroup::Member{rank,
-                           std::make_shared<SharedMemory>(std::move(segment)),
-                           std::make_shared<Socket>(std::move(bell))};
+  facts->arena_bytes = arena ? arena->bytes() : 0;
+  HostGroup::Member member;
+  member.rank = rank;
+  member.segment = std::make_shared<SharedMemory>(std::move(segment));
+  member.bell = std::make_shared<Socket>(std::move(bell));
+  member.arena = std::move(arena);
+  return member;
 }
 
 Result<std::unique_ptr<HostGroup>> HostGroup::Form(
     const std::vector<int>& ranks, int own_rank, const HostGroupLayout& layout,
+    std::shared_ptr<const SharedMemory> arena,
     const std::map<int, Socket>& links, Deadline deadline) {
   const int index = static_cast<int>(
       std::find(ranks.begin(), ranks.end(), own_rank) - ranks.begin());
   KR_CHECK(index < static_cast<int>(ranks.size()));
-  Result<Member> own = NewHostGroupMember(own_rank, layout);
+  Result<Member> own = NewHostGroupMember(own_rank, layout, std::move(arena));
   Meeting meeting(ranks, layout, links, deadline);
   Result<std::vector<Member>> members =
       index == 0 ? meeting.Lead(std::move(own))
@@ -273,9 +298,7 @@ int HostGroup::NumUsableCores() const {
   cpu_set_t all;
   CPU_ZERO(&all);
   for (const Member& member : members_) {
-    const auto* facts =
-        reinterpret_cast<const HostFacts*>(member.segment->data());
-    CPU_OR(&all, &all, &facts->cores);
+    CPU_OR(&all, &all, &FactsOf(member).cores);
   }
   return CPU_COUNT(&all);
 }

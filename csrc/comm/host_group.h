@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -20,7 +21,8 @@ namespace keras_ring {
 // What a rank says of itself, at the beginning of its segment.
 struct HostFacts {
   static constexpr size_t kBytes = 4096;
-  cpu_set_t cores;  // that it may use
+  cpu_set_t cores;       // that it may use
+  uint64_t arena_bytes;  // 0: it has none
 };
 
 // What each rank brings: equal on all ranks of the host.
@@ -40,16 +42,20 @@ class HostGroup {
     int rank = 0;  // in the job
     std::shared_ptr<SharedMemory> segment;
     std::shared_ptr<Socket> bell;  // an eventfd
+    // Where the rank's tensors lie, if they do in shared memory; else null.
+    // Others may read it.
+    std::shared_ptr<const SharedMemory> arena;
   };
 
   // Meets the other ranks of this host, which all call this. `ranks`: theirs
   // and the own one, ascending; `links`: an authenticated connection to each
   // other one (on the lowest rank, the leader) or to the leader (on the
-  // others). Succeeds on all of them or on none, with the cause.
+  // others). `arena`: this rank's, or null. Succeeds on all of them or on none,
+  // with the cause.
   static Result<std::unique_ptr<HostGroup>> Form(
       const std::vector<int>& ranks, int own_rank,
-      const HostGroupLayout& layout, const std::map<int, Socket>& links,
-      Deadline deadline);
+      const HostGroupLayout& layout, std::shared_ptr<const SharedMemory> arena,
+      const std::map<int, Socket>& links, Deadline deadline);
 
   HostGroup(std::vector<Member> members, int index,
             const HostGroupLayout& layout)
@@ -69,6 +75,11 @@ class HostGroup {
   size_t data_bytes() const { return layout_.data_bytes; }
   const Socket& bell(int index) const { return *members_[index].bell; }
 
+  // Null if the rank has none.
+  const SharedMemory* arena(int index) const {
+    return members_[index].arena.get();
+  }
+
   // How many cores the ranks may use together.
   int NumUsableCores() const;
 
@@ -79,8 +90,9 @@ class HostGroup {
 };
 
 // A member of its own making.
-Result<HostGroup::Member> NewHostGroupMember(int rank,
-                                             const HostGroupLayout& layout);
+Result<HostGroup::Member> NewHostGroupMember(
+    int rank, const HostGroupLayout& layout,
+    std::shared_ptr<const SharedMemory> arena = nullptr);
 
 }  // namespace keras_ring
 

@@ -28,11 +28,12 @@ Result<SharedMemory> SharedMemory::Create(const char* name, size_t bytes) {
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ResourceExhaustedError("sealing a memfd: " + ErrnoText(errno));
   }
-  KR_RETURN_IF_ERROR(memory.MapPages(bytes));
+  KR_RETURN_IF_ERROR(memory.MapPages(bytes, Access::kReadWrite));
   return memory;
 }
 
-Result<SharedMemory> SharedMemory::Map(Socket descriptor, size_t bytes) {
+Result<SharedMemory> SharedMemory::Map(Socket descriptor, size_t bytes,
+                                       Access access) {
   struct stat facts = {};
   if (fstat(descriptor.fd(), &facts) != 0) {
     return InvalidArgumentError("fstat: " + ErrnoText(errno));
@@ -45,13 +46,15 @@ Result<SharedMemory> SharedMemory::Map(Socket descriptor, size_t bytes) {
   }
   SharedMemory memory;
   memory.descriptor_ = std::move(descriptor);
-  KR_RETURN_IF_ERROR(memory.MapPages(bytes));
+  KR_RETURN_IF_ERROR(memory.MapPages(bytes, access));
   return memory;
 }
 
-Status SharedMemory::MapPages(size_t bytes) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_NORESERVE, descriptor_.fd(), 0);
+Status SharedMemory::MapPages(size_t bytes, Access access) {
+  const int protection =
+      access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* data = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE,
+                    descriptor_.fd(), 0);
   if (data == MAP_FAILED) {
     return ResourceExhaustedError("mapping " + std::to_string(bytes) +
                                   " bytes: " + ErrnoText(errno));

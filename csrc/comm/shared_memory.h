@@ -20,7 +20,9 @@ class SharedMemory {
   static Result<SharedMemory> Create(const char* name, size_t bytes);
   // Maps what another process made. An error if it is smaller than `bytes`, or
   // could be made smaller: touching what is no more would kill this process.
-  static Result<SharedMemory> Map(Socket descriptor, size_t bytes);
+  enum class Access { kReadWrite, kRead };
+  static Result<SharedMemory> Map(Socket descriptor, size_t bytes,
+                                  Access access = Access::kReadWrite);
 
   SharedMemory(SharedMemory&& other) noexcept
       : descriptor_(std::move(other.descriptor_)),
@@ -39,7 +41,7 @@ class SharedMemory {
   const Socket& descriptor() const { return descriptor_; }
 
  private:
-  Status MapPages(size_t bytes);
+  Status MapPages(size_t bytes, Access access);
 
   Socket descriptor_;
   char* data_ = nullptr;

@@ -97,7 +97,7 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
   layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
   Result<std::unique_ptr<HostGroup>> group =
-      HostGroup::Form(ranks, options.rank, layout, links, deadline);
+      HostGroup::Form(ranks, options.rank, layout, nullptr, links, deadline);
   if (group.ok()) return group;
   if (options.collective == "shm") return group.status();
   KR_LOG(kWarning) << group.status().message()

@@ -666,7 +666,8 @@ TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
         args.input = input.data();
         args.output = output.data();
         args.bytes.assign(size_ * size_, count);
-        ASSERT_TRUE(collective(rank).Alltoall(args).ok());
+        const Status status = collective(rank).Alltoall(args);
+        ASSERT_TRUE(status.ok()) << status.ToString();
         for (size_t i = 0; i < output.size(); ++i) {
           ASSERT_EQ(output[i], static_cast<char>(i / count));
         }
@@ -700,7 +701,8 @@ TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
         args.dtype = DType::kInt32;
         args.tensors.push_back(
             {values.data(), values.data(), static_cast<int64_t>(count)});
-        ASSERT_TRUE(collective(rank).Allreduce(args).ok());
+        const Status status = collective(rank).Allreduce(args);
+        ASSERT_TRUE(status.ok()) << status.ToString();
         ASSERT_EQ(values, std::vector<int32_t>(count, size_ * (size_ + 1) / 2));
       } else {
         const int root = static_cast<int>(random() % size_);

@@ -9,10 +9,11 @@
 
 namespace keras_ring {
 
-// By rank. They share one mapping of each segment, so that TSAN sees what the
-// ranks do to each other.
+// By rank. `arenas`: of each rank, or none at all. They share one mapping of
+// each segment, so that TSAN sees what the ranks do to each other.
 std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
-    int size, const HostGroupLayout& layout);
+    int size, const HostGroupLayout& layout,
+    const std::vector<std::shared_ptr<const SharedMemory>>& arenas = {});
 
 }  // namespace keras_ring
 

@@ -1,0 +1,178 @@
+#include "csrc/comm/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace keras_ring {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+uint64_t WholePages(uint64_t bytes) {
+  return (std::max<uint64_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Arena>> Arena::Create(size_t bytes, const Clock& clock,
+                                             Duration window) {
+  KR_ASSIGN_OR_RETURN(
+      SharedMemory memory,
+      SharedMemory::Create("keras_ring tensors", WholePages(bytes)));
+  // Unlike a segment of the job's own, the child of a fork needs this.
+  (void)madvise(memory.data(), memory.bytes(), MADV_DOFORK);
+  return std::unique_ptr<Arena>(new Arena(std::move(memory), clock, window));
+}
+
+void* Arena::Allocate(size_t bytes) {
+  const uint64_t size = WholePages(bytes);
+  MutexLock lock(mutex_);
+  Offset begin;
+  // Pages that are there already go first.
+  bool found = TakeFree(size, true, &begin) || TakeFree(size, false, &begin);
+  if (!found && memory_.bytes() - untouched_ >= size) {
+    found = true;
+    begin = untouched_;
+    untouched_ += size;
+  }
+  if (!found) {
+    JoinAll();
+    found = TakeFree(size, true, &begin) || TakeFree(size, false, &begin);
+  }
+  if (!found) return nullptr;
+  used_.emplace(begin, size);
+  stats_.bytes_in_use += size;
+  ++stats_.blocks;
+  NoteUse();
+  return memory_.data() + begin;
+}
+
+bool Arena::TakeFree(uint64_t size, bool kept, Offset* begin) {
+  auto fit = by_size_[kept].lower_bound({size, 0});
+  if (fit == by_size_[kept].end()) return false;
+  const auto [bytes, offset] = *fit;
+  RemoveFree(offset);
+  if (bytes > size) AddFree(offset + size, bytes - size, kept);
+  *begin = offset;
+  return true;
+}
+
+// The addresses are used up in pieces: neighbours need not be alike any more.
+void Arena::JoinAll() {
+  auto it = free_.begin();
+  while (it != free_.end()) {
+    auto next = std::next(it);
+    if (next == free_.end()) return;
+    const auto [begin, block] = *it;
+    if (begin + block.bytes != next->first) {
+      it = next;
+      continue;
+    }
+    const FreeBlock other = next->second;
+    RemoveFree(next->first);
+    RemoveFree(begin);
+    AddFree(begin, block.bytes + other.bytes, block.kept || other.kept);
+    it = free_.find(begin);
+    if (it == free_.end()) it = free_.begin();  // joined with one before
+  }
+}
+
+void Arena::Free(void* block) {
+  MutexLock lock(mutex_);
+  const Offset begin = static_cast<char*>(block) - memory_.data();
+  auto used = used_.find(begin);
+  KR_CHECK(used != used_.end());
+  const uint64_t size = used->second;
+  used_.erase(used);
+  stats_.bytes_in_use -= size;
+  --stats_.blocks;
+  AddFree(begin, size, true);
+  NoteUse();
+  ReturnSome();
+}
+
+// Joins the neighbours that are alike: what has been given back stays apart
+// from what is still there.
+void Arena::AddFree(Offset begin, uint64_t bytes, bool kept) {
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == begin + bytes &&
+      next->second.kept == kept) {
+    bytes += next->second.bytes;
+    RemoveFree(next->first);
+  }
+  auto before = free_.lower_bound(begin);
+  if (before != free_.begin()) {
+    --before;
+    if (before->first + before->second.bytes == begin &&
+        before->second.kept == kept) {
+      begin = before->first;
+      bytes += before->second.bytes;
+      RemoveFree(before->first);
+    }
+  }
+  free_.emplace(begin, FreeBlock{bytes, kept});
+  by_size_[kept].emplace(bytes, begin);
+  if (kept) stats_.bytes_kept += bytes;
+}
+
+void Arena::RemoveFree(Offset begin) {
+  auto it = free_.find(begin);
+  by_size_[it->second.kept].erase({it->second.bytes, begin});
+  if (it->second.kept) stats_.bytes_kept -= it->second.bytes;
+  free_.erase(it);
+}
+
+void Arena::NoteUse() {
+  const TimePoint now = clock_.Now();
+  if (now >= window_end_) {
+    // Two windows or more without a call: what was before does not count.
+    last_peak_ = now >= window_end_ + window_ ? stats_.bytes_in_use : peak_;
+    peak_ = stats_.bytes_in_use;
+    window_end_ = now + window_;
+  }
+  peak_ = std::max(peak_, stats_.bytes_in_use);
+}
+
+// From the largest free block on, since few calls shall do.
+void Arena::ReturnSome() {
+  const uint64_t limit = std::max(peak_, last_peak_);
+  while (stats_.bytes_in_use + stats_.bytes_kept > limit &&
+         !by_size_[true].empty()) {
+    const auto [bytes, begin] = *by_size_[true].rbegin();
+    // Where this fails the pages stay, which does no harm.
+    (void)madvise(memory_.data() + begin, bytes, MADV_REMOVE);
+    RemoveFree(begin);
+    AddFree(begin, bytes, false);
+    stats_.bytes_returned += bytes;
+  }
+}
+
+Arena::Stats Arena::stats() const {
+  MutexLock lock(mutex_);
+  return stats_;
+}
+
+size_t Arena::BlockBytes(const void* block) const {
+  MutexLock lock(mutex_);
+  auto it = used_.find(static_cast<const char*>(block) - memory_.data());
+  return it == used_.end() ? 0 : it->second;
+}
+
+void Arena::BeforeFork() { mutex_.Lock(); }
+
+void Arena::AfterFork(bool in_child) {
+  if (in_child) {
+    // The same contents at the same place, and from now on a copy of each page
+    // that is written to: or parent and child would write to each other's
+    // tensors.
+    (void)mmap(memory_.data(), memory_.bytes(), PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+               memory_.descriptor().fd(), 0);
+  }
+  mutex_.Unlock();
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,102 @@
+// Arena: memory for tensors that the other ranks of the host can read where
+// they lie.
+#ifndef KERAS_RING_COMM_ARENA_H_
+#define KERAS_RING_COMM_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/shared_memory.h"
+
+namespace keras_ring {
+
+// One stretch of addresses, as long as a process could ever need, in a memfd
+// whose pages cost nothing until they are touched: so other ranks map it once,
+// and no growth has to be announced.
+//
+// For blocks of many pages: a block is whole pages, found by best fit among
+// what was freed, else taken from the untouched rest. Freed pages stay, since a
+// training step asks for the same memory again and again and a page costs more
+// to get than to fill; but no more of them stay than were in use at once in the
+// last seconds. What is above that goes back to the system.
+//
+// Thread-safe.
+class Arena {
+ public:
+  struct Stats {
+    uint64_t bytes_in_use = 0;
+    uint64_t bytes_kept = 0;  // free, and not given back
+    uint64_t blocks = 0;
+    uint64_t bytes_returned = 0;  // to the system, since the beginning
+  };
+
+  // `clock` must outlive the arena. `window`: the "last seconds" above.
+  static Result<std::unique_ptr<Arena>> Create(
+      size_t bytes, const Clock& clock,
+      Duration window = std::chrono::seconds(10));
+
+  // Whole pages, page-aligned, contents undefined; null when there are none.
+  void* Allocate(size_t bytes) KR_EXCLUDES(mutex_);
+  // What Allocate has given.
+  void Free(void* block) KR_EXCLUDES(mutex_);
+
+  bool Contains(const void* address) const {
+    const char* at = static_cast<const char*>(address);
+    return at >= memory_.data() && at < memory_.data() + memory_.bytes();
+  }
+  const SharedMemory& memory() const { return memory_; }
+  Stats stats() const KR_EXCLUDES(mutex_);
+  // Of a block; 0 if there is none at this address.
+  size_t BlockBytes(const void* block) const KR_EXCLUDES(mutex_);
+
+  // Around a fork, so that the child finds the arena in order. The child then
+  // has the contents to itself.
+  void BeforeFork() KR_ACQUIRE(mutex_);
+  void AfterFork(bool in_child) KR_RELEASE(mutex_);
+
+ private:
+  using Offset = uint64_t;
+
+  Arena(SharedMemory memory, const Clock& clock, Duration window)
+      : memory_(std::move(memory)), clock_(clock), window_(window) {}
+  // The beginning of a free block of `size`, which is free no more.
+  bool TakeFree(uint64_t size, bool kept, Offset* begin) KR_REQUIRES(mutex_);
+  void JoinAll() KR_REQUIRES(mutex_);
+  void AddFree(Offset begin, uint64_t bytes, bool kept) KR_REQUIRES(mutex_);
+  void RemoveFree(Offset begin) KR_REQUIRES(mutex_);
+  void NoteUse() KR_REQUIRES(mutex_);
+  void ReturnSome() KR_REQUIRES(mutex_);
+
+  const SharedMemory memory_;
+  const Clock& clock_;
+  const Duration window_;
+
+  struct FreeBlock {
+    uint64_t bytes;
+    bool kept;  // some of its pages may still be there
+  };
+  mutable Mutex mutex_;
+  Offset untouched_ KR_GUARDED_BY(mutex_) = 0;  // from here to the end
+  std::unordered_map<Offset, uint64_t> used_ KR_GUARDED_BY(mutex_);
+  std::map<Offset, FreeBlock> free_ KR_GUARDED_BY(mutex_);
+  // Those that are given back, and those that are kept.
+  std::set<std::pair<uint64_t, Offset>> by_size_[2] KR_GUARDED_BY(mutex_);
+  Stats stats_ KR_GUARDED_BY(mutex_);
+  // The most that was in use in this window and in the one before.
+  uint64_t peak_ KR_GUARDED_BY(mutex_) = 0;
+  uint64_t last_peak_ KR_GUARDED_BY(mutex_) = 0;
+  TimePoint window_end_ KR_GUARDED_BY(mutex_){};
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_ARENA_H_
