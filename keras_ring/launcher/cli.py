@@ -1,6 +1,7 @@
 """The `keras-ring` command."""
 
 import argparse
+import importlib
 import os
 import signal
 import socket
@@ -8,6 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from keras_ring.launcher.bench_arguments import (
+    add_bench_arguments,
+    check_bench_arguments,
+)
 from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.summary import failure_lines, job_exit_code
@@ -50,6 +55,12 @@ def _parser() -> _Parser:
     check.add_argument(
         "--json", action="store_true", help="print one JSON object"
     )
+    bench = commands.add_parser(
+        "bench",
+        help="measure collectives; under `run`, or alone",
+        allow_abbrev=False,
+    )
+    add_bench_arguments(bench)
     return parser
 
 
@@ -149,6 +160,16 @@ def _report(end: JobEnd) -> int:
     return 0
 
 
+def _bench(arguments: argparse.Namespace) -> int:
+    try:
+        check_bench_arguments(arguments)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    # By name: the launcher itself needs no NumPy and no TensorFlow.
+    command = importlib.import_module("keras_ring.bench.command")
+    return int(command.run(arguments))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the `keras-ring` command.
 
@@ -157,8 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             process.
 
     Returns:
-        The exit code: 0 for success, 2 for bad input, else that of the first
-        failing rank.
+        The exit code: 0 for success, 2 for bad input, 1 for a benchmark with
+        a wrong result, else that of the first failing rank.
     """
     try:
         arguments = _parser().parse_args(argv)
@@ -166,6 +187,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from keras_ring.launcher.check import run_check
 
             return run_check(as_json=arguments.json)
+        if arguments.command_name == "bench":
+            return _bench(arguments)
         return _run(_plan(arguments, os.environ))
     except UsageError as error:
         _say(f"error: {error}")

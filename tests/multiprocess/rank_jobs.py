@@ -6,7 +6,7 @@ import time
 import tensorflow as tf
 
 import keras_ring as kr
-from benchmarks import cases
+from keras_ring.bench import shapes
 from tests.harness import notify
 
 
@@ -108,9 +108,9 @@ def resnet50_steps(steps):
     import numpy as np
 
     kr.init()
-    shapes = cases.resnet50()
-    assert len(shapes) == 161
-    tensors = [tf.fill(s, float(kr.rank() + 1)) for s in shapes]
+    tensor_shapes = shapes.resnet50()
+    assert len(tensor_shapes) == 161
+    tensors = [tf.fill(s, float(kr.rank() + 1)) for s in tensor_shapes]
 
     @tf.function
     def step():

@@ -1,7 +1,5 @@
 """What a job costs while it waits, and while it trains."""
 
-from pathlib import Path
-
 from tests.harness import run_ranks
 from tests.multiprocess import rank_jobs
 
@@ -20,13 +18,3 @@ def test_control_traffic_of_a_large_model():
     for seconds, control_bytes in result.values:
         print(f"{seconds * 1e3:.1f} ms, {control_bytes:.0f} bytes of control")
         assert control_bytes < 1024
-
-
-def test_the_benchmark_runs():
-    script = Path(__file__).resolve().parents[2] / "benchmarks" / "step.py"
-    words = ["--steps=3", "--only=1024 B"]
-    result = run_ranks(script, 2, args=words, deadline=60)
-    table = result.ranks[0].stdout.splitlines()
-    assert table[0] == "2 ranks, float32, Average"
-    assert [line.split()[:3] for line in table[2:]] == [["1024", "B", "1"]]
-    assert result.ranks[1].stdout == ""

@@ -78,7 +78,8 @@ def test_import_loads_no_tensorflow_and_nothing_native():
     code = (
         "import sys, keras_ring, keras_ring.launcher.cli; "
         "assert 'tensorflow' not in sys.modules; "
-        "assert 'keras_ring._core' not in sys.modules"
+        "assert 'keras_ring._core' not in sys.modules; "
+        "assert 'keras_ring.bench' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -1,14 +1,8 @@
-"""What is measured: lists of shapes, largest models' gradients among them."""
+"""The sets of tensors that are measured: models' gradients among them."""
 
 from __future__ import annotations
 
 Shape = tuple[int, ...]
-
-
-def ladder() -> dict[str, list[Shape]]:
-    """One float32 tensor each, from 4 bytes to 64 MiB."""
-    sizes = [4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
-    return {f"{size} B": [(size // 4,)] for size in sizes}
 
 
 def resnet50() -> list[Shape]:
@@ -37,14 +31,14 @@ def resnet50() -> list[Shape]:
 
 
 def many_small() -> list[Shape]:
-    """A thousand tensors of 1 KiB."""
+    """A thousand tensors of 1 KiB in float32."""
     return [(256,)] * 1000
 
 
-def all_cases() -> dict[str, list[Shape]]:
-    """Every case by name."""
-    return {
-        **ladder(),
-        "resnet50, 161 tensors": resnet50(),
-        "1000 x 1 KiB": many_small(),
-    }
+def equal_parts(num_tensors: int, num_elements: int) -> list[Shape]:
+    """So many elements in so many tensors, of at least one element each."""
+    return [(max(1, num_elements // num_tensors),)] * num_tensors
+
+
+# What a training step may reduce, by name.
+STEPS = {"resnet50": resnet50, "many_small": many_small}

@@ -1,0 +1,93 @@
+"""`keras-ring bench`, as each rank runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from keras_ring import errors
+from keras_ring.bench import cases, table
+from keras_ring.bench.case import Case
+from keras_ring.bench.contents import WrongResultError
+from keras_ring.bench.measure import Budget, Meter
+
+_FAILED = 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures what was asked for; rank 0 prints it.
+
+    Args:
+        arguments: As `keras_ring.launcher.bench_arguments` parses them.
+
+    Returns:
+        The exit code: 1 if a result was wrong or no job came about.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Only now: TensorFlow reads the variable when it is imported.
+    from keras_ring.bench import ours
+
+    try:
+        system = ours.SYSTEMS[arguments.api]()
+        if system.rank == 0 and not arguments.json:
+            print(_heading(arguments, system.size), flush=True)
+        meter = Meter(
+            system,
+            Budget(
+                iterations=arguments.iterations,
+                seconds=arguments.seconds,
+                warmup=arguments.warmup,
+            ),
+        )
+        for case in make_cases(arguments):
+            record = meter.measure(case)
+            if system.rank == 0:
+                line = json.dumps(record.summary())
+                print(line if arguments.json else table.row(record), flush=True)
+    except (
+        WrongResultError,
+        errors.ConfigurationError,
+        errors.BuildMismatchError,
+        errors.StartError,
+    ) as error:
+        what = "wrong result: " if isinstance(error, WrongResultError) else ""
+        print(f"keras-ring: error: {what}{error}", file=sys.stderr, flush=True)
+        return _FAILED
+    return 0
+
+
+def make_cases(arguments: argparse.Namespace) -> list[Case]:
+    """Returns the cases that were asked for."""
+    dtype, op = arguments.dtype, arguments.op
+    if arguments.kind == "allreduce":
+        sizes = cases.ladder(
+            arguments.min_bytes, arguments.max_bytes, arguments.factor
+        )
+        return cases.allreduce(sizes, dtype=dtype, op=op)
+    if arguments.kind == "grouped":
+        return cases.parts(
+            arguments.tensors,
+            arguments.num_bytes,
+            dtype=dtype,
+            op=op,
+            grouped=True,
+        )
+    return [
+        cases.step(
+            name,
+            dtype=dtype,
+            op=op,
+            grouped=arguments.grouped,
+            fresh=arguments.fresh,
+        )
+        for name in arguments.sets
+    ]
+
+
+def _heading(arguments: argparse.Namespace, size: int) -> str:
+    ranks = f"{size} rank{'s' if size > 1 else ''}"
+    floor = ", no collective" if arguments.api == "none" else ""
+    first = f"{ranks}, {arguments.dtype}, {arguments.op}{floor}"
+    return f"{first}; bandwidths in GB/s\n{table.HEADER}"

@@ -1,0 +1,126 @@
+"""What the ranks put into a case's tensors, and what must come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_ring.bench.case import Case
+
+# Values repeat after so many elements. A prime: a part of a tensor that lands
+# where another belongs is not mistaken for it.
+_PERIOD = 61
+# Results are compared in parts of so many elements, so that the comparison
+# takes no memory to speak of; that of the measured system is measured.
+_PART = _PERIOD << 12
+# The distance from 1 to the next number.
+_PRECISIONS = {
+    "float16": 2**-10,
+    "bfloat16": 2**-7,
+    "float32": 2**-23,
+    "float64": 2**-52,
+}
+
+Values = npt.NDArray[np.float64]
+# Gives the result of a reduction for all ranks' values, stacked.
+_REDUCTIONS: dict[str, Callable[[Values], Values]] = {
+    "Average": lambda values: values.mean(axis=0),
+    "Sum": lambda values: values.sum(axis=0),
+    "Min": lambda values: values.min(axis=0),
+    "Max": lambda values: values.max(axis=0),
+    "Product": lambda values: values.prod(axis=0),
+}
+
+
+class WrongResultError(RuntimeError):
+    """A collective returned something else than it should."""
+
+
+def period(op: str, index: int, rank: int) -> Values:
+    """One period of what a rank puts into tensor number `index`.
+
+    Small integers, which every dtype holds, as it does the sums of the first
+    dozens of ranks.
+    """
+    values = 1.0 + (np.arange(_PERIOD) + index) % 7
+    if op == "Product":
+        # Else it would soon be too large.
+        values = values if rank == 0 else np.full(_PERIOD, 1.0 + (rank == 1))
+    else:
+        values = values + rank % 3
+    return values.astype(np.float64)
+
+
+def expected_period(op: str, index: int, size: int) -> Values:
+    """One period of what must come out of the reduction."""
+    ranks = np.stack([period(op, index, rank) for rank in range(size)])
+    return _REDUCTIONS[op](ranks)
+
+
+def check(case: Case, results: Sequence[Any], expected: list[Values]) -> None:
+    """Compares all elements of a case's results.
+
+    Args:
+        case: What was run.
+        results: Arrays, or what converts to them, in the order of the shapes.
+        expected: One period of each, as `expected_period` returns it.
+
+    Raises:
+        WrongResultError: If any is not what it must be; names the first.
+    """
+    if len(results) != len(case.shapes):
+        raise WrongResultError(
+            f"{case.name}: {len(results)} results for {len(case.shapes)} "
+            "tensors"
+        )
+    for index, result in enumerate(results):
+        _check_tensor(case, index, np.asarray(result), expected[index])
+
+
+def _check_tensor(
+    case: Case, index: int, result: npt.NDArray[Any], values: Values
+) -> None:
+    where = f"{case.name}: tensor {index} of {len(case.shapes)}"
+    if result.shape != case.shapes[index]:
+        raise WrongResultError(
+            f"{where} has shape {result.shape}, not {case.shapes[index]}"
+        )
+    if not case.dtype.startswith(("float", "bfloat")):
+        # Averages of integers are rounded down; sums wrap around.
+        values = np.floor(values).astype(np.int64)
+    flat = result.reshape(-1)
+    part = np.resize(values.astype(result.dtype), min(_PART, flat.size))
+    wrong = np.concatenate(
+        [
+            start + _wrong_places(flat[start : start + _PART], part, case.dtype)
+            for start in range(0, flat.size, _PART)
+        ]
+        or [np.empty(0, dtype=np.int64)]
+    )
+    if wrong.size:
+        first = int(wrong[0])
+        place = tuple(map(int, np.unravel_index(first, result.shape)))
+        raise WrongResultError(
+            f"{where} is wrong in {wrong.size} of {flat.size} elements: "
+            f"element {place} is {flat[first]}, not {part[first % _PART]}"
+        )
+
+
+def _wrong_places(
+    found: npt.NDArray[Any], right: npt.NDArray[Any], dtype: str
+) -> npt.NDArray[np.int64]:
+    right = right[: found.size]
+    wrong = found != right
+    if wrong.any() and dtype in _PRECISIONS:
+        # Not exact, for the rounding of an average and of large sums. Seldom
+        # needed, hence only where the two differ.
+        wrong[wrong] = ~np.isclose(
+            found[wrong].astype(np.float64),
+            right[wrong].astype(np.float64),
+            rtol=2 * _PRECISIONS[dtype],
+            atol=0.0,
+        )
+    return np.flatnonzero(wrong)

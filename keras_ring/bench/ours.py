@@ -1,0 +1,93 @@
+"""keras_ring as a system to be measured, and the floor below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+import keras_ring as kr
+from keras_ring.bench import contents, graph_step
+from keras_ring.bench.case import Case
+from keras_ring.bench.system import Prepared
+
+
+class KerasRing:
+    """The job that this process is in, or a job of one. Joins it."""
+
+    name = "keras_ring"
+    version = kr.__version__
+
+    def __init__(self) -> None:
+        kr.init()
+        self.rank = kr.rank()
+        self.size = kr.size()
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+        kr.barrier(name="bench/barrier")
+
+    def gather(
+        self, values: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """Returns all ranks' vectors, one row per rank."""
+        rows = kr.allgather(values[np.newaxis], name="bench/gather")
+        return np.asarray(rows)
+
+    def counters(self) -> Mapping[str, int]:
+        """Returns the runtime's own numbers."""
+        return kr.metrics()
+
+    def prepare(self, case: Case) -> Prepared:
+        """Makes the tensors and the graph."""
+        op = kr.ReduceOp[case.op]
+
+        def reduce_one(tensor: Any, name: str) -> Any:
+            return kr.allreduce(tensor, op, name=name)
+
+        def reduce_group(tensors: list[Any], name: str) -> list[Any]:
+            return kr.grouped_allreduce(tensors, op, name=name)
+
+        inputs = graph_step.make_inputs(case, self.rank)
+        return Prepared(
+            run=graph_step.make_step(case, inputs, reduce_one, reduce_group),
+            expected=[
+                contents.expected_period(case.op, index, self.size)
+                for index in range(len(inputs))
+            ],
+        )
+
+
+class NoCollective(KerasRing):
+    """What is left when nothing is reduced: TensorFlow and the measuring.
+
+    The ranks meet and add up their times through keras_ring all the same.
+    """
+
+    name = "none"
+
+    def counters(self) -> Mapping[str, int]:
+        """Returns nothing: there is no collective to count."""
+        return {}
+
+    def prepare(self, case: Case) -> Prepared:
+        """Makes the tensors and a graph that hands them on."""
+        inputs = graph_step.make_inputs(case, self.rank)
+        return Prepared(
+            run=graph_step.make_step(
+                case,
+                inputs,
+                lambda tensor, name: tf.identity(tensor),
+                lambda tensors, name: [tf.identity(x) for x in tensors],
+            ),
+            expected=[
+                contents.period(case.op, index, self.rank)
+                for index in range(len(inputs))
+            ],
+        )
+
+
+SYSTEMS = {"keras_ring": KerasRing, "none": NoCollective}

@@ -1,0 +1,28 @@
+"""Runs programs of this checkout as a user does, with a deadline."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*words, deadline=120.0):
+    """Runs `python WORDS` in the checkout; returns what came of it.
+
+    The deadline is hard: `subprocess.run` kills, and the launcher's guardian
+    ends the ranks.
+    """
+    scale = float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
+    path = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=deadline * scale,
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )

@@ -1,0 +1,173 @@
+"""Statistics, and the loop that makes them, on a system that is a toy."""
+
+import dataclasses
+import json
+import time
+
+import numpy as np
+import pytest
+
+from keras_ring.bench import contents, table
+from keras_ring.bench.case import Case
+from keras_ring.bench.measure import Budget, Meter
+from keras_ring.bench.record import Record
+from keras_ring.bench.system import Prepared
+
+CASE = Case(name="toy", shapes=((10,), (5,)), op="Sum")
+
+
+def make_record(**changes):
+    fields = {
+        "system": "toy",
+        "version": "1",
+        "size": 4,
+        "case": "1000 B",
+        "num_bytes": 1000,
+        "num_tensors": 1,
+        "dtype": "float32",
+        "op": "Sum",
+        "times_us": tuple(float(i) for i in range(1, 12)),
+        "cpu_us": 20.0,
+        "memory_extra_bytes": 4096,
+    }
+    return Record(**{**fields, **changes})
+
+
+def test_statistics():
+    record = make_record()
+    assert record.median_us == 6.0
+    assert record.percentile_us(10) == 2.0
+    assert record.percentile_us(90) == 10.0
+    # 1000 bytes in 6 us.
+    assert record.algbw == pytest.approx(1000 / 6e-6 / 1e9)
+    assert record.busbw == pytest.approx(record.algbw * 1.5)
+    assert record.cpu_s_per_gb == pytest.approx(20e-6 * 1e6)
+    assert make_record(size=1).busbw == 0.0
+
+
+def test_json_and_back():
+    record = make_record(control_bytes=8.0, phases_ns={"wait": 1.5})
+    again = Record.from_dict(json.loads(json.dumps(record.to_dict())))
+    assert again == record
+    summary = json.loads(json.dumps(record.summary()))
+    assert summary["median_us"] == 6.0
+    assert summary["iterations"] == 11
+    assert summary["check"] == "ok"
+    assert "times_us" not in summary
+
+
+def test_case_json_and_back():
+    assert Case.from_dict(json.loads(json.dumps(CASE.to_dict()))) == CASE
+
+
+def test_table():
+    columns = table.HEADER.split()
+    assert columns[:3] == ["case", "bytes", "tensors"]
+    assert len(table.row(make_record(case="x"))) == len(
+        table.HEADER.replace("check", "ok")
+    )
+    assert table.row(make_record(case="x")).split() == [
+        *("x", "1000", "1", "2.0", "6.0", "10.0"),
+        *("0.167", "0.250", "-", "ok"),
+    ]
+
+
+class Toy:
+    """Two ranks; this is rank 0, and rank 1 is always twice as slow."""
+
+    name, version, rank, size = "toy", "1", 0, 2
+
+    def __init__(self):
+        self.runs = self.resets = self.barriers = self.counted = 0
+        self.wrong_run = None
+        self.seconds = 0.0
+
+    def barrier(self):
+        self.barriers += 1
+        self.counted += 1000  # what happens between the runs
+
+    def gather(self, values):
+        return np.stack([values, 2 * values])
+
+    def counters(self):
+        return {
+            "wait_ns": 7 * self.counted,
+            "control_bytes_sent": 2 * self.counted,
+            "control_bytes_received": 3 * self.counted,
+        }
+
+    def prepare(self, case):
+        results = [
+            np.resize(contents.expected_period(case.op, i, 2), shape).astype(
+                case.dtype
+            )
+            for i, shape in enumerate(case.shapes)
+        ]
+
+        def run():
+            self.runs += 1
+            self.counted += 1
+            time.sleep(self.seconds)
+            if self.runs == self.wrong_run:
+                return [result + 1 for result in results]
+            return results
+
+        def reset():
+            self.resets += 1
+
+        expected = [contents.expected_period(case.op, i, 2) for i in (0, 1)]
+        return Prepared(run, expected, reset)
+
+
+def test_measure():
+    toy = Toy()
+    record = Meter(toy, Budget(iterations=6, warmup=3)).measure(CASE)
+    # One that is checked, three for warming up, six measured.
+    assert toy.runs == toy.resets == toy.barriers == 10
+    assert len(record.times_us) == 6
+    assert (record.num_bytes, record.num_tensors) == (60, 2)
+    # What the barriers counted is not in it; the mean of 1 and 2 ranks is.
+    assert record.phases_ns == {"wait": 7 * 1.5}
+    # Of the rank with most.
+    assert record.control_bytes == 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "iterations"),
+    [
+        # The slower rank takes 1/64 s a run.
+        (0.0, 5),
+        (0.25, 16),
+        (100.0, 200),
+    ],
+)
+def test_as_many_iterations_as_fit(seconds, iterations, monkeypatch):
+    toy = Toy()
+    meter = Meter(toy, Budget(seconds=seconds, warmup=2))
+    monkeypatch.setattr(time, "perf_counter", _Clock(1 / 128))
+    assert len(meter.measure(CASE).times_us) == iterations
+
+
+class _Clock:
+    """Goes on by a step each time that it is read."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+@pytest.mark.parametrize("wrong_run", [1, 6])
+def test_the_first_and_the_last_result_are_checked(wrong_run):
+    toy = Toy()
+    toy.wrong_run = wrong_run
+    meter = Meter(toy, Budget(iterations=3, warmup=2))
+    with pytest.raises(contents.WrongResultError):
+        meter.measure(CASE)
+
+
+def test_records_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make_record().size = 3
