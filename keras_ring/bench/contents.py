@@ -60,13 +60,29 @@ def expected_period(op: str, index: int, size: int) -> Values:
     return _REDUCTIONS[op](ranks)
 
 
-def check(case: Case, results: Sequence[Any], expected: list[Values]) -> None:
+def arrays(case: Case, rank: int) -> list[npt.NDArray[Any]]:
+    """Returns a rank's tensors, for what works on NumPy's memory."""
+    return [
+        np.resize(period(case.op, index, rank), shape).astype(case.dtype)
+        for index, shape in enumerate(case.shapes)
+    ]
+
+
+def expected(case: Case, size: int) -> list[Values]:
+    """Returns one period of each of the right results."""
+    return [
+        expected_period(case.op, index, size)
+        for index in range(len(case.shapes))
+    ]
+
+
+def check(case: Case, results: Sequence[Any], right: list[Values]) -> None:
     """Compares all elements of a case's results.
 
     Args:
         case: What was run.
         results: Arrays, or what converts to them, in the order of the shapes.
-        expected: One period of each, as `expected_period` returns it.
+        right: One period of each, as `expected` returns it.
 
     Raises:
         WrongResultError: If any is not what it must be; names the first.
@@ -77,7 +93,7 @@ def check(case: Case, results: Sequence[Any], expected: list[Values]) -> None:
             "tensors"
         )
     for index, result in enumerate(results):
-        _check_tensor(case, index, np.asarray(result), expected[index])
+        _check_tensor(case, index, np.asarray(result), right[index])
 
 
 def _check_tensor(

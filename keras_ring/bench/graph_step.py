@@ -30,13 +30,13 @@ def make_inputs(case: Case, rank: int) -> list[Any]:
     ]
 
 
-def make_step(
+def make_body(
     case: Case,
     inputs: Sequence[Any],
     reduce_one: ReduceOne,
     reduce_group: ReduceGroup,
 ) -> Callable[[], Sequence[Any]]:
-    """Returns a function that reduces the tensors once.
+    """Returns what belongs into a `tf.function`: it reduces the tensors once.
 
     It returns the results themselves: an operation that nothing but a control
     dependency uses may be dropped from the graph.
@@ -49,7 +49,6 @@ def make_step(
     """
     one = tf.Variable(tf.ones([], case.dtype), trainable=False)
 
-    @tf.function  # type: ignore[untyped-decorator]
     def step() -> Sequence[Any]:
         tensors = [x * one for x in inputs] if case.fresh else list(inputs)
         if case.grouped:
@@ -61,4 +60,15 @@ def make_step(
         ]
         return results[::-1]
 
-    return step  # type: ignore[no-any-return]
+    return step
+
+
+def make_step(
+    case: Case,
+    inputs: Sequence[Any],
+    reduce_one: ReduceOne,
+    reduce_group: ReduceGroup,
+) -> Callable[[], Sequence[Any]]:
+    """Returns the `tf.function` of a case; see `make_body`."""
+    body = make_body(case, inputs, reduce_one, reduce_group)
+    return tf.function(body)  # type: ignore[no-any-return]

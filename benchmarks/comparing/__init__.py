@@ -1,0 +1,1 @@
+"""The parts of `compare.py`: what runs, how it is shown."""
