@@ -3,6 +3,7 @@
 import io
 
 import matplotlib
+
 from comparing.plan import FLOOR
 
 # Without a display.
