@@ -26,3 +26,5 @@ SCRIPT
 sed -i "s|DIRECTORY|$directory|" job.py
 PYTHONPATH="$directory/site" "$python" -m keras_ring run -np 2 -- \
   "$python" job.py
+PYTHONPATH="$directory/site" "$python" -m keras_ring bench allreduce \
+  --max-bytes=4 --iterations=1

@@ -1,0 +1,84 @@
+"""Every command of docs/performance.md runs, with less to do than it says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from comparing.comparison import Comparison
+
+from tests.benchmarks.command import ROOT, run
+
+PAGE = (ROOT / "docs/performance.md").read_text()
+# Options that win over those before them.
+_ONCE = ("--iterations=1", "--warmup=0")
+_RECORDED = Path("benchmarks/out/results.json")
+
+
+def documented_commands():
+    """Returns the lines of the page's shell blocks, continued ones as one."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    text = "\n".join(blocks).replace("\\\n", " ")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def shortened(words, tmp_path):
+    """Returns the words of a command, and options that leave little to do.
+
+    A command that is not known here is a `KeyError`: say how to shorten it.
+    """
+    if "bench" in words:
+        kind = words[words.index("bench") + 1]
+        return [*words, *_ONCE, *_BENCH_OPTIONS[kind]]
+    return [*words, *_script_options(tmp_path)[words[1]]]
+
+
+_BENCH_OPTIONS = {
+    "allreduce": ("--max-bytes=4KiB",),
+    "grouped": ("--bytes=4KiB",),
+    "step": (),
+}
+
+
+def _script_options(tmp_path):
+    return {
+        "benchmarks/compare.py": (
+            *("--rounds=1", "--iterations=1", "--warmup=1"),
+            *("--systems=keras_ring", "--sections=ladder", "--max-bytes=4"),
+            *("--yardstick-bytes=1MiB", f"--out={tmp_path}"),
+        ),
+        "benchmarks/fit_scaling.py": (
+            *("--rounds=1", "--steps=1", "--epochs=1"),
+            *("--width=4", "--batch=1", "--models=dense"),
+        ),
+    }
+
+
+def as_run(words):
+    """Returns the arguments for this Python."""
+    if words[0] == "python":
+        return words[1:]
+    assert words[0] == "keras-ring"
+    inner = ["python", "-m", "keras_ring"]
+    rest = [
+        word
+        for each in words[1:]
+        for word in (inner if each == "keras-ring" else [each])
+    ]
+    return ["-m", "keras_ring", *rest]
+
+
+def test_there_are_commands():
+    assert len(documented_commands()) > 8
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_command(line, tmp_path):
+    words = shlex.split(line, comments=True)
+    if f"--replay={_RECORDED}" in words:
+        recorded = tmp_path / "results.json"
+        recorded.write_text(Comparison({}, {}, {}, [], [], [], []).to_json())
+        words[words.index(f"--replay={_RECORDED}")] = f"--replay={recorded}"
+    done = run(*as_run(shortened(words, tmp_path)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
