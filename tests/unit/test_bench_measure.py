@@ -145,7 +145,8 @@ def test_as_many_iterations_as_fit(seconds, iterations, monkeypatch):
     toy = Toy()
     meter = Meter(toy, Budget(seconds=seconds, warmup=2))
     monkeypatch.setattr(time, "perf_counter", _Clock(1 / 128))
-    assert len(meter.measure(CASE).times_us) == iterations
+    record = meter.measure(CASE)
+    assert record.times_us == (1e6 / 64,) * iterations
 
 
 class _Clock:
