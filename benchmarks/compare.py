@@ -99,7 +99,7 @@ def make_parser():
     add(
         "--deadline",
         type=float,
-        default=300.0,
+        default=600.0,
         help="seconds for one system and round",
     )
     add("--yardstick-bytes", type=parse_bytes, default="128MiB")
