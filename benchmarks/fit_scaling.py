@@ -46,7 +46,7 @@ _COLUMNS = (
     "efficiency",
     "hidden",
 )
-_BUSY_LOAD = 0.5
+_ALONE = 0.97
 NO_COUNTERS = (
     "hidden: left out, since this build of keras_ring does not count wait_ns, "
     "pack_ns, reduce_ns and unpack_ns in kr.metrics()"
@@ -118,6 +118,13 @@ def as_text(all_figures):
     ]
     aligned = ["left", *["right"] * (len(_COLUMNS) - 1)]
     lines = [tabulate(rows, _COLUMNS, disable_numparse=True, colalign=aligned)]
+    lines += [
+        f"note: {figures.model}: the independent processes had "
+        f"{figures.core_share:.0%} of their cores; something else ran there, "
+        "and the figures are not to be trusted"
+        for figures in all_figures
+        if figures.core_share < _ALONE
+    ]
     if any(figures.hidden is None for figures in all_figures):
         lines.append(NO_COUNTERS)
     return "\n".join(lines)
@@ -169,9 +176,6 @@ def main(argv=None):
             f"note: {options.np} processes share {len(cores)} cores",
             file=sys.stderr,
         )
-    load = os.getloadavg()[0]
-    if load > _BUSY_LOAD:
-        print(f"note: the load is {load:.1f} before it begins", file=sys.stderr)
     all_figures = []
     for model in options.models:
         width, batch = _MODELS[model]

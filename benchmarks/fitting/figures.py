@@ -18,6 +18,8 @@ class Figures:
         distributed: The same of the job.
         independent_step: Median seconds of a step.
         distributed_step: The same of the job.
+        core_share: What the independent processes had of their cores, the
+            median; nearly 1, if nothing else ran there.
         busy_step: Median seconds per step in which communication was at work;
             `None` if nothing counted it.
     """
@@ -28,6 +30,7 @@ class Figures:
     distributed: list[list[float]]
     independent_step: float
     distributed_step: float
+    core_share: float
     busy_step: float | None
 
     @property
@@ -73,6 +76,7 @@ def make_figures(task, independent, distributed):
         distributed=_images_per_second(task, distributed),
         independent_step=_seconds_per_step(task, independent),
         distributed_step=_seconds_per_step(task, distributed),
+        core_share=_core_share(independent),
         busy_step=_busy_per_step(task, distributed),
     )
 
@@ -104,6 +108,15 @@ def _seconds_per_step(task, rounds):
         statistics.mean(seconds) / task.steps
         for results in rounds
         for seconds in _epochs(results)
+    )
+
+
+def _core_share(rounds):
+    return statistics.median(
+        cpu / wall
+        for results in rounds
+        for result in results
+        for cpu, wall in zip(result.cpu_seconds, result.seconds, strict=True)
     )
 
 

@@ -48,12 +48,14 @@ class Result:
 
     Args:
         seconds: Of each epoch.
+        cpu_seconds: CPU time of each epoch.
         busy_ns: Of each epoch, how long communication was at work; `None`
             where nothing counts it.
         gradient_bytes: Bytes of the model's gradients.
     """
 
     seconds: list[float] = dataclasses.field(default_factory=list)
+    cpu_seconds: list[float] = dataclasses.field(default_factory=list)
     busy_ns: list[int] | None = None
     gradient_bytes: int = 0
 
@@ -135,10 +137,12 @@ def train(task, meeting):
 
         def on_epoch_begin(self, epoch, logs=None):
             meeting.wait(f"epoch{epoch}")
-            self.busy, self.began = busy(), time.perf_counter()
+            self.busy, self.cpu_began = busy(), time.process_time()
+            self.began = time.perf_counter()
 
         def on_epoch_end(self, epoch, logs=None):
             result.seconds.append(time.perf_counter() - self.began)
+            result.cpu_seconds.append(time.process_time() - self.cpu_began)
             if self.busy is not None:
                 result.busy_ns = result.busy_ns or []
                 result.busy_ns.append(busy() - self.busy)

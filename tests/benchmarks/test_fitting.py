@@ -19,9 +19,12 @@ TASK = worker.Task(
 )
 
 
-def result(seconds, busy_ns=None):
+def result(seconds, busy_ns=None, share=1.0):
     return worker.Result(
-        seconds=seconds, busy_ns=busy_ns, gradient_bytes=3 << 20
+        seconds=seconds,
+        cpu_seconds=[share * each for each in seconds],
+        busy_ns=busy_ns,
+        gradient_bytes=3 << 20,
     )
 
 
@@ -83,6 +86,15 @@ def test_table():
     assert (row[2], row[4]) == ("100.0", "80.0")
     without = fit_scaling.as_text([make()])
     assert without.splitlines()[-1] == fit_scaling.NO_COUNTERS
+
+
+def test_cores_that_others_used_are_told():
+    for share, told in ((0.8, True), (0.99, False)):
+        alone = [[result([1.0, 2.0], share=share)]]
+        made = figures.make_figures(TASK, alone, [[result([1.0, 2.0])]])
+        assert made.core_share == pytest.approx(share)
+        text = fit_scaling.as_text([made])
+        assert ("dense: the independent processes had 80%" in text) == told
 
 
 def test_busy_needs_all_counters():
