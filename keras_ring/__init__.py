@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         rank,
         shutdown,
         size,
+        xla_built,
     )
     from keras_ring.compression import Compression
     from keras_ring.functions import (
@@ -68,6 +69,7 @@ _HOMES = {
     "rank": "basics",
     "shutdown": "basics",
     "size": "basics",
+    "xla_built": "basics",
     "Compression": "compression",
     "allgather_object": "functions",
     "broadcast_object": "functions",
@@ -123,6 +125,7 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
+    "xla_built",
 ]
 
 

@@ -59,6 +59,41 @@ def tf_ops() -> ModuleType:
     return library
 
 
+@functools.cache
+def xla_ops() -> ModuleType:
+    """The module of the ops for functions with `jit_compile=True`.
+
+    Raises:
+        BuildMismatchError: If they were not built, or do not load.
+    """
+    import tensorflow as tf
+
+    tf_ops()
+    path = _xla_path(tf.__version__)
+    try:
+        library: ModuleType = tf.load_op_library(str(path))
+    except (OSError, tf.errors.OpError) as error:
+        raise errors.BuildMismatchError(
+            "keras_ring's collectives are not available in functions with "
+            f"`jit_compile=True`: {path.name} cannot be loaded ({error}). Call "
+            "them without it, or use a TensorFlow for which keras_ring has it "
+            "(docs/architecture.md, XLA)."
+        ) from error
+    return library
+
+
+def xla_is_built() -> bool:
+    """Whether there is a library for `xla_ops`."""
+    import tensorflow as tf
+
+    return _xla_path(tf.__version__).exists()
+
+
+def _xla_path(version: str) -> Path:
+    minor = _minor(version).replace(".", "_")
+    return _PACKAGE / f"libkeras_ring_xla_{minor}.so"
+
+
 def mismatch_with(version: str) -> str:
     """What is wrong if TensorFlow has this version; empty if nothing is."""
     built = built_for()

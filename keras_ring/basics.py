@@ -152,6 +152,14 @@ def is_homogeneous() -> bool:
     return bool(_topology().homogeneous)
 
 
+def xla_built() -> bool:
+    """Whether collectives work in functions with `jit_compile=True`.
+
+    It may be called before `init()`.
+    """
+    return _native.xla_is_built()
+
+
 def metrics() -> dict[str, int]:
     """What this rank's runtime has done since `init()`.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import _xla, basics, ops
 from keras_ring._names import unique_names, variable_path
 from keras_ring.compression import Compression, Compressor
 
@@ -165,7 +165,8 @@ def reduce_gradients(
         if gradient is None:
             continue
         if isinstance(gradient, tf.IndexedSlices):
-            if not settings.sparse_as_dense:
+            # XLA has no tensors whose size depends on their values.
+            if not (settings.sparse_as_dense or _xla.is_tracing()):
                 reduced[i] = allreduce_indexed_slices(
                     gradient,
                     settings.op,
@@ -183,8 +184,9 @@ def reduce_gradients(
             dense.append(i)
 
     factor = settings.gradient_predivide_factor
-    for bucket in _buckets(dense, sources, settings):
-        _reduce_bucket(
+    buckets = _buckets(dense, sources, settings)
+    calls = [
+        _allreduce_call(
             reduced,
             bucket,
             names,
@@ -193,8 +195,16 @@ def reduce_gradients(
             postscale_factor=factor,
             compression=settings.compression,
         )
+        for bucket in buckets
+    ]
     for i in overwritten:
-        _reduce_bucket(reduced, [i], names, op=ops.Max)
+        buckets.append([i])
+        calls.append(_allreduce_call(reduced, [i], names, op=ops.Max))
+    if calls:
+        results = ops.allreduce_calls(calls)
+        for bucket, tensors in zip(buckets, results, strict=True):
+            for i, tensor in zip(bucket, tensors, strict=True):
+                reduced[i] = tensor
     return reduced
 
 
@@ -226,23 +236,18 @@ def _buckets(
     return [bucket for bucket in buckets if bucket]
 
 
-def _reduce_bucket(
-    gradients: list[Any],
+def _allreduce_call(
+    gradients: Sequence[Any],
     bucket: list[int],
     names: Sequence[str],
     **arguments: Any,
-) -> None:
-    if len(bucket) == 1:
-        (i,) = bucket
-        gradients[i] = ops.allreduce(gradients[i], name=names[i], **arguments)
-        return
-    results = ops.grouped_allreduce(
-        [gradients[i] for i in bucket],
-        name=f"{names[bucket[0]]}+{len(bucket) - 1}",
-        **arguments,
+) -> ops.AllreduceCall:
+    name = names[bucket[0]]
+    if len(bucket) > 1:
+        name += f"+{len(bucket) - 1}"
+    return ops.AllreduceCall(
+        [gradients[i] for i in bucket], name=name, **arguments
     )
-    for i, result in zip(bucket, results, strict=True):
-        gradients[i] = result
 
 
 def allreduce_indexed_slices(

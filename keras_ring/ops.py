@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import itertools
 import struct
@@ -10,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _native, basics
+from keras_ring import _graph, _native, _xla, basics
 
 
 class ReduceOp(enum.IntEnum):
@@ -33,6 +34,10 @@ Product = ReduceOp.Product
 # Reductions that commute with a factor, so that the factors may be fused into
 # the copies; for the others they are ops of their own.
 _LINEAR = (ReduceOp.Average, ReduceOp.Sum)
+
+# Numbers of the native RequestKind.
+_ALLREDUCE = 0
+_BROADCAST = 2
 
 _unnamed = itertools.count()
 
@@ -96,14 +101,15 @@ def allreduce(
             postscale_factor=postscale_factor,
             compression=compression,
         )
-    return _allreduce(
+    call = AllreduceCall(
         [tensor],
         op,
         _name("allreduce", name),
         prescale_factor,
         postscale_factor,
         compression,
-    )[0]
+    )
+    return allreduce_calls([call])[0][0]
 
 
 def grouped_allreduce(
@@ -147,7 +153,7 @@ def grouped_allreduce(
         )
     if not tensors:
         return []
-    return _allreduce(
+    call = AllreduceCall(
         tensors,
         op,
         _name("grouped_allreduce", name),
@@ -155,6 +161,7 @@ def grouped_allreduce(
         postscale_factor,
         compression,
     )
+    return allreduce_calls([call])[0]
 
 
 def allgather(tensor: Any, *, name: str | None = None) -> Any:
@@ -184,8 +191,19 @@ def allgather(tensor: Any, *, name: str | None = None) -> Any:
             "`allgather` needs at least one dimension to concatenate along. "
             f"Received a scalar: {tensor}. Reshape it to [1]."
         )
+    name = _name("allgather", name)
+    if _xla.is_tracing():
+        _xla.reject(
+            "allgather",
+            name,
+            "How many rows the other ranks bring is known only when it runs, "
+            "and XLA compiles for fixed shapes. Call it outside of the "
+            "function, or allreduce a tensor in which each rank fills its own "
+            "rows. (A `tf.IndexedSlices` is reduced by allgathers: make it "
+            "dense with `tf.convert_to_tensor` first.)",
+        )
     gathered = _native.tf_ops().keras_ring_allgather(
-        tensor=tensor, tensor_name=_name("allgather", name)
+        tensor=tensor, tensor_name=name
     )
     _independent(gathered)
     return gathered
@@ -211,10 +229,15 @@ def broadcast(tensor: Any, root_rank: int, *, name: str | None = None) -> Any:
     seed = kr.broadcast(seed, root_rank=0, name="seed")
     ```
     """
+    tensors = [tf.convert_to_tensor(tensor)]
+    attributes = {
+        "tensor_name": _name("broadcast", name),
+        "root_rank": root_rank,
+    }
+    if _xla.is_tracing():
+        return _xla.run([(tensors, {"kind": _BROADCAST, **attributes})])[0][0]
     received = _native.tf_ops().keras_ring_broadcast(
-        tensors=[tf.convert_to_tensor(tensor)],
-        tensor_name=_name("broadcast", name),
-        root_rank=root_rank,
+        tensors=tensors, **attributes
     )
     _independent(received[0])
     return received[0]
@@ -235,47 +258,104 @@ def barrier(*, name: str | None = None) -> Any:
     Raises:
         tf.errors.OpError: As in `allreduce`.
     """
-    return _native.tf_ops().keras_ring_barrier(
-        tensor_name=_name("barrier", name)
-    )
+    name = _name("barrier", name)
+    if _xla.is_tracing():
+        _xla.reject(
+            "barrier",
+            name,
+            "XLA keeps no order between what has no result and the rest. Call "
+            "it outside of the function.",
+        )
+    return _native.tf_ops().keras_ring_barrier(tensor_name=name)
 
 
-def _allreduce(
-    tensors: Sequence[Any],
-    op: ReduceOp,
-    name: str,
-    prescale_factor: float,
-    postscale_factor: float,
-    compression: Any,
-) -> list[Any]:
+@dataclasses.dataclass(frozen=True)
+class AllreduceCall:
+    """One call of `grouped_allreduce`, whose arguments these are."""
+
+    tensors: Sequence[Any]
+    op: ReduceOp
+    name: str
+    prescale_factor: float = 1.0
+    postscale_factor: float = 1.0
+    compression: Any = None
+
+
+def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
+    """Reduces what several calls ask for.
+
+    The same as one `grouped_allreduce` after the other. But under XLA all are
+    started before any is waited for.
+
+    Args:
+        calls: A list of `AllreduceCall`.
+
+    Returns:
+        The result of each.
+    """
+    prepared = [_prepare(call) for call in calls]
+    if _xla.is_tracing():
+        results = _xla.run(
+            [
+                (tensors, {"kind": _ALLREDUCE, **attributes})
+                for tensors, attributes, _ in prepared
+            ]
+        )
+    else:
+        results = [
+            _native.tf_ops().keras_ring_allreduce(tensors=tensors, **attributes)
+            for tensors, attributes, _ in prepared
+        ]
+        for reduced in results:
+            _independent(reduced[0])
+    return [
+        _finish(call, reduced, contexts)
+        for call, reduced, (*_, contexts) in zip(
+            calls, results, prepared, strict=True
+        )
+    ]
+
+
+def _prepare(
+    call: AllreduceCall,
+) -> tuple[list[Any], dict[str, Any], list[Any]]:
+    """Returns a call's tensors and attributes, and what `_finish` needs."""
+    op = call.op
     if not isinstance(op, ReduceOp):
         raise TypeError(
             "`op` must be one of keras_ring.Average, Sum, Min, Max, Product. "
             f"Received: {op!r}"
         )
-    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    contexts = [None] * len(tensors)
-    if compression is not None:
-        pairs = [compression.compress(tensor) for tensor in tensors]
+    tensors = [tf.convert_to_tensor(tensor) for tensor in call.tensors]
+    contexts: list[Any] = [None] * len(tensors)
+    if call.compression is not None:
+        pairs = [call.compression.compress(tensor) for tensor in tensors]
         tensors, contexts = (
             list(column) for column in zip(*pairs, strict=True)
         )
     linear = op in _LINEAR
     if not linear:
-        tensors = [_scale(tensor, prescale_factor) for tensor in tensors]
-    reduced = _native.tf_ops().keras_ring_allreduce(
-        tensors=tensors,
-        tensor_name=name,
-        reduce_op=int(op),
-        prescale_bits=_double_bits(prescale_factor if linear else 1.0),
-        postscale_bits=_double_bits(postscale_factor if linear else 1.0),
-    )
-    _independent(reduced[0])
-    if not linear:
-        reduced = [_scale(tensor, postscale_factor) for tensor in reduced]
-    if compression is not None:
+        tensors = [_scale(tensor, call.prescale_factor) for tensor in tensors]
+    attributes = {
+        "tensor_name": call.name,
+        "reduce_op": int(op),
+        "prescale_bits": _double_bits(call.prescale_factor if linear else 1.0),
+        "postscale_bits": _double_bits(
+            call.postscale_factor if linear else 1.0
+        ),
+    }
+    return tensors, attributes, contexts
+
+
+def _finish(
+    call: AllreduceCall, reduced: Sequence[Any], contexts: Sequence[Any]
+) -> list[Any]:
+    """Undoes in the results what `_prepare` did to the tensors."""
+    if call.op not in _LINEAR:
+        reduced = [_scale(tensor, call.postscale_factor) for tensor in reduced]
+    if call.compression is not None:
         reduced = [
-            compression.decompress(tensor, context)
+            call.compression.decompress(tensor, context)
             for tensor, context in zip(reduced, contexts, strict=True)
         ]
     return list(reduced)
@@ -289,6 +369,11 @@ def _double_bits(value: float) -> int:
     """The bits of a double as an int64, as the op's attribute takes it."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits
+
+
+def _from_double_bits(bits: int) -> float:
+    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return value
 
 
 def _independent(output: Any) -> None:
@@ -321,15 +406,14 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
     if reduce_op in _LINEAR:
         # The loss is the sum of the ranks' losses, and every rank's output
         # depends on every rank's input with the same factor.
-        reduced = _native.tf_ops().keras_ring_allreduce(
-            tensors=list(gradients),
-            tensor_name=name,
-            reduce_op=int(reduce_op),
-            prescale_bits=op.get_attr("prescale_bits"),
-            postscale_bits=op.get_attr("postscale_bits"),
+        call = AllreduceCall(
+            list(gradients),
+            reduce_op,
+            name,
+            _from_double_bits(op.get_attr("prescale_bits")),
+            _from_double_bits(op.get_attr("postscale_bits")),
         )
-        _independent(reduced[0])
-        return list(reduced)
+        return allreduce_calls([call])[0]
     total = grouped_allreduce(list(gradients), Sum, name=name)
     if reduce_op is Product:
         return [
@@ -377,3 +461,15 @@ def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
     # The root waits for this rank's part, so it must not be pruned.
     with tf.control_dependencies(total):
         return [tf.identity(tf.zeros_like(gradient)) for gradient in total]
+
+
+@tf.RegisterGradient("KerasRingXlaDone")  # type: ignore[untyped-decorator]
+def _xla_done_gradient(op: Any, *gradients: Any) -> list[Any]:
+    results = [None] * op.get_attr("N")
+    with _xla.compiling():
+        for collective, its_gradients in _xla.started(op, gradients):
+            if collective.get_attr("kind") == _BROADCAST:
+                results += _broadcast_gradient(collective, *its_gradients)
+            else:
+                results += _allreduce_gradient(collective, *its_gradients)
+    return results

@@ -15,23 +15,13 @@ using ::tensorflow::Tensor;
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* context)
     : AsyncOpKernel(context) {
   OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
-  OP_REQUIRES(context,
-              !tensor_name_.empty() && tensor_name_.size() <= kMaxNameBytes,
-              absl::InvalidArgumentError(absl::StrCat(
-                  "the name of a collective must have 1 to ", kMaxNameBytes,
-                  " bytes; received ", tensor_name_.size())));
+  OP_REQUIRES_OK(context, StatusToTf(CheckName(tensor_name_)));
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context,
                                     DoneCallback done) {
-  std::shared_ptr<Runtime> runtime = ProcessRuntime();
-  OP_REQUIRES_ASYNC(
-      context, runtime != nullptr,
-      absl::FailedPreconditionError(
-          absl::StrCat("collective '", tensor_name_,
-                       "': keras_ring is not initialized in this process; call "
-                       "keras_ring.init() first (and not after shutdown())")),
-      done);
+  Result<std::shared_ptr<Runtime>> runtime = ProcessRuntimeFor(tensor_name_);
+  OP_REQUIRES_OK_ASYNC(context, StatusToTf(runtime.status()), done);
 
   TensorEntry entry;
   entry.request.name = tensor_name_;
@@ -57,7 +47,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
     return call->Finish(absl::CancelledError(absl::StrCat(
         entry.request.Label(), ": the step was cancelled before it began")));
   }
-  Status enqueued = runtime->Enqueue(std::move(entry));
+  Status enqueued = (*runtime)->Enqueue(std::move(entry));
   if (!enqueued.ok()) call->Finish(StatusToTf(enqueued));
 }
 

@@ -1,7 +1,8 @@
-# The three libraries of the package, all in one directory of it:
+# The libraries of the package, all in one directory of it:
 #   libkeras_ring.so            csrc, one runtime per process whoever loads it
 #   _core.*.so                  for Python
 #   libkeras_ring_tf_X_Y.so     kernels for TensorFlow X.Y
+#   libkeras_ring_xla_X_Y.so    the same under XLA
 # setup.py passes the TF_* and PYTHON_* variables and the output directory.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN")
@@ -36,4 +37,23 @@ target_include_directories(keras_ring_tf SYSTEM PRIVATE ${TF_INCLUDE_DIR})
 target_compile_definitions(keras_ring_tf PRIVATE ${TF_DEFINITIONS})
 target_link_directories(keras_ring_tf PRIVATE ${TF_LIBRARY_DIR})
 target_link_libraries(keras_ring_tf PRIVATE keras_ring
+                      -l:libtensorflow_framework.so.2)
+
+# Apart from the kernels: they load without XLA's symbols, which are in
+# libtensorflow_cc.
+add_library(keras_ring_xla SHARED
+  tf_ops/xla_calls.cc
+  tf_ops/xla_kernels.cc
+  tf_ops/xla_op_defs.cc
+  tf_ops/xla_ticket.cc)
+set_target_properties(keras_ring_xla PROPERTIES
+                      OUTPUT_NAME keras_ring_xla_${TF_MINOR})
+target_include_directories(keras_ring_xla SYSTEM PRIVATE
+  ${TF_INCLUDE_DIR}
+  ${TF_INCLUDE_DIR}/external/highwayhash
+  ${TF_INCLUDE_DIR}/external/farmhash_archive/src)
+target_compile_definitions(keras_ring_xla PRIVATE ${TF_DEFINITIONS})
+target_link_directories(keras_ring_xla PRIVATE ${TF_LIBRARY_DIR})
+target_link_libraries(keras_ring_xla PRIVATE keras_ring
+                      -l:libtensorflow_cc.so.2
                       -l:libtensorflow_framework.so.2)

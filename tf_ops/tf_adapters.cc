@@ -28,13 +28,6 @@ Result<DType> DTypeFromTf(tensorflow::DataType dtype) {
                               tensorflow::DataTypeString(dtype));
 }
 
-absl::Status StatusToTf(const Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  // Our codes have absl's numbers (csrc/base/status.h).
-  return absl::Status(static_cast<absl::StatusCode>(status.code()),
-                      status.message());
-}
-
 Result<TensorSpec> SpecOf(const tensorflow::Tensor& tensor) {
   TensorSpec spec;
   KR_ASSIGN_OR_RETURN(spec.dtype, DTypeFromTf(tensor.dtype()));

@@ -14,7 +14,12 @@ namespace keras_ring {
 // kInvalidArgument for a type that no collective carries.
 Result<DType> DTypeFromTf(tensorflow::DataType dtype);
 
-absl::Status StatusToTf(const Status& status);
+inline absl::Status StatusToTf(const Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  // Our codes have absl's numbers (csrc/base/status.h).
+  return absl::Status(static_cast<absl::StatusCode>(status.code()),
+                      status.message());
+}
 
 Result<TensorSpec> SpecOf(const tensorflow::Tensor& tensor);
 

@@ -253,6 +253,14 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
   return agreed;
 }
 
+Status CheckName(const std::string& name) {
+  if (!name.empty() && name.size() <= kMaxNameBytes) return OkStatus();
+  return InvalidArgumentError("the name of a collective must have 1 to " +
+                              std::to_string(kMaxNameBytes) +
+                              " bytes; received " +
+                              std::to_string(name.size()));
+}
+
 std::string RankList(const std::vector<int32_t>& ranks) {
   std::string text;
   for (size_t i = 0; i < ranks.size();) {

@@ -64,6 +64,9 @@ bool operator==(const Request& a, const Request& b);
 inline constexpr size_t kMaxNameBytes = 4096;
 inline constexpr size_t kMaxTensorRank = 254;
 
+// kInvalidArgument if no collective can have this name.
+Status CheckName(const std::string& name);
+
 // A request as some of the ranks made it.
 struct Variant {
   Request request;

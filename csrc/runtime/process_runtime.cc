@@ -35,6 +35,17 @@ std::shared_ptr<Runtime> ProcessRuntime() {
   return TheSlot().runtime;
 }
 
+Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(const std::string& name) {
+  std::shared_ptr<Runtime> runtime = ProcessRuntime();
+  if (runtime == nullptr) {
+    return FailedPreconditionError(
+        "collective '" + name +
+        "': keras_ring is not initialized in this process; call "
+        "keras_ring.init() first (and not after shutdown())");
+  }
+  return runtime;
+}
+
 std::shared_ptr<Runtime> TakeProcessRuntime() {
   MutexLock lock(TheSlot().mutex);
   return std::exchange(TheSlot().runtime, nullptr);

@@ -4,6 +4,7 @@
 #define KERAS_RING_RUNTIME_PROCESS_RUNTIME_H_
 
 #include <memory>
+#include <string>
 
 #include "csrc/base/status.h"
 #include "csrc/runtime/runtime.h"
@@ -16,6 +17,9 @@ Status InstallProcessRuntime(std::shared_ptr<Runtime> runtime);
 // The runtime, or null before init and after shutdown. A kernel keeps the
 // pointer for as long as it needs the runtime.
 std::shared_ptr<Runtime> ProcessRuntime();
+
+// The same for a collective of this name; kFailedPrecondition without one.
+Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(const std::string& name);
 
 // Empties the slot and returns what was in it.
 std::shared_ptr<Runtime> TakeProcessRuntime();

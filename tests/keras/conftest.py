@@ -70,6 +70,22 @@ class EqualRanks:
         )
         return [self._reduced(tensor, op, options) for tensor in tensors]
 
+    def allreduce_calls(self, calls):
+        results = []
+        for call in calls:
+            options = {
+                "prescale_factor": call.prescale_factor,
+                "postscale_factor": call.postscale_factor,
+                "compression": call.compression,
+            }
+            count = len(call.tensors)
+            kind = "allreduce" if count == 1 else "grouped_allreduce"
+            self.calls.append(Call(kind, call.name, call.op, count, options))
+            results.append(
+                [self._reduced(t, call.op, options) for t in call.tensors]
+            )
+        return results
+
     def allgather(self, tensor, *, name=None):
         self.calls.append(Call("allgather", name, count=tensor.shape[0]))
         return tf.concat([tensor] * self.size, axis=0)
@@ -86,7 +102,13 @@ def ring(monkeypatch):
     monkeypatch.setattr(basics, "is_initialized", lambda: True)
     monkeypatch.setattr(basics, "size", lambda: ranks.size)
     monkeypatch.setattr(basics, "rank", lambda: ranks.rank)
-    for name in ("allreduce", "grouped_allreduce", "allgather", "broadcast"):
+    for name in (
+        "allreduce",
+        "allreduce_calls",
+        "grouped_allreduce",
+        "allgather",
+        "broadcast",
+    ):
         monkeypatch.setattr(ops, name, getattr(ranks, name))
     return ranks
 

@@ -19,8 +19,8 @@ def train_until_killed(mode):
         grads = [kr.allreduce(w * float(i), name=f"g{i}") for i in range(10)]
         w.assign_sub(1e-6 * tf.add_n(grads))
 
-    if mode == "function":
-        step = tf.function(step)
+    if mode in ("function", "compiled"):
+        step = tf.function(step, jit_compile=mode == "compiled")
     for i in range(100_000_000):
         step()
         if i == 5:

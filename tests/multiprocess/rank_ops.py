@@ -45,11 +45,11 @@ def reference(op, dtype, shape, size):
 
 
 def in_mode(mode, function, *tensors):
-    """Calls `function` on tensors eagerly, in a tf.function or a v1 graph."""
+    """Calls `function` eagerly, in a tf.function, compiled or a v1 graph."""
     if mode == "eager":
         return function(*tensors)
-    if mode == "function":
-        return tf.function(function)(*tensors)
+    if mode in ("function", "compiled"):
+        return tf.function(function, jit_compile=mode == "compiled")(*tensors)
     graph = tf.Graph()
     with graph.as_default():
         places = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in tensors]
@@ -88,24 +88,35 @@ def allreduce_table(mode):
     return cases
 
 
-def moves(mode):
-    """Allgather and broadcast of all dtypes."""
+def gathers(mode):
+    """Allgather of all dtypes."""
+    kr.init()
+    for dtype in FLOATS + INTEGERS + OTHERS:
+        parts = [values(r, (r % 3, 2), dtype) for r in range(kr.size())]
+
+        def function(part, dtype=dtype):
+            return kr.allgather(part, name=f"g.{dtype}")
+
+        gathered = in_mode(mode, function, parts[kr.rank()])
+        np.testing.assert_array_equal(
+            as_numpy(gathered), as_numpy(tf.concat(parts, 0)), dtype
+        )
+
+
+def broadcasts(mode):
+    """Broadcast of all dtypes."""
     kr.init()
     rank, size = kr.rank(), kr.size()
     for dtype in FLOATS + INTEGERS + OTHERS:
-        parts = [values(r, (r % 3, 2), dtype) for r in range(size)]
-        roots = [values(r + 10, (4,), dtype) for r in range(size)]
+        roots = [values(r + 10, (4, 3), dtype) for r in range(size)]
 
-        def function(part, own, dtype=dtype):
-            return [kr.allgather(part, name=f"g.{dtype}")] + [
+        def function(own, dtype=dtype):
+            return [
                 kr.broadcast(own, root, name=f"b.{dtype}.{root}")
                 for root in range(size)
             ]
 
-        gathered, *received = in_mode(mode, function, parts[rank], roots[rank])
-        np.testing.assert_array_equal(
-            as_numpy(gathered), as_numpy(tf.concat(parts, 0)), dtype
-        )
+        received = in_mode(mode, function, roots[rank])
         for root in range(size):
             np.testing.assert_array_equal(
                 as_numpy(received[root]), as_numpy(roots[root]), dtype
@@ -198,12 +209,26 @@ def gradients(mode):
             all_weights * (everyone[rank] == extremum) / holders,
         )
     check(
-        lambda x: kr.allreduce(x, kr.Product, name="prod"),
-        all_weights * np.prod(np.delete(everyone, rank, 0), axis=0),
-    )
-    check(
         lambda x: kr.broadcast(x, size - 1, name="b"),
         all_weights if rank == size - 1 else np.zeros(6),
+    )
+
+    # A tape used twice, in one graph.
+    def twice(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(kr.allreduce(x, kr.Sum, name="twice") ** 2)
+        return tape.gradient(y, x) + tape.gradient(y, x)
+
+    np.testing.assert_allclose(
+        in_mode(mode, twice, x).numpy(), 4.0 * size * everyone.sum(0)
+    )
+    if mode == "compiled":
+        return  # the others are allgathers
+
+    check(
+        lambda x: kr.allreduce(x, kr.Product, name="prod"),
+        all_weights * np.prod(np.delete(everyone, rank, 0), axis=0),
     )
 
     # Allgather: this rank's rows of the sum of all ranks' gradients.
@@ -223,17 +248,6 @@ def gradients(mode):
     np.testing.assert_allclose(
         in_mode(mode, gather_gradient, part).numpy(),
         factors[begin : begin + rows] * total_rows,
-    )
-
-    # A tape used twice, in one graph.
-    def twice(x):
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(kr.allreduce(x, kr.Sum, name="twice") ** 2)
-        return tape.gradient(y, x) + tape.gradient(y, x)
-
-    np.testing.assert_allclose(
-        in_mode(mode, twice, x).numpy(), 4.0 * size * everyone.sum(0)
     )
 
 

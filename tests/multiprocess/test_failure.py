@@ -51,7 +51,7 @@ def test_fit(victim):
     kill_and_check("fit_until_killed", victim)
 
 
-@pytest.mark.parametrize("mode", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function", "compiled"])
 def test_collectives(mode):
     kill_and_check("train_until_killed", 2, args=(mode,))
 

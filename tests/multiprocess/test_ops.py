@@ -6,6 +6,7 @@ from tests.harness import run_ranks
 from tests.multiprocess import rank_ops
 
 MODES = ["eager", "function", "graph"]
+COMPILED = [*MODES, "compiled"]
 
 
 def run(num_ranks, calls, **options):
@@ -17,24 +18,32 @@ def run(num_ranks, calls, **options):
 
 
 def test_allreduce():
-    values = run(3, [("allreduce_table", mode) for mode in MODES])
-    assert values == [[10 * 5 * 7] * 3] * 3
+    values = run(3, [("allreduce_table", mode) for mode in COMPILED])
+    assert values == [[10 * 5 * 7] * 4] * 3
 
 
 def test_on_two_hosts():
     run(
         4,
-        [("allreduce_table", "function"), ("moves", "function")],
+        [
+            ("allreduce_table", "function"),
+            ("gathers", "function"),
+            ("broadcasts", "function"),
+        ],
         hosts=[0, 0, 1, 1],
     )
 
 
 def test_allgather_and_broadcast():
-    run(3, [("moves", mode) for mode in MODES])
+    run(
+        3,
+        [("gathers", mode) for mode in MODES]
+        + [("broadcasts", mode) for mode in COMPILED],
+    )
 
 
 def test_grouped_allreduce_is_one_entry():
-    assert run(2, [("grouped", mode) for mode in MODES]) == [[1] * 3] * 2
+    assert run(2, [("grouped", mode) for mode in COMPILED]) == [[1] * 4] * 2
 
 
 def test_scales_compression_and_sparse_tensors():
@@ -43,7 +52,7 @@ def test_scales_compression_and_sparse_tensors():
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
 def test_gradients(num_ranks):
-    run(num_ranks, [("gradients", mode) for mode in MODES])
+    run(num_ranks, [("gradients", mode) for mode in COMPILED])
 
 
 def test_random_submission_orders():

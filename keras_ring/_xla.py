@@ -1,0 +1,112 @@
+"""Collectives in functions that XLA compiles (`jit_compile=True`).
+
+XLA runs what has side effects one after another, in an order of its own. So a
+collective is two ops there: one that starts it and one that waits for it. All
+that can be started without waiting is started first, and then no order in
+which ranks wait can make them wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from keras_ring import _graph, _native
+
+# Gradients of a compiled function may be traced outside of it.
+_compiling: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "keras_ring_compiling", default=False
+)
+
+
+def is_tracing() -> bool:
+    """Whether ops made now become part of a program that XLA compiles.
+
+    `GraphOrParentsInXlaContext` is TensorFlow's own, not public; its loops ask
+    the same question there. `tests/multiprocess/test_xla.py` fails if it stops
+    doing what is said here.
+    """
+    if tf.executing_eagerly():
+        return False
+    return _compiling.get() or bool(
+        control_flow_util.GraphOrParentsInXlaContext(
+            tf.compat.v1.get_default_graph()
+        )
+    )
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Makes `is_tracing` true, where a graph is being built."""
+    token = _compiling.set(True)
+    try:
+        yield
+    finally:
+        _compiling.reset(token)
+
+
+def reject(what: str, name: str, advice: str) -> None:
+    """Refuses a collective that XLA cannot compile.
+
+    Raises:
+        NotImplementedError: Always.
+    """
+    raise NotImplementedError(
+        f"{what} {name!r} cannot be compiled by XLA, and this function has "
+        f"`jit_compile=True`. {advice}"
+    )
+
+
+def run(
+    starts: Sequence[tuple[Sequence[Any], dict[str, Any]]],
+) -> list[list[Any]]:
+    """Starts collectives, then waits for all of them.
+
+    Args:
+        starts: For each, its tensors and the attributes of its start.
+
+    Returns:
+        For each, the list of results.
+    """
+    ops = _native.xla_ops()
+    tickets = [
+        ops.keras_ring_xla_start(tensors=tensors, **attributes)
+        for tensors, attributes in starts
+    ]
+    like = [tensor for tensors, _ in starts for tensor in tensors]
+    results = iter(ops.keras_ring_xla_done(tickets=tickets, like=like))
+    grouped = [[next(results) for _ in tensors] for tensors, _ in starts]
+    for tensor in (*tickets, grouped[0][0]):
+        _graph.run_independently(tensor.op)
+    _graph.start_early([ticket.op for ticket in tickets], "KerasRingXlaDone")
+    return grouped
+
+
+def started(op: Any, gradients: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Takes an op that waits apart into the collectives it waits for.
+
+    Args:
+        op: A `KerasRingXlaDone`.
+        gradients: Those of its results.
+
+    Yields:
+        For each collective, something like its op, and its gradients.
+    """
+    tickets = op.get_attr("N")
+    position = 0
+    for ticket in op.inputs[:tickets]:
+        start = ticket.op
+        end = position + len(start.inputs)
+        like = types.SimpleNamespace(
+            get_attr=start.get_attr,
+            inputs=op.inputs[tickets + position : tickets + end],
+            outputs=op.outputs[position:end],
+        )
+        yield like, gradients[position:end]
+        position = end

@@ -1,0 +1,231 @@
+// The two calls as XLA's CPU runtime makes them.
+#include "tf_ops/xla_calls.h"
+
+#include <cfenv>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/control/request.h"
+#include "tensorflow/core/platform/env.h"
+#include "tf_ops/xla_ticket.h"
+#include "tsl/platform/denormal.h"
+#include "tsl/platform/setround.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace xla::ffi {
+// Of xla/ffi/ffi_api.h, which does not go together with api/ffi.h.
+const XLA_FFI_Api* GetXlaFfiApi();
+}  // namespace xla::ffi
+
+namespace keras_ring {
+namespace {
+
+namespace ffi = ::xla::ffi;
+
+ffi::Error ToFfi(const Status& status) {
+  // Both have absl's numbers.
+  return ffi::Error(static_cast<ffi::ErrorCode>(status.code()),
+                    status.message());
+}
+
+Result<DType> DTypeFromFfi(ffi::DataType dtype) {
+  constexpr std::pair<ffi::DataType, DType> kTable[] = {
+      {ffi::DataType::U8, DType::kUint8},
+      {ffi::DataType::S8, DType::kInt8},
+      {ffi::DataType::U16, DType::kUint16},
+      {ffi::DataType::S16, DType::kInt16},
+      {ffi::DataType::S32, DType::kInt32},
+      {ffi::DataType::S64, DType::kInt64},
+      {ffi::DataType::F16, DType::kFloat16},
+      {ffi::DataType::BF16, DType::kBfloat16},
+      {ffi::DataType::F32, DType::kFloat32},
+      {ffi::DataType::F64, DType::kFloat64},
+      {ffi::DataType::PRED, DType::kBool},
+      {ffi::DataType::C64, DType::kComplex64},
+      {ffi::DataType::C128, DType::kComplex128},
+  };
+  static_assert(sizeof(kTable) / sizeof(kTable[0]) == kNumDTypes);
+  for (const auto& [theirs, ours] : kTable) {
+    if (theirs == dtype) return ours;
+  }
+  return InvalidArgumentError("no collective carries tensors of XLA's type " +
+                              std::to_string(static_cast<int>(dtype)));
+}
+
+double FromBits(int64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+ffi::Error Start(ffi::RemainingArgs tensors,
+                 ffi::Result<ffi::BufferR0<ffi::S64>> number,
+                 std::string_view name, int32_t kind, int32_t reduce_op,
+                 int32_t root, int64_t prescale, int64_t postscale) {
+  Request request;
+  request.name = std::string(name);
+  request.kind = static_cast<RequestKind>(kind);
+  request.op = static_cast<ReduceOp>(reduce_op);
+  request.root = root;
+  request.prescale = FromBits(prescale);
+  request.postscale = FromBits(postscale);
+  std::vector<const void*> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    ffi::ErrorOr<ffi::AnyBuffer> tensor = tensors.get<ffi::AnyBuffer>(i);
+    if (tensor.has_error()) return tensor.error();
+    TensorSpec spec;
+    Result<DType> dtype = DTypeFromFfi(tensor->element_type());
+    if (!dtype.ok()) return ToFfi(dtype.status());
+    spec.dtype = *dtype;
+    spec.shape.assign(tensor->dimensions().begin(), tensor->dimensions().end());
+    request.tensors.push_back(std::move(spec));
+    inputs.push_back(tensor->untyped_data());
+  }
+  // Of an error it is `Done` that tells: it also knows what else was started.
+  *number->typed_data() = XlaTicketTable::OfProcess().Add(
+      XlaTicket::Start(std::move(request), inputs));
+  return ffi::Error::Success();
+}
+
+// One call of `Done`: ends when all its tickets have, or one has failed.
+class Wait : public std::enable_shared_from_this<Wait> {
+ public:
+  Wait(std::vector<std::shared_ptr<XlaTicket>> tickets,
+       std::vector<void*> outputs, std::vector<int64_t> others)
+      : tickets_(std::move(tickets)),
+        outputs_(std::move(outputs)),
+        others_(std::move(others)),
+        left_(tickets_.size()) {}
+
+  ffi::Future Begin() {
+    ffi::Future future(promise_);
+    for (const auto& ticket : tickets_) {
+      ticket->OnEnd([self = shared_from_this()](const Status& status) {
+        self->OnTicketEnd(status);
+      });
+    }
+    bool over;
+    {
+      MutexLock lock(mutex_);
+      begun_ = true;
+      over = over_;
+    }
+    if (over) Finish();
+    return future;
+  }
+
+ private:
+  void OnTicketEnd(const Status& status) {
+    {
+      MutexLock lock(mutex_);
+      if (over_) return;
+      --left_;
+      over_ = left_ == 0 || !status.ok();
+      if (!over_) return;
+      status_ = status;
+      if (!begun_) return;  // still in Begin, which finishes it
+    }
+    // Whoever sets the promise goes on with the program, and the runtime's
+    // threads have other things to do.
+    tensorflow::Env::Default()->SchedClosure([self = shared_from_this()] {
+      // As all threads of XLA have it, or ranks would differ in the last bits.
+      tsl::port::ScopedFlushDenormal flush;
+      tsl::port::ScopedSetRound round(FE_TONEAREST);
+      self->Finish();
+    });
+  }
+
+  void Finish() {
+    Status status;
+    {
+      MutexLock lock(mutex_);
+      status = status_;
+    }
+    if (!status.ok()) {
+      // The program ends here, and nobody will wait for the others.
+      for (int64_t other : others_) XlaTicketTable::OfProcess().Take(other);
+      return promise_.SetError(ToFfi(status));
+    }
+    auto output = outputs_.begin();
+    for (const auto& ticket : tickets_) {
+      for (const tensorflow::Tensor& result : ticket->results()) {
+        const size_t bytes = result.NumElements();
+        if (bytes > 0) std::memcpy(*output, result.data(), bytes);
+        ++output;
+      }
+    }
+    promise_.SetAvailable();
+  }
+
+  const std::vector<std::shared_ptr<XlaTicket>> tickets_;
+  const std::vector<void*> outputs_;
+  const std::vector<int64_t> others_;
+  ffi::Promise promise_;
+
+  Mutex mutex_;
+  size_t left_ KR_GUARDED_BY(mutex_);
+  bool begun_ KR_GUARDED_BY(mutex_) = false;
+  bool over_ KR_GUARDED_BY(mutex_) = false;
+  Status status_ KR_GUARDED_BY(mutex_);
+};
+
+ffi::Future Failed(ffi::Error error) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  promise.SetError(std::move(error));
+  return future;
+}
+
+ffi::Future Done(ffi::RemainingArgs numbers, ffi::RemainingRets results,
+                 int64_t own) {
+  std::vector<std::shared_ptr<XlaTicket>> tickets;
+  std::vector<int64_t> others;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    auto buffer = numbers.get<ffi::BufferR0<ffi::S64>>(i);
+    if (buffer.has_error()) return Failed(buffer.error());
+    const int64_t number = *buffer->typed_data();
+    if (static_cast<int64_t>(i) >= own) {
+      others.push_back(number);
+      continue;
+    }
+    tickets.push_back(XlaTicketTable::OfProcess().Take(number));
+    if (tickets.back() == nullptr) {
+      return Failed(ffi::Error(ffi::ErrorCode::kCancelled,
+                               "another collective of this step failed"));
+    }
+  }
+  std::vector<void*> outputs;
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto buffer = results.get<ffi::AnyBuffer>(i);
+    if (buffer.has_error()) return Failed(buffer.error());
+    outputs.push_back((*buffer)->untyped_data());
+  }
+  return std::make_shared<Wait>(std::move(tickets), std::move(outputs),
+                                std::move(others))
+      ->Begin();
+}
+
+XLA_FFI_DEFINE_HANDLER(kStartHandler, Start,
+                       ffi::Ffi::Bind()
+                           .RemainingArgs()
+                           .Ret<ffi::BufferR0<ffi::S64>>()
+                           .Attr<std::string_view>(kNameAttr)
+                           .Attr<int32_t>(kKindAttr)
+                           .Attr<int32_t>(kReduceOpAttr)
+                           .Attr<int32_t>(kRootAttr)
+                           .Attr<int64_t>(kPrescaleAttr)
+                           .Attr<int64_t>(kPostscaleAttr));
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kXlaStart, "Host", kStartHandler);
+
+XLA_FFI_DEFINE_HANDLER(
+    kDoneHandler, Done,
+    ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>(kOwnAttr));
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kXlaDone, "Host", kDoneHandler);
+
+}  // namespace
+}  // namespace keras_ring

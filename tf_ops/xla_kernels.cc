@@ -1,0 +1,199 @@
+// How the ops of xla_op_defs.cc become calls in XLA's program.
+//
+// XLA runs calls with side effects in an order of its own, where a result says
+// nothing else, and often one after another. So one that waits must come after
+// all that can be started without it: ranks which wait in different orders
+// then have started all that the others wait for. An op that waits therefore
+// takes the tickets of everything lowered before it, and keras_ring/_graph.py
+// sees to it that what can be started first is lowered first.
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "csrc/base/reduce_op.h"
+#include "csrc/control/request.h"
+#include "tensorflow/compiler/tf2xla/type_util.h"
+#include "tensorflow/compiler/tf2xla/xla_compiler.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+#include "tensorflow/compiler/tf2xla/xla_op_registry.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/tf_adapters.h"
+#include "tf_ops/xla_calls.h"
+#include "xla/hlo/builder/xla_builder.h"
+#include "xla/shape_util.h"
+
+namespace keras_ring {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::XlaOpKernel;
+using ::tensorflow::XlaOpKernelContext;
+
+// What was started so far in the computation being built. It lives as long as
+// the lowering of that computation.
+class Started : public tensorflow::ResourceBase {
+ public:
+  static absl::Status Of(XlaOpKernelContext* context,
+                         tensorflow::core::RefCountPtr<Started>* started) {
+    tensorflow::OpKernelContext* op_context = context->op_kernel_context();
+    Started* found;
+    TF_RETURN_IF_ERROR(op_context->step_container()->LookupOrCreate<Started>(
+        op_context->resource_manager(), "keras_ring_started", &found,
+        [](Started** created) {
+          *created = new Started;
+          return absl::OkStatus();
+        }));
+    started->reset(found);
+    return absl::OkStatus();
+  }
+
+  std::string DebugString() const override { return "keras_ring's tickets"; }
+
+  std::vector<xla::XlaOp> tickets;
+};
+
+absl::Status CheckCompiler(XlaOpKernelContext* context) {
+  const std::string& device =
+      context->compiler()->options().device_type.type_string();
+  if (device == tensorflow::DEVICE_CPU_XLA_JIT) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "keras_ring's collectives can be compiled for the CPU, not for ", device,
+      "; call the function without jit_compile=True"));
+}
+
+// In row-major order, the same for every rank and for both calls.
+absl::StatusOr<xla::Shape> FixedShape(XlaOpKernelContext* context, int input) {
+  TF_ASSIGN_OR_RETURN(xla::Shape shape, context->InputXlaShape(input));
+  if (shape.is_dynamic()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a collective in a function with jit_compile=True needs tensors of "
+        "fixed shapes; received ",
+        shape.ToString()));
+  }
+  return xla::ShapeUtil::MakeShapeWithDescendingLayout(shape.element_type(),
+                                                       shape.dimensions());
+}
+
+// As XLA reads a string in a call's attributes.
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (unsigned char c : text) {
+    if (c >= ' ' && c <= '~' && c != '"' && c != '\\') {
+      quoted += static_cast<char>(c);
+    } else {
+      absl::StrAppend(&quoted, "\\", absl::Hex(c, absl::kZeroPad2));
+    }
+  }
+  return quoted + "\"";
+}
+
+xla::XlaOp Call(XlaOpKernelContext* context, const char* target,
+                const std::vector<xla::XlaOp>& operands,
+                const std::vector<xla::Shape>& shapes, const xla::Shape& result,
+                const std::string& attributes) {
+  return xla::CustomCallWithLayout(
+      context->builder(), target, operands, result, shapes, attributes,
+      /*has_side_effect=*/true, /*output_operand_aliasing=*/{},
+      /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
+      xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
+}
+
+class StartKernel final : public XlaOpKernel {
+ public:
+  explicit StartKernel(OpKernelConstruction* context) : XlaOpKernel(context) {
+    std::string name;
+    OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &name));
+    OP_REQUIRES_OK(context, StatusToTf(CheckName(name)));
+    attributes_ = absl::StrCat("{", kNameAttr, " = ", Quoted(name));
+    AddNumber(context, "kind", kKindAttr, "i32", kNumRequestKinds);
+    AddNumber(context, "reduce_op", kReduceOpAttr, "i32", kNumReduceOps);
+    AddNumber(context, "root_rank", kRootAttr, "i32");
+    AddNumber(context, "prescale_bits", kPrescaleAttr, "i64");
+    AddNumber(context, "postscale_bits", kPostscaleAttr, "i64");
+    absl::StrAppend(&attributes_, "}");
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    OP_REQUIRES_OK(context, CheckCompiler(context));
+    std::vector<xla::XlaOp> tensors;
+    std::vector<xla::Shape> shapes;
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      absl::StatusOr<xla::Shape> shape = FixedShape(context, i);
+      OP_REQUIRES_OK(context, shape.status());
+      shapes.push_back(*shape);
+      tensors.push_back(context->Input(i));
+    }
+    tensorflow::core::RefCountPtr<Started> started;
+    OP_REQUIRES_OK(context, Started::Of(context, &started));
+    xla::XlaOp ticket =
+        Call(context, kXlaStart, tensors, shapes,
+             xla::ShapeUtil::MakeShape(xla::S64, {}), attributes_);
+    started->tickets.push_back(ticket);
+    context->SetOutput(0, ticket);
+  }
+
+ private:
+  void AddNumber(OpKernelConstruction* context, const char* op_attribute,
+                 const char* attribute, const char* type, int64_t limit = 0) {
+    int64_t value;
+    OP_REQUIRES_OK(context, context->GetAttr(op_attribute, &value));
+    OP_REQUIRES(context, limit == 0 || (value >= 0 && value < limit),
+                absl::InvalidArgumentError(
+                    absl::StrCat("no ", op_attribute, " has number ", value)));
+    absl::StrAppend(&attributes_, ", ", attribute, " = ", value, " : ", type);
+  }
+
+  std::string attributes_;
+};
+
+class DoneKernel final : public XlaOpKernel {
+ public:
+  explicit DoneKernel(OpKernelConstruction* context) : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("N", &own_));
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<xla::XlaOp> tickets;
+    for (int i = 0; i < own_; ++i) tickets.push_back(context->Input(i));
+    tensorflow::core::RefCountPtr<Started> started;
+    OP_REQUIRES_OK(context, Started::Of(context, &started));
+    for (const xla::XlaOp& ticket : started->tickets) {
+      const bool is_own = absl::c_any_of(tickets, [&](const xla::XlaOp& each) {
+        return ticket.IsIdenticalTo(each);
+      });
+      if (!is_own) tickets.push_back(ticket);
+    }
+    std::vector<xla::Shape> results;
+    for (int i = own_; i < context->num_inputs(); ++i) {
+      absl::StatusOr<xla::Shape> shape = FixedShape(context, i);
+      OP_REQUIRES_OK(context, shape.status());
+      results.push_back(*shape);
+    }
+    xla::XlaOp done =
+        Call(context, kXlaDone, tickets,
+             std::vector<xla::Shape>(tickets.size(),
+                                     xla::ShapeUtil::MakeShape(xla::S64, {})),
+             xla::ShapeUtil::MakeTupleShape(results),
+             absl::StrCat("{", kOwnAttr, " = ", own_, " : i64}"));
+    for (size_t i = 0; i < results.size(); ++i) {
+      context->SetOutput(i, xla::GetTupleElement(done, i));
+    }
+  }
+
+ private:
+  int own_ = 0;
+};
+// What REGISTER_XLA_OP comes to, but at once: it only notes down what is turned
+// into kernels when TensorFlow's context is made, and this library is loaded
+// when the first function that needs it is traced.
+#define KR_REGISTER(op, kernel)                                            \
+  REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_CPU_XLA_JIT), \
+                          kernel);                                         \
+  REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_GPU_XLA_JIT), \
+                          kernel)
+KR_REGISTER("KerasRingXlaStart", StartKernel);
+KR_REGISTER("KerasRingXlaDone", DoneKernel);
+
+}  // namespace
+}  // namespace keras_ring

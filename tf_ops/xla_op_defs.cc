@@ -1,0 +1,59 @@
+// The signatures of the ops that stand for a collective in a function that XLA
+// compiles. They have no kernel of their own; xla_kernels.cc lowers them.
+//
+// They are ops apart from those of op_defs.cc, so that these have no lowering
+// and automatic clustering leaves them alone.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace keras_ring {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// The outputs are shaped as the inputs called `like`.
+absl::Status ShapesOfLike(InferenceContext* context) {
+  std::vector<ShapeHandle> shapes;
+  TF_RETURN_IF_ERROR(context->input("like", &shapes));
+  return context->set_output("results", shapes);
+}
+
+#define KR_MOVABLE                                                             \
+  "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, " \
+  "bool, complex64, complex128}"
+
+REGISTER_OP("KerasRingXlaStart")
+    .Attr("T: list(" KR_MOVABLE ") >= 1")
+    .Attr("tensor_name: string")
+    .Attr("kind: int")  // a RequestKind
+    .Attr("reduce_op: int = 0")
+    .Attr("root_rank: int = 0")
+    .Attr("prescale_bits: int = 0")
+    .Attr("postscale_bits: int = 0")
+    .Input("tensors: T")
+    .Output("ticket: int64")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Starts an allreduce or a broadcast of one or several tensors.
+)doc");
+
+REGISTER_OP("KerasRingXlaDone")
+    .Attr("T: list(" KR_MOVABLE ") >= 1")
+    .Attr("N: int >= 1")
+    .Input("tickets: N * int64")
+    .Input("like: T")
+    .Output("results: T")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(ShapesOfLike)
+    .Doc(R"doc(
+Waits for what was started. `like` are the tensors that were given to the
+starts, for their dtypes and shapes, and as the place of gradients.
+)doc");
+
+}  // namespace
+}  // namespace keras_ring

@@ -1,0 +1,88 @@
+#include "tf_ops/xla_ticket.h"
+
+#include <cstring>
+#include <utility>
+
+#include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/process_runtime.h"
+
+namespace keras_ring {
+
+std::shared_ptr<XlaTicket> XlaTicket::Start(
+    Request request, const std::vector<const void*>& inputs) {
+  auto ticket = std::make_shared<XlaTicket>();
+  Status status = ticket->Enqueue(std::move(request), inputs, ticket);
+  if (!status.ok()) ticket->End(status);
+  return ticket;
+}
+
+Status XlaTicket::Enqueue(Request request,
+                          const std::vector<const void*>& inputs,
+                          const std::shared_ptr<XlaTicket>& self) {
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
+                      ProcessRuntimeFor(request.name));
+  TensorEntry entry;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t bytes = request.tensors[i].num_bytes();
+    tensors_.emplace_back(tensorflow::DT_UINT8,
+                          tensorflow::TensorShape({bytes}));
+    void* copy = tensors_.back().data();
+    if (copy == nullptr && bytes > 0) {
+      return ResourceExhaustedError("no memory to start " + request.Label());
+    }
+    if (bytes > 0) std::memcpy(copy, inputs[i], bytes);
+    entry.inputs.push_back(copy);
+    entry.outputs.push_back(copy);
+  }
+  entry.request = std::move(request);
+  entry.completion =
+      Completion([self](const Status& status) { self->End(status); });
+  return runtime->Enqueue(std::move(entry));
+}
+
+void XlaTicket::OnEnd(std::function<void(const Status&)> callback) {
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    if (!ended_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+    status = status_;
+  }
+  callback(status);
+}
+
+void XlaTicket::End(const Status& status) {
+  std::vector<std::function<void(const Status&)>> callbacks;
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    status_ = status;
+    callbacks.swap(callbacks_);
+  }
+  for (const auto& callback : callbacks) callback(status);
+}
+
+XlaTicketTable& XlaTicketTable::OfProcess() {
+  // Never destroyed: programs may run until the process ends.
+  static auto* table = new XlaTicketTable;
+  return *table;
+}
+
+int64_t XlaTicketTable::Add(std::shared_ptr<XlaTicket> ticket) {
+  MutexLock lock(mutex_);
+  tickets_.emplace(next_, std::move(ticket));
+  return next_++;
+}
+
+std::shared_ptr<XlaTicket> XlaTicketTable::Take(int64_t number) {
+  MutexLock lock(mutex_);
+  auto found = tickets_.find(number);
+  if (found == tickets_.end()) return nullptr;
+  std::shared_ptr<XlaTicket> ticket = std::move(found->second);
+  tickets_.erase(found);
+  return ticket;
+}
+
+}  // namespace keras_ring
