@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+_ORDER = "_keras_ring_order"
+
 
 def run_independently(op: Any) -> None:
     """Lets `op` overlap with other stateful ops of its graph.
@@ -33,60 +35,82 @@ def run_independently(op: Any) -> None:
         manager.run_independently(op)
 
 
-def start_early(starts: Sequence[Any], waiting_type: str) -> None:
-    """Has `starts` run before the ops made earlier that wait for something.
+class StartsAndWaits:
+    """Orders the ops of one graph that start something and those that wait.
 
-    Where `starts` need the result of one of those, that one stays before them.
-
-    Args:
-        starts: Operations just made in one graph.
-        waiting_type: Type of the ops that wait. The last one in the graph is
-            that which waits for `starts`.
+    The level of an op is how many ops it needs, one through the other, that
+    wait. An op that starts something runs before all that wait at its own
+    level or above. So a rank that waits at some level has started all up to
+    it, and ranks on which things have the same levels cannot wait for each
+    other, in whatever order each waits within a level.
     """
-    operations = starts[0].graph.get_operations()
-    waiting = [op for op in operations if op.type == waiting_type][:-1]
-    if not waiting:
-        return
-    needed = _needed_by(starts, operations)
-    for op in waiting:
-        if op not in needed:
-            op._add_control_inputs(starts)
 
+    def __init__(self) -> None:
+        self._looked_at = 0
+        self._levels: dict[str, int] = {}  # by name; those above 0
+        self._starts: list[Any] = []
+        self._waits: list[Any] = []
+        self._names_of_waits: set[str] = set()
+        self._ordered = 0
 
-def _needed_by(starts: Sequence[Any], operations: Sequence[Any]) -> set[Any]:
-    """Returns all that must run before `starts`, or might have to.
+    @classmethod
+    def of(cls, graph: Any) -> StartsAndWaits:
+        """Returns that of `graph`."""
+        # Kept in the graph, because its ops hold on to it.
+        if not hasattr(graph, _ORDER):
+            setattr(graph, _ORDER, cls())
+        found: StartsAndWaits = getattr(graph, _ORDER)
+        return found
 
-    When the graph is complete, TensorFlow adds an order among the uses of a
-    variable, among prints, and so on. What it will add is not known yet, only
-    that it follows the order in which ops were made. So a stateful op counts
-    as needing all stateful ops made before it, but for ours.
-    """
-    position = {op: i for i, op in enumerate(operations)}
-    stateful = [op for op in operations if _is_ordered(op)]
-    taken = 0  # of `stateful`
-    needed = set(starts)
-    pending = list(starts)
-    while pending:
-        op = pending.pop()
-        sources = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-        if _is_ordered(op):
-            while taken < len(stateful) and (
-                position[stateful[taken]] < position[op]
-            ):
-                sources.append(stateful[taken])
-                taken += 1
-        for source in sources:
-            if source not in needed:
-                needed.add(source)
-                pending.append(source)
-    return needed
+    def add(self, starts: Sequence[Any], wait: Any) -> None:
+        """Puts new ops in order with those added before.
 
+        Args:
+            starts: Operations that start something.
+            wait: The operation that waits for it.
+        """
+        self._look(wait.graph)
+        self._starts += starts
+        self._waits.append(wait)
+        self._names_of_waits.add(wait.name)
+        for earlier in self._waits[:-1]:
+            self._put_before(earlier, starts)
+        self._put_before(wait, self._starts)
 
-def _is_ordered(op: Any) -> bool:
-    return _is_stateful(op.type) and not op.type.startswith("KerasRing")
+    def _put_before(self, wait: Any, starts: Sequence[Any]) -> None:
+        level = self._level(wait)
+        early = [start for start in starts if self._level(start) <= level]
+        if early:
+            wait._add_control_inputs(early)
+
+    def _level(self, op: Any) -> int:
+        return self._levels.get(op.name, 0)
+
+    def _look(self, graph: Any) -> None:
+        """Finds the levels of the ops that were made since the last time.
+
+        When the graph is complete, TensorFlow adds an order among the uses of
+        a variable, among prints, and so on. What it will add is not known yet,
+        only that it follows the order in which ops were made. So a stateful
+        op counts as needing all stateful ops made before it, but for ours.
+        """
+        operations = graph.get_operations()
+        # Before the first op that waits, all have level 0.
+        for op in operations[self._looked_at :] if self._waits else ():
+            level = 0
+            for source in (*(t.op for t in op.inputs), *op.control_inputs):
+                above = source.name in self._names_of_waits
+                level = max(level, self._level(source) + above)
+            if _is_ordered(op.type):
+                level = self._ordered = max(level, self._ordered)
+            if level:
+                self._levels[op.name] = level
+        self._looked_at = len(operations)
 
 
 @functools.cache
-def _is_stateful(op_type: str) -> bool:
+def _is_ordered(op_type: str) -> bool:
+    if op_type.startswith("KerasRing"):
+        return False
     op_def = op_def_registry.get(op_type)
     return op_def is None or bool(op_def.is_stateful)

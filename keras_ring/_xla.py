@@ -1,9 +1,9 @@
 """Collectives in functions that XLA compiles (`jit_compile=True`).
 
 XLA runs what has side effects one after another, in an order of its own. So a
-collective is two ops there: one that starts it and one that waits for it. All
-that can be started without waiting is started first, and then no order in
-which ranks wait can make them wait for each other.
+collective is two ops there: one that starts it and one that waits for it.
+`_graph.StartsAndWaits` sees to it that ranks which wait in different orders do
+not wait for each other.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def reject(what: str, name: str, advice: str) -> None:
     )
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def run(
     starts: Sequence[tuple[Sequence[Any], dict[str, Any]]],
 ) -> list[list[Any]]:
@@ -84,7 +85,10 @@ def run(
     grouped = [[next(results) for _ in tensors] for tensors, _ in starts]
     for tensor in (*tickets, grouped[0][0]):
         _graph.run_independently(tensor.op)
-    _graph.start_early([ticket.op for ticket in tickets], "KerasRingXlaDone")
+    wait = grouped[0][0].op
+    _graph.StartsAndWaits.of(wait.graph).add(
+        [ticket.op for ticket in tickets], wait
+    )
     return grouped
 
 

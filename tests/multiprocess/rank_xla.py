@@ -36,6 +36,25 @@ def opposite_orders(elements):
         assert step(x).numpy() == 2 * 2 * elements
 
 
+def opposite_chains():
+    """Two chains of three, made in opposite orders."""
+    kr.init()
+    names = ["a", "b"] if kr.rank() == 0 else ["b", "a"]
+
+    @compiled
+    def step(x):
+        results = []
+        for name in names:
+            local = x
+            for i in range(3):
+                local = kr.allreduce(local, kr.Sum, name=f"{name}{i}")
+            results.append(local)
+        return tf.add_n(results)
+
+    for _ in range(20):
+        assert step(tf.ones([])).numpy() == 2 * 2**3
+
+
 def orders_with_variables():
     """The same, with variables written and read in between."""
     kr.init()
@@ -250,6 +269,31 @@ def no_way_out():
         step(tf.ones([4]))
     except tf.errors.OpError as error:
         return _message(error)
+
+
+def failed_again_and_again():
+    """What was started beside the collective that failed comes free."""
+    import psutil
+
+    kr.init()
+    odd = kr.rank() == 1
+
+    @compiled
+    def step(x):
+        bad = kr.allreduce(tf.ones([5 if odd else 4]), name="bad")
+        good = [kr.allreduce(x, name=f"good {i}") for i in range(2)]
+        return bad, good
+
+    sizes = []
+    for _ in range(60):
+        try:
+            step(tf.ones([1 << 18]))
+            raise AssertionError("no error")
+        except tf.errors.FailedPreconditionError:
+            pass
+        kr.barrier(name="round")
+        sizes.append(psutil.Process().memory_info().rss)
+    return max(sizes[40:]) - min(sizes[20:40])
 
 
 # --- Training ---
