@@ -39,21 +39,33 @@ target_link_directories(keras_ring_tf PRIVATE ${TF_LIBRARY_DIR})
 target_link_libraries(keras_ring_tf PRIVATE keras_ring
                       -l:libtensorflow_framework.so.2)
 
-# Apart from the kernels: they load without XLA's symbols, which are in
-# libtensorflow_cc.
-add_library(keras_ring_xla SHARED
-  tf_ops/xla_calls.cc
-  tf_ops/xla_kernels.cc
-  tf_ops/xla_op_defs.cc
-  tf_ops/xla_ticket.cc)
-set_target_properties(keras_ring_xla PROPERTIES
-                      OUTPUT_NAME keras_ring_xla_${TF_MINOR})
-target_include_directories(keras_ring_xla SYSTEM PRIVATE
-  ${TF_INCLUDE_DIR}
-  ${TF_INCLUDE_DIR}/external/highwayhash
-  ${TF_INCLUDE_DIR}/external/farmhash_archive/src)
-target_compile_definitions(keras_ring_xla PRIVATE ${TF_DEFINITIONS})
-target_link_directories(keras_ring_xla PRIVATE ${TF_LIBRARY_DIR})
-target_link_libraries(keras_ring_xla PRIVATE keras_ring
-                      -l:libtensorflow_cc.so.2
-                      -l:libtensorflow_framework.so.2)
+# Apart from the kernels, which so load without XLA's symbols (they are in
+# libtensorflow_cc). XLA's interface differs more from one minor version to the
+# next than that of kernels; ON is for those where the tests were run.
+set(KERAS_RING_XLA_MINORS 2_21)
+if(TF_MINOR IN_LIST KERAS_RING_XLA_MINORS)
+  set(KERAS_RING_XLA_DEFAULT ON)
+else()
+  set(KERAS_RING_XLA_DEFAULT OFF)
+endif()
+option(KERAS_RING_BUILD_XLA "collectives under jit_compile=True"
+       ${KERAS_RING_XLA_DEFAULT})
+if(KERAS_RING_BUILD_XLA)
+  add_library(keras_ring_xla SHARED
+    tf_ops/xla_calls.cc
+    tf_ops/xla_kernels.cc
+    tf_ops/xla_op_defs.cc
+    tf_ops/xla_ticket.cc)
+  set_target_properties(keras_ring_xla PROPERTIES
+                        OUTPUT_NAME keras_ring_xla_${TF_MINOR})
+  # The latter two are what TensorFlow's header of fingerprints includes.
+  target_include_directories(keras_ring_xla SYSTEM PRIVATE
+    ${TF_INCLUDE_DIR}
+    ${TF_INCLUDE_DIR}/external/highwayhash
+    ${TF_INCLUDE_DIR}/external/farmhash_archive/src)
+  target_compile_definitions(keras_ring_xla PRIVATE ${TF_DEFINITIONS})
+  target_link_directories(keras_ring_xla PRIVATE ${TF_LIBRARY_DIR})
+  target_link_libraries(keras_ring_xla PRIVATE keras_ring
+                        -l:libtensorflow_cc.so.2
+                        -l:libtensorflow_framework.so.2)
+endif()

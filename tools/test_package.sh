@@ -21,6 +21,11 @@ kr.init()
 assert kr.__file__.startswith("DIRECTORY"), kr.__file__
 total = kr.allreduce(tf.ones([3]), kr.Sum, name="x").numpy()
 assert total.tolist() == [2.0, 2.0, 2.0], total
+assert kr.xla_built()
+total = tf.function(
+    lambda x: kr.allreduce(x, kr.Sum, name="x"), jit_compile=True
+)(tf.ones([3])).numpy()
+assert total.tolist() == [2.0, 2.0, 2.0], total
 print("the wheel works")
 SCRIPT
 sed -i "s|DIRECTORY|$directory|" job.py

@@ -102,3 +102,24 @@ def test_a_variable_that_does_not_parse(monkeypatch):
     kr.init()  # after a failed one
     assert kr.size() == 1
     kr.shutdown()
+
+
+def test_xla_is_built_for_the_tensorflow_it_was_tested_with():
+    minor = ".".join(tf.__version__.split(".")[:2])
+    assert kr.xla_built() == (minor == "2.21")
+
+
+def test_without_xla_a_compiled_function_says_what_is_missing(monkeypatch):
+    step = tf.function(lambda x: kr.allreduce(x, name="x"), jit_compile=True)
+    monkeypatch.setattr(_native, "_PACKAGE", _native._PACKAGE / "none")
+    monkeypatch.setattr(_native, "tf_ops", lambda: None)
+    _native.xla_ops.cache_clear()
+    try:
+        assert not kr.xla_built()
+        with pytest.raises(errors.BuildMismatchError) as missing:
+            step(tf.ones([3]))
+    finally:
+        _native.xla_ops.cache_clear()
+    text = str(missing.value)
+    assert "not available in functions with `jit_compile=True`" in text
+    assert "libkeras_ring_xla_" in text
