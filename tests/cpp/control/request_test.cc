@@ -132,5 +132,15 @@ TEST(RequestWire, RefusesAProductThatOverflows) {
   EXPECT_FALSE(reader.ok());
 }
 
+TEST(CheckName, RefusesNoneAndTooLong) {
+  EXPECT_TRUE(CheckName("x").ok());
+  EXPECT_TRUE(CheckName(std::string(kMaxNameBytes, 'x')).ok());
+  EXPECT_EQ(CheckName("").code(), StatusCode::kInvalidArgument);
+  const Status status = CheckName(std::string(kMaxNameBytes + 1, 'x'));
+  EXPECT_EQ(status.message(),
+            "the name of a collective must have 1 to 4096 bytes; received "
+            "4097");
+}
+
 }  // namespace
 }  // namespace keras_ring
