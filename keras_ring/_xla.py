@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 import types
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -51,7 +51,7 @@ def compiling() -> Iterator[None]:
         _compiling.reset(token)
 
 
-def reject(what: str, name: str, advice: str) -> None:
+def reject(what: str, name: str, advice: str) -> NoReturn:
     """Refuses a collective that XLA cannot compile.
 
     Raises:

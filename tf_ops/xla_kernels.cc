@@ -1,11 +1,11 @@
 // How the ops of xla_op_defs.cc become calls in XLA's program.
 //
 // XLA runs calls with side effects in an order of its own, where a result says
-// nothing else, and often one after another. So one that waits must come after
-// all that can be started without it: ranks which wait in different orders
-// then have started all that the others wait for. An op that waits therefore
-// takes the tickets of everything lowered before it, and keras_ring/_graph.py
-// sees to it that what can be started first is lowered first.
+// nothing else, and often one after another. So a call that waits must come
+// after whatever another rank may need before it gets there; StartsAndWaits in
+// keras_ring/_graph.py says what that is, and has it lowered first. XLA does
+// not know TensorFlow's control edges: an op that waits takes the tickets of
+// everything lowered before it.
 #include <string>
 #include <vector>
 
@@ -59,7 +59,7 @@ absl::Status CheckCompiler(XlaOpKernelContext* context) {
   if (device == tensorflow::DEVICE_CPU_XLA_JIT) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "keras_ring's collectives can be compiled for the CPU, not for ", device,
-      "; call the function without jit_compile=True"));
+      "; compile the model or the function with jit_compile=False"));
 }
 
 // In row-major order, the same for every rank and for both calls.
