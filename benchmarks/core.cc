@@ -14,6 +14,7 @@
 
 #include "csrc/base/mutex.h"
 #include "csrc/base/options.h"
+#include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/runtime.h"
 #include "csrc/runtime/runtime_factory.h"
 
@@ -42,15 +43,29 @@ class Gate {
   Status status_;
 };
 
-Status Allreduce(Runtime& runtime, std::vector<float>& values) {
+// In the arena, so that large ones are read where they lie.
+struct Tensor {
+  Tensor(size_t bytes, float value)
+      : data(static_cast<float*>(ProcessArena()->Allocate(bytes))),
+        count(bytes / sizeof(float)) {
+    std::fill(data, data + count, value);
+  }
+  ~Tensor() { ProcessArena()->Free(data); }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  float* const data;
+  const int64_t count;
+};
+
+Status Allreduce(Runtime& runtime, const Tensor& values) {
   Gate gate;
   TensorEntry entry;
   entry.request.name = "values";
   entry.request.op = ReduceOp::kMax;
-  entry.request.tensors = {
-      TensorSpec{DType::kFloat32, {static_cast<int64_t>(values.size())}}};
-  entry.inputs = {values.data()};
-  entry.outputs = {values.data()};
+  entry.request.tensors = {TensorSpec{DType::kFloat32, {values.count}}};
+  entry.inputs = {values.data};
+  entry.outputs = {values.data};
   entry.completion =
       Completion([&gate](const Status& status) { gate.Open(status); });
   KR_RETURN_IF_ERROR(runtime.Enqueue(std::move(entry)));
@@ -75,11 +90,12 @@ Phases PhasesOf(const Counters& counters) {
 
 Status Run(int repetitions, const std::vector<size_t>& sizes) {
   KR_ASSIGN_OR_RETURN(Options options, Options::FromEnvironment());
+  KR_RETURN_IF_ERROR(CreateProcessArena());
   KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
-                      CreateRuntime(options, {}));
+                      CreateRuntime(options, {}, ProcessArena()));
   const float expected = static_cast<float>(options.size);
   for (size_t bytes : sizes) {
-    std::vector<float> values(bytes / sizeof(float), options.rank + 1.0f);
+    Tensor values(bytes, options.rank + 1.0f);
     std::vector<double> times;
     const Phases before = PhasesOf(runtime->counters());
     for (int i = 0; i < repetitions; ++i) {
@@ -88,7 +104,8 @@ Status Run(int repetitions, const std::vector<size_t>& sizes) {
       times.push_back(std::chrono::duration<double, std::micro>(
                           std::chrono::steady_clock::now() - began)
                           .count());
-      if (values.front() != expected || values.back() != expected) {
+      if (values.data[0] != expected ||
+          values.data[values.count - 1] != expected) {
         return InternalError("a wrong result");
       }
     }

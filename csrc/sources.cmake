@@ -47,6 +47,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/background_loop.cc
   csrc/runtime/executor.cc
   csrc/runtime/log_queue.cc
+  csrc/runtime/process_arena.cc
   csrc/runtime/process_runtime.cc
   csrc/runtime/runtime.cc
   csrc/runtime/runtime_factory.cc
@@ -118,6 +119,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/testing/log_capture_test.cc
   tests/cpp/testing/run_ranks_test.cc
   tests/cpp/comm/acceptor_test.cc
+  tests/cpp/comm/arena_test.cc
   tests/cpp/comm/frame_test.cc
   tests/cpp/comm/handshake_test.cc
   tests/cpp/comm/join_record_test.cc

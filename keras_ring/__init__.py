@@ -1,7 +1,8 @@
 """Trains Keras and TensorFlow programs on many processes.
 
-Importing it loads nothing native and no TensorFlow: names are resolved on
-first use, so that the launcher, which needs neither, starts at once.
+Importing it loads no TensorFlow, and nothing native unless this process is a
+rank of a job: names are resolved on first use, so that the launcher, which
+needs neither, starts at once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keras_ring import _native
+from keras_ring import _arena, _native
 from keras_ring._version import __version__
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ __all__ = [
 
 
 _native.warn_of_mismatch()
+_arena.prepare()
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
 #include "csrc/runtime/log_queue.h"
+#include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime.h"
 #include "csrc/runtime/runtime_factory.h"
@@ -47,7 +48,7 @@ void Init(const std::vector<std::string>& versions) {
   {
     py::gil_scoped_release release;
     Result<std::shared_ptr<Runtime>> runtime =
-        CreateRuntime(*options, versions);
+        CreateRuntime(*options, versions, ProcessArena());
     status = runtime.ok() ? InstallProcessRuntime(*runtime) : runtime.status();
   }
   ThrowIfError(status);
@@ -92,7 +93,20 @@ py::dict Metrics() {
   add("reduce_ns", counters.reduce_ns);
   add("unpack_ns", counters.unpack_ns);
   add("callback_ns", counters.callback_ns);
+  const std::shared_ptr<Arena> arena = ProcessArena();
+  const Arena::Stats stats = arena ? arena->stats() : Arena::Stats();
+  metrics["arena_bytes_in_use"] = stats.bytes_in_use;
+  metrics["arena_bytes_kept"] = stats.bytes_kept;
+  metrics["arena_bytes_returned"] = stats.bytes_returned;
   return metrics;
+}
+
+// Whether this process is a rank whose tensors should lie in an arena. What is
+// wrong with the options is said by init.
+bool ZeroCopyWanted() {
+  Result<Options> options = Options::FromEnvironment();
+  return options.ok() && options->size > 1 && options->zero_copy &&
+         options->collective != "ring";
 }
 
 py::list Describe() {
@@ -131,6 +145,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_initialized", [] { return ProcessRuntime() != nullptr; });
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
+  module.def("zero_copy_wanted", &ZeroCopyWanted);
   module.def("describe_options", &Describe);
   module.def("check_environment", &CheckEnvironment);
   module.attr("compiler") = __VERSION__;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import importlib.metadata
@@ -53,10 +54,27 @@ def tf_ops() -> ModuleType:
     if mismatch:
         raise errors.BuildMismatchError(mismatch)
     core()  # so that both use one libkeras_ring.so, loaded from here
-    minor = _minor(tf.__version__).replace(".", "_")
-    path = _PACKAGE / f"libkeras_ring_tf_{minor}.so"
+    path = _PACKAGE / f"libkeras_ring_tf_{_suffix(tf.__version__)}.so"
     library: ModuleType = tf.load_op_library(str(path))
     return library
+
+
+def install_arena() -> str:
+    """Puts TensorFlow's tensors into shared memory from now on.
+
+    Returns:
+        Why not, or an empty string.
+    """
+    import tensorflow as tf
+
+    core()
+    # Not one of TensorFlow's op libraries, nor loaded as such: this runs at
+    # the end of TensorFlow's own import.
+    path = _PACKAGE / f"libkeras_ring_arena_{_suffix(tf.__version__)}.so"
+    install = ctypes.CDLL(str(path)).KerasRingInstallArena
+    install.restype = ctypes.c_char_p
+    why = install()
+    return why.decode() if why else ""
 
 
 @functools.cache
@@ -90,8 +108,7 @@ def xla_is_built() -> bool:
 
 
 def _xla_path(version: str) -> Path:
-    minor = _minor(version).replace(".", "_")
-    return _PACKAGE / f"libkeras_ring_xla_{minor}.so"
+    return _PACKAGE / f"libkeras_ring_xla_{_suffix(version)}.so"
 
 
 def mismatch_with(version: str) -> str:
@@ -147,6 +164,11 @@ def build_info() -> dict[str, Any]:
 
 def _libraries() -> list[Path]:
     return sorted(_PACKAGE.glob("*.so"))
+
+
+def _suffix(version: str) -> str:
+    """How the names of libraries for this TensorFlow end: "2_21"."""
+    return _minor(version).replace(".", "_")
 
 
 def _minor(version: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from keras_ring import _native, _version, errors
+from keras_ring import _arena, _native, _version, errors
 from keras_ring._logs import LogPump
 from keras_ring.launcher import error_file
 
@@ -61,6 +61,16 @@ def init() -> None:
             from keras_ring import _reduction_guard
 
             _reduction_guard.install()
+        if core.topology().local_size > 1 and _arena.refusal():
+            from absl import logging
+
+            logging.log_first_n(
+                logging.WARNING,
+                "keras_ring: tensors are copied on their way to other ranks "
+                "of this host (%s); import keras_ring first to avoid it.",
+                1,
+                _arena.refusal(),
+            )
         if _log_pump is None:
             # Registered late, so that it runs early: before TensorFlow and
             # the interpreter take themselves apart.

@@ -2,6 +2,7 @@
 #   libkeras_ring.so            csrc, one runtime per process whoever loads it
 #   _core.*.so                  for Python
 #   libkeras_ring_tf_X_Y.so     kernels for TensorFlow X.Y
+#   libkeras_ring_arena_X_Y.so  its allocator over the arena
 #   libkeras_ring_xla_X_Y.so    the same under XLA
 # setup.py passes the TF_* and PYTHON_* variables and the output directory.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
@@ -37,6 +38,16 @@ target_include_directories(keras_ring_tf SYSTEM PRIVATE ${TF_INCLUDE_DIR})
 target_compile_definitions(keras_ring_tf PRIVATE ${TF_DEFINITIONS})
 target_link_directories(keras_ring_tf PRIVATE ${TF_LIBRARY_DIR})
 target_link_libraries(keras_ring_tf PRIVATE keras_ring
+                      -l:libtensorflow_framework.so.2)
+
+# Apart from the ops, which TensorFlow wants to load itself, when it is there.
+add_library(keras_ring_arena SHARED tf_ops/arena_allocator.cc)
+set_target_properties(keras_ring_arena PROPERTIES
+                      OUTPUT_NAME keras_ring_arena_${TF_MINOR})
+target_include_directories(keras_ring_arena SYSTEM PRIVATE ${TF_INCLUDE_DIR})
+target_compile_definitions(keras_ring_arena PRIVATE ${TF_DEFINITIONS})
+target_link_directories(keras_ring_arena PRIVATE ${TF_LIBRARY_DIR})
+target_link_libraries(keras_ring_arena PRIVATE keras_ring
                       -l:libtensorflow_framework.so.2)
 
 # Apart from the kernels, which so load without XLA's symbols (they are in

@@ -152,6 +152,18 @@ const char* ParseCollective(const std::string& text, Options& options) {
   return "auto, shm or ring";
 }
 
+template <auto Field>
+const char* SwitchField(const std::string& text, Options& options) {
+  if (text != "0" && text != "1") return "0 or 1";
+  options.*Field = text == "1";
+  return nullptr;
+}
+
+template <auto Field>
+std::string ShowSwitch(const Options& options) {
+  return options.*Field ? "1" : "0";
+}
+
 const Row kRows[] = {
     {"RANK", "integer", "This process's rank. Set by the launcher.",
      IntegerField<&Options::rank, 0, INT32_MAX>, ShowInteger<&Options::rank>,
@@ -218,6 +230,10 @@ const Row kRows[] = {
      "How tensors are reduced: through shared memory (all ranks must be on one "
      "host), or round a ring of TCP connections. auto: shm where it can be.",
      ParseCollective, ShowText<&Options::collective>, true},
+    {"ZERO_COPY", "0 or 1",
+     "Whether TensorFlow's tensors are put where the other ranks of the host "
+     "can read them, so that large ones are reduced without being copied.",
+     SwitchField<&Options::zero_copy>, ShowSwitch<&Options::zero_copy>, false},
     {"LOG_LEVEL", "level",
      "Least severe lines that are logged: debug, info, warning, error, off.",
      ParseLogLevel,

@@ -53,9 +53,12 @@ void* Arena::Allocate(size_t bytes) {
 bool Arena::TakeFree(uint64_t size, bool kept, Offset* begin) {
   auto fit = by_size_[kept].lower_bound({size, 0});
   if (fit == by_size_[kept].end()) return false;
-  const auto [bytes, offset] = *fit;
+  const Offset offset = fit->second;
+  const FreeBlock block = free_.at(offset);
   RemoveFree(offset);
-  if (bytes > size) AddFree(offset + size, bytes - size, kept);
+  if (block.bytes > size) {
+    AddFree(offset + size, {block.bytes - size, block.kept_since});
+  }
   *begin = offset;
   return true;
 }
@@ -74,7 +77,8 @@ void Arena::JoinAll() {
     const FreeBlock other = next->second;
     RemoveFree(next->first);
     RemoveFree(begin);
-    AddFree(begin, block.bytes + other.bytes, block.kept || other.kept);
+    AddFree(begin, {block.bytes + other.bytes,
+                    std::max(block.kept_since, other.kept_since)});
     it = free_.find(begin);
     if (it == free_.end()) it = free_.begin();  // joined with one before
   }
@@ -89,39 +93,44 @@ void Arena::Free(void* block) {
   used_.erase(used);
   stats_.bytes_in_use -= size;
   --stats_.blocks;
-  AddFree(begin, size, true);
+  AddFree(begin, {size, ++calls_});
   NoteUse();
   ReturnSome();
 }
 
 // Joins the neighbours that are alike: what has been given back stays apart
 // from what is still there.
-void Arena::AddFree(Offset begin, uint64_t bytes, bool kept) {
+void Arena::AddFree(Offset begin, FreeBlock block) {
+  auto join = [&](std::map<Offset, FreeBlock>::iterator neighbour) {
+    const auto [at, other] = *neighbour;
+    if (other.kept() != block.kept()) return;
+    RemoveFree(at);
+    begin = std::min(begin, at);
+    block.bytes += other.bytes;
+    block.kept_since = std::max(block.kept_since, other.kept_since);
+  };
   auto next = free_.lower_bound(begin);
-  if (next != free_.end() && next->first == begin + bytes &&
-      next->second.kept == kept) {
-    bytes += next->second.bytes;
-    RemoveFree(next->first);
-  }
+  if (next != free_.end() && next->first == begin + block.bytes) join(next);
   auto before = free_.lower_bound(begin);
   if (before != free_.begin()) {
     --before;
-    if (before->first + before->second.bytes == begin &&
-        before->second.kept == kept) {
-      begin = before->first;
-      bytes += before->second.bytes;
-      RemoveFree(before->first);
-    }
+    if (before->first + before->second.bytes == begin) join(before);
   }
-  free_.emplace(begin, FreeBlock{bytes, kept});
-  by_size_[kept].emplace(bytes, begin);
-  if (kept) stats_.bytes_kept += bytes;
+  free_.emplace(begin, block);
+  by_size_[block.kept()].emplace(block.bytes, begin);
+  if (!block.kept()) return;
+  by_age_.emplace(block.kept_since, begin);
+  stats_.bytes_kept += block.bytes;
 }
 
 void Arena::RemoveFree(Offset begin) {
   auto it = free_.find(begin);
-  by_size_[it->second.kept].erase({it->second.bytes, begin});
-  if (it->second.kept) stats_.bytes_kept -= it->second.bytes;
+  const FreeBlock& block = it->second;
+  by_size_[block.kept()].erase({block.bytes, begin});
+  if (block.kept()) {
+    by_age_.erase({block.kept_since, begin});
+    stats_.bytes_kept -= block.bytes;
+  }
   free_.erase(it);
 }
 
@@ -136,16 +145,20 @@ void Arena::NoteUse() {
   peak_ = std::max(peak_, stats_.bytes_in_use);
 }
 
-// From the largest free block on, since few calls shall do.
 void Arena::ReturnSome() {
   const uint64_t limit = std::max(peak_, last_peak_);
-  while (stats_.bytes_in_use + stats_.bytes_kept > limit &&
-         !by_size_[true].empty()) {
-    const auto [bytes, begin] = *by_size_[true].rbegin();
+  while (!by_age_.empty() && stats_.bytes_in_use + stats_.bytes_kept > limit) {
+    const Offset begin = by_age_.begin()->second;
+    const FreeBlock block = free_.at(begin);
+    const uint64_t excess = stats_.bytes_in_use + stats_.bytes_kept - limit;
+    const uint64_t bytes = std::min(block.bytes, excess);
+    RemoveFree(begin);
+    if (block.bytes > bytes) {
+      AddFree(begin + bytes, {block.bytes - bytes, block.kept_since});
+    }
     // Where this fails the pages stay, which does no harm.
     (void)madvise(memory_.data() + begin, bytes, MADV_REMOVE);
-    RemoveFree(begin);
-    AddFree(begin, bytes, false);
+    AddFree(begin, {bytes, 0});
     stats_.bytes_returned += bytes;
   }
 }

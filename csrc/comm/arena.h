@@ -65,13 +65,19 @@ class Arena {
 
  private:
   using Offset = uint64_t;
+  struct FreeBlock {
+    uint64_t bytes;
+    // Since when it is kept: the number of the call. 0: it was given back.
+    uint64_t kept_since;
+    bool kept() const { return kept_since != 0; }
+  };
 
   Arena(SharedMemory memory, const Clock& clock, Duration window)
       : memory_(std::move(memory)), clock_(clock), window_(window) {}
   // The beginning of a free block of `size`, which is free no more.
   bool TakeFree(uint64_t size, bool kept, Offset* begin) KR_REQUIRES(mutex_);
   void JoinAll() KR_REQUIRES(mutex_);
-  void AddFree(Offset begin, uint64_t bytes, bool kept) KR_REQUIRES(mutex_);
+  void AddFree(Offset begin, FreeBlock block) KR_REQUIRES(mutex_);
   void RemoveFree(Offset begin) KR_REQUIRES(mutex_);
   void NoteUse() KR_REQUIRES(mutex_);
   void ReturnSome() KR_REQUIRES(mutex_);
@@ -80,16 +86,15 @@ class Arena {
   const Clock& clock_;
   const Duration window_;
 
-  struct FreeBlock {
-    uint64_t bytes;
-    bool kept;  // some of its pages may still be there
-  };
   mutable Mutex mutex_;
   Offset untouched_ KR_GUARDED_BY(mutex_) = 0;  // from here to the end
   std::unordered_map<Offset, uint64_t> used_ KR_GUARDED_BY(mutex_);
   std::map<Offset, FreeBlock> free_ KR_GUARDED_BY(mutex_);
   // Those that are given back, and those that are kept.
   std::set<std::pair<uint64_t, Offset>> by_size_[2] KR_GUARDED_BY(mutex_);
+  // The latter by their age; what has lain there the longest goes first.
+  std::set<std::pair<uint64_t, Offset>> by_age_ KR_GUARDED_BY(mutex_);
+  uint64_t calls_ KR_GUARDED_BY(mutex_) = 0;
   Stats stats_ KR_GUARDED_BY(mutex_);
   // The most that was in use in this window and in the one before.
   uint64_t peak_ KR_GUARDED_BY(mutex_) = 0;

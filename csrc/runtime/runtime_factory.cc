@@ -83,7 +83,7 @@ LockstepOptions LockstepOptionsOf(const Options& options) {
 // does, and each says why.
 Result<std::unique_ptr<HostGroup>> FormHostGroup(
     const std::vector<std::string>& host_ids, const Options& options,
-    Mesh& mesh, Deadline deadline) {
+    const std::shared_ptr<Arena>& arena, Mesh& mesh, Deadline deadline) {
   const std::vector<int> ranks = RanksOfHost(host_ids, options.rank);
   if (ranks.size() == 1) return std::unique_ptr<HostGroup>();
   const int size = static_cast<int>(ranks.size());
@@ -96,8 +96,10 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   HostGroupLayout layout;
   layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
   layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
+  std::shared_ptr<const SharedMemory> tensors;
+  if (arena != nullptr) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =
-      HostGroup::Form(ranks, options.rank, layout, nullptr, links, deadline);
+      HostGroup::Form(ranks, options.rank, layout, tensors, links, deadline);
   if (group.ok()) return group;
   if (options.collective == "shm") return group.status();
   KR_LOG(kWarning) << group.status().message()
@@ -136,7 +138,8 @@ Status MakeRing(const Options& options, RuntimeDeps& deps, Deadline deadline) {
 }  // namespace
 
 Result<std::shared_ptr<Runtime>> CreateRuntime(
-    const Options& options, const std::vector<std::string>& versions) {
+    const Options& options, const std::vector<std::string>& versions,
+    const std::shared_ptr<Arena>& arena) {
   const Deadline deadline = Deadline::AfterSeconds(options.start_timeout);
   RuntimeDeps deps;
   deps.options = options;
@@ -159,8 +162,8 @@ Result<std::shared_ptr<Runtime>> CreateRuntime(
                               std::to_string(member.pid));
   }
 
-  KR_ASSIGN_OR_RETURN(
-      deps.host, FormHostGroup(deps.host_ids, options, *deps.mesh, deadline));
+  KR_ASSIGN_OR_RETURN(deps.host, FormHostGroup(deps.host_ids, options, arena,
+                                               *deps.mesh, deadline));
   const Duration spin = deps.host ? SpinOf(*deps.host) : kSpin;
   const ControlTree tree = BuildControlTree(deps.host_ids, options.rank);
   KR_ASSIGN_OR_RETURN(auto control, deps.mesh->Connect(LinkKind::kControl,

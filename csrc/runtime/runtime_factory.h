@@ -8,15 +8,18 @@
 
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/arena.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {
 
 // Meets the other ranks and starts. `versions` are "name=value" lines that must
-// be equal on all ranks, besides the options that must. On an error nothing is
-// left behind: another try may follow.
+// be equal on all ranks, besides the options that must. `arena`: where this
+// process's tensors lie, or null. On an error nothing is left behind: another
+// try may follow.
 Result<std::shared_ptr<Runtime>> CreateRuntime(
-    const Options& options, const std::vector<std::string>& versions);
+    const Options& options, const std::vector<std::string>& versions,
+    const std::shared_ptr<Arena>& arena = nullptr);
 
 }  // namespace keras_ring
 

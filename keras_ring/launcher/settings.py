@@ -56,6 +56,7 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "HEARTBEAT_TIMEOUT": _TIME_LIMIT,
     "START_TIMEOUT": _TIME_LIMIT,
     "COLLECTIVE": _COLLECTIVE,
+    "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
     "LOG_LEVEL": _LEVEL,
 }
 

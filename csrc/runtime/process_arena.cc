@@ -1,0 +1,56 @@
+#include "csrc/runtime/process_arena.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
+
+namespace keras_ring {
+namespace {
+
+struct Slot {
+  SystemClock clock;
+  Mutex mutex;
+  std::shared_ptr<Arena> arena KR_GUARDED_BY(mutex);
+};
+
+// Leaked, as the tensors in it may be.
+Slot& TheSlot() {
+  static Slot* slot = new Slot;
+  return *slot;
+}
+
+// Addresses, not memory: enough that pieces of free memory which nothing fits
+// into never matter.
+size_t ArenaBytes() {
+  const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return 4 * memory;
+}
+
+void BeforeFork() { ProcessArena()->BeforeFork(); }
+void InParent() { ProcessArena()->AfterFork(/*in_child=*/false); }
+void InChild() { ProcessArena()->AfterFork(/*in_child=*/true); }
+
+}  // namespace
+
+Status CreateProcessArena() {
+  Slot& slot = TheSlot();
+  MutexLock lock(slot.mutex);
+  if (slot.arena != nullptr) return OkStatus();
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena,
+                      Arena::Create(ArenaBytes(), slot.clock));
+  slot.arena = std::move(arena);
+  pthread_atfork(BeforeFork, InParent, InChild);
+  return OkStatus();
+}
+
+std::shared_ptr<Arena> ProcessArena() {
+  MutexLock lock(TheSlot().mutex);
+  return TheSlot().arena;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,95 @@
+"""Puts TensorFlow's tensors where the other ranks of the host can read them.
+
+TensorFlow takes its allocator of CPU memory from a registry, once, when it
+makes its first tensor. So ours is registered as soon as TensorFlow is there:
+at the import of keras_ring, or at that of TensorFlow if it comes later. Too
+late is no error: tensors are then copied through shared memory.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from keras_ring import _native
+
+_TENSORFLOW = "tensorflow"
+
+# Why tensors are copied where they need not be; empty if nothing is wrong.
+_refusal = ""
+
+
+def prepare() -> None:
+    """Installs the allocator now, or when TensorFlow is imported.
+
+    Does nothing in a program that is not a rank of a job of several.
+    """
+    # All else about the environment is left to the options; but most programs
+    # that import keras_ring need not load it for that.
+    if os.environ.get("KERAS_RING_SIZE", "1") in ("", "1"):
+        return
+    if _TENSORFLOW in sys.modules:
+        _install()
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def refusal() -> str:
+    """Why TensorFlow's tensors do not lie in shared memory, or ""."""
+    return _refusal
+
+
+def _install() -> None:
+    global _refusal
+    import tensorflow as tf
+
+    if _native.mismatch_with(tf.__version__):
+        return  # said elsewhere
+    if not _native.core().zero_copy_wanted():
+        return
+    _refusal = _native.install_arena()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Sees the import of TensorFlow, once."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _TENSORFLOW:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads as another one does, then installs the allocator."""
+
+    def __init__(self, loader: Any):
+        self._loader = loader
+
+    def create_module(
+        self, spec: importlib.machinery.ModuleSpec
+    ) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # As if we had never been there, for whoever looks.
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _install()

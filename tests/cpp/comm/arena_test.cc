@@ -1,0 +1,213 @@
+#include "csrc/comm/arena.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace keras_ring {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr size_t kPage = 4096;
+
+// Pages of the process that are in shared memory: what the kernel says.
+uint64_t ResidentSharedBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("RssShmem:", 0) == 0) {
+      return std::stoull(line.substr(9)) * 1024;
+    }
+  }
+  return 0;
+}
+
+class ArenaTest : public testing::Test {
+ protected:
+  explicit ArenaTest(size_t bytes = size_t{1} << 36) {
+    auto arena = Arena::Create(bytes, clock_, seconds(10));
+    KR_CHECK(arena.ok());
+    arena_ = std::move(arena).value();
+  }
+
+  void* Allocate(size_t bytes) {
+    void* block = arena_->Allocate(bytes);
+    EXPECT_NE(block, nullptr);
+    std::memset(block, 0x5a, bytes);  // now its pages are there
+    return block;
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_F(ArenaTest, BlocksAreWholePagesOfItsOwn) {
+  void* a = Allocate(1);
+  void* b = Allocate(kPage + 1);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % kPage, 0u);
+  EXPECT_EQ(arena_->BlockBytes(a), kPage);
+  EXPECT_EQ(arena_->BlockBytes(b), 2 * kPage);
+  EXPECT_TRUE(arena_->Contains(a));
+  EXPECT_FALSE(arena_->Contains(this));
+  EXPECT_EQ(arena_->stats().bytes_in_use, 3 * kPage);
+  arena_->Free(a);
+  arena_->Free(b);
+  EXPECT_EQ(arena_->stats().bytes_in_use, 0u);
+  EXPECT_EQ(arena_->BlockBytes(a), 0u);
+}
+
+TEST_F(ArenaTest, WhatWasFreedIsUsedAgain) {
+  void* first = Allocate(10 * kPage);
+  arena_->Free(first);
+  EXPECT_EQ(arena_->stats().bytes_kept, 10 * kPage);
+  EXPECT_EQ(Allocate(10 * kPage), first);
+}
+
+// Many steps of a training, each with the same blocks in another order: no page
+// is ever given back or asked for again.
+TEST_F(ArenaTest, StepsThatRepeatNeedNoNewPages) {
+  std::mt19937 random(1);
+  std::vector<size_t> sizes;
+  for (int i = 0; i < 60; ++i) sizes.push_back((random() % 40 + 8) * kPage);
+  uint64_t resident = 0;
+  for (int step = 0; step < 200; ++step) {
+    std::vector<void*> blocks;
+    for (size_t bytes : sizes) blocks.push_back(Allocate(bytes));
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (void* block : blocks) arena_->Free(block);
+    clock_.Advance(std::chrono::milliseconds(100));
+    if (step == 20) resident = ResidentSharedBytes();
+  }
+  EXPECT_EQ(ResidentSharedBytes(), resident);
+  EXPECT_EQ(arena_->stats().bytes_returned, 0u);
+}
+
+TEST_F(ArenaTest, MemoryGoesBackWhenItIsNotNeededForAWhile) {
+  const uint64_t before = ResidentSharedBytes();
+  std::vector<void*> large;
+  for (int i = 0; i < 16; ++i) large.push_back(Allocate(256 * kPage));
+  for (void* block : large) arena_->Free(block);
+  EXPECT_EQ(arena_->stats().bytes_kept, 16 * 256 * kPage);
+  // Now little is in use. After two windows nothing else counts.
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(seconds(11));
+    arena_->Free(Allocate(kPage));
+  }
+  EXPECT_LE(arena_->stats().bytes_kept, kPage);
+  EXPECT_LE(ResidentSharedBytes(), before + 2 * kPage);
+}
+
+// A little more than ever before does not cost the pages of a large block.
+TEST_F(ArenaTest, OnlyTheExcessGoesBackAndTheOldestFirst) {
+  void* small = Allocate(8 * kPage);
+  void* other = Allocate(100 * kPage);
+  arena_->Free(small);
+  arena_->Free(other);
+  void* wide = Allocate(104 * kPage);  // of the two together; 4 are left
+  small = Allocate(8 * kPage);
+  EXPECT_EQ(arena_->stats().bytes_in_use, 112 * kPage);
+  arena_->Free(wide);
+  arena_->Free(small);
+  EXPECT_EQ(arena_->stats().bytes_kept, 112 * kPage);
+  EXPECT_EQ(arena_->stats().bytes_returned, 4 * kPage);
+}
+
+class SmallArenaTest : public ArenaTest {
+ protected:
+  SmallArenaTest() : ArenaTest(64 * kPage) {}
+};
+
+TEST_F(SmallArenaTest, IsFullWhenItIsAndServesAfterwards) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 64; ++i) blocks.push_back(Allocate(kPage));
+  EXPECT_EQ(arena_->Allocate(1), nullptr);
+  for (int i = 0; i < 64; i += 2) arena_->Free(blocks[i]);
+  EXPECT_EQ(arena_->Allocate(2 * kPage), nullptr) << "only single pages";
+  for (int i = 1; i < 64; i += 2) arena_->Free(blocks[i]);
+  EXPECT_NE(arena_->Allocate(64 * kPage), nullptr);
+}
+
+// Pieces that were given back and pieces that were kept, side by side.
+TEST_F(SmallArenaTest, JoinsUnlikeNeighboursBeforeItGivesUp) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(Allocate(8 * kPage));
+  for (int i = 0; i < 8; i += 2) arena_->Free(blocks[i]);
+  for (int i = 0; i < 3; ++i) {  // gives back what is free
+    clock_.Advance(seconds(11));
+    arena_->Free(blocks[1]);
+    blocks[1] = Allocate(8 * kPage);
+  }
+  for (int i = 1; i < 8; i += 2) arena_->Free(blocks[i]);
+  EXPECT_NE(arena_->Allocate(64 * kPage), nullptr);
+}
+
+// Against a model: blocks keep their contents, and never overlap.
+TEST_F(ArenaTest, RandomBlocksKeepTheirContents) {
+  std::mt19937 random(7);
+  std::map<char*, std::pair<size_t, char>> model;
+  uint64_t in_use = 0;
+  for (int i = 0; i < 20000; ++i) {
+    clock_.Advance(std::chrono::milliseconds(random() % 10));
+    if (model.size() < 40 && random() % 2 == 0) {
+      const size_t bytes = (random() % 30 + 1) * kPage;
+      char* block = static_cast<char*>(arena_->Allocate(bytes));
+      ASSERT_NE(block, nullptr);
+      const char mark = static_cast<char>(random());
+      block[0] = block[bytes - 1] = mark;
+      model[block] = {bytes, mark};
+      in_use += bytes;
+    } else if (!model.empty()) {
+      auto it = std::next(model.begin(), random() % model.size());
+      const auto [bytes, mark] = it->second;
+      ASSERT_EQ(it->first[0], mark);
+      ASSERT_EQ(it->first[bytes - 1], mark);
+      arena_->Free(it->first);
+      in_use -= bytes;
+      model.erase(it);
+    }
+    const Arena::Stats stats = arena_->stats();
+    ASSERT_EQ(stats.bytes_in_use, in_use);
+    ASSERT_EQ(stats.blocks, model.size());
+  }
+}
+
+// Parent and child of a fork have the same contents, and then each its own.
+TEST_F(ArenaTest, AForkDoesNotShareTensors) {
+  char* block = static_cast<char*>(Allocate(kPage));
+  block[0] = 'p';
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  arena_->BeforeFork();
+  const pid_t child = fork();
+  arena_->AfterFork(child == 0);
+  if (child == 0) {
+    const bool same = block[0] == 'p';
+    block[0] = 'c';
+    char* fresh = static_cast<char*>(arena_->Allocate(kPage));
+    std::memset(fresh, 'c', kPage);
+    char ready = same ? 'y' : 'n';
+    (void)!write(said[1], &ready, 1);
+    _exit(0);
+  }
+  char ready = '?';
+  ASSERT_EQ(read(said[0], &ready, 1), 1);
+  EXPECT_EQ(ready, 'y');
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_EQ(state, 0);
+  EXPECT_EQ(block[0], 'p');
+  char* fresh = static_cast<char*>(Allocate(kPage));
+  EXPECT_EQ(fresh[0], 0x5a);
+  close(said[0]);
+  close(said[1]);
+}
+
+}  // namespace
+}  // namespace keras_ring

@@ -1,0 +1,123 @@
+// TensorFlow's allocator of tensors on CPUs, over the process's arena: so that
+// the other ranks of the host can read them where they lie.
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "csrc/runtime/process_arena.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/allocator_registry.h"
+
+namespace keras_ring {
+namespace {
+
+// Smaller ones are cheaper to copy than to look up, and an arena hands out
+// whole pages.
+constexpr size_t kMinArenaBytes = 32 << 10;
+
+void* AllocateElsewhere(size_t alignment, size_t bytes) {
+  void* memory = nullptr;
+  const size_t least = std::max(alignment, sizeof(void*));
+  return posix_memalign(&memory, least, bytes) == 0 ? memory : nullptr;
+}
+
+class ArenaAllocator final : public tsl::Allocator {
+ public:
+  explicit ArenaAllocator(std::shared_ptr<Arena> arena)
+      : arena_(std::move(arena)) {}
+
+  std::string Name() override { return "keras_ring arena"; }
+
+  void* AllocateRaw(size_t alignment, size_t num_bytes) override {
+    if (num_bytes >= kMinArenaBytes && alignment <= kPageBytes) {
+      void* block = arena_->Allocate(num_bytes);
+      if (block != nullptr) return block;
+    }
+    return AllocateElsewhere(alignment, num_bytes);
+  }
+
+  void DeallocateRaw(void* memory) override {
+    if (arena_->Contains(memory)) {
+      arena_->Free(memory);
+    } else {
+      std::free(memory);
+    }
+  }
+
+  tsl::AllocatorMemoryType GetMemoryType() const override {
+    return tsl::AllocatorMemoryType::kHostPageable;
+  }
+
+ private:
+  static constexpr size_t kPageBytes = 4096;
+  const std::shared_ptr<Arena> arena_;
+};
+
+// For whoever asks TensorFlow to put an allocator of its own on top of this one
+// (TF_CPU_ALLOCATOR_USE_BFC): then as without us.
+class PlainSubAllocator final : public tsl::SubAllocator {
+ public:
+  PlainSubAllocator() : SubAllocator({}, {}) {}
+  void* Alloc(size_t alignment, size_t num_bytes,
+              size_t* bytes_received) override {
+    *bytes_received = num_bytes;
+    return AllocateElsewhere(alignment, num_bytes);
+  }
+  void Free(void* memory, size_t) override { std::free(memory); }
+  bool SupportsCoalescing() const override { return false; }
+  tsl::AllocatorMemoryType GetMemoryType() const override {
+    return tsl::AllocatorMemoryType::kHostPageable;
+  }
+};
+
+class ArenaAllocatorFactory final : public tsl::AllocatorFactory {
+ public:
+  tsl::Allocator* CreateAllocator() override {
+    return new ArenaAllocator(ProcessArena());
+  }
+  tsl::SubAllocator* CreateSubAllocator(int) override {
+    return new PlainSubAllocator;
+  }
+};
+
+// The registry ends the process when a factory comes after the first tensor,
+// and has no way to ask. The standard allows private members to be named in an
+// explicit instantiation.
+template <typename Tag, typename Tag::Member kMember>
+struct Reveal {
+  friend typename Tag::Member Revealed(Tag) { return kMember; }
+};
+struct FirstAllocMade {
+  using Member = bool tsl::AllocatorFactoryRegistry::*;
+  friend Member Revealed(FirstAllocMade);
+};
+template struct Reveal<FirstAllocMade,
+                       &tsl::AllocatorFactoryRegistry::first_alloc_made_>;
+
+// Above TensorFlow's own (0 to 200).
+constexpr int kPriority = 500;
+
+}  // namespace
+
+// For keras_ring/_arena.py: null, or why TensorFlow's tensors will not lie in
+// an arena. Once per process; before the first tensor, and not while another
+// thread might be making it.
+extern "C" __attribute__((visibility("default"))) const char*
+KerasRingInstallArena() {
+  static std::string why;
+  tsl::AllocatorFactoryRegistry* registry =
+      tsl::AllocatorFactoryRegistry::singleton();
+  if (registry->*Revealed(FirstAllocMade())) {
+    return "TensorFlow has made tensors already";
+  }
+  const Status status = CreateProcessArena();
+  if (!status.ok()) {
+    why = status.message();
+    return why.c_str();
+  }
+  registry->Register(__FILE__, __LINE__, "keras_ring arena", kPriority,
+                     new ArenaAllocatorFactory);
+  return nullptr;
+}
+
+}  // namespace keras_ring
