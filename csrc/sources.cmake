@@ -92,7 +92,9 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/base/logging_test.cc
   tests/cpp/base/options_test.cc
   tests/cpp/base/sha256_test.cc
+  tests/cpp/base/spin_test.cc
   tests/cpp/base/status_test.cc
+  tests/cpp/base/sticky_status_test.cc
   tests/cpp/base/wire_test.cc
   tests/cpp/collective/cpu_collective_local_test.cc
   tests/cpp/collective/cpu_collective_tcp_test.cc
@@ -103,7 +105,12 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/collective/ring_test.cc
   tests/cpp/collective/rounds_test.cc
   tests/cpp/collective/shm_collective_test.cc
+  tests/cpp/comm/host_group_test.cc
+  tests/cpp/comm/local_socket_test.cc
+  tests/cpp/comm/message_channel_local_test.cc
   tests/cpp/comm/message_channel_test.cc
+  tests/cpp/comm/shared_memory_test.cc
+  tests/cpp/comm/shm_stream_test.cc
   tests/cpp/comm/tcp_transport_test.cc
   tests/cpp/control/control_tree_test.cc
   tests/cpp/control/controller_test.cc

@@ -1,0 +1,306 @@
+#include "csrc/comm/host_group.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "csrc/comm/local_socket.h"
+#include "csrc/testing/run_ranks.h"
+#include "tests/cpp/comm/loopback.h"
+
+namespace keras_ring {
+namespace {
+
+using Links = std::map<int, Socket>;
+using Formed = Result<std::unique_ptr<HostGroup>>;
+
+HostGroupLayout Layout() {
+  HostGroupLayout layout;
+  layout.control_bytes = 4096;
+  layout.data_bytes = 8192;
+  return layout;
+}
+
+// links[i]: of the i-th of `ranks` to the others as Form wants them.
+std::vector<Links> LinksOf(const std::vector<int>& ranks) {
+  std::vector<Links> links(ranks.size());
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    auto [leader, other] = ConnectedPair();
+    links[0][ranks[i]] = std::move(leader);
+    links[i][ranks[0]] = std::move(other);
+  }
+  return links;
+}
+
+// Names of abstract sockets on which this process listens for its host.
+std::vector<std::string> ListenerNames() {
+  std::vector<std::string> own;
+  std::error_code gone;  // descriptors come and go meanwhile
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    own.push_back(std::filesystem::read_symlink(entry.path(), gone));
+  }
+  std::vector<std::string> names;
+  std::ifstream table("/proc/net/unix");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string word, inode, path;
+    for (int i = 0; i < 6; ++i) words >> word;
+    words >> inode >> path;
+    const bool is_own = std::find(own.begin(), own.end(),
+                                  "socket:[" + inode + "]") != own.end();
+    if (is_own && path.rfind("@keras_ring-", 0) == 0) {
+      names.push_back(path.substr(1));
+    }
+  }
+  return names;
+}
+
+class HostGroupTest : public DescriptorTest {
+ protected:
+  // Every rank forms its group with its links, and drops them then, as a rank
+  // that starts does. `before` runs on the rank's thread.
+  std::vector<Formed> FormAll(
+      const std::vector<int>& ranks,
+      const std::function<void(int index, Links&)>& before = nullptr,
+      const std::function<HostGroupLayout(int index)>& layout = nullptr) {
+    std::vector<Links> links = LinksOf(ranks);
+    std::vector<Formed> formed;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      formed.emplace_back(InternalError("not tried"));
+    }
+    RunRanks(static_cast<int>(ranks.size()), [&](int i) {
+      Links own = std::move(links[i]);
+      if (before) before(i, own);
+      // It closed its links: a rank that is gone.
+      if (own.empty()) return;
+      formed[i] = HostGroup::Form(ranks, ranks[i],
+                                  layout ? layout(i) : Layout(), own, Soon());
+    });
+    return formed;
+  }
+
+  // All fail, each with a cause.
+  static void ExpectNone(const std::vector<Formed>& formed) {
+    for (const Formed& one : formed) {
+      ASSERT_FALSE(one.ok());
+      EXPECT_NE(one.status().code(), StatusCode::kDeadlineExceeded)
+          << one.status().ToString();
+    }
+  }
+  static void ExpectAll(const std::vector<Formed>& formed) {
+    for (const Formed& one : formed) {
+      EXPECT_TRUE(one.ok()) << one.status().ToString();
+    }
+  }
+};
+
+TEST_F(HostGroupTest, EveryRankSeesEverySegmentAndBell) {
+  for (const std::vector<int>& ranks :
+       {std::vector<int>{0, 1}, {2, 5, 6}, {0, 1, 2, 3, 9}}) {
+    std::vector<Formed> groups = FormAll(ranks);
+    ExpectAll(groups);
+    if (HasFailure()) return;
+    const int size = static_cast<int>(ranks.size());
+    for (int i = 0; i < size; ++i) {
+      const HostGroup& group = **groups[i];
+      EXPECT_EQ(group.size(), size);
+      EXPECT_EQ(group.index(), i);
+      EXPECT_EQ(group.IndexOf(7), -1);
+      EXPECT_EQ(group.data_bytes(), 8192u);
+      EXPECT_EQ(group.data(i) - group.control(i), 4096);
+      EXPECT_GE(group.NumUsableCores(), 1);
+      for (int j = 0; j < size; ++j) {
+        EXPECT_EQ(group.rank(j), ranks[j]);
+        EXPECT_EQ(group.IndexOf(ranks[j]), j);
+        // A mark of i in the memory of j, at both ends of each part.
+        group.control(j)[i] = group.control(j)[4096 - 8 + i] =
+            group.data(j)[i] = group.data(j)[8192 - 8 + i] =
+                static_cast<char>('a' + i);
+      }
+    }
+    for (int i = 0; i < size; ++i) {
+      const HostGroup& group = **groups[i];
+      for (int j = 0; j < size; ++j) {
+        for (int k = 0; k < size; ++k) {
+          const char mark = static_cast<char>('a' + k);
+          EXPECT_EQ(group.control(j)[k], mark);
+          EXPECT_EQ(group.control(j)[4096 - 8 + k], mark);
+          EXPECT_EQ(group.data(j)[k], mark);
+          EXPECT_EQ(group.data(j)[8192 - 8 + k], mark);
+        }
+        Signal(group.bell(j));
+        for (int k = 0; k < size; ++k) {
+          const bool rung =
+              WaitFor((*groups[k])->bell(k), POLLIN, AfterMs(0)).ok();
+          EXPECT_EQ(rung, k == j);
+        }
+        ClearSignal((*groups[j])->bell(j));
+      }
+    }
+  }
+}
+
+TEST_F(HostGroupTest, LeavesNothingBehind) {
+  auto count = [] {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      files += entry.path().filename().string().find("keras_ring") !=
+               std::string::npos;
+    }
+    return files;
+  };
+  const int before = count();
+  std::vector<Formed> groups = FormAll({0, 1, 2});
+  ExpectAll(groups);
+  EXPECT_EQ(count(), before);
+  EXPECT_TRUE(ListenerNames().empty());
+}
+
+// Fault: one rank's segment is too small for the others. Error: on all ranks,
+// at once; those that see it say so.
+TEST_F(HostGroupTest, ARankThatCannotMapFailsAll) {
+  for (int odd : {0, 1, 2}) {
+    const auto formed = FormAll({0, 1, 2}, nullptr, [&](int index) {
+      HostGroupLayout layout = Layout();
+      if (index == odd) layout.data_bytes -= 4096;
+      return layout;
+    });
+    ExpectNone(formed);
+    for (int i = 0; i < 3; ++i) {
+      const std::string& text = formed[i].status().message();
+      EXPECT_EQ(text.rfind("sharing memory on this host: ", 0), 0u) << text;
+      EXPECT_NE(text.find(i == odd ? "another rank of this host"
+                                   : "not a sealed segment"),
+                std::string::npos)
+          << text;
+    }
+  }
+}
+
+// Fault: a rank cannot make its segment. Error: on it, why; on all others,
+// that there is one.
+TEST_F(HostGroupTest, ARankWithoutMemoryFailsAll) {
+  for (int poor : {0, 1, 2}) {
+    const auto formed = FormAll({0, 1, 2}, nullptr, [&](int index) {
+      HostGroupLayout layout = Layout();
+      if (index == poor) layout.data_bytes = size_t{1} << 62;
+      return layout;
+    });
+    ExpectNone(formed);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(formed[i].status().code(), i == poor
+                                               ? StatusCode::kResourceExhausted
+                                               : StatusCode::kUnavailable)
+          << formed[i].status().ToString();
+    }
+  }
+}
+
+// Fault: a rank is gone before it begins. Error: on all others, at once.
+TEST_F(HostGroupTest, ARankThatIsGoneFailsAll) {
+  for (int gone : {0, 1, 2, 3}) {
+    const auto formed = FormAll({0, 1, 2, 3}, [&](int index, Links& links) {
+      if (index == gone) links.clear();
+    });
+    ExpectNone(formed);
+  }
+}
+
+// Fault: a rank goes after its invitation, and says nothing or that it cannot
+// come. Error: on all others, at once.
+TEST_F(HostGroupTest, AGuestThatDoesNotComeFailsAll) {
+  for (bool says_so : {false, true}) {
+    const auto formed = FormAll({0, 1, 2}, [&](int index, Links& links) {
+      if (index != 1) return;
+      char well = 0;
+      EXPECT_TRUE(ReadFull(links[0], &well, 1, Soon()).ok());
+      EXPECT_EQ(well, 1);
+      well = 0;
+      if (says_so) {
+        EXPECT_TRUE(WriteFull(links[0], &well, 1, Soon()).ok());
+      }
+      links.clear();
+    });
+    ExpectNone(formed);
+  }
+}
+
+// Fault: at each point of the way, no descriptor is left. All ranks of this
+// test have the same limit, so each may be the first to fail: but either all
+// form a group or none, and nobody waits.
+TEST_F(HostGroupTest, AnyLimitOnOpenFilesEndsAlikeOnAllRanks) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  int failed = 0;
+  for (int room = 0;; ++room) {
+    SCOPED_TRACE(room);
+    ASSERT_LT(room, 200);
+    std::atomic<int> ready{0};
+    const std::vector<Formed> formed = FormAll({0, 1, 2}, [&](int, Links&) {
+      // The next free one tells how many are open.
+      if (++ready == 3) {
+        rlimit low = before;
+        low.rlim_cur = NewEventFd()->fd() + room;
+        KR_CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+        ready = 4;
+      }
+      while (ready < 4) std::this_thread::yield();
+    });
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (formed[0].ok()) {
+      ExpectAll(formed);
+      break;
+    }
+    ++failed;
+    ExpectNone(formed);
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(failed, 10);
+}
+
+// Strangers find the socket in /proc/net/unix. They take no rank's place and
+// learn nothing: all that they get is an end.
+TEST_F(HostGroupTest, StrangersDoNotStopIt) {
+  std::vector<Socket> strangers;
+  std::atomic<bool> there{false};
+  const std::vector<Formed> formed = FormAll({0, 1, 2}, [&](int index, Links&) {
+    if (index == 1) {
+      std::vector<std::string> names;
+      // The leader listens before anybody else does anything.
+      ASSERT_TRUE(Eventually([&] {
+        names = ListenerNames();
+        return !names.empty();
+      }));
+      const std::string wrong(36, 'w');
+      for (const std::string& says :
+           {std::string(), wrong, wrong + wrong, wrong.substr(0, 5)}) {
+        Result<Socket> stranger = ConnectLocal(names.front(), Soon());
+        ASSERT_TRUE(stranger.ok());
+        ASSERT_TRUE(
+            WriteFull(*stranger, says.data(), says.size(), Soon()).ok());
+        strangers.push_back(std::move(*stranger));
+      }
+      there = true;
+    }
+    if (index == 2) {
+      EXPECT_TRUE(Eventually([&] { return there.load(); }));
+    }
+  });
+  ExpectAll(formed);
+  for (const Socket& stranger : strangers) {
+    char byte = 0;
+    EXPECT_EQ(ReadFull(stranger, &byte, 1, Soon()).code(),
+              StatusCode::kUnavailable);
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring
