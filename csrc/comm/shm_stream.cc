@@ -7,8 +7,10 @@ namespace keras_ring {
 
 size_t ShmStream::Write(std::string_view data) {
   const uint64_t end = written.load(std::memory_order_relaxed);
-  auto room = [&] {
-    return kCapacity - (end - read.load(std::memory_order_seq_cst));
+  auto room = [&]() -> size_t {
+    const uint64_t held = end - read.load(std::memory_order_seq_cst);
+    // A reader gone mad must not make this rank write behind the ring.
+    return held <= kCapacity ? kCapacity - held : 0;
   };
   if (room() < data.size()) {
     // Either the reader sees the flag after its next read, or that read has

@@ -140,5 +140,17 @@ TEST(ShmStream, BrokenCountersAreAnErrorToTheReader) {
   }
 }
 
+// A reader that has read what was never written would make room for more than
+// there is: the bytes behind the ring are another stream's.
+TEST(ShmStream, BrokenCountersAreNoRoomToTheWriter) {
+  for (uint64_t read : {uint64_t{1}, uint64_t{1} << 40, ~uint64_t{0} / 2}) {
+    auto streams = std::make_unique<ShmStream[]>(2);
+    streams[0].read = read;
+    EXPECT_EQ(streams[0].Write(std::string(kCapacity + 1000, 'x')), 0u);
+    EXPECT_EQ(streams[0].written, 0u);
+    EXPECT_EQ(streams[1].written, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace keras_ring
