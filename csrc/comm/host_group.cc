@@ -97,6 +97,13 @@ Result<std::vector<HostGroup::Member>> MembersOf(
   return members;
 }
 
+// A guest writes all that it has to say before it waits. So one that has not
+// soon is none of ours, or could not.
+Deadline LimitOfGuest(Deadline deadline) {
+  return Deadline(
+      std::min(deadline.at(), Deadline::After(std::chrono::seconds(1)).at()));
+}
+
 // The connection of the next guest that shows the pass, and its place.
 Result<std::pair<int, Socket>> Receive(const Socket& listener,
                                        const Invitation& invitation,
@@ -107,10 +114,7 @@ Result<std::pair<int, Socket>> Receive(const Socket& listener,
       std::array<char, kPassBytes> pass;
       int32_t index;
     } shown = {};
-    // A guest writes before it waits, so one that has not is none of ours.
-    const Deadline soon(
-        std::min(deadline.at(), Deadline::After(std::chrono::seconds(1)).at()));
-    if (ReadFull(guest, &shown, sizeof(shown), soon).ok() &&
+    if (ReadFull(guest, &shown, sizeof(shown), LimitOfGuest(deadline)).ok() &&
         shown.pass == invitation.pass) {
       return std::pair<int, Socket>(shown.index, std::move(guest));
     }
@@ -221,9 +225,9 @@ class Meeting {
     if (index < 1 || index >= static_cast<int>(ranks_.size())) {
       return InternalError("a rank of this host does not know its place");
     }
-    KR_ASSIGN_OR_RETURN(
-        std::vector<Socket> own,
-        ReceiveDescriptors(guest.second, kDescriptorsPerRank, deadline_));
+    KR_ASSIGN_OR_RETURN(std::vector<Socket> own,
+                        ReceiveDescriptors(guest.second, kDescriptorsPerRank,
+                                           LimitOfGuest(deadline_)));
     std::move(own.begin(), own.end(),
               received.begin() + index * kDescriptorsPerRank);
     guests[index] = std::move(guest.second);

@@ -233,6 +233,35 @@ TEST_F(HostGroupTest, AGuestThatDoesNotComeFailsAll) {
   }
 }
 
+// Fault: a guest shows its pass, but its descriptors do not follow (the system
+// may refuse to pass more of them); it says so, but stays. Error: on all, and
+// long before the deadline.
+TEST_F(HostGroupTest, AGuestWithoutDescriptorsFailsAll) {
+  const TimePoint began = std::chrono::steady_clock::now();
+  std::atomic<bool> there{false};
+  const auto formed = FormAll({0, 1, 2}, [&](int index, Links& links) {
+    if (index == 2) {
+      EXPECT_TRUE(Eventually([&] { return there.load(); }));
+    }
+    if (index != 1) return;
+    char invitation[1 + 40 + 32];
+    ASSERT_TRUE(
+        ReadFull(links[0], invitation, sizeof(invitation), Soon()).ok());
+    Result<Socket> leader = ConnectLocal(invitation + 1, Soon());
+    ASSERT_TRUE(leader.ok()) << leader.status().ToString();
+    const int32_t place = 1;
+    char verdict = 0;
+    EXPECT_TRUE(WriteFull(*leader, invitation + 41, 32, Soon()).ok());
+    EXPECT_TRUE(WriteFull(*leader, &place, sizeof(place), Soon()).ok());
+    EXPECT_TRUE(WriteFull(links[0], &verdict, 1, Soon()).ok());
+    there = true;
+    (void)ReadFull(links[0], &verdict, 1, Soon());
+    links.clear();
+  });
+  ExpectNone(formed);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+}
+
 // Fault: at each point of the way, no descriptor is left. All ranks of this
 // test have the same limit, so each may be the first to fail: but either all
 // form a group or none, and nobody waits.
