@@ -100,11 +100,13 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/collective/cpu_collective_tcp_test.cc
   tests/cpp/collective/cpu_collective_test.cc
   tests/cpp/collective/kernels_test.cc
+  tests/cpp/collective/lockstep_test.cc
   tests/cpp/collective/pack_test.cc
   tests/cpp/collective/reduce_test.cc
   tests/cpp/collective/ring_test.cc
   tests/cpp/collective/rounds_test.cc
   tests/cpp/collective/shm_collective_test.cc
+  tests/cpp/collective/spans_test.cc
   tests/cpp/comm/host_group_test.cc
   tests/cpp/comm/local_socket_test.cc
   tests/cpp/comm/message_channel_local_test.cc

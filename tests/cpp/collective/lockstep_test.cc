@@ -1,0 +1,282 @@
+#include "csrc/collective/lockstep.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/comm/socket.h"
+#include "csrc/testing/run_ranks.h"
+
+namespace keras_ring {
+namespace {
+
+// Ranks of the job are not places: 10, 11, ...
+constexpr int kFirstRank = 10;
+
+class Group {
+ public:
+  Group(int size, const LockstepOptions& options) {
+    std::vector<int> ranks;
+    std::vector<ProgressPage*> all;
+    for (int place = 0; place < size; ++place) {
+      pages_.push_back(std::make_unique<ProgressPage>());
+      all.push_back(pages_.back().get());
+      ranks.push_back(kFirstRank + place);
+    }
+    for (int place = 0; place < size; ++place) {
+      members_.push_back(
+          std::make_unique<Lockstep>(all, ranks, place, options, counters_));
+    }
+  }
+
+  Lockstep& at(int place) { return *members_[place]; }
+  Counters& counters() { return counters_; }
+  // Returns once the rank sleeps, or is about to.
+  void AwaitAsleep(int place) {
+    while (pages_[place]->bed.asleep.load() == 0) std::this_thread::yield();
+  }
+
+ private:
+  Counters counters_;
+  std::vector<std::unique_ptr<ProgressPage>> pages_;
+  std::vector<std::unique_ptr<Lockstep>> members_;
+};
+
+LockstepOptions Options(Duration spin = Duration::zero(),
+                        Duration limit = std::chrono::seconds(30)) {
+  LockstepOptions options;
+  options.spin = spin;
+  options.limit = limit;
+  return options;
+}
+
+TEST(Lockstep, WhatIsDoneIsNotWaitedFor) {
+  Group group(3, Options());
+  int duties = 0;
+  const std::function<void()> duty = [&] { ++duties; };
+  group.at(0).SetDuties(&duty);
+  group.at(1).Publish(Phase::kPacked, 1);
+  group.at(2).Publish(Phase::kPacked, 1);
+  EXPECT_TRUE(group.at(0).AwaitAll(Phase::kPacked, 1).ok());
+  group.at(1).Publish(Phase::kReduced, 5);
+  EXPECT_TRUE(group.at(0).Await(1, Phase::kReduced, 5).ok());
+  EXPECT_TRUE(group.at(0).Await(1, Phase::kReduced, 4).ok());
+  EXPECT_EQ(duties, 0);
+  EXPECT_EQ(group.counters().wait_ns, 0u);
+}
+
+TEST(Lockstep, AGroupOfOneWaitsForNobody) {
+  Group group(1, Options());
+  EXPECT_TRUE(group.at(0).AwaitAll(Phase::kPacked, 7).ok());
+}
+
+// Asleep without a nap's end in sight: a call that is lost costs 200 ms, and
+// so many of them more than a test may take.
+TEST(Lockstep, ASleeperIsCalled) {
+  for (Duration spin : {Duration::zero(), Duration(1)}) {
+    Group group(2, Options(spin));
+    const TimePoint began = std::chrono::steady_clock::now();
+    RunRanks(2, [&](int place) {
+      for (uint64_t chunk = 1; chunk <= 200; ++chunk) {
+        if (place == 0) {
+          group.AwaitAsleep(1);
+          group.at(0).Publish(Phase::kReduced, chunk);
+          // Not the next one before it has got up.
+          ASSERT_TRUE(group.at(0).Await(1, Phase::kReduced, chunk).ok());
+        } else {
+          ASSERT_TRUE(group.at(1).Await(0, Phase::kReduced, chunk).ok());
+          group.at(1).Publish(Phase::kReduced, chunk);
+        }
+      }
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - began,
+              std::chrono::seconds(10));
+    EXPECT_GT(group.counters().wait_ns, 0u);
+  }
+}
+
+TEST(Lockstep, AbortEndsTheWaitAndAllLaterOnes) {
+  Group group(2, Options());
+  const Status cause = AbortedError("the test says so");
+  RunRanks(2, [&](int place) {
+    if (place == 1) {
+      EXPECT_EQ(group.at(1).Await(0, Phase::kPacked, 1), cause);
+      return;
+    }
+    group.AwaitAsleep(1);
+    group.at(1).Abort(cause);
+    group.at(1).Abort(InternalError("too late"));
+  });
+  EXPECT_EQ(group.at(1).AwaitAll(Phase::kReduced, 1), cause);
+  // What is done is done.
+  group.at(0).Publish(Phase::kReduced, 1);
+  EXPECT_TRUE(group.at(1).Await(0, Phase::kReduced, 1).ok());
+}
+
+TEST(Lockstep, AbortEndsASpin) {
+  Group group(2, Options(std::chrono::seconds(20)));
+  const Status cause = AbortedError("the test says so");
+  RunRanks(2, [&](int place) {
+    if (place == 1) {
+      EXPECT_EQ(group.at(1).Await(0, Phase::kPacked, 1), cause);
+    } else {
+      group.at(1).Abort(cause);
+    }
+  });
+}
+
+TEST(Lockstep, ARankThatLeavesIsNamed) {
+  Group group(2, Options());
+  group.at(0).Publish(Phase::kReduced, 3);
+  RunRanks(2, [&](int place) {
+    if (place == 1) {
+      EXPECT_EQ(group.at(1).Await(0, Phase::kReduced, 4),
+                UnavailableError("rank 10 has left the job's collectives"));
+      return;
+    }
+    group.AwaitAsleep(1);
+    group.at(0).Leave();
+  });
+  EXPECT_TRUE(group.at(1).Await(0, Phase::kReduced, 3).ok());
+}
+
+// One that waits for a second rank, which waits for a third that has left, is
+// told of the third: the second may say nothing for ever.
+TEST(Lockstep, ARankThatLeftBehindTheAwaitedOneIsNamed) {
+  Group group(3, Options());
+  group.at(2).Leave();
+  EXPECT_EQ(group.at(0).Await(1, Phase::kPacked, 1),
+            UnavailableError("rank 12 has left the job's collectives"));
+}
+
+// A rank whose job is done leaves while the others finish theirs.
+TEST(Lockstep, ARankMayLeaveWhenItHasDoneAll) {
+  for (int round = 0; round < 100; ++round) {
+    Group group(3, Options());
+    RunRanks(3, [&](int place) {
+      group.at(place).Publish(Phase::kReduced, 1);
+      const Status status = group.at(place).AwaitAll(Phase::kReduced, 1);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      group.at(place).Leave();
+    });
+  }
+}
+
+TEST(Lockstep, ARankThatDoesNotMoveIsNamedAfterTheLimit) {
+  for (bool with_duties : {false, true}) {
+    Group group(2, Options(Duration::zero(), std::chrono::milliseconds(50)));
+    const std::function<void()> duty = [] {};
+    if (with_duties) group.at(0).SetDuties(&duty);
+    const TimePoint began = std::chrono::steady_clock::now();
+    EXPECT_EQ(group.at(0).Await(1, Phase::kReduced, 1),
+              DeadlineExceededError("rank 11 has not moved for 0.05 s"));
+    EXPECT_GE(std::chrono::steady_clock::now() - began,
+              std::chrono::milliseconds(50));
+  }
+}
+
+TEST(Lockstep, AnotherCollectiveIsAnError) {
+  Group group(2, Options());
+  group.at(0).SetTag(7);
+  group.at(1).SetTag(8);
+  group.at(0).Publish(Phase::kPacked, 1);
+  group.at(1).Publish(Phase::kPacked, 1);
+  EXPECT_EQ(group.at(0).Await(1, Phase::kPacked, 1),
+            InternalError("rank 11 runs collective 8 while this rank runs 7"));
+  EXPECT_EQ(group.at(1).AwaitAll(Phase::kPacked, 1),
+            InternalError("rank 10 runs collective 7 while this rank runs 8"));
+  // That of the chunk, even if its rank is one further on.
+  group.at(1).SetTag(7);
+  group.at(0).Publish(Phase::kReduced, 1);
+  group.at(0).SetTag(9);
+  group.at(0).Publish(Phase::kPacked, 2);
+  EXPECT_TRUE(group.at(1).Await(0, Phase::kPacked, 1).ok());
+}
+
+TEST(Lockstep, DutiesAreDoneWhileWaiting) {
+  Group group(2, Options());
+  std::atomic<int> done{0};
+  const std::function<void()> duty = [&] { ++done; };
+  RunRanks(2, [&](int place) {
+    if (place == 0) {
+      while (done < 5) std::this_thread::yield();
+      group.at(0).Publish(Phase::kReduced, 1);
+      return;
+    }
+    group.at(1).SetDuties(&duty);
+    EXPECT_TRUE(group.at(1).Await(0, Phase::kReduced, 1).ok());
+    group.at(1).SetDuties(nullptr);
+  });
+  const int before = done;
+  group.at(1).Leave();
+  EXPECT_FALSE(group.at(0).Await(1, Phase::kReduced, 1).ok());
+  EXPECT_EQ(done, before);
+}
+
+// Who does its duties may learn there that the wait is in vain.
+TEST(Lockstep, ADutyMayAbort) {
+  Group group(2, Options());
+  const Status cause = UnavailableError("lost rank 11");
+  int calls = 0;
+  const std::function<void()> duty = [&] {
+    if (++calls == 3) group.at(0).Abort(cause);
+  };
+  group.at(0).SetDuties(&duty);
+  EXPECT_EQ(group.at(0).AwaitAll(Phase::kPacked, 1), cause);
+  EXPECT_EQ(calls, 3);
+}
+
+// The protocol of the collectives in small, with plain memory in place of the
+// slots: TSAN sees whether the counts order it. Delays at random, so that each
+// wait is met spinning, falling asleep and asleep.
+class LockstepStress : public testing::TestWithParam<std::tuple<int, int>> {};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LockstepStress,
+                         testing::Combine(testing::Values(2, 3, 4),
+                                          testing::Values(0, 50)));
+
+TEST_P(LockstepStress, NobodyReadsTooEarlyOrWritesTooEarly) {
+  constexpr uint64_t kChunks = 1500;
+  const int size = std::get<0>(GetParam());
+  Group group(size,
+              Options(std::chrono::microseconds(std::get<1>(GetParam()))));
+  std::vector<std::vector<uint64_t>> slots(size, {0, 0});
+  RunRanks(size, [&](int place) {
+    std::mt19937 random(place);
+    auto dawdle = [&] {
+      const uint32_t kind = random() % 256;
+      const Deadline soon = Deadline::AfterSeconds(1);
+      if (kind == 0) Pause(std::chrono::microseconds(random() % 1000), soon);
+      if (kind < 32) std::this_thread::yield();
+    };
+    const std::function<void()> duty = dawdle;
+    Lockstep& own = group.at(place);
+    if (place % 2 == 1) own.SetDuties(&duty);
+    for (uint64_t chunk = 1; chunk <= kChunks; ++chunk) {
+      own.SetTag(chunk / 5);
+      dawdle();
+      if (chunk > 2) {
+        ASSERT_TRUE(own.AwaitAll(Phase::kReduced, chunk - 2).ok());
+      }
+      slots[place][chunk % 2] = chunk * 10 + place;
+      own.Publish(Phase::kPacked, chunk);
+      dawdle();
+      for (int i = 1; i < size; ++i) {
+        const int other = (place + i) % size;
+        const Status status = own.Await(other, Phase::kPacked, chunk);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        ASSERT_EQ(slots[other][chunk % 2], chunk * 10 + other);
+      }
+      own.Publish(Phase::kReduced, chunk);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace keras_ring
