@@ -42,11 +42,10 @@ class Executor {
   ~Executor();
 
   void Start();
-  // Any thread. After an abort the entries finish with its cause at once.
-  void Push(Bucket bucket) KR_EXCLUDES(mutex_);
-  // The thread that pushes: runs the bucket at once and by itself if it is
-  // small and nothing is before it; else pushes it. Handing it over would take
-  // longer. `duties`: what the thread does while it waits for other ranks.
+  // From one thread. Runs the bucket at once and by itself if it is small and
+  // nothing is before it, for handing it over would take longer; else pushes it
+  // to the data thread. `duties`: what the thread does while it waits for other
+  // ranks. After an abort the entries finish with its cause at once.
   void RunOrPush(Bucket bucket, const std::function<void()>& duties)
       KR_EXCLUDES(mutex_);
   // Any thread: breaks the running collective; its entries and those of the
@@ -57,6 +56,7 @@ class Executor {
   void Stop() KR_EXCLUDES(mutex_);
 
  private:
+  void Push(Bucket bucket) KR_EXCLUDES(mutex_);
   void Run();
   void Execute(Bucket bucket);
   Status RunBucket(const Command& command, std::vector<TensorEntry>& entries);
