@@ -121,6 +121,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/control/request_test.cc
   tests/cpp/control/response_cache_test.cc
   tests/cpp/control/tensor_queue_test.cc
+  tests/cpp/runtime/executor_test.cc
   tests/cpp/runtime/runtime_test.cc
   tests/cpp/testing/fake_collective_test.cc
   tests/cpp/testing/faulty_transport_test.cc

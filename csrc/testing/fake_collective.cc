@@ -91,15 +91,28 @@ Status FakeCollective::Alltoall(const AlltoallArgs& args) {
 }
 
 Status FakeCollective::Run(Call call, const std::function<void()>& copy) {
+  call.thread = std::this_thread::get_id();
+  {
+    MutexLock lock(mutex_);
+    if (!broken_.ok()) return broken_;
+    calls_.push_back(std::move(call));
+    changed_.NotifyAll();
+  }
+  while (!AwaitTurn()) {
+    if (duties_ != nullptr) (*duties_)();
+  }
   MutexLock lock(mutex_);
-  if (!broken_.ok()) return broken_;
-  calls_.push_back(std::move(call));
-  changed_.NotifyAll();
-  changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
-    return !blocked_ || !broken_.ok();
-  });
   if (broken_.ok()) copy();
   return broken_;
+}
+
+bool FakeCollective::AwaitTurn() {
+  MutexLock lock(mutex_);
+  auto over = [this]()
+                  KR_REQUIRES(mutex_) { return !blocked_ || !broken_.ok(); };
+  return changed_.WaitUntil(
+      mutex_, std::chrono::steady_clock::now() + std::chrono::milliseconds(1),
+      over);
 }
 
 void FakeCollective::Abort(const Status& cause) { Fail(cause); }

@@ -3,7 +3,9 @@
 #ifndef KERAS_RING_TESTING_FAKE_COLLECTIVE_H_
 #define KERAS_RING_TESTING_FAKE_COLLECTIVE_H_
 
+#include <cstdint>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "csrc/base/mutex.h"
@@ -31,15 +33,22 @@ class FakeCollective final : public Collective {
     BroadcastArgs broadcast;
     ReducescatterArgs reducescatter;
     AlltoallArgs alltoall;
+    std::thread::id thread;  // that called
   };
 
-  explicit FakeCollective(int rank = 0) : rank_(rank) {}
+  explicit FakeCollective(int rank = 0, int64_t inline_bytes = -1)
+      : rank_(rank), inline_bytes_(inline_bytes) {}
 
   Status Allreduce(const AllreduceArgs& args) override;
   Status Allgather(const AllgatherArgs& args) override;
   Status Broadcast(const BroadcastArgs& args) override;
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
+  int64_t InlineBytes() const override { return inline_bytes_; }
+  // A call that waits does them every millisecond.
+  void SetDuties(const std::function<void()>* duties) override {
+    duties_ = duties;
+  }
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
   // From now on every call waits (after it was recorded) until Release or
@@ -56,8 +65,12 @@ class FakeCollective final : public Collective {
  private:
   // Records, waits, then copies by `copy` unless broken.
   Status Run(Call call, const std::function<void()>& copy) KR_EXCLUDES(mutex_);
+  // Waits a moment; whether the call may go on.
+  bool AwaitTurn() KR_EXCLUDES(mutex_);
 
   const int rank_;
+  const int64_t inline_bytes_;
+  const std::function<void()>* duties_ = nullptr;  // of the calling thread
   Mutex mutex_;
   CondVar changed_;
   bool blocked_ KR_GUARDED_BY(mutex_) = false;

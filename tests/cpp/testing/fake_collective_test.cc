@@ -63,5 +63,24 @@ TEST(FakeCollectiveTest, BlocksUntilReleasedOrAborted) {
   });
 }
 
+TEST(FakeCollectiveTest, DoesDutiesWhileItWaits) {
+  FakeCollective collective(/*rank=*/0, /*inline_bytes=*/100);
+  EXPECT_EQ(collective.InlineBytes(), 100);
+  EXPECT_LT(FakeCollective().InlineBytes(), 0);
+  int done = 0;
+  const std::function<void()> duty = [&] {
+    if (++done == 3) collective.Release();
+  };
+  collective.SetDuties(&duty);
+  std::vector<float> output;
+  const std::vector<float> input = {1.0f};
+  EXPECT_TRUE(collective.Allreduce(CopyOf(input, output)).ok());
+  EXPECT_EQ(done, 0);
+  collective.Block();
+  EXPECT_TRUE(collective.Allreduce(CopyOf(input, output)).ok());
+  EXPECT_EQ(done, 3);
+  EXPECT_EQ(collective.calls()[1].thread, std::this_thread::get_id());
+}
+
 }  // namespace
 }  // namespace keras_ring

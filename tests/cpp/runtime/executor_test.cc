@@ -1,0 +1,331 @@
+#include "csrc/runtime/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "csrc/base/deadline.h"
+#include "csrc/comm/socket.h"
+#include "csrc/testing/fake_collective.h"
+#include "csrc/testing/run_ranks.h"
+
+namespace keras_ring {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kInlineBytes = 100;
+
+// How an entry ended, and on which thread.
+struct End {
+  std::string name;
+  Status status;
+  std::thread::id thread;
+};
+
+class ExecutorTest : public testing::Test {
+ protected:
+  void SetUp() override { executor_.Start(); }
+  void TearDown() override {
+    collective_.Release();
+    executor_.Abort(AbortedError("the test is over"));
+    executor_.Stop();
+  }
+
+  // A bucket of one operation on `count` floats.
+  Bucket New(const std::string& name, int64_t count,
+             RequestKind kind = RequestKind::kAllreduce) {
+    buffers_.emplace_back(count);
+    std::vector<float>& buffer = buffers_.back();
+    TensorEntry entry;
+    entry.request.name = name;
+    entry.request.kind = kind;
+    entry.request.tensors = {TensorSpec{DType::kFloat32, {count}}};
+    entry.inputs = {buffer.data()};
+    entry.outputs = {buffer.data()};
+    entry.allocate = [&buffer](int64_t) -> Result<void*> {
+      return static_cast<void*>(buffer.data());
+    };
+    entry.submitted = std::chrono::steady_clock::now();
+    entry.completion = Completion([this, name](const Status& status) {
+      MutexLock lock(mutex_);
+      ends_.push_back(End{name, status, std::this_thread::get_id()});
+      changed_.NotifyAll();
+    });
+    Bucket bucket;
+    bucket.decided = entry.submitted;
+    auto agreed = std::make_shared<Agreed>();
+    agreed->request = entry.request;
+    agreed->rows = {count};
+    bucket.command.items.push_back(std::move(agreed));
+    bucket.entries.push_back(std::move(entry));
+    return bucket;
+  }
+  Bucket Small(const std::string& name) { return New(name, 4); }
+  Bucket Large(const std::string& name) { return New(name, 1000); }
+
+  // What the control thread of these tests does besides.
+  void Run(Bucket bucket) { executor_.RunOrPush(std::move(bucket), duties_); }
+
+  std::vector<End> ends() {
+    MutexLock lock(mutex_);
+    return ends_;
+  }
+  std::vector<std::string> EndedNames() {
+    std::vector<std::string> names;
+    for (const End& end : ends()) names.push_back(end.name);
+    return names;
+  }
+  bool AwaitEnds(size_t count) {
+    MutexLock lock(mutex_);
+    return changed_.WaitUntil(
+        mutex_, Deadline::AfterSeconds(20).at(),
+        [&]() KR_REQUIRES(mutex_) { return ends_.size() >= count; });
+  }
+  int failures() const { return failures_; }
+
+  Counters counters_;
+  FakeCollective collective_{0, kInlineBytes};
+  std::function<void()> duties_ = [] {};
+  std::atomic<int> executed_{0};
+  std::atomic<int> failures_{0};
+  Status failure_;  // the last one reported
+  Executor executor_{1, collective_, counters_,
+                     Executor::Callbacks{[this] { ++executed_; },
+                                         [this](const Status& status) {
+                                           failure_ = status;
+                                           ++failures_;
+                                         }}};
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<End> ends_ KR_GUARDED_BY(mutex_);
+  std::deque<std::vector<float>> buffers_;
+};
+
+TEST_F(ExecutorTest, ASmallBucketRunsOnTheCallingThread) {
+  Run(Small("a"));
+  Run(New("at the limit", kInlineBytes / 4));
+  Run(New("empty", 0));
+  // Over when RunOrPush returns.
+  const std::vector<End> ended = ends();
+  ASSERT_EQ(ended.size(), 3u);
+  for (const End& end : ended) {
+    EXPECT_TRUE(end.status.ok());
+    EXPECT_EQ(end.thread, std::this_thread::get_id());
+  }
+  EXPECT_EQ(collective_.calls()[0].thread, std::this_thread::get_id());
+  EXPECT_EQ(executed_, 3);
+  EXPECT_EQ(counters_.buckets, 3u);
+}
+
+TEST_F(ExecutorTest, ALargeBucketAndAnAllgatherGoToTheDataThread) {
+  Run(New("over the limit", kInlineBytes / 4 + 1));
+  Run(New("gather", 1, RequestKind::kAllgather));
+  ASSERT_TRUE(AwaitEnds(2));
+  for (const End& end : ends()) {
+    EXPECT_TRUE(end.status.ok());
+    EXPECT_NE(end.thread, std::this_thread::get_id());
+  }
+}
+
+// Small members of one bucket count together.
+TEST_F(ExecutorTest, TheWholeBucketCounts) {
+  Bucket bucket = New("a", 20);
+  Bucket other = New("b", 20);
+  bucket.entries.push_back(std::move(other.entries.front()));
+  Run(std::move(bucket));
+  ASSERT_TRUE(AwaitEnds(2));
+  EXPECT_NE(ends()[0].thread, std::this_thread::get_id());
+}
+
+TEST_F(ExecutorTest, NothingOvertakes) {
+  collective_.Block();
+  Run(Large("running"));
+  ASSERT_TRUE(collective_.AwaitCalls(1));
+  Run(Small("behind the running one"));  // must not wait here
+  Run(Large("queued"));
+  Run(Small("behind the queued one"));
+  EXPECT_TRUE(ends().empty());
+  collective_.Release();
+  ASSERT_TRUE(AwaitEnds(4));
+  EXPECT_THAT(EndedNames(), ElementsAre("running", "behind the running one",
+                                        "queued", "behind the queued one"));
+  for (const End& end : ends()) {
+    EXPECT_NE(end.thread, std::this_thread::get_id());
+  }
+}
+
+TEST_F(ExecutorTest, WhenTheDataThreadIsIdleSmallOnesRunHereAgain) {
+  Run(Large("large"));
+  const Deadline deadline = Deadline::AfterSeconds(20);
+  size_t count = 1;
+  do {
+    Run(Small("small"));
+    ASSERT_TRUE(AwaitEnds(++count));
+  } while (ends().back().thread != std::this_thread::get_id() &&
+           !deadline.expired());
+  EXPECT_EQ(ends().back().thread, std::this_thread::get_id());
+}
+
+// Small and large at random: they end in the order in which they came, and
+// calls never overlap, whoever makes them.
+TEST_F(ExecutorTest, TheOrderIsKeptWhoeverRunsThem) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 2000; ++i) {
+    names.push_back(std::to_string(i));
+    Run(i * 7 % 5 < 2 ? Large(names.back()) : Small(names.back()));
+    if (i % 3 != 0) continue;
+    ASSERT_TRUE(AwaitEnds(i));
+  }
+  ASSERT_TRUE(AwaitEnds(names.size()));
+  EXPECT_EQ(EndedNames(), names);
+  int here = 0;
+  for (const End& end : ends()) {
+    here += end.thread == std::this_thread::get_id();
+  }
+  EXPECT_GT(here, 0);
+  EXPECT_LT(here, 2000);
+}
+
+// A thread that begins to run must not forget what has begun meanwhile.
+TEST(Executor, BucketsRightAfterTheStart) {
+  for (int round = 0; round < 300; ++round) {
+    FakeCollective collective(0, kInlineBytes);
+    Counters counters;
+    Executor executor(1, collective, counters,
+                      Executor::Callbacks{[] {}, [](const Status&) {}});
+    executor.Start();
+    float value = 1.0f;
+    std::vector<float> values(1000, 1.0f);
+    std::vector<int> ended;
+    for (int i = 0; i < 4; ++i) {
+      TensorEntry entry;
+      entry.request.name = "x";
+      entry.request.tensors = {
+          TensorSpec{DType::kFloat32, {i % 2 == 0 ? 1 : 1000}}};
+      entry.inputs = {i % 2 == 0 ? &value : values.data()};
+      entry.outputs = {i % 2 == 0 ? &value : values.data()};
+      entry.completion =
+          Completion([&ended, i](const Status&) { ended.push_back(i); });
+      Bucket bucket;
+      bucket.entries.push_back(std::move(entry));
+      executor.RunOrPush(std::move(bucket), [] {});
+    }
+    executor.Stop();
+    ASSERT_THAT(ended, ElementsAre(0, 1, 2, 3));
+  }
+}
+
+TEST_F(ExecutorTest, DutiesAreDoneWhileItWaits) {
+  collective_.Block();
+  int done = 0;
+  duties_ = [&] {
+    if (++done == 3) collective_.Release();
+  };
+  Run(Small("a"));
+  EXPECT_EQ(done, 3);
+  // They are the calling thread's: the data thread has none.
+  collective_.Block();
+  Run(Large("b"));
+  ASSERT_TRUE(collective_.AwaitCalls(2));
+  Pause(std::chrono::milliseconds(10), Deadline::AfterSeconds(1));
+  EXPECT_EQ(done, 3);
+}
+
+// The thread that runs it must hear its peers, or nobody would learn the cause.
+TEST_F(ExecutorTest, AFailureHereDoesNotBlockTheCaller) {
+  collective_.Fail(UnavailableError("rank 1 closed the connection"));
+  Run(Small("a"));
+  Run(Small("b"));
+  EXPECT_TRUE(ends().empty());
+  EXPECT_EQ(failures(), 1);
+  EXPECT_THAT(failure_.message(), HasSubstr("allreduce 'a'"));
+  EXPECT_THAT(failure_.message(), HasSubstr("rank 1 closed"));
+  Run(Large("c"));
+  const Status cause = UnavailableError("lost rank 3");
+  executor_.Abort(cause);
+  ASSERT_TRUE(AwaitEnds(3));
+  for (const End& end : ends()) EXPECT_EQ(end.status, cause);
+  EXPECT_EQ(failures(), 1);
+  EXPECT_EQ(executed_, 0);
+}
+
+TEST_F(ExecutorTest, AbortWhileItRunsHere) {
+  collective_.Block();
+  const Status cause = UnavailableError("lost rank 3");
+  duties_ = [&] { executor_.Abort(cause); };
+  Run(Small("a"));
+  ASSERT_EQ(ends().size(), 1u);
+  EXPECT_EQ(ends()[0].status, cause);
+  Run(Small("later"));
+  Run(Large("later, too"));
+  ASSERT_EQ(ends().size(), 3u);
+  for (const End& end : ends()) EXPECT_EQ(end.status, cause);
+}
+
+TEST_F(ExecutorTest, AbortWhileTheDataThreadRuns) {
+  collective_.Block();
+  Run(Large("running"));
+  ASSERT_TRUE(collective_.AwaitCalls(1));
+  Run(Small("queued"));
+  const Status cause = UnavailableError("lost rank 3");
+  executor_.Abort(cause);
+  executor_.Abort(InternalError("too late to be the cause"));
+  ASSERT_TRUE(AwaitEnds(2));
+  for (const End& end : ends()) EXPECT_EQ(end.status, cause);
+}
+
+TEST_F(ExecutorTest, StopWaitsForTheCauseOfAFailure) {
+  for (bool here : {true, false}) {
+    FakeCollective collective(0, here ? kInlineBytes : -1);
+    collective.Fail(UnavailableError("a broken stream"));
+    std::atomic<bool> failed{false}, stopped{false}, ended{false};
+    Executor executor(
+        1, collective, counters_,
+        Executor::Callbacks{[] {}, [&](const Status&) { failed = true; }});
+    executor.Start();
+    Bucket bucket = Small("a");
+    bucket.entries[0].completion.Disarm();
+    bucket.entries[0].completion =
+        Completion([&](const Status&) { ended = true; });
+    executor.RunOrPush(std::move(bucket), [] {});
+    RunRanks(2, [&](int thread) {
+      if (thread == 0) {
+        executor.Stop();
+        stopped = true;
+        EXPECT_TRUE(failed);
+        return;
+      }
+      Pause(std::chrono::milliseconds(20), Deadline::AfterSeconds(1));
+      EXPECT_FALSE(stopped);
+      EXPECT_FALSE(ended);
+      executor.Abort(AbortedError("the cause"));
+    });
+    EXPECT_TRUE(ended);
+    executor.Stop();  // idempotent
+  }
+}
+
+TEST_F(ExecutorTest, StopRunsWhatWasPushed) {
+  collective_.Block();
+  Run(Large("a"));
+  Run(Small("b"));
+  RunRanks(2, [&](int thread) {
+    if (thread == 0) {
+      executor_.Stop();
+      EXPECT_THAT(EndedNames(), ElementsAre("a", "b"));
+    } else {
+      collective_.Release();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace keras_ring
