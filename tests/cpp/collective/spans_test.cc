@@ -36,14 +36,19 @@ class Row {
   // Checks each element of `range` against where it lies.
   void Check(const Spans& spans, const Range& range) const {
     int64_t next = range.begin;
-    spans.ForEach(range, [&](const char* input, char* output, size_t at,
-                             int64_t count) {
-      ASSERT_GT(count, 0);
-      ASSERT_EQ(at, (next - range.begin) * element_size_);
-      for (int64_t i = 0; i < count; ++i, ++next) {
+    spans.ForEach(range, [&](const SpanPiece& piece) {
+      ASSERT_GT(piece.count, 0);
+      ASSERT_EQ(piece.bytes, piece.count * element_size_);
+      ASSERT_EQ(piece.at, (next - range.begin) * element_size_);
+      const TensorSpan& tensor = spans.tensor(piece.tensor);
+      ASSERT_EQ(static_cast<const char*>(tensor.input) + piece.offset,
+                piece.input);
+      for (int64_t i = 0; i < piece.count; ++i, ++next) {
         ASSERT_LT(next, range.end);
-        ASSERT_EQ(input + i * element_size_, input_.data() + offsets_[next]);
-        ASSERT_EQ(output + i * element_size_, output_.data() + offsets_[next]);
+        ASSERT_EQ(piece.input + i * element_size_,
+                  input_.data() + offsets_[next]);
+        ASSERT_EQ(piece.output + i * element_size_,
+                  output_.data() + offsets_[next]);
       }
       // A piece ends where its tensor does: the next element is elsewhere.
       if (next < range.end) {
@@ -108,7 +113,7 @@ TEST(Spans, NothingOfAnEmptyOrBackwardRange) {
   Spans spans;
   spans.Assign(row.tensors(), 4);
   for (const Range& range : {Range{8, 8}, Range{5, 3}, Range{9, 9}}) {
-    spans.ForEach(range, [](const char*, char*, size_t, int64_t) { FAIL(); });
+    spans.ForEach(range, [](const SpanPiece&) { FAIL(); });
   }
 }
 

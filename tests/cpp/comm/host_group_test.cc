@@ -81,8 +81,8 @@ class HostGroupTest : public DescriptorTest {
       if (before) before(i, own);
       // It closed its links: a rank that is gone.
       if (own.empty()) return;
-      formed[i] = HostGroup::Form(ranks, ranks[i],
-                                  layout ? layout(i) : Layout(), own, Soon());
+      formed[i] = HostGroup::Form(
+          ranks, ranks[i], layout ? layout(i) : Layout(), nullptr, own, Soon());
     });
     return formed;
   }
