@@ -1,22 +1,33 @@
 #include "csrc/testing/local_host_group.h"
 
+#include <numeric>
+
 namespace keras_ring {
 
 std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
-    int size, const HostGroupLayout& layout,
+    const std::vector<int>& ranks, const HostGroupLayout& layout,
     const std::vector<std::shared_ptr<const SharedMemory>>& arenas) {
   std::vector<HostGroup::Member> members;
-  for (int rank = 0; rank < size; ++rank) {
+  for (int rank : ranks) {
     Result<HostGroup::Member> member = NewHostGroupMember(
-        rank, layout, arenas.empty() ? nullptr : arenas[rank]);
+        rank, layout, arenas.empty() ? nullptr : arenas[members.size()]);
     KR_CHECK(member.ok());
     members.push_back(std::move(member).value());
   }
   std::vector<std::unique_ptr<HostGroup>> groups;
-  for (int rank = 0; rank < size; ++rank) {
-    groups.push_back(std::make_unique<HostGroup>(members, rank, layout));
+  for (size_t place = 0; place < ranks.size(); ++place) {
+    groups.push_back(
+        std::make_unique<HostGroup>(members, static_cast<int>(place), layout));
   }
   return groups;
+}
+
+std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
+    int size, const HostGroupLayout& layout,
+    const std::vector<std::shared_ptr<const SharedMemory>>& arenas) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return CreateLocalHostGroups(ranks, layout, arenas);
 }
 
 }  // namespace keras_ring

@@ -9,8 +9,12 @@
 
 namespace keras_ring {
 
-// By rank. `arenas`: of each rank, or none at all. They share one mapping of
+// By place. `arenas`: of each place, or none at all. They share one mapping of
 // each segment, so that TSAN sees what the ranks do to each other.
+std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
+    const std::vector<int>& ranks, const HostGroupLayout& layout,
+    const std::vector<std::shared_ptr<const SharedMemory>>& arenas = {});
+// Of the ranks 0, 1, ...
 std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
     int size, const HostGroupLayout& layout,
     const std::vector<std::shared_ptr<const SharedMemory>>& arenas = {});

@@ -8,9 +8,13 @@
 #include <utility>
 
 #include "csrc/collective/cpu_collective.h"
+#include "csrc/collective/shm_collective.h"
+#include "csrc/comm/host_group.h"
+#include "csrc/comm/local_link.h"
 #include "csrc/comm/message_channel.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/testing/local_host_group.h"
 #include "csrc/testing/local_transport.h"
 
 namespace keras_ring {
@@ -32,15 +36,43 @@ std::vector<std::map<int, Socket>> ControlSockets(
   return sockets;
 }
 
+// By rank.
+std::vector<std::unique_ptr<HostGroup>> HostGroups(
+    const std::vector<std::string>& host_ids) {
+  std::map<std::string, std::vector<int>> ranks_of_host;
+  for (size_t rank = 0; rank < host_ids.size(); ++rank) {
+    ranks_of_host[host_ids[rank]].push_back(static_cast<int>(rank));
+  }
+  std::vector<std::unique_ptr<HostGroup>> of_rank(host_ids.size());
+  for (const auto& [host, ranks] : ranks_of_host) {
+    const int size = static_cast<int>(ranks.size());
+    HostGroupLayout layout;
+    layout.control_bytes = (ControlPage::BytesFor(size) + 63) / 64 * 64;
+    layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
+    auto groups = CreateLocalHostGroups(ranks, layout);
+    for (int place = 0; place < size; ++place) {
+      of_rank[ranks[place]] = std::move(groups[place]);
+    }
+  }
+  return of_rank;
+}
+
 }  // namespace
 
 RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
-                               const Options& options, const Wrap& wrap) {
+                               const Options& options,
+                               const RuntimeClusterSetup& setup) {
   const int size = static_cast<int>(host_ids.size());
   std::vector<std::map<int, Socket>> sockets = ControlSockets(host_ids);
+  std::vector<std::unique_ptr<HostGroup>> hosts(size);
+  if (setup.shares_memory) hosts = HostGroups(host_ids);
   std::vector<std::unique_ptr<Transport>> transports =
       CreateLocalTransports(size);
   for (int rank = 0; rank < size; ++rank) {
+    control_.emplace_back();
+    for (const auto& [peer, socket] : sockets[rank]) {
+      control_.back().push_back(socket.fd());
+    }
     RuntimeDeps deps;
     deps.options = options;
     deps.options.rank = rank;
@@ -51,12 +83,26 @@ RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
     for (const std::string& host : host_ids) {
       deps.peer_names.push_back("host " + host);
     }
-    deps.transport = std::move(transports[rank]);
-    if (wrap) deps.transport = wrap(rank, std::move(deps.transport));
-    deps.collective = std::make_unique<CpuCollective>(*deps.transport,
-                                                      CpuCollectiveOptions());
-    Result<std::unique_ptr<MessageChannel>> channel = MessageChannel::Create(
-        std::move(sockets[rank]), 1 << 20, *deps.counters);
+    deps.host = std::move(hosts[rank]);
+    if (deps.host && deps.host->size() == size) {
+      ShmCollectiveOptions collective;
+      collective.lockstep.spin = setup.spin;
+      deps.collective = std::make_unique<ShmCollective>(*deps.host, collective,
+                                                        *deps.counters);
+    } else {
+      deps.transport = std::move(transports[rank]);
+      if (setup.wrap_transport) {
+        deps.transport = setup.wrap_transport(rank, std::move(deps.transport));
+      }
+      deps.collective = std::make_unique<CpuCollective>(*deps.transport,
+                                                        CpuCollectiveOptions());
+    }
+    if (setup.wrap_collective) {
+      deps.collective = setup.wrap_collective(rank, std::move(deps.collective));
+    }
+    Result<std::unique_ptr<MessageChannel>> channel =
+        MessageChannel::Create(std::move(sockets[rank]), 1 << 20,
+                               *deps.counters, deps.host.get(), setup.spin);
     KR_CHECK(channel.ok());
     deps.channel = std::move(channel).value();
     runtimes_.push_back(Runtime::Start(std::move(deps)));
@@ -65,9 +111,14 @@ RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
 
 RuntimeCluster::~RuntimeCluster() { ShutdownAll(); }
 
+void RuntimeCluster::CutOff(int rank) {
+  for (int fd : control_[rank]) KR_CHECK(shutdown(fd, SHUT_RDWR) == 0);
+}
+
 void RuntimeCluster::ShutdownAll() {
   std::vector<std::thread> threads;
   for (const auto& runtime : runtimes_) {
+    if (!runtime) continue;
     threads.emplace_back([&runtime] { runtime->Shutdown(""); });
   }
   for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,5 @@
-// RuntimeCluster: whole runtimes of one job in one process, connected by socket
-// pairs (control) and a LocalTransport (data).
+// RuntimeCluster: whole runtimes of one job in one process, connected as they
+// would be on hosts of their own or on shared ones.
 #ifndef KERAS_RING_TESTING_RUNTIME_CLUSTER_H_
 #define KERAS_RING_TESTING_RUNTIME_CLUSTER_H_
 
@@ -9,17 +9,33 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/clock.h"
+#include "csrc/collective/collective.h"
+#include "csrc/comm/transport.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {
 
+struct RuntimeClusterSetup {
+  // False: control goes through socket pairs and tensors through a
+  // LocalTransport. True: as in a real job, control messages between ranks of
+  // one host go through memory, and so do the tensors if there is only one.
+  bool shares_memory = false;
+  Duration spin = Duration::zero();
+  // May put something around a rank's transport (where there is one) or its
+  // collective.
+  std::function<std::unique_ptr<Transport>(int rank,
+                                           std::unique_ptr<Transport>)>
+      wrap_transport;
+  std::function<std::unique_ptr<Collective>(int rank,
+                                            std::unique_ptr<Collective>)>
+      wrap_collective;
+};
+
 class RuntimeCluster {
  public:
-  // `wrap` may put something around a rank's transport.
-  using Wrap = std::function<std::unique_ptr<Transport>(
-      int rank, std::unique_ptr<Transport> transport)>;
   RuntimeCluster(const std::vector<std::string>& host_ids,
-                 const Options& options, const Wrap& wrap = nullptr);
+                 const Options& options, const RuntimeClusterSetup& setup = {});
   // Shuts down what a test has not.
   ~RuntimeCluster();
 
@@ -27,8 +43,14 @@ class RuntimeCluster {
   Runtime& at(int rank) { return *runtimes_[rank]; }
   // Ends every rank, all at once.
   void ShutdownAll();
+  // Ends a rank and closes its connections, as the end of a process does.
+  void Destroy(int rank) { runtimes_[rank].reset(); }
+  // Breaks the control connections of a rank that runs, as its death would.
+  void CutOff(int rank);
 
  private:
+  // The descriptors of each rank's control connections; the runtimes own them.
+  std::vector<std::vector<int>> control_;
   std::vector<std::shared_ptr<Runtime>> runtimes_;
 };
 

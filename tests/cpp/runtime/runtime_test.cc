@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
 
+#include "csrc/base/deadline.h"
+#include "csrc/base/sticky_status.h"
+#include "csrc/comm/socket.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/testing/faulty_transport.h"
 #include "csrc/testing/log_capture.h"
@@ -36,12 +40,41 @@ TEST(Topology, LocalAndCross) {
   EXPECT_EQ(topology.cross_size, 1);
 }
 
+// What a cluster's ranks share with those of their host.
+struct Sharing {
+  const char* name;
+  RuntimeClusterSetup setup;
+};
+void PrintTo(const Sharing& sharing, std::ostream* out) {
+  *out << sharing.name;
+}
+
+RuntimeClusterSetup SharedMemorySetup(Duration spin) {
+  RuntimeClusterSetup setup;
+  setup.shares_memory = true;
+  setup.spin = spin;
+  return setup;
+}
+
+class RuntimeTest : public testing::TestWithParam<Sharing> {
+ protected:
+  RuntimeClusterSetup setup() const { return GetParam().setup; }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Sharing, RuntimeTest,
+    testing::Values(Sharing{"nothing", RuntimeClusterSetup()},
+                    Sharing{"memory", SharedMemorySetup(Duration::zero())},
+                    Sharing{"memory_spinning",
+                            SharedMemorySetup(std::chrono::microseconds(50))}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 // The same tensors, on each rank in a random order of its own, many times:
 // never a hang, every sum exact. On one host and on two.
-TEST(Runtime, RandomOrdersAreExact) {
+TEST_P(RuntimeTest, RandomOrdersAreExact) {
   constexpr int kTensors = 40;
   for (const auto& hosts : {kFlat, kTwoHosts}) {
-    RuntimeCluster cluster(hosts, Options());
+    RuntimeCluster cluster(hosts, Options(), setup());
     RunRanks(cluster.size(), [&](int rank) {
       for (int seed = 0; seed < 100; ++seed) {
         std::mt19937 random(1000 * seed + rank);
@@ -68,8 +101,8 @@ TEST(Runtime, RandomOrdersAreExact) {
   }
 }
 
-TEST(Runtime, MismatchIsTheSameErrorAndTheJobGoesOn) {
-  RuntimeCluster cluster(kTwoHosts, Options());
+TEST_P(RuntimeTest, MismatchIsTheSameErrorAndTheJobGoesOn) {
+  RuntimeCluster cluster(kTwoHosts, Options(), setup());
   std::vector<Status> errors(cluster.size());
   RunRanks(cluster.size(), [&](int rank) {
     FloatOperation odd;
@@ -88,8 +121,8 @@ TEST(Runtime, MismatchIsTheSameErrorAndTheJobGoesOn) {
   }
 }
 
-TEST(Runtime, ShutdownOfOneRankEndsWhatOthersWaitFor) {
-  RuntimeCluster cluster(kFlat, Options());
+TEST_P(RuntimeTest, ShutdownOfOneRankEndsWhatOthersWaitFor) {
+  RuntimeCluster cluster(kFlat, Options(), setup());
   std::vector<FloatOperation> operations(4);
   for (int rank = 0; rank < 3; ++rank) {
     operations[rank].input.assign(4, 1.0f);
@@ -111,33 +144,189 @@ TEST(Runtime, ShutdownOfOneRankEndsWhatOthersWaitFor) {
 }
 
 // The last bucket before the end is still executed everywhere, although the
-// first rank to have it leaves at once.
-TEST(Runtime, LeavingRightAfterTheLastResultHurtsNobody) {
-  for (int round = 0; round < 50; ++round) {
-    RuntimeCluster cluster(kTwoHosts, Options());
-    RunRanks(4, [&](int rank) {
-      FloatOperation last;
-      last.input.assign(20000, 1.0f);
-      ASSERT_TRUE(EnqueueSum(cluster.at(rank), "last", last).ok());
-      Status status = Await(last);
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      cluster.at(rank).Shutdown("");
-    });
+// first rank to have it leaves at once, and its process ends.
+TEST_P(RuntimeTest, LeavingRightAfterTheLastResultHurtsNobody) {
+  for (const auto& hosts : {kFlat, kTwoHosts}) {
+    for (int round = 0; round < 50; ++round) {
+      RuntimeCluster cluster(hosts, Options(), setup());
+      RunRanks(4, [&](int rank) {
+        FloatOperation last;
+        last.input.assign(20000, 1.0f);
+        ASSERT_TRUE(EnqueueSum(cluster.at(rank), "last", last).ok());
+        Status status = Await(last);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        cluster.at(rank).Shutdown("");
+        cluster.Destroy(rank);
+      });
+    }
   }
 }
 
-TEST(Runtime, LostDataConnectionIsAnErrorOnEveryRank) {
+// A collective around another one, which a test holds up.
+class HeldCollective final : public Collective {
+ public:
+  enum class Hold { kBefore, kAfter };
+  struct Gate {
+    std::atomic<bool> reached{false};
+    std::atomic<bool> open{false};
+    std::atomic<int> looks{0};  // while closed
+  };
+
+  // Before or after it runs in `inner`, an allreduce waits for the gate, and
+  // does its duties meanwhile, as if for other ranks.
+  HeldCollective(std::unique_ptr<Collective> inner, Hold hold, Gate& gate)
+      : inner_(std::move(inner)), hold_(hold), gate_(gate) {}
+
+  Status Allreduce(const AllreduceArgs& args) override {
+    if (hold_ == Hold::kBefore) Wait();
+    KR_RETURN_IF_ERROR(inner_->Allreduce(args));
+    if (hold_ == Hold::kAfter) Wait();
+    return aborted_.Get();
+  }
+  Status Allgather(const AllgatherArgs& args) override {
+    return inner_->Allgather(args);
+  }
+  Status Broadcast(const BroadcastArgs& args) override {
+    return inner_->Broadcast(args);
+  }
+  Status Reducescatter(const ReducescatterArgs& args) override {
+    return inner_->Reducescatter(args);
+  }
+  Status Alltoall(const AlltoallArgs& args) override {
+    return inner_->Alltoall(args);
+  }
+  int64_t InlineBytes() const override { return inner_->InlineBytes(); }
+  void SetDuties(const std::function<void()>* duties) override {
+    duties_ = duties;
+    inner_->SetDuties(duties);
+  }
+  void Abort(const Status& cause) override {
+    aborted_.Set(cause);
+    inner_->Abort(cause);
+  }
+
+ private:
+  void Wait() {
+    gate_.reached = true;
+    while (!gate_.open && aborted_.Get().ok()) {
+      if (duties_ != nullptr) (*duties_)();
+      ++gate_.looks;
+      Pause(std::chrono::milliseconds(1), Deadline::AfterSeconds(1));
+    }
+  }
+
+  const std::unique_ptr<Collective> inner_;
+  const Hold hold_;
+  Gate& gate_;
+  const std::function<void()>* duties_ = nullptr;
+  StickyStatus aborted_;
+};
+
+RuntimeClusterSetup Held(RuntimeClusterSetup setup, int held,
+                         HeldCollective::Hold hold,
+                         HeldCollective::Gate& gate) {
+  setup.wrap_collective = [=, &gate](int rank,
+                                     std::unique_ptr<Collective> collective)
+      -> std::unique_ptr<Collective> {
+    if (rank != held) return collective;
+    return std::make_unique<HeldCollective>(std::move(collective), hold, gate);
+  };
+  return setup;
+}
+
+bool WaitUntilTrue(const std::function<bool()>& condition) {
+  const Deadline deadline = Deadline::AfterSeconds(20);
+  while (!condition() && !deadline.expired()) {
+    Pause(std::chrono::milliseconds(1), deadline);
+  }
+  return condition();
+}
+
+// Fault: a rank is lost in the middle of a bucket, which the others run
+// (inline, where they share memory and it is small) and wait for it. Error: on
+// every other rank, that it was lost, within a second.
+TEST_P(RuntimeTest, ARankLostDuringABucketIsNamedAtOnce) {
+  struct Case {
+    std::vector<std::string> hosts;
+    int lost;  // with one peer, for it lives on here and would tell others
+  };
+  for (const Case& one :
+       {Case{kFlat, 3}, Case{kTwoHosts, 3}, Case{{"a", "a"}, 0}}) {
+    for (size_t count : {4u, 400000u}) {
+      LogCapture log;
+      HeldCollective::Gate gate;
+      RuntimeCluster cluster(
+          one.hosts, Options(),
+          Held(setup(), one.lost, HeldCollective::Hold::kBefore, gate));
+      std::vector<FloatOperation> operations(cluster.size());
+      for (int rank = 0; rank < cluster.size(); ++rank) {
+        operations[rank].input.assign(count, 1.0f);
+        ASSERT_TRUE(EnqueueSum(cluster.at(rank), "w", operations[rank]).ok());
+      }
+      ASSERT_TRUE(WaitUntilTrue([&] { return gate.reached.load(); }));
+      Pause(std::chrono::milliseconds(10), Deadline::AfterSeconds(1));
+      const TimePoint began = std::chrono::steady_clock::now();
+      cluster.CutOff(one.lost);
+      for (int rank = 0; rank < cluster.size(); ++rank) {
+        const Status status = Await(operations[rank]);
+        EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+        if (rank == one.lost) continue;
+        EXPECT_THAT(status.message(),
+                    HasSubstr("lost rank " + std::to_string(one.lost)));
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - began,
+                std::chrono::seconds(1));
+    }
+  }
+}
+
+// Small buckets run inline and large ones on the data thread, in any mixture.
+TEST_P(RuntimeTest, BucketsOfAllSizesAreExact) {
+  constexpr int kTensors = 12;
+  Options options;
+  options.fusion_threshold = 1 << 20;
+  RuntimeCluster cluster(kFlat, options, setup());
+  RunRanks(cluster.size(), [&](int rank) {
+    for (int seed = 0; seed < 3; ++seed) {
+      std::mt19937 random(1000 * seed + rank);
+      std::vector<int> order(kTensors);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<FloatOperation> operations(kTensors);
+      for (int tensor : order) {
+        const size_t sizes[] = {3, 5000, 100000, 300000};
+        operations[tensor].input.assign(sizes[tensor % 4],
+                                        float(rank + 1) * tensor);
+        ASSERT_TRUE(EnqueueSum(cluster.at(rank), std::to_string(tensor),
+                               operations[tensor])
+                        .ok());
+      }
+      for (int tensor = 0; tensor < kTensors; ++tensor) {
+        Status status = Await(operations[tensor]);
+        ASSERT_TRUE(status.ok()) << "seed " << seed << status.ToString();
+        const std::vector<float>& output = operations[tensor].output;
+        ASSERT_EQ(std::count(output.begin(), output.end(), 10.0f * tensor),
+                  static_cast<std::ptrdiff_t>(output.size()))
+            << "seed " << seed;
+      }
+    }
+  });
+}
+
+TEST_P(RuntimeTest, LostDataConnectionIsAnErrorOnEveryRank) {
   LogCapture log;
-  RuntimeCluster cluster(
-      kFlat, Options(), [](int rank, std::unique_ptr<Transport> transport) {
-        Fault fault;
-        if (rank == 2) {
-          fault.kind = Fault::Kind::kVanish;
-          fault.run = 1;
-          fault.after_receives = 2;
-        }
-        return std::make_unique<FaultyTransport>(std::move(transport), fault);
-      });
+  RuntimeClusterSetup faulty = setup();
+  faulty.wrap_transport = [](int rank, std::unique_ptr<Transport> transport) {
+    Fault fault;
+    if (rank == 2) {
+      fault.kind = Fault::Kind::kVanish;
+      fault.run = 1;
+      fault.after_receives = 2;
+    }
+    return std::make_unique<FaultyTransport>(std::move(transport), fault);
+  };
+  // On several hosts tensors go by transport whatever else is shared.
+  RuntimeCluster cluster(kTwoHosts, Options(), faulty);
   RunRanks(4, [&](int rank) {
     FloatOperation good;
     good.input.assign(5000, 1.0f);
@@ -160,8 +349,8 @@ TEST(Runtime, LostDataConnectionIsAnErrorOnEveryRank) {
 
 // Enqueue must never call back inline: a lock held around it and taken in the
 // completion would then deadlock.
-TEST(Runtime, EnqueueDoesNotCallBackInline) {
-  RuntimeCluster cluster({"a"}, Options());
+TEST_P(RuntimeTest, EnqueueDoesNotCallBackInline) {
+  RuntimeCluster cluster({"a"}, Options(), setup());
   std::mutex mutex;
   float value = 1.0f, result = 0.0f;
   std::promise<void> finished;
@@ -183,9 +372,9 @@ TEST(Runtime, EnqueueDoesNotCallBackInline) {
   EXPECT_EQ(result, 1.0f);
 }
 
-TEST(Runtime, EnqueueAgainstShutdown) {
+TEST_P(RuntimeTest, EnqueueAgainstShutdown) {
   for (int round = 0; round < 100; ++round) {
-    RuntimeCluster cluster({"a", "a"}, Options());
+    RuntimeCluster cluster({"a", "a"}, Options(), setup());
     std::atomic<int> accepted{0}, fired{0};
     std::vector<float> buffer(8);
     RunRanks(4, [&](int thread) {
