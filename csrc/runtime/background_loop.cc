@@ -107,6 +107,9 @@ void BackgroundLoop::Run() {
 void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
   if (finished_) return;
   if (event.kind == MessageChannel::Event::Kind::kClosed) {
+    // The end is agreed on and waits for what this thread still runs: a peer
+    // that was faster may go.
+    if (EndIsNext()) return;
     Abort(UnavailableError(
               "lost " + options_.describe_peer(event.peer) +
               ": its control connection ended: " + event.status.message()),
@@ -120,6 +123,10 @@ void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
                              options_.describe_peer(event.peer) + " sent"),
           -1);
   }
+}
+
+bool BackgroundLoop::EndIsNext() const {
+  return !commands_.empty() && commands_.back().kind == Decision::Kind::kEnd;
 }
 
 void BackgroundLoop::HandleTimers() {

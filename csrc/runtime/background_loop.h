@@ -61,6 +61,8 @@ class BackgroundLoop {
  private:
   void Run();
   void HandleEvent(const MessageChannel::Event& event);
+  // Whether what is left to be carried out ends with the job's end.
+  bool EndIsNext() const;
   void HandleTimers();
   // Sends what the controller has to say, and gathers what is to be done.
   void Collect();

@@ -242,6 +242,32 @@ bool WaitUntilTrue(const std::function<bool()>& condition) {
   return condition();
 }
 
+// Rank 1 is late to see that the last bucket is through; meanwhile the end was
+// agreed on, and the coordinator's process is gone.
+TEST_P(RuntimeTest, AnAgreedEndIsNoLossToARankThatStillRunsABucket) {
+  for (size_t count : {4u, 20000u}) {
+    HeldCollective::Gate gate;
+    RuntimeCluster cluster(
+        kFlat, Options(), Held(setup(), 1, HeldCollective::Hold::kAfter, gate));
+    std::vector<FloatOperation> last(4);
+    for (int rank = 0; rank < 4; ++rank) {
+      last[rank].input.assign(count, 1.0f);
+      ASSERT_TRUE(EnqueueSum(cluster.at(rank), "last", last[rank]).ok());
+    }
+    ASSERT_TRUE(WaitUntilTrue([&] { return gate.reached.load(); }));
+    ASSERT_TRUE(Await(last[0]).ok());
+    cluster.Destroy(0);
+    const int looks = gate.looks;
+    ASSERT_TRUE(WaitUntilTrue([&] { return gate.looks > looks + 10; }));
+    gate.open = true;
+    for (int rank = 1; rank < 4; ++rank) {
+      const Status status = Await(last[rank]);
+      EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status.ToString();
+      EXPECT_EQ(last[rank].output, std::vector<float>(count, 4.0f));
+    }
+  }
+}
+
 // Fault: a rank is lost in the middle of a bucket, which the others run
 // (inline, where they share memory and it is small) and wait for it. Error: on
 // every other rank, that it was lost, within a second.
