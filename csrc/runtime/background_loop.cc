@@ -251,8 +251,10 @@ void BackgroundLoop::Abort(const Status& cause, int told_by) {
     channel_.Send(peer, message);
   }
   KR_LOG(kError) << "the job is broken: " << cause.message();
-  executor_.Abort(cause);
+  // First of all nothing new is taken: whoever hears of the end from the
+  // executor must find it everywhere.
   Finish(cause);
+  executor_.Abort(cause);
 }
 
 // From here on everything fails with `status`. What was decided before an

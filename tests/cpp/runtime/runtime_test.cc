@@ -299,6 +299,11 @@ TEST_P(RuntimeTest, ARankLostDuringABucketIsNamedAtOnce) {
         if (rank == one.lost) continue;
         EXPECT_THAT(status.message(),
                     HasSubstr("lost rank " + std::to_string(one.lost)));
+        // Known everywhere by the time an operation ends with it.
+        EXPECT_EQ(cluster.at(rank).status(), status);
+        FloatOperation late;
+        late.input.assign(4, 1.0f);
+        EXPECT_EQ(EnqueueSum(cluster.at(rank), "late", late), status);
       }
       EXPECT_LT(std::chrono::steady_clock::now() - began,
                 std::chrono::seconds(1));
