@@ -1,4 +1,4 @@
-// CpuLevel: which of our vector kernels this processor can run.
+// What the processor can do: CpuLevel, which of our vector kernels it can run.
 #ifndef KERAS_RING_BASE_CPU_FEATURES_H_
 #define KERAS_RING_BASE_CPU_FEATURES_H_
 
@@ -17,6 +17,10 @@ CpuLevel DetectCpuLevel();
 
 // "baseline", "avx2", "avx512".
 const char* CpuLevelName(CpuLevel level);
+
+// One step of a busy wait: tells the core that nothing is to be gained by
+// hurrying.
+void RelaxCpu();
 
 }  // namespace keras_ring
 

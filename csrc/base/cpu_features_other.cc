@@ -5,4 +5,6 @@ namespace keras_ring {
 
 CpuLevel DetectCpuLevel() { return CpuLevel::kBaseline; }
 
+void RelaxCpu() {}
+
 }  // namespace keras_ring

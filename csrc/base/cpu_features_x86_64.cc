@@ -24,4 +24,6 @@ CpuLevel DetectCpuLevel() {
   return level;
 }
 
+void RelaxCpu() { __builtin_ia32_pause(); }
+
 }  // namespace keras_ring

@@ -8,12 +8,10 @@
 #include <cstdint>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/cpu_features.h"
 
 namespace keras_ring {
 
-// One step of a busy wait: tells the core that nothing is to be gained by
-// hurrying.
-void RelaxCpu();
 // Lets other threads have the core if any want it.
 void YieldCpu();
 

@@ -7,7 +7,6 @@
 namespace keras_ring {
 
 // The calling thread's name; at most 15 characters.
-// program's, and Python's handlers belong on its main thread.
 inline void SetThreadName(const char* name) {
   pthread_setname_np(pthread_self(), name);
 }

@@ -25,6 +25,7 @@ CPP_FLOORS = {
 # request, so its header counts as part of the entry's.
 _KERNEL_HEADERS = {
     "csrc/runtime/runtime.h",
+    "csrc/runtime/process_arena.h",
     "csrc/runtime/process_runtime.h",
     "csrc/control/tensor_entry.h",
     "csrc/control/request.h",
