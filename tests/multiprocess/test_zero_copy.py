@@ -67,7 +67,7 @@ def test_any_order_of_imports_will_do(order):
     lines = [line for line in ended.stdout.splitlines() if "arena" in line]
     assert len(lines) == 2, ended.stdout
     for line in lines:
-        assert line.endswith(f"arena {2 << 22} SourceFileLoader"), line
+        assert line.endswith(f"arena {1 << 22} SourceFileLoader"), line
 
 
 @pytest.mark.parametrize(
