@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def as_run(words):
     if words[0] == "python":
         return words[1:]
     assert words[0] == "keras-ring"
-    inner = ["python", "-m", "keras_ring"]
+    inner = [sys.executable, "-m", "keras_ring"]
     rest = [
         word
         for each in words[1:]
