@@ -1,6 +1,7 @@
 """`keras-ring bench` as it is typed, on two ranks and alone."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def bench(num_ranks, *words):
     if num_ranks:
         launcher = ("-m", "keras_ring", "run", "-np", num_ranks, "--")
         # Beside `python -m keras_ring` there is no script to be looked for.
-        command = (*launcher, "python", *command)
+        command = (*launcher, sys.executable, *command)
     done = run(*command)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
