@@ -55,7 +55,7 @@ class CpuCollective final : public Collective {
                    const Round& round);
   Status ReduceRing(const AllreduceArgs& args, const WireFormat& format,
                     const RingBuffer& buffer);
-  // Runs `plan`; `kernel` reduces what comes in, `finish` what is owned.
+  // Runs `plan`: `op` reduces what comes in, `finish` what is owned.
   Status RunReduction(RingReduction& plan, const WireFormat& format,
                       ReduceOp op, const Finish& finish);
 

@@ -13,7 +13,7 @@
 // *unpack* it. Nothing else is copied: the fusion of tensors is the order in
 // which they lie in the slot.
 //
-//   one shot   up to a few KiB: everybody reduces everything; nothing to unpack
+//   one shot   small buckets: everybody reduces everything; nothing to unpack
 //   two shots  above: as told
 //
 // Which rank may do what when is in the comments of Allreduce in the source;
