@@ -43,11 +43,20 @@ class Gate {
   Status status_;
 };
 
+Request MaxOf(int64_t count) {
+  Request request;
+  request.name = "values";
+  request.op = ReduceOp::kMax;
+  request.tensors = {TensorSpec{DType::kFloat32, {count}}};
+  return request;
+}
+
 // In the arena, so that large ones are read where they lie.
 struct Tensor {
   Tensor(size_t bytes, float value)
       : data(static_cast<float*>(ProcessArena()->Allocate(bytes))),
-        count(bytes / sizeof(float)) {
+        count(bytes / sizeof(float)),
+        request(std::make_shared<const Request>(MaxOf(count))) {
     std::fill(data, data + count, value);
   }
   ~Tensor() { ProcessArena()->Free(data); }
@@ -56,14 +65,13 @@ struct Tensor {
 
   float* const data;
   const int64_t count;
+  const RequestPtr request;
 };
 
 Status Allreduce(Runtime& runtime, const Tensor& values) {
   Gate gate;
   TensorEntry entry;
-  entry.request.name = "values";
-  entry.request.op = ReduceOp::kMax;
-  entry.request.tensors = {TensorSpec{DType::kFloat32, {values.count}}};
+  entry.request = values.request;
   entry.inputs = {values.data};
   entry.outputs = {values.data};
   entry.completion =

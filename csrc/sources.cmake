@@ -94,6 +94,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/base/sha256_test.cc
   tests/cpp/base/spin_test.cc
   tests/cpp/base/status_test.cc
+  tests/cpp/base/small_vector_test.cc
   tests/cpp/base/sticky_status_test.cc
   tests/cpp/base/wire_test.cc
   tests/cpp/collective/cpu_collective_local_test.cc
@@ -119,6 +120,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/control/fusion_plan_test.cc
   tests/cpp/control/message_test.cc
   tests/cpp/control/request_test.cc
+  tests/cpp/control/name_table_test.cc
   tests/cpp/control/response_cache_test.cc
   tests/cpp/control/tensor_queue_test.cc
   tests/cpp/runtime/executor_test.cc

@@ -1,5 +1,6 @@
 #include "tf_ops/collective_kernel.h"
 
+#include <atomic>
 #include <utility>
 
 #include "csrc/runtime/process_runtime.h"
@@ -12,6 +13,28 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
+namespace {
+
+bool LooksAlike(const TensorSpec& spec, const Tensor& tensor) {
+  if (static_cast<int>(spec.shape.size()) != tensor.dims()) return false;
+  for (int i = 0; i < tensor.dims(); ++i) {
+    if (spec.shape[i] != tensor.dim_size(i)) return false;
+  }
+  const Result<DType> dtype = DTypeFromTf(tensor.dtype());
+  return dtype.ok() && *dtype == spec.dtype;
+}
+
+bool LooksAlike(const Request& request, OpKernelContext* context) {
+  const int count = context->num_inputs();
+  if (static_cast<int>(request.tensors.size()) != count) return false;
+  for (int i = 0; i < count; ++i) {
+    if (!LooksAlike(request.tensors[i], context->input(i))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* context)
     : AsyncOpKernel(context) {
   OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
@@ -23,16 +46,16 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
   Result<std::shared_ptr<Runtime>> runtime = ProcessRuntimeFor(tensor_name_);
   OP_REQUIRES_OK_ASYNC(context, StatusToTf(runtime.status()), done);
 
+  Result<RequestPtr> request = RequestFor(context);
+  OP_REQUIRES_OK_ASYNC(context, StatusToTf(request.status()), done);
+
   TensorEntry entry;
-  entry.request.name = tensor_name_;
-  Describe(entry.request);
+  entry.request = *request;
+  entry.inputs.reserve(context->num_inputs());
   for (int i = 0; i < context->num_inputs(); ++i) {
-    Result<TensorSpec> spec = SpecOf(context->input(i));
-    OP_REQUIRES_OK_ASYNC(context, StatusToTf(spec.status()), done);
-    entry.request.tensors.push_back(std::move(spec).value());
     entry.inputs.push_back(context->input(i).data());
   }
-  auto call = std::make_shared<Call>(context, std::move(done));
+  std::shared_ptr<Call> call = NewCall(context, std::move(done));
   absl::Status prepared = PrepareOutputs(context, call, entry);
   if (!prepared.ok()) return call->Finish(prepared);
   // After the outputs: a second reference to an input would keep its buffer
@@ -40,21 +63,60 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
   for (int i = 0; i < context->num_inputs(); ++i) {
     call->Hold(context->input(i));
   }
-  entry.completion = Completion(
-      [call](const Status& status) { call->Finish(StatusToTf(status)); });
+  entry.completion = Completion(call);
   if (!call->RegisterCancellation(call)) {
     entry.completion.Disarm();
     return call->Finish(absl::CancelledError(absl::StrCat(
-        entry.request.Label(), ": the step was cancelled before it began")));
+        entry.request->Label(), ": the step was cancelled before it began")));
   }
   Status enqueued = (*runtime)->Enqueue(std::move(entry));
   if (!enqueued.ok()) call->Finish(StatusToTf(enqueued));
 }
 
-CollectiveKernel::Call::Call(OpKernelContext* context, DoneCallback done)
-    : context_(context),
-      done_(std::move(done)),
-      cancellation_(context->cancellation_manager()) {}
+Result<RequestPtr> CollectiveKernel::RequestFor(OpKernelContext* context) {
+  {
+    tensorflow::mutex_lock lock(mutex_);
+    if (request_ != nullptr && LooksAlike(*request_, context)) return request_;
+  }
+  auto request = std::make_shared<Request>();
+  request->name = tensor_name_;
+  Describe(*request);
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    KR_ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(context->input(i)));
+    request->tensors.push_back(std::move(spec));
+  }
+  tensorflow::mutex_lock lock(mutex_);
+  request_ = request;
+  return request_;
+}
+
+std::shared_ptr<CollectiveKernel::Call> CollectiveKernel::NewCall(
+    OpKernelContext* context, DoneCallback done) {
+  std::shared_ptr<Call> call;
+  {
+    tensorflow::mutex_lock lock(mutex_);
+    if (call_.use_count() != 1) call_ = std::make_shared<Call>();
+    // With what the last owner did before it let go.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    call = call_;
+  }
+  call->Begin(context, std::move(done));
+  return call;
+}
+
+void CollectiveKernel::Call::Begin(OpKernelContext* context,
+                                   DoneCallback done) {
+  tensorflow::mutex_lock lock(mutex_);
+  context_ = context;
+  done_ = std::move(done);
+  cancellation_ = context->cancellation_manager();
+  token_ = kNoToken;
+  held_.clear();
+}
+
+void CollectiveKernel::Call::Complete(const Status& status) {
+  Finish(StatusToTf(status));
+}
 
 void CollectiveKernel::Call::RunDone(OpKernelContext* context,
                                      DoneCallback done,
@@ -88,7 +150,10 @@ bool CollectiveKernel::Call::RegisterCancellation(std::shared_ptr<Call> self) {
 void CollectiveKernel::Call::Finish(const absl::Status& status) {
   OpKernelContext* context;
   DoneCallback done;
-  if (!Claim(&context, &done)) return;
+  if (!Claim(&context, &done)) {
+    held_.clear();
+    return;
+  }
   // Waits for a cancellation that is just running; it finds nothing to do.
   // Not under our lock, which that one takes.
   if (cancellation_ != nullptr && token_ != kNoToken) {
@@ -121,9 +186,15 @@ absl::Status ForwardOrAllocateOutputs(
     OpKernelContext* context,
     const std::shared_ptr<CollectiveKernel::Call>& call, TensorEntry& entry) {
   for (int i = 0; i < context->num_inputs(); ++i) {
+    const Tensor& input = context->input(i);
     Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(
-        {i}, i, context->input(i).shape(), &output));
+    // Asked here first, because TensorFlow looks through all outputs before it
+    // comes to this.
+    TF_RETURN_IF_ERROR(
+        input.RefCountIsOne()
+            ? context->forward_input_or_allocate_output({i}, i, input.shape(),
+                                                        &output)
+            : context->allocate_output(i, input.shape(), &output));
     entry.outputs.push_back(output->data());
     call->Hold(*output);
   }

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/container/inlined_vector.h"
+#include "csrc/base/completion.h"
 #include "csrc/control/request.h"
 #include "csrc/control/tensor_entry.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -36,20 +38,33 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
                                       TensorEntry& entry) const = 0;
 
  private:
+  // The request for these inputs: the same object as long as they look alike.
+  Result<RequestPtr> RequestFor(tensorflow::OpKernelContext* context);
+  std::shared_ptr<Call> NewCall(tensorflow::OpKernelContext* context,
+                                DoneCallback done);
+
   std::string tensor_name_;
+  // Of the last time, for the next: an op mostly runs once in a step, and one
+  // step is like the other.
+  tensorflow::mutex mutex_;
+  RequestPtr request_ TF_GUARDED_BY(mutex_);
+  std::shared_ptr<Call> call_ TF_GUARDED_BY(mutex_);
 };
 
 // Shared by the entry (which fires the completion), the cancellation and the
 // kernel. Whoever finishes first calls `done`; the others find it gone.
-class CollectiveKernel::Call {
+class CollectiveKernel::Call final : public Completion::Target {
  public:
-  Call(tensorflow::OpKernelContext* context, DoneCallback done);
+  // An op begins. The last one of this object has ended, and nobody else knows
+  // the object any more.
+  void Begin(tensorflow::OpKernelContext* context, DoneCallback done);
 
   // Ends the op when its step is cancelled. False if it is already.
   bool RegisterCancellation(std::shared_ptr<Call> self);
 
-  // Ends the op, unless it has ended.
+  // Ends the op, unless it has ended, and lets go of the tensors.
   void Finish(const absl::Status& status);
+  void Complete(const Status& status) override;
 
   // Keeps the memory of `tensor` for as long as the entry needs it. Not after
   // the entry is enqueued.
@@ -69,13 +84,13 @@ class CollectiveKernel::Call {
 
   // Held while the context is used, so that the op cannot end meanwhile.
   tensorflow::mutex mutex_;
-  tensorflow::OpKernelContext* context_ TF_GUARDED_BY(mutex_);
+  tensorflow::OpKernelContext* context_ TF_GUARDED_BY(mutex_) = nullptr;
   DoneCallback done_ TF_GUARDED_BY(mutex_);
 
-  tensorflow::CancellationManager* const cancellation_;
+  tensorflow::CancellationManager* cancellation_ = nullptr;
   tensorflow::CancellationToken token_ = kNoToken;
   // Touched by whoever has the entry: the kernel, then the data thread.
-  std::vector<tensorflow::Tensor> held_;
+  absl::InlinedVector<tensorflow::Tensor, 2> held_;
 };
 
 // Outputs shaped as the inputs, in the inputs' own memory where nobody else

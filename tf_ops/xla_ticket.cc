@@ -12,7 +12,7 @@ std::shared_ptr<XlaTicket> XlaTicket::Start(
     Request request, const std::vector<const void*>& inputs) {
   auto ticket = std::make_shared<XlaTicket>();
   Status status = ticket->Enqueue(std::move(request), inputs, ticket);
-  if (!status.ok()) ticket->End(status);
+  if (!status.ok()) ticket->Complete(status);
   return ticket;
 }
 
@@ -34,9 +34,8 @@ Status XlaTicket::Enqueue(Request request,
     entry.inputs.push_back(copy);
     entry.outputs.push_back(copy);
   }
-  entry.request = std::move(request);
-  entry.completion =
-      Completion([self](const Status& status) { self->End(status); });
+  entry.request = std::make_shared<const Request>(std::move(request));
+  entry.completion = Completion(self);
   return runtime->Enqueue(std::move(entry));
 }
 
@@ -53,7 +52,7 @@ void XlaTicket::OnEnd(std::function<void(const Status&)> callback) {
   callback(status);
 }
 
-void XlaTicket::End(const Status& status) {
+void XlaTicket::Complete(const Status& status) {
   std::vector<std::function<void(const Status&)>> callbacks;
   {
     MutexLock lock(mutex_);

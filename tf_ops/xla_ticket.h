@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "csrc/base/completion.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 #include "csrc/control/request.h"
@@ -18,7 +19,7 @@ namespace keras_ring {
 // XLA may reuse an input's buffer as soon as the call that got it returns, and
 // says only later where the result goes. So the collective runs in memory of
 // the ticket.
-class XlaTicket {
+class XlaTicket final : public Completion::Target {
  public:
   // Copies the inputs, one per tensor of the request, and hands the request to
   // the runtime. A failure to do so is how the ticket ends.
@@ -29,13 +30,15 @@ class XlaTicket {
   // the runtime, which the callback must not block.
   void OnEnd(std::function<void(const Status&)> callback);
 
+  // The end of the collective.
+  void Complete(const Status& status) override;
+
   // The results, as bytes; to be read after a good end.
   const std::vector<tensorflow::Tensor>& results() const { return tensors_; }
 
  private:
   Status Enqueue(Request request, const std::vector<const void*>& inputs,
                  const std::shared_ptr<XlaTicket>& self);
-  void End(const Status& status);
 
   std::vector<tensorflow::Tensor> tensors_;
   Mutex mutex_;

@@ -3,6 +3,7 @@
 #define KERAS_RING_BASE_COMPLETION_H_
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "csrc/base/status.h"
@@ -14,16 +15,25 @@ namespace keras_ring {
 // one that is dropped unfired reports kInternal.
 class Completion {
  public:
+  // What is called. An object that is there anyway saves the memory of a
+  // closure.
+  class Target {
+   public:
+    virtual ~Target() = default;
+    virtual void Complete(const Status& status) = 0;
+  };
   using Callback = std::function<void(const Status&)>;
 
   Completion() = default;
-  explicit Completion(Callback callback) : callback_(std::move(callback)) {}
-  Completion(Completion&& other) noexcept
-      : callback_(std::exchange(other.callback_, nullptr)) {}
+  explicit Completion(std::shared_ptr<Target> target)
+      : target_(std::move(target)) {}
+  explicit Completion(Callback callback)
+      : target_(std::make_shared<CallbackTarget>(std::move(callback))) {}
+  Completion(Completion&& other) noexcept = default;
   Completion& operator=(Completion&& other) noexcept {
     if (this != &other) {
       DropUnfired();
-      callback_ = std::exchange(other.callback_, nullptr);
+      target_ = std::move(other.target_);
     }
     return *this;
   }
@@ -31,24 +41,34 @@ class Completion {
   Completion& operator=(const Completion&) = delete;
   ~Completion() { DropUnfired(); }
 
-  bool armed() const { return callback_ != nullptr; }
+  bool armed() const { return target_ != nullptr; }
 
   // Must be called with no lock of ours held: the callback may run user code.
   void Fire(const Status& status) {
-    Callback callback = std::exchange(callback_, nullptr);
-    KR_CHECK(callback != nullptr);
-    callback(status);
+    const std::shared_ptr<Target> target = std::move(target_);
+    KR_CHECK(target != nullptr);
+    target->Complete(status);
   }
 
   // Gives up the duty to fire, for a caller that reports the error itself.
-  void Disarm() { callback_ = nullptr; }
+  void Disarm() { target_ = nullptr; }
 
  private:
+  class CallbackTarget final : public Target {
+   public:
+    explicit CallbackTarget(Callback callback)
+        : callback_(std::move(callback)) {}
+    void Complete(const Status& status) override { callback_(status); }
+
+   private:
+    const Callback callback_;
+  };
+
   void DropUnfired() {
     if (armed()) Fire(InternalError("the entry was dropped unfinished"));
   }
 
-  Callback callback_;
+  std::shared_ptr<Target> target_;
 };
 
 }  // namespace keras_ring

@@ -22,71 +22,88 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
 
 // --- Readiness, on its way up ---
 
-void Controller::Submit(Request request) {
+void Controller::Submit(const RequestPtr& request) {
   if (ended_) return;  // its entry was finished by the end of the job
-  const ResponseCache::Hit* hit = cache_.Find(request.name);
-  if (hit != nullptr && hit->agreed->RequestOf(tree_.rank) == request) {
+  const std::optional<ResponseCache::Slot> slot = cache_.Find(request->name);
+  if (slot && cache_.Agrees(*slot, request, tree_.rank)) {
     ++counters_.cache_hits;
-    Contribute(tree_.rank, sequence_, hit->slot, hit->agreed);
+    Contribute(tree_.rank, sequence_, *slot, cache_.At(*slot));
     return;
   }
   ++counters_.cache_misses;
-  Contribute(tree_.rank, sequence_, {Variant{std::move(request), self_}});
+  Contribute(tree_.rank, sequence_, {Variant{*request, self_}});
 }
 
-Controller::Pending* Controller::PendingFor(const std::string& name, int from,
-                                            uint64_t sent_at) {
+void Controller::Pending::Clear() {
+  slot.reset();
+  agreed.reset();
+  variants.clear();
+  from.clear();
+}
+
+NameTable<Controller::Pending>::iterator Controller::PendingFor(
+    const std::string& name, int from, uint64_t sent_at) {
   auto failed = failed_.find(name);
-  if (failed != failed_.end() && sent_at < failed->second) return nullptr;
-  auto [it, is_new] = pending_.try_emplace(name);
+  if (failed != failed_.end() && sent_at < failed->second) {
+    return pending_.end();
+  }
+  if (pending_.empty()) {
+    oldest_pending_ = clock_.Now();
+    stalls_.Reset();
+  }
+  const auto [it, is_new] = pending_.TryEmplace(name);
   Pending& pending = it->second;
   if (is_new) pending.since = clock_.Now();
-  pending.from.insert(from);
-  return &pending;
+  if (std::find(pending.from.begin(), pending.from.end(), from) ==
+      pending.from.end()) {
+    pending.from.push_back(from);
+  }
+  return it;
 }
 
 void Controller::Contribute(int from, uint64_t sent_at,
                             ResponseCache::Slot slot,
                             std::shared_ptr<const Agreed> agreed) {
-  const std::string& name = agreed->request.name;
-  Pending* pending = PendingFor(name, from, sent_at);
-  if (pending == nullptr) return;
-  if (pending->from.size() == 1) {
-    pending->slot = slot;
-    pending->agreed = std::move(agreed);
-  } else if (pending->slot != slot) {
+  if (tree_.children.empty()) return SlotComplete(slot, std::move(agreed));
+  const auto it = PendingFor(agreed->request.name, from, sent_at);
+  if (it == pending_.end()) return;
+  Pending& pending = it->second;
+  if (pending.from.size() == 1) {
+    pending.slot = slot;
+    pending.agreed = std::move(agreed);
+  } else if (pending.slot != slot) {
     // Some ranks mean this slot and some do not: from here on in full.
-    if (pending->slot) {
-      for (int other : pending->from) {
-        if (other != from) ExpandSlot(*pending, RanksOf(other));
+    if (pending.slot) {
+      for (int other : pending.from) {
+        if (other != from) ExpandSlot(pending, RanksOf(other));
       }
-      pending->slot.reset();
+      pending.slot.reset();
     }
-    pending->agreed = std::move(agreed);
-    ExpandSlot(*pending, RanksOf(from));
-    pending->agreed.reset();
+    pending.agreed = std::move(agreed);
+    ExpandSlot(pending, RanksOf(from));
+    pending.agreed.reset();
   }
-  CompleteIfReady(name);
+  CompleteIfReady(it);
 }
 
 void Controller::Contribute(int from, uint64_t sent_at,
                             std::vector<Variant> variants) {
-  const std::string name = variants.front().request.name;
-  Pending* pending = PendingFor(name, from, sent_at);
-  if (pending == nullptr) return;
-  if (pending->slot) {
-    for (int other : pending->from) {
-      if (other != from) ExpandSlot(*pending, RanksOf(other));
+  const auto it = PendingFor(variants.front().request.name, from, sent_at);
+  if (it == pending_.end()) return;
+  Pending& pending = it->second;
+  if (pending.slot) {
+    for (int other : pending.from) {
+      if (other != from) ExpandSlot(pending, RanksOf(other));
     }
-    pending->slot.reset();
-    pending->agreed.reset();
+    pending.slot.reset();
+    pending.agreed.reset();
   }
   for (Variant& variant : variants) {
     auto same = std::find_if(
-        pending->variants.begin(), pending->variants.end(),
+        pending.variants.begin(), pending.variants.end(),
         [&](const Variant& v) { return v.request == variant.request; });
-    if (same == pending->variants.end()) {
-      pending->variants.push_back(std::move(variant));
+    if (same == pending.variants.end()) {
+      pending.variants.push_back(std::move(variant));
       continue;
     }
     std::vector<int32_t> merged;
@@ -94,7 +111,7 @@ void Controller::Contribute(int from, uint64_t sent_at,
                variant.ranks.end(), std::back_inserter(merged));
     same->ranks = std::move(merged);
   }
-  CompleteIfReady(name);
+  CompleteIfReady(it);
 }
 
 void Controller::ExpandSlot(Pending& pending,
@@ -113,45 +130,55 @@ void Controller::ExpandSlot(Pending& pending,
   }
 }
 
-void Controller::CompleteIfReady(const std::string& name) {
-  auto it = pending_.find(name);
+void Controller::CompleteIfReady(NameTable<Pending>::iterator it) {
   Pending& pending = it->second;
   if (pending.from.size() < 1 + tree_.children.size()) return;
-  if (tree_.is_root()) {
-    if (pending.slot) {
-      ready_.push_back(
-          ReadyItem{pending.slot, std::move(pending.agreed), clock_.Now()});
-    } else {
-      Result<Agreed> agreed = Agree(pending.variants, tree_.size);
-      if (agreed.ok()) {
-        ready_.push_back(
-            ReadyItem{std::nullopt,
-                      std::make_shared<const Agreed>(std::move(agreed).value()),
-                      clock_.Now()});
-      } else {
-        Decision decision;
-        decision.kind = Decision::Kind::kFail;
-        decision.names = {name};
-        decision.status = agreed.status();
-        pending_.erase(it);
-        Decide(std::move(decision));
-        return;
-      }
-    }
-  } else {
-    const ResponseCache::Hit* hit = cache_.Find(name);
-    if (pending.slot && hit != nullptr && hit->slot == *pending.slot) {
-      ready_up_.slots.push_back(*pending.slot);
-    } else {
-      // A slot that was evicted while part of the subtree was still missing:
-      // the parent may have forgotten it.
-      if (pending.slot) {
-        for (int from : pending.from) ExpandSlot(pending, RanksOf(from));
-      }
-      ready_up_.news.push_back(std::move(pending.variants));
-    }
+  if (pending.slot && !tree_.is_root() && !cache_.IsLive(*pending.slot)) {
+    // It was evicted while part of the subtree was still missing: the parent
+    // may have forgotten it.
+    for (int from : pending.from) ExpandSlot(pending, RanksOf(from));
+    pending.slot.reset();
   }
-  pending_.erase(it);
+  if (pending.slot) {
+    const ResponseCache::Slot slot = *pending.slot;
+    std::shared_ptr<const Agreed> agreed = std::move(pending.agreed);
+    pending_.Erase(it);
+    SlotComplete(slot, std::move(agreed));
+  } else {
+    const std::string name = it->first;
+    std::vector<Variant> variants = std::move(pending.variants);
+    pending_.Erase(it);
+    VariantsComplete(name, std::move(variants));
+  }
+}
+
+void Controller::SlotComplete(ResponseCache::Slot slot,
+                              std::shared_ptr<const Agreed> agreed) {
+  if (tree_.is_root()) {
+    ready_.push_back(ReadyItem{slot, std::move(agreed), clock_.Now()});
+  } else {
+    ready_up_.slots.push_back(slot);
+  }
+}
+
+void Controller::VariantsComplete(const std::string& name,
+                                  std::vector<Variant> variants) {
+  if (!tree_.is_root()) {
+    ready_up_.news.push_back(std::move(variants));
+    return;
+  }
+  Result<Agreed> agreed = Agree(variants, tree_.size);
+  if (agreed.ok()) {
+    ready_.push_back(ReadyItem{
+        std::nullopt, std::make_shared<const Agreed>(std::move(agreed).value()),
+        clock_.Now()});
+    return;
+  }
+  Decision decision;
+  decision.kind = Decision::Kind::kFail;
+  decision.names = {name};
+  decision.status = agreed.status();
+  Decide(std::move(decision));
 }
 
 const std::vector<int32_t>& Controller::RanksOf(int from) const {
@@ -201,12 +228,12 @@ Status Controller::Handle(int peer, ReadyMessage message) {
   }
   if (ended_) return OkStatus();
   for (uint64_t slot : message.slots) {
-    std::shared_ptr<const Agreed> agreed = cache_.At(slot);
+    const std::shared_ptr<const Agreed>& agreed = cache_.At(slot);
     if (agreed == nullptr) {
       return InternalError("readiness for the unknown slot " +
                            std::to_string(slot));
     }
-    Contribute(peer, message.sequence, slot, std::move(agreed));
+    Contribute(peer, message.sequence, slot, agreed);
   }
   for (std::vector<Variant>& variants : message.news) {
     std::vector<int32_t> ranks;
@@ -298,8 +325,7 @@ void Controller::DecideReady() {
     for (size_t index : bucket) {
       ReadyItem& item = ready_[index];
       // The slot may have been evicted since its ranks became ready.
-      const ResponseCache::Hit* hit = cache_.Find(item.agreed->request.name);
-      if (item.slot && hit != nullptr && hit->slot == *item.slot) {
+      if (item.slot && cache_.IsLive(*item.slot)) {
         decision.slots.push_back(*item.slot);
       } else {
         decision.news.push_back(item.agreed);
@@ -343,14 +369,15 @@ Status Controller::Apply(const Decision& decision) {
     case Decision::Kind::kExecute:
       // Touch before insert: an insertion may evict, and what this decision
       // uses must not be what goes.
+      command.items.reserve(decision.slots.size() + decision.news.size());
       for (uint64_t slot : decision.slots) {
-        std::shared_ptr<const Agreed> agreed = cache_.At(slot);
+        const std::shared_ptr<const Agreed>& agreed = cache_.At(slot);
         if (agreed == nullptr) {
           return InternalError("a decision for the unknown slot " +
                                std::to_string(slot));
         }
         cache_.Touch(slot);
-        command.items.push_back(std::move(agreed));
+        command.items.push_back(agreed);
       }
       for (const auto& agreed : decision.news) {
         cache_.Insert(agreed, sequence_);
@@ -359,7 +386,7 @@ Status Controller::Apply(const Decision& decision) {
       break;
     case Decision::Kind::kFail:
       for (const std::string& name : decision.names) {
-        pending_.erase(name);
+        pending_.Erase(name);
         failed_[name] = sequence_;
       }
       command.names = decision.names;
@@ -367,7 +394,7 @@ Status Controller::Apply(const Decision& decision) {
       break;
     case Decision::Kind::kEnd:
       ended_ = true;
-      pending_.clear();
+      pending_.Clear();
       ready_.clear();
       command.status = decision.status;
       break;
@@ -419,9 +446,7 @@ Controller::Output Controller::Take() {
 
 std::optional<TimePoint> Controller::NextTimer() const {
   std::optional<TimePoint> oldest;
-  for (const auto& [name, pending] : pending_) {
-    if (!oldest || pending.since < *oldest) oldest = pending.since;
-  }
+  if (!pending_.empty()) oldest = oldest_pending_;
   std::optional<TimePoint> next = stalls_.NextCheck(oldest);
   if (!ready_.empty() && outstanding_ < options_.max_outstanding) {
     TimePoint linger = ready_.front().since + options_.linger;
@@ -437,14 +462,16 @@ void Controller::OnTimer() {
     return;
   }
   const TimePoint now = clock_.Now();
-  TimePoint oldest = now;
+  const std::optional<TimePoint> due = stalls_.NextCheck(oldest_pending_);
+  if (!due || now < *due) return;
   TimePoint newest = TimePoint::min();
+  oldest_pending_ = now;
   for (const auto& [name, pending] : pending_) {
-    oldest = std::min(oldest, pending.since);
+    oldest_pending_ = std::min(oldest_pending_, pending.since);
     newest = std::max(newest, pending.since);
   }
   const std::vector<StalledTensor> stalled = ListStalls();
-  if (stalls_.ReportDue(now, oldest)) {
+  if (stalls_.ReportDue(now, oldest_pending_)) {
     ReportStalls(now, stalled);
     const bool quiet = ready_.empty() && outstanding_ == 0 &&
                        now - newest >= options_.stall_check_time;

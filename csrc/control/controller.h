@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -22,6 +21,7 @@
 #include "csrc/base/status.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/message.h"
+#include "csrc/control/name_table.h"
 #include "csrc/control/request.h"
 #include "csrc/control/response_cache.h"
 #include "csrc/control/stall_inspector.h"
@@ -56,7 +56,7 @@ class Controller {
              const Clock& clock, Counters& counters);
 
   // This rank is ready with `request`. The name is not in flight here.
-  void Submit(Request request);
+  void Submit(const RequestPtr& request);
 
   // A message from a peer of the tree. An error means that the peer does not
   // keep the protocol: the job must be aborted.
@@ -98,18 +98,25 @@ class Controller {
     std::optional<ResponseCache::Slot> slot;
     std::shared_ptr<const Agreed> agreed;  // of the slot
     std::vector<Variant> variants;         // the others
-    std::set<int> from;                    // contributors: self and children
+    std::vector<int> from;                 // contributors: self and children
     TimePoint since;
+
+    void Clear();
   };
 
   void Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
                   std::shared_ptr<const Agreed> agreed);
   void Contribute(int from, uint64_t sent_at, std::vector<Variant> variants);
-  // The entry to add a contribution to; null if that one belongs to a use of
+  // The entry to add a contribution to; end() if that one belongs to a use of
   // the name that has failed since.
-  Pending* PendingFor(const std::string& name, int from, uint64_t sent_at);
+  NameTable<Pending>::iterator PendingFor(const std::string& name, int from,
+                                          uint64_t sent_at);
   void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks) const;
-  void CompleteIfReady(const std::string& name);
+  void CompleteIfReady(NameTable<Pending>::iterator it);
+  // All of this node's ranks are ready with a slot, all with the same.
+  void SlotComplete(ResponseCache::Slot slot,
+                    std::shared_ptr<const Agreed> agreed);
+  void VariantsComplete(const std::string& name, std::vector<Variant> variants);
   const std::vector<int32_t>& RanksOf(int from) const;
   std::vector<int32_t> ReadyRanks(const Pending& pending) const;
 
@@ -145,7 +152,9 @@ class Controller {
   uint64_t sequence_ = 0;  // decisions applied
   bool ended_ = false;
   ResponseCache cache_;
-  std::unordered_map<std::string, Pending> pending_;
+  NameTable<Pending> pending_;
+  // Nothing pending is older. A bound, so that not every step looks for it.
+  TimePoint oldest_pending_;
 
   // Names that a decision has failed, and its number: a contribution sent
   // before the sender knew must not count for the next use.

@@ -3,6 +3,7 @@
 #define KERAS_RING_CONTROL_REQUEST_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ struct Request {
   static Request Decode(WireReader& reader);
 };
 bool operator==(const Request& a, const Request& b);
+
+// An operation that runs in every step has one request, made once.
+using RequestPtr = std::shared_ptr<const Request>;
 
 // Limits that readers of the wire enforce.
 inline constexpr size_t kMaxNameBytes = 4096;

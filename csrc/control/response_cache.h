@@ -6,6 +6,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -27,15 +28,14 @@ class ResponseCache {
 
   explicit ResponseCache(size_t capacity) : capacity_(capacity) {}
 
-  struct Hit {
-    Slot slot;
-    std::shared_ptr<const Agreed> agreed;
-  };
-
-  // The live entry of `name`, or null.
-  const Hit* Find(const std::string& name) const;
+  // The live slot of `name`.
+  std::optional<Slot> Find(const std::string& name) const;
+  bool IsLive(Slot slot) const;
   // Live or evicted but not forgotten, or null.
-  std::shared_ptr<const Agreed> At(Slot slot) const;
+  const std::shared_ptr<const Agreed>& At(Slot slot) const;
+  // Whether `request`, made by this `rank`, is what was agreed on under the
+  // live `slot`. Remembers it: the same object agrees at once the next time.
+  bool Agrees(Slot slot, const RequestPtr& request, int rank);
 
   // Applies decision number `sequence`: a new agreement (replaces the entry of
   // that name) or the use of an old one.
@@ -51,17 +51,19 @@ class ResponseCache {
   uint64_t Hash() const;
 
  private:
-  struct Live {
-    Hit hit;
-    std::list<std::string>::iterator age;
+  struct Entry {
+    std::shared_ptr<const Agreed> agreed;
+    RequestPtr own;  // of this rank, if it has agreed
+    bool live = true;
+    std::list<Slot>::iterator age;  // if live
   };
-  void Evict(const std::string& name, uint64_t sequence);
+  void Evict(Slot slot, uint64_t sequence);
 
   const size_t capacity_;
   Slot next_slot_ = 0;
-  std::list<std::string> by_age_;  // least recently decided first
-  std::unordered_map<std::string, Live> by_name_;
-  std::unordered_map<Slot, std::shared_ptr<const Agreed>> by_slot_;
+  std::list<Slot> by_age_;  // the live ones, least recently decided first
+  std::unordered_map<std::string, Slot> by_name_;  // the live ones
+  std::unordered_map<Slot, Entry> by_slot_;
   struct Evicted {
     uint64_t sequence;
     Slot slot;

@@ -3,23 +3,23 @@
 #define KERAS_RING_CONTROL_TENSOR_ENTRY_H_
 
 #include <functional>
-#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/completion.h"
+#include "csrc/base/small_vector.h"
 #include "csrc/control/request.h"
 
 namespace keras_ring {
 
 struct TensorEntry {
-  Request request;
+  RequestPtr request;
 
   // One per tensor of the request. The memory stays valid until the completion
   // has fired; the completion's callback is a good place to own it.
-  std::vector<const void*> inputs;
+  SmallVector<const void*> inputs;
   // As inputs; an output may equal its input. Empty for an allgather, whose
   // size is known only after the ranks agreed.
-  std::vector<void*> outputs;
+  SmallVector<void*> outputs;
 
   // Allgather only: memory for the result of the given number of rows.
   // Called once, from the data thread.

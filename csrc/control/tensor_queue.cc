@@ -10,18 +10,7 @@ Status TensorQueue::Add(TensorEntry entry) {
   {
     MutexLock lock(mutex_);
     status = closed_;
-    if (status.ok() && parked_.count(entry.request.name) > 0) {
-      status = InvalidArgumentError(
-          entry.request.Label() +
-          ": this name is already in flight on this rank. A name may be used "
-          "again once its last use has finished; give each concurrent "
-          "operation a name of its own.");
-    }
-    if (status.ok()) {
-      requests_.push_back(entry.request);
-      std::string name = entry.request.name;
-      parked_.emplace(std::move(name), Parked{std::move(entry), true});
-    }
+    if (status.ok()) status = Park(entry);
   }
   if (!status.ok()) {
     entry.completion.Disarm();
@@ -31,18 +20,41 @@ Status TensorQueue::Add(TensorEntry entry) {
   return OkStatus();
 }
 
-std::vector<Request> TensorQueue::PopRequests() {
-  MutexLock lock(mutex_);
-  for (const Request& request : requests_) {
-    parked_.at(request.name).fresh = false;
+Status TensorQueue::Park(TensorEntry& entry) {
+  const auto [it, is_new] = parked_.TryEmplace(entry.request->name);
+  if (!is_new) {
+    return InvalidArgumentError(
+        entry.request->Label() +
+        ": this name is already in flight on this rank. A name may be used "
+        "again once its last use has finished; give each concurrent "
+        "operation a name of its own.");
   }
-  return std::exchange(requests_, {});
+  requests_.push_back(entry.request);
+  it->second.entry = std::move(entry);
+  return OkStatus();
 }
 
-TensorEntry TensorQueue::Take(const std::string& name) {
-  std::vector<TensorEntry> taken = TakeIfNegotiating(name);
-  KR_CHECK(taken.size() == 1);
-  return std::move(taken.front());
+void TensorQueue::PopRequests(std::vector<RequestPtr>& requests) {
+  requests.clear();
+  MutexLock lock(mutex_);
+  for (const RequestPtr& request : requests_) {
+    parked_.find(request->name)->second.fresh = false;
+  }
+  requests.swap(requests_);
+}
+
+std::vector<TensorEntry> TensorQueue::Take(
+    const std::vector<std::shared_ptr<const Agreed>>& agreed) {
+  std::vector<TensorEntry> taken;
+  taken.reserve(agreed.size());
+  MutexLock lock(mutex_);
+  for (const auto& item : agreed) {
+    auto it = parked_.find(item->request.name);
+    KR_CHECK(it != parked_.end() && !it->second.fresh);
+    taken.push_back(std::move(it->second.entry));
+    parked_.Erase(it);
+  }
+  return taken;
 }
 
 std::vector<TensorEntry> TensorQueue::TakeIfNegotiating(
@@ -52,7 +64,7 @@ std::vector<TensorEntry> TensorQueue::TakeIfNegotiating(
   auto it = parked_.find(name);
   if (it != parked_.end() && !it->second.fresh) {
     taken.push_back(std::move(it->second.entry));
-    parked_.erase(it);
+    parked_.Erase(it);
   }
   return taken;
 }
@@ -66,7 +78,7 @@ std::vector<TensorEntry> TensorQueue::Close(const Status& status) {
   for (auto& [name, parked] : parked_) {
     entries.push_back(std::move(parked.entry));
   }
-  parked_.clear();
+  parked_.Clear();
   return entries;
 }
 

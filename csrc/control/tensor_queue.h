@@ -4,11 +4,12 @@
 #define KERAS_RING_CONTROL_TENSOR_QUEUE_H_
 
 #include <functional>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/mutex.h"
+#include "csrc/control/name_table.h"
 #include "csrc/control/tensor_entry.h"
 
 namespace keras_ring {
@@ -30,12 +31,15 @@ class TensorQueue {
   //   the status given to Close.
   Status Add(TensorEntry entry) KR_EXCLUDES(mutex_);
 
-  // The requests that came since the last call, in order of arrival.
-  std::vector<Request> PopRequests() KR_EXCLUDES(mutex_);
+  // Replaces `requests` by those that came since the last call, in order of
+  // arrival.
+  void PopRequests(std::vector<RequestPtr>& requests) KR_EXCLUDES(mutex_);
 
-  // Takes the entry of `name` out. KR_CHECKs that it is in negotiation: a
-  // decision names only what this rank has asked for.
-  TensorEntry Take(const std::string& name) KR_EXCLUDES(mutex_);
+  // Takes out the entries of `agreed`, in that order. KR_CHECKs that each is
+  // in negotiation: a decision names only what this rank has asked for.
+  std::vector<TensorEntry> Take(
+      const std::vector<std::shared_ptr<const Agreed>>& agreed)
+      KR_EXCLUDES(mutex_);
 
   // Takes the entry of `name` if it is in negotiation.
   std::vector<TensorEntry> TakeIfNegotiating(const std::string& name)
@@ -48,15 +52,19 @@ class TensorQueue {
   size_t size() const KR_EXCLUDES(mutex_);
 
  private:
+  Status Park(TensorEntry& entry) KR_REQUIRES(mutex_);
+
   struct Parked {
     TensorEntry entry;
     bool fresh = true;
+
+    void Clear() { *this = Parked(); }
   };
 
   const std::function<void()> wake_;
   mutable Mutex mutex_;
-  std::unordered_map<std::string, Parked> parked_ KR_GUARDED_BY(mutex_);
-  std::vector<Request> requests_ KR_GUARDED_BY(mutex_);
+  NameTable<Parked> parked_ KR_GUARDED_BY(mutex_);
+  std::vector<RequestPtr> requests_ KR_GUARDED_BY(mutex_);
   Status closed_ KR_GUARDED_BY(mutex_);
 };
 

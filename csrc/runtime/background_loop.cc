@@ -83,9 +83,8 @@ void BackgroundLoop::Run() {
          channel_.Poll(until ? &*until : nullptr)) {
       HandleEvent(event);
     }
-    for (Request& request : queue_.PopRequests()) {
-      controller_.Submit(std::move(request));
-    }
+    queue_.PopRequests(requests_);
+    for (const RequestPtr& request : requests_) controller_.Submit(request);
     controller_.OnExecuted(executed_.exchange(0));
     HandleTimers();
     CarryOut();
@@ -213,9 +212,7 @@ void BackgroundLoop::CarryOut(Command command) {
     case Decision::Kind::kExecute: {
       Bucket bucket;
       bucket.decided = std::chrono::steady_clock::now();
-      for (const auto& agreed : command.items) {
-        bucket.entries.push_back(queue_.Take(agreed->request.name));
-      }
+      bucket.entries = queue_.Take(command.items);
       bucket.command = std::move(command);
       executor_.RunOrPush(std::move(bucket), keep_in_touch_);
       break;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/deadline.h"
@@ -99,6 +100,7 @@ class BackgroundLoop {
   bool finished_ = false;
   std::optional<TimePoint> suspicion_due_;
   std::map<int, TimePoint> last_said_;
+  std::vector<RequestPtr> requests_;  // just popped
   std::deque<Command> commands_;
   const std::function<void()> keep_in_touch_ = [this] { KeepInTouch(); };
   std::thread thread_;

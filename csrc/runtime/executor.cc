@@ -15,7 +15,7 @@ constexpr uint64_t kTagsPerDecision = 16;
 static_assert(kNumDTypes <= kTagsPerDecision);
 
 std::string BucketLabel(const std::vector<TensorEntry>& entries) {
-  std::string label = entries.front().request.Label();
+  std::string label = entries.front().request->Label();
   if (entries.size() > 1) {
     label += " and " + std::to_string(entries.size() - 1) + " more";
   }
@@ -61,11 +61,11 @@ void Executor::Push(Bucket bucket) {
 bool Executor::MayRunHere(const Bucket& bucket) {
   int64_t bytes = 0;
   for (const TensorEntry& entry : bucket.entries) {
-    bytes += entry.request.num_bytes();
+    bytes += entry.request->num_bytes();
   }
   // An allgather's size is not known from the own share, and its memory is
   // asked for on the way.
-  if (bucket.entries.front().request.kind == RequestKind::kAllgather ||
+  if (bucket.entries.front().request->kind == RequestKind::kAllgather ||
       bytes > collective_.InlineBytes()) {
     return false;
   }
@@ -174,7 +174,7 @@ void Executor::FinishWhenAborted(std::vector<TensorEntry> entries) {
 
 Status Executor::RunBucket(const Command& command,
                            std::vector<TensorEntry>& entries) {
-  switch (entries.front().request.kind) {
+  switch (entries.front().request->kind) {
     case RequestKind::kAllreduce:
       return Allreduce(command, entries);
     case RequestKind::kAllgather:
@@ -191,7 +191,7 @@ Status Executor::Allreduce(const Command& command,
                            std::vector<TensorEntry>& entries) {
   std::map<DType, AllreduceArgs> by_dtype;  // ordered: alike on every rank
   for (TensorEntry& entry : entries) {
-    const Request& request = entry.request;
+    const Request& request = *entry.request;
     for (size_t i = 0; i < request.tensors.size(); ++i) {
       const TensorSpec& spec = request.tensors[i];
       AllreduceArgs& args = by_dtype[spec.dtype];
@@ -212,7 +212,7 @@ Status Executor::Allreduce(const Command& command,
 }
 
 Status Executor::Allgather(const Command& command, TensorEntry& entry) {
-  const TensorSpec& own = entry.request.tensors.front();
+  const TensorSpec& own = entry.request->tensors.front();
   const std::vector<int64_t>& rows = command.items.front()->rows;
   TensorSpec row = own;
   row.shape.front() = 1;
@@ -232,11 +232,11 @@ Status Executor::Broadcast(const Command& command,
                            std::vector<TensorEntry>& entries) {
   BroadcastArgs args;
   args.tag = command.sequence * kTagsPerDecision;
-  args.root = entries.front().request.root;
+  args.root = entries.front().request->root;
   for (TensorEntry& entry : entries) {
-    for (size_t i = 0; i < entry.request.tensors.size(); ++i) {
+    for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
       args.tensors.push_back(TensorSpan{entry.inputs[i], entry.outputs[i],
-                                        entry.request.tensors[i].num_bytes()});
+                                        entry.request->tensors[i].num_bytes()});
     }
   }
   return collective_.Broadcast(args);

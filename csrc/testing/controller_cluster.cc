@@ -46,7 +46,8 @@ bool ControllerCluster::Release() {
 }
 
 void ControllerCluster::Submit(int rank, Request request) {
-  nodes_[rank].controller->Submit(std::move(request));
+  nodes_[rank].controller->Submit(
+      std::make_shared<const Request>(std::move(request)));
   Collect(rank);
 }
 

@@ -14,6 +14,7 @@
 #include "csrc/comm/message_channel.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/local_transport.h"
 
@@ -127,9 +128,8 @@ void RuntimeCluster::ShutdownAll() {
 Status EnqueueSum(Runtime& runtime, const std::string& name,
                   FloatOperation& operation) {
   TensorEntry entry;
-  entry.request.name = name;
-  entry.request.tensors = {TensorSpec{
-      DType::kFloat32, {static_cast<int64_t>(operation.input.size())}}};
+  entry.request = std::make_shared<const Request>(
+      AllreduceRequest(name, static_cast<int64_t>(operation.input.size())));
   operation.output.assign(operation.input.size(), -1.0f);
   entry.inputs = {operation.input.data()};
   entry.outputs = {operation.output.data()};

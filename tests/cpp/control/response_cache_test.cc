@@ -17,9 +17,9 @@ TEST(ResponseCache, LeastRecentlyDecidedGoesFirst) {
   cache.Insert(AgreedOn("b"), 2);
   cache.Touch(a);
   cache.Insert(AgreedOn("c"), 3);
-  EXPECT_NE(cache.Find("a"), nullptr);
-  EXPECT_EQ(cache.Find("b"), nullptr);
-  EXPECT_NE(cache.Find("c"), nullptr);
+  EXPECT_TRUE(cache.Find("a"));
+  EXPECT_FALSE(cache.Find("b"));
+  EXPECT_TRUE(cache.Find("c"));
   EXPECT_EQ(cache.size(), 2u);
 }
 
@@ -47,7 +47,7 @@ TEST(ResponseCache, NewAgreementReplacesTheOldOne) {
   ResponseCache cache(8);
   ResponseCache::Slot old = cache.Insert(AgreedOn("a"), 1);
   ResponseCache::Slot now = cache.Insert(AgreedOn("a"), 2);
-  EXPECT_EQ(cache.Find("a")->slot, now);
+  EXPECT_EQ(cache.Find("a"), now);
   EXPECT_NE(cache.At(old), nullptr);
   cache.Touch(old);  // a late decision for it; the new one stays as it is
   EXPECT_EQ(cache.size(), 1u);
@@ -56,7 +56,7 @@ TEST(ResponseCache, NewAgreementReplacesTheOldOne) {
 TEST(ResponseCache, CapacityZeroRemembersNothing) {
   ResponseCache cache(0);
   cache.Insert(AgreedOn("a"), 1);
-  EXPECT_EQ(cache.Find("a"), nullptr);
+  EXPECT_FALSE(cache.Find("a"));
   EXPECT_EQ(cache.size(), 0u);
 }
 

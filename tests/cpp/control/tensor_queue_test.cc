@@ -13,12 +13,26 @@ using ::testing::HasSubstr;
 
 TensorEntry Entry(const std::string& name, std::atomic<int>* fired = nullptr) {
   TensorEntry entry;
-  entry.request.name = name;
-  entry.request.kind = RequestKind::kBarrier;
+  auto request = std::make_shared<Request>();
+  request->name = name;
+  request->kind = RequestKind::kBarrier;
+  entry.request = request;
   entry.completion = Completion([fired](const Status&) {
     if (fired != nullptr) ++*fired;
   });
   return entry;
+}
+
+std::vector<RequestPtr> Pop(TensorQueue& queue) {
+  std::vector<RequestPtr> requests;
+  queue.PopRequests(requests);
+  return requests;
+}
+
+std::vector<std::shared_ptr<const Agreed>> AgreedOn(const std::string& name) {
+  auto agreed = std::make_shared<Agreed>();
+  agreed->request.name = name;
+  return {agreed};
 }
 
 void Finish(std::vector<TensorEntry> entries) {
@@ -31,10 +45,10 @@ TEST(TensorQueue, AddWakesAndRequestsComeInOrder) {
   ASSERT_TRUE(queue.Add(Entry("b")).ok());
   ASSERT_TRUE(queue.Add(Entry("a")).ok());
   EXPECT_EQ(wakes, 2);
-  std::vector<Request> requests = queue.PopRequests();
+  std::vector<RequestPtr> requests = Pop(queue);
   ASSERT_EQ(requests.size(), 2u);
-  EXPECT_EQ(requests[0].name, "b");
-  EXPECT_TRUE(queue.PopRequests().empty());
+  EXPECT_EQ(requests[0]->name, "b");
+  EXPECT_TRUE(Pop(queue).empty());
   Finish(queue.Close(CancelledError("end")));
 }
 
@@ -47,10 +61,11 @@ TEST(TensorQueue, NameInFlightIsRefusedAndNothingFires) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("barrier 'a'"));
   EXPECT_EQ(second, 0);
-  queue.PopRequests();
-  TensorEntry entry = queue.Take("a");
+  Pop(queue);
+  std::vector<TensorEntry> entries = queue.Take(AgreedOn("a"));
+  ASSERT_EQ(entries.size(), 1u);
   EXPECT_TRUE(queue.Add(Entry("a", &second)).ok()) << "free again";
-  entry.completion.Fire(OkStatus());
+  Finish(std::move(entries));
   Finish(queue.Close(CancelledError("end")));
   EXPECT_EQ(fired, 1);
   EXPECT_EQ(second, 1);
@@ -60,7 +75,7 @@ TEST(TensorQueue, FreshEntriesAreNotInNegotiation) {
   TensorQueue queue([] {});
   ASSERT_TRUE(queue.Add(Entry("a")).ok());
   EXPECT_TRUE(queue.TakeIfNegotiating("a").empty());
-  queue.PopRequests();
+  Pop(queue);
   Finish(queue.TakeIfNegotiating("a"));
   EXPECT_EQ(queue.size(), 0u);
 }
@@ -70,13 +85,13 @@ TEST(TensorQueue, CloseReturnsAllAndRefusesMore) {
   TensorQueue queue([] {});
   ASSERT_TRUE(queue.Add(Entry("a", &fired)).ok());
   ASSERT_TRUE(queue.Add(Entry("b", &fired)).ok());
-  queue.PopRequests();
+  Pop(queue);
   ASSERT_TRUE(queue.Add(Entry("c", &fired)).ok());
   Finish(queue.Close(UnavailableError("lost rank 2")));
   EXPECT_EQ(fired, 3);
   EXPECT_TRUE(queue.Close(UnavailableError("other")).empty());
   EXPECT_EQ(queue.Add(Entry("d")).message(), "lost rank 2");
-  EXPECT_TRUE(queue.PopRequests().empty());
+  EXPECT_TRUE(Pop(queue).empty());
 }
 
 // Every accepted entry fires once, whoever wins.
@@ -95,8 +110,8 @@ TEST(TensorQueue, AddAgainstTakeAndClose) {
     }
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i) {
-        for (const Request& request : queue.PopRequests()) {
-          Finish(queue.TakeIfNegotiating(request.name));
+        for (const RequestPtr& request : Pop(queue)) {
+          Finish(queue.TakeIfNegotiating(request->name));
         }
       }
       Finish(queue.Close(CancelledError("end")));

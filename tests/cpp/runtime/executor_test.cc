@@ -11,6 +11,7 @@
 
 #include "csrc/base/deadline.h"
 #include "csrc/comm/socket.h"
+#include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/fake_collective.h"
 #include "csrc/testing/run_ranks.h"
 
@@ -44,9 +45,9 @@ class ExecutorTest : public testing::Test {
     buffers_.emplace_back(count);
     std::vector<float>& buffer = buffers_.back();
     TensorEntry entry;
-    entry.request.name = name;
-    entry.request.kind = kind;
-    entry.request.tensors = {TensorSpec{DType::kFloat32, {count}}};
+    auto request = std::make_shared<Request>(AllreduceRequest(name, count));
+    request->kind = kind;
+    entry.request = request;
     entry.inputs = {buffer.data()};
     entry.outputs = {buffer.data()};
     entry.allocate = [&buffer](int64_t) -> Result<void*> {
@@ -61,7 +62,7 @@ class ExecutorTest : public testing::Test {
     Bucket bucket;
     bucket.decided = entry.submitted;
     auto agreed = std::make_shared<Agreed>();
-    agreed->request = entry.request;
+    agreed->request = *request;
     agreed->rows = {count};
     bucket.command.items.push_back(std::move(agreed));
     bucket.entries.push_back(std::move(entry));
@@ -207,9 +208,8 @@ TEST(Executor, BucketsRightAfterTheStart) {
     std::vector<int> ended;
     for (int i = 0; i < 4; ++i) {
       TensorEntry entry;
-      entry.request.name = "x";
-      entry.request.tensors = {
-          TensorSpec{DType::kFloat32, {i % 2 == 0 ? 1 : 1000}}};
+      entry.request = std::make_shared<const Request>(
+          AllreduceRequest("x", i % 2 == 0 ? 1 : 1000));
       entry.inputs = {i % 2 == 0 ? &value : values.data()};
       entry.outputs = {i % 2 == 0 ? &value : values.data()};
       entry.completion =

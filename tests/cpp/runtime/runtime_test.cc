@@ -14,6 +14,7 @@
 #include "csrc/base/sticky_status.h"
 #include "csrc/comm/socket.h"
 #include "csrc/runtime/process_runtime.h"
+#include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/faulty_transport.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
@@ -388,8 +389,9 @@ TEST_P(RuntimeTest, EnqueueDoesNotCallBackInline) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     TensorEntry entry;
-    entry.request.name = "x";
-    entry.request.tensors = {TensorSpec{DType::kFloat32, {}}};
+    auto request = std::make_shared<Request>(AllreduceRequest("x", 1));
+    request->tensors.front().shape.clear();
+    entry.request = request;
     entry.inputs = {&value};
     entry.outputs = {&result};
     entry.completion = Completion([&](const Status&) {
@@ -415,8 +417,10 @@ TEST_P(RuntimeTest, EnqueueAgainstShutdown) {
       }
       for (int i = 0; i < 20; ++i) {
         TensorEntry entry;
-        entry.request.name = std::to_string(i);
-        entry.request.kind = RequestKind::kBarrier;
+        auto request = std::make_shared<Request>();
+        request->name = std::to_string(i);
+        request->kind = RequestKind::kBarrier;
+        entry.request = request;
         entry.completion = Completion([&](const Status&) { ++fired; });
         if (cluster.at(thread).Enqueue(std::move(entry)).ok()) ++accepted;
       }
