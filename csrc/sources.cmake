@@ -36,6 +36,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/comm/store_message.cc
   csrc/comm/tcp_store.cc
   csrc/comm/tcp_transport.cc
+  csrc/control/bucket_gate.cc
   csrc/control/control_tree.cc
   csrc/control/controller.cc
   csrc/control/fusion_plan.cc
@@ -43,6 +44,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/control/request.cc
   csrc/control/response_cache.cc
   csrc/control/stall_inspector.cc
+  csrc/control/step_planner.cc
   csrc/control/tensor_queue.cc
   csrc/runtime/background_loop.cc
   csrc/runtime/executor.cc
@@ -115,6 +117,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/comm/shared_memory_test.cc
   tests/cpp/comm/shm_stream_test.cc
   tests/cpp/comm/tcp_transport_test.cc
+  tests/cpp/control/bucket_gate_test.cc
   tests/cpp/control/control_tree_test.cc
   tests/cpp/control/controller_test.cc
   tests/cpp/control/fusion_plan_test.cc
@@ -122,7 +125,9 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/control/request_test.cc
   tests/cpp/control/name_table_test.cc
   tests/cpp/control/response_cache_test.cc
+  tests/cpp/control/step_planner_test.cc
   tests/cpp/control/tensor_queue_test.cc
+  tests/cpp/runtime/allocation_test.cc
   tests/cpp/runtime/executor_test.cc
   tests/cpp/runtime/runtime_test.cc
   tests/cpp/testing/fake_collective_test.cc

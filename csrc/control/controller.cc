@@ -6,6 +6,13 @@
 #include "csrc/control/fusion_plan.h"
 
 namespace keras_ring {
+namespace {
+
+// The most that a planned bucket holds. More would not be quicker, but what
+// waits for the bucket's first tensors would wait longer.
+constexpr int64_t kPlannedBytes = 16 << 20;
+
+}  // namespace
 
 Controller::Controller(ControlTree tree, const ControllerOptions& options,
                        const Clock& clock, Counters& counters)
@@ -15,6 +22,7 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
       counters_(counters),
       self_{tree_.rank},
       cache_(options.cache_capacity),
+      planner_(cache_, std::min(options.fusion_threshold, kPlannedBytes)),
       stalls_(tree_.size, options.stall_check_time,
               options.stall_shutdown_time) {
   for (const auto& [child, ranks] : tree_.children) child_sequence_[child] = 0;
@@ -155,6 +163,7 @@ void Controller::CompleteIfReady(NameTable<Pending>::iterator it) {
 void Controller::SlotComplete(ResponseCache::Slot slot,
                               std::shared_ptr<const Agreed> agreed) {
   if (tree_.is_root()) {
+    planner_.OnReady(slot);
     ready_.push_back(ReadyItem{slot, std::move(agreed), clock_.Now()});
   } else {
     ready_up_.slots.push_back(slot);
@@ -314,15 +323,9 @@ void Controller::DecideReady() {
   while (!ready_.empty() && outstanding_ < options_.max_outstanding &&
          !ended_) {
     if (clock_.Now() < ready_.front().since + options_.linger) return;
-    std::vector<const Request*> requests;
-    for (const ReadyItem& item : ready_) {
-      requests.push_back(&item.agreed->request);
-    }
-    const std::vector<size_t> bucket =
-        NextBucket(requests, options_.fusion_threshold);
     Decision decision;
     decision.kind = Decision::Kind::kExecute;
-    for (size_t index : bucket) {
+    for (size_t index : NextReady()) {
       ReadyItem& item = ready_[index];
       // The slot may have been evicted since its ranks became ready.
       if (item.slot && cache_.IsLive(*item.slot)) {
@@ -337,8 +340,44 @@ void Controller::DecideReady() {
                                 [](const ReadyItem& i) { return !i.agreed; }),
                  ready_.end());
     ++outstanding_;
+    planner_.OnDecided(decision.slots);
     Decide(std::move(decision));
   }
+}
+
+// Indices into ready_. The bucket that is planned for the first, if it is
+// complete; else what goes with it of all that no complete bucket claims.
+std::vector<size_t> Controller::NextReady() {
+  std::vector<int> bucket_of(ready_.size(), -1);
+  std::vector<size_t> count(planner_.num_buckets(), 0);
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (!ready_[i].slot) continue;
+    bucket_of[i] = planner_.BucketOf(*ready_[i].slot);
+    if (bucket_of[i] >= 0) ++count[bucket_of[i]];
+  }
+  auto complete = [&](int bucket) {
+    return bucket >= 0 && count[bucket] == planner_.BucketSize(bucket);
+  };
+  std::vector<size_t> bucket;
+  if (complete(bucket_of[0])) {
+    for (size_t i = 0; i < ready_.size(); ++i) {
+      if (bucket_of[i] == bucket_of[0]) bucket.push_back(i);
+    }
+    planner_.OnComplete(bucket_of[0]);
+    return bucket;
+  }
+  std::vector<const Request*> requests;
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (complete(bucket_of[i])) continue;
+    requests.push_back(&ready_[i].agreed->request);
+    indices.push_back(i);
+  }
+  for (size_t index : NextBucket(requests, options_.fusion_threshold)) {
+    bucket.push_back(indices[index]);
+  }
+  if (bucket_of[0] >= 0) planner_.OnMissed(bucket_of[0]);
+  return bucket;
 }
 
 void Controller::Decide(Decision decision) {
@@ -398,6 +437,18 @@ Status Controller::Apply(const Decision& decision) {
       ready_.clear();
       command.status = decision.status;
       break;
+    case Decision::Kind::kPlan:
+      for (const std::vector<ResponseCache::Slot>& slots : decision.plan) {
+        command.plan.emplace_back();
+        for (ResponseCache::Slot slot : slots) {
+          if (!cache_.IsLive(slot)) {
+            return InternalError("a plan with the unknown slot " +
+                                 std::to_string(slot));
+          }
+          command.plan.back().push_back(cache_.At(slot)->request.name);
+        }
+      }
+      break;
   }
   output_.commands.push_back(std::move(command));
   ForgetEvicted();
@@ -417,7 +468,9 @@ void Controller::ForgetEvicted() {
 
 void Controller::OnExecuted(int count) {
   // Only the coordinator paces decisions by its own data thread.
-  if (tree_.is_root()) outstanding_ -= count;
+  if (!tree_.is_root()) return;
+  outstanding_ -= count;
+  for (int i = 0; i < count; ++i) planner_.OnExecuted();
 }
 
 void Controller::Leave(const std::string& reason) {
@@ -430,7 +483,16 @@ void Controller::Leave(const std::string& reason) {
 }
 
 Controller::Output Controller::Take() {
-  if (tree_.is_root()) DecideReady();
+  if (tree_.is_root()) {
+    // Before anything new is decided: all its slots are live now.
+    if (std::optional<StepPlan> plan = planner_.NewPlan()) {
+      Decision decision;
+      decision.kind = Decision::Kind::kPlan;
+      decision.plan = std::move(*plan);
+      Decide(std::move(decision));
+    }
+    DecideReady();
+  }
   FlushReady();
   if (!decided_.decisions.empty()) {
     const std::string bytes = EncodeMessage(std::move(decided_));

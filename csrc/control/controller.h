@@ -25,6 +25,7 @@
 #include "csrc/control/request.h"
 #include "csrc/control/response_cache.h"
 #include "csrc/control/stall_inspector.h"
+#include "csrc/control/step_planner.h"
 
 namespace keras_ring {
 
@@ -47,6 +48,7 @@ struct Command {
   std::vector<std::shared_ptr<const Agreed>> items;  // kExecute
   std::vector<std::string> names;                    // kFail
   Status status;                                     // kFail, kEnd
+  std::vector<std::vector<std::string>> plan;        // kPlan: buckets of names
 };
 
 class Controller {
@@ -129,6 +131,7 @@ class Controller {
 
   // Coordinator only.
   void DecideReady();
+  std::vector<size_t> NextReady();
   void Decide(Decision decision);
   void EndJob(const LeaveMessage& leave);
 
@@ -172,6 +175,7 @@ class Controller {
     TimePoint since;
   };
   std::vector<ReadyItem> ready_;
+  StepPlanner planner_;
   int outstanding_ = 0;
   DecisionMessage decided_;
 

@@ -14,6 +14,8 @@ bool SameDType(const Request& a, const Request& b) {
   return true;
 }
 
+}  // namespace
+
 bool MayShare(const Request& a, const Request& b) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
@@ -28,8 +30,6 @@ bool MayShare(const Request& a, const Request& b) {
   }
   return false;
 }
-
-}  // namespace
 
 std::vector<size_t> NextBucket(const std::vector<const Request*>& requests,
                                int64_t threshold) {

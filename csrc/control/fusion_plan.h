@@ -10,6 +10,9 @@
 
 namespace keras_ring {
 
+// Whether two requests fit into one collective.
+bool MayShare(const Request& a, const Request& b);
+
 // Takes the next bucket: the first request, and every later one that may share
 // its collective and fits under `threshold` bytes together with those taken
 // (look-ahead: one that does not fit or match does not end the search).

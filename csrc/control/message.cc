@@ -186,6 +186,12 @@ void Encode(WireWriter& writer, const DecisionMessage& message) {
       case Decision::Kind::kEnd:
         EncodeStatus(writer, decision.status);
         break;
+      case Decision::Kind::kPlan:
+        writer.Varint(decision.plan.size());
+        for (const auto& bucket : decision.plan) {
+          EncodeAscending(writer, bucket);
+        }
+        break;
     }
   }
 }
@@ -193,7 +199,7 @@ void Encode(WireWriter& writer, const DecisionMessage& message) {
 Decision DecodeDecision(WireReader& reader, int size) {
   Decision decision;
   uint8_t kind = reader.Byte();
-  if (kind > static_cast<uint8_t>(Decision::Kind::kEnd)) reader.Fail();
+  if (kind > static_cast<uint8_t>(Decision::Kind::kPlan)) reader.Fail();
   if (!reader.ok()) return decision;
   decision.kind = static_cast<Decision::Kind>(kind);
   switch (decision.kind) {
@@ -217,6 +223,16 @@ Decision DecodeDecision(WireReader& reader, int size) {
     case Decision::Kind::kEnd:
       decision.status = DecodeStatus(reader);
       break;
+    case Decision::Kind::kPlan: {
+      size_t count = reader.Count(/*element_bytes=*/1);
+      size_t slots = 0;
+      for (size_t i = 0; i < count && reader.ok(); ++i) {
+        decision.plan.push_back(DecodeAscending(reader));
+        slots += decision.plan.back().size();
+        if (slots > kMaxNumbers) reader.Fail();
+      }
+      break;
+    }
   }
   return decision;
 }

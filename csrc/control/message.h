@@ -11,6 +11,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/control/request.h"
+#include "csrc/control/step_plan.h"
 
 namespace keras_ring {
 
@@ -47,6 +48,7 @@ struct Decision {
     kExecute = 0,  // run `items` as one bucket
     kFail,         // finish `names` with `status`
     kEnd,          // finish everything with `status`: the job is over
+    kPlan,         // from now on the steps are planned as in `plan`
   };
   Kind kind = Kind::kExecute;
   // kExecute: by slot where the cache has them, in full where it does not.
@@ -54,6 +56,7 @@ struct Decision {
   std::vector<std::shared_ptr<const Agreed>> news;
   std::vector<std::string> names;
   Status status;
+  StepPlan plan;
 };
 
 // Down: the next decisions.

@@ -7,16 +7,21 @@ namespace keras_ring {
 Status TensorQueue::Add(TensorEntry entry) {
   entry.submitted = std::chrono::steady_clock::now();
   Status status;
+  bool news = false;
   {
     MutexLock lock(mutex_);
+    const bool had_requests = !requests_.empty();
+    const bool had_held = gate_.holds();
     status = closed_;
     if (status.ok()) status = Park(entry);
+    news =
+        (!had_requests && !requests_.empty()) || (!had_held && gate_.holds());
   }
   if (!status.ok()) {
     entry.completion.Disarm();
     return status;
   }
-  wake_();
+  if (news) wake_();
   return OkStatus();
 }
 
@@ -29,7 +34,7 @@ Status TensorQueue::Park(TensorEntry& entry) {
         "again once its last use has finished; give each concurrent "
         "operation a name of its own.");
   }
-  requests_.push_back(entry.request);
+  gate_.Add(entry.request, entry.submitted, requests_);
   it->second.entry = std::move(entry);
   return OkStatus();
 }
@@ -37,10 +42,29 @@ Status TensorQueue::Park(TensorEntry& entry) {
 void TensorQueue::PopRequests(std::vector<RequestPtr>& requests) {
   requests.clear();
   MutexLock lock(mutex_);
+  if (gate_.holds()) {
+    gate_.ReleaseDue(std::chrono::steady_clock::now(), requests_);
+  }
   for (const RequestPtr& request : requests_) {
     parked_.find(request->name)->second.fresh = false;
   }
   requests.swap(requests_);
+}
+
+std::optional<TimePoint> TensorQueue::NextRelease() const {
+  MutexLock lock(mutex_);
+  return gate_.NextRelease();
+}
+
+void TensorQueue::SetPlan(
+    const std::vector<std::vector<std::string>>& buckets) {
+  bool news;
+  {
+    MutexLock lock(mutex_);
+    gate_.SetPlan(buckets, requests_);
+    news = !requests_.empty();
+  }
+  if (news) wake_();
 }
 
 std::vector<TensorEntry> TensorQueue::Take(
@@ -75,6 +99,7 @@ std::vector<TensorEntry> TensorQueue::Close(const Status& status) {
   if (!closed_.ok()) return entries;
   closed_ = status;
   requests_.clear();
+  gate_.Clear();
   for (auto& [name, parked] : parked_) {
     entries.push_back(std::move(parked.entry));
   }

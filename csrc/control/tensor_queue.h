@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "csrc/base/mutex.h"
+#include "csrc/control/bucket_gate.h"
 #include "csrc/control/name_table.h"
 #include "csrc/control/tensor_entry.h"
 
@@ -22,7 +24,8 @@ namespace keras_ring {
 // Never calls out (a completion, a callback) under its lock.
 class TensorQueue {
  public:
-  // `wake` is called, without the lock, after each Add.
+  // `wake` is called, without the lock, when an Add has left something to do:
+  // requests to pop where there were none, or a release to wait for.
   explicit TensorQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // Parks the entry. On an error nothing is kept and the completion does not
@@ -31,9 +34,17 @@ class TensorQueue {
   //   the status given to Close.
   Status Add(TensorEntry entry) KR_EXCLUDES(mutex_);
 
-  // Replaces `requests` by those that came since the last call, in order of
-  // arrival.
+  // Replaces `requests` by those that may go on since the last call, in order
+  // of arrival, but for what the plan holds back until the rest of its bucket
+  // is there.
   void PopRequests(std::vector<RequestPtr>& requests) KR_EXCLUDES(mutex_);
+
+  // When something that is held back goes on without the rest.
+  std::optional<TimePoint> NextRelease() const KR_EXCLUDES(mutex_);
+
+  // Buckets of names that are to go on together.
+  void SetPlan(const std::vector<std::vector<std::string>>& buckets)
+      KR_EXCLUDES(mutex_);
 
   // Takes out the entries of `agreed`, in that order. KR_CHECKs that each is
   // in negotiation: a decision names only what this rank has asked for.
@@ -64,6 +75,7 @@ class TensorQueue {
   const std::function<void()> wake_;
   mutable Mutex mutex_;
   NameTable<Parked> parked_ KR_GUARDED_BY(mutex_);
+  BucketGate gate_ KR_GUARDED_BY(mutex_);
   std::vector<RequestPtr> requests_ KR_GUARDED_BY(mutex_);
   Status closed_ KR_GUARDED_BY(mutex_);
 };

@@ -84,8 +84,9 @@ void BackgroundLoop::Run() {
       HandleEvent(event);
     }
     queue_.PopRequests(requests_);
-    for (const RequestPtr& request : requests_) controller_.Submit(request);
+    // In this order, so that what was asked for upon a result comes after it.
     controller_.OnExecuted(executed_.exchange(0));
+    for (const RequestPtr& request : requests_) controller_.Submit(request);
     HandleTimers();
     CarryOut();
     {
@@ -227,6 +228,9 @@ void BackgroundLoop::CarryOut(Command command) {
     case Decision::Kind::kEnd:
       Finish(command.status);
       break;
+    case Decision::Kind::kPlan:
+      queue_.SetPlan(command.plan);
+      break;
   }
 }
 
@@ -274,6 +278,9 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
     if (!next || at < *next) next = at;
   };
   if (suspicion_due_) consider(*suspicion_due_);
+  if (std::optional<TimePoint> release = queue_.NextRelease()) {
+    consider(*release);
+  }
   for (int peer : peers_) {
     consider(channel_.LastHeard(peer) + options_.heartbeat_timeout);
     consider(last_said_.at(peer) + options_.heartbeat_timeout / 3);

@@ -13,8 +13,12 @@ namespace keras_ring {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 // Names executed by `rank`, in order; the names of one bucket are joined.
 std::vector<std::vector<std::string>> Executed(const ControllerCluster& cluster,
@@ -51,6 +55,82 @@ TEST_P(ControllerTopology, NothingIsDecidedBeforeTheLastRankAsked) {
   for (int rank = 0; rank < cluster.size(); ++rank) {
     EXPECT_THAT(Executed(cluster, rank), ElementsAre(ElementsAre("x")));
   }
+}
+
+TEST_P(ControllerTopology, EqualStepsComeToTheSameBuckets) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  std::mt19937 random(1);
+  std::vector<std::string> names = {"a", "b", "c", "d", "e"};
+  const auto all = UnorderedElementsAreArray(names);
+  // Each rank asks for all of them at once.
+  auto step = [&] {
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      std::shuffle(names.begin(), names.end(), random);
+      cluster.SetHeld(true);
+      for (const std::string& name : names) {
+        cluster.Submit(rank, AllreduceRequest(name, 8));
+      }
+      cluster.Release();
+    }
+    cluster.Settle();
+  };
+  const std::vector<Command>& commands = cluster.commands(cluster.size() - 1);
+  auto last_plan = [&commands] {
+    return std::find_if(commands.rbegin(), commands.rend(),
+                        [](const Command& command) {
+                          return command.kind == Decision::Kind::kPlan;
+                        });
+  };
+  for (int i = 0; i < 10; ++i) step();
+  ASSERT_TRUE(last_plan() != commands.rend());
+  EXPECT_THAT(last_plan()->plan, ElementsAre(all));
+  const size_t before = Executed(cluster, 0).size();
+  for (int i = 0; i < 10; ++i) step();
+  auto executed = Executed(cluster, 0);
+  ASSERT_EQ(executed.size(), before + 10);
+  for (size_t j = before; j < executed.size(); ++j) {
+    EXPECT_THAT(executed[j], all);
+  }
+  // When one of them comes no more, the others go on, and the plan goes.
+  names.pop_back();
+  for (int i = 0; i < 10; ++i) step();
+  EXPECT_EQ(Executed(cluster, 0).size(), before + 20);
+  EXPECT_THAT(last_plan()->plan, Not(Contains(all)));
+  EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+}
+
+// A complete bucket does not draw in what is not of it, and the other way
+// round.
+TEST_P(ControllerTopology, WhatIsNotPlannedRunsApart) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  auto step = [&](const std::vector<std::string>& names) {
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      cluster.SetHeld(true);
+      for (const std::string& name : names) {
+        cluster.Submit(rank, AllreduceRequest(name, 8));
+      }
+      cluster.Release();
+    }
+    cluster.Settle();
+  };
+  auto last_two = [&] {
+    auto executed = Executed(cluster, cluster.size() - 1);
+    executed.erase(executed.begin(), executed.end() - 2);
+    return executed;
+  };
+  step({"x", "y"});
+  for (int i = 0; i < 10; ++i) {
+    step({"a", "b"});
+    step({"c", "d"});
+  }
+  step({"x", "a", "y", "b"});
+  EXPECT_THAT(last_two(), UnorderedElementsAre(ElementsAre("x", "y"),
+                                               ElementsAre("a", "b")));
+  step({"c", "d"});
+  // Two that are planned do not mix either.
+  step({"c", "a", "d", "b"});
+  EXPECT_THAT(last_two(), UnorderedElementsAre(ElementsAre("c", "d"),
+                                               ElementsAre("a", "b")));
 }
 
 // The property that everything rests on: whatever the order in which ranks ask,

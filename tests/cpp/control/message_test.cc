@@ -22,7 +22,7 @@ std::vector<Message> SomeMessages() {
   WaitingMessage waiting;
   waiting.waiting = {{"allreduce 'w'", "w", {0, 3}}};
   DecisionMessage decisions;
-  decisions.decisions.resize(3);
+  decisions.decisions.resize(4);
   decisions.decisions[0].slots = {4, 5};
   auto agreed = std::make_shared<Agreed>();
   agreed->request = SomeRequest();
@@ -34,6 +34,8 @@ std::vector<Message> SomeMessages() {
   decisions.decisions[1].status = FailedPreconditionError("they differ");
   decisions.decisions[2].kind = Decision::Kind::kEnd;
   decisions.decisions[2].status = UnavailableError("over");
+  decisions.decisions[3].kind = Decision::Kind::kPlan;
+  decisions.decisions[3].plan = {{3, 4, 9}, {7}};
   return {ready,
           waiting,
           LeaveMessage{3, "ValueError: no"},

@@ -39,16 +39,58 @@ void Finish(std::vector<TensorEntry> entries) {
   for (TensorEntry& entry : entries) entry.completion.Fire(OkStatus());
 }
 
-TEST(TensorQueue, AddWakesAndRequestsComeInOrder) {
+TEST(TensorQueue, WakesOnceForWhatIsFoundAtOnceAndKeepsTheOrder) {
   int wakes = 0;
   TensorQueue queue([&wakes] { ++wakes; });
   ASSERT_TRUE(queue.Add(Entry("b")).ok());
   ASSERT_TRUE(queue.Add(Entry("a")).ok());
-  EXPECT_EQ(wakes, 2);
+  EXPECT_EQ(wakes, 1);
   std::vector<RequestPtr> requests = Pop(queue);
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[0]->name, "b");
   EXPECT_TRUE(Pop(queue).empty());
+  ASSERT_TRUE(queue.Add(Entry("c")).ok());
+  EXPECT_EQ(wakes, 2);
+  Finish(queue.Close(CancelledError("end")));
+}
+
+TEST(TensorQueue, APlannedBucketWakesForItsTimerAndWhenItIsComplete) {
+  int wakes = 0;
+  TensorQueue queue([&wakes] { ++wakes; });
+  queue.SetPlan({{"a", "b", "c"}});
+  EXPECT_EQ(wakes, 0);
+  ASSERT_TRUE(queue.Add(Entry("b")).ok());
+  EXPECT_EQ(wakes, 1);
+  EXPECT_TRUE(queue.NextRelease());
+  ASSERT_TRUE(queue.Add(Entry("a")).ok());
+  EXPECT_EQ(wakes, 1);
+  ASSERT_TRUE(queue.Add(Entry("c")).ok());
+  EXPECT_EQ(wakes, 2);
+  EXPECT_FALSE(queue.NextRelease());
+  EXPECT_EQ(Pop(queue).size(), 3u);
+  Finish(queue.Close(CancelledError("end")));
+}
+
+TEST(TensorQueue, WhatIsHeldIsFreshUntilItsTimeHasCome) {
+  TensorQueue queue([] {});
+  queue.SetPlan({{"a", "b"}});
+  ASSERT_TRUE(queue.Add(Entry("a")).ok());
+  EXPECT_TRUE(queue.TakeIfNegotiating("a").empty());
+  EXPECT_TRUE(queue.NextRelease());
+  std::this_thread::sleep_until(*queue.NextRelease());
+  EXPECT_EQ(Pop(queue).size(), 1u);
+  Finish(queue.TakeIfNegotiating("a"));
+  EXPECT_EQ(queue.size(), 0u);
+}
+
+TEST(TensorQueue, NoPlanLetsGoWhatThePlanHeld) {
+  int wakes = 0;
+  TensorQueue queue([&wakes] { ++wakes; });
+  queue.SetPlan({{"a", "b"}});
+  ASSERT_TRUE(queue.Add(Entry("a")).ok());
+  queue.SetPlan({});
+  EXPECT_EQ(wakes, 2);
+  EXPECT_EQ(Pop(queue).size(), 1u);
   Finish(queue.Close(CancelledError("end")));
 }
 

@@ -102,6 +102,51 @@ TEST_P(RuntimeTest, RandomOrdersAreExact) {
   }
 }
 
+// Steps of training are planned; a program that changes its mind, in every way
+// it can, is neither wrong nor stalled.
+TEST_P(RuntimeTest, StepsThatAreLearnedAndLeftAgain) {
+  constexpr int kTensors = 12, kSteps = 60;
+  RuntimeCluster cluster({"a", "a", "a"}, Options(), setup());
+  std::vector<uint64_t> buckets(cluster.size());
+  RunRanks(cluster.size(), [&](int rank) {
+    Runtime& runtime = cluster.at(rank);
+    auto step = [&](const std::vector<int>& tensors, bool waits_in_between) {
+      std::vector<FloatOperation> operations(tensors.size());
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        operations[i].input = {float(rank + 1)};
+        ASSERT_TRUE(
+            EnqueueSum(runtime, std::to_string(tensors[i]), operations[i])
+                .ok());
+        if (waits_in_between) {
+          operations[i].status.wait_for(std::chrono::seconds(30));
+        }
+      }
+      for (FloatOperation& operation : operations) {
+        Status status = Await(operation);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        ASSERT_EQ(operation.output[0], 6.0f);
+      }
+    };
+    std::vector<int> all(kTensors);
+    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> some(all.begin() + 1, all.end());
+    for (int i = 0; i < kSteps; ++i) step(all, false);
+    const uint64_t before = runtime.counters().buckets;
+    for (int i = 0; i < kSteps; ++i) step(all, false);
+    buckets[rank] = runtime.counters().buckets - before;
+    // One is missing; all are waited for one by one; others come between.
+    const TimePoint began = std::chrono::steady_clock::now();
+    for (int i = 0; i < kSteps; ++i) step(some, false);
+    for (int i = 0; i < kSteps; ++i) step(all, true);
+    for (int i = 0; i < kSteps; ++i) step(i % 3 == 0 ? some : all, i % 7 == 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - began,
+              std::chrono::seconds(20));
+  });
+  for (int rank = 1; rank < cluster.size(); ++rank) {
+    EXPECT_EQ(buckets[rank], buckets[0]);
+  }
+}
+
 TEST_P(RuntimeTest, MismatchIsTheSameErrorAndTheJobGoesOn) {
   RuntimeCluster cluster(kTwoHosts, Options(), setup());
   std::vector<Status> errors(cluster.size());

@@ -1,0 +1,97 @@
+// StepPlanner: learns which tensors a program asks for together, step by step.
+#ifndef KERAS_RING_CONTROL_STEP_PLANNER_H_
+#define KERAS_RING_CONTROL_STEP_PLANNER_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/control/response_cache.h"
+#include "csrc/control/step_plan.h"
+
+namespace keras_ring {
+
+// The coordinator's own: it sees in which order tensors become ready on all
+// ranks. Training asks for the same tensors in every step, so the first slot
+// that comes again ends a step, and a few steps with the same slots are
+// something to build on.
+//
+// Two neighbours in time share a bucket if the later one mostly came before
+// the earlier one was executed. So a program that waits for one result before
+// it asks for the next is never made to wait for what cannot come; and where
+// tensors come so slowly that each is through before the next, none is held
+// back for another. What this cannot see (the third of a burst needs the
+// result of the first) shows when the plan is tried: see OnMissed.
+class StepPlanner {
+ public:
+  using Slot = ResponseCache::Slot;
+
+  // `cache` must outlive the planner. No bucket has more than `bucket_bytes`,
+  // unless it is a single tensor.
+  StepPlanner(const ResponseCache& cache, int64_t bucket_bytes)
+      : cache_(cache), bucket_bytes_(bucket_bytes) {}
+
+  // All ranks are ready with `slot`.
+  void OnReady(Slot slot);
+  // A bucket with these slots (and perhaps others) was decided, and the oldest
+  // so decided was executed.
+  void OnDecided(const std::vector<Slot>& slots);
+  void OnExecuted();
+
+  // A plan to take up, if there is one that differs from the last.
+  std::optional<StepPlan> NewPlan();
+
+  // The bucket of the plan that `slot` is in; -1 if none.
+  int BucketOf(Slot slot) const;
+  int num_buckets() const { return static_cast<int>(plan_.size()); }
+  size_t BucketSize(int bucket) const { return plan_[bucket].size(); }
+
+  // In this step a planned bucket came complete, or only in part. After
+  // several in part and none complete the plan is wrong: it is given up, and
+  // the next one takes twice as many steps to learn.
+  void OnComplete(int bucket) { missed_[bucket].steps = 0; }
+  void OnMissed(int bucket);
+
+ private:
+  // What was seen of a slot since the steps have been equal.
+  struct Seen {
+    uint64_t step = 0;       // the last one it was in
+    bool executed = false;   // in that step
+    uint64_t positions = 0;  // in the order of readiness, summed over steps
+    int joined = 0;          // steps in which no predecessor was through
+  };
+
+  void EndStep();
+  void StartOver();
+  StepPlan MakePlan() const;
+  void Adopt(StepPlan plan);
+
+  const ResponseCache& cache_;
+  const int64_t bucket_bytes_;
+
+  // Learning. A step is a number; `order_` is the current one.
+  std::unordered_map<Slot, Seen> seen_;
+  std::vector<Slot> order_;
+  uint64_t step_ = 1;
+  size_t last_step_size_ = 0;
+  size_t unknown_ = 0;  // slots of this step that the last one did not have
+  int equal_steps_ = 0;
+  int needed_steps_ = 3;
+  std::deque<std::vector<Slot>> outstanding_;
+
+  // The plan in use.
+  StepPlan plan_;
+  std::unordered_map<Slot, int> bucket_of_;
+  struct Missed {
+    int steps = 0;  // since the bucket was last complete
+    uint64_t last = 0;
+  };
+  std::vector<Missed> missed_;  // by bucket
+  bool changed_ = false;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_STEP_PLANNER_H_

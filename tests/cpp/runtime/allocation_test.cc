@@ -1,0 +1,122 @@
+// A step of training takes no memory from the heap for each of its tensors.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "csrc/base/mutex.h"
+#include "csrc/testing/controller_cluster.h"
+#include "csrc/testing/run_ranks.h"
+#include "csrc/testing/runtime_cluster.h"
+
+namespace {
+std::atomic<uint64_t> allocations{0};
+}  // namespace
+
+// Of the whole program, on whatever thread.
+void* operator new(size_t size) {
+  ++allocations;
+  void* memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace keras_ring {
+namespace {
+
+// One rank's tensors, all reduced in each step; as an op kernel does it, with
+// requests that are made once and completions that are there anyway.
+class Model final : public Completion::Target {
+ public:
+  Model(Runtime& runtime, int tensors) : runtime_(runtime) {
+    for (int i = 0; i < tensors; ++i) {
+      requests_.push_back(std::make_shared<const Request>(
+          AllreduceRequest("layer_" + std::to_string(i) + "/kernel", 4)));
+      values_.push_back({1.0f, 2.0f, 3.0f, 4.0f});
+    }
+  }
+
+  // `self` is this.
+  Status Step(const std::shared_ptr<Model>& self) {
+    {
+      MutexLock lock(mutex_);
+      left_ = requests_.size();
+    }
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      TensorEntry entry;
+      entry.request = requests_[i];
+      entry.inputs.push_back(values_[i].data());
+      entry.outputs.push_back(values_[i].data());
+      entry.completion = Completion(self);
+      KR_RETURN_IF_ERROR(runtime_.Enqueue(std::move(entry)));
+    }
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) { return left_ == 0; });
+    return status_;
+  }
+
+  void Complete(const Status& status) override {
+    MutexLock lock(mutex_);
+    if (!status.ok()) status_ = status;
+    if (--left_ == 0) changed_.NotifyAll();
+  }
+
+ private:
+  Runtime& runtime_;
+  std::vector<RequestPtr> requests_;
+  std::vector<std::array<float, 4>> values_;
+  Mutex mutex_;
+  CondVar changed_;
+  size_t left_ KR_GUARDED_BY(mutex_) = 0;
+  Status status_ KR_GUARDED_BY(mutex_);
+};
+
+struct Usage {
+  double allocations = 0;  // by both ranks together
+  double buckets = 0;
+};
+
+// Per step, after a warm-up.
+Usage UsageOf(int tensors) {
+  constexpr int kWarmUp = 50, kSteps = 100;
+  RuntimeClusterSetup setup;
+  setup.shares_memory = true;
+  RuntimeCluster cluster({"a", "a"}, Options(), setup);
+  const Counters::Count& buckets = cluster.at(0).counters().buckets;
+  uint64_t allocations_before = 0, buckets_before = 0;
+  for (int steps : {kWarmUp, kSteps}) {
+    std::vector<std::shared_ptr<Model>> models;
+    for (int rank = 0; rank < 2; ++rank) {
+      models.push_back(std::make_shared<Model>(cluster.at(rank), tensors));
+    }
+    allocations_before = allocations;
+    buckets_before = buckets;
+    RunRanks(2, [&](int rank) {
+      for (int step = 0; step < steps; ++step) {
+        const Status status = models[rank]->Step(models[rank]);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+      }
+    });
+  }
+  Usage usage;
+  usage.allocations = double(allocations - allocations_before) / kSteps;
+  usage.buckets = double(buckets - buckets_before) / kSteps;
+  return usage;
+}
+
+TEST(Allocations, AreOfBucketsAndMessagesAndNotOfTensors) {
+  for (int tensors : {20, 520}) {
+    const Usage usage = UsageOf(tensors);
+    // A vector that grows to hold a bucket's tensors takes memory ten times.
+    EXPECT_LT(usage.allocations, 200 * usage.buckets)
+        << tensors << " tensors in " << usage.buckets << " buckets";
+    EXPECT_GE(usage.buckets, 1);
+  }
+}
+
+}  // namespace
+}  // namespace keras_ring
