@@ -100,6 +100,11 @@ class Collective {
   // ranks. It may call Abort. Empty for a thread without duties. Between calls.
   virtual void SetDuties(const std::function<void()>* duties) { (void)duties; }
 
+  // Thread-safe: the process of `rank` has ended. A call that still needs it
+  // fails; what it has done stays good. For what moves bytes without noticing
+  // by itself.
+  virtual void PeerGone(int rank) { (void)rank; }
+
   // Thread-safe; unblocks a running call, which then fails with `cause`.
   virtual void Abort(const Status& cause) = 0;
 };

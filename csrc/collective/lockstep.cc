@@ -45,16 +45,21 @@ void Lockstep::Publish(Phase phase, uint64_t chunk) {
   WakeOthers();
 }
 
-void Lockstep::Leave() {
-  pages_[index_]->left.store(1);
+void Lockstep::SetGone(int place) {
+  pages_[place]->left.store(1);
+  Wake(index_);
   WakeOthers();
 }
 
+void Lockstep::Wake(int place) {
+  ProgressPage::Bed& bed = pages_[place]->bed;
+  bed.calls.fetch_add(1);
+  FutexWakeAll(bed.calls);
+}
+
 void Lockstep::WakeOthers() {
-  for (ProgressPage* page : pages_) {
-    if (page->bed.asleep.load() == 0 || page == pages_[index_]) continue;
-    page->bed.calls.fetch_add(1);
-    FutexWakeAll(page->bed.calls);
+  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
+    if (place != index_ && pages_[place]->bed.asleep.load() != 0) Wake(place);
   }
 }
 
@@ -151,9 +156,7 @@ void Lockstep::Abort(const Status& cause) {
     cause_ = cause;
     aborted_.store(true);
   }
-  ProgressPage::Bed& bed = pages_[index_]->bed;
-  bed.calls.fetch_add(1);
-  FutexWakeAll(bed.calls);
+  Wake(index_);
 }
 
 }  // namespace keras_ring

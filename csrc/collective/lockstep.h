@@ -75,7 +75,7 @@ class Lockstep {
   // Waits until the others have done `phase` up to `chunk`. Fails with the
   // cause of an abort, or naming the rank with kUnavailable if it has left, and
   // kDeadlineExceeded if it does not move. A rank that was killed cannot say
-  // that it leaves: who notices must call Abort.
+  // that it leaves: who notices must call SetGone or Abort.
   Status AwaitAll(Phase phase, uint64_t chunk);
   Status Await(int place, Phase phase, uint64_t chunk);
 
@@ -85,7 +85,9 @@ class Lockstep {
   Status CheckNobodyLeft() const;
 
   // The others shall not wait for what this rank has not done yet. Any thread.
-  void Leave();
+  void Leave() { SetGone(index_); }
+  // The same of another rank, whose process has ended.
+  void SetGone(int place);
 
   // Any thread: the running and all later waits fail with `cause`.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
@@ -100,6 +102,7 @@ class Lockstep {
   Status HasLeft(int place) const;
   // The place of a rank that has left and not done `phase` of `chunk`, or -1.
   int Lost(Phase phase, uint64_t chunk) const;
+  void Wake(int place);
   void WakeOthers();
   Status CheckTag(int place, uint64_t chunk) const;
 

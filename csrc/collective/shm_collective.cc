@@ -93,6 +93,11 @@ Status ShmCollective::Guard(uint64_t tag, Function collective) {
   return status;
 }
 
+void ShmCollective::PeerGone(int rank) {
+  const int place = group_.IndexOf(rank);
+  if (place >= 0) lockstep_.SetGone(place);
+}
+
 void ShmCollective::Abort(const Status& cause) {
   if (broken_.Set(cause)) lockstep_.Abort(cause);
 }

@@ -78,6 +78,7 @@ class ShmCollective final : public Collective {
   void SetDuties(const std::function<void()>* duties) override {
     lockstep_.SetDuties(duties);
   }
+  void PeerGone(int rank) override;
   void Abort(const Status& cause) override;
 
  private:

@@ -105,17 +105,17 @@ void BackgroundLoop::Run() {
 }
 
 void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
-  if (finished_) return;
   if (event.kind == MessageChannel::Event::Kind::kClosed) {
-    // The end is agreed on and waits for what this thread still runs: a peer
-    // that was faster may go.
-    if (EndIsNext()) return;
+    // The end is agreed on, and some buckets are still to run. A peer that was
+    // faster may go; one that was killed is missed by whoever still needs it.
+    if (finished_ || EndIsNext()) return executor_.PeerGone(event.peer);
     Abort(UnavailableError(
               "lost " + options_.describe_peer(event.peer) +
               ": its control connection ended: " + event.status.message()),
           event.peer);
     return;
   }
+  if (finished_) return;
   Status status = controller_.OnMessage(event.peer, event.message);
   if (!status.ok()) {
     Abort(status.WithContext("rank " + std::to_string(rank_) +

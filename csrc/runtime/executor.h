@@ -48,6 +48,8 @@ class Executor {
   // ranks. After an abort the entries finish with its cause at once.
   void RunOrPush(Bucket bucket, const std::function<void()>& duties)
       KR_EXCLUDES(mutex_);
+  // Any thread; see Collective::PeerGone.
+  void PeerGone(int rank) { collective_.PeerGone(rank); }
   // Any thread: breaks the running collective; its entries and those of the
   // buckets behind it finish with `cause`. The first cause is kept.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
