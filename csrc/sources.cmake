@@ -13,6 +13,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/collective/kernel_table.cc
   csrc/collective/kernels_baseline.cc
   csrc/collective/lockstep.cc
+  csrc/collective/peer_pages.cc
   csrc/collective/ring.cc
   csrc/collective/rounds.cc
   csrc/collective/shm_collective.cc
@@ -105,6 +106,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/collective/kernels_test.cc
   tests/cpp/collective/lockstep_test.cc
   tests/cpp/collective/pack_test.cc
+  tests/cpp/collective/peer_pages_test.cc
   tests/cpp/collective/reduce_test.cc
   tests/cpp/collective/ring_test.cc
   tests/cpp/collective/rounds_test.cc
@@ -136,6 +138,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/testing/log_capture_test.cc
   tests/cpp/testing/run_ranks_test.cc
   tests/cpp/comm/acceptor_test.cc
+  tests/cpp/comm/arena_stress_test.cc
   tests/cpp/comm/arena_test.cc
   tests/cpp/comm/frame_test.cc
   tests/cpp/comm/handshake_test.cc

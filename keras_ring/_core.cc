@@ -86,6 +86,7 @@ py::dict Metrics() {
   add("cache_hits", counters.cache_hits);
   add("cache_misses", counters.cache_misses);
   add("rejected_connections", counters.rejected_connections);
+  add("peer_bytes_unmapped", counters.peer_bytes_unmapped);
   add("negotiate_ns", counters.negotiate_ns);
   add("queue_ns", counters.queue_ns);
   add("wait_ns", counters.wait_ns);

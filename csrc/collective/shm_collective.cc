@@ -72,6 +72,7 @@ ShmCollective::ShmCollective(const HostGroup& group,
       lockstep_(ProgressOf(group), RanksOf(group), group.index(),
                 options.lockstep, counters),
       direct_(group, TablesOf(group)),
+      peer_pages_(group, options.direct_resident_bytes, counters),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
   KR_CHECK(options.part_bytes % kAlignment == 0);
@@ -218,16 +219,20 @@ void ShmCollective::ReduceDirect(const Reduction& reduction, int64_t chunk,
     spans_.ForEach(reduction.Part(chunk, index_, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
                      for (int place = 0; place < size_; ++place) {
-                       sources_[place] =
-                           place == index_
-                               ? piece.input
-                               : direct_.input(place, piece.tensor) +
-                                     piece.offset;
+                       if (place == index_) {
+                         sources_[place] = piece.input;
+                         continue;
+                       }
+                       const char* input =
+                           direct_.input(place, piece.tensor) + piece.offset;
+                       peer_pages_.NoteRead(place, input, piece.bytes);
+                       sources_[place] = input;
                      }
                      Fold(reduction, piece, nullptr);
                    });
   }
   lockstep_.Publish(Phase::kReduced, number);
+  peer_pages_.UnmapIfTooMany();
 }
 
 Status ShmCollective::UnpackDirect(const Reduction& reduction, int64_t chunk,
@@ -238,11 +243,13 @@ Status ShmCollective::UnpackDirect(const Reduction& reduction, int64_t chunk,
     CountTime time(counters_.unpack_ns);
     spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
-                     Copy(piece.output,
-                          direct_.output(owner, piece.tensor) + piece.offset,
-                          piece.bytes);
+                     const char* output =
+                         direct_.output(owner, piece.tensor) + piece.offset;
+                     peer_pages_.NoteRead(owner, output, piece.bytes);
+                     Copy(piece.output, output, piece.bytes);
                    });
   }
+  peer_pages_.UnmapIfTooMany();
   return OkStatus();
 }
 

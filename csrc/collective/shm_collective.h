@@ -38,12 +38,13 @@
 #include "csrc/collective/direct_tensors.h"
 #include "csrc/collective/kernels.h"
 #include "csrc/collective/lockstep.h"
+#include "csrc/collective/peer_pages.h"
 #include "csrc/collective/spans.h"
 #include "csrc/comm/host_group.h"
 
 namespace keras_ring {
 
-// Must be equal on all ranks, but for `lockstep`.
+// Must be equal on all ranks, but for `lockstep` and `direct_resident_bytes`.
 struct ShmCollectiveOptions {
   // Of a slot, per rank whose part lies in it. A multiple of 64.
   size_t part_bytes = size_t{128} << 10;
@@ -54,6 +55,8 @@ struct ShmCollectiveOptions {
   size_t direct_bytes = size_t{512} << 10;
   // Of a part of direct tensors. A multiple of 64.
   size_t direct_part_bytes = size_t{512} << 10;
+  // See PeerPages; a little more in the middle of a collective.
+  size_t direct_resident_bytes = size_t{128} << 20;
   // See Collective::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
   LockstepOptions lockstep;
@@ -132,6 +135,7 @@ class ShmCollective final : public Collective {
   StickyStatus broken_;  // the first failure, or what Abort gave
 
   DirectTensors direct_;
+  PeerPages peer_pages_;
 
   // Kept for their memory.
   Spans spans_;

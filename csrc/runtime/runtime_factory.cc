@@ -97,7 +97,7 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
   layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
   std::shared_ptr<const SharedMemory> tensors;
-  if (arena != nullptr) tensors = {arena, &arena->memory()};
+  if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =
       HostGroup::Form(ranks, options.rank, layout, tensors, links, deadline);
   if (group.ok()) return group;
@@ -116,6 +116,17 @@ Result<bool> UsesSharedMemory(const Options& options, const HostGroup* host) {
   return FailedPreconditionError(
       "KERAS_RING_COLLECTIVE is 'shm', but the ranks are on several hosts; "
       "use 'auto'");
+}
+
+// How much of the other ranks' tensors a rank may have mapped: so that these
+// and the segments are as much as two fusion buffers would be.
+size_t ResidentBytes(const Options& options, const HostGroup& host) {
+  constexpr size_t kLeast = 16 << 20;
+  constexpr size_t kMost = size_t{1} << 40;  // more than any host has
+  const size_t threshold =
+      std::min(static_cast<size_t>(options.fusion_threshold), kMost);
+  const size_t segments = host.size() * host.data_bytes();
+  return std::max(kLeast, 2 * threshold - std::min(2 * threshold, segments));
 }
 
 Status MakeRing(const Options& options, RuntimeDeps& deps, Deadline deadline) {
@@ -177,6 +188,7 @@ Result<std::shared_ptr<Runtime>> CreateRuntime(
     ShmCollectiveOptions collective;
     collective.lockstep = LockstepOptionsOf(options);
     collective.lockstep.spin = spin;
+    collective.direct_resident_bytes = ResidentBytes(options, *deps.host);
     deps.collective =
         std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);
   } else {
