@@ -1,7 +1,9 @@
 #include "csrc/comm/arena.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -22,31 +24,38 @@ Result<std::unique_ptr<Arena>> Arena::Create(size_t bytes, const Clock& clock,
   KR_ASSIGN_OR_RETURN(
       SharedMemory memory,
       SharedMemory::Create("keras_ring tensors", WholePages(bytes)));
-  // Unlike a segment of the job's own, the child of a fork needs this.
+  // Unlike a segment of the job's own, the child of a fork needs the place: it
+  // must not be taken before its copy is put there.
   (void)madvise(memory.data(), memory.bytes(), MADV_DOFORK);
   return std::unique_ptr<Arena>(new Arena(std::move(memory), clock, window));
 }
 
 void* Arena::Allocate(size_t bytes) {
   const uint64_t size = WholePages(bytes);
-  MutexLock lock(mutex_);
   Offset begin;
-  // Pages that are there already go first.
-  bool found = TakeFree(size, true, &begin) || TakeFree(size, false, &begin);
-  if (!found && memory_.bytes() - untouched_ >= size) {
-    found = true;
-    begin = untouched_;
-    untouched_ += size;
+  std::vector<Excess> excess;
+  {
+    MutexLock lock(mutex_);
+    // Pages that are there already go first.
+    bool found = TakeFree(size, true, &begin) || TakeFree(size, false, &begin);
+    if (!found && memory_.bytes() - untouched_ >= size) {
+      found = true;
+      begin = untouched_;
+      untouched_ += size;
+    }
+    if (!found) {
+      JoinAll();
+      found = TakeFree(size, true, &begin) || TakeFree(size, false, &begin);
+    }
+    if (!found) return nullptr;
+    used_.emplace(begin, size);
+    stats_.bytes_in_use += size;
+    ++stats_.blocks;
+    NoteUse();
+    // New pages, while some are kept into which nothing like this fits.
+    excess = TakeExcess();
   }
-  if (!found) {
-    JoinAll();
-    found = TakeFree(size, true, &begin) || TakeFree(size, false, &begin);
-  }
-  if (!found) return nullptr;
-  used_.emplace(begin, size);
-  stats_.bytes_in_use += size;
-  ++stats_.blocks;
-  NoteUse();
+  GiveBack(excess);
   return memory_.data() + begin;
 }
 
@@ -85,17 +94,21 @@ void Arena::JoinAll() {
 }
 
 void Arena::Free(void* block) {
-  MutexLock lock(mutex_);
-  const Offset begin = static_cast<char*>(block) - memory_.data();
-  auto used = used_.find(begin);
-  KR_CHECK(used != used_.end());
-  const uint64_t size = used->second;
-  used_.erase(used);
-  stats_.bytes_in_use -= size;
-  --stats_.blocks;
-  AddFree(begin, {size, ++calls_});
-  NoteUse();
-  ReturnSome();
+  std::vector<Excess> excess;
+  {
+    MutexLock lock(mutex_);
+    const Offset begin = static_cast<char*>(block) - memory_.data();
+    auto used = used_.find(begin);
+    KR_CHECK(used != used_.end());
+    const uint64_t size = used->second;
+    used_.erase(used);
+    stats_.bytes_in_use -= size;
+    --stats_.blocks;
+    AddFree(begin, {size, ++calls_});
+    NoteUse();
+    excess = TakeExcess();
+  }
+  GiveBack(excess);
 }
 
 // Joins the neighbours that are alike: what has been given back stays apart
@@ -145,7 +158,8 @@ void Arena::NoteUse() {
   peak_ = std::max(peak_, stats_.bytes_in_use);
 }
 
-void Arena::ReturnSome() {
+std::vector<Arena::Excess> Arena::TakeExcess() {
+  std::vector<Excess> result;
   const uint64_t limit = std::max(peak_, last_peak_);
   while (!by_age_.empty() && stats_.bytes_in_use + stats_.bytes_kept > limit) {
     const Offset begin = by_age_.begin()->second;
@@ -156,10 +170,22 @@ void Arena::ReturnSome() {
     if (block.bytes > bytes) {
       AddFree(begin + bytes, {block.bytes - bytes, block.kept_since});
     }
+    result.push_back({begin, bytes});
+  }
+  return result;
+}
+
+void Arena::GiveBack(const std::vector<Excess>& excess) {
+  if (excess.empty()) return;
+  const int how = shared() ? MADV_REMOVE : MADV_DONTNEED;
+  for (const Excess& each : excess) {
     // Where this fails the pages stay, which does no harm.
-    (void)madvise(memory_.data() + begin, bytes, MADV_REMOVE);
-    AddFree(begin, {bytes, 0});
-    stats_.bytes_returned += bytes;
+    (void)madvise(memory_.data() + each.begin, each.bytes, how);
+  }
+  MutexLock lock(mutex_);
+  for (const Excess& each : excess) {
+    AddFree(each.begin, {each.bytes, 0});
+    stats_.bytes_returned += each.bytes;
   }
 }
 
@@ -174,18 +200,49 @@ size_t Arena::BlockBytes(const void* block) const {
   return it == used_.end() ? 0 : it->second;
 }
 
-void Arena::BeforeFork() { mutex_.Lock(); }
+void Arena::BeforeFork() {
+  mutex_.Lock();
+  if (!shared()) return;
+  int ends[2];
+  // Without it the parent does not wait, and a child that reads a tensor may
+  // see what the parent does to it meanwhile.
+  if (pipe2(ends, O_CLOEXEC) != 0) return;
+  for (int i = 0; i < 2; ++i) copied_[i] = Socket(ends[i]);
+}
 
+// A fork copies memory that is private. This one is shared: so the child makes
+// the copy, and the parent waits for it, for it would go on to change the
+// tensors or to use their memory for others. The lock is held meanwhile.
 void Arena::AfterFork(bool in_child) {
-  if (in_child) {
-    // The same contents at the same place, and from now on a copy of each page
-    // that is written to: or parent and child would write to each other's
-    // tensors.
-    (void)mmap(memory_.data(), memory_.bytes(), PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-               memory_.descriptor().fd(), 0);
+  if (shared()) {
+    if (in_child) CopyBlocks();
+    copied_[1] = Socket();
+    if (!in_child && copied_[0].valid()) {
+      // The end, for nothing is written: the child has closed it, or is dead.
+      char none;
+      while (read(copied_[0].fd(), &none, 1) < 0 && errno == EINTR) {
+      }
+    }
+    copied_[0] = Socket();
   }
   mutex_.Unlock();
+}
+
+void Arena::CopyBlocks() {
+  void* own =
+      mmap(memory_.data(), memory_.bytes(), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  KR_CHECK(own != MAP_FAILED);  // or it would write to its parent's tensors
+  for (const auto& [begin, bytes] : used_) {
+    for (uint64_t done = 0; done < bytes;) {
+      const ssize_t count =
+          pread(memory_.descriptor().fd(), memory_.data() + begin + done,
+                bytes - done, static_cast<off_t>(begin + done));
+      KR_CHECK(count > 0 || errno == EINTR);
+      if (count > 0) done += count;
+    }
+  }
+  shared_.store(false);
 }
 
 }  // namespace keras_ring

@@ -3,6 +3,7 @@
 #ifndef KERAS_RING_COMM_ARENA_H_
 #define KERAS_RING_COMM_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,11 +12,13 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/shared_memory.h"
+#include "csrc/comm/socket.h"
 
 namespace keras_ring {
 
@@ -28,6 +31,9 @@ namespace keras_ring {
 // training step asks for the same memory again and again and a page costs more
 // to get than to fill; but no more of them stay than were in use at once in the
 // last seconds. What is above that goes back to the system.
+//
+// The child of a fork gets a copy of the blocks that are in use, in memory of
+// its own, and nobody else can read what it does there.
 //
 // Thread-safe.
 class Arena {
@@ -54,12 +60,13 @@ class Arena {
     return at >= memory_.data() && at < memory_.data() + memory_.bytes();
   }
   const SharedMemory& memory() const { return memory_; }
+  // Whether the blocks lie in memory(): not in the child of a fork.
+  bool shared() const { return shared_.load(); }
   Stats stats() const KR_EXCLUDES(mutex_);
   // Of a block; 0 if there is none at this address.
   size_t BlockBytes(const void* block) const KR_EXCLUDES(mutex_);
 
-  // Around a fork, so that the child finds the arena in order. The child then
-  // has the contents to itself.
+  // Around a fork. In the parent, AfterFork waits until the child has its copy.
   void BeforeFork() KR_ACQUIRE(mutex_);
   void AfterFork(bool in_child) KR_RELEASE(mutex_);
 
@@ -74,13 +81,24 @@ class Arena {
 
   Arena(SharedMemory memory, const Clock& clock, Duration window)
       : memory_(std::move(memory)), clock_(clock), window_(window) {}
+  // Free no more, and not to be used before GiveBack.
+  struct Excess {
+    Offset begin;
+    uint64_t bytes;
+  };
+
   // The beginning of a free block of `size`, which is free no more.
   bool TakeFree(uint64_t size, bool kept, Offset* begin) KR_REQUIRES(mutex_);
   void JoinAll() KR_REQUIRES(mutex_);
   void AddFree(Offset begin, FreeBlock block) KR_REQUIRES(mutex_);
   void RemoveFree(Offset begin) KR_REQUIRES(mutex_);
   void NoteUse() KR_REQUIRES(mutex_);
-  void ReturnSome() KR_REQUIRES(mutex_);
+  // Of the kept pages, those that are too many.
+  std::vector<Excess> TakeExcess() KR_REQUIRES(mutex_);
+  // Takes as long as their pages are many: hence without the lock.
+  void GiveBack(const std::vector<Excess>& excess) KR_EXCLUDES(mutex_);
+  // In the child of a fork.
+  void CopyBlocks() KR_REQUIRES(mutex_);
 
   const SharedMemory memory_;
   const Clock& clock_;
@@ -100,6 +118,10 @@ class Arena {
   uint64_t peak_ KR_GUARDED_BY(mutex_) = 0;
   uint64_t last_peak_ KR_GUARDED_BY(mutex_) = 0;
   TimePoint window_end_ KR_GUARDED_BY(mutex_){};
+
+  std::atomic<bool> shared_{true};
+  // While a fork is on its way: closed by the child when it has its copy.
+  Socket copied_[2] KR_GUARDED_BY(mutex_);
 };
 
 }  // namespace keras_ring

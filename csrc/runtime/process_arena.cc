@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <utility>
 
 #include "csrc/base/clock.h"
@@ -31,6 +32,15 @@ size_t ArenaBytes() {
   return 4 * memory;
 }
 
+// Where every page is promised beforehand, malloc can say that there is none
+// left. Pages of a memfd are not, and touching one that is not to be had is
+// SIGBUS.
+bool PagesArePromised() {
+  std::ifstream file("/proc/sys/vm/overcommit_memory");
+  int how = 0;
+  return file >> how && how == 2;
+}
+
 void BeforeFork() { ProcessArena()->BeforeFork(); }
 void InParent() { ProcessArena()->AfterFork(/*in_child=*/false); }
 void InChild() { ProcessArena()->AfterFork(/*in_child=*/true); }
@@ -41,6 +51,11 @@ Status CreateProcessArena() {
   Slot& slot = TheSlot();
   MutexLock lock(slot.mutex);
   if (slot.arena != nullptr) return OkStatus();
+  if (PagesArePromised()) {
+    return FailedPreconditionError(
+        "the system promises memory before it is used "
+        "(vm.overcommit_memory is 2)");
+  }
   KR_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena,
                       Arena::Create(ArenaBytes(), slot.clock));
   slot.arena = std::move(arena);

@@ -11,7 +11,8 @@
 namespace keras_ring {
 
 // Makes the arena, if there is none yet. It stays to the end of the process:
-// tensors may outlive every job.
+// tensors may outlive every job. Fails where a page that the system cannot give
+// would end the process instead of an allocation.
 Status CreateProcessArena();
 
 // Null if none was made.

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -178,35 +179,119 @@ TEST_F(ArenaTest, RandomBlocksKeepTheirContents) {
   }
 }
 
-// Parent and child of a fork have the same contents, and then each its own.
-TEST_F(ArenaTest, AForkDoesNotShareTensors) {
-  char* block = static_cast<char*>(Allocate(kPage));
-  block[0] = 'p';
-  int said[2];
-  ASSERT_EQ(pipe(said), 0);
-  arena_->BeforeFork();
+// New pages, while kept ones are in pieces too small: these go back at once,
+// not when the next block is freed.
+TEST_F(ArenaTest, NewPagesTakeThePlaceOfKeptOnes) {
+  std::vector<void*> small;
+  for (int i = 0; i < 64; ++i) small.push_back(Allocate(8 * kPage));
+  for (int i = 0; i < 64; i += 2) arena_->Free(small[i]);
+  Allocate(256 * kPage);
+  const Arena::Stats stats = arena_->stats();
+  EXPECT_EQ(stats.bytes_in_use, 512 * kPage);
+  EXPECT_EQ(stats.bytes_kept, 0u);
+  EXPECT_EQ(stats.bytes_returned, 256 * kPage);
+}
+
+// Runs `in_child` in the child of a fork, after `in_parent` has run in the
+// parent; returns the child's exit code.
+template <typename Child, typename Parent>
+int Fork(Arena& arena, const Child& in_child, const Parent& in_parent) {
+  int go[2];
+  KR_CHECK(pipe(go) == 0);
+  arena.BeforeFork();
   const pid_t child = fork();
-  arena_->AfterFork(child == 0);
+  arena.AfterFork(child == 0);
   if (child == 0) {
-    const bool same = block[0] == 'p';
-    block[0] = 'c';
-    char* fresh = static_cast<char*>(arena_->Allocate(kPage));
-    std::memset(fresh, 'c', kPage);
-    char ready = same ? 'y' : 'n';
-    (void)!write(said[1], &ready, 1);
-    _exit(0);
+    close(go[1]);
+    char none;
+    (void)!read(go[0], &none, 1);
+    _exit(in_child());
   }
-  char ready = '?';
-  ASSERT_EQ(read(said[0], &ready, 1), 1);
-  EXPECT_EQ(ready, 'y');
+  in_parent();
+  close(go[0]);
+  close(go[1]);
   int state = 0;
-  ASSERT_EQ(waitpid(child, &state, 0), child);
-  EXPECT_EQ(state, 0);
-  EXPECT_EQ(block[0], 'p');
-  char* fresh = static_cast<char*>(Allocate(kPage));
-  EXPECT_EQ(fresh[0], 0x5a);
-  close(said[0]);
-  close(said[1]);
+  KR_CHECK(waitpid(child, &state, 0) == child);
+  return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+bool AllBytesAre(char value, const void* block, size_t bytes) {
+  const char* at = static_cast<const char*>(block);
+  return std::all_of(at, at + bytes, [&](char c) { return c == value; });
+}
+
+// Parent and child have the same contents, and then each its own, whatever the
+// other one does.
+TEST_F(ArenaTest, AForkDoesNotShareTensors) {
+  constexpr size_t kBytes = 16 * kPage;
+  void* changed = Allocate(kBytes);
+  void* freed = Allocate(kBytes);
+  void* kept = Allocate(kBytes);
+  const int code = Fork(
+      *arena_,
+      [&] {
+        if (arena_->shared()) return 1;
+        if (!AllBytesAre(0x5a, changed, kBytes)) return 2;
+        if (!AllBytesAre(0x5a, freed, kBytes)) return 3;
+        std::memset(kept, 'c', kBytes);
+        arena_->Free(freed);
+        void* fresh = arena_->Allocate(4 * kBytes);
+        std::memset(fresh, 'c', 4 * kBytes);
+        return AllBytesAre('c', kept, kBytes) ? 0 : 4;
+      },
+      [&] {
+        std::memset(changed, 'p', kBytes);
+        arena_->Free(freed);
+        std::memset(arena_->Allocate(kBytes), 'p', kBytes);
+      });
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(AllBytesAre(0x5a, kept, kBytes));
+  EXPECT_TRUE(AllBytesAre('p', changed, kBytes));
+  EXPECT_TRUE(arena_->shared());
+}
+
+// The child has what it needs, and gives back what it does not.
+TEST_F(ArenaTest, TheChildOfAForkHasAnArenaLikeAnyOther) {
+  Arena& arena = *arena_;
+  void* block = Allocate(256 * kPage);
+  const int code = Fork(
+      arena,
+      [&] {
+        arena.Free(block);
+        for (int i = 0; i < 3; ++i) {
+          clock_.Advance(seconds(11));
+          arena.Free(arena.Allocate(kPage));
+        }
+        if (arena.stats().bytes_kept > kPage) return 1;
+        void* again = arena.Allocate(256 * kPage);
+        // New pages, hence zero: the old ones are gone.
+        if (!AllBytesAre(0, again, 256 * kPage)) return 2;
+        std::memset(again, 'c', 256 * kPage);
+        return Fork(
+            arena, [&] { return AllBytesAre('c', again, 256 * kPage) ? 0 : 4; },
+            [] {});
+      },
+      [] {});
+  EXPECT_EQ(code, 0);
+}
+
+// A peer that maps the arena sees nothing of the child.
+TEST_F(ArenaTest, PeersReadTheParentNotTheChild) {
+  void* block = Allocate(kPage);
+  Result<SharedMemory> peer =
+      SharedMemory::Map(Socket(dup(arena_->memory().descriptor().fd())),
+                        arena_->memory().bytes(), SharedMemory::Access::kRead);
+  ASSERT_TRUE(peer.ok());
+  const size_t offset = static_cast<char*>(block) - arena_->memory().data();
+  EXPECT_EQ(Fork(
+                *arena_,
+                [&] {
+                  std::memset(block, 'c', kPage);
+                  return 0;
+                },
+                [] {}),
+            0);
+  EXPECT_TRUE(AllBytesAre(0x5a, peer->data() + offset, kPage));
 }
 
 }  // namespace
