@@ -253,7 +253,9 @@ TEST_F(ArenaTest, AForkDoesNotShareTensors) {
 // The child has what it needs, and gives back what it does not.
 TEST_F(ArenaTest, TheChildOfAForkHasAnArenaLikeAnyOther) {
   Arena& arena = *arena_;
-  void* block = Allocate(256 * kPage);
+  constexpr size_t kAgain = 200 * kPage;
+  char* block = static_cast<char*>(Allocate(256 * kPage));
+  char* end = block + 256 * kPage;
   const int code = Fork(
       arena,
       [&] {
@@ -263,12 +265,13 @@ TEST_F(ArenaTest, TheChildOfAForkHasAnArenaLikeAnyOther) {
           arena.Free(arena.Allocate(kPage));
         }
         if (arena.stats().bytes_kept > kPage) return 1;
-        void* again = arena.Allocate(256 * kPage);
-        // New pages, hence zero: the old ones are gone.
-        if (!AllBytesAre(0, again, 256 * kPage)) return 2;
-        std::memset(again, 'c', 256 * kPage);
+        void* again = arena.Allocate(kAgain);
+        // At the same place, but new pages, hence zero.
+        if (again < block || again > end) return 2;
+        if (!AllBytesAre(0, again, kAgain)) return 3;
+        std::memset(again, 'c', kAgain);
         return Fork(
-            arena, [&] { return AllBytesAre('c', again, 256 * kPage) ? 0 : 4; },
+            arena, [&] { return AllBytesAre('c', again, kAgain) ? 0 : 4; },
             [] {});
       },
       [] {});
