@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from keras_ring import _native
+from keras_ring import _native, errors
 
 _TENSORFLOW = "tensorflow"
 
@@ -51,9 +51,14 @@ def _install() -> None:
 
     if _native.mismatch_with(tf.__version__):
         return  # said elsewhere
-    if not _native.core().zero_copy_wanted():
-        return
-    _refusal = _native.install_arena()
+    try:
+        if not _native.core().zero_copy_wanted():
+            return
+        _refusal = _native.install_arena()
+    except errors.BuildMismatchError:
+        return  # `init()` says so; an import of TensorFlow goes on
+    except OSError as error:
+        _refusal = f"its allocator cannot be loaded: {error}"
 
 
 class _Finder(importlib.abc.MetaPathFinder):

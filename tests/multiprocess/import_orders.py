@@ -17,6 +17,18 @@ def main(order):
             v1 = importlib.import_module("tensorflow").compat.v1
             with v1.Session(graph=v1.Graph()):
                 pass
+        elif name == "config":
+            config = importlib.import_module("tensorflow").config
+            config.threading.set_inter_op_parallelism_threads(2)
+            config.list_physical_devices()
+        elif name == "devices":
+            config = importlib.import_module("tensorflow").config
+            config.list_logical_devices()
+        elif name == "function":
+            importlib.import_module("tensorflow").function(lambda x: x + 1)
+        elif name == "data":
+            data = importlib.import_module("tensorflow").data
+            list(data.Dataset.range(3))
         elif name == "model":
             keras = importlib.import_module("keras")
             keras.Sequential([keras.layers.Dense(3)]).build((2, 2))

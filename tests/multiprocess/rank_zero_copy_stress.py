@@ -7,6 +7,7 @@ import time
 import keras_ring as kr
 
 # After keras_ring: its allocator comes with the import.
+import numpy as np  # isort: skip
 import tensorflow as tf  # isort: skip
 
 from tests.multiprocess.rank_memory import MIB, resident
@@ -77,7 +78,8 @@ def pattern(count, dtype, factor, term):
 
 def any_count(choice, size):
     """A number of elements, of 1 byte to 64 MiB; mostly few."""
-    return max(1, int(2 ** choice.uniform(0, 26)) // size)
+    # What they are made of are integers of 4 bytes.
+    return max(1, int(2 ** choice.uniform(0, 26)) // max(size, 4))
 
 
 class Counted:
@@ -210,13 +212,12 @@ def stress(seconds):
         seconds: Of everything at once.
 
     Returns:
-        A dictionary: the numbers of collectives and of allocations, the most
+        A dictionary: the numbers of collectives and of allocations, the mean
         MiB in each quarter of the time that the arena held (`held`) and that
-        were resident (`resident`), and both at the end (`after`), with
-        `peer_bytes_unmapped`.
+        were resident (`resident`), the most of both (`most`), both at the end
+        (`after`), and `peer_bytes_unmapped`.
     """
     kr.init()
-    began = time.monotonic()
     before = resident()[0]
     counted = Counted(seconds)
     reducers = [
@@ -229,13 +230,10 @@ def stress(seconds):
     ]
     for thread in (*reducers, *allocators):
         thread.start()
-    most = {"held": [0] * _QUARTERS, "resident": [0] * _QUARTERS}
+    samples = {"held": [], "resident": []}
     while any(thread.is_alive() for thread in reducers):
-        elapsed = time.monotonic() - began
-        quarter = min(int(elapsed / seconds * _QUARTERS), _QUARTERS - 1)
-        held, now = _held(), resident()[0] - before
-        most["held"][quarter] = max(most["held"][quarter], held)
-        most["resident"][quarter] = max(most["resident"][quarter], now)
+        samples["held"].append(_held())
+        samples["resident"].append(resident()[0] - before)
         reducers[0].join(timeout=0.05)
         if counted.errors:
             raise counted.errors[0]
@@ -252,10 +250,18 @@ def stress(seconds):
     return {
         "collectives": counted.collectives[0],
         "allocations": counted.allocations[0],
-        **most,
+        **{key: _means(values) for key, values in samples.items()},
+        "most": [max(values) for values in samples.values()],
         "after": [_held(), resident()[0] - before],
         "unmapped": kr.metrics()["peer_bytes_unmapped"] // MIB,
     }
+
+
+def _means(values):
+    """The mean of each quarter of the values."""
+    quarter = max(1, len(values) // _QUARTERS)
+    starts = range(0, quarter * _QUARTERS, quarter)
+    return [round(float(np.mean(values[i : i + quarter]))) for i in starts]
 
 
 def _held():

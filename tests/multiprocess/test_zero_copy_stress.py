@@ -28,10 +28,11 @@ def test_stress(size):
     for value in result.values:
         assert value["collectives"] > 20
         assert value["allocations"] > 100
-        # Flat: the last quarter needs no more than those before.
-        early, late = value["held"][:3], value["held"][3]
-        assert 0 < late <= 1.25 * max(early)
-        assert value["resident"][3] <= 1.25 * max(value["resident"][:3])
-        # Given back: a small tensor is all that there is.
-        held, _ = value["after"]
+        # Flat: the last quarter needs little more than those before.
+        for key in ("held", "resident"):
+            assert 0 < value[key][3] <= 1.3 * max(value[key][:3]), key
+        # Given back: a small tensor is all that there is in the arena, and
+        # beside it what others lend, and programs that were compiled.
+        held, resident = value["after"]
         assert held <= 16
+        assert resident <= 2 * 64 + 16 + 400

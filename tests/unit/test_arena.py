@@ -1,0 +1,74 @@
+"""Whether TensorFlow's allocator is ours, and what happens if it cannot be."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from keras_ring import _arena, _native, errors
+
+MAPPED = "keras_ring tensors"
+RANK = {
+    "KERAS_RING_RANK": "0",
+    "KERAS_RING_SIZE": "2",
+    "KERAS_RING_RENDEZVOUS": "127.0.0.1:1",
+    "KERAS_RING_JOB_KEY": "00" * 32,
+    "KERAS_RING_ZERO_COPY": "1",
+}
+PROGRAM = """
+import keras_ring, tensorflow as tf
+tensor = tf.ones([1 << 20])
+print(open("/proc/self/maps").read())
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "mapped"),
+    [
+        ({}, True),
+        ({"KERAS_RING_ZERO_COPY": "0"}, False),
+        ({"KERAS_RING_SIZE": "1"}, False),
+        # Without a launcher.
+        (dict.fromkeys(RANK), False),
+    ],
+)
+def test_only_ranks_of_a_job_have_an_arena(change, mapped):
+    environment = {**os.environ, **RANK, **change}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={k: v for k, v in environment.items() if v is not None},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert (MAPPED in done.stdout) == mapped
+
+
+class Core:
+    """A native module that wants an arena."""
+
+    def zero_copy_wanted(self):
+        return True
+
+
+def test_a_library_that_does_not_load_is_a_reason(monkeypatch):
+    def install():
+        raise OSError("no such file")
+
+    monkeypatch.setattr(_native, "core", Core)
+    monkeypatch.setattr(_native, "install_arena", install)
+    monkeypatch.setattr(_arena, "_refusal", "")
+    _arena._install()
+    assert _arena.refusal() == "its allocator cannot be loaded: no such file"
+
+
+def test_a_package_that_is_not_built_does_not_break_tensorflow(monkeypatch):
+    def core():
+        raise errors.BuildMismatchError("not built")
+
+    monkeypatch.setattr(_native, "core", core)
+    monkeypatch.setattr(_arena, "_refusal", "")
+    _arena._install()
+    assert _arena.refusal() == ""
