@@ -37,7 +37,7 @@ struct Options {
   double start_timeout = 60.0;       // seconds
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or shm, or ring
-  bool zero_copy = false;
+  bool zero_copy = true;
 
   // Reads KERAS_RING_* through `lookup` (a null result: not set).
   using Lookup = std::function<std::optional<std::string>(const std::string&)>;

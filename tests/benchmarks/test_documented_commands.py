@@ -48,6 +48,10 @@ def _script_options(tmp_path):
             *("--systems=keras_ring", "--sections=ladder", "--max-bytes=4"),
             *("--yardstick-bytes=1MiB", f"--out={tmp_path}"),
         ),
+        "benchmarks/allocator.py": (
+            *("--rounds=1", "--steps=1", "--width=4", "--batch=1"),
+            "--models=dense",
+        ),
         "benchmarks/fit_scaling.py": (
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),

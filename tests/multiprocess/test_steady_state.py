@@ -1,5 +1,7 @@
 """What a job costs while it waits, and while it trains."""
 
+import pytest
+
 from tests.harness import run_ranks
 from tests.multiprocess import rank_jobs
 
@@ -13,8 +15,15 @@ def test_an_idle_job_uses_no_cpu():
     assert max(result.values) < 0.01 * seconds
 
 
-def test_control_traffic_of_a_large_model():
-    result = run_ranks(rank_jobs.resnet50_steps, 2, args=(20,), deadline=120)
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_control_traffic_of_a_large_model(zero_copy):
+    result = run_ranks(
+        rank_jobs.resnet50_steps,
+        2,
+        args=(20,),
+        deadline=120,
+        env={"KERAS_RING_ZERO_COPY": zero_copy},
+    )
     for seconds, control_bytes in result.values:
         print(f"{seconds * 1e3:.1f} ms, {control_bytes:.0f} bytes of control")
         assert control_bytes < 1024

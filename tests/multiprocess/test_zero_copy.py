@@ -22,6 +22,15 @@ def test_sums_are_right_and_large_tensors_are_not_packed(size):
         assert in_use > 1 << 22
 
 
+def test_tensors_are_not_packed_by_default(monkeypatch):
+    monkeypatch.delenv("KERAS_RING_ZERO_COPY", raising=False)
+    for packed, in_use in run_ranks(
+        rank_zero_copy.sums, 2, deadline=120
+    ).values:
+        assert packed == 0
+        assert in_use > 1 << 22
+
+
 def test_without_it_tensors_are_packed():
     result = run_ranks(
         rank_zero_copy.sums, 2, deadline=120, env={"KERAS_RING_ZERO_COPY": "0"}

@@ -21,14 +21,14 @@ def test_a_cancelled_step_keeps_its_tensors_for_the_others():
     run_ranks(rank_zero_copy_ends.cancelled_steps, 2, deadline=120, env=ON)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_jobs_one_after_another(size):
+@pytest.mark.parametrize(("size", "zero_copy"), [(2, "0"), (2, "1"), (3, "1")])
+def test_jobs_one_after_another(size, zero_copy):
     result = run_ranks(
         rank_zero_copy_ends.jobs_one_after_another,
         size,
         args=(6,),
         deadline=180,
-        env=ON,
+        env={"KERAS_RING_ZERO_COPY": zero_copy},
     )
     assert all(sums > 0 for sums in result.values)
 
