@@ -5,6 +5,7 @@ from pathlib import Path
 import keras_ring as kr
 
 # After keras_ring: its allocator comes with the import.
+import numpy as np  # isort: skip
 import tensorflow as tf  # isort: skip
 
 MIB = 1 << 20
@@ -20,6 +21,11 @@ def resident():
         int(fields[name].split()[0]) // 1024
         for name in ("VmRSS", "RssShmem", "RssAnon")
     ]
+
+
+def view(tensor):
+    """A NumPy array in a tensor's memory; `tensor.numpy()` is a copy."""
+    return np.asarray(memoryview(tensor))
 
 
 def many_tensors(total_mib, live_mib):

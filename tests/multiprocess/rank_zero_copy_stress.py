@@ -10,7 +10,7 @@ import keras_ring as kr
 import numpy as np  # isort: skip
 import tensorflow as tf  # isort: skip
 
-from tests.multiprocess.rank_memory import MIB, resident
+from tests.multiprocess.rank_memory import MIB, resident, view
 
 _DTYPES = ("float32", "float32", "int32", "float64", "bfloat16", "uint8")
 # Of compiled functions: one program per size.
@@ -34,7 +34,7 @@ class Shelf:
     def put(self, tensor, expected):
         """Keeps a tensor, or only the NumPy array that shows its memory."""
         if tensor.dtype != tf.bfloat16 and self._choice.random() < 0.3:
-            tensor = tensor.numpy()
+            tensor = view(tensor)
         self._held.append((tensor, expected))
         self._bytes += _num_bytes(tensor)
         while self._bytes > _LIVE_BYTES or self._choice.random() < 0.45:

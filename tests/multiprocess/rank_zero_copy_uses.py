@@ -15,6 +15,8 @@ import keras_ring as kr
 import numpy as np  # isort: skip
 import tensorflow as tf  # isort: skip
 
+from tests.multiprocess.rank_memory import view
+
 COUNT = 1 << 20
 
 
@@ -41,18 +43,18 @@ def forked_child():
     kr.init()
     kept = tf.fill([COUNT], 7.0)
     variable = tf.Variable(tf.fill([COUNT], 3.0))
-    view = variable.read_value().numpy()
-    freed = tf.fill([COUNT], 5.0).numpy()
+    changed = view(variable.read_value())
+    freed = view(tf.fill([COUNT], 5.0))
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     child = context.Process(
-        target=_child, args=(kept.numpy(), view, freed, theirs)
+        target=_child, args=(view(kept), changed, freed, theirs)
     )
     child.start()
     if ours.recv() != "ready":
         raise ValueError("the child is not well")
-    # As an optimizer does: in place. `view` has its memory.
-    ctypes.memset(view.ctypes.data, 0, view.nbytes)
+    # As an optimizer does: in place.
+    ctypes.memset(changed.ctypes.data, 0, changed.nbytes)
     del freed
     gc.collect()
     _trample()
@@ -167,8 +169,8 @@ def views():
     for step in range(8):
         tensor = tf.fill([COUNT], float(rank + step))
         total = kr.allreduce(tensor, kr.Sum, name="x")
-        arrays.append((tensor.numpy(), rank + step))
-        arrays.append((total.numpy(), sum(range(size)) + size * step))
+        arrays.append((view(tensor), rank + step))
+        arrays.append((view(total), sum(range(size)) + size * step))
         del tensor, total
         gc.collect()
         thread = threading.Thread(target=_trample)
