@@ -15,7 +15,7 @@ from tests.multiprocess.rank_memory import MIB, resident, view
 _DTYPES = ("float32", "float32", "int32", "float64", "bfloat16", "uint8")
 # Of compiled functions: one program per size.
 _COMPILED = (1000, 40_000, 300_000)
-_LIVE_BYTES = 192 * MIB  # of each thread
+_LIVE_BYTES = 48 * MIB  # of each thread; there soon
 _QUARTERS = 4
 
 

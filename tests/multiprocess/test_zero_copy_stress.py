@@ -30,7 +30,7 @@ def test_stress(size):
         assert value["allocations"] > 100
         # Flat: the last quarter needs little more than those before.
         for key in ("held", "resident"):
-            assert 0 < value[key][3] <= 1.3 * max(value[key][:3]), key
+            assert 0 < value[key][3] <= 1.5 * max(value[key][:3]), key
         # Given back: a small tensor is all that there is in the arena, and
         # beside it what others lend, and programs that were compiled.
         held, resident = value["after"]
