@@ -119,14 +119,18 @@ Result<bool> UsesSharedMemory(const Options& options, const HostGroup* host) {
 }
 
 // How much of the other ranks' tensors a rank may have mapped: so that these
-// and the segments are as much as two fusion buffers would be.
+// and the segments are a little more than two fusion buffers would be, and a
+// tensor of that size, which one reads half of on each way, need not be mapped
+// anew each time.
 size_t ResidentBytes(const Options& options, const HostGroup& host) {
   constexpr size_t kLeast = 16 << 20;
+  constexpr size_t kMore = 8 << 20;
   constexpr size_t kMost = size_t{1} << 40;  // more than any host has
   const size_t threshold =
       std::min(static_cast<size_t>(options.fusion_threshold), kMost);
   const size_t segments = host.size() * host.data_bytes();
-  return std::max(kLeast, 2 * threshold - std::min(2 * threshold, segments));
+  const size_t all = 2 * threshold + kMore;
+  return std::max(kLeast, all - std::min(all, segments));
 }
 
 Status MakeRing(const Options& options, RuntimeDeps& deps, Deadline deadline) {
