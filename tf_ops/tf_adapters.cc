@@ -4,28 +4,31 @@
 
 namespace keras_ring {
 
+namespace {
+
+// By DType.
+#define KR_ROW(dtype, name, size, kind, tf, xla) tensorflow::DT_##tf,
+constexpr tensorflow::DataType kTfTypes[] = {KR_FOR_EACH_DTYPE(KR_ROW)};
+#undef KR_ROW
+
+}  // namespace
+
 Result<DType> DTypeFromTf(tensorflow::DataType dtype) {
-  constexpr std::pair<tensorflow::DataType, DType> kTable[] = {
-      {tensorflow::DT_UINT8, DType::kUint8},
-      {tensorflow::DT_INT8, DType::kInt8},
-      {tensorflow::DT_UINT16, DType::kUint16},
-      {tensorflow::DT_INT16, DType::kInt16},
-      {tensorflow::DT_INT32, DType::kInt32},
-      {tensorflow::DT_INT64, DType::kInt64},
-      {tensorflow::DT_HALF, DType::kFloat16},
-      {tensorflow::DT_BFLOAT16, DType::kBfloat16},
-      {tensorflow::DT_FLOAT, DType::kFloat32},
-      {tensorflow::DT_DOUBLE, DType::kFloat64},
-      {tensorflow::DT_BOOL, DType::kBool},
-      {tensorflow::DT_COMPLEX64, DType::kComplex64},
-      {tensorflow::DT_COMPLEX128, DType::kComplex128},
-  };
-  static_assert(sizeof(kTable) / sizeof(kTable[0]) == kNumDTypes);
-  for (const auto& [theirs, ours] : kTable) {
-    if (theirs == dtype) return ours;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    if (kTfTypes[i] == dtype) return static_cast<DType>(i);
   }
   return InvalidArgumentError("no collective carries tensors of " +
                               tensorflow::DataTypeString(dtype));
+}
+
+std::string TfTypes(bool reducible) {
+  std::string list;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    if (reducible && !IsReducible(static_cast<DType>(i))) continue;
+    list +=
+        (list.empty() ? "{" : ", ") + tensorflow::DataTypeString(kTfTypes[i]);
+  }
+  return list + "}";
 }
 
 Result<TensorSpec> SpecOf(const tensorflow::Tensor& tensor) {

@@ -2,6 +2,8 @@
 #ifndef KERAS_RING_TF_OPS_TF_ADAPTERS_H_
 #define KERAS_RING_TF_OPS_TF_ADAPTERS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
@@ -13,6 +15,9 @@ namespace keras_ring {
 
 // kInvalidArgument for a type that no collective carries.
 Result<DType> DTypeFromTf(tensorflow::DataType dtype);
+
+// The types that collectives carry, or reduce, as an op's attribute lists them.
+std::string TfTypes(bool reducible);
 
 inline absl::Status StatusToTf(const Status& status) {
   if (status.ok()) return absl::OkStatus();

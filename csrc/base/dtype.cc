@@ -3,7 +3,7 @@
 namespace keras_ring {
 namespace {
 
-enum class Kind { kFloating, kInteger, kOther };
+enum class Kind { kFloating, kInteger, kMovedOnly };
 
 struct DTypeTraits {
   const char* name;
@@ -11,18 +11,9 @@ struct DTypeTraits {
   Kind kind;
 };
 
-// In the order of DType.
-constexpr DTypeTraits kTraits[] = {
-    {"uint8", 1, Kind::kInteger},     {"int8", 1, Kind::kInteger},
-    {"uint16", 2, Kind::kInteger},    {"int16", 2, Kind::kInteger},
-    {"int32", 4, Kind::kInteger},     {"int64", 8, Kind::kInteger},
-    {"float16", 2, Kind::kFloating},  {"bfloat16", 2, Kind::kFloating},
-    {"float32", 4, Kind::kFloating},  {"float64", 8, Kind::kFloating},
-    {"bool", 1, Kind::kOther},        {"complex64", 8, Kind::kOther},
-    {"complex128", 16, Kind::kOther},
-};
-static_assert(sizeof(kTraits) / sizeof(kTraits[0]) == kNumDTypes,
-              "every DType has one row");
+#define KR_ROW(dtype, name, size, kind, tf, xla) {name, size, Kind::kind},
+constexpr DTypeTraits kTraits[] = {KR_FOR_EACH_DTYPE(KR_ROW)};
+#undef KR_ROW
 
 const DTypeTraits& Traits(DType dtype) {
   return kTraits[static_cast<int>(dtype)];

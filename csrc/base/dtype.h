@@ -1,29 +1,20 @@
-// DType: the element types that collectives carry. One table, in dtype.cc.
+// DType: the element types that collectives carry.
 #ifndef KERAS_RING_BASE_DTYPE_H_
 #define KERAS_RING_BASE_DTYPE_H_
 
 #include <cstddef>
 #include <cstdint>
 
+#include "csrc/base/dtype_table.h"
+
 namespace keras_ring {
 
-// The values travel on the wire: append, never renumber.
-enum class DType : uint8_t {
-  kUint8 = 0,
-  kInt8,
-  kUint16,
-  kInt16,
-  kInt32,
-  kInt64,
-  kFloat16,
-  kBfloat16,
-  kFloat32,
-  kFloat64,
-  kBool,
-  kComplex64,
-  kComplex128,
-};
-inline constexpr int kNumDTypes = 13;
+#define KR_ROW(dtype, name, size, kind, tf, xla) dtype,
+enum class DType : uint8_t { KR_FOR_EACH_DTYPE(KR_ROW) };
+#undef KR_ROW
+#define KR_ROW(dtype, name, size, kind, tf, xla) +1
+inline constexpr int kNumDTypes = KR_FOR_EACH_DTYPE(KR_ROW);
+#undef KR_ROW
 
 size_t DTypeSize(DType dtype);
 // As NumPy and TensorFlow spell it: "float32", "bfloat16".
