@@ -26,6 +26,8 @@ bool MayShare(const Request& a, const Request& b) {
       return a.root == b.root;  // bytes are bytes
     case RequestKind::kAllgather:
     case RequestKind::kBarrier:
+    case RequestKind::kReducescatter:
+    case RequestKind::kAlltoall:
       return false;
   }
   return false;

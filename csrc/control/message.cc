@@ -151,18 +151,45 @@ LeaveMessage DecodeLeave(WireReader& reader, int size) {
 void EncodeAgreed(WireWriter& writer, const Agreed& agreed) {
   agreed.request.Encode(writer);
   for (int64_t rows : agreed.rows) writer.Varint(rows);
+  for (const std::vector<int64_t>& splits : agreed.splits) {
+    writer.Varint(splits.size());
+    for (int64_t split : splits) writer.Varint(split);
+  }
+}
+
+int64_t DecodeRows(WireReader& reader) {
+  const uint64_t rows = reader.Varint();
+  if (rows > INT64_MAX) reader.Fail();
+  return static_cast<int64_t>(rows);
+}
+
+// Those of a rank that brings `rows`.
+std::vector<int64_t> DecodeSplits(WireReader& reader, int64_t rows, int size) {
+  std::vector<int64_t> splits(reader.Count(/*element_bytes=*/1));
+  __int128 sum = 0;
+  for (int64_t& split : splits) sum += split = DecodeRows(reader);
+  const bool whole =
+      splits.empty()
+          ? rows % size == 0
+          : splits.size() == static_cast<size_t>(size) && sum == rows;
+  if (!whole) reader.Fail();
+  return splits;
 }
 
 std::shared_ptr<const Agreed> DecodeAgreed(WireReader& reader, int size) {
   auto agreed = std::make_shared<Agreed>();
   agreed->request = Request::Decode(reader);
   if (!reader.ok()) return agreed;
-  if (agreed->request.kind == RequestKind::kAllgather) {
-    if (agreed->request.tensors.front().shape.empty()) reader.Fail();
+  if (!TakesAnyRows(agreed->request.kind)) return agreed;
+  for (const TensorSpec& spec : agreed->request.tensors) {
+    if (spec.shape.empty()) reader.Fail();
     for (int rank = 0; rank < size && reader.ok(); ++rank) {
-      uint64_t rows = reader.Varint();
-      if (rows > INT64_MAX) reader.Fail();
-      agreed->rows.push_back(static_cast<int64_t>(rows));
+      agreed->rows.push_back(DecodeRows(reader));
+    }
+  }
+  if (agreed->request.kind == RequestKind::kAlltoall) {
+    for (int rank = 0; rank < size && reader.ok(); ++rank) {
+      agreed->splits.push_back(DecodeSplits(reader, agreed->rows[rank], size));
     }
   }
   return agreed;

@@ -55,7 +55,7 @@ const Feature kFeatures[] = {
      }},
     {"shape",
      [](const Request& r) {
-       bool any_rows = r.kind == RequestKind::kAllgather;
+       bool any_rows = TakesAnyRows(r.kind);
        return ForEachTensor(r, [any_rows](const TensorSpec& spec) {
          return ShapeText(spec, any_rows);
        });
@@ -98,14 +98,17 @@ Status Validate(const Request& request, int size) {
         label + ": root rank " + std::to_string(request.root) +
         " is not a rank of this job of size " + std::to_string(size));
   }
-  if (request.kind == RequestKind::kAllgather &&
-      request.tensors.front().shape.empty()) {
-    return InvalidArgumentError(
-        label +
-        ": a scalar cannot be gathered along its first dimension; "
-        "reshape it to [1]");
+  if (TakesAnyRows(request.kind) ||
+      request.kind == RequestKind::kReducescatter) {
+    for (const TensorSpec& spec : request.tensors) {
+      if (!spec.shape.empty()) continue;
+      return InvalidArgumentError(
+          label +
+          ": a scalar has no first dimension along which it could be joined "
+          "or divided; reshape it to [1]");
+    }
   }
-  if (request.kind != RequestKind::kAllreduce) return OkStatus();
+  if (!IsReduction(request.kind)) return OkStatus();
   bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
   for (const TensorSpec& spec : request.tensors) {
     if (!IsReducible(spec.dtype)) {
@@ -124,11 +127,69 @@ Status Validate(const Request& request, int size) {
   return OkStatus();
 }
 
+std::string ListText(const std::vector<int64_t>& values) {
+  std::string text;
+  for (int64_t value : values) {
+    if (!text.empty()) text += ", ";
+    text += std::to_string(value);
+  }
+  return "[" + text + "]";
+}
+
+// Of one rank's request for an alltoall.
+Status ValidateSplits(const Request& request, int32_t rank, int size) {
+  const int64_t rows = request.tensors.front().shape.front();
+  const std::string who = request.Label() + ": rank " + std::to_string(rank);
+  if (request.splits.empty()) {
+    if (rows % size == 0) return OkStatus();
+    return InvalidArgumentError(who + " brings " + std::to_string(rows) +
+                                " rows, which cannot be divided evenly among " +
+                                std::to_string(size) + " ranks; give splits");
+  }
+  const std::string what = who + " has splits " + ListText(request.splits);
+  if (request.splits.size() != static_cast<size_t>(size)) {
+    return InvalidArgumentError(what + ", but there must be one for each of " +
+                                std::to_string(size) + " ranks");
+  }
+  __int128 sum = 0;
+  for (int64_t split : request.splits) {
+    if (split < 0) {
+      return InvalidArgumentError(what + ", which must not be negative");
+    }
+    sum += split;
+  }
+  if (sum == rows) return OkStatus();
+  return InvalidArgumentError(what + ", which must add up to its " +
+                              std::to_string(rows) + " rows");
+}
+
+// Moves what may differ from rank to rank out of the request.
+Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
+                       Agreed& agreed) {
+  const bool has_splits = agreed.request.kind == RequestKind::kAlltoall;
+  const size_t tensors = agreed.request.tensors.size();
+  agreed.rows.resize(tensors * size);
+  if (has_splits) agreed.splits.resize(size);
+  for (const Variant& variant : variants) {
+    for (int32_t rank : variant.ranks) {
+      for (size_t i = 0; i < tensors; ++i) {
+        agreed.rows[i * size + rank] = variant.request.tensors[i].shape.front();
+      }
+      if (!has_splits) continue;
+      KR_RETURN_IF_ERROR(ValidateSplits(variant.request, rank, size));
+      agreed.splits[rank] = variant.request.splits;
+    }
+  }
+  for (TensorSpec& spec : agreed.request.tensors) spec.shape.front() = 0;
+  agreed.request.splits.clear();
+  return OkStatus();
+}
+
 }  // namespace
 
 const char* RequestKindName(RequestKind kind) {
-  constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast",
-                                    "barrier"};
+  constexpr const char* kNames[] = {"allreduce", "allgather",     "broadcast",
+                                    "barrier",   "reducescatter", "alltoall"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kNumRequestKinds);
   return kNames[static_cast<int>(kind)];
 }
@@ -154,7 +215,7 @@ std::string Request::Label() const {
 bool operator==(const Request& a, const Request& b) {
   return a.name == b.name && a.kind == b.kind && a.op == b.op &&
          a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.root == b.root && a.tensors == b.tensors;
+         a.root == b.root && a.splits == b.splits && a.tensors == b.tensors;
 }
 
 void Request::Encode(WireWriter& writer) const {
@@ -170,6 +231,9 @@ void Request::Encode(WireWriter& writer) const {
     writer.Byte(static_cast<uint8_t>(spec.shape.size()));
     for (int64_t dim : spec.shape) writer.Varint(dim);
   }
+  if (kind != RequestKind::kAlltoall) return;
+  writer.Varint(splits.size());
+  for (int64_t split : splits) writer.SignedVarint(split);
 }
 
 Request Request::Decode(WireReader& reader) {
@@ -209,7 +273,11 @@ Request Request::Decode(WireReader& reader) {
     }
   }
   bool takes_tensors = request.kind != RequestKind::kBarrier;
-  bool takes_one = request.kind == RequestKind::kAllgather;
+  bool takes_one = request.kind == RequestKind::kAlltoall;
+  if (takes_one) {
+    request.splits.resize(reader.Count(/*element_bytes=*/1));
+    for (int64_t& split : request.splits) split = reader.SignedVarint();
+  }
   if (request.tensors.empty() == takes_tensors ||
       (takes_one && request.tensors.size() != 1)) {
     reader.Fail();
@@ -219,8 +287,33 @@ Request Request::Decode(WireReader& reader) {
 
 Request Agreed::RequestOf(int rank) const {
   Request own = request;
-  if (!rows.empty()) own.tensors.front().shape.front() = rows[rank];
+  if (!rows.empty()) {
+    const size_t size = rows.size() / own.tensors.size();
+    for (size_t i = 0; i < own.tensors.size(); ++i) {
+      own.tensors[i].shape.front() = rows[i * size + rank];
+    }
+  }
+  if (!splits.empty()) own.splits = splits[rank];
   return own;
+}
+
+std::vector<int64_t> Agreed::RowsOf(size_t tensor) const {
+  const size_t size = rows.size() / request.tensors.size();
+  const auto begin = rows.begin() + tensor * size;
+  return std::vector<int64_t>(begin, begin + size);
+}
+
+std::vector<int64_t> Agreed::RowMatrix() const {
+  const size_t size = splits.size();
+  std::vector<int64_t> matrix;
+  for (size_t from = 0; from < size; ++from) {
+    for (size_t to = 0; to < size; ++to) {
+      matrix.push_back(splits[from].empty()
+                           ? rows[from] / static_cast<int64_t>(size)
+                           : splits[from][to]);
+    }
+  }
+  return matrix;
 }
 
 Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
@@ -242,13 +335,8 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
   Agreed agreed;
   agreed.request = variants.front().request;
   KR_RETURN_IF_ERROR(Validate(agreed.request, size));
-  if (agreed.request.kind == RequestKind::kAllgather) {
-    agreed.rows.resize(size);
-    for (const Variant& variant : variants) {
-      int64_t rows = variant.request.tensors.front().shape.front();
-      for (int32_t rank : variant.ranks) agreed.rows[rank] = rows;
-    }
-    agreed.request.tensors.front().shape.front() = 0;
+  if (TakesAnyRows(agreed.request.kind)) {
+    KR_RETURN_IF_ERROR(TakeWhatDiffers(variants, size, agreed));
   }
   return agreed;
 }

@@ -20,10 +20,20 @@ enum class RequestKind : uint8_t {
   kAllgather,
   kBroadcast,
   kBarrier,
+  kReducescatter,
+  kAlltoall,
 };
-inline constexpr int kNumRequestKinds = 4;
+inline constexpr int kNumRequestKinds = 6;
 // "allreduce", ...
 const char* RequestKindName(RequestKind kind);
+// Whether the operation sums, or takes extrema or products.
+inline bool IsReduction(RequestKind kind) {
+  return kind == RequestKind::kAllreduce || kind == RequestKind::kReducescatter;
+}
+// Whether each rank may bring a first dimension of its own.
+inline bool TakesAnyRows(RequestKind kind) {
+  return kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall;
+}
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;
@@ -37,7 +47,7 @@ inline bool operator==(const TensorSpec& a, const TensorSpec& b) {
 }
 
 // Ranks match by name. Everything else must agree, except the first dimension
-// of an allgather.
+// of an allgather and of an alltoall, and the splits of the latter.
 //
 // A grouped operation is one request with several tensors: its members are
 // agreed on, executed and finished together because there is nothing smaller
@@ -49,6 +59,10 @@ struct Request {
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t root = 0;
+  // Alltoall: how many rows go to each rank. Empty: as many to each. Anything
+  // may be in here until the ranks have agreed; a rank that found fault with it
+  // by itself would leave the others waiting.
+  std::vector<int64_t> splits;
   std::vector<TensorSpec> tensors;
 
   int64_t num_bytes() const;
@@ -77,14 +91,22 @@ struct Variant {
   std::vector<int32_t> ranks;  // ascending, not empty
 };
 
-// What all ranks agreed on: the request (of an allgather: with the first
-// dimension set to 0) and, for an allgather, the rows that each rank brings.
+// What all ranks agreed on: the request, without what may differ from rank to
+// rank (first dimensions are set to 0, splits are empty), and that.
 struct Agreed {
   Request request;
+  // Allgather, alltoall: the rows that each rank brings, tensor by tensor, and
+  // within one by rank.
   std::vector<int64_t> rows;
+  // Alltoall: by rank, as in its request.
+  std::vector<std::vector<int64_t>> splits;
 
   // The request as `rank` made it.
   Request RequestOf(int rank) const;
+  // Of tensor number `tensor`, by rank.
+  std::vector<int64_t> RowsOf(size_t tensor) const;
+  // Alltoall: the rows that go from one rank to another, at [from * size + to].
+  std::vector<int64_t> RowMatrix() const;
 };
 
 // Decides over the variants of one name, which together come from all ranks.
@@ -92,6 +114,12 @@ struct Agreed {
 // disagree) or kInvalidArgument (they agree on something impossible), and
 // names the tensor, the ranks and the values.
 Result<Agreed> Agree(const std::vector<Variant>& variants, int size);
+
+// Reducescatter: the rows of the result on `rank`. Those that cannot be divided
+// go to the first ranks.
+inline int64_t ScatteredRows(int64_t rows, int rank, int size) {
+  return rows / size + (rank < rows % size ? 1 : 0);
+}
 
 // {0, 1, 2, 5} as "0-2, 5".
 std::string RankList(const std::vector<int32_t>& ranks);

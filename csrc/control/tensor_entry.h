@@ -17,13 +17,15 @@ struct TensorEntry {
   // One per tensor of the request. The memory stays valid until the completion
   // has fired; the completion's callback is a good place to own it.
   SmallVector<const void*> inputs;
-  // As inputs; an output may equal its input. Empty for an allgather, whose
-  // size is known only after the ranks agreed.
+  // As inputs; an output may equal its input. Empty where the size of a result
+  // is not that of its tensor.
   SmallVector<void*> outputs;
 
-  // Allgather only: memory for the result of the given number of rows.
-  // Called once, from the data thread.
-  std::function<Result<void*>(int64_t rows)> allocate;
+  // Where `outputs` is empty: memory for a result of so many rows. Called once
+  // for each, in their order, by the thread that runs the bucket. Results are
+  // one per tensor; an alltoall has one more: int64, how many rows came from
+  // each rank.
+  std::function<Result<void*>(int result, int64_t rows)> allocate;
 
   Completion completion;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "csrc/base/thread_name.h"
@@ -22,15 +23,21 @@ std::string BucketLabel(const std::vector<TensorEntry>& entries) {
   return label;
 }
 
+int64_t RowBytes(TensorSpec spec) {
+  spec.shape.front() = 1;
+  return spec.num_bytes();
+}
+
 void FireAll(std::vector<TensorEntry>& entries, const Status& status) {
   for (TensorEntry& entry : entries) entry.completion.Fire(status);
 }
 
 }  // namespace
 
-Executor::Executor(int size, Collective& collective, Counters& counters,
-                   Callbacks callbacks)
-    : size_(size),
+Executor::Executor(int rank, int size, Collective& collective,
+                   Counters& counters, Callbacks callbacks)
+    : rank_(rank),
+      size_(size),
       collective_(collective),
       counters_(counters),
       callbacks_(std::move(callbacks)) {}
@@ -63,9 +70,8 @@ bool Executor::MayRunHere(const Bucket& bucket) {
   for (const TensorEntry& entry : bucket.entries) {
     bytes += entry.request->num_bytes();
   }
-  // An allgather's size is not known from the own share, and its memory is
-  // asked for on the way.
-  if (bucket.entries.front().request->kind == RequestKind::kAllgather ||
+  // What others bring is not known from the own share.
+  if (TakesAnyRows(bucket.entries.front().request->kind) ||
       bytes > collective_.InlineBytes()) {
     return false;
   }
@@ -183,6 +189,10 @@ Status Executor::RunBucket(const Command& command,
       return Broadcast(command, entries);
     case RequestKind::kBarrier:
       return OkStatus();  // that all ranks asked was the point
+    case RequestKind::kReducescatter:
+      return Reducescatter(command, entries.front());
+    case RequestKind::kAlltoall:
+      return Alltoall(command, entries.front());
   }
   return InternalError("unknown kind of request");
 }
@@ -212,20 +222,21 @@ Status Executor::Allreduce(const Command& command,
 }
 
 Status Executor::Allgather(const Command& command, TensorEntry& entry) {
-  const TensorSpec& own = entry.request->tensors.front();
-  const std::vector<int64_t>& rows = command.items.front()->rows;
-  TensorSpec row = own;
-  row.shape.front() = 1;
-  AllgatherArgs args;
-  args.tag = command.sequence * kTagsPerDecision;
-  int64_t total_rows = 0;
-  for (int64_t count : rows) {
-    total_rows += count;
-    args.bytes_per_rank.push_back(count * row.num_bytes());
+  const Agreed& agreed = *command.items.front();
+  for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
+    const int64_t row_bytes = RowBytes(entry.request->tensors[i]);
+    AllgatherArgs args;
+    args.tag = command.sequence * kTagsPerDecision;
+    int64_t total_rows = 0;
+    for (int64_t rows : agreed.RowsOf(i)) {
+      total_rows += rows;
+      args.bytes_per_rank.push_back(rows * row_bytes);
+    }
+    KR_ASSIGN_OR_RETURN(args.output, entry.allocate(i, total_rows));
+    args.input = entry.inputs[i];
+    KR_RETURN_IF_ERROR(collective_.Allgather(args));
   }
-  KR_ASSIGN_OR_RETURN(args.output, entry.allocate(total_rows));
-  args.input = entry.inputs.front();
-  return collective_.Allgather(args);
+  return OkStatus();
 }
 
 Status Executor::Broadcast(const Command& command,
@@ -240,6 +251,50 @@ Status Executor::Broadcast(const Command& command,
     }
   }
   return collective_.Broadcast(args);
+}
+
+Status Executor::Reducescatter(const Command& command, TensorEntry& entry) {
+  const Request& request = *entry.request;
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const TensorSpec& spec = request.tensors[i];
+    const int64_t rows = spec.shape.front();
+    const int64_t row_elements = RowBytes(spec) / DTypeSize(spec.dtype);
+    ReducescatterArgs args;
+    args.tag = command.sequence * kTagsPerDecision;
+    args.dtype = spec.dtype;
+    args.op = request.op;
+    args.prescale = request.prescale;
+    args.postscale = request.postscale;
+    args.divisor = size_;
+    for (int rank = 0; rank < size_; ++rank) {
+      args.count_per_rank.push_back(ScatteredRows(rows, rank, size_) *
+                                    row_elements);
+    }
+    KR_ASSIGN_OR_RETURN(args.output,
+                        entry.allocate(i, ScatteredRows(rows, rank_, size_)));
+    args.input = entry.inputs[i];
+    KR_RETURN_IF_ERROR(collective_.Reducescatter(args));
+  }
+  return OkStatus();
+}
+
+Status Executor::Alltoall(const Command& command, TensorEntry& entry) {
+  const std::vector<int64_t> rows = command.items.front()->RowMatrix();
+  const int64_t row_bytes = RowBytes(entry.request->tensors.front());
+  AlltoallArgs args;
+  args.tag = command.sequence * kTagsPerDecision;
+  for (int64_t count : rows) args.bytes.push_back(count * row_bytes);
+  std::vector<int64_t> received;
+  for (int from = 0; from < size_; ++from) {
+    received.push_back(rows[from * size_ + rank_]);
+  }
+  const int64_t total =
+      std::accumulate(received.begin(), received.end(), int64_t{0});
+  KR_ASSIGN_OR_RETURN(args.output, entry.allocate(0, total));
+  KR_ASSIGN_OR_RETURN(void* splits, entry.allocate(1, size_));
+  std::copy(received.begin(), received.end(), static_cast<int64_t*>(splits));
+  args.input = entry.inputs.front();
+  return collective_.Alltoall(args);
 }
 
 }  // namespace keras_ring

@@ -37,7 +37,7 @@ class Executor {
   };
 
   // All references must outlive the executor.
-  Executor(int size, Collective& collective, Counters& counters,
+  Executor(int rank, int size, Collective& collective, Counters& counters,
            Callbacks callbacks);
   ~Executor();
 
@@ -65,10 +65,13 @@ class Executor {
   Status Allreduce(const Command& command, std::vector<TensorEntry>& entries);
   Status Allgather(const Command& command, TensorEntry& entry);
   Status Broadcast(const Command& command, std::vector<TensorEntry>& entries);
+  Status Reducescatter(const Command& command, TensorEntry& entry);
+  Status Alltoall(const Command& command, TensorEntry& entry);
   bool MayRunHere(const Bucket& bucket) KR_EXCLUDES(mutex_);
   // Finishes the entries with the cause of the abort, once it is known.
   void FinishWhenAborted(std::vector<TensorEntry> entries) KR_EXCLUDES(mutex_);
 
+  const int rank_;
   const int size_;
   Collective& collective_;
   Counters& counters_;

@@ -73,7 +73,7 @@ Runtime::Runtime(RuntimeDeps deps)
   controller_ = std::make_unique<Controller>(
       tree, ControllerOptionsOf(deps_.options), *deps_.clock, *deps_.counters);
   executor_ = std::make_unique<Executor>(
-      topology_.size, *deps_.collective, *deps_.counters,
+      topology_.rank, topology_.size, *deps_.collective, *deps_.counters,
       Executor::Callbacks{
           [this] { loop_->OnExecuted(); },
           [this](const Status& status) { loop_->OnDataFailure(status); }});

@@ -306,6 +306,58 @@ TEST_P(ControllerTopology, AllgatherBringsEveryRanksRows) {
   EXPECT_EQ(cluster.commands(1)[2].items[0]->rows, rows);
 }
 
+TEST_P(ControllerTopology, AlltoallBringsEveryRanksSplits) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int size = cluster.size();
+  auto request_of = [&](int rank, int round) {
+    Request request = AllreduceRequest("x", 0);
+    request.kind = RequestKind::kAlltoall;
+    // All rows to one rank; on rank 0, in the last round, to another one.
+    request.splits.resize(size);
+    request.splits[(rank + (rank == 0 && round == 2)) % size] = rank;
+    request.tensors[0].shape = {rank, 3};
+    return request;
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (int rank = 0; rank < size; ++rank) {
+      cluster.Submit(rank, request_of(rank, round));
+    }
+    cluster.Settle();
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 3u);
+    for (int round = 0; round < 3; ++round) {
+      const Agreed& agreed = *cluster.commands(rank)[round].items[0];
+      for (int other = 0; other < size; ++other) {
+        EXPECT_EQ(agreed.RequestOf(other), request_of(other, round));
+      }
+    }
+    // What is cached is not agreed on again.
+    EXPECT_EQ(cluster.commands(rank)[0].items[0],
+              cluster.commands(rank)[1].items[0]);
+  }
+}
+
+TEST_P(ControllerTopology, WrongSplitsOfOneRankFailOnAll) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int size = cluster.size();
+  for (int rank = 0; rank < size; ++rank) {
+    Request request = AllreduceRequest("x", 2 * size);
+    request.kind = RequestKind::kAlltoall;
+    if (rank == size - 1) request.splits = {-1};
+    cluster.Submit(rank, request);
+  }
+  cluster.Settle();
+  for (int rank = 0; rank < size; ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 1u);
+    const Command& command = cluster.commands(rank)[0];
+    EXPECT_EQ(command.kind, Decision::Kind::kFail);
+    EXPECT_EQ(command.status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(command.status.message(),
+                HasSubstr("rank " + std::to_string(size - 1) + " has splits"));
+  }
+}
+
 TEST_P(ControllerTopology, LeavingEndsTheJobForAll) {
   ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
   cluster.Submit(0, AllreduceRequest("x", 8));

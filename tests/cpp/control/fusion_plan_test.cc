@@ -66,8 +66,11 @@ TEST(FusionPlan, BroadcastsOfOneRootShareWhateverTheirDType) {
 }
 
 TEST(FusionPlan, GathersAndMixedGroupsRunAlone) {
-  Request gather = Of(RequestKind::kAllgather, DType::kFloat32, 1);
-  EXPECT_THAT(Bucket({gather, gather}, 100), ElementsAre(0));
+  for (RequestKind kind : {RequestKind::kAllgather, RequestKind::kAlltoall,
+                           RequestKind::kReducescatter}) {
+    const Request request = Of(kind, DType::kFloat32, 1);
+    EXPECT_THAT(Bucket({request, request}, 100), ElementsAre(0));
+  }
   Request mixed = Of(kReduce, DType::kFloat32, 1);
   mixed.tensors.push_back(TensorSpec{DType::kInt32, {1}});
   EXPECT_THAT(Bucket({mixed, mixed}, 100), ElementsAre(0));
@@ -80,9 +83,9 @@ TEST(FusionPlan, PartitionsAnything) {
   for (int round = 0; round < 500; ++round) {
     std::vector<Request> requests;
     for (int i = 0, n = 1 + random() % 30; i < n; ++i) {
-      requests.push_back(Of(static_cast<RequestKind>(random() % 3),
-                            random() % 2 ? DType::kFloat32 : DType::kInt8,
-                            random() % 60));
+      requests.push_back(
+          Of(static_cast<RequestKind>(random() % kNumRequestKinds),
+             random() % 2 ? DType::kFloat32 : DType::kInt8, random() % 60));
     }
     std::vector<const Request*> left;
     for (const Request& request : requests) left.push_back(&request);

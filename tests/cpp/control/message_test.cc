@@ -28,7 +28,12 @@ std::vector<Message> SomeMessages() {
   agreed->request = SomeRequest();
   agreed->request.kind = RequestKind::kAllgather;
   agreed->rows = {1, 0, 7, 2};
-  decisions.decisions[0].news = {agreed};
+  auto alltoall = std::make_shared<Agreed>();
+  alltoall->request = SomeRequest();
+  alltoall->request.kind = RequestKind::kAlltoall;
+  alltoall->rows = {4, 0, 8, 3};
+  alltoall->splits = {{}, {0, 0, 0, 0}, {}, {0, 2, 1, 0}};
+  decisions.decisions[0].news = {agreed, alltoall};
   decisions.decisions[1].kind = Decision::Kind::kFail;
   decisions.decisions[1].names = {"a", "b"};
   decisions.decisions[1].status = FailedPreconditionError("they differ");
@@ -62,6 +67,23 @@ TEST(MessageWire, ReadyKeepsItsParts) {
   EXPECT_EQ(ready.slots, (std::vector<uint64_t>{0, 1, 2, 9, 10, 5000}));
   ASSERT_EQ(ready.news.size(), 1u);
   EXPECT_EQ(ready.news[0][0].ranks, (std::vector<int32_t>{0, 2}));
+}
+
+// What a rank would take for the sizes of its memory.
+TEST(MessageWire, SplitsThatDoNotAddUpAreAnError) {
+  for (const std::vector<int64_t>& splits :
+       {std::vector<int64_t>{1, 2}, {3}, {3, 0, 0}, {4, -1}, {}}) {
+    auto agreed = std::make_shared<Agreed>();
+    agreed->request = SomeRequest();
+    agreed->request.kind = RequestKind::kAlltoall;
+    agreed->rows = {2, 3};
+    agreed->splits = {{}, splits};
+    DecisionMessage message;
+    message.decisions.resize(1);
+    message.decisions[0].news = {agreed};
+    EXPECT_EQ(DecodeMessage(EncodeMessage(message), 2).ok(),
+              splits == (std::vector<int64_t>{1, 2}));
+  }
 }
 
 TEST(MessageWire, TruncatedAnywhereIsAnError) {

@@ -67,21 +67,60 @@ TEST(Agree, RefusesWhatCannotRun) {
   EXPECT_THAT(Agree({{broadcast, {0, 1, 2, 3}}}, 4).status().message(),
               HasSubstr("root rank 4 is not a rank of this job of size 4"));
 
-  Request gather = Allreduce({});
-  gather.kind = RequestKind::kAllgather;
-  EXPECT_EQ(Agree({{gather, {0}}}, 1).status().code(),
-            StatusCode::kInvalidArgument);
+  for (RequestKind kind : {RequestKind::kAllgather, RequestKind::kAlltoall,
+                           RequestKind::kReducescatter}) {
+    Request scalar = Allreduce({});
+    scalar.kind = kind;
+    if (kind != RequestKind::kAlltoall) {  // also as a member of a group
+      scalar.tensors.insert(scalar.tensors.begin(),
+                            TensorSpec{DType::kFloat32, {2}});
+    }
+    const Status status = Agree({{scalar, {0}}}, 1).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(RequestKindName(kind)),
+                                        HasSubstr("reshape it to [1]")));
+  }
 
-  Request flags = Allreduce({2});
-  flags.tensors[0].dtype = DType::kBool;
-  EXPECT_THAT(Agree({{flags, {0}}}, 1).status().message(),
-              HasSubstr("bool has no Sum"));
+  for (RequestKind kind :
+       {RequestKind::kAllreduce, RequestKind::kReducescatter}) {
+    Request flags = Allreduce({2});
+    flags.kind = kind;
+    flags.tensors[0].dtype = DType::kBool;
+    EXPECT_THAT(Agree({{flags, {0}}}, 1).status().message(),
+                HasSubstr("bool has no Sum"));
 
-  Request scaled = Allreduce({2});
-  scaled.tensors[0].dtype = DType::kInt32;
-  scaled.postscale = 0.5;
-  EXPECT_THAT(Agree({{scaled, {0}}}, 1).status().message(),
-              HasSubstr("needs a floating dtype"));
+    Request scaled = Allreduce({2});
+    scaled.kind = kind;
+    scaled.tensors[0].dtype = DType::kInt32;
+    scaled.postscale = 0.5;
+    EXPECT_THAT(Agree({{scaled, {0}}}, 1).status().message(),
+                HasSubstr("needs a floating dtype"));
+  }
+}
+
+TEST(Agree, ReducescattersMustBeAlikeInRows) {
+  Request two = Allreduce({2, 3}), four = Allreduce({4, 3});
+  two.kind = four.kind = RequestKind::kReducescatter;
+  const Result<Agreed> agreed = Agree({{two, {0, 1}}}, 2);
+  ASSERT_TRUE(agreed.ok());
+  EXPECT_EQ(agreed->RequestOf(1), two);
+  EXPECT_TRUE(agreed->rows.empty());
+  EXPECT_THAT(Agree({{two, {0}}, {four, {1}}}, 2).status().message(),
+              AllOf(HasSubstr("on the shape"), HasSubstr("rank 1 has [4, 3]")));
+}
+
+TEST(ScatteredRows, TheFirstRanksGetOneMore) {
+  for (int size : {1, 2, 3, 4, 7}) {
+    for (int64_t rows = 0; rows < 30; ++rows) {
+      int64_t sum = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const int64_t own = ScatteredRows(rows, rank, size);
+        EXPECT_EQ(own, (rows + size - 1 - rank) / size);
+        sum += own;
+      }
+      EXPECT_EQ(sum, rows);
+    }
+  }
 }
 
 TEST(Agree, AllgatherRowsMayDiffer) {
@@ -97,6 +136,80 @@ TEST(Agree, AllgatherRowsMayDiffer) {
   wide.tensors[0].shape = {2, 4};
   EXPECT_THAT(Agree({{two, {0, 2}}, {wide, {1}}}, 3).status().message(),
               AllOf(HasSubstr("[*, 3]"), HasSubstr("[*, 4]")));
+}
+
+TEST(Agree, RowsOfAGroupGoTensorByTensor) {
+  Request first = Allreduce({2, 3}), second = Allreduce({0, 3});
+  first.kind = second.kind = RequestKind::kAllgather;
+  first.tensors.push_back(TensorSpec{DType::kInt8, {5}});
+  second.tensors.push_back(TensorSpec{DType::kInt8, {7}});
+  const Result<Agreed> agreed = Agree({{first, {0}}, {second, {1}}}, 2);
+  ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
+  EXPECT_EQ(agreed->RowsOf(0), (std::vector<int64_t>{2, 0}));
+  EXPECT_EQ(agreed->RowsOf(1), (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(agreed->RequestOf(0), first);
+  EXPECT_EQ(agreed->RequestOf(1), second);
+}
+
+Request Alltoall(int64_t rows, std::vector<int64_t> splits) {
+  Request request = Allreduce({rows, 2});
+  request.kind = RequestKind::kAlltoall;
+  request.splits = std::move(splits);
+  return request;
+}
+
+TEST(Agree, EveryRankLearnsAllSplits) {
+  const Request even = Alltoall(6, {});
+  const Request odd = Alltoall(4, {0, 4, 0});
+  const Result<Agreed> agreed = Agree({{odd, {1}}, {even, {0, 2}}}, 3);
+  ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
+  EXPECT_EQ(agreed->rows, (std::vector<int64_t>{6, 4, 6}));
+  EXPECT_EQ(agreed->RowMatrix(),
+            (std::vector<int64_t>{2, 2, 2, 0, 4, 0, 2, 2, 2}));
+  EXPECT_EQ(agreed->RequestOf(0), even);
+  EXPECT_EQ(agreed->RequestOf(1), odd);
+}
+
+TEST(Agree, RefusesSplitsThatCannotBe) {
+  struct Case {
+    Request request;
+    const char* text;
+  };
+  const Case cases[] = {
+      {Alltoall(4, {-1, 5}), "rank 1 has splits [-1, 5], which must not be"},
+      {Alltoall(4, {1, 2}), "rank 1 has splits [1, 2], which must add up to "},
+      {Alltoall(4, {4}), "rank 1 has splits [4], but there must be one for "},
+      {Alltoall(4, {INT64_MAX, INT64_MAX}), "must add up to its 4 rows"},
+      {Alltoall(5, {}), "rank 1 brings 5 rows, which cannot be divided evenly"},
+  };
+  for (const Case& c : cases) {
+    const Status status =
+        Agree({{Alltoall(2, {1, 1}), {0}}, {c.request, {1}}}, 2).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.text;
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("alltoall 'w'"), HasSubstr(c.text)));
+  }
+}
+
+TEST(RequestWire, SplitsRoundTrip) {
+  for (const Request& request :
+       {Alltoall(4, {}), Alltoall(4, {-1, 5, int64_t{1} << 50})}) {
+    WireWriter writer;
+    request.Encode(writer);
+    WireReader reader(writer.bytes());
+    EXPECT_EQ(Request::Decode(reader), request);
+    EXPECT_TRUE(reader.Finished());
+  }
+}
+
+TEST(RequestWire, AnAlltoallHasOneTensor) {
+  Request request = Alltoall(4, {});
+  request.tensors.push_back(request.tensors[0]);
+  WireWriter writer;
+  request.Encode(writer);
+  WireReader reader(writer.bytes());
+  Request::Decode(reader);
+  EXPECT_FALSE(reader.ok());
 }
 
 TEST(RequestWire, RoundTrip) {

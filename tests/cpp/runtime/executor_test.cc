@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -50,7 +51,7 @@ class ExecutorTest : public testing::Test {
     entry.request = request;
     entry.inputs = {buffer.data()};
     entry.outputs = {buffer.data()};
-    entry.allocate = [&buffer](int64_t) -> Result<void*> {
+    entry.allocate = [&buffer](int, int64_t) -> Result<void*> {
       return static_cast<void*>(buffer.data());
     };
     entry.submitted = std::chrono::steady_clock::now();
@@ -97,7 +98,7 @@ class ExecutorTest : public testing::Test {
   std::atomic<int> executed_{0};
   std::atomic<int> failures_{0};
   Status failure_;  // the last one reported
-  Executor executor_{1, collective_, counters_,
+  Executor executor_{0, 1, collective_, counters_,
                      Executor::Callbacks{[this] { ++executed_; },
                                          [this](const Status& status) {
                                            failure_ = status;
@@ -200,7 +201,7 @@ TEST(Executor, BucketsRightAfterTheStart) {
   for (int round = 0; round < 300; ++round) {
     FakeCollective collective(0, kInlineBytes);
     Counters counters;
-    Executor executor(1, collective, counters,
+    Executor executor(0, 1, collective, counters,
                       Executor::Callbacks{[] {}, [](const Status&) {}});
     executor.Start();
     float value = 1.0f;
@@ -288,7 +289,7 @@ TEST_F(ExecutorTest, StopWaitsForTheCauseOfAFailure) {
     collective.Fail(UnavailableError("a broken stream"));
     std::atomic<bool> failed{false}, stopped{false}, ended{false};
     Executor executor(
-        1, collective, counters_,
+        0, 1, collective, counters_,
         Executor::Callbacks{[] {}, [&](const Status&) { failed = true; }});
     executor.Start();
     Bucket bucket = Small("a");
@@ -325,6 +326,142 @@ TEST_F(ExecutorTest, StopRunsWhatWasPushed) {
       collective_.Release();
     }
   });
+}
+
+// One entry on rank 1 of 3, whose results are asked for on the way.
+class ScatteringTest : public testing::Test {
+ protected:
+  void SetUp() override { executor_.Start(); }
+  void TearDown() override {
+    executor_.Abort(AbortedError("the test is over"));
+    executor_.Stop();
+  }
+
+  // Runs it; `own` is this rank's request.
+  Status Run(const Agreed& agreed, const Request& own,
+             SmallVector<const void*> inputs) {
+    std::promise<Status> ended;
+    TensorEntry entry;
+    entry.request = std::make_shared<const Request>(own);
+    entry.inputs = std::move(inputs);
+    entry.allocate = [this](int result, int64_t rows) -> Result<void*> {
+      EXPECT_EQ(result, static_cast<int>(rows_.size()));
+      rows_.push_back(rows);
+      results_.emplace_back(100);
+      if (!refuse_.ok()) return refuse_;
+      return static_cast<void*>(results_.back().data());
+    };
+    entry.completion =
+        Completion([&](const Status& status) { ended.set_value(status); });
+    Bucket bucket;
+    bucket.command.sequence = 5;
+    bucket.command.items.push_back(std::make_shared<const Agreed>(agreed));
+    bucket.entries.push_back(std::move(entry));
+    executor_.RunOrPush(std::move(bucket), [] {});
+    return ended.get_future().get();
+  }
+
+  Counters counters_;
+  FakeCollective collective_{1};
+  Executor executor_{
+      1, 3, collective_, counters_,
+      Executor::Callbacks{
+          [] {}, [this](const Status& status) { executor_.Abort(status); }}};
+  Status refuse_;
+  std::vector<int64_t> rows_;
+  std::deque<std::vector<int64_t>> results_;
+};
+
+Request ScatteringRequest(RequestKind kind, std::vector<TensorSpec> tensors) {
+  Request request = AllreduceRequest("x", 0);
+  request.kind = kind;
+  request.tensors = std::move(tensors);
+  return request;
+}
+
+TEST_F(ScatteringTest, AGroupOfAllgathersIsACallPerTensor) {
+  Agreed agreed;
+  agreed.request = ScatteringRequest(
+      RequestKind::kAllgather,
+      {TensorSpec{DType::kInt64, {0, 2}}, TensorSpec{DType::kInt8, {0}}});
+  agreed.rows = {1, 2, 0, 4, 5, 6};
+  const std::vector<int64_t> numbers = {1, 2, 3, 4};
+  const std::vector<int8_t> bytes = {9, 8, 7, 6, 5};
+  const Status status =
+      Run(agreed, agreed.RequestOf(1), {numbers.data(), bytes.data()});
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_THAT(rows_, ElementsAre(3, 15));
+  const auto calls = collective_.calls();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_THAT(calls[0].allgather.bytes_per_rank, ElementsAre(16, 32, 0));
+  EXPECT_THAT(calls[1].allgather.bytes_per_rank, ElementsAre(4, 5, 6));
+  EXPECT_EQ(calls[0].allgather.tag, 80u);
+  results_[0].resize(6);
+  EXPECT_THAT(results_[0], ElementsAre(0, 0, 1, 2, 3, 4));
+}
+
+TEST_F(ScatteringTest, AReducescatterDividesRows) {
+  Agreed agreed;
+  agreed.request = ScatteringRequest(
+      RequestKind::kReducescatter,
+      {TensorSpec{DType::kInt64, {5, 2}}, TensorSpec{DType::kFloat32, {1}}});
+  agreed.request.op = ReduceOp::kAverage;
+  const std::vector<int64_t> numbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const float number = 1.0f;
+  ASSERT_TRUE(Run(agreed, agreed.request, {numbers.data(), &number}).ok());
+  EXPECT_THAT(rows_, ElementsAre(2, 0));
+  const auto calls = collective_.calls();
+  ASSERT_EQ(calls.size(), 2u);
+  const ReducescatterArgs& args = calls[0].reducescatter;
+  EXPECT_THAT(args.count_per_rank, ElementsAre(4, 4, 2));
+  EXPECT_EQ(args.dtype, DType::kInt64);
+  EXPECT_EQ(args.op, ReduceOp::kAverage);
+  EXPECT_EQ(args.divisor, 3);
+  EXPECT_EQ(calls[1].reducescatter.dtype, DType::kFloat32);
+  EXPECT_THAT(calls[1].reducescatter.count_per_rank, ElementsAre(1, 0, 0));
+  results_[0].resize(4);
+  EXPECT_THAT(results_[0], ElementsAre(4, 5, 6, 7));
+}
+
+TEST_F(ScatteringTest, FactorsReachAReducescatter) {
+  Agreed agreed;
+  agreed.request = ScatteringRequest(RequestKind::kReducescatter,
+                                     {TensorSpec{DType::kFloat32, {3}}});
+  agreed.request.prescale = 2.0;
+  agreed.request.postscale = 3.0;
+  const std::vector<float> numbers = {1, 2, 3};
+  ASSERT_TRUE(Run(agreed, agreed.request, {numbers.data()}).ok());
+  const ReducescatterArgs args = collective_.calls()[0].reducescatter;
+  EXPECT_EQ(args.prescale, 2.0);
+  EXPECT_EQ(args.postscale, 3.0);
+}
+
+TEST_F(ScatteringTest, AnAlltoallKnowsWhatComesFromWhere) {
+  Agreed agreed;
+  agreed.request = ScatteringRequest(RequestKind::kAlltoall,
+                                     {TensorSpec{DType::kInt64, {0, 2}}});
+  agreed.rows = {3, 3, 4};
+  agreed.splits = {{}, {2, 1, 0}, {0, 4, 0}};
+  const std::vector<int64_t> numbers = {0, 1, 2, 3, 4, 5};
+  ASSERT_TRUE(Run(agreed, agreed.RequestOf(1), {numbers.data()}).ok());
+  EXPECT_THAT(rows_, ElementsAre(6, 3));
+  EXPECT_THAT(collective_.calls()[0].alltoall.bytes,
+              ElementsAre(16, 16, 16, 32, 16, 0, 0, 64, 0));
+  results_[1].resize(3);
+  EXPECT_THAT(results_[1], ElementsAre(1, 1, 4));
+  results_[0].resize(4);
+  EXPECT_THAT(results_[0], ElementsAre(0, 0, 4, 5));
+}
+
+TEST_F(ScatteringTest, NoMemoryForAResultIsAFailure) {
+  refuse_ = ResourceExhaustedError("no memory for a result");
+  Agreed agreed;
+  agreed.request = ScatteringRequest(RequestKind::kReducescatter,
+                                     {TensorSpec{DType::kFloat32, {3}}});
+  const std::vector<float> numbers = {1, 2, 3};
+  const Status status = Run(agreed, agreed.request, {numbers.data()});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(collective_.calls().empty());
 }
 
 }  // namespace

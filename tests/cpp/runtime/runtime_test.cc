@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -144,6 +145,99 @@ TEST_P(RuntimeTest, StepsThatAreLearnedAndLeftAgain) {
   });
   for (int rank = 1; rank < cluster.size(); ++rank) {
     EXPECT_EQ(buckets[rank], buckets[0]);
+  }
+}
+
+// An operation whose result's size is found out on the way.
+struct SizedOperation {
+  std::vector<float> input, output;
+  std::vector<int64_t> received_splits;
+  std::promise<Status> finished;
+};
+
+Status Run(Runtime& runtime, const Request& request,
+           SizedOperation& operation) {
+  TensorEntry entry;
+  entry.request = std::make_shared<const Request>(request);
+  entry.inputs = {operation.input.data()};
+  entry.allocate = [&operation](int result, int64_t rows) -> Result<void*> {
+    if (result == 1) {
+      operation.received_splits.resize(rows);
+      return static_cast<void*>(operation.received_splits.data());
+    }
+    operation.output.assign(rows, -1.0f);
+    return static_cast<void*>(operation.output.data());
+  };
+  entry.completion = Completion([&operation](const Status& status) {
+    operation.finished.set_value(status);
+  });
+  KR_RETURN_IF_ERROR(runtime.Enqueue(std::move(entry)));
+  std::future<Status> status = operation.finished.get_future();
+  if (status.wait_for(std::chrono::seconds(30)) != std::future_status::ready) {
+    return DeadlineExceededError("the operation did not end");
+  }
+  return status.get();
+}
+
+// Of sizes that go inline, through the segments in one and in several chunks.
+TEST_P(RuntimeTest, ReducescattersOfAnySize) {
+  for (const auto& hosts : {kFlat, kTwoHosts}) {
+    RuntimeCluster cluster(hosts, Options(), setup());
+    const int size = cluster.size();
+    RunRanks(size, [&](int rank) {
+      for (int64_t rows : {0, 1, 3, 4, 7, 1000, 100003, 1000001}) {
+        Request request = AllreduceRequest("x", rows);
+        request.kind = RequestKind::kReducescatter;
+        SizedOperation operation;
+        for (int64_t i = 0; i < rows; ++i) {
+          operation.input.push_back(float(i % 1000 + rank));
+        }
+        const Status status = Run(cluster.at(rank), request, operation);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        int64_t row = 0;
+        for (int r = 0; r < rank; ++r) row += ScatteredRows(rows, r, size);
+        ASSERT_EQ(operation.output.size(),
+                  static_cast<size_t>(ScatteredRows(rows, rank, size)));
+        for (float value : operation.output) {
+          ASSERT_EQ(value, float(row++ % 1000 * 4 + 6)) << rows;
+        }
+      }
+    });
+  }
+}
+
+TEST_P(RuntimeTest, AlltoallsOfRandomSplits) {
+  for (const auto& hosts : {kFlat, kTwoHosts}) {
+    RuntimeCluster cluster(hosts, Options(), setup());
+    const int size = cluster.size();
+    RunRanks(size, [&](int rank) {
+      for (int seed = 0; seed < 40; ++seed) {
+        std::mt19937 random(seed);  // the same on all ranks
+        std::vector<std::vector<int64_t>> splits(size);
+        for (auto& row : splits) {
+          for (int to = 0; to < size; ++to) {
+            row.push_back(random() % 3 == 0 ? 0 : random() % (50 << seed % 12));
+          }
+        }
+        Request request = AllreduceRequest("x", 0);
+        request.kind = RequestKind::kAlltoall;
+        request.splits = splits[rank];
+        SizedOperation operation;
+        for (int to = 0; to < size; ++to) {
+          operation.input.insert(operation.input.end(), splits[rank][to],
+                                 float(10 * rank + to));
+        }
+        request.tensors[0].shape = {int64_t(operation.input.size())};
+        const Status status = Run(cluster.at(rank), request, operation);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        std::vector<float> want;
+        for (int from = 0; from < size; ++from) {
+          EXPECT_EQ(operation.received_splits[from], splits[from][rank]);
+          want.insert(want.end(), splits[from][rank], float(10 * from + rank));
+        }
+        ASSERT_EQ(operation.output, want) << seed;
+      }
+    });
   }
 }
 
