@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from keras_ring.compression import Compression
     from keras_ring.functions import (
         allgather_object,
+        broadcast_,
+        broadcast_global_variables,
         broadcast_object,
+        broadcast_object_fn,
         broadcast_variables,
     )
     from keras_ring.ops import (
@@ -45,13 +48,23 @@ if TYPE_CHECKING:
         Sum,
         allgather,
         allreduce,
+        alltoall,
         barrier,
         broadcast,
+        grouped_allgather,
         grouped_allreduce,
+        grouped_reducescatter,
+        reducescatter,
     )
     from keras_ring.optimizer import DistributedOptimizer
     from keras_ring.saving import load_model
     from keras_ring.tape import DistributedGradientTape
+    from keras_ring.topology_ops import (
+        local_rank_op,
+        local_size_op,
+        rank_op,
+        size_op,
+    )
 
 # Where each public name lives; a module of its own if the value is None.
 _HOMES = {
@@ -73,7 +86,10 @@ _HOMES = {
     "xla_built": "basics",
     "Compression": "compression",
     "allgather_object": "functions",
+    "broadcast_": "functions",
+    "broadcast_global_variables": "functions",
     "broadcast_object": "functions",
+    "broadcast_object_fn": "functions",
     "broadcast_variables": "functions",
     "Average": "ops",
     "Max": "ops",
@@ -83,12 +99,20 @@ _HOMES = {
     "Sum": "ops",
     "allgather": "ops",
     "allreduce": "ops",
+    "alltoall": "ops",
     "barrier": "ops",
     "broadcast": "ops",
+    "grouped_allgather": "ops",
     "grouped_allreduce": "ops",
+    "grouped_reducescatter": "ops",
+    "reducescatter": "ops",
     "DistributedOptimizer": "optimizer",
     "load_model": "saving",
     "DistributedGradientTape": "tape",
+    "local_rank_op": "topology_ops",
+    "local_size_op": "topology_ops",
+    "rank_op": "topology_ops",
+    "size_op": "topology_ops",
 }
 
 __all__ = [
@@ -106,26 +130,37 @@ __all__ = [
     "allgather_object",
     "allow_local_updates",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_object_fn",
     "broadcast_variables",
     "callbacks",
     "cross_rank",
     "cross_size",
     "data",
     "errors",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
     "is_homogeneous",
     "is_initialized",
     "load_model",
     "local_rank",
+    "local_rank_op",
     "local_size",
+    "local_size_op",
     "metrics",
     "rank",
+    "rank_op",
+    "reducescatter",
     "shutdown",
     "size",
+    "size_op",
     "xla_built",
 ]
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/cpu_features.h"
+#include "csrc/base/dtype.h"
 #include "csrc/base/logging.h"
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
@@ -119,6 +120,16 @@ py::list Describe() {
   return rows;
 }
 
+// The element types that collectives carry: name, and whether it is reduced.
+py::list DTypes() {
+  py::list rows;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    rows.append(py::make_tuple(DTypeName(dtype), IsReducible(dtype)));
+  }
+  return rows;
+}
+
 // Raises StatusError if the environment does not parse.
 void CheckEnvironment() { ThrowIfError(Options::FromEnvironment().status()); }
 
@@ -148,6 +159,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("metrics", &Metrics);
   module.def("zero_copy_wanted", &ZeroCopyWanted);
   module.def("describe_options", &Describe);
+  module.def("dtypes", &DTypes);
   module.def("check_environment", &CheckEnvironment);
   module.attr("compiler") = __VERSION__;
   module.attr("cpu_level") = CpuLevelName(DetectCpuLevel());

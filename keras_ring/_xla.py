@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -63,26 +64,47 @@ def reject(what: str, name: str, advice: str) -> NoReturn:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A collective to be started.
+
+    Args:
+        tensors: What it is given.
+        attributes: Those of its `KerasRingXlaStart`.
+        rows: For each tensor, the rows of its result, or -1 if it has as many
+            as the tensor. Defaults to that for all.
+    """
+
+    tensors: Sequence[Any]
+    attributes: dict[str, Any]
+    rows: Sequence[int] | None = None
+
+
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def run(
-    starts: Sequence[tuple[Sequence[Any], dict[str, Any]]],
-) -> list[list[Any]]:
+def run(starts: Sequence[Start]) -> list[list[Any]]:
     """Starts collectives, then waits for all of them.
 
     Args:
-        starts: For each, its tensors and the attributes of its start.
+        starts: A list of `Start`.
 
     Returns:
         For each, the list of results.
     """
     ops = _native.xla_ops()
     tickets = [
-        ops.keras_ring_xla_start(tensors=tensors, **attributes)
-        for tensors, attributes in starts
+        ops.keras_ring_xla_start(tensors=start.tensors, **start.attributes)
+        for start in starts
     ]
-    like = [tensor for tensors, _ in starts for tensor in tensors]
-    results = iter(ops.keras_ring_xla_done(tickets=tickets, like=like))
-    grouped = [[next(results) for _ in tensors] for tensors, _ in starts]
+    like = [tensor for start in starts for tensor in start.tensors]
+    rows = [
+        count
+        for start in starts
+        for count in start.rows or [-1] * len(start.tensors)
+    ]
+    results = iter(
+        ops.keras_ring_xla_done(tickets=tickets, like=like, rows=rows)
+    )
+    grouped = [[next(results) for _ in start.tensors] for start in starts]
     for tensor in (*tickets, grouped[0][0]):
         _graph.run_independently(tensor.op)
     wait = grouped[0][0].op

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import _native, basics, ops
 from keras_ring._names import variable_path
-
-# The types that `ops.broadcast` carries. Others travel as bytes.
-_BROADCAST_DTYPES = frozenset(
-    (
-        tf.float16,
-        tf.bfloat16,
-        tf.float32,
-        tf.float64,
-        tf.int32,
-        tf.int64,
-        tf.uint8,
-        tf.int8,
-        tf.bool,
-    )
-)
 
 # What a rank sends for the length of an object that it could not pickle.
 _NO_PICKLE = -1
@@ -79,6 +65,85 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
         )
 
 
+def broadcast_(
+    variables: Any, root_rank: int, *, name: str | None = None
+) -> Any:
+    """Gives variables, in place, the values they have on one rank.
+
+    As one atomic operation, without a check of what differs between ranks
+    beyond that of `broadcast`. It works eagerly, in a `tf.function` and in a
+    TensorFlow 1 graph.
+
+    Args:
+        variables: A variable, or a list of variables.
+        root_rank: Integer, the rank whose values all ranks get.
+        name: String, the same on all ranks. Defaults to one name for all
+            calls, which must then come in the same order on all ranks.
+
+    Returns:
+        What `assign` returns for the variable, or a list of that: in a
+        TensorFlow 1 graph, what to run.
+
+    Raises:
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    kr.broadcast_([weights, step], root_rank=0)
+    ```
+    """
+    is_list = isinstance(variables, list | tuple)
+    members = list(variables) if is_list else [variables]
+    if not members:
+        return []
+    tensors = [tf.convert_to_tensor(variable) for variable in members]
+    received = ops.broadcast_group(
+        [_as_carried(tensor) for tensor in tensors],
+        root_rank,
+        name or "broadcast_",
+    )
+    assigned = [
+        variable.assign(_as_before(value, tensor.dtype))
+        for variable, value, tensor in zip(
+            members, received, tensors, strict=True
+        )
+    ]
+    return assigned if is_list else assigned[0]
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Makes an operation that broadcasts a TensorFlow 1 graph's variables.
+
+    Args:
+        root_rank: Integer, the rank whose values all ranks get.
+
+    Returns:
+        An operation, to be run once the variables are initialized.
+
+    Raises:
+        RuntimeError: In eager execution, where no graph has variables.
+
+    Example:
+    ```python
+    session.run(tf.compat.v1.global_variables_initializer())
+    session.run(kr.broadcast_global_variables(0))
+    ```
+    """
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "`broadcast_global_variables` makes an operation for the graph "
+            "and session of a TensorFlow 1 program. In eager execution use "
+            "`kr.broadcast_variables(model.variables, root_rank)`."
+        )
+    return tf.group(
+        *broadcast_(
+            tf.compat.v1.global_variables(),
+            root_rank,
+            name="broadcast_global_variables",
+        )
+    )
+
+
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None
 ) -> Any:
@@ -107,26 +172,60 @@ def broadcast_object(
     settings = kr.broadcast_object(read_settings() if kr.rank() == 0 else None)
     ```
     """
+    return broadcast_object_fn(root_rank, name)(obj)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0, name: str | None = None
+) -> Callable[[Any], Any]:
+    """Returns a function that gives all ranks an object of one rank.
+
+    The same as `broadcast_object`, for programs that do it again and again: in
+    a TensorFlow 1 program, the function keeps its graph and session.
+
+    Args:
+        root_rank: As in `broadcast_object`.
+        name: As in `broadcast_object`.
+
+    Returns:
+        A function of one argument, the object, that returns the root's.
+
+    Raises:
+        ValueError: If `root_rank` is not a rank.
+
+    Example:
+    ```python
+    share = kr.broadcast_object_fn(root_rank=0)
+    for epoch in range(epochs):
+        order = share(shuffled_files() if kr.rank() == 0 else None)
+    ```
+    """
     _check_root(root_rank)
-    if basics.size() == 1:
-        return obj
     name = name or "broadcast_object"
     is_root = basics.rank() == root_rank
-    payload, failure = _pickled(obj) if is_root else (b"", None)
-    length = len(payload) if failure is None else _NO_PICKLE
-    length = int(
-        ops.broadcast(
-            tf.constant([length], tf.int64), root_rank, name=f"{name}/length"
-        )[0]
+    broadcast_length = _on_arrays(
+        lambda length: ops.broadcast(length, root_rank, name=f"{name}/length"),
+        tf.int64,
     )
-    if length == _NO_PICKLE:
-        _raise_no_pickle(failure, [root_rank])
-    if not is_root:
-        payload = bytes(length)
-    received = ops.broadcast(
-        _as_bytes(payload), root_rank, name=f"{name}/pickle"
+    broadcast_pickle = _on_arrays(
+        lambda data: ops.broadcast(data, root_rank, name=f"{name}/pickle"),
+        tf.uint8,
     )
-    return obj if is_root else pickle.loads(received.numpy().tobytes())
+
+    def broadcast(obj: Any) -> Any:
+        if basics.size() == 1:
+            return obj
+        payload, failure = _pickled(obj) if is_root else (b"", None)
+        length = len(payload) if failure is None else _NO_PICKLE
+        length = int(broadcast_length(np.array([length]))[0])
+        if length == _NO_PICKLE:
+            _raise_no_pickle(failure, [root_rank])
+        if not is_root:
+            payload = bytes(length)
+        received = broadcast_pickle(np.frombuffer(payload, np.uint8))
+        return obj if is_root else pickle.loads(received.tobytes())
+
+    return broadcast
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
@@ -157,12 +256,14 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     name = name or "allgather_object"
     payload, failure = _pickled(obj)
     length = len(payload) if failure is None else _NO_PICKLE
-    lengths = ops.allgather(
-        tf.constant([length], tf.int64), name=f"{name}/lengths"
-    ).numpy()
+    lengths = _on_arrays(
+        lambda length: ops.allgather(length, name=f"{name}/lengths"), tf.int64
+    )(np.array([length]))
     if _NO_PICKLE in lengths:
         _raise_no_pickle(failure, np.flatnonzero(lengths == _NO_PICKLE))
-    received = ops.allgather(_as_bytes(payload), name=f"{name}/pickles").numpy()
+    received = _on_arrays(
+        lambda data: ops.allgather(data, name=f"{name}/pickles"), tf.uint8
+    )(np.frombuffer(payload, np.uint8))
     ends = np.cumsum(lengths)
     return [
         pickle.loads(received[end - length : end].tobytes())
@@ -229,17 +330,60 @@ def _dtype(variable: Any) -> Any:
     return tf.as_dtype(variable.dtype)
 
 
-def _broadcast_any_dtype(tensor: Any, root_rank: int, name: str) -> Any:
+@functools.cache
+def _carried() -> frozenset[str]:
+    return frozenset(name for name, _ in _native.core().dtypes())
+
+
+def _as_carried(tensor: Any) -> Any:
+    """Returns the tensor, or its bytes if collectives have no such type."""
     dtype = tensor.dtype
-    if dtype in _BROADCAST_DTYPES:
-        return ops.broadcast(tensor, root_rank, name=name)
-    if not (dtype.is_integer or dtype.is_floating or dtype.is_complex):
+    if dtype.name in _carried():
+        return tensor
+    if not (dtype.is_integer or dtype.is_floating):
         raise TypeError(
             f"Variables of type {dtype.name} cannot be broadcast. Use "
             "`kr.broadcast_object` for their values."
         )
-    received = ops.broadcast(tf.bitcast(tensor, tf.uint8), root_rank, name=name)
-    return tf.bitcast(received, dtype)
+    return tf.bitcast(tensor, tf.uint8)
+
+
+def _as_before(received: Any, dtype: Any) -> Any:
+    return received if received.dtype == dtype else tf.bitcast(received, dtype)
+
+
+def _broadcast_any_dtype(tensor: Any, root_rank: int, name: str) -> Any:
+    received = ops.broadcast(_as_carried(tensor), root_rank, name=name)
+    return _as_before(received, tensor.dtype)
+
+
+def _on_arrays(
+    function: Callable[[Any], Any], dtype: Any
+) -> Callable[[Any], Any]:
+    """Makes a function of vectors into one of NumPy arrays.
+
+    Args:
+        function: Takes and returns a tensor of one dimension.
+        dtype: That of the vectors it is given.
+
+    Returns:
+        A function that runs it: eagerly, or, in a TensorFlow 1 program, in a
+        graph and session of its own.
+    """
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            return functools.partial(_run_eagerly, function, dtype)
+    graph = tf.Graph()
+    with graph.as_default():
+        place = tf.compat.v1.placeholder(dtype, [None])
+        result = function(place)
+    session = tf.compat.v1.Session(graph=graph)
+    return lambda array: session.run(result, {place: array})
+
+
+def _run_eagerly(function: Callable[[Any], Any], dtype: Any, array: Any) -> Any:
+    with tf.init_scope():
+        return function(tf.constant(array, dtype)).numpy()
 
 
 def _as_bytes(payload: bytes) -> Any:

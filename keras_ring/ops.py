@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import itertools
 import struct
 from collections.abc import Sequence
@@ -33,11 +34,16 @@ Product = ReduceOp.Product
 
 # Reductions that commute with a factor, so that the factors may be fused into
 # the copies; for the others they are ops of their own.
-_LINEAR = (ReduceOp.Average, ReduceOp.Sum)
+LINEAR = (ReduceOp.Average, ReduceOp.Sum)
 
-# Numbers of the native RequestKind.
-_ALLREDUCE = 0
-_BROADCAST = 2
+
+class Kind(enum.IntEnum):
+    """What there is under XLA: the numbers of the native RequestKind."""
+
+    allreduce = 0
+    broadcast = 2
+    reducescatter = 4
+
 
 _unnamed = itertools.count()
 
@@ -146,11 +152,7 @@ def grouped_allreduce(
     loss, accuracy = kr.grouped_allreduce([loss, accuracy], name="logs")
     ```
     """
-    if not isinstance(tensors, list | tuple):
-        raise TypeError(
-            "`tensors` must be a list of tensors. Received: "
-            f"{tensors!r} of type {type(tensors).__name__}"
-        )
+    _check_list(tensors)
     if not tensors:
         return []
     call = AllreduceCall(
@@ -162,6 +164,94 @@ def grouped_allreduce(
         compression,
     )
     return allreduce_calls([call])[0]
+
+
+def reducescatter(
+    tensor: Any,
+    op: ReduceOp = Average,
+    *,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Any = None,
+) -> Any:
+    """Reduces a tensor over all ranks; every rank gets its part of the rows.
+
+    The rows are divided in the order of the ranks. Where their number cannot
+    be divided, the first ranks get one more.
+
+    Args:
+        tensor: As in `allreduce`, of at least one dimension.
+        op: As in `allreduce`.
+        name: As in `allreduce`.
+        prescale_factor: As in `allreduce`.
+        postscale_factor: As in `allreduce`.
+        compression: As in `allreduce`.
+
+    Returns:
+        A tensor: this rank's rows of what `allreduce` returns.
+
+    Raises:
+        TypeError: As in `allreduce`.
+        ValueError: If `tensor` is a scalar.
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    my_rows = kr.reducescatter(table, kr.Sum, name="table")
+    ```
+    """
+    call = AllreduceCall(
+        [tensor],
+        op,
+        _name("reducescatter", name),
+        prescale_factor,
+        postscale_factor,
+        compression,
+    )
+    return _run_reductions([call], Kind.reducescatter)[0][0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    op: ReduceOp = Average,
+    *,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Any = None,
+) -> list[Any]:
+    """Reduces and scatters several tensors as one operation.
+
+    Args:
+        tensors: A list of tensors as in `reducescatter`; dtypes may differ.
+            May be empty.
+        op: As in `allreduce`.
+        name: As in `allreduce`.
+        prescale_factor: As in `allreduce`.
+        postscale_factor: As in `allreduce`.
+        compression: As in `allreduce`.
+
+    Returns:
+        A list of tensors.
+
+    Raises:
+        TypeError: As in `grouped_allreduce`.
+        ValueError: If one of the tensors is a scalar.
+        tf.errors.OpError: As in `allreduce`.
+    """
+    _check_list(tensors)
+    if not tensors:
+        return []
+    call = AllreduceCall(
+        tensors,
+        op,
+        _name("grouped_reducescatter", name),
+        prescale_factor,
+        postscale_factor,
+        compression,
+    )
+    return _run_reductions([call], Kind.reducescatter)[0]
 
 
 def allgather(tensor: Any, *, name: str | None = None) -> Any:
@@ -185,13 +275,45 @@ def allgather(tensor: Any, *, name: str | None = None) -> Any:
     predictions = kr.allgather(local_predictions, name="predictions")
     ```
     """
-    tensor = tf.convert_to_tensor(tensor)
-    if tensor.shape.rank == 0:
-        raise ValueError(
-            "`allgather` needs at least one dimension to concatenate along. "
-            f"Received a scalar: {tensor}. Reshape it to [1]."
-        )
-    name = _name("allgather", name)
+    return _allgather([tensor], _name("allgather", name))[0]
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], *, name: str | None = None
+) -> list[Any]:
+    """Gathers several tensors as one operation.
+
+    The group is atomic: it is one entry under one name, gathered when every
+    rank has all of it.
+
+    Args:
+        tensors: A list of tensors as in `allgather`; dtypes may differ, and
+            so may the numbers of rows. May be empty.
+        name: As in `allreduce`.
+
+    Returns:
+        A list of tensors.
+
+    Raises:
+        TypeError: If `tensors` is not a list or tuple.
+        ValueError: If one of the tensors is a scalar.
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    labels, scores = kr.grouped_allgather([labels, scores], name="outputs")
+    ```
+    """
+    _check_list(tensors)
+    if not tensors:
+        return []
+    return _allgather(tensors, _name("grouped_allgather", name))
+
+
+def _allgather(tensors: Sequence[Any], name: str) -> list[Any]:
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    for tensor in tensors:
+        _check_rows("allgather", "concatenate along", tensor)
     if _xla.is_tracing():
         _xla.reject(
             "allgather",
@@ -202,11 +324,82 @@ def allgather(tensor: Any, *, name: str | None = None) -> Any:
             "rows. (A `tf.IndexedSlices` is reduced by allgathers: make it "
             "dense with `tf.convert_to_tensor` first.)",
         )
-    gathered = _native.tf_ops().keras_ring_allgather(
-        tensor=tensor, tensor_name=name
+    gathered: list[Any] = _native.tf_ops().keras_ring_allgather(
+        tensors=tensors, tensor_name=name
     )
-    _independent(gathered)
+    _independent(gathered[0])
     return gathered
+
+
+def alltoall(
+    tensor: Any, splits: Any = None, *, name: str | None = None
+) -> Any:
+    """Gives every rank its rows of each rank's tensor.
+
+    Args:
+        tensor: A tensor of at least one dimension: first the rows for rank 0,
+            then those for rank 1, and so on. The first dimension may differ
+            from rank to rank; dtype and the other dimensions must agree.
+            Dtypes as in `allgather`.
+        splits: A vector of integers, how many rows go to each rank. Defaults
+            to as many to each, for which the number of rows must be a multiple
+            of the number of ranks.
+        name: As in `allreduce`.
+
+    Returns:
+        The rows that the ranks had for this one, in the order of the ranks.
+        If `splits` is given, a tuple of that and of a vector like `splits`:
+        how many rows came from each rank.
+
+    Raises:
+        TypeError: If `splits` holds no integers.
+        ValueError: If `tensor` is a scalar or `splits` is not a vector.
+        tf.errors.InvalidArgumentError: On all ranks, if the splits of one are
+            negative, too many or too few, or do not add up to its rows, or if
+            it gives none and its rows cannot be divided evenly.
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    # Each example goes to the rank that holds its expert.
+    inputs, counts = kr.alltoall(sorted_inputs, splits, name="to_experts")
+    outputs, _ = kr.alltoall(expert(inputs), counts, name="from_experts")
+    ```
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    _check_rows("alltoall", "divide", tensor)
+    name = _name("alltoall", name)
+    if _xla.is_tracing():
+        _xla.reject(
+            "alltoall",
+            name,
+            "How many rows the other ranks send is known only when it runs, "
+            "and XLA compiles for fixed shapes. Call it outside of the "
+            "function.",
+        )
+    given = tf.zeros([0], tf.int64) if splits is None else _as_splits(splits)
+    received, received_splits = _native.tf_ops().keras_ring_alltoall(
+        tensor=tensor, splits=tf.cast(given, tf.int64), tensor_name=name
+    )
+    _independent(received)
+    if splits is None:
+        return received
+    return received, tf.cast(received_splits, given.dtype)
+
+
+def _as_splits(splits: Any) -> Any:
+    tensor = tf.convert_to_tensor(splits)
+    if not tensor.dtype.is_integer:
+        raise TypeError(
+            "`splits` must be a vector of integers. Received: "
+            f"{splits} of type {tensor.dtype.name}"
+        )
+    if tensor.shape.rank not in (None, 1) or tensor.shape == [0]:
+        raise ValueError(
+            "`splits` must be a vector with the number of rows for each rank. "
+            f"Received: {splits} of shape {tensor.shape}"
+        )
+    return tensor
 
 
 def broadcast(tensor: Any, root_rank: int, *, name: str | None = None) -> Any:
@@ -229,18 +422,32 @@ def broadcast(tensor: Any, root_rank: int, *, name: str | None = None) -> Any:
     seed = kr.broadcast(seed, root_rank=0, name="seed")
     ```
     """
-    tensors = [tf.convert_to_tensor(tensor)]
-    attributes = {
-        "tensor_name": _name("broadcast", name),
-        "root_rank": root_rank,
-    }
+    return broadcast_group([tensor], root_rank, _name("broadcast", name))[0]
+
+
+def broadcast_group(
+    tensors: Sequence[Any], root_rank: int, name: str
+) -> list[Any]:
+    """Broadcasts several tensors, at least one, as one operation.
+
+    Args:
+        tensors: A list of tensors as in `broadcast`; dtypes may differ.
+        root_rank: As in `broadcast`.
+        name: String, the same on all ranks.
+
+    Returns:
+        A list of tensors.
+    """
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    attributes = {"tensor_name": name, "root_rank": root_rank}
     if _xla.is_tracing():
-        return _xla.run([(tensors, {"kind": _BROADCAST, **attributes})])[0][0]
-    received = _native.tf_ops().keras_ring_broadcast(
+        start = _xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
+        return _xla.run([start])[0]
+    received: list[Any] = _native.tf_ops().keras_ring_broadcast(
         tensors=tensors, **attributes
     )
     _independent(received[0])
-    return received[0]
+    return received
 
 
 def barrier(*, name: str | None = None) -> Any:
@@ -271,7 +478,7 @@ def barrier(*, name: str | None = None) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class AllreduceCall:
-    """One call of `grouped_allreduce`, whose arguments these are."""
+    """One call of `grouped_allreduce` or `grouped_reducescatter`."""
 
     tensors: Sequence[Any]
     op: ReduceOp
@@ -293,17 +500,28 @@ def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
     Returns:
         The result of each.
     """
-    prepared = [_prepare(call) for call in calls]
+    return _run_reductions(calls, Kind.allreduce)
+
+
+def _run_reductions(
+    calls: Sequence[AllreduceCall], kind: Kind
+) -> list[list[Any]]:
+    prepared = [_prepare(call, kind) for call in calls]
     if _xla.is_tracing():
         results = _xla.run(
             [
-                (tensors, {"kind": _ALLREDUCE, **attributes})
+                _xla.Start(
+                    tensors,
+                    {"kind": int(kind), **attributes},
+                    _rows_of_results(kind, tensors, attributes["tensor_name"]),
+                )
                 for tensors, attributes, _ in prepared
             ]
         )
     else:
+        function = getattr(_native.tf_ops(), f"keras_ring_{kind.name}")
         results = [
-            _native.tf_ops().keras_ring_allreduce(tensors=tensors, **attributes)
+            function(tensors=tensors, **attributes)
             for tensors, attributes, _ in prepared
         ]
         for reduced in results:
@@ -316,8 +534,33 @@ def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
     ]
 
 
+def _rows_of_results(
+    kind: Kind, tensors: Sequence[Any], name: str
+) -> list[int] | None:
+    if kind is not Kind.reducescatter:
+        return None
+    for tensor in tensors:
+        if tensor.shape.rank is None or tensor.shape[0] is None:
+            _xla.reject(
+                "reducescatter",
+                name,
+                "XLA compiles for fixed shapes, and the shape of this tensor "
+                f"is {tensor.shape} while the function is traced. Trace it "
+                "with a tensor of a known shape.",
+            )
+    return [
+        scattered_rows(tensor.shape[0], basics.rank()) for tensor in tensors
+    ]
+
+
+def scattered_rows(rows: int, rank: int) -> int:
+    """Returns how many of `rows` rows `reducescatter` gives to a rank."""
+    size = basics.size()
+    return rows // size + (rank < rows % size)
+
+
 def _prepare(
-    call: AllreduceCall,
+    call: AllreduceCall, kind: Kind
 ) -> tuple[list[Any], dict[str, Any], list[Any]]:
     """Returns a call's tensors and attributes, and what `_finish` needs."""
     op = call.op
@@ -327,13 +570,17 @@ def _prepare(
             f"Received: {op!r}"
         )
     tensors = [tf.convert_to_tensor(tensor) for tensor in call.tensors]
+    for tensor in tensors:
+        _check_reducible(kind, op, tensor)
+        if kind is Kind.reducescatter:
+            _check_rows("reducescatter", "divide", tensor)
     contexts: list[Any] = [None] * len(tensors)
     if call.compression is not None:
         pairs = [call.compression.compress(tensor) for tensor in tensors]
         tensors, contexts = (
             list(column) for column in zip(*pairs, strict=True)
         )
-    linear = op in _LINEAR
+    linear = op in LINEAR
     if not linear:
         tensors = [_scale(tensor, call.prescale_factor) for tensor in tensors]
     attributes = {
@@ -351,7 +598,7 @@ def _finish(
     call: AllreduceCall, reduced: Sequence[Any], contexts: Sequence[Any]
 ) -> list[Any]:
     """Undoes in the results what `_prepare` did to the tensors."""
-    if call.op not in _LINEAR:
+    if call.op not in LINEAR:
         reduced = [_scale(tensor, call.postscale_factor) for tensor in reduced]
     if call.compression is not None:
         reduced = [
@@ -359,6 +606,44 @@ def _finish(
             for tensor, context in zip(reduced, contexts, strict=True)
         ]
     return list(reduced)
+
+
+def _check_list(tensors: Any) -> None:
+    if not isinstance(tensors, list | tuple):
+        raise TypeError(
+            "`tensors` must be a list of tensors. Received: "
+            f"{tensors!r} of type {type(tensors).__name__}"
+        )
+
+
+def _check_rows(what: str, purpose: str, tensor: Any) -> None:
+    if tensor.shape.rank == 0:
+        raise ValueError(
+            f"`{what}` needs at least one dimension to {purpose}. "
+            f"Received a scalar: {tensor}. Reshape it to [1]."
+        )
+
+
+@functools.cache
+def _reducible() -> frozenset[str]:
+    return frozenset(
+        name for name, reducible in _native.core().dtypes() if reducible
+    )
+
+
+def _check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
+    dtype = tensor.dtype
+    if dtype.name in _reducible():
+        return
+    advice = "Cast it to a number that is."
+    if dtype.is_complex:
+        advice = (
+            "Reduce `tf.math.real` and `tf.math.imag` of it as two tensors."
+        )
+    raise TypeError(
+        f"`{kind.name}` has no {op.name} of {dtype.name} tensors; it reduces "
+        f"{', '.join(sorted(_reducible()))}. {advice} Received: {tensor}"
+    )
 
 
 def _scale(tensor: Any, factor: float) -> Any:
@@ -371,14 +656,14 @@ def _double_bits(value: float) -> int:
     return bits
 
 
-def _from_double_bits(bits: int) -> float:
-    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return value
-
-
 def _independent(output: Any) -> None:
     if not tf.executing_eagerly():
         _graph.run_independently(output.op)
+
+
+def unnamed_number() -> int:
+    """Returns a number that no other unnamed operation of a graph has."""
+    return next(_unnamed)
 
 
 def _name(kind: str, name: str | None) -> str:
@@ -388,88 +673,22 @@ def _name(kind: str, name: str | None) -> str:
         # An eager op has finished before the next one starts, so one name
         # serves all, and the ranks' response caches stay small.
         return f"{kind}.eager"
-    return f"{kind}.{next(_unnamed)}"
+    return f"{kind}.{unnamed_number()}"
 
 
-def _gradient_name(op: Any, suffix: str) -> str:
-    base = op.get_attr("tensor_name").decode()
-    if tf.executing_eagerly():
-        return f"{base}/{suffix}"
-    # A tape may differentiate one op several times in one graph.
-    return f"{base}/{suffix}.{next(_unnamed)}"
+def reduce_op_of(op: Any) -> ReduceOp:
+    """Returns the `ReduceOp` of a TensorFlow operation."""
+    return ReduceOp(op.get_attr("reduce_op"))
 
 
-@tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
-def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
-    reduce_op = ReduceOp(op.get_attr("reduce_op"))
-    name = _gradient_name(op, "gradient")
-    if reduce_op in _LINEAR:
-        # The loss is the sum of the ranks' losses, and every rank's output
-        # depends on every rank's input with the same factor.
-        call = AllreduceCall(
-            list(gradients),
-            reduce_op,
-            name,
-            _from_double_bits(op.get_attr("prescale_bits")),
-            _from_double_bits(op.get_attr("postscale_bits")),
-        )
-        return allreduce_calls([call])[0]
-    total = grouped_allreduce(list(gradients), Sum, name=name)
-    if reduce_op is Product:
-        return [
-            gradient * _product_of_others(tensor, f"{name}/{i}")
-            for i, (gradient, tensor) in enumerate(
-                zip(total, op.inputs, strict=True)
-            )
-        ]
-    # Min, Max: to the ranks that hold the extremum, in equal parts.
-    holds = [
-        tf.cast(tf.equal(tensor, extremum), tensor.dtype)
-        for tensor, extremum in zip(op.inputs, op.outputs, strict=True)
-    ]
-    holders = grouped_allreduce(holds, Sum, name=f"{name}/holders")
-    return [
-        gradient * hold / count
-        for gradient, hold, count in zip(total, holds, holders, strict=True)
-    ]
+def factors_of(op: Any) -> tuple[float, float]:
+    """Returns the prescale and postscale factors of a TensorFlow operation."""
+    prescale, postscale = (
+        struct.unpack("<d", struct.pack("<q", op.get_attr(name)))[0]
+        for name in ("prescale_bits", "postscale_bits")
+    )
+    return prescale, postscale
 
 
-def _product_of_others(tensor: Any, name: str) -> Any:
-    """The product of the other ranks' tensors; no division, for zeros."""
-    everyone = allgather(tensor[tf.newaxis], name=f"{name}/factors")
-    before = tf.math.cumprod(everyone, exclusive=True)
-    after = tf.math.cumprod(everyone, exclusive=True, reverse=True)
-    return (before * after)[basics.rank()]
-
-
-@tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
-def _allgather_gradient(op: Any, gradient: Any) -> Any:
-    name = _gradient_name(op, "gradient")
-    rows = tf.shape(op.inputs[0], out_type=tf.int64)[:1]
-    all_rows = allgather(rows, name=f"{name}/rows")
-    total = allreduce(gradient, Sum, name=name)
-    begin = tf.reduce_sum(all_rows[: basics.rank()])
-    return total[begin : begin + rows[0]]
-
-
-@tf.RegisterGradient("KerasRingBroadcast")  # type: ignore[untyped-decorator]
-def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
-    name = _gradient_name(op, "gradient")
-    total = grouped_allreduce(list(gradients), Sum, name=name)
-    if op.get_attr("root_rank") == basics.rank():
-        return total
-    # The root waits for this rank's part, so it must not be pruned.
-    with tf.control_dependencies(total):
-        return [tf.identity(tf.zeros_like(gradient)) for gradient in total]
-
-
-@tf.RegisterGradient("KerasRingXlaDone")  # type: ignore[untyped-decorator]
-def _xla_done_gradient(op: Any, *gradients: Any) -> list[Any]:
-    results = [None] * op.get_attr("N")
-    with _xla.compiling():
-        for collective, its_gradients in _xla.started(op, gradients):
-            if collective.get_attr("kind") == _BROADCAST:
-                results += _broadcast_gradient(collective, *its_gradients)
-            else:
-                results += _allreduce_gradient(collective, *its_gradients)
-    return results
+# At the end, for the gradients of collectives are collectives.
+from keras_ring import _op_gradients  # noqa: E402, F401

@@ -1,6 +1,5 @@
 // The kernel of KerasRingAllgather.
 #include "tf_ops/collective_kernel.h"
-#include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
 namespace {
@@ -21,13 +20,7 @@ class AllgatherKernel final : public CollectiveKernel {
   absl::Status PrepareOutputs(OpKernelContext* context,
                               const std::shared_ptr<Call>& call,
                               TensorEntry& entry) const override {
-    const tensorflow::Tensor& input = context->input(0);
-    entry.allocate = [call, shape = input.shape(),
-                      dtype = input.dtype()](int64_t rows) -> Result<void*> {
-      tensorflow::TensorShape gathered = shape;
-      gathered.set_dim(0, rows);
-      return call->AllocateOutput(gathered, dtype);
-    };
+    AllocateOutputsByRows(context, call, entry);
     return absl::OkStatus();
   }
 };

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "csrc/runtime/process_runtime.h"
 #include "tensorflow/core/framework/cancellation.h"
@@ -24,8 +25,7 @@ bool LooksAlike(const TensorSpec& spec, const Tensor& tensor) {
   return dtype.ok() && *dtype == spec.dtype;
 }
 
-bool LooksAlike(const Request& request, OpKernelContext* context) {
-  const int count = context->num_inputs();
+bool LooksAlike(const Request& request, OpKernelContext* context, int count) {
   if (static_cast<int>(request.tensors.size()) != count) return false;
   for (int i = 0; i < count; ++i) {
     if (!LooksAlike(request.tensors[i], context->input(i))) return false;
@@ -35,8 +35,9 @@ bool LooksAlike(const Request& request, OpKernelContext* context) {
 
 }  // namespace
 
-CollectiveKernel::CollectiveKernel(OpKernelConstruction* context)
-    : AsyncOpKernel(context) {
+CollectiveKernel::CollectiveKernel(OpKernelConstruction* context,
+                                   int num_settings)
+    : AsyncOpKernel(context), num_settings_(num_settings) {
   OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
   OP_REQUIRES_OK(context, StatusToTf(CheckName(tensor_name_)));
 }
@@ -51,8 +52,9 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
 
   TensorEntry entry;
   entry.request = *request;
-  entry.inputs.reserve(context->num_inputs());
-  for (int i = 0; i < context->num_inputs(); ++i) {
+  const int tensors = NumTensors(context);
+  entry.inputs.reserve(tensors);
+  for (int i = 0; i < tensors; ++i) {
     entry.inputs.push_back(context->input(i).data());
   }
   std::shared_ptr<Call> call = NewCall(context, std::move(done));
@@ -60,7 +62,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
   if (!prepared.ok()) return call->Finish(prepared);
   // After the outputs: a second reference to an input would keep its buffer
   // from becoming an output.
-  for (int i = 0; i < context->num_inputs(); ++i) {
+  for (int i = 0; i < tensors; ++i) {
     call->Hold(context->input(i));
   }
   entry.completion = Completion(call);
@@ -74,19 +76,23 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
 }
 
 Result<RequestPtr> CollectiveKernel::RequestFor(OpKernelContext* context) {
-  {
+  const int tensors = NumTensors(context);
+  if (num_settings_ == 0) {
     tensorflow::mutex_lock lock(mutex_);
-    if (request_ != nullptr && LooksAlike(*request_, context)) return request_;
+    if (request_ != nullptr && LooksAlike(*request_, context, tensors)) {
+      return request_;
+    }
   }
   auto request = std::make_shared<Request>();
   request->name = tensor_name_;
   Describe(*request);
-  for (int i = 0; i < context->num_inputs(); ++i) {
+  DescribeRun(context, *request);
+  for (int i = 0; i < tensors; ++i) {
     KR_ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(context->input(i)));
     request->tensors.push_back(std::move(spec));
   }
   tensorflow::mutex_lock lock(mutex_);
-  request_ = request;
+  if (request_ == nullptr || !(*request_ == *request)) request_ = request;
   return request_;
 }
 
@@ -165,14 +171,15 @@ void CollectiveKernel::Call::Finish(const absl::Status& status) {
 }
 
 Result<void*> CollectiveKernel::Call::AllocateOutput(
-    const tensorflow::TensorShape& shape, tensorflow::DataType dtype) {
+    int index, const tensorflow::TensorShape& shape,
+    tensorflow::DataType dtype) {
   tensorflow::mutex_lock lock(mutex_);
   if (context_ == nullptr) {
     held_.emplace_back(dtype, shape);
     return held_.back().data();
   }
   Tensor* output = nullptr;
-  absl::Status status = context_->allocate_output(0, shape, &output);
+  absl::Status status = context_->allocate_output(index, shape, &output);
   if (!status.ok()) {
     return ResourceExhaustedError("no memory for a result of shape " +
                                   shape.DebugString() + ": " +
@@ -199,6 +206,21 @@ absl::Status ForwardOrAllocateOutputs(
     call->Hold(*output);
   }
   return absl::OkStatus();
+}
+
+void AllocateOutputsByRows(OpKernelContext* context,
+                           const std::shared_ptr<CollectiveKernel::Call>& call,
+                           TensorEntry& entry) {
+  std::vector<std::pair<tensorflow::TensorShape, tensorflow::DataType>> inputs;
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    inputs.emplace_back(context->input(i).shape(), context->input(i).dtype());
+  }
+  entry.allocate = [call, inputs = std::move(inputs)](
+                       int result, int64_t rows) -> Result<void*> {
+    auto [shape, dtype] = inputs[result];
+    shape.set_dim(0, rows);
+    return call->AllocateOutput(result, shape, dtype);
+  };
 }
 
 }  // namespace keras_ring

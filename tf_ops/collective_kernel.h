@@ -21,7 +21,9 @@ namespace keras_ring {
 // result goes nowhere. Only the op is told that it was cancelled.
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
-  explicit CollectiveKernel(tensorflow::OpKernelConstruction* context);
+  // The last `num_settings` inputs are no tensors to communicate; they say how.
+  explicit CollectiveKernel(tensorflow::OpKernelConstruction* context,
+                            int num_settings = 0);
 
   void ComputeAsync(tensorflow::OpKernelContext* context,
                     DoneCallback done) final;
@@ -32,6 +34,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
  protected:
   // Fills in the kind and what the attributes say.
   virtual void Describe(Request& request) const = 0;
+  // Fills in what those inputs say that are settings.
+  virtual void DescribeRun(tensorflow::OpKernelContext*, Request&) const {}
   // Sets the entry's outputs.
   virtual absl::Status PrepareOutputs(tensorflow::OpKernelContext* context,
                                       const std::shared_ptr<Call>& call,
@@ -43,6 +47,11 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   std::shared_ptr<Call> NewCall(tensorflow::OpKernelContext* context,
                                 DoneCallback done);
 
+  int NumTensors(tensorflow::OpKernelContext* context) const {
+    return context->num_inputs() - num_settings_;
+  }
+
+  const int num_settings_;
   std::string tensor_name_;
   // Of the last time, for the next: an op mostly runs once in a step, and one
   // step is like the other.
@@ -70,8 +79,8 @@ class CollectiveKernel::Call final : public Completion::Target {
   // the entry is enqueued.
   void Hold(const tensorflow::Tensor& tensor) { held_.push_back(tensor); }
 
-  // Output 0 with this shape; memory of our own if the op has ended.
-  Result<void*> AllocateOutput(const tensorflow::TensorShape& shape,
+  // Output `index` with this shape; memory of our own if the op has ended.
+  Result<void*> AllocateOutput(int index, const tensorflow::TensorShape& shape,
                                tensorflow::DataType dtype);
 
  private:
@@ -98,6 +107,12 @@ class CollectiveKernel::Call final : public Completion::Target {
 absl::Status ForwardOrAllocateOutputs(
     tensorflow::OpKernelContext* context,
     const std::shared_ptr<CollectiveKernel::Call>& call, TensorEntry& entry);
+
+// Outputs shaped as the inputs but for the number of rows, which is known once
+// the ranks have agreed.
+void AllocateOutputsByRows(tensorflow::OpKernelContext* context,
+                           const std::shared_ptr<CollectiveKernel::Call>& call,
+                           TensorEntry& entry);
 
 }  // namespace keras_ring
 

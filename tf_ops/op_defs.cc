@@ -7,14 +7,16 @@
 //
 // All are marked as communication, or TensorFlow would turn kUnavailable (a
 // lost peer) into kInternal.
+#include <string>
+
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
 namespace {
 
-using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
@@ -26,24 +28,36 @@ absl::Status SameShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-absl::Status AnyRows(InferenceContext* context) {
-  ShapeHandle input;
-  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &input));
-  ShapeHandle output;
-  TF_RETURN_IF_ERROR(
-      context->ReplaceDim(input, 0, context->UnknownDim(), &output));
-  context->set_output(0, output);
+// The first `count` outputs are shaped as the inputs, but for the number of
+// rows.
+absl::Status AnyRows(InferenceContext* context, int count) {
+  for (int i = 0; i < count; ++i) {
+    ShapeHandle input;
+    TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(i), 1, &input));
+    ShapeHandle output;
+    TF_RETURN_IF_ERROR(
+        context->ReplaceDim(input, 0, context->UnknownDim(), &output));
+    context->set_output(i, output);
+  }
   return absl::OkStatus();
 }
 
-#define KR_REDUCIBLE \
-  "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}"
-#define KR_MOVABLE                                                             \
-  "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, " \
-  "bool, complex64, complex128}"
+absl::Status AllAnyRows(InferenceContext* context) {
+  return AnyRows(context, context->num_outputs());
+}
+
+absl::Status AlltoallShapes(InferenceContext* context) {
+  ShapeHandle splits;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 1, &splits));
+  context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
+  return AnyRows(context, 1);
+}
+
+const std::string kReducible = TfTypes(/*reducible=*/true);
+const std::string kMovable = TfTypes(/*reducible=*/false);
 
 REGISTER_OP("KerasRingAllreduce")
-    .Attr("T: list(" KR_REDUCIBLE ") >= 1")
+    .Attr("T: list(" + kReducible + ") >= 1")
     .Attr("tensor_name: string")
     .Attr("reduce_op: int")
     // The bits of a double: attributes of type float have 32 bits only.
@@ -58,8 +72,24 @@ REGISTER_OP("KerasRingAllreduce")
 Reduces tensors over all ranks. Several are one atomic group.
 )doc");
 
+REGISTER_OP("KerasRingReducescatter")
+    .Attr("T: list(" + kReducible + ") >= 1")
+    .Attr("tensor_name: string")
+    .Attr("reduce_op: int")
+    .Attr("prescale_bits: int")
+    .Attr("postscale_bits: int")
+    .Input("tensors: T")
+    .Output("scattered: T")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(AllAnyRows)
+    .Doc(R"doc(
+Reduces tensors over all ranks and gives each rank its part of the rows. Several
+are one atomic group.
+)doc");
+
 REGISTER_OP("KerasRingBroadcast")
-    .Attr("T: list(" KR_MOVABLE ") >= 1")
+    .Attr("T: list(" + kMovable + ") >= 1")
     .Attr("tensor_name: string")
     .Attr("root_rank: int")
     .Input("tensors: T")
@@ -72,15 +102,41 @@ Gives every rank the root's tensors. Several are one atomic group.
 )doc");
 
 REGISTER_OP("KerasRingAllgather")
-    .Attr("T: " KR_MOVABLE)
+    .Attr("T: list(" + kMovable + ") >= 1")
     .Attr("tensor_name: string")
-    .Input("tensor: T")
+    .Input("tensors: T")
     .Output("gathered: T")
     .SetIsStateful()
     .SetIsDistributedCommunication()
-    .SetShapeFn(AnyRows)
+    .SetShapeFn(AllAnyRows)
     .Doc(R"doc(
 Concatenates the ranks' tensors along the first dimension, in rank order.
+Several are one atomic group.
+)doc");
+
+REGISTER_OP("KerasRingAlltoall")
+    .Attr("T: " + kMovable)
+    .Attr("tensor_name: string")
+    .Input("tensor: T")
+    // How many rows go to each rank; empty: as many to each.
+    .Input("splits: int64")
+    .Output("received: T")
+    .Output("received_splits: int64")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(AlltoallShapes)
+    .Doc(R"doc(
+Gives every rank its rows of each rank's tensor, in rank order.
+)doc");
+
+REGISTER_OP("KerasRingTopology")
+    .Attr("what: {'rank', 'size', 'local_rank', 'local_size'}")
+    .Output("value: int32")
+    // Not a constant: a graph may outlive the job it was made in.
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Where this process stands in its job, when the op runs.
 )doc");
 
 REGISTER_OP("KerasRingBarrier")

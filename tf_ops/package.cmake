@@ -25,12 +25,14 @@ target_link_libraries(_core PRIVATE keras_ring)
 
 add_library(keras_ring_tf SHARED
   tf_ops/allgather_op.cc
-  tf_ops/allreduce_op.cc
+  tf_ops/alltoall_op.cc
   tf_ops/barrier_op.cc
   tf_ops/broadcast_op.cc
   tf_ops/collective_kernel.cc
   tf_ops/op_defs.cc
-  tf_ops/tf_adapters.cc)
+  tf_ops/reduction_ops.cc
+  tf_ops/tf_adapters.cc
+  tf_ops/topology_op.cc)
 set_target_properties(keras_ring_tf PROPERTIES
                       OUTPUT_NAME keras_ring_tf_${TF_MINOR})
 # SYSTEM: TensorFlow's headers are full of warnings that are not ours.
@@ -63,6 +65,7 @@ option(KERAS_RING_BUILD_XLA "collectives under jit_compile=True"
        ${KERAS_RING_XLA_DEFAULT})
 if(KERAS_RING_BUILD_XLA)
   add_library(keras_ring_xla SHARED
+    tf_ops/tf_adapters.cc
     tf_ops/xla_calls.cc
     tf_ops/xla_kernels.cc
     tf_ops/xla_op_defs.cc

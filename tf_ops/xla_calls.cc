@@ -34,24 +34,11 @@ ffi::Error ToFfi(const Status& status) {
 }
 
 Result<DType> DTypeFromFfi(ffi::DataType dtype) {
-  constexpr std::pair<ffi::DataType, DType> kTable[] = {
-      {ffi::DataType::U8, DType::kUint8},
-      {ffi::DataType::S8, DType::kInt8},
-      {ffi::DataType::U16, DType::kUint16},
-      {ffi::DataType::S16, DType::kInt16},
-      {ffi::DataType::S32, DType::kInt32},
-      {ffi::DataType::S64, DType::kInt64},
-      {ffi::DataType::F16, DType::kFloat16},
-      {ffi::DataType::BF16, DType::kBfloat16},
-      {ffi::DataType::F32, DType::kFloat32},
-      {ffi::DataType::F64, DType::kFloat64},
-      {ffi::DataType::PRED, DType::kBool},
-      {ffi::DataType::C64, DType::kComplex64},
-      {ffi::DataType::C128, DType::kComplex128},
-  };
-  static_assert(sizeof(kTable) / sizeof(kTable[0]) == kNumDTypes);
-  for (const auto& [theirs, ours] : kTable) {
-    if (theirs == dtype) return ours;
+#define KR_ROW(dtype, name, size, kind, tf, xla) ffi::DataType::xla,
+  constexpr ffi::DataType kFfiTypes[] = {KR_FOR_EACH_DTYPE(KR_ROW)};
+#undef KR_ROW
+  for (int i = 0; i < kNumDTypes; ++i) {
+    if (kFfiTypes[i] == dtype) return static_cast<DType>(i);
   }
   return InvalidArgumentError("no collective carries tensors of XLA's type " +
                               std::to_string(static_cast<int>(dtype)));
@@ -92,11 +79,17 @@ ffi::Error Start(ffi::RemainingArgs tensors,
   return ffi::Error::Success();
 }
 
+// Where XLA wants a result.
+struct Output {
+  void* data;
+  size_t bytes;
+};
+
 // One call of `Done`: ends when all its tickets have, or one has failed.
 class Wait : public std::enable_shared_from_this<Wait> {
  public:
   Wait(std::vector<std::shared_ptr<XlaTicket>> tickets,
-       std::vector<void*> outputs, std::vector<int64_t> others)
+       std::vector<Output> outputs, std::vector<int64_t> others)
       : tickets_(std::move(tickets)),
         outputs_(std::move(outputs)),
         others_(std::move(others)),
@@ -155,7 +148,13 @@ class Wait : public std::enable_shared_from_this<Wait> {
     for (const auto& ticket : tickets_) {
       for (const tensorflow::Tensor& result : ticket->results()) {
         const size_t bytes = result.NumElements();
-        if (bytes > 0) std::memcpy(*output, result.data(), bytes);
+        if (bytes != output->bytes) {
+          return promise_.SetError(ffi::Error(
+              ffi::ErrorCode::kFailedPrecondition,
+              "this function was compiled for a job in which this rank's part "
+              "had another size; trace it again"));
+        }
+        if (bytes > 0) std::memcpy(output->data, result.data(), bytes);
         ++output;
       }
     }
@@ -163,7 +162,7 @@ class Wait : public std::enable_shared_from_this<Wait> {
   }
 
   const std::vector<std::shared_ptr<XlaTicket>> tickets_;
-  const std::vector<void*> outputs_;
+  const std::vector<Output> outputs_;
   const std::vector<int64_t> others_;
   ffi::Promise promise_;
 
@@ -199,11 +198,12 @@ ffi::Future Done(ffi::RemainingArgs numbers, ffi::RemainingRets results,
                                "another collective of this step failed"));
     }
   }
-  std::vector<void*> outputs;
+  std::vector<Output> outputs;
   for (size_t i = 0; i < results.size(); ++i) {
     auto buffer = results.get<ffi::AnyBuffer>(i);
     if (buffer.has_error()) return Failed(buffer.error());
-    outputs.push_back((*buffer)->untyped_data());
+    outputs.push_back(
+        Output{(*buffer)->untyped_data(), (*buffer)->size_bytes()});
   }
   return std::make_shared<Wait>(std::move(tickets), std::move(outputs),
                                 std::move(others))

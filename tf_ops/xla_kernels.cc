@@ -151,6 +151,7 @@ class DoneKernel final : public XlaOpKernel {
  public:
   explicit DoneKernel(OpKernelConstruction* context) : XlaOpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("N", &own_));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
   }
 
   void Compile(XlaOpKernelContext* context) override {
@@ -168,6 +169,8 @@ class DoneKernel final : public XlaOpKernel {
     for (int i = own_; i < context->num_inputs(); ++i) {
       absl::StatusOr<xla::Shape> shape = FixedShape(context, i);
       OP_REQUIRES_OK(context, shape.status());
+      const int64_t rows = rows_[i - own_];
+      if (rows >= 0) shape->set_dimensions(0, rows);
       results.push_back(*shape);
     }
     xla::XlaOp done =
@@ -183,7 +186,9 @@ class DoneKernel final : public XlaOpKernel {
 
  private:
   int own_ = 0;
+  std::vector<int64_t> rows_;
 };
+
 // What REGISTER_XLA_OP comes to, but at once: it only notes down what is turned
 // into kernels when TensorFlow's context is made, and this library is loaded
 // when the first function that needs it is traced.

@@ -3,9 +3,13 @@
 //
 // They are ops apart from those of op_defs.cc, so that these have no lowering
 // and automatic clustering leaves them alone.
+#include <string>
+#include <vector>
+
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
 namespace {
@@ -13,19 +17,24 @@ namespace {
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// The outputs are shaped as the inputs called `like`.
+// The outputs are shaped as the inputs called `like`, but for their rows.
 absl::Status ShapesOfLike(InferenceContext* context) {
   std::vector<ShapeHandle> shapes;
   TF_RETURN_IF_ERROR(context->input("like", &shapes));
+  std::vector<int64_t> rows;
+  TF_RETURN_IF_ERROR(context->GetAttr("rows", &rows));
+  for (size_t i = 0; i < rows.size() && i < shapes.size(); ++i) {
+    if (rows[i] < 0) continue;
+    TF_RETURN_IF_ERROR(context->ReplaceDim(
+        shapes[i], 0, context->MakeDim(rows[i]), &shapes[i]));
+  }
   return context->set_output("results", shapes);
 }
 
-#define KR_MOVABLE                                                             \
-  "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, " \
-  "bool, complex64, complex128}"
+const std::string kTypes = "T: list(" + TfTypes(/*reducible=*/false) + ") >= 1";
 
 REGISTER_OP("KerasRingXlaStart")
-    .Attr("T: list(" KR_MOVABLE ") >= 1")
+    .Attr(kTypes)
     .Attr("tensor_name: string")
     .Attr("kind: int")  // a RequestKind
     .Attr("reduce_op: int = 0")
@@ -38,12 +47,14 @@ REGISTER_OP("KerasRingXlaStart")
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-Starts an allreduce or a broadcast of one or several tensors.
+Starts an allreduce, reducescatter or broadcast of one or several tensors.
 )doc");
 
 REGISTER_OP("KerasRingXlaDone")
-    .Attr("T: list(" KR_MOVABLE ") >= 1")
+    .Attr(kTypes)
     .Attr("N: int >= 1")
+    // Of the result of each of `like`; negative: as many as it has.
+    .Attr("rows: list(int)")
     .Input("tickets: N * int64")
     .Input("like: T")
     .Output("results: T")

@@ -22,6 +22,7 @@ Status XlaTicket::Enqueue(Request request,
   KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
                       ProcessRuntimeFor(request.name));
   TensorEntry entry;
+  const bool in_place = request.kind != RequestKind::kReducescatter;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int64_t bytes = request.tensors[i].num_bytes();
     tensors_.emplace_back(tensorflow::DT_UINT8,
@@ -32,7 +33,24 @@ Status XlaTicket::Enqueue(Request request,
     }
     if (bytes > 0) std::memcpy(copy, inputs[i], bytes);
     entry.inputs.push_back(copy);
-    entry.outputs.push_back(copy);
+    if (in_place) entry.outputs.push_back(copy);
+  }
+  if (in_place) {
+    results_ = tensors_;
+  } else {
+    entry.allocate = [self, specs = request.tensors](
+                         int result, int64_t rows) -> Result<void*> {
+      TensorSpec spec = specs[result];
+      spec.shape.front() = rows;
+      const int64_t bytes = spec.num_bytes();
+      self->results_.emplace_back(tensorflow::DT_UINT8,
+                                  tensorflow::TensorShape({bytes}));
+      void* memory = self->results_.back().data();
+      if (memory == nullptr && bytes > 0) {
+        return ResourceExhaustedError("no memory for a result");
+      }
+      return memory;
+    };
   }
   entry.request = std::make_shared<const Request>(std::move(request));
   entry.completion = Completion(self);

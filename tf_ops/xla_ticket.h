@@ -34,13 +34,14 @@ class XlaTicket final : public Completion::Target {
   void Complete(const Status& status) override;
 
   // The results, as bytes; to be read after a good end.
-  const std::vector<tensorflow::Tensor>& results() const { return tensors_; }
+  const std::vector<tensorflow::Tensor>& results() const { return results_; }
 
  private:
   Status Enqueue(Request request, const std::vector<const void*>& inputs,
                  const std::shared_ptr<XlaTicket>& self);
 
   std::vector<tensorflow::Tensor> tensors_;
+  std::vector<tensorflow::Tensor> results_;
   Mutex mutex_;
   bool ended_ KR_GUARDED_BY(mutex_) = false;
   Status status_ KR_GUARDED_BY(mutex_);

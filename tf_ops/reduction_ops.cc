@@ -1,4 +1,4 @@
-// The kernel of KerasRingAllreduce.
+// The kernels of KerasRingAllreduce and KerasRingReducescatter.
 #include <cstring>
 
 #include "tf_ops/collective_kernel.h"
@@ -17,10 +17,10 @@ absl::Status GetDouble(OpKernelConstruction* context, const char* attribute,
   return absl::OkStatus();
 }
 
-class AllreduceKernel final : public CollectiveKernel {
+class ReductionKernel : public CollectiveKernel {
  public:
-  explicit AllreduceKernel(OpKernelConstruction* context)
-      : CollectiveKernel(context) {
+  ReductionKernel(OpKernelConstruction* context, RequestKind kind)
+      : CollectiveKernel(context), kind_(kind) {
     int reduce_op;
     OP_REQUIRES_OK(context, context->GetAttr("reduce_op", &reduce_op));
     OP_REQUIRES(context, reduce_op >= 0 && reduce_op < kNumReduceOps,
@@ -33,24 +33,49 @@ class AllreduceKernel final : public CollectiveKernel {
 
  protected:
   void Describe(Request& request) const override {
-    request.kind = RequestKind::kAllreduce;
+    request.kind = kind_;
     request.op = op_;
     request.prescale = prescale_;
     request.postscale = postscale_;
   }
 
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
-    return ForwardOrAllocateOutputs(context, call, entry);
-  }
-
  private:
+  const RequestKind kind_;
   ReduceOp op_ = ReduceOp::kSum;
   double prescale_ = 1.0;
   double postscale_ = 1.0;
 };
 
+class AllreduceKernel final : public ReductionKernel {
+ public:
+  explicit AllreduceKernel(OpKernelConstruction* context)
+      : ReductionKernel(context, RequestKind::kAllreduce) {}
+
+ protected:
+  absl::Status PrepareOutputs(OpKernelContext* context,
+                              const std::shared_ptr<Call>& call,
+                              TensorEntry& entry) const override {
+    return ForwardOrAllocateOutputs(context, call, entry);
+  }
+};
+
+class ReducescatterKernel final : public ReductionKernel {
+ public:
+  explicit ReducescatterKernel(OpKernelConstruction* context)
+      : ReductionKernel(context, RequestKind::kReducescatter) {}
+
+ protected:
+  absl::Status PrepareOutputs(OpKernelContext* context,
+                              const std::shared_ptr<Call>& call,
+                              TensorEntry& entry) const override {
+    AllocateOutputsByRows(context, call, entry);
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("KerasRingReducescatter").Device(tensorflow::DEVICE_CPU),
+    ReducescatterKernel);
 REGISTER_KERNEL_BUILDER(
     Name("KerasRingAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 

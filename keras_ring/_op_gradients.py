@@ -1,0 +1,279 @@
+"""The gradients of the collectives.
+
+What is differentiated is the sum of the ranks' losses. So the gradient of a
+collective is a collective: what a rank contributed went to other ranks, and
+the gradients come back from there. Every rank must compute it.
+
+docs/collectives.md has the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import _xla, basics, ops
+
+
+def _name_of(op: Any) -> str:
+    name = f"{op.get_attr('tensor_name').decode()}/gradient"
+    if tf.executing_eagerly():
+        return name
+    # A tape may differentiate one op several times in one graph.
+    return f"{name}.{ops.unnamed_number()}"
+
+
+def _of_members(
+    op: Any,
+    gradients: Sequence[Any],
+    compute: Callable[[list[int], list[Any]], list[Any]],
+) -> list[Any]:
+    """Computes gradients of those members of a group that have one.
+
+    Args:
+        op: The operation, whose inputs are the members.
+        gradients: Those of its outputs.
+        compute: Takes the positions of these members and the gradients of
+            their outputs; returns those of their inputs.
+
+    Returns:
+        The gradients of all members; `None` for integers and booleans.
+    """
+    members = [
+        i
+        for i, tensor in enumerate(op.inputs)
+        if tensor.dtype.is_floating or tensor.dtype.is_complex
+    ]
+    results: list[Any] = [None] * len(op.inputs)
+    if members:
+        known = [
+            tf.zeros_like(op.outputs[i])
+            if gradients[i] is None
+            else gradients[i]
+            for i in members
+        ]
+        for i, result in zip(members, compute(members, known), strict=True):
+            results[i] = result
+    return results
+
+
+def _sums(tensors: Sequence[Any], name: str) -> list[Any]:
+    """Sums over the ranks, also of complex numbers."""
+    parts = [
+        tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], -1)
+        if tensor.dtype.is_complex
+        else tensor
+        for tensor in tensors
+    ]
+    sums = ops.grouped_allreduce(parts, ops.Sum, name=name)
+    return [
+        tf.complex(total[..., 0], total[..., 1])
+        if tensor.dtype.is_complex
+        else total
+        for tensor, total in zip(tensors, sums, strict=True)
+    ]
+
+
+def _rows_of_everyone(rows: Any, begin: Any, total: Any, name: str) -> Any:
+    """Concatenates the ranks' rows; also under XLA, which has no allgather."""
+    if not _xla.is_tracing():
+        return ops.allgather(rows, name=name)
+    own = rows.shape[0]
+    around = [[begin, total - begin - own]] + [[0, 0]] * (rows.shape.rank - 1)
+    return ops.allreduce(tf.pad(rows, around), ops.Sum, name=name)
+
+
+def _product_of_others(tensor: Any, name: str) -> Any:
+    """The product of the other ranks' tensors; no division, for zeros."""
+    everyone = _rows_of_everyone(
+        tensor[tf.newaxis], basics.rank(), basics.size(), f"{name}/factors"
+    )
+    before = tf.math.cumprod(everyone, exclusive=True)
+    after = tf.math.cumprod(everyone, exclusive=True, reverse=True)
+    return (before * after)[basics.rank()]
+
+
+def _through_reduction(
+    reduce_op: ops.ReduceOp,
+    gradients: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Callable[[], Sequence[Any]],
+    name: str,
+) -> list[Any]:
+    """Takes gradients back through Min, Max or Product.
+
+    Args:
+        reduce_op: Which of them.
+        gradients: Those of the results, summed over the ranks.
+        inputs: What this rank contributed.
+        outputs: Returns the results.
+        name: String, from which the names of collectives are made.
+
+    Returns:
+        The gradients of the inputs.
+    """
+    if reduce_op is ops.Product:
+        return [
+            gradient * _product_of_others(tensor, f"{name}/{i}")
+            for i, (gradient, tensor) in enumerate(
+                zip(gradients, inputs, strict=True)
+            )
+        ]
+    # Min, Max: to the ranks that hold the extremum, in equal parts.
+    holds = [
+        tf.cast(tf.equal(tensor, extremum), tensor.dtype)
+        for tensor, extremum in zip(inputs, outputs(), strict=True)
+    ]
+    holders = ops.grouped_allreduce(holds, ops.Sum, name=f"{name}/holders")
+    return [
+        gradient * hold / count
+        for gradient, hold, count in zip(gradients, holds, holders, strict=True)
+    ]
+
+
+@tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
+def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
+    reduce_op = ops.reduce_op_of(op)
+    name = _name_of(op)
+
+    def compute(members: list[int], known: list[Any]) -> list[Any]:
+        if reduce_op in ops.LINEAR:
+            # Every rank's output depends on every rank's input with the same
+            # factor.
+            call = ops.AllreduceCall(
+                known, reduce_op, name, *ops.factors_of(op)
+            )
+            return ops.allreduce_calls([call])[0]
+        total = ops.grouped_allreduce(known, ops.Sum, name=name)
+        return _through_reduction(
+            reduce_op,
+            total,
+            [op.inputs[i] for i in members],
+            lambda: [op.outputs[i] for i in members],
+            name,
+        )
+
+    return _of_members(op, gradients, compute)
+
+
+@tf.RegisterGradient("KerasRingReducescatter")  # type: ignore[untyped-decorator]
+def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
+    reduce_op = ops.reduce_op_of(op)
+    name = _name_of(op)
+
+    def compute(members: list[int], known: list[Any]) -> list[Any]:
+        inputs = [op.inputs[i] for i in members]
+
+        def whole(parts: Sequence[Any], name: str) -> list[Any]:
+            """The rows of all ranks."""
+            if not _xla.is_tracing():
+                return ops.grouped_allgather(list(parts), name=name)
+            return [
+                _rows_of_everyone(
+                    part,
+                    _rows_before(tensor.shape[0]),
+                    tensor.shape[0],
+                    f"{name}/{i}",
+                )
+                for i, (part, tensor) in enumerate(
+                    zip(parts, inputs, strict=True)
+                )
+            ]
+
+        total = whole(known, name)
+        if reduce_op not in ops.LINEAR:
+            return _through_reduction(
+                reduce_op,
+                total,
+                inputs,
+                lambda: whole(
+                    [op.outputs[i] for i in members], f"{name}/whole"
+                ),
+                name,
+            )
+        prescale, postscale = ops.factors_of(op)
+        factor = prescale * postscale
+        if reduce_op is ops.Average:
+            factor /= basics.size()
+        return [
+            gradient * tf.cast(factor, gradient.dtype) for gradient in total
+        ]
+
+    return _of_members(op, gradients, compute)
+
+
+def _rows_before(rows: int) -> int:
+    """How many of the rows `reducescatter` gives to the ranks before this."""
+    return sum(ops.scattered_rows(rows, rank) for rank in range(basics.rank()))
+
+
+@tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
+def _allgather_gradient(op: Any, *gradients: Any) -> list[Any]:
+    name = _name_of(op)
+
+    def compute(members: list[int], known: list[Any]) -> list[Any]:
+        own = tf.stack(
+            [tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in members]
+        )
+        by_rank = ops.allgather(own[tf.newaxis], name=f"{name}/rows")
+        return [
+            _sum_of_parts(gradient, by_rank[:, i], f"{name}/{i}")
+            for i, gradient in enumerate(known)
+        ]
+
+    return _of_members(op, gradients, compute)
+
+
+def _sum_of_parts(tensor: Any, rows: Any, name: str) -> Any:
+    """Sums over the ranks; each gets its rows, of which it has any number.
+
+    Each rank gets all that the others have for it, and sums it in their order.
+    """
+    parts, _ = ops.alltoall(tensor, rows, name=name)
+    own = rows[basics.rank()]
+    shape = tf.concat(
+        [[basics.size()], [own], tf.shape(tensor, out_type=tf.int64)[1:]], 0
+    )
+    parts = tf.reshape(parts, shape)
+    # As in collectives, rounded once.
+    wide = parts.dtype.is_floating and parts.dtype.size < 4
+    total = tf.reduce_sum(tf.cast(parts, tf.float32) if wide else parts, 0)
+    return tf.cast(total, tensor.dtype)
+
+
+@tf.RegisterGradient("KerasRingAlltoall")  # type: ignore[untyped-decorator]
+def _alltoall_gradient(op: Any, gradient: Any, _: Any) -> list[Any]:
+    back, _ = ops.alltoall(gradient, op.outputs[1], name=_name_of(op))
+    return [back, None]
+
+
+@tf.RegisterGradient("KerasRingBroadcast")  # type: ignore[untyped-decorator]
+def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
+    def compute(_: list[int], known: list[Any]) -> list[Any]:
+        total = _sums(known, _name_of(op))
+        if op.get_attr("root_rank") == basics.rank():
+            return total
+        # The root waits for this rank's part, so it must not be pruned.
+        with tf.control_dependencies(total):
+            return [tf.identity(tf.zeros_like(gradient)) for gradient in total]
+
+    return _of_members(op, gradients, compute)
+
+
+_UNDER_XLA = {
+    ops.Kind.allreduce: _allreduce_gradient,
+    ops.Kind.broadcast: _broadcast_gradient,
+    ops.Kind.reducescatter: _reducescatter_gradient,
+}
+
+
+@tf.RegisterGradient("KerasRingXlaDone")  # type: ignore[untyped-decorator]
+def _xla_done_gradient(op: Any, *gradients: Any) -> list[Any]:
+    results: list[Any] = [None] * op.get_attr("N")
+    with _xla.compiling():
+        for collective, its_gradients in _xla.started(op, gradients):
+            gradient = _UNDER_XLA[ops.Kind(collective.get_attr("kind"))]
+            results += gradient(collective, *its_gradients)
+    return results
