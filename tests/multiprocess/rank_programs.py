@@ -1,0 +1,172 @@
+"""Runs random programs of collectives on one rank; see programs.py."""
+
+import collections
+import concurrent.futures
+import random
+
+import tensorflow as tf
+
+import keras_ring as kr
+from tests.multiprocess import collective_model as model
+
+
+class Call:
+    """One call of a program, as this rank makes it and as it must end.
+
+    Args:
+        description: From `programs`.
+    """
+
+    def __init__(self, description):
+        self._call = description
+        self.kind = description["kind"]
+        self.grouped = self.kind.startswith("grouped_")
+        size = kr.size()
+        # By member, then by rank.
+        self.arrays = [
+            [
+                model.values(
+                    description["seed"] + position,
+                    rank,
+                    self._shape(position, rank, shape),
+                    dtype,
+                    description.get("op"),
+                )
+                for rank in range(size)
+            ]
+            for position, (dtype, shape) in enumerate(description["members"])
+        ]
+        self.own = [arrays[kr.rank()] for arrays in self.arrays]
+
+    def _shape(self, position, rank, shape):
+        if "rows" in self._call:
+            return (self._call["rows"][position][rank], *shape)
+        if "splits" in self._call:
+            return (sum(self._call["splits"][rank]), *shape)
+        return shape
+
+    def make(self, tensors):
+        """Calls the collective; returns a list of results."""
+        call = self._call
+        arguments = {"name": call["name"]}
+        if "op" in call:
+            arguments["op"] = kr.ReduceOp[call["op"]]
+            arguments["prescale_factor"] = call["prescale"]
+            arguments["postscale_factor"] = call["postscale"]
+        if "root" in call:
+            arguments["root_rank"] = call["root"]
+        if call.get("given"):
+            arguments["splits"] = call["splits"][kr.rank()]
+        function = getattr(kr, self.kind)
+        results = function(
+            list(tensors) if self.grouped else tensors[0], **arguments
+        )
+        is_list = self.grouped or call.get("given")
+        return list(results) if is_list else [results]
+
+    def check(self, results, exact, what):
+        """Compares with what the whole group gives."""
+        call = self._call
+        rank, size = kr.rank(), kr.size()
+        if "splits" in call:
+            received, counts = model.alltoall(self.arrays[0], call["splits"])[
+                rank
+            ]
+            model.check(results[0], received, what)
+            if call["given"]:
+                assert results[1].tolist() == counts, what
+            return
+        for arrays, result in zip(self.arrays, results, strict=True):
+            if "op" in call:
+                want = model.reduce(
+                    arrays, call["op"], call["prescale"], call["postscale"]
+                )
+                if "reducescatter" in self.kind:
+                    rows = model.scattered_rows(len(want.value), size)
+                    assert result.shape[0] == rows[rank], what
+                    want = model.Reduced(
+                        model.rows_of(want.value, rank, size),
+                        model.rows_of(want.tolerance, rank, size)
+                        if want.tolerance.ndim
+                        else want.tolerance,
+                    )
+                model.check_reduced(result, want, exact, what)
+            elif "root" in call:
+                model.check(result, arrays[call["root"]], what)
+            else:
+                model.check(result, model.np.concatenate(arrays), what)
+
+
+def _eager(calls, order):
+    # One after another, so in the same order on all ranks.
+    return [_made_eagerly(call) for call in calls]
+
+
+def _made_eagerly(call):
+    results = call.make([tf.constant(array) for array in call.own])
+    return [result.numpy() for result in results]
+
+
+def _threads(calls, order):
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        futures = {
+            position: pool.submit(_made_eagerly, calls[position])
+            for position in order
+        }
+        return [futures[position].result() for position in range(len(calls))]
+
+
+def _function(calls, order):
+    @tf.function(autograph=False)
+    def step(*tensors):
+        results = {}
+        for position in order:
+            results[position] = calls[position].make(tensors[position])
+        return [results[position] for position in range(len(calls))]
+
+    results = step(*([tf.constant(a) for a in call.own] for call in calls))
+    return [[each.numpy() for each in result] for result in results]
+
+
+def _graph(calls, order):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        feed = {}
+        results = {}
+        for position in order:
+            tensors = []
+            for array in calls[position].own:
+                tensors.append(
+                    tf.compat.v1.placeholder(
+                        tf.as_dtype(array.dtype), array.shape
+                    )
+                )
+                feed[tensors[-1]] = array
+            results[position] = calls[position].make(tensors)
+        fetches = [results[position] for position in range(len(calls))]
+        return session.run(fetches, feed)
+
+
+_MODES = {
+    "eager": _eager,
+    "threads": _threads,
+    "function": _function,
+    "graph": _graph,
+}
+
+
+def run(programs, exact):
+    """Runs and checks them all; returns how many calls of each kind."""
+    kr.init()
+    counts = collections.Counter()
+    for number, program in enumerate(programs):
+        calls = [Call(description) for description in program["calls"]]
+        order = list(range(len(calls)))
+        random.Random(program["order_seed"] + kr.rank()).shuffle(order)
+        results = _MODES[program["mode"]](calls, order)
+        for call, description, result in zip(
+            calls, program["calls"], results, strict=True
+        ):
+            call.check(result, exact, (number, program["mode"], description))
+            counts[call.kind] += 1
+            counts[program["mode"]] += 1
+    return dict(counts)

@@ -1,0 +1,47 @@
+"""Random programs of collectives against a NumPy model of the whole group.
+
+`KERAS_RING_TEST_PROGRAMS` is how many, `KERAS_RING_TEST_SEED` which. By hand:
+
+    KERAS_RING_TEST_PROGRAMS=20000 KERAS_RING_TEST_SEED=7 \\
+        python -m pytest -s tests/multiprocess/test_programs.py --timeout 7200
+"""
+
+import os
+
+import pytest
+
+from tests.harness import run_ranks
+from tests.multiprocess import programs, rank_programs
+
+# Ranks, and the host that each pretends to be on. On one host sums are made
+# through shared memory, in the order of the ranks; else round a ring.
+JOBS = [
+    (2, None),
+    (3, None),
+    (4, None),
+    (2, [0, 1]),
+    (3, [0, 1, 1]),
+    (4, [0, 0, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("num_ranks, hosts", JOBS)
+def test_random_programs(num_ranks, hosts):
+    count = int(os.environ.get("KERAS_RING_TEST_PROGRAMS", "2100"))
+    seed = int(os.environ.get("KERAS_RING_TEST_SEED", "1"))
+    count = -(-count // len(JOBS))
+    seed = seed * 100 + JOBS.index((num_ranks, hosts))
+    print(f"{count} programs of seed {seed} on {num_ranks} ranks, {hosts}")
+    drawn = programs.draw_programs(num_ranks, count, seed)
+    assert len(drawn) == count
+    # Two numbers have one order.
+    exact = hosts is None or num_ranks == 2
+    result = run_ranks(
+        rank_programs.run,
+        num_ranks,
+        args=(drawn, exact),
+        hosts=hosts,
+        deadline=60 + 0.5 * count,
+    )
+    print(result.values[0])
+    assert result.values[1:] == result.values[:-1]
