@@ -71,6 +71,7 @@ test-package: $(VENV)/.installed
 # The generated pages.
 docs: $(VENV)/.installed
 	$(BIN)/python tools/generate_environment_page.py docs/environment.md
+	$(BIN)/python tools/generate_collectives_page.py docs/collectives.md
 
 clean:
 	rm -rf build dist *.egg-info keras_ring/*.so $(VENV)

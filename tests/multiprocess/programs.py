@@ -50,14 +50,13 @@ def _reduction(draw, size, grouped, scatter):
 
 @st.composite
 def _gather(draw, size, grouped):
+    members = range(draw(st.integers(1, 4)) if grouped else 1)
     return {
         "members": [
             (draw(st.sampled_from(model.MOVABLE)), draw(_inner_shape()))
-            for _ in range(draw(st.integers(1, 4)) if grouped else 1)
+            for _ in members
         ],
-        "rows": [
-            [draw(_ROWS) for _ in range(size)] for _ in range(4 if grouped else 1)
-        ],
+        "rows": [[draw(_ROWS) for _ in range(size)] for _ in members],
     }
 
 

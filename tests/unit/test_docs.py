@@ -72,16 +72,17 @@ def test_readme_links_and_examples_exist():
         assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
 
 
-def test_the_environment_page_is_current(tmp_path):
-    page = tmp_path / "environment.md"
+@pytest.mark.parametrize("name", ["environment", "collectives"])
+def test_generated_pages_are_current(tmp_path, name):
+    page = tmp_path / f"{name}.md"
     subprocess.run(
-        [sys.executable, "tools/generate_environment_page.py", str(page)],
+        [sys.executable, f"tools/generate_{name}_page.py", str(page)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
         timeout=60,
     )
-    assert page.read_text() == (ROOT / "docs/environment.md").read_text(), (
+    assert page.read_text() == (ROOT / f"docs/{name}.md").read_text(), (
         "run `make docs`"
     )
 

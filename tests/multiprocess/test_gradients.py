@@ -1,0 +1,34 @@
+"""Gradients of all collectives in all modes. Prints them as a table:
+
+python -m pytest -s tests/multiprocess/test_gradients.py
+"""
+
+import pytest
+
+import keras_ring as kr
+from tests.harness import run_ranks
+from tests.multiprocess import collective_table as table
+from tests.multiprocess import rank_gradients
+
+pytestmark = pytest.mark.skipif(
+    not kr.xla_built(), reason="not built for this TensorFlow"
+)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_gradients_are_right(num_ranks):
+    result = run_ranks(
+        rank_gradients.run,
+        num_ranks,
+        args=(list(table.GRADIENTS),),
+        deadline=400,
+    )
+    found = result.values[0]
+    print(f"\nGradients that are right on {num_ranks} ranks:")
+    print(f"{'':30}" + "".join(f"{m:>10}" for m in table.GRADIENT_MODES))
+    for variant, modes in found.items():
+        print(f"{variant:30}" + "".join(f"{n:>10}" for n in modes.values()))
+    for variant, modes in found.items():
+        for mode, count in modes.items():
+            works = table.gradient_outcome(variant, mode) == table.YES
+            assert (count > 0) == works, (variant, mode)

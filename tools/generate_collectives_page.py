@@ -1,0 +1,165 @@
+"""Writes docs/collectives.md from the tables that the tests run."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from keras_ring import _native
+from tests.multiprocess import collective_table as table
+
+HEADER = """# Collectives
+
+Generated from `tests/multiprocess/collective_table.py` and
+`csrc/base/dtype_table.h` by `make docs`; do not edit. The tests check every
+cell: what works by its values, what does not by its error.
+
+Ranks are matched by `name`: all must make the same calls, in any order. What
+follows holds for the ranks of a job; `n` is their number.
+
+| call | shapes | result | dtypes |
+|---|---|---|---|
+"""
+
+# Call, shapes, result, whether it reduces.
+ROWS = [
+    ("`allreduce(tensor, op)`", "equal", "as the tensor", True),
+    ("`grouped_allreduce(tensors, op)`", "equal", "a list", True),
+    (
+        "`reducescatter(tensor, op)`",
+        "equal, at least one dimension",
+        "this rank's rows; the first `rows % n` ranks get one more",
+        True,
+    ),
+    (
+        "`grouped_reducescatter(tensors, op)`",
+        "equal, at least one dimension",
+        "a list",
+        True,
+    ),
+    (
+        "`allgather(tensor)`",
+        "at least one dimension; any number of rows per rank",
+        "the ranks' rows, by rank",
+        False,
+    ),
+    (
+        "`grouped_allgather(tensors)`",
+        "as `allgather`, each tensor by itself",
+        "a list",
+        False,
+    ),
+    ("`broadcast(tensor, root_rank)`", "equal", "the root's tensor", False),
+    (
+        "`broadcast_(variables, root_rank)`",
+        "equal",
+        "the variables, with the root's values",
+        False,
+    ),
+    (
+        "`alltoall(tensor, splits=None)`",
+        "at least one dimension; any number of rows per rank",
+        "the rows that each rank had for this one; with `splits`, also how "
+        "many came from each",
+        False,
+    ),
+]
+
+MIDDLE = """
+*Moved*: {moved}.
+*Reduced*: all of these but {not_reduced}.
+
+A group is one atomic operation: its tensors are agreed on, run and finished
+together, and may have different dtypes. Tensors without elements, and lists
+without tensors, are fine.
+
+- `Average` of integers is the exact sum, divided and rounded down, as in NumPy.
+- float16 and bfloat16 are summed in float32 and rounded once.
+- On one host sums are made in the order of the ranks; round a ring, with three
+  or more ranks, in an order that depends on the place in the tensor. What all
+  ranks get has the same bits either way.
+- `alltoall` without splits needs a number of rows that the ranks divide evenly.
+  Splits that are negative, too few, or do not add up to the rank's rows are an
+  `InvalidArgumentError` on all ranks that names the rank and its splits.
+
+`rank_op()`, `size_op()`, `local_rank_op()` and `local_size_op()` are int32
+scalars that a graph finds out when it runs.
+
+## Modes
+
+"""
+
+GRADIENTS = """
+What is refused in functions with `jit_compile=True` is refused when they are
+traced: XLA compiles for fixed shapes, and keeps no order of what has no result.
+`rank_op` is refused by TensorFlow, when the function runs.
+
+## Gradients
+
+What is differentiated is the sum of the ranks' losses. *w* is the gradient of
+the result that each rank has; all sums are over the ranks. Integers and
+booleans have no gradient, and those of others in their group are not disturbed.
+
+| collective | gradient of this rank's tensor |
+|---|---|
+| `Sum`, `Average` | sum of *w*, times the factors; over `n` for `Average` |
+| `Min`, `Max` | sum of *w* where this rank holds the extremum, else zero; \
+ranks that share it get equal parts |
+| `Product` | sum of *w*, times the product of the other ranks' values; made \
+without a division, so right with zeros |
+| `reducescatter` | the same, with the ranks' *w* one below the other for the \
+sum of *w* |
+| `allgather` | this rank's rows of the sum of *w* |
+| `broadcast` | on the root, sum of *w*; zeros elsewhere |
+| `alltoall` | an alltoall of *w* with the received splits |
+
+Each is computed plainly, by a persistent tape used twice, within a
+`tf.custom_gradient`, in a `tf.cond` and in a `tf.while_loop`:
+
+"""
+
+
+def _matrix(head: str, rows: dict[str, dict[str, str]]) -> str:
+    modes = next(iter(rows.values()))
+    lines = [
+        f"| {head} | " + " | ".join(table.MODES[mode] for mode in modes) + " |",
+        "|---" * (1 + len(modes)) + "|",
+    ]
+    lines += [
+        f"| {name} | " + " | ".join(outcomes.values()) + " |"
+        for name, outcomes in rows.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """Returns the text of the page."""
+    dtypes = _native.core().dtypes()
+    text = HEADER
+    for call, shapes, result, reduces in ROWS:
+        kind = "reduced" if reduces else "moved"
+        text += f"| {call} | {shapes} | {result} | {kind} |\n"
+    text += MIDDLE.format(
+        moved=", ".join(name for name, _ in dtypes),
+        not_reduced=", ".join(name for name, reduced in dtypes if not reduced),
+    )
+    text += _matrix(
+        "collective",
+        {f"`{name}`": modes for name, modes in table.FORWARD.items()},
+    )
+    text += GRADIENTS
+    text += _matrix(
+        "gradient of",
+        {
+            variant: {
+                mode: table.gradient_outcome(variant, mode)
+                for mode in table.GRADIENT_MODES
+            }
+            for variant in table.GRADIENTS
+        },
+    )
+    return text
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())
