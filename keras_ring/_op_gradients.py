@@ -51,7 +51,8 @@ def _of_members(
         known = [
             tf.zeros_like(op.outputs[i])
             if gradients[i] is None
-            else gradients[i]
+            # From a lookup in the result come `tf.IndexedSlices`.
+            else tf.convert_to_tensor(gradients[i])
             for i in members
         ]
         for i, result in zip(members, compute(members, known), strict=True):

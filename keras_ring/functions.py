@@ -77,8 +77,7 @@ def broadcast_(
     Args:
         variables: A variable, or a list of variables.
         root_rank: Integer, the rank whose values all ranks get.
-        name: String, the same on all ranks. Defaults to one name for all
-            calls, which must then come in the same order on all ranks.
+        name: As in `allreduce`.
 
     Returns:
         What `assign` returns for the variable, or a list of that: in a
@@ -98,9 +97,7 @@ def broadcast_(
         return []
     tensors = [tf.convert_to_tensor(variable) for variable in members]
     received = ops.broadcast_group(
-        [_as_carried(tensor) for tensor in tensors],
-        root_rank,
-        name or "broadcast_",
+        [_as_carried(tensor) for tensor in tensors], root_rank, name
     )
     assigned = [
         variable.assign(_as_before(value, tensor.dtype))

@@ -422,24 +422,27 @@ def broadcast(tensor: Any, root_rank: int, *, name: str | None = None) -> Any:
     seed = kr.broadcast(seed, root_rank=0, name="seed")
     ```
     """
-    return broadcast_group([tensor], root_rank, _name("broadcast", name))[0]
+    return broadcast_group([tensor], root_rank, name)[0]
 
 
 def broadcast_group(
-    tensors: Sequence[Any], root_rank: int, name: str
+    tensors: Sequence[Any], root_rank: int, name: str | None = None
 ) -> list[Any]:
     """Broadcasts several tensors, at least one, as one operation.
 
     Args:
         tensors: A list of tensors as in `broadcast`; dtypes may differ.
         root_rank: As in `broadcast`.
-        name: String, the same on all ranks.
+        name: As in `allreduce`.
 
     Returns:
         A list of tensors.
     """
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    attributes = {"tensor_name": name, "root_rank": root_rank}
+    attributes = {
+        "tensor_name": _name("broadcast", name),
+        "root_rank": root_rank,
+    }
     if _xla.is_tracing():
         start = _xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
         return _xla.run([start])[0]

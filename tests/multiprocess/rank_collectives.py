@@ -167,7 +167,9 @@ def _error_of(function):
     try:
         function()
     except (tf.errors.OpError, ValueError, TypeError) as error:
-        return type(error).__name__, str(error)
+        # TensorFlow puts before and behind it what it makes of its types.
+        text = str(error).split("}} ")[-1].split(" [Op:")[0]
+        return type(error).__name__, text
     return None
 
 

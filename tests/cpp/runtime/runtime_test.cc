@@ -155,8 +155,8 @@ struct SizedOperation {
   std::promise<Status> finished;
 };
 
-Status Run(Runtime& runtime, const Request& request,
-           SizedOperation& operation) {
+Status RunSized(Runtime& runtime, const Request& request,
+                SizedOperation& operation) {
   TensorEntry entry;
   entry.request = std::make_shared<const Request>(request);
   entry.inputs = {operation.input.data()};
@@ -192,7 +192,7 @@ TEST_P(RuntimeTest, ReducescattersOfAnySize) {
         for (int64_t i = 0; i < rows; ++i) {
           operation.input.push_back(float(i % 1000 + rank));
         }
-        const Status status = Run(cluster.at(rank), request, operation);
+        const Status status = RunSized(cluster.at(rank), request, operation);
         ASSERT_TRUE(status.ok()) << status.ToString();
         int64_t row = 0;
         for (int r = 0; r < rank; ++r) row += ScatteredRows(rows, r, size);
@@ -228,7 +228,7 @@ TEST_P(RuntimeTest, AlltoallsOfRandomSplits) {
                                  float(10 * rank + to));
         }
         request.tensors[0].shape = {int64_t(operation.input.size())};
-        const Status status = Run(cluster.at(rank), request, operation);
+        const Status status = RunSized(cluster.at(rank), request, operation);
         ASSERT_TRUE(status.ok()) << status.ToString();
         std::vector<float> want;
         for (int from = 0; from < size; ++from) {
