@@ -445,7 +445,8 @@ def broadcast_group(
     }
     if _xla.is_tracing():
         start = _xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
-        return _xla.run([start])[0]
+        results: list[Any] = _xla.run([start])[0]
+        return results
     received: list[Any] = _native.tf_ops().keras_ring_broadcast(
         tensors=tensors, **attributes
     )

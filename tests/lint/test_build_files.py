@@ -157,9 +157,12 @@ def wrong_deps(bazel: str) -> list[str]:
 
 
 def forgotten_ops(cmake: str, on_disk: list[str]) -> list[str]:
-    """Returns what package.cmake, first, and tf_ops do not have both."""
+    """Returns what package.cmake, first, and tf_ops do not have both.
+
+    A file may be in more than one of the libraries.
+    """
     named = re.findall(r"\btf_ops/\w+\.cc\b", _cmake_code(cmake))
-    return _differences("tf_ops", named, on_disk)
+    return _differences("tf_ops", sorted(set(named)), on_disk)
 
 
 def _on_disk(*patterns: str) -> list[str]:
