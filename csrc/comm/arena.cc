@@ -20,14 +20,15 @@ uint64_t WholePages(uint64_t bytes) {
 }  // namespace
 
 Result<std::unique_ptr<Arena>> Arena::Create(size_t bytes, const Clock& clock,
-                                             Duration window) {
+                                             Duration window, uint64_t slack) {
   KR_ASSIGN_OR_RETURN(
       SharedMemory memory,
       SharedMemory::Create("keras_ring tensors", WholePages(bytes)));
   // Unlike a segment of the job's own, the child of a fork needs the place: it
   // must not be taken before its copy is put there.
   (void)madvise(memory.data(), memory.bytes(), MADV_DOFORK);
-  return std::unique_ptr<Arena>(new Arena(std::move(memory), clock, window));
+  return std::unique_ptr<Arena>(
+      new Arena(std::move(memory), clock, window, slack));
 }
 
 void* Arena::Allocate(size_t bytes) {
@@ -160,7 +161,9 @@ void Arena::NoteUse() {
 
 std::vector<Arena::Excess> Arena::TakeExcess() {
   std::vector<Excess> result;
-  const uint64_t limit = std::max(peak_, last_peak_);
+  // A quarter at most: a program that needs little keeps little.
+  const uint64_t peak = std::max(peak_, last_peak_);
+  const uint64_t limit = peak + std::min(slack_, peak / 4);
   while (!by_age_.empty() && stats_.bytes_in_use + stats_.bytes_kept > limit) {
     const Offset begin = by_age_.begin()->second;
     const FreeBlock block = free_.at(begin);

@@ -30,7 +30,9 @@ namespace keras_ring {
 // what was freed, else taken from the untouched rest. Freed pages stay, since a
 // training step asks for the same memory again and again and a page costs more
 // to get than to fill; but no more of them stay than were in use at once in the
-// last seconds. What is above that goes back to the system.
+// last seconds, and some for pieces into which nothing fits: threads ask in
+// another order in every step, and without it each would get new pages for a
+// large block and give others back. What is above that goes back to the system.
 //
 // The child of a fork gets a copy of the blocks that are in use, in memory of
 // its own, and nobody else can read what it does there.
@@ -45,10 +47,12 @@ class Arena {
     uint64_t bytes_returned = 0;  // to the system, since the beginning
   };
 
-  // `clock` must outlive the arena. `window`: the "last seconds" above.
+  // `clock` must outlive the arena. `window`: the "last seconds" above;
+  // `slack`: the bytes for pieces.
   static Result<std::unique_ptr<Arena>> Create(
       size_t bytes, const Clock& clock,
-      Duration window = std::chrono::seconds(10));
+      Duration window = std::chrono::seconds(10),
+      uint64_t slack = uint64_t{64} << 20);
 
   // Whole pages, page-aligned, contents undefined; null when there are none.
   void* Allocate(size_t bytes) KR_EXCLUDES(mutex_);
@@ -79,8 +83,12 @@ class Arena {
     bool kept() const { return kept_since != 0; }
   };
 
-  Arena(SharedMemory memory, const Clock& clock, Duration window)
-      : memory_(std::move(memory)), clock_(clock), window_(window) {}
+  Arena(SharedMemory memory, const Clock& clock, Duration window,
+        uint64_t slack)
+      : memory_(std::move(memory)),
+        clock_(clock),
+        window_(window),
+        slack_(slack) {}
   // Free no more, and not to be used before GiveBack.
   struct Excess {
     Offset begin;
@@ -103,6 +111,7 @@ class Arena {
   const SharedMemory memory_;
   const Clock& clock_;
   const Duration window_;
+  const uint64_t slack_;
 
   mutable Mutex mutex_;
   Offset untouched_ KR_GUARDED_BY(mutex_) = 0;  // from here to the end

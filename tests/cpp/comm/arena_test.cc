@@ -32,8 +32,8 @@ uint64_t ResidentSharedBytes() {
 
 class ArenaTest : public testing::Test {
  protected:
-  explicit ArenaTest(size_t bytes = size_t{1} << 36) {
-    auto arena = Arena::Create(bytes, clock_, seconds(10));
+  explicit ArenaTest(size_t bytes = size_t{1} << 36, uint64_t slack = 0) {
+    auto arena = Arena::Create(bytes, clock_, seconds(10), slack);
     KR_CHECK(arena.ok());
     arena_ = std::move(arena).value();
   }
@@ -190,6 +190,24 @@ TEST_F(ArenaTest, NewPagesTakeThePlaceOfKeptOnes) {
   EXPECT_EQ(stats.bytes_in_use, 512 * kPage);
   EXPECT_EQ(stats.bytes_kept, 0u);
   EXPECT_EQ(stats.bytes_returned, 256 * kPage);
+}
+
+class SlackArenaTest : public ArenaTest {
+ protected:
+  SlackArenaTest() : ArenaTest(size_t{1} << 36, 64 * kPage) {}
+};
+
+// Pieces into which nothing fits stay, but not many of them.
+TEST_F(SlackArenaTest, SomePiecesStayBesideNewPages) {
+  std::vector<void*> small;
+  for (int i = 0; i < 128; ++i) small.push_back(Allocate(8 * kPage));
+  for (int i = 0; i < 128; i += 2) arena_->Free(small[i]);
+  EXPECT_EQ(arena_->stats().bytes_kept, 512 * kPage);
+  Allocate(64 * kPage);
+  EXPECT_EQ(arena_->stats().bytes_returned, 0u);
+  Allocate(512 * kPage);
+  EXPECT_EQ(arena_->stats().bytes_in_use, 1088 * kPage);
+  EXPECT_EQ(arena_->stats().bytes_kept, 64 * kPage);
 }
 
 // Runs `in_child` in the child of a fork, after `in_parent` has run in the
