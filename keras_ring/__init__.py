@@ -14,7 +14,7 @@ from keras_ring import _arena, _native
 from keras_ring._version import __version__
 
 if TYPE_CHECKING:
-    from keras_ring import callbacks, data, errors
+    from keras_ring import callbacks, checkpoint, data, errors, schedules
     from keras_ring._reduction_guard import allow_local_updates
     from keras_ring.basics import (
         cross_rank,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from keras_ring.optimizer import DistributedOptimizer
     from keras_ring.saving import load_model
+    from keras_ring.sync_batch_normalization import SyncBatchNormalization
     from keras_ring.tape import DistributedGradientTape
     from keras_ring.topology_ops import (
         local_rank_op,
@@ -69,8 +70,10 @@ if TYPE_CHECKING:
 # Where each public name lives; a module of its own if the value is None.
 _HOMES = {
     "callbacks": None,
+    "checkpoint": None,
     "data": None,
     "errors": None,
+    "schedules": None,
     "allow_local_updates": "_reduction_guard",
     "cross_rank": "basics",
     "cross_size": "basics",
@@ -108,6 +111,7 @@ _HOMES = {
     "reducescatter": "ops",
     "DistributedOptimizer": "optimizer",
     "load_model": "saving",
+    "SyncBatchNormalization": "sync_batch_normalization",
     "DistributedGradientTape": "tape",
     "local_rank_op": "topology_ops",
     "local_size_op": "topology_ops",
@@ -125,6 +129,7 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "SyncBatchNormalization",
     "__version__",
     "allgather",
     "allgather_object",
@@ -139,6 +144,7 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "callbacks",
+    "checkpoint",
     "cross_rank",
     "cross_size",
     "data",
@@ -158,6 +164,7 @@ __all__ = [
     "rank",
     "rank_op",
     "reducescatter",
+    "schedules",
     "shutdown",
     "size",
     "size_op",

@@ -58,9 +58,10 @@ def init() -> None:
             raise _translated(error) from None
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
-            from keras_ring import _reduction_guard
+            from keras_ring import _agreed_end, _reduction_guard
 
             _reduction_guard.install()
+            _agreed_end.install()
         if core.topology().local_size > 1 and _arena.refusal():
             from absl import logging
 

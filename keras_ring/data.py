@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any, Literal
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import basics
+from keras_ring import _epochs, basics
+from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
 
 Uneven = Literal["pad", "drop", "error"]
 
@@ -41,28 +44,37 @@ def shard(
 
     Args:
         dataset: One of:
-            - Arrays or tensors, or a tuple, list or dictionary of them, with
-              first dimensions of one length. What is split is the first
-              dimension.
+            - Arrays or tensors, pandas frames and series, or a tuple, list or
+              dictionary of them, with first dimensions of one length. What is
+              split is the first dimension. Sample weights are split with the
+              rest: `kr.data.shard((x, y, weights))`.
             - A `tf.data.Dataset` that yields single elements. Shard it before
               `batch`, and early: all elements up to here are read by all
               ranks. A data set that yields batches is split batch by batch,
               and the number of batches is what is made even; a smaller last
               batch then goes to one rank only. A data set without end, made
               by `repeat`, stays one, and needs `steps_per_epoch`.
+            - A `keras.utils.PyDataset`, which is split batch by batch. Each
+              rank reads its batches only.
+            - A generator, which is split element by element (a batch, if it
+              yields batches). All of it is read by all ranks.
         uneven: String, see above. Defaults to `"pad"`.
         shuffle: Boolean or integer. If `True`, the elements are shuffled.
-            Arrays are shuffled before they are split. A `tf.data.Dataset` is
-            split first, and each rank shuffles its part anew in each epoch,
-            so that no element is lost or doubled whatever seeds the ranks
-            have set for TensorFlow. An integer is the size of the buffer that
-            a `tf.data.Dataset` is shuffled through; `True` holds the whole
-            part of this rank in memory. Defaults to `False`.
+            Arrays are shuffled once, before they are split; `fit` shuffles
+            this rank's part in each epoch. The batches of a `PyDataset` are
+            shuffled before they are split, anew in each epoch. A
+            `tf.data.Dataset` is split first, and each rank shuffles its part
+            anew in each epoch, so that no element is lost or doubled whatever
+            seeds the ranks have set for TensorFlow. The order depends on
+            nothing but `seed` and the number of the epoch. An integer is the
+            size of the buffer that a `tf.data.Dataset` is shuffled through;
+            `True` holds the whole part of this rank in memory. Generators
+            cannot be shuffled. Defaults to `False`.
         seed: Integer, the seed of the shuffle. Defaults to `0`.
 
     Returns:
         For arrays, a structure like `dataset` with arrays of this rank's
-        elements. For a `tf.data.Dataset`, another one.
+        elements. For anything else, another one of its kind.
 
     Raises:
         TypeError: If `dataset` is of another kind.
@@ -86,6 +98,18 @@ def shard(
         )
     if isinstance(dataset, tf.data.Dataset):
         return _shard_dataset(dataset, uneven, shuffle, seed)
+    if isinstance(dataset, keras.utils.PyDataset):
+        return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
+    if isinstance(dataset, types.GeneratorType):
+        if shuffle:
+            raise ValueError(
+                "A generator cannot be shuffled. Shuffle what it is made from, "
+                "or make it a `tf.data.Dataset` with "
+                "`tf.data.Dataset.from_generator`."
+            )
+        if basics.size() == 1:
+            return dataset
+        return shard_generator(dataset, uneven)
     return _shard_arrays(dataset, uneven, bool(shuffle), seed)
 
 
@@ -113,7 +137,8 @@ def _shard_arrays(arrays: Any, uneven: Uneven, shuffle: bool, seed: int) -> Any:
         if shape is None or not hasattr(leaf, "__getitem__"):
             raise TypeError(
                 "`dataset` must be a `tf.data.Dataset`, an array, or a tuple, "
-                "list or dictionary of arrays. Received, in it, an object of "
+                "list or dictionary of arrays, a `keras.utils.PyDataset` or a "
+                "generator. Received, in it, an object of "
                 f"type {type(leaf).__name__}. A list of numbers is an array "
                 "after `numpy.asarray`."
             )
@@ -182,5 +207,67 @@ def _shard_dataset(
             )
         shuffle = max(cardinality, 1)
     if shuffle:
-        dataset = dataset.shuffle(shuffle, seed=seed)
+        dataset = _shuffle(dataset, int(shuffle), seed)
     return dataset
+
+
+def _shard_py_dataset(
+    dataset: Any, uneven: Uneven, shuffle: bool, seed: int
+) -> Any:
+    count = dataset.num_batches
+    if shuffle and count is None:
+        raise ValueError("A `PyDataset` without end cannot be shuffled.")
+    total = None if count is None else _even_length(count, uneven)
+    if basics.size() == 1 and not shuffle:
+        return dataset
+    return ShardedPyDataset(dataset, total, shuffle, seed)
+
+
+def _shuffle(dataset: Any, buffer_size: int, seed: int) -> Any:
+    """Shuffles anew in each epoch, by `seed` and the number of the epoch.
+
+    `Dataset.shuffle` draws the order of an epoch from that of the one before,
+    and so could not start at any.
+    """
+    counter = _EpochVariable()
+
+    def shuffled(_: Any) -> Any:
+        # Called when an epoch begins to read.
+        return dataset.shuffle(
+            buffer_size,
+            seed=_mixed(seed, counter.next()),
+            reshuffle_each_iteration=False,
+        )
+
+    result = tf.data.Dataset.from_tensors(0).flat_map(shuffled)
+    result = result.apply(
+        tf.data.experimental.assert_cardinality(dataset.cardinality())
+    )
+    # The variable must live as long as what reads it.
+    result._keras_ring_epochs = counter
+    return result
+
+
+def _mixed(seed: int, epoch: Any) -> Any:
+    """Returns one number for both, such that neighbours have nothing alike."""
+    pair = tf.stack([tf.constant(seed, tf.int64), epoch])
+    return tf.random.stateless_uniform(
+        [], pair, 0, np.iinfo(np.int32).max, tf.int64
+    )
+
+
+class _EpochVariable:
+    """Counts epochs in a variable that `tf.data` can read."""
+
+    def __init__(self) -> None:
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._next = tf.Variable(0, dtype=tf.int64, trainable=False)
+        _epochs.register(self)
+
+    def next(self) -> Any:
+        """Returns the number of the epoch that begins."""
+        return self._next.assign_add(1) - 1
+
+    def set_next_epoch(self, epoch: int) -> None:
+        """Says which epoch reads the data next."""
+        self._next.assign(epoch)

@@ -31,3 +31,11 @@ class LocalUpdateError(KerasRingError):
     # Autograph, through which the error comes out of a `tf.function`, passes
     # on a class that it knows how to construct, and makes others its own.
     __init__ = Exception.__init__
+
+
+class CheckpointError(KerasRingError):
+    """A checkpoint could not be written, or none of them can be read."""
+
+
+class ConsistencyError(KerasRingError):
+    """The ranks do not hold the same weights, or do not do the same."""

@@ -1,6 +1,8 @@
 """Callbacks for training a Keras model in a job of several ranks."""
 
+from keras_ring.callbacks.backup_and_restore import BackupAndRestore
 from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
+from keras_ring.callbacks.consistency_check import ConsistencyCheck
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
@@ -8,10 +10,16 @@ from keras_ring.callbacks.learning_rate_warmup import (
     LearningRateWarmupCallback,
 )
 from keras_ring.callbacks.metric_average import MetricAverageCallback
+from keras_ring.callbacks.model_checkpoint import ModelCheckpoint
+from keras_ring.callbacks.rank_zero_only import RankZeroOnly
 
 __all__ = [
+    "BackupAndRestore",
     "BroadcastGlobalVariablesCallback",
+    "ConsistencyCheck",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "ModelCheckpoint",
+    "RankZeroOnly",
 ]

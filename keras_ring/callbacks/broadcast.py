@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ring import basics
+from keras_ring import _agreed_end, basics
+from keras_ring._consistency import require_consistent
 from keras_ring._names import variable_path
 from keras_ring.functions import broadcast_variables, require_same
 from keras_ring.optimizer import distributed_settings
@@ -24,9 +25,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     before it sees data, is built from the first batch, and the state is
     shared before the model is trained on that batch.
 
+    It also looks after what would otherwise go wrong without a word, or make
+    ranks wait for each other for ever, and makes it an error on all ranks:
+    numbers of batches that differ, weights that differ at the end of an epoch
+    (see `ConsistencyCheck`), and a training that ends on some ranks only.
+
     Args:
         root_rank: Integer, the rank whose state all ranks get. Defaults to
             `0`.
+        check: Boolean, whether weights are compared at the end of each epoch.
+            Defaults to `True`.
 
     Example:
     ```python
@@ -34,18 +42,42 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     ```
     """
 
-    def __init__(self, root_rank: int = 0) -> None:
+    def __init__(self, root_rank: int = 0, check: bool = True) -> None:
         super().__init__()
         self.root_rank = root_rank
+        self.check = check
+        self._epochs_begun = 0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Shares the state, or arranges for it to be shared."""
+        self._epochs_begun = 0
         if basics.size() == 1:
             return
+        _agreed_end.require_same_steps((self.params or {}).get("steps"))
         if all(layer.built for layer in self.model._flatten_layers()):
             self._broadcast()
         else:
             self._broadcast_at_first_step()
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Makes sure that all ranks go on."""
+        if basics.size() > 1 and self._epochs_begun:
+            _agreed_end.require_same_end(goes_on=True)
+        self._epochs_begun += 1
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Compares the weights."""
+        if self.check:
+            require_consistent(self.model, f"after epoch {epoch + 1}")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Makes sure that no rank goes on."""
+        if basics.size() > 1 and self._epochs_begun:
+            _agreed_end.require_same_end(goes_on=False)
 
     def _broadcast(self) -> None:
         model = self.model

@@ -1,0 +1,103 @@
+"""Compares the weights of a model between ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import basics, ops
+from keras_ring._names import variable_path
+from keras_ring.errors import ConsistencyError
+from keras_ring.sync_batch_normalization import SyncBatchNormalization
+
+_DIGEST_BYTES = 16
+
+
+def compared_weights(model: Any) -> list[Any]:
+    """Returns the weights that must be the same on all ranks.
+
+    Those that were made to be trained, frozen or not. Others are a layer's
+    own: `keras.layers.BatchNormalization` keeps statistics of the batches of
+    its rank.
+    """
+    weights: list[Any] = []
+    for layer in model._flatten_layers():
+        if isinstance(layer, SyncBatchNormalization):
+            weights.extend(layer.weights)
+        else:
+            weights.extend(layer._trainable_variables)
+    return list({id(weight): weight for weight in weights}.values())
+
+
+def require_consistent(model: Any, when: str) -> None:
+    """Raises an error on all ranks if their weights differ.
+
+    Args:
+        model: A `keras.Model`.
+        when: String, for the error, such as "after epoch 3".
+
+    Raises:
+        ConsistencyError: If they differ; it names the first weight that does,
+            and the ranks.
+    """
+    if basics.size() == 1:
+        return
+    weights = compared_weights(model)
+    digests = [_digest(weight) for weight in weights]
+    together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
+    gathered = _gathered(together.digest(), "consistency")
+    if (gathered == gathered[0]).all():
+        return
+    # The same branch on all ranks, because of what all have gathered.
+    count = len(weights).to_bytes(8, "little")
+    counts = _gathered(count, "consistency/count")
+    if not (counts == counts[0]).all():
+        numbers = counts.view("<u8").flatten().tolist()
+        raise ConsistencyError(
+            f"The ranks do not train the same model: {when}, by rank, they "
+            f"have {numbers} weights."
+        )
+    by_rank = _gathered(b"".join(digests), "consistency/weights")
+    by_rank = by_rank.reshape(basics.size(), len(weights), _DIGEST_BYTES)
+    differs = (by_rank != by_rank[0]).any(axis=(0, 2))
+    first = int(np.argmax(differs))
+    raise ConsistencyError(
+        f"The weights of the ranks differ: {when}, {int(differs.sum())} of "
+        f"{len(weights)} do, the first being "
+        f"{str(variable_path(weights[first]))!r}, of which "
+        f"{_grouped(by_rank[:, first])}. Something changes weights on some "
+        "ranks only: a callback, code under `if kr.rank() == 0`, an update "
+        "inside `kr.allow_local_updates()`, or initial weights that were not "
+        "shared (`kr.callbacks.BroadcastGlobalVariablesCallback`)."
+    )
+
+
+def _digest(weight: Any) -> bytes:
+    array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
+    content: Any = array.reshape(-1).view("uint8")
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def _gathered(content: bytes, name: str) -> Any:
+    """Returns the bytes of all ranks, one row each."""
+    local = tf.constant(np.frombuffer(content, np.uint8)[np.newaxis])
+    return ops.allgather(local, name=name).numpy()
+
+
+def _grouped(digests: Any) -> str:
+    groups: dict[bytes, list[str]] = {}
+    for rank, digest in enumerate(digests):
+        groups.setdefault(digest.tobytes(), []).append(str(rank))
+    return " and ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)} "
+        f"ha{'ve' if len(ranks) > 1 else 's'} {which}"
+        for ranks, which in zip(
+            groups.values(),
+            ["one value", *["another"] * len(groups)],
+            strict=False,
+        )
+    )

@@ -1,0 +1,117 @@
+"""A rank's part of what yields batches one by one, without `tf.data`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_ring import _epochs, basics
+
+
+class ShardedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
+    """The batches of a `PyDataset` that belong to this rank.
+
+    Args:
+        dataset: A `keras.utils.PyDataset`.
+        total: Number of batches that all ranks read together, or `None` for
+            one without end.
+        shuffle: Boolean, whether batches come in another order in each epoch.
+        seed: Integer, the seed of that order.
+    """
+
+    def __init__(
+        self, dataset: Any, total: int | None, shuffle: bool, seed: int
+    ) -> None:
+        super().__init__(
+            workers=dataset.workers,
+            use_multiprocessing=dataset.use_multiprocessing,
+            max_queue_size=dataset.max_queue_size,
+        )
+        self._dataset = dataset
+        self._total = total
+        self._shuffle = shuffle
+        self._seed = seed
+        # Keras calls `on_epoch_end` before the first epoch as well.
+        self._epoch = -1
+        _epochs.register(self)
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of batches of this rank; the same on all."""
+        return None if self._total is None else self._total // basics.size()
+
+    def __len__(self) -> int:
+        if self.num_batches is None:
+            raise TypeError("This `PyDataset` has no end.")
+        return self.num_batches
+
+    def __getitem__(self, index: int) -> Any:
+        position = basics.rank() + index * basics.size()
+        if self._total is None:
+            return self._dataset[position]
+        if not 0 <= index < len(self):
+            raise IndexError(
+                f"There are {len(self)} batches. Received: index={index}"
+            )
+        return self._dataset[int(self._order()[position])]
+
+    def _order(self) -> Any:
+        count = self._dataset.num_batches
+        order = np.arange(count)
+        if self._shuffle:
+            # Of the epoch, so that a rank may start at any.
+            entropy = [self._seed, max(self._epoch, 0)]
+            order = np.random.default_rng(entropy).permutation(count)
+        # `resize` repeats from the start what it needs to pad.
+        return np.resize(order, self._total)
+
+    def set_next_epoch(self, epoch: int) -> None:
+        """Says which epoch reads the data next."""
+        self._epoch = epoch
+
+    def on_epoch_begin(self) -> None:
+        """Tells the data set."""
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Tells the data set, and goes on to the next order."""
+        self._epoch += 1
+        self._dataset.on_epoch_end()
+
+
+def shard_generator(generator: Iterator[Any], uneven: str) -> Iterator[Any]:
+    """Yields the elements of a generator that belong to this rank.
+
+    Elements are taken in groups of one per rank, so that all ranks come to
+    the end at the same time, without a word between them.
+
+    Args:
+        generator: Yields the same elements on all ranks.
+        uneven: `"pad"`, `"drop"` or `"error"`, see `kr.data.shard`.
+
+    Yields:
+        Elements.
+    """
+    size = basics.size()
+    first: list[Any] = []
+    count = 0
+    while group := list(itertools.islice(generator, size)):
+        first = first or group
+        count += len(group)
+        if len(group) < size:
+            if uneven == "drop":
+                return
+            if uneven == "error":
+                raise ValueError(
+                    f"The generator yielded {count} elements, which cannot be "
+                    f"split evenly between {size} ranks. Leave out elements "
+                    'with `uneven="drop"`, or use some of them twice with '
+                    '`uneven="pad"`.'
+                )
+            padding = itertools.cycle(first)
+            group += itertools.islice(padding, size - len(group))
+        yield group[basics.rank()]

@@ -1,0 +1,229 @@
+"""Goes on where a training that was interrupted had come to."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from keras_ring import _epochs, _model_state, checkpoint
+
+
+class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
+    """Saves the state of training, and goes on from it in the next run.
+
+    As Keras' callback of this name, with these differences. Rank 0 writes,
+    and all ranks go on at the same epoch and step. With `save_freq` in steps
+    the run goes on at the very step: the batches of the epoch that were
+    trained on before are read and passed over, and metrics and accumulated
+    gradients are as they were. Files are written atomically and verified, see
+    `kr.checkpoint.save`.
+
+    With the same ranks and the same data in the same order, the run ends with
+    the bits of a run that was not interrupted. The order is the same for what
+    `kr.data.shard(..., shuffle=True)` returns from a `tf.data.Dataset` or a
+    `PyDataset`. It is not if `fit` shuffles arrays: set `shuffle=False`. An
+    epoch must read its data from the start, so `steps_per_epoch`, if it is
+    set, must be the number of batches.
+
+    The state of other callbacks, such as the patience of `EarlyStopping`, is
+    not saved. While batches are passed over, callbacks are called as if they
+    were trained on.
+
+    Args:
+        backup_dir: Path of a directory, for this training only.
+        save_freq: `"epoch"`, or an integer, the number of steps between two
+            saves. Defaults to `"epoch"`, which saves when the next epoch
+            begins, so that all callbacks have done what they do at the end
+            of the last one.
+        double_checkpoint: Boolean, whether to keep the last two, so that
+            there is another one if the disk damages the last. Defaults to
+            `True`.
+        delete_checkpoint: Boolean, whether to delete them when the training
+            has ended. Defaults to `True`.
+
+    Example:
+    ```python
+    callbacks = [kr.callbacks.BackupAndRestore("backup", save_freq=500)]
+    ```
+    """
+
+    def __init__(
+        self,
+        backup_dir: str | os.PathLike[str],
+        save_freq: str | int = "epoch",
+        double_checkpoint: bool = True,
+        delete_checkpoint: bool = True,
+    ) -> None:
+        super().__init__()
+        if not backup_dir:
+            raise ValueError(
+                "`backup_dir` must be the path of a directory. Received: "
+                f"backup_dir={backup_dir!r}"
+            )
+        if save_freq != "epoch" and not (
+            isinstance(save_freq, int) and save_freq >= 1
+        ):
+            raise ValueError(
+                '`save_freq` must be "epoch" or an integer above 0. Received: '
+                f"save_freq={save_freq!r}"
+            )
+        self.backup_dir = backup_dir
+        self.save_freq = save_freq
+        self.double_checkpoint = double_checkpoint
+        self.delete_checkpoint = delete_checkpoint
+        self._step = 0  # batches trained on, in this run and those before
+        self._step_saved: int | None = None
+        self._epoch = 0
+        self._batch = 0  # batches trained on in this epoch
+        self._resumed: _Resumed | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Restores the state, if there is one."""
+        self._step, self._step_saved, self._resumed = 0, None, None
+        manifest = checkpoint.restore_with(
+            self.model, self.backup_dir, read_local_state=True
+        )
+        if manifest is None:
+            return
+        progress = manifest["progress"]
+        if progress is None:
+            raise ValueError(
+                f"{self.backup_dir} has a checkpoint of `kr.checkpoint.save`. "
+                "Give `BackupAndRestore` a directory of its own."
+            )
+        self._step = self._step_saved = manifest["step"]
+        # As Keras' own `BackupAndRestore` does it.
+        self.model._initial_epoch = progress["epoch"]
+        _epochs.resume_at(progress["epoch"])
+        self._resumed = _Resumed(
+            self.model, progress["batch"], manifest["local"]
+        )
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Saves the state after the last epoch; may go on within this one."""
+        self._epoch, self._batch = epoch, 0
+        if self._resumed is not None:
+            if self._resumed.batches:
+                self._resumed.pass_over()
+            else:
+                self._resumed.assign_accumulators()
+                self._resumed = None
+        elif self.save_freq == "epoch":
+            self._save()
+
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Saves the state, if it is time to."""
+        done = batch + 1
+        if self._resumed is not None:
+            self._batch = done
+            if done >= self._resumed.batches:
+                self._resumed.assign()
+                self._resumed = None
+            return
+        self._step += done - self._batch
+        self._batch = done
+        if isinstance(self.save_freq, int):
+            last = self._step_saved or 0
+            if self._step - last >= self.save_freq:
+                self._save()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Deletes what was saved, or saves the end."""
+        self.model._initial_epoch = None
+        if self.delete_checkpoint:
+            checkpoint.remove_all(self.backup_dir)
+        elif self.save_freq == "epoch" and self._step != self._step_saved:
+            self._epoch, self._batch = self._epoch + 1, 0
+            self._save()
+
+    def _save(self) -> None:
+        if self._step in (0, self._step_saved):
+            return
+        checkpoint.save_with(
+            self.model,
+            self.backup_dir,
+            self._step,
+            keep=2 if self.double_checkpoint else 1,
+            progress={"epoch": self._epoch, "batch": self._batch},
+            with_local_state=True,
+        )
+        self._step_saved = self._step
+
+
+class _Resumed:
+    """The state to go on from, until the training has come to it.
+
+    Args:
+        model: A `keras.Model` whose state was restored.
+        batches: Number of batches of the epoch that were trained on.
+        local: The bytes of `local_variables`, or `None`.
+    """
+
+    def __init__(
+        self, model: Any, batches: int, local: list[Any] | None
+    ) -> None:
+        self.batches = batches
+        self._model = model
+        self._local = local
+        self._state: list[Any] = []
+        if batches:
+            # Callbacks may change it while batches are passed over.
+            self._state = _model_state.as_arrays(
+                _model_state.state_variables(model)
+            )
+        if batches % model.steps_per_execution:
+            raise ValueError(
+                f"The training was saved after batch {batches} of an epoch, "
+                "and cannot go on from there with steps_per_execution="
+                f"{model.steps_per_execution}. Use the value of the run "
+                "before."
+            )
+
+    def pass_over(self) -> None:
+        """Has the next batches read, but not trained on."""
+        model = self._model
+        train = model.train_function
+        passed = 0
+
+        def pass_over_or_train(iterator: Any) -> Any:
+            nonlocal passed
+            if passed == self.batches:
+                model.train_function = train
+                return train(iterator)
+            for _ in range(model.steps_per_execution):
+                batch = next(iterator)
+                if passed == 0:
+                    # Metrics have no variables before.
+                    model._symbolic_build(data_batch=batch)
+                    self._assign_local()
+                passed += 1
+            return model.get_metrics_result()
+
+        model.train_function = pass_over_or_train
+
+    def assign(self) -> None:
+        """Sets the state to what it was after the last batch."""
+        for variable, array in zip(
+            _model_state.state_variables(self._model), self._state, strict=True
+        ):
+            variable.assign(array)
+        self._assign_local()
+
+    def assign_accumulators(self) -> None:
+        """Sets the accumulated gradients to what they were."""
+        if self._local is not None:
+            count = len(_model_state.accumulators(self._model))
+            _model_state.assign_bytes(
+                _model_state.accumulators(self._model), self._local[:count]
+            )
+
+    def _assign_local(self) -> None:
+        variables = _model_state.local_variables(self._model)
+        if self._local is not None and len(self._local) == len(variables):
+            _model_state.assign_bytes(variables, self._local)

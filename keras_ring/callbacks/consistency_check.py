@@ -1,0 +1,68 @@
+"""Finds out that ranks train different models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_ring._consistency import require_consistent
+
+
+class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
+    """Compares the weights of all ranks from time to time.
+
+    They are equal to the bit as long as every rank starts from the same ones
+    and makes the same updates. A fingerprint of 16 bytes is exchanged. Where
+    it differs, it is an error on all ranks, which names the first weight and
+    the ranks that differ.
+
+    Not compared is what a layer sets for itself, such as the moving
+    statistics of `keras.layers.BatchNormalization`, which are each rank's
+    own. Those of `kr.SyncBatchNormalization` are compared.
+
+    `BroadcastGlobalVariablesCallback` does this at the end of each epoch. Use
+    this callback to find out earlier.
+
+    Args:
+        every: `"epoch"`, or an integer, the number of batches between two
+            checks. Defaults to `"epoch"`.
+
+    Example:
+    ```python
+    model.fit(x, y, callbacks=[kr.callbacks.ConsistencyCheck(every=100)])
+    ```
+    """
+
+    def __init__(self, every: str | int = "epoch") -> None:
+        super().__init__()
+        if every != "epoch" and not (isinstance(every, int) and every >= 1):
+            raise ValueError(
+                '`every` must be "epoch" or an integer above 0. Received: '
+                f"every={every!r}"
+            )
+        self.every = every
+        self._epoch = 0
+        self._checked = -1  # the last batch before which it was done
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Notes the epoch."""
+        self._epoch = epoch
+        self._checked = -1
+
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Compares, if it is time to."""
+        if isinstance(self.every, int) and batch - self._checked >= self.every:
+            self._checked = batch
+            when = f"after batch {batch + 1} of epoch {self._epoch + 1}"
+            require_consistent(self.model, when)
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Compares, whatever `every` is."""
+        require_consistent(self.model, f"after epoch {epoch + 1}")

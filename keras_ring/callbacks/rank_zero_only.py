@@ -1,0 +1,66 @@
+"""Runs a callback on rank 0 only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_ring import basics
+
+
+class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
+    """Runs another callback on rank 0, and nothing on the other ranks.
+
+    For callbacks that write files or show something: `CSVLogger`,
+    `TensorBoard`, one of your own. Do not use it for a callback that acts on
+    the training, such as `EarlyStopping`: the other ranks would not follow.
+    What the callback calls must not need the other ranks.
+
+    Args:
+        callback: A `keras.callbacks.Callback`.
+
+    Example:
+    ```python
+    callbacks = [kr.callbacks.RankZeroOnly(keras.callbacks.CSVLogger("a.csv"))]
+    ```
+    """
+
+    def __init__(self, callback: Any) -> None:
+        super().__init__()
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise ValueError(
+                "`callback` must be a `keras.callbacks.Callback`. Received: "
+                f"{callback!r}"
+            )
+        self.callback = callback
+
+    def set_params(self, params: dict[str, Any] | None) -> None:
+        """Passes on the parameters of the training."""
+        super().set_params(params)
+        if basics.rank() == 0:
+            self.callback.set_params(params)
+
+    def set_model(self, model: Any) -> None:
+        """Passes on the model."""
+        super().set_model(model)
+        if basics.rank() == 0:
+            self.callback.set_model(model)
+
+
+def _on_rank_zero(name: str) -> Callable[..., None]:
+    def call(self: RankZeroOnly, *args: Any, **kwargs: Any) -> None:
+        if basics.rank() == 0:
+            getattr(self.callback, name)(*args, **kwargs)
+
+    call.__name__ = name
+    call.__doc__ = "Passes it on, on rank 0."
+    return call
+
+
+# `on_batch_begin` and `on_batch_end` are what Keras' own `on_train_batch_*`
+# call: passed on as well, they would run twice.
+for _name in dir(keras.callbacks.Callback):
+    if _name.startswith("on_") and not _name.startswith("on_batch_"):
+        setattr(RankZeroOnly, _name, _on_rank_zero(_name))

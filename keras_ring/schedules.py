@@ -1,0 +1,77 @@
+"""Learning rate schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_ring")
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+    """Raises the learning rate in equal steps to that of another schedule.
+
+    Step `i` of the warm-up, counted from 0, has `(i + 1) / warmup_steps` of
+    the learning rate that follows. So the last step of the warm-up has all of
+    it, and no step has none. The other schedule is asked for the number of
+    the step since the start of the training, warm-up included.
+
+    A model saved with it needs `import keras_ring` to be loaded with its
+    optimizer, as it would for a schedule of your own.
+
+    Args:
+        schedule: Float, or a `keras.optimizers.schedules.LearningRateSchedule`.
+        warmup_steps: Integer, the number of steps. With 0 there is none.
+        name: String. Defaults to `"Warmup"`.
+
+    Example:
+    ```python
+    schedule = keras.optimizers.schedules.CosineDecay(0.1 * kr.size(), 10_000)
+    optimizer = keras.optimizers.SGD(kr.schedules.Warmup(schedule, 500))
+    ```
+    """
+
+    def __init__(
+        self, schedule: Any, warmup_steps: int, name: str = "Warmup"
+    ) -> None:
+        super().__init__()
+        if not isinstance(
+            schedule, keras.optimizers.schedules.LearningRateSchedule
+        ):
+            schedule = float(schedule)
+        if not isinstance(warmup_steps, int) or warmup_steps < 0:
+            raise ValueError(
+                "`warmup_steps` must be an integer, 0 or more. Received: "
+                f"warmup_steps={warmup_steps!r}"
+            )
+        self.schedule = schedule
+        self.warmup_steps = warmup_steps
+        self.name = name
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the learning rate of a step."""
+        rate = self.schedule(step) if callable(self.schedule) else self.schedule
+        rate = keras.ops.convert_to_tensor(rate, "float32")
+        if self.warmup_steps == 0:
+            return rate
+        done = (keras.ops.cast(step, "float32") + 1.0) / self.warmup_steps
+        return rate * keras.ops.cast(keras.ops.minimum(done, 1.0), rate.dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, for saving."""
+        schedule = self.schedule
+        if callable(schedule):
+            schedule = keras.saving.serialize_keras_object(schedule)
+        return {
+            "schedule": schedule,
+            "warmup_steps": self.warmup_steps,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Warmup:
+        """Makes it again from what `get_config` returned."""
+        schedule = config["schedule"]
+        if isinstance(schedule, dict):
+            schedule = keras.saving.deserialize_keras_object(schedule)
+        return cls(**{**config, "schedule": schedule})

@@ -1,0 +1,113 @@
+"""Batch normalization over the batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_ring import basics, ops
+from keras_ring._names import unique_names, variable_path
+
+
+@keras.saving.register_keras_serializable(package="keras_ring")
+class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Normalizes by the mean and variance of the batches of all ranks.
+
+    `keras.layers.BatchNormalization` takes those of its own rank's batch,
+    which may be too small for that. This layer gives what one process would
+    compute from the batches of all ranks together, whatever the size of each,
+    and the moving statistics are the same on all ranks.
+
+    It costs one small reduction forward and one backward. In inference, and
+    where the layer is frozen, there is none. All arguments are those of
+    `keras.layers.BatchNormalization`; `synchronized` has no effect.
+
+    A mask is honoured, also where ranks mask different numbers of elements.
+
+    Example:
+    ```python
+    model = keras.Sequential([
+        keras.layers.Conv2D(32, 3, use_bias=False),
+        kr.SyncBatchNormalization(),
+        keras.layers.ReLU(),
+    ])
+    ```
+    """
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        kwargs["synchronized"] = False
+        super().__init__(axis=axis, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, for saving."""
+        config: dict[str, Any] = super().get_config()
+        config.pop("synchronized", None)
+        return config
+
+    def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
+        """Returns mean and variance. Keras calls this in training."""
+        if basics.size() == 1:
+            mean, variance = super()._moments(inputs, mask)
+            return mean, variance
+        axes = self._reduction_axes
+        shape = tf.shape(inputs)
+        if mask is None:
+            count = tf.cast(
+                tf.reduce_prod(tf.gather(shape, axes)), inputs.dtype
+            )
+            mean = tf.math.divide_no_nan(tf.reduce_sum(inputs, axes), count)
+            weights = None
+        else:
+            weights = tf.cast(
+                tf.broadcast_to(tf.expand_dims(mask, -1), shape), inputs.dtype
+            )
+            # The same for each channel: the mask has none.
+            count = tf.reduce_max(tf.reduce_sum(weights, axes))
+            mean = tf.math.divide_no_nan(
+                tf.reduce_sum(inputs * weights, axes), count
+            )
+        squares = tf.square(inputs - self._as_channels(mean, inputs))
+        if weights is not None:
+            squares *= weights
+        variance = tf.math.divide_no_nan(tf.reduce_sum(squares, axes), count)
+        return self._of_all_ranks(count, mean, variance)
+
+    def _as_channels(self, statistic: Any, inputs: Any) -> Any:
+        shape = [1] * inputs.shape.rank
+        shape[self.axis] = -1
+        return tf.reshape(statistic, shape)
+
+    def _of_all_ranks(
+        self, count: Any, mean: Any, variance: Any
+    ) -> tuple[Any, Any]:
+        """Combines the moments of each rank, weighted by its batch.
+
+        In float64, because the mean of the squares and the square of the mean
+        may be far larger than the variance. It is a few numbers per channel.
+        """
+        dtype = mean.dtype
+        count, mean, variance = (
+            tf.cast(each, tf.float64) for each in (count, mean, variance)
+        )
+        sums = tf.concat(
+            [
+                count[tf.newaxis],
+                count * mean,
+                count * (variance + tf.square(mean)),
+            ],
+            axis=0,
+        )
+        (name,) = unique_names(
+            "sync_batch_normalization", [str(variable_path(self.moving_mean))]
+        )
+        sums = ops.allreduce(sums, ops.Sum, name=name)
+        total, means, squares = tf.split(
+            sums, [1, mean.shape[0], mean.shape[0]]
+        )
+        mean = tf.math.divide_no_nan(means, total)
+        variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)
+        # Rounding may leave less than nothing of a constant.
+        variance = tf.maximum(variance, tf.zeros_like(variance))
+        return tf.cast(mean, dtype), tf.cast(variance, dtype)
