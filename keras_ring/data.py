@@ -230,30 +230,33 @@ def _shuffle(dataset: Any, buffer_size: int, seed: int) -> Any:
     and so could not start at any.
     """
     counter = _EpochVariable()
+    spec = dataset.element_spec
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def shuffled(_: Any) -> Any:
-        # Called when an epoch begins to read.
-        return dataset.shuffle(
-            buffer_size,
-            seed=_mixed(seed, counter.next()),
+        # Called when an epoch begins to read. The op and not the method,
+        # which mixes the seed with that of TensorFlow.
+        variant = tf.raw_ops.ShuffleDataset(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            buffer_size=tf.constant(buffer_size, tf.int64),
+            seed=tf.constant(seed, tf.int64),
+            # Both 0 would mean a random seed.
+            seed2=counter.next() + 1,
+            output_types=dataset._flat_types,
+            output_shapes=dataset._flat_shapes,
             reshuffle_each_iteration=False,
         )
+        return tf.data.experimental.from_variant(variant, spec)
 
     result = tf.data.Dataset.from_tensors(0).flat_map(shuffled)
-    result = result.apply(
-        tf.data.experimental.assert_cardinality(dataset.cardinality())
-    )
+    cardinality = int(dataset.cardinality())
+    if cardinality != tf.data.UNKNOWN_CARDINALITY:
+        result = result.apply(
+            tf.data.experimental.assert_cardinality(cardinality)
+        )
     # The variable must live as long as what reads it.
     result._keras_ring_epochs = counter
     return result
-
-
-def _mixed(seed: int, epoch: Any) -> Any:
-    """Returns one number for both, such that neighbours have nothing alike."""
-    pair = tf.stack([tf.constant(seed, tf.int64), epoch])
-    return tf.random.stateless_uniform(
-        [], pair, 0, np.iinfo(np.int32).max, tf.int64
-    )
 
 
 class _EpochVariable:

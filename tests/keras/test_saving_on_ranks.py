@@ -30,6 +30,7 @@ NAMES = [
     "other_steps",
     "model_checkpoint",
     "portable",
+    "restore_only",
 ]
 
 
@@ -39,7 +40,7 @@ def directory(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(directory):
+def two_ranks(directory, killed):
     calls = [(name, str(directory / name)) for name in NAMES]
     for name in NAMES:
         # Some of them are made by what is tested.
@@ -89,13 +90,13 @@ def test_variables_of_all_types(two_ranks):
 def test_a_damaged_checkpoint(two_ranks):
     first, second = two_ranks("damaged")
     assert first[:2] == second[:2] == (20, True)
-    (warning,) = first[2]
+    (warning,) = (text for text in first[2] if "checkpoint" in text)
     assert re.search(
         r"step-00000030/state.npz has \d+ bytes, and its manifest says \d+. "
         "Going back to step 20",
         warning,
     )
-    assert second[2] == []
+    assert not any("checkpoint" in text for text in second[2])
     kind, message = only([first[3], second[3]])
     assert kind == "CheckpointError"
     assert "all checkpoints are damaged" in message
@@ -233,19 +234,18 @@ def test_a_saved_model_opens_without_keras_ring(two_ranks, directory):
     assert losses[-1] < losses[0]
 
 
-def test_a_rank_killed_while_it_saves(directory):
-    """The whole way, with a model; the files alone are killed more often."""
+@pytest.fixture(scope="module")
+def killed(directory):
+    """A directory that rank 0 was saving to when it was killed."""
     seed = random.randrange(2**32)
     print("seed", seed)
     delay = random.Random(seed).uniform(0.0, 0.1)
-    path = directory / "killed"
-    killed = []
+    path = directory / "restore_only"
 
     def kill(running):
         running.wait_for(0, "saving", timeout=100)
         time.sleep(delay)
         running.send(0, signal.SIGKILL)
-        killed.append(True)
 
     run_ranks(
         rank_saving.saves_until_killed,
@@ -255,10 +255,11 @@ def test_a_rank_killed_while_it_saves(directory):
         expect={0: -signal.SIGKILL, 1: ANY},
         on_start=kill,
     )
-    assert killed
     found = _checkpoint_files.find(path)
-    result = run_ranks(
-        rank_saving.restore_only, 2, args=(str(path),), deadline=100
-    )
-    step, _, kernel = only([rank.value for rank in result.ranks])
-    assert step == found[0].step == kernel >= 2
+    return found[0].step
+
+
+def test_a_rank_killed_while_it_saves(killed, two_ranks):
+    """The whole way, with a model; the files alone are killed more often."""
+    step, _, kernel = only(two_ranks("restore_only"))
+    assert step == killed == kernel >= 2

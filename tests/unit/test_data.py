@@ -47,7 +47,7 @@ sizes = st.integers(1, 6)
 
 
 @KINDS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     num=numbers,
     size=sizes,
