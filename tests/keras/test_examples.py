@@ -46,12 +46,39 @@ def last_lines(num_ranks, example, *flags):
     ]
     assert shown
     assert all(line.startswith("[0]") for line in shown)
-    return float(values[0])
+    return float(values[0]), checksums[0]
 
 
 @pytest.mark.parametrize("example", ["keras_digits.py", "tape_digits.py"])
 def test_digits(example):
-    assert last_lines(2, example) >= 0.95
+    accuracy, _ = last_lines(2, example)
+    assert accuracy >= 0.95
+
+
+def test_sync_batch_norm():
+    accuracy, _ = last_lines(2, "sync_batch_norm.py")
+    assert accuracy >= 0.9
+
+
+def test_checkpoint_resume(tmp_path):
+    """A run that stops, one that goes on, and one that does neither."""
+    example = "checkpoint_resume.py"
+    directory = f"--directory={tmp_path / 'backup'}"
+    stopped = run(
+        *("-m", "keras_ring", "run", "-np", 2, "--", sys.executable),
+        *(EXAMPLES / example, directory, "--stop_after=25"),
+    )
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stdout.count(": stopped") == 2
+    # An epoch has 23 steps; saved after 10 and 20.
+    assert sorted(path.name for path in (tmp_path / "backup").iterdir()) == [
+        "step-00000010",
+        "step-00000020",
+    ]
+    resumed = last_lines(2, example, directory)
+    plain = last_lines(2, example, f"--directory={tmp_path / 'other'}")
+    assert resumed == plain
+    assert resumed[0] >= 0.9
 
 
 def make_text(path):
@@ -62,7 +89,9 @@ def make_text(path):
 
 def test_shakespeare(tmp_path):
     text = make_text(tmp_path / "text.txt")
-    loss = last_lines(2, "keras_shakespeare.py", f"--data={text}", "--steps=60")
+    loss, _ = last_lines(
+        2, "keras_shakespeare.py", f"--data={text}", "--steps=60"
+    )
     # Uniform guesses over its 27 characters would have 3.3.
     assert loss < 1.5
 
