@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,9 @@ def save_atomically(model: Any, path: Path, *, weights_only: bool) -> None:
         weights_only: Boolean, whether to call `save_weights`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Keras goes by the suffix, so the name is changed in front.
-    part = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
+    # Keras goes by the suffix, so the name is changed in front. The next save
+    # overwrites what a program that was killed has left.
+    part = path.with_name(f".writing-{path.name}")
     try:
         if weights_only:
             model.save_weights(part, overwrite=True)

@@ -12,7 +12,9 @@ from keras_ring.callbacks import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
     MetricAverageCallback,
+    ModelCheckpoint,
 )
+from keras_ring.errors import CheckpointError
 from keras_ring.optimizer import DistributedOptimizer
 
 
@@ -578,3 +580,49 @@ class TestLearningRate:
             LearningRateWarmupCallback(0.1, warmup_epochs=0)
         with pytest.raises(ValueError, match="`steps_per_epoch`"):
             LearningRateScheduleCallback(0.1, 1.0, steps_per_epoch=0)
+
+
+class TestModelCheckpoint:
+    @pytest.mark.parametrize("weights_only", [False, True])
+    def test_a_file_is_the_old_one_or_the_new_one(
+        self, ring, monkeypatch, tmp_path, weights_only
+    ):
+        """Looks at the file while the next one is being written."""
+        path = tmp_path / ("m.weights.h5" if weights_only else "m.keras")
+        model = make_model("built")
+        save = "save_weights" if weights_only else "save"
+        save_model = getattr(model, save)
+        callback = ModelCheckpoint(path, save_weights_only=weights_only)
+        callback.set_model(model)
+        callback.on_epoch_begin(0)
+        callback.on_epoch_end(0, {})
+        before = path.read_bytes()
+        seen = []
+
+        def save_and_fail(filepath, **arguments):
+            save_model(filepath, **arguments)
+            seen.append(path.read_bytes())
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(model, save, save_and_fail)
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            callback.on_epoch_end(1, {})
+        assert seen == [before]
+        assert path.read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+    def test_other_ranks_write_nothing(self, ring, monkeypatch, tmp_path):
+        ring.rank = 1
+        shared = []
+        monkeypatch.setattr(
+            "keras_ring._rank_zero.broadcast_object",
+            lambda obj, name: shared.append(obj) or (0.5, None),
+        )
+        callback = ModelCheckpoint(tmp_path / "m.keras", save_best_only=True)
+        callback.set_model(make_model("built"))
+        callback.on_epoch_begin(0)
+        callback.on_epoch_end(0, {"val_loss": 0.25})
+        # What rank 0 found is the best of all.
+        assert callback.best == 0.5
+        assert shared == [(None, None)]
+        assert list(tmp_path.iterdir()) == []
