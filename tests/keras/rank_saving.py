@@ -234,9 +234,9 @@ class Decay(keras.callbacks.Callback):
 RESUMES = {
     # How often to save, after which batch to interrupt, and how to train. An
     # epoch has 6 batches on each rank.
-    "epoch": ("epoch", 15, {}),
+    "epoch": ("epoch", 9, {}),
     "within the second epoch": (4, 11, {}),
-    "at the last batch of an epoch": (6, 13, {}),
+    "at the last batch of an epoch": (6, 8, {}),
     "warm-up": (5, 8, {"warmup": True}),
     "several steps in one": (4, 3, {"steps_per_execution": 2}),
     "eager": (4, 5, {"run_eagerly": True}),
@@ -280,7 +280,7 @@ def _train(data, backup, interrupt, settings):
         callbacks[0] = kr.callbacks.LearningRateWarmupCallback(0.1, 2)
     try:
         history = fit(
-            model, x, y, epochs=3, callbacks=callbacks, batch_size=batch_size
+            model, x, y, epochs=2, callbacks=callbacks, batch_size=batch_size
         )
     except Interrupted:
         return None

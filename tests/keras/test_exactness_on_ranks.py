@@ -24,7 +24,7 @@ ON_TWO_RANKS = [
 
 def run(num_ranks, calls):
     result = run_ranks(
-        rank_exactness.together, num_ranks, args=(calls,), deadline=280
+        rank_exactness.together, num_ranks, args=(calls,), deadline=400
     )
 
     def of_ranks(name, *arguments):

@@ -46,7 +46,7 @@ def two_ranks(directory, killed):
         # Some of them are made by what is tested.
         if name in ("model_checkpoint", "portable"):
             (directory / name).mkdir()
-    result = run_ranks(rank_saving.together, 2, args=(calls,), deadline=280)
+    result = run_ranks(rank_saving.together, 2, args=(calls,), deadline=400)
 
     def of_ranks(name):
         key = f"{name}{(str(directory / name),)}"
