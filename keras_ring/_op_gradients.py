@@ -199,7 +199,7 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
         if reduce_op is ops.Average:
             factor /= basics.size()
         return [
-            gradient * tf.cast(factor, gradient.dtype) for gradient in total
+            gradient * tf.constant(factor, gradient.dtype) for gradient in total
         ]
 
     return _of_members(op, gradients, compute)

@@ -311,7 +311,7 @@ def allreduce_indexed_slices(
 
 def _scaled(slices: Any, factor: float) -> Any:
     return map_gradient(
-        lambda values: values * tf.cast(factor, values.dtype), slices
+        lambda values: values * tf.constant(factor, values.dtype), slices
     )
 
 

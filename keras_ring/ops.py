@@ -651,7 +651,14 @@ def _check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
 
 
 def _scale(tensor: Any, factor: float) -> Any:
-    return tensor if factor == 1.0 else tensor * tf.cast(factor, tensor.dtype)
+    if factor == 1.0:
+        return tensor
+    if not tensor.dtype.is_floating:
+        raise ValueError(
+            "A prescale or postscale factor needs a floating dtype. Received: "
+            f"{factor} for {tensor}"
+        )
+    return tensor * tf.constant(factor, tensor.dtype)
 
 
 def _double_bits(value: float) -> int:

@@ -253,6 +253,11 @@ def _in_cond(call, inputs, cotangents, name):
 
 
 def _in_loop(call, inputs, cotangents, name):
+    # A TensorFlow 1 graph would run both turns at once: docs/collectives.md.
+    in_function = tf.executing_eagerly() or (
+        tf.compat.v1.get_default_graph().building_function
+    )
+
     def function(x):
         first = call(x, f"{name}.first")
         _, sums = tf.while_loop(
@@ -263,6 +268,7 @@ def _in_loop(call, inputs, cotangents, name):
             ),
             (0, first),
             maximum_iterations=2,
+            parallel_iterations=10 if in_function else 1,
         )
         return sums
 

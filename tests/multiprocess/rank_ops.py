@@ -159,6 +159,22 @@ def scales_and_compression():
     )
     largest = kr.allreduce(x, kr.Max, name="m", prescale_factor=-1.0)
     np.testing.assert_array_equal(largest, [-1.5, -3.0])
+    # A tenth of 64 bits: that of 32 is another.
+    largest = kr.allreduce(x, kr.Max, name="m", postscale_factor=0.1)
+    np.testing.assert_array_equal(
+        largest, np.array([1.5, 3.0]) * kr.size() * 0.1
+    )
+    slices = tf.IndexedSlices(x, tf.constant([0, 1]), tf.constant([2]))
+    summed = kr.allreduce(slices, kr.Sum, name="s", postscale_factor=0.1)
+    np.testing.assert_array_equal(
+        summed.values, np.array([1.5, 3.0]) * total * 0.1
+    )
+    try:
+        kr.allreduce(tf.ones([2], tf.int32), kr.Max, prescale_factor=0.5)
+    except ValueError as error:
+        assert "needs a floating dtype" in str(error)
+    else:
+        raise AssertionError("an integer was scaled")
     for compression in (kr.Compression.fp16, kr.Compression.bf16):
         y = kr.allreduce(x, kr.Sum, name="c", compression=compression)
         assert y.dtype == tf.float64
