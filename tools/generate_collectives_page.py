@@ -94,10 +94,10 @@ What is refused in functions with `jit_compile=True` is refused when they are
 traced: XLA compiles for fixed shapes, and keeps no order of what has no result.
 `rank_op` is refused by TensorFlow, when the function runs.
 
-A name may be used again once its last use has ended. In a `tf.function` a loop's
-turns come one after another. A `tf.while_loop` of a TensorFlow 1 graph runs up
-to `parallel_iterations` of them at once, and its gradient as many: give it
-`parallel_iterations=1` if there is a collective in it.
+A name may be used again once its last use has ended. In a `tf.function` the
+turns of a loop come one after another. A `tf.while_loop` of a TensorFlow 1
+graph runs up to `parallel_iterations` of them at once, and its gradient as
+many: give it `parallel_iterations=1` if there is a collective in it.
 
 ## Gradients
 
