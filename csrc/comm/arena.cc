@@ -163,7 +163,8 @@ std::vector<Arena::Excess> Arena::TakeExcess() {
   std::vector<Excess> result;
   // A quarter at most: a program that needs little keeps little.
   const uint64_t peak = std::max(peak_, last_peak_);
-  const uint64_t limit = peak + std::min(slack_, peak / 4);
+  // Rounded, or blocks would be cut within a page.
+  const uint64_t limit = WholePages(peak + std::min(slack_, peak / 4));
   while (!by_age_.empty() && stats_.bytes_in_use + stats_.bytes_kept > limit) {
     const Offset begin = by_age_.begin()->second;
     const FreeBlock block = free_.at(begin);

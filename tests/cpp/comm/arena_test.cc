@@ -49,6 +49,38 @@ class ArenaTest : public testing::Test {
   std::unique_ptr<Arena> arena_;
 };
 
+// Of any slack and any peak: a part of a page that went back to the system
+// would take a part of a block with it.
+TEST(ArenaPages, WhatGoesBackIsWholePagesToo) {
+  for (uint64_t slack : {uint64_t{1}, 3 * kPage + 7, uint64_t{64} << 20}) {
+    ManualClock clock;
+    auto arena = Arena::Create(size_t{1} << 36, clock, seconds(10), slack);
+    ASSERT_TRUE(arena.ok());
+    std::mt19937 random(1);
+    std::vector<std::pair<char*, size_t>> blocks;
+    for (int i = 0; i < 20000; ++i) {
+      if (!blocks.empty() && random() % 2 == 0) {
+        std::swap(blocks[random() % blocks.size()], blocks.back());
+        const auto [block, bytes] = blocks.back();
+        const char mark = block[0];
+        ASSERT_NE(mark, 0);
+        ASSERT_EQ(std::count(block, block + bytes, mark), ptrdiff_t(bytes));
+        (*arena)->Free(block);
+        blocks.pop_back();
+      } else {
+        const size_t bytes = random() % (30 * kPage) + 1;
+        char* block = static_cast<char*>((*arena)->Allocate(bytes));
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(block) % kPage, 0u);
+        std::memset(block, random() % 100 + 1, bytes);
+        blocks.emplace_back(block, bytes);
+      }
+      if (random() % 100 == 0) clock.Advance(seconds(4));
+    }
+    EXPECT_GT((*arena)->stats().bytes_returned, 0u);
+    for (const auto& [block, bytes] : blocks) (*arena)->Free(block);
+  }
+}
+
 TEST_F(ArenaTest, BlocksAreWholePagesOfItsOwn) {
   void* a = Allocate(1);
   void* b = Allocate(kPage + 1);
