@@ -15,10 +15,15 @@ namespace {
 std::atomic<uint64_t> allocations{0};
 }  // namespace
 
-// Of the whole program, on whatever thread.
-[[gnu::noinline]] void* operator new(size_t size) {
+// Of the whole program, on whatever thread. Those of arrays call these, unless
+// a sanitizer has its own.
+[[gnu::noinline]] void* operator new(size_t size,
+                                     const std::nothrow_t&) noexcept {
   ++allocations;
-  void* memory = std::malloc(size);
+  return std::malloc(size);
+}
+[[gnu::noinline]] void* operator new(size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
