@@ -10,29 +10,26 @@
 
 namespace keras_ring {
 
-// Of AllreduceArgs and ReducescatterArgs.
-template <typename Args>
-Status CheckReduction(const Args& args) {
-  if (!IsReducible(args.dtype)) {
+inline Status CheckReduction(const Reduction& reduction) {
+  if (!IsReducible(reduction.dtype)) {
     return InvalidArgumentError(std::string("cannot reduce ") +
-                                DTypeName(args.dtype) + " tensors");
+                                DTypeName(reduction.dtype) + " tensors");
   }
-  if (args.divisor < 1) {
+  if (reduction.divisor < 1) {
     return InvalidArgumentError("the divisor must be at least 1, not " +
-                                std::to_string(args.divisor));
+                                std::to_string(reduction.divisor));
   }
-  if (IsInteger(args.dtype) &&
-      (args.prescale != 1.0 || args.postscale != 1.0)) {
+  if (IsInteger(reduction.dtype) &&
+      (reduction.prescale != 1.0 || reduction.postscale != 1.0)) {
     return InvalidArgumentError(std::string("cannot scale ") +
-                                DTypeName(args.dtype) + " tensors");
+                                DTypeName(reduction.dtype) + " tensors");
   }
   return OkStatus();
 }
 
-template <typename Args>
-Finish FinishOf(const Args& args) {
-  return Finish{args.op == ReduceOp::kAverage ? args.divisor : 1,
-                args.postscale};
+inline Finish FinishOf(const Reduction& reduction) {
+  return Finish{reduction.op == ReduceOp::kAverage ? reduction.divisor : 1,
+                reduction.postscale};
 }
 
 inline Status CheckRoot(const BroadcastArgs& args, int size) {

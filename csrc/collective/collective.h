@@ -26,10 +26,8 @@ struct TensorSpan {
   int64_t count = 0;  // elements; may be 0
 };
 
-// Every rank passes the same counts, dtype, op and scales in the same order.
-struct AllreduceArgs {
-  uint64_t tag = 0;  // number of the collective, equal on all ranks
-  std::vector<TensorSpan> tensors;
+// How the ranks' values become one: alike on all ranks.
+struct Reduction {
   DType dtype = DType::kFloat32;  // of all tensors; IsReducible(dtype)
   ReduceOp op = ReduceOp::kSum;
   // Each rank's values times `prescale` before, the result times `postscale`
@@ -39,6 +37,12 @@ struct AllreduceArgs {
   // What Average divides by: the number of ranks that contribute. Integers:
   // exact sum, then floor division, as NumPy.
   int64_t divisor = 1;
+};
+
+// Every rank passes the same counts in the same order.
+struct AllreduceArgs : Reduction {
+  uint64_t tag = 0;  // number of the collective, equal on all ranks
+  std::vector<TensorSpan> tensors;
 };
 
 struct AllgatherArgs {
@@ -56,19 +60,13 @@ struct BroadcastArgs {
   std::vector<TensorSpan> tensors;
 };
 
-struct ReducescatterArgs {
+struct ReducescatterArgs : Reduction {
   uint64_t tag = 0;
   // A block of elements per rank, one after the other; the own one comes out
   // reduced. `output` is apart from `input`.
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<int64_t> count_per_rank;  // elements; may be 0
-  // As of an allreduce.
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int64_t divisor = 1;
 };
 
 struct AlltoallArgs {

@@ -137,7 +137,7 @@ Status CpuCollective::RunReduction(RingReduction& plan,
   // every rank, and alike for all.
   plan.duplex.on_received = [&plan, &format, &finish, reduce](size_t i) {
     if (i < plan.reductions.size()) {
-      const Reduction& reduction = plan.reductions[i];
+      const SegmentReduction& reduction = plan.reductions[i];
       reduce(reduction.accumulator, reduction.value, reduction.count);
       if (i >= plan.first_owned) {
         format.finish(reduction.accumulator, reduction.count, finish);

@@ -122,7 +122,7 @@ class ReductionPlanner {
       void* arrival = in_place ? scratch_ : target;
       const void* value = in_place ? scratch_ : input_ + Bytes(range.begin);
       plan_.duplex.receives.push_back(Segment{arrival, Bytes(range.count)});
-      plan_.reductions.push_back(Reduction{target, value, range.count});
+      plan_.reductions.push_back(SegmentReduction{target, value, range.count});
     });
   }
 

@@ -56,7 +56,7 @@ struct RingBuffer {
 
 // What is to be done after a receive: accumulator[i] = accumulator[i] op
 // value[i].
-struct Reduction {
+struct SegmentReduction {
   void* accumulator = nullptr;
   const void* value = nullptr;
   int64_t count = 0;
@@ -66,7 +66,7 @@ struct RingReduction {
   // Without on_received: the caller adds it, since it knows the kernel.
   Duplex duplex;
   // reductions[i] belongs to receive i; the receives after them are final.
-  std::vector<Reduction> reductions;
+  std::vector<SegmentReduction> reductions;
   // From this one on, a reduction yields the result for a segment of the chunk
   // that this rank owns.
   size_t first_owned = 0;

@@ -104,7 +104,7 @@ void ShmCollective::Abort(const Status& cause) {
 }
 
 // A sum over the ranks, cut into chunks and parts. The row is that of spans_.
-struct ShmCollective::Reduction {
+struct ShmCollective::Plan {
   FoldKernel fold;
   double prescale;
   Finish finish;
@@ -136,23 +136,23 @@ struct ShmCollective::Reduction {
 Status ShmCollective::Allreduce(const AllreduceArgs& args) {
   return Guard(args.tag, [&] {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
-    Reduction reduction;
-    reduction.fold = FindFoldKernel(args.dtype, args.op);
-    reduction.prescale = args.prescale;
-    reduction.finish = FinishOf(args);
+    Plan plan;
+    plan.fold = FindFoldKernel(args.dtype, args.op);
+    plan.prescale = args.prescale;
+    plan.finish = FinishOf(args);
     spans_.Assign(args.tensors, DTypeSize(args.dtype));
     const bool direct =
         size_ > 1 && direct_.possible() &&
         spans_.count() * spans_.element_size() >= options_.direct_bytes;
-    return (direct ? ReduceDirectly(args.tensors, reduction)
-                   : ReduceThroughSlots(reduction))
+    return (direct ? ReduceDirectly(args.tensors, plan)
+                   : ReduceThroughSlots(plan))
         .WithContext("allreduce");
   });
 }
 
 // One chunk tells what follows, and that the inputs may be read.
 Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
-                                     const Reduction& reduction) {
+                                     const Plan& plan) {
   const size_t element_size = spans_.element_size();
   const uint64_t chunk = next_chunk_++;
   KR_RETURN_IF_ERROR(AwaitSlot(chunk));
@@ -163,23 +163,23 @@ Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
   lockstep_.Publish(Phase::kReduced, chunk);
   if (!direct_.others().empty()) {
     spans_.Assign(direct_.others(), element_size);
-    KR_RETURN_IF_ERROR(ReduceThroughSlots(reduction));
+    KR_RETURN_IF_ERROR(ReduceThroughSlots(plan));
   }
   spans_.Assign(direct_.direct(), element_size);
-  return Direct(reduction);
+  return Direct(plan);
 }
 
 // Of the tensors that spans_ has been given.
-Status ShmCollective::ReduceThroughSlots(Reduction reduction) {
+Status ShmCollective::ReduceThroughSlots(Plan plan) {
   const int64_t count = spans_.count();
   const int64_t bytes = count * spans_.element_size();
   if (count == 0) return OkStatus();
   const bool one_shot =
       bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
       bytes * (size_ - 1) <= static_cast<int64_t>(options_.one_shot_bytes);
-  if (size_ == 1 || one_shot) return OneShot(reduction);
-  reduction.Cut(count, size_, spans_.element_size(), options_.part_bytes);
-  return TwoShots(reduction);
+  if (size_ == 1 || one_shot) return OneShot(plan);
+  plan.Cut(count, size_, spans_.element_size(), options_.part_bytes);
+  return TwoShots(plan);
 }
 
 // reduce(i), unpack(i - 1). What must have happened before:
@@ -193,17 +193,17 @@ Status ShmCollective::ReduceThroughSlots(Reduction reduction) {
 // At the end a rank waits until the others have read its outputs, for the
 // framework will do with them as it likes. A rank that fails does not wait; so
 // the others, before they trust what they have read, look whether one has left.
-Status ShmCollective::Direct(Reduction reduction) {
+Status ShmCollective::Direct(Plan plan) {
   if (spans_.count() == 0) return OkStatus();
-  reduction.Cut(spans_.count(), size_, spans_.element_size(),
-                options_.direct_part_bytes);
+  plan.Cut(spans_.count(), size_, spans_.element_size(),
+           options_.direct_part_bytes);
   const uint64_t first = next_chunk_;
-  const int64_t chunks = reduction.num_chunks;
+  const int64_t chunks = plan.num_chunks;
   next_chunk_ += chunks;
   for (int64_t i = 0; i < chunks + 1; ++i) {
-    if (i < chunks) ReduceDirect(reduction, i, first + i);
+    if (i < chunks) ReduceDirect(plan, i, first + i);
     if (i >= 1) {
-      KR_RETURN_IF_ERROR(UnpackDirect(reduction, i - 1, first + i - 1));
+      KR_RETURN_IF_ERROR(UnpackDirect(plan, i - 1, first + i - 1));
     }
   }
   const uint64_t last = next_chunk_ - 1;
@@ -212,11 +212,11 @@ Status ShmCollective::Direct(Reduction reduction) {
   return lockstep_.AwaitAll(Phase::kUnpacked, last);
 }
 
-void ShmCollective::ReduceDirect(const Reduction& reduction, int64_t chunk,
+void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
                                  uint64_t number) {
   {
     CountTime time(counters_.reduce_ns);
-    spans_.ForEach(reduction.Part(chunk, index_, size_, spans_.count()),
+    spans_.ForEach(plan.Part(chunk, index_, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
                      for (int place = 0; place < size_; ++place) {
                        if (place == index_) {
@@ -228,20 +228,20 @@ void ShmCollective::ReduceDirect(const Reduction& reduction, int64_t chunk,
                        peer_pages_.NoteRead(place, input, piece.bytes);
                        sources_[place] = input;
                      }
-                     Fold(reduction, piece, nullptr);
+                     Fold(plan, piece, nullptr);
                    });
   }
   lockstep_.Publish(Phase::kReduced, number);
   peer_pages_.UnmapIfTooMany();
 }
 
-Status ShmCollective::UnpackDirect(const Reduction& reduction, int64_t chunk,
+Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
                                    uint64_t number) {
   for (int i = 1; i < size_; ++i) {
     const int owner = (index_ + i) % size_;
     KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
     CountTime time(counters_.unpack_ns);
-    spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
+    spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
                      const char* output =
                          direct_.output(owner, piece.tensor) + piece.offset;
@@ -253,14 +253,13 @@ Status ShmCollective::UnpackDirect(const Reduction& reduction, int64_t chunk,
   return OkStatus();
 }
 
-void ShmCollective::Fold(const Reduction& reduction, const SpanPiece& piece,
-                         char* copy) {
-  reduction.fold({sources_.data(), size_, piece.count, reduction.prescale,
-                  reduction.finish, piece.output, copy});
+void ShmCollective::Fold(const Plan& plan, const SpanPiece& piece, char* copy) {
+  plan.fold({sources_.data(), size_, piece.count, plan.prescale, plan.finish,
+             piece.output, copy});
 }
 
 // Everybody packs all and reduces all.
-Status ShmCollective::OneShot(const Reduction& reduction) {
+Status ShmCollective::OneShot(const Plan& plan) {
   const Range all{0, spans_.count()};
   const uint64_t chunk = next_chunk_++;
   if (size_ > 1) {
@@ -281,7 +280,7 @@ Status ShmCollective::OneShot(const Reduction& reduction) {
         sources_[place] =
             place == index_ ? piece.input : Slot(place, chunk) + piece.at;
       }
-      Fold(reduction, piece, nullptr);
+      Fold(plan, piece, nullptr);
     });
   }
   lockstep_.Publish(Phase::kReduced, chunk);
@@ -305,15 +304,15 @@ Status ShmCollective::OneShot(const Reduction& reduction) {
 //
 // The numbers run on from one collective to the next, and each collective ends
 // with its last unpack, so all this holds between collectives as well.
-Status ShmCollective::TwoShots(const Reduction& reduction) {
+Status ShmCollective::TwoShots(const Plan& plan) {
   const uint64_t first = next_chunk_;
-  const int64_t chunks = reduction.num_chunks;
+  const int64_t chunks = plan.num_chunks;
   next_chunk_ += chunks;
   for (int64_t i = 0; i < chunks + 2; ++i) {
-    if (i >= 2) KR_RETURN_IF_ERROR(Unpack(reduction, i - 2, first + i - 2));
-    if (i < chunks) KR_RETURN_IF_ERROR(Pack(reduction, i, first + i));
+    if (i >= 2) KR_RETURN_IF_ERROR(Unpack(plan, i - 2, first + i - 2));
+    if (i < chunks) KR_RETURN_IF_ERROR(Pack(plan, i, first + i));
     if (i >= 1 && i - 1 < chunks) {
-      KR_RETURN_IF_ERROR(Reduce(reduction, i - 1, first + i - 1));
+      KR_RETURN_IF_ERROR(Reduce(plan, i - 1, first + i - 1));
     }
   }
   return OkStatus();
@@ -324,15 +323,14 @@ Status ShmCollective::AwaitSlot(uint64_t chunk) {
                    : OkStatus();
 }
 
-Status ShmCollective::Pack(const Reduction& reduction, int64_t chunk,
-                           uint64_t number) {
+Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
   KR_RETURN_IF_ERROR(AwaitSlot(number));
   {
     CountTime time(counters_.pack_ns);
     for (int i = 1; i < size_; ++i) {
       const int owner = (index_ + i) % size_;
       char* to = PartOf(index_, number, owner);
-      spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
+      spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                      [&](const SpanPiece& piece) {
                        Copy(to + piece.at, piece.input, piece.bytes);
                      });
@@ -342,37 +340,35 @@ Status ShmCollective::Pack(const Reduction& reduction, int64_t chunk,
   return OkStatus();
 }
 
-Status ShmCollective::Reduce(const Reduction& reduction, int64_t chunk,
-                             uint64_t number) {
+Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
   KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, number));
   {
     CountTime time(counters_.reduce_ns);
     char* result = ResultOf(index_, number);
-    const bool scatters = reduction.blocks != nullptr;
-    spans_.ForEach(
-        reduction.Part(chunk, index_, size_, spans_.count()),
-        [&](const SpanPiece& piece) {
-          for (int place = 0; place < size_; ++place) {
-            sources_[place] = place == index_
-                                  ? piece.input
-                                  : PartOf(place, number, index_) + piece.at;
-          }
-          Fold(reduction, piece, scatters ? nullptr : result + piece.at);
-        });
+    const bool scatters = plan.blocks != nullptr;
+    spans_.ForEach(plan.Part(chunk, index_, size_, spans_.count()),
+                   [&](const SpanPiece& piece) {
+                     for (int place = 0; place < size_; ++place) {
+                       sources_[place] =
+                           place == index_
+                               ? piece.input
+                               : PartOf(place, number, index_) + piece.at;
+                     }
+                     Fold(plan, piece, scatters ? nullptr : result + piece.at);
+                   });
   }
   lockstep_.Publish(Phase::kReduced, number);
   return OkStatus();
 }
 
-Status ShmCollective::Unpack(const Reduction& reduction, int64_t chunk,
-                             uint64_t number) {
-  if (reduction.blocks != nullptr) return OkStatus();
+Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
+  if (plan.blocks != nullptr) return OkStatus();
   for (int i = 1; i < size_; ++i) {
     const int owner = (index_ + i) % size_;
     KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
     CountTime time(counters_.unpack_ns);
     const char* result = ResultOf(owner, number);
-    spans_.ForEach(reduction.Part(chunk, owner, size_, spans_.count()),
+    spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
                      Copy(piece.output, result + piece.at, piece.bytes);
                    });
@@ -398,14 +394,14 @@ Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
       longest = std::max(longest, count);
     }
     spans_.Assign(blocks, element_size);
-    Reduction reduction;
-    reduction.fold = FindFoldKernel(args.dtype, args.op);
-    reduction.prescale = args.prescale;
-    reduction.finish = FinishOf(args);
-    reduction.part_count = options_.part_bytes / element_size;
-    reduction.num_chunks = DivideUp(longest, reduction.part_count);
-    reduction.blocks = &begins;
-    return TwoShots(reduction).WithContext("reducescatter");
+    Plan plan;
+    plan.fold = FindFoldKernel(args.dtype, args.op);
+    plan.prescale = args.prescale;
+    plan.finish = FinishOf(args);
+    plan.part_count = options_.part_bytes / element_size;
+    plan.num_chunks = DivideUp(longest, plan.part_count);
+    plan.blocks = &begins;
+    return TwoShots(plan).WithContext("reducescatter");
   });
 }
 

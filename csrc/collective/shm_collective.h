@@ -85,26 +85,25 @@ class ShmCollective final : public Collective {
   void Abort(const Status& cause) override;
 
  private:
-  struct Reduction;
+  struct Plan;
 
   // Runs collective(), a fallible function, unless the object is broken.
   template <typename Function>
   Status Guard(uint64_t tag, Function collective);
   Status ReduceDirectly(const std::vector<TensorSpan>& tensors,
-                        const Reduction& reduction);
+                        const Plan& plan);
   // Of the tensors in spans_, as what follows.
-  Status ReduceThroughSlots(Reduction reduction);
-  Status Direct(Reduction reduction);
-  void ReduceDirect(const Reduction& reduction, int64_t chunk, uint64_t number);
-  Status UnpackDirect(const Reduction& reduction, int64_t chunk,
-                      uint64_t number);
-  Status OneShot(const Reduction& reduction);
-  Status TwoShots(const Reduction& reduction);
+  Status ReduceThroughSlots(Plan plan);
+  Status Direct(Plan plan);
+  void ReduceDirect(const Plan& plan, int64_t chunk, uint64_t number);
+  Status UnpackDirect(const Plan& plan, int64_t chunk, uint64_t number);
+  Status OneShot(const Plan& plan);
+  Status TwoShots(const Plan& plan);
   // Of chunk `chunk` of the collective, which has `number` in the job.
-  Status Pack(const Reduction& reduction, int64_t chunk, uint64_t number);
-  Status Reduce(const Reduction& reduction, int64_t chunk, uint64_t number);
-  Status Unpack(const Reduction& reduction, int64_t chunk, uint64_t number);
-  void Fold(const Reduction& reduction, const SpanPiece& piece, char* copy);
+  Status Pack(const Plan& plan, int64_t chunk, uint64_t number);
+  Status Reduce(const Plan& plan, int64_t chunk, uint64_t number);
+  Status Unpack(const Plan& plan, int64_t chunk, uint64_t number);
+  void Fold(const Plan& plan, const SpanPiece& piece, char* copy);
   // Waits until nobody reads what this rank's slot of `chunk` holds now.
   Status AwaitSlot(uint64_t chunk);
 

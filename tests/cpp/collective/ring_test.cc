@@ -163,7 +163,7 @@ TEST_P(RingAllreduceTest, SumsInTheStatedOrderOnAllRanks) {
       duplex.on_received = [&, r](size_t i) {
         const RingReduction& plan = plans[r];
         if (i < plan.reductions.size()) {
-          const Reduction& reduction = plan.reductions[i];
+          const SegmentReduction& reduction = plan.reductions[i];
           auto* a = static_cast<int32_t*>(reduction.accumulator);
           auto* b = static_cast<const int32_t*>(reduction.value);
           for (int64_t j = 0; j < reduction.count; ++j) {
