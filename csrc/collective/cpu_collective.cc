@@ -61,7 +61,7 @@ void CpuCollective::Abort(const Status& cause) {
 
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
-  const WireFormat& format = *FindWireFormat(args.dtype, args.op);
+  const WideFormat& format = *FindWideFormat(args.dtype, args.op);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
   for (const Round& round : PlanRounds(args.tensors, format, limits)) {
     KR_RETURN_IF_ERROR(round.direct ? RunDirect(args, format, round)
@@ -71,7 +71,7 @@ Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
 }
 
 Status CpuCollective::RunDirect(const AllreduceArgs& args,
-                                const WireFormat& format, const Round& round) {
+                                const WideFormat& format, const Round& round) {
   const Piece& piece = round.pieces.front();
   const TensorSpan& tensor = args.tensors[piece.tensor];
   RingBuffer buffer;
@@ -89,32 +89,32 @@ Status CpuCollective::RunDirect(const AllreduceArgs& args,
 }
 
 Status CpuCollective::RunPacked(const AllreduceArgs& args,
-                                const WireFormat& format, const Round& round) {
+                                const WideFormat& format, const Round& round) {
   const size_t value_size = DTypeSize(args.dtype);
   KR_ASSIGN_OR_RETURN(
-      void* wire, fusion_buffer_.Reserve(round.count * format.element_size));
+      void* wide, fusion_buffer_.Reserve(round.count * format.element_size));
   int64_t position = 0;
   for (const Piece& piece : round.pieces) {
     format.pack(
-        Advance(wire, position, format.element_size),
+        Advance(wide, position, format.element_size),
         Advance(args.tensors[piece.tensor].input, piece.begin, value_size),
         piece.count, args.prescale);
     position += piece.count;
   }
   KR_RETURN_IF_ERROR(ReduceRing(
-      args, format, RingBuffer{wire, wire, round.count, format.element_size}));
+      args, format, RingBuffer{wide, wide, round.count, format.element_size}));
   position = 0;
   for (const Piece& piece : round.pieces) {
     format.unpack(
         Advance(args.tensors[piece.tensor].output, piece.begin, value_size),
-        Advance(wire, position, format.element_size), piece.count);
+        Advance(wide, position, format.element_size), piece.count);
     position += piece.count;
   }
   return OkStatus();
 }
 
 Status CpuCollective::ReduceRing(const AllreduceArgs& args,
-                                 const WireFormat& format,
+                                 const WideFormat& format,
                                  const RingBuffer& buffer) {
   const Finish finish = FinishOf(args);
   if (place_.size == 1) {
@@ -130,7 +130,7 @@ Status CpuCollective::ReduceRing(const AllreduceArgs& args,
 }
 
 Status CpuCollective::RunReduction(RingReduction& plan,
-                                   const WireFormat& format, ReduceOp op,
+                                   const WideFormat& format, ReduceOp op,
                                    const Finish& finish) {
   const ReduceKernel reduce = FindReduceKernel(format.dtype, op);
   // The owner of a chunk finishes it: while it is in cache, once instead of on
@@ -181,7 +181,7 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
 Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
   KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), place_.size));
-  const WireFormat& format = *FindWireFormat(args.dtype, args.op);
+  const WideFormat& format = *FindWideFormat(args.dtype, args.op);
   const int64_t longest =
       *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
   const int64_t slice = std::max<int64_t>(
@@ -194,7 +194,7 @@ Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
 
 Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
                                          int64_t begin, int64_t count) {
-  const WireFormat& format = *FindWireFormat(args.dtype, args.op);
+  const WideFormat& format = *FindWideFormat(args.dtype, args.op);
   const size_t value_size = DTypeSize(args.dtype);
   auto in_slice = [&](int rank) {
     return std::clamp<int64_t>(args.count_per_rank[rank] - begin, 0, count);
@@ -203,12 +203,12 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
   buffer.element_size = format.element_size;
   for (int rank = 0; rank < place_.size; ++rank) buffer.count += in_slice(rank);
   KR_ASSIGN_OR_RETURN(
-      void* wire, fusion_buffer_.Reserve(buffer.count * format.element_size));
-  buffer.input = buffer.output = wire;
+      void* wide, fusion_buffer_.Reserve(buffer.count * format.element_size));
+  buffer.input = buffer.output = wide;
   // Chunk c is the block of rank c - 1, where it ends.
   std::vector<int64_t> chunk_counts(place_.size);
   void* own = nullptr;
-  void* at = wire;
+  void* at = wide;
   for (int chunk = 0; chunk < place_.size; ++chunk) {
     const int rank = (chunk + place_.size - 1) % place_.size;
     int64_t block = begin;
@@ -221,7 +221,7 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
   }
   const Finish finish = FinishOf(args);
   if (place_.size == 1) {
-    format.finish(wire, buffer.count, finish);
+    format.finish(wide, buffer.count, finish);
   } else {
     KR_ASSIGN_OR_RETURN(void* arrivals,
                         arrivals_.Reserve(SegmentBytes(

@@ -49,14 +49,14 @@ class CpuCollective final : public Collective {
   Status ReducescatterSlice(const ReducescatterArgs& args, int64_t begin,
                             int64_t count);
   Status DoAlltoall(const AlltoallArgs& args);
-  Status RunDirect(const AllreduceArgs& args, const WireFormat& format,
+  Status RunDirect(const AllreduceArgs& args, const WideFormat& format,
                    const Round& round);
-  Status RunPacked(const AllreduceArgs& args, const WireFormat& format,
+  Status RunPacked(const AllreduceArgs& args, const WideFormat& format,
                    const Round& round);
-  Status ReduceRing(const AllreduceArgs& args, const WireFormat& format,
+  Status ReduceRing(const AllreduceArgs& args, const WideFormat& format,
                     const RingBuffer& buffer);
   // Runs `plan`: `op` reduces what comes in, `finish` what is owned.
-  Status RunReduction(RingReduction& plan, const WireFormat& format,
+  Status RunReduction(RingReduction& plan, const WideFormat& format,
                       ReduceOp op, const Finish& finish);
 
   Transport& transport_;

@@ -12,12 +12,12 @@
 namespace keras_ring {
 namespace {
 
-// The factors in the wire dtype, and which of them do anything. A product with
+// The factors in the wide dtype, and which of them do anything. A product with
 // 1 is not nothing: it makes a NaN quiet.
-template <typename Wire>
+template <typename Wide>
 struct Factors {
   // Integers are not scaled.
-  using Factor = std::conditional_t<std::is_integral_v<Wire>, double, Wire>;
+  using Factor = std::conditional_t<std::is_integral_v<Wide>, double, Wide>;
 
   explicit Factors(const FoldArgs& args)
       : prescale(static_cast<Factor>(args.prescale)),
@@ -45,16 +45,16 @@ inline constexpr int kVectorsPerTile = 4;
 // One tile through all steps, in registers, so that every array is gone over
 // once. `source(s)` is where the tile of the s-th source lies. Everything is
 // read before `output` is written, which may be one of them.
-template <typename Isa, typename Wire, typename Op, typename To,
+template <typename Isa, typename Wide, typename Op, typename To,
           typename Source>
-[[gnu::always_inline]] inline void FoldTile(const Factors<Wire>& factors,
+[[gnu::always_inline]] inline void FoldTile(const Factors<Wide>& factors,
                                             const FoldArgs& args, Source source,
                                             To* output, To* copy) {
-  constexpr int kLanes = kLanesOf<Isa, Wire>;
-  Vector<Wire, kLanes> tile[kVectorsPerTile];
+  constexpr int kLanes = kLanesOf<Isa, Wide>;
+  Vector<Wide, kLanes> tile[kVectorsPerTile];
   auto load = [&factors](const auto* from) {
-    auto lanes = Load<Isa, Wire>(from);
-    if constexpr (!std::is_integral_v<Wire>) {
+    auto lanes = Load<Isa, Wide>(from);
+    if constexpr (!std::is_integral_v<Wide>) {
       if (factors.prescales) lanes *= factors.prescale;
     }
     return lanes;
@@ -64,7 +64,7 @@ template <typename Isa, typename Wire, typename Op, typename To,
   for (int s = 1; s < args.num_sources; ++s) {
     const auto* next = source(s);
     for (int v = 0; v < kVectorsPerTile; ++v) {
-      tile[v] = Op::template Apply<Wire>(tile[v], load(next + v * kLanes));
+      tile[v] = Op::template Apply<Wide>(tile[v], load(next + v * kLanes));
     }
   }
   for (int v = 0; v < kVectorsPerTile; ++v) {
@@ -73,7 +73,7 @@ template <typename Isa, typename Wire, typename Op, typename To,
     // float32 comes back as it was while the value has log2(n) mantissa bits
     // to spare. Packed 16-bit floats have, always.) Of a power of two the
     // inverse is exact, so the product is the quotient, and faster.
-    if constexpr (!std::is_integral_v<Wire>) {
+    if constexpr (!std::is_integral_v<Wide>) {
       if (factors.divides && factors.inverts) {
         tile[v] *= factors.inverse;
       } else if (factors.divides) {
@@ -86,19 +86,19 @@ template <typename Isa, typename Wire, typename Op, typename To,
         const int64_t value = tile[v][lane];
         const int64_t divisor = args.finish.divisor;
         tile[v][lane] =
-            static_cast<Wire>(value / divisor - (value % divisor < 0 ? 1 : 0));
+            static_cast<Wide>(value / divisor - (value % divisor < 0 ? 1 : 0));
       }
     }
-    Store<Isa, Wire>(output + v * kLanes, tile[v]);
-    if (copy != nullptr) Store<Isa, Wire>(copy + v * kLanes, tile[v]);
+    Store<Isa, Wide>(output + v * kLanes, tile[v]);
+    if (copy != nullptr) Store<Isa, Wide>(copy + v * kLanes, tile[v]);
   }
 }
 
-// Sources of From, summed as Wire, to an output of To.
-template <typename Isa, typename From, typename Wire, typename To, typename Op>
+// Sources of From, summed as Wide, to an output of To.
+template <typename Isa, typename From, typename Wide, typename To, typename Op>
 void Fold(const FoldArgs& args) {
-  constexpr int64_t kTile = kLanesOf<Isa, Wire> * kVectorsPerTile;
-  const Factors<Wire> factors(args);
+  constexpr int64_t kTile = kLanesOf<Isa, Wide> * kVectorsPerTile;
+  const Factors<Wide> factors(args);
   To* output = static_cast<To*>(args.output);
   To* copy = static_cast<To*>(args.copy);
   auto source = [&args](int s) {
@@ -106,7 +106,7 @@ void Fold(const FoldArgs& args) {
   };
   int64_t i = 0;
   for (; i + kTile <= args.count; i += kTile) {
-    FoldTile<Isa, Wire, Op>(
+    FoldTile<Isa, Wide, Op>(
         factors, args, [&](int s) { return source(s) + i; }, output + i,
         copy == nullptr ? nullptr : copy + i);
   }
@@ -118,7 +118,7 @@ void Fold(const FoldArgs& args) {
     std::memcpy(from, source(s) + i, left * sizeof(From));
     return &from[0];
   };
-  FoldTile<Isa, Wire, Op, To>(factors, args, padded, to, nullptr);
+  FoldTile<Isa, Wide, Op, To>(factors, args, padded, to, nullptr);
   std::memcpy(output + i, to, left * sizeof(To));
   if (copy != nullptr) std::memcpy(copy + i, to, left * sizeof(To));
 }

@@ -14,8 +14,8 @@ namespace keras_ring {
 struct KernelTable {
   // Null where the dtype has none.
   struct Row {
-    WireFormat usual;
-    WireFormat average;
+    WideFormat usual;
+    WideFormat average;
     ReduceKernel reduce[kNumReduceOps] = {};
     FoldKernel fold[kNumReduceOps] = {};
   };

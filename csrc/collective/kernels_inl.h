@@ -44,56 +44,56 @@ void Copy(void* to, const void* from, int64_t count) {
   if (to != from && count > 0) std::memcpy(to, from, count * sizeof(T));
 }
 
-template <typename Isa, typename Value, typename Wire>
-void Pack(void* wire, const void* values, int64_t count, double prescale) {
-  if constexpr (std::is_same_v<Value, Wire>) {
-    if (std::is_integral_v<Wire> || prescale == 1.0) {
-      Copy<Wire>(wire, values, count);
+template <typename Isa, typename Value, typename Wide>
+void Pack(void* wide, const void* values, int64_t count, double prescale) {
+  if constexpr (std::is_same_v<Value, Wide>) {
+    if (std::is_integral_v<Wide> || prescale == 1.0) {
+      Copy<Wide>(wide, values, count);
       return;
     }
   }
-  FoldArgs args = OneSource(&values, count, wire);
+  FoldArgs args = OneSource(&values, count, wide);
   args.prescale = prescale;
-  Fold<Isa, Value, Wire, Wire, Sum>(args);
+  Fold<Isa, Value, Wide, Wide, Sum>(args);
 }
 
-template <typename Isa, typename Value, typename Wire>
-void Unpack(void* values, const void* wire, int64_t count) {
-  if constexpr (std::is_same_v<Value, Wire>) {
-    Copy<Wire>(values, wire, count);
+template <typename Isa, typename Value, typename Wide>
+void Unpack(void* values, const void* wide, int64_t count) {
+  if constexpr (std::is_same_v<Value, Wide>) {
+    Copy<Wide>(values, wide, count);
   } else {
-    Fold<Isa, Wire, Wire, Value, Sum>(OneSource(&wire, count, values));
+    Fold<Isa, Wide, Wide, Value, Sum>(OneSource(&wide, count, values));
   }
 }
 
-template <typename Isa, typename Wire>
-void FinishAll(void* wire, int64_t count, const Finish& finish) {
+template <typename Isa, typename Wide>
+void FinishAll(void* wide, int64_t count, const Finish& finish) {
   if (finish.divisor == 1 && finish.postscale == 1.0) return;
-  const void* source = wire;
-  FoldArgs args = OneSource(&source, count, wire);
+  const void* source = wide;
+  FoldArgs args = OneSource(&source, count, wide);
   args.finish = finish;
-  Fold<Isa, Wire, Wire, Wire, Sum>(args);
+  Fold<Isa, Wide, Wide, Wide, Sum>(args);
 }
 
-template <typename Isa, typename Wire, typename Op>
+template <typename Isa, typename Wide, typename Op>
 void Reduce(void* accumulator, const void* value, int64_t count) {
   const void* sources[] = {accumulator, value};
   FoldArgs args = OneSource(sources, count, accumulator);
   args.num_sources = 2;
-  Fold<Isa, Wire, Wire, Wire, Op>(args);
+  Fold<Isa, Wide, Wide, Wide, Op>(args);
 }
 
 // --- The table ---
 
-template <typename Isa, typename Value, typename Wire>
-constexpr WireFormat MakeFormat(DType wire) {
-  WireFormat format;
-  format.dtype = wire;
-  format.element_size = sizeof(Wire);
-  format.converts = !std::is_same_v<Value, Wire>;
-  format.pack = Pack<Isa, Value, Wire>;
-  format.unpack = Unpack<Isa, Value, Wire>;
-  format.finish = FinishAll<Isa, Wire>;
+template <typename Isa, typename Value, typename Wide>
+constexpr WideFormat MakeFormat(DType wide) {
+  WideFormat format;
+  format.dtype = wide;
+  format.element_size = sizeof(Wide);
+  format.converts = !std::is_same_v<Value, Wide>;
+  format.pack = Pack<Isa, Value, Wide>;
+  format.unpack = Unpack<Isa, Value, Wide>;
+  format.finish = FinishAll<Isa, Wide>;
   return format;
 }
 
@@ -104,7 +104,7 @@ static_assert(static_cast<int>(ReduceOp::kAverage) == 0 &&
               static_cast<int>(ReduceOp::kMax) == 3 &&
               static_cast<int>(ReduceOp::kProduct) == 4);
 
-// What travels as `Usual`, or as `Average` for that.
+// What is summed as `Usual`, or as `Average` for that.
 template <typename Isa, typename Value, typename Usual, typename Average>
 constexpr KernelTable::Row MakeRow(DType usual, DType average) {
   return {
@@ -117,9 +117,9 @@ constexpr KernelTable::Row MakeRow(DType usual, DType average) {
        Fold<Isa, Value, Usual, Value, Product>}};
 }
 
-// What travels as it is and so can be reduced, but perhaps for an average.
+// What is summed as it is and so can be reduced, but perhaps for an average.
 template <typename Isa, typename Value, typename Average>
-constexpr KernelTable::Row MakeWireRow(DType dtype, DType average) {
+constexpr KernelTable::Row MakeOwnRow(DType dtype, DType average) {
   KernelTable::Row row = MakeRow<Isa, Value, Value, Average>(dtype, average);
   row.reduce[0] = row.reduce[1] = Reduce<Isa, Value, Sum>;
   row.reduce[2] = Reduce<Isa, Value, Min>;
@@ -146,16 +146,16 @@ constexpr KernelTable MakeKernelTable() {
   constexpr DType kFloat32 = DType::kFloat32;
   constexpr DType kFloat64 = DType::kFloat64;
   return {{
-              MakeWireRow<Isa, uint8_t, int64_t>(DType::kUint8, kInt64),
-              MakeWireRow<Isa, int8_t, int64_t>(DType::kInt8, kInt64),
-              MakeWireRow<Isa, uint16_t, int64_t>(DType::kUint16, kInt64),
-              MakeWireRow<Isa, int16_t, int64_t>(DType::kInt16, kInt64),
-              MakeWireRow<Isa, int32_t, int64_t>(DType::kInt32, kInt64),
-              MakeWireRow<Isa, int64_t, int64_t>(kInt64, kInt64),
+              MakeOwnRow<Isa, uint8_t, int64_t>(DType::kUint8, kInt64),
+              MakeOwnRow<Isa, int8_t, int64_t>(DType::kInt8, kInt64),
+              MakeOwnRow<Isa, uint16_t, int64_t>(DType::kUint16, kInt64),
+              MakeOwnRow<Isa, int16_t, int64_t>(DType::kInt16, kInt64),
+              MakeOwnRow<Isa, int32_t, int64_t>(DType::kInt32, kInt64),
+              MakeOwnRow<Isa, int64_t, int64_t>(kInt64, kInt64),
               MakeRow<Isa, Float16, float, float>(kFloat32, kFloat32),
               MakeRow<Isa, Bfloat16, float, float>(kFloat32, kFloat32),
-              MakeWireRow<Isa, float, float>(kFloat32, kFloat32),
-              MakeWireRow<Isa, double, double>(kFloat64, kFloat64),
+              MakeOwnRow<Isa, float, float>(kFloat32, kFloat32),
+              MakeOwnRow<Isa, double, double>(kFloat64, kFloat64),
           },
           Isa::StreamCopy};
 }

@@ -35,25 +35,25 @@ template <typename V, typename T>
 }
 
 // The next lanes of `from`, converted.
-template <typename Isa, typename Wire, typename From>
-[[gnu::always_inline]] inline Vector<Wire, kLanesOf<Isa, Wire>> Load(
+template <typename Isa, typename Wide, typename From>
+[[gnu::always_inline]] inline Vector<Wide, kLanesOf<Isa, Wide>> Load(
     const From* from) {
-  constexpr int kLanes = kLanesOf<Isa, Wire>;
-  using Wires = Vector<Wire, kLanes>;
-  if constexpr (std::is_same_v<From, Wire>) {
-    return LoadAs<Wires>(from);
+  constexpr int kLanes = kLanesOf<Isa, Wide>;
+  using Wides = Vector<Wide, kLanes>;
+  if constexpr (std::is_same_v<From, Wide>) {
+    return LoadAs<Wides>(from);
   } else if constexpr (kIs16BitFloat<From>) {
     return Isa::Widen(from);
   } else {
-    return __builtin_convertvector(LoadAs<Vector<From, kLanes>>(from), Wires);
+    return __builtin_convertvector(LoadAs<Vector<From, kLanes>>(from), Wides);
   }
 }
 
-template <typename Isa, typename Wire, typename To>
+template <typename Isa, typename Wide, typename To>
 [[gnu::always_inline]] inline void Store(
-    To* to, Vector<Wire, kLanesOf<Isa, Wire>> lanes) {
-  constexpr int kLanes = kLanesOf<Isa, Wire>;
-  if constexpr (std::is_same_v<To, Wire>) {
+    To* to, Vector<Wide, kLanesOf<Isa, Wide>> lanes) {
+  constexpr int kLanes = kLanesOf<Isa, Wide>;
+  if constexpr (std::is_same_v<To, Wide>) {
     std::memcpy(to, &lanes, sizeof(lanes));
   } else if constexpr (kIs16BitFloat<To>) {
     Isa::Narrow(to, lanes);

@@ -1,17 +1,17 @@
 // Pack: from the tensors of a bucket to numbers that can be reduced, and back.
 //
-// An allreduce of one dtype travels and is summed in its *wire dtype*:
+// Values of one dtype are summed in its *wide dtype*:
 //
-//   dtype               op         wire dtype  because
+//   dtype               op         wide dtype  because
 //   float16, bfloat16   all        float32     summed in float32 and rounded
 //                                              once, at the end
 //   integers            Average    int64       the sum must be exact before it
 //                                              is divided
 //   all others          all        the same
 //
-// Packing multiplies by `prescale` on the way, in the wire dtype. After the
+// Packing multiplies by `prescale` on the way, in the wide dtype. After the
 // reduction the *finish* divides and multiplies by `postscale`, still in the
-// wire dtype; unpacking then only converts.
+// wide dtype; unpacking then only converts.
 #ifndef KERAS_RING_COLLECTIVE_PACK_H_
 #define KERAS_RING_COLLECTIVE_PACK_H_
 
@@ -31,25 +31,25 @@ struct Finish {
   bool identity() const { return divisor == 1 && postscale == 1.0; }
 };
 
-struct WireFormat {
+struct WideFormat {
   DType dtype = DType::kFloat32;
   size_t element_size = 0;
-  // Whether the dtype of the wire differs from that of the tensors.
+  // Whether the wide dtype differs from that of the tensors.
   bool converts = false;
 
-  // wire[i] = values[i] * prescale. The arrays are equal (if nothing converts)
+  // wide[i] = values[i] * prescale. The arrays are equal (if nothing converts)
   // or do not overlap.
-  void (*pack)(void* wire, const void* values, int64_t count,
+  void (*pack)(void* wide, const void* values, int64_t count,
                double prescale) = nullptr;
-  // values[i] = wire[i], rounded to nearest even. As for pack.
-  void (*unpack)(void* values, const void* wire, int64_t count) = nullptr;
-  // wire[i] = wire[i] / divisor * postscale. Integers know only the divisor,
+  // values[i] = wide[i], rounded to nearest even. As for pack.
+  void (*unpack)(void* values, const void* wide, int64_t count) = nullptr;
+  // wide[i] = wide[i] / divisor * postscale. Integers know only the divisor,
   // and round down.
-  void (*finish)(void* wire, int64_t count, const Finish& finish) = nullptr;
+  void (*finish)(void* wide, int64_t count, const Finish& finish) = nullptr;
 };
 
 // Null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
-const WireFormat* FindWireFormat(DType dtype, ReduceOp op,
+const WideFormat* FindWideFormat(DType dtype, ReduceOp op,
                                  CpuLevel level = DetectCpuLevel());
 
 }  // namespace keras_ring

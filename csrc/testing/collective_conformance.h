@@ -79,14 +79,14 @@ T Narrow(double value) {
 
 // The type in which T is summed, hence whose rounding a result shows.
 template <typename T>
-using WireType = std::conditional_t<std::is_same_v<T, double>, double, float>;
+using WideType = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // Half a unit in the last place of 1, as a float of type T is stored.
 template <typename T>
 double StorageRounding() {
   if (std::is_same_v<T, Float16>) return std::ldexp(1.0, -11);
   if (std::is_same_v<T, Bfloat16>) return std::ldexp(1.0, -8);
-  return std::numeric_limits<WireType<T>>::epsilon() / 2;
+  return std::numeric_limits<WideType<T>>::epsilon() / 2;
 }
 
 // Calls f(T(), dtype) for each dtype that is reduced.
@@ -173,9 +173,9 @@ T ReduceExactFloats(const std::vector<T>& values, ReduceOp op) {
     if (op == ReduceOp::kSum || op == ReduceOp::kAverage) result += value;
   }
   if (op != ReduceOp::kAverage) return Narrow<T>(result);
-  using Wire = WireType<T>;
-  return Narrow<T>(static_cast<Wire>(result) /
-                   static_cast<Wire>(values.size()));
+  using Wide = WideType<T>;
+  return Narrow<T>(static_cast<Wide>(result) /
+                   static_cast<Wide>(values.size()));
 }
 
 template <typename T>
@@ -382,7 +382,7 @@ TEST_P(CollectiveConformance, AllreduceOfRandomFloatsWithScales) {
             // each at most half a unit of a number no larger than `magnitude`;
             // then one to what is stored. Twice for their products.
             const double epsilon =
-                std::numeric_limits<conformance::WireType<T>>::epsilon();
+                std::numeric_limits<conformance::WideType<T>>::epsilon();
             const double tolerance =
                 scale * ((size_ + 4) * epsilon * magnitude +
                          conformance::StorageRounding<T>() * std::abs(sum)) +

@@ -50,8 +50,8 @@ auto Widen(Value value) {
   }
 }
 
-template <typename Value, typename Wire>
-Value Narrow(Wire value) {
+template <typename Value, typename Wide>
+Value Narrow(Wide value) {
   if constexpr (std::is_same_v<Value, Float16>) {
     return ToFloat16(value);
   } else if constexpr (std::is_same_v<Value, Bfloat16>) {
@@ -61,9 +61,9 @@ Value Narrow(Wire value) {
   }
 }
 
-template <typename Wire>
-Wire Operate(ReduceOp op, Wire a, Wire b) {
-  if constexpr (std::is_floating_point_v<Wire>) {
+template <typename Wide>
+Wide Operate(ReduceOp op, Wide a, Wide b) {
+  if constexpr (std::is_floating_point_v<Wide>) {
     const bool minimum_or_maximum =
         op == ReduceOp::kMin || op == ReduceOp::kMax;
     if (std::isnan(a)) return minimum_or_maximum ? a : a + a;
@@ -72,42 +72,42 @@ Wire Operate(ReduceOp op, Wire a, Wire b) {
   } else {
     const uint64_t x = static_cast<uint64_t>(a);
     const uint64_t y = static_cast<uint64_t>(b);
-    if (op == ReduceOp::kProduct) return static_cast<Wire>(x * y);
+    if (op == ReduceOp::kProduct) return static_cast<Wide>(x * y);
     if (op != ReduceOp::kMin && op != ReduceOp::kMax) {
-      return static_cast<Wire>(x + y);
+      return static_cast<Wide>(x + y);
     }
   }
   if (op == ReduceOp::kMin) return a < b ? a : b;
   return a > b ? a : b;
 }
 
-template <typename Wire>
-Wire FinishOne(Wire value, const Finish& finish) {
-  if constexpr (std::is_integral_v<Wire>) {
+template <typename Wide>
+Wide FinishOne(Wide value, const Finish& finish) {
+  if constexpr (std::is_integral_v<Wide>) {
     int64_t quotient = value / finish.divisor;
     if (quotient * finish.divisor > value) --quotient;
-    return static_cast<Wire>(quotient);
+    return static_cast<Wide>(quotient);
   } else {
-    if (finish.divisor != 1) value = value / static_cast<Wire>(finish.divisor);
+    if (finish.divisor != 1) value = value / static_cast<Wide>(finish.divisor);
     if (finish.postscale != 1.0) {
-      value = value * static_cast<Wire>(finish.postscale);
+      value = value * static_cast<Wide>(finish.postscale);
     }
     return value;
   }
 }
 
-template <typename Wire, typename Value>
-Wire PackOne(Value value, double prescale) {
-  const Wire wide = Widen(value);
-  if (std::is_integral_v<Wire> || prescale == 1.0) return wide;
-  return static_cast<Wire>(wide * static_cast<Wire>(prescale));
+template <typename Wide, typename Value>
+Wide PackOne(Value value, double prescale) {
+  const Wide wide = Widen(value);
+  if (std::is_integral_v<Wide> || prescale == 1.0) return wide;
+  return static_cast<Wide>(wide * static_cast<Wide>(prescale));
 }
 
-template <typename Value, typename Wire>
+template <typename Value, typename Wide>
 Value FoldOne(ReduceOp op, const FoldArgs& args, int64_t i) {
-  Wire result{};
+  Wide result{};
   for (int s = 0; s < args.num_sources; ++s) {
-    const Wire value = PackOne<Wire>(
+    const Wide value = PackOne<Wide>(
         static_cast<const Value*>(args.sources[s])[i], args.prescale);
     result = s == 0 ? value : Operate(op, result, value);
   }
@@ -127,11 +127,11 @@ Value RandomValue(std::mt19937_64& random) {
                              static_cast<Value>(-1)};
     return bits >> 62 == 0 ? special[random() % 5] : any;
   } else {
-    using Wire = decltype(Widen(any));
-    using Limits = std::numeric_limits<Wire>;
-    const Wire tiny = Limits::denorm_min();
-    const Wire special[] = {Wire{0},
-                            -Wire{0},
+    using Wide = decltype(Widen(any));
+    using Limits = std::numeric_limits<Wide>;
+    const Wide tiny = Limits::denorm_min();
+    const Wide special[] = {Wide{0},
+                            -Wide{0},
                             Limits::quiet_NaN(),
                             -Limits::quiet_NaN(),
                             Limits::signaling_NaN(),
@@ -146,7 +146,7 @@ Value RandomValue(std::mt19937_64& random) {
     if (bits >> 61 == 0) return Narrow<Value>(special[random() % 12]);
     if (bits >> 61 == 1) return any;
     std::normal_distribution<double> usual(0.0, 100.0);
-    return Narrow<Value>(static_cast<Wire>(usual(random)));
+    return Narrow<Value>(static_cast<Wide>(usual(random)));
   }
 }
 
@@ -172,7 +172,7 @@ class Array {
 template <typename Value>
 class FoldTester {
  public:
-  // The types of the wire.
+  // The wide types.
   using Usual = decltype(Widen(Value{}));
   using Average = std::conditional_t<std::is_integral_v<Value>, int64_t, Usual>;
 
@@ -221,13 +221,13 @@ class FoldTester {
     return output;
   }
 
-  // Whether `wire` is the s-th source.
-  template <typename Wire>
-  static bool IsPacked(const void* wire, const FoldArgs& args, int s) {
+  // Whether `wide` is the s-th source.
+  template <typename Wide>
+  static bool IsPacked(const void* wide, const FoldArgs& args, int s) {
     for (int64_t i = 0; i < args.count; ++i) {
-      const Wire expected = PackOne<Wire>(
+      const Wide expected = PackOne<Wide>(
           static_cast<const Value*>(args.sources[s])[i], args.prescale);
-      if (std::memcmp(static_cast<const Wire*>(wire) + i, &expected,
+      if (std::memcmp(static_cast<const Wide*>(wide) + i, &expected,
                       sizeof(expected)) != 0) {
         return false;
       }
@@ -262,14 +262,14 @@ class FoldTester {
 
   // With the kernels of pack.h and reduce.h.
   void TestSteps(CpuLevel level, ReduceOp op, const FoldArgs& args) const {
-    const WireFormat& format = *FindWireFormat(dtype_, op, level);
+    const WideFormat& format = *FindWideFormat(dtype_, op, level);
     const ReduceKernel reduce = FindReduceKernel(format.dtype, op, level);
     std::vector<double> sum(args.count), next(args.count);
     for (int s = 0; s < args.num_sources; ++s) {
-      void* wire = s == 0 ? sum.data() : next.data();
-      format.pack(wire, args.sources[s], args.count, args.prescale);
-      ASSERT_TRUE(op == ReduceOp::kAverage ? IsPacked<Average>(wire, args, s)
-                                           : IsPacked<Usual>(wire, args, s))
+      void* wide = s == 0 ? sum.data() : next.data();
+      format.pack(wide, args.sources[s], args.count, args.prescale);
+      ASSERT_TRUE(op == ReduceOp::kAverage ? IsPacked<Average>(wide, args, s)
+                                           : IsPacked<Usual>(wide, args, s))
           << Describe(level, op, args) << ", packing " << s;
       if (s > 0) reduce(sum.data(), next.data(), args.count);
     }

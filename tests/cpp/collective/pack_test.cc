@@ -10,7 +10,7 @@
 namespace keras_ring {
 namespace {
 
-TEST(PackTest, WireDTypes) {
+TEST(PackTest, WideDTypes) {
   for (int d = 0; d < kNumDTypes; ++d) {
     const DType dtype = static_cast<DType>(d);
     if (!IsReducible(dtype)) continue;
@@ -23,7 +23,7 @@ TEST(PackTest, WireDTypes) {
       if (IsInteger(dtype) && op == ReduceOp::kAverage) {
         expected = DType::kInt64;
       }
-      const WireFormat& format = *FindWireFormat(dtype, op);
+      const WideFormat& format = *FindWideFormat(dtype, op);
       EXPECT_EQ(format.dtype, expected) << DTypeName(dtype);
       EXPECT_EQ(format.element_size, DTypeSize(expected));
       EXPECT_EQ(format.converts, expected != dtype);
@@ -31,17 +31,17 @@ TEST(PackTest, WireDTypes) {
   }
 }
 
-TEST(PackTest, ScalesInTheWireDType) {
-  const WireFormat& format = *FindWireFormat(DType::kFloat16, ReduceOp::kSum);
+TEST(PackTest, ScalesInTheWideDType) {
+  const WideFormat& format = *FindWideFormat(DType::kFloat16, ReduceOp::kSum);
   const std::vector<Float16> values = {ToFloat16(1.5f), ToFloat16(-32768.0f)};
-  std::vector<float> wire(2);
-  format.pack(wire.data(), values.data(), 2, 4.0);
+  std::vector<float> wide(2);
+  format.pack(wide.data(), values.data(), 2, 4.0);
   // The latter would be infinite as float16.
-  EXPECT_EQ(wire, (std::vector<float>{6.0f, -131072.0f}));
+  EXPECT_EQ(wide, (std::vector<float>{6.0f, -131072.0f}));
 }
 
 TEST(PackTest, InPlaceAndApart) {
-  const WireFormat& format = *FindWireFormat(DType::kFloat32, ReduceOp::kSum);
+  const WideFormat& format = *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
   for (double scale : {1.0, 0.5}) {
     std::vector<float> values(37);
     std::vector<float> expected(37);
@@ -58,11 +58,11 @@ TEST(PackTest, InPlaceAndApart) {
 }
 
 TEST(PackTest, UnpackRoundsToNearestEven) {
-  const WireFormat& format = *FindWireFormat(DType::kBfloat16, ReduceOp::kSum);
+  const WideFormat& format = *FindWideFormat(DType::kBfloat16, ReduceOp::kSum);
   // A bfloat16 has 8 significant bits: 257 and 259 lie in the middle.
-  const std::vector<float> wire = {257.0f, 259.0f, 256.5f, 3.4e38f};
+  const std::vector<float> wide = {257.0f, 259.0f, 256.5f, 3.4e38f};
   std::vector<Bfloat16> values(4);
-  format.unpack(values.data(), wire.data(), 4);
+  format.unpack(values.data(), wide.data(), 4);
   EXPECT_EQ(ToFloat(values[0]), 256.0f);
   EXPECT_EQ(ToFloat(values[1]), 260.0f);
   EXPECT_EQ(ToFloat(values[2]), 256.0f);
@@ -70,15 +70,15 @@ TEST(PackTest, UnpackRoundsToNearestEven) {
 }
 
 TEST(PackTest, IntegerMeansRoundDown) {
-  const WireFormat& format = *FindWireFormat(DType::kInt8, ReduceOp::kAverage);
-  std::vector<int64_t> wire = {7, -7, 6, -6, 0, -1, 127 * 3, -128 * 3};
-  format.finish(wire.data(), wire.size(), Finish{3, 1.0});
-  EXPECT_EQ(wire, (std::vector<int64_t>{2, -3, 2, -2, 0, -1, 127, -128}));
+  const WideFormat& format = *FindWideFormat(DType::kInt8, ReduceOp::kAverage);
+  std::vector<int64_t> wide = {7, -7, 6, -6, 0, -1, 127 * 3, -128 * 3};
+  format.finish(wide.data(), wide.size(), Finish{3, 1.0});
+  EXPECT_EQ(wide, (std::vector<int64_t>{2, -3, 2, -2, 0, -1, 127, -128}));
 }
 
 // Multiplying with 1/49, which is not a float, would give 1 - 2^-24.
 TEST(PackTest, MeansAreDivisions) {
-  const WireFormat& format = *FindWireFormat(DType::kFloat32, ReduceOp::kSum);
+  const WideFormat& format = *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
   std::vector<float> sums;
   for (int n = 1; n < 1000; ++n) {
     sums.assign(5, static_cast<float>(n) * 3.0f);
@@ -88,7 +88,7 @@ TEST(PackTest, MeansAreDivisions) {
 }
 
 TEST(PackTest, FinishScalesAfterDividing) {
-  const WireFormat& format = *FindWireFormat(DType::kFloat64, ReduceOp::kSum);
+  const WideFormat& format = *FindWideFormat(DType::kFloat64, ReduceOp::kSum);
   std::vector<double> sums = {7.0};
   format.finish(sums.data(), 1, Finish{3, 0.1});
   EXPECT_EQ(sums[0], 7.0 / 3.0 * 0.1);
@@ -101,7 +101,7 @@ TEST(PackTest, FinishScalesAfterDividing) {
 
 TEST(PackTest, NoElementsTouchNothing) {
   for (DType dtype : {DType::kFloat16, DType::kFloat32, DType::kInt8}) {
-    const WireFormat& format = *FindWireFormat(dtype, ReduceOp::kAverage);
+    const WideFormat& format = *FindWideFormat(dtype, ReduceOp::kAverage);
     format.pack(nullptr, nullptr, 0, 1.0);
     format.unpack(nullptr, nullptr, 0);
     format.finish(nullptr, 0, Finish{2, 1.0});

@@ -19,12 +19,12 @@ std::vector<T> Reduce(DType dtype, ReduceOp op, std::vector<T> a,
   return a;
 }
 
-TEST(ReduceTest, EveryWireDTypeHasEveryKernel) {
+TEST(ReduceTest, EveryWideDTypeHasEveryKernel) {
   for (int d = 0; d < kNumDTypes; ++d) {
     const DType dtype = static_cast<DType>(d);
     for (int o = 0; o < kNumReduceOps; ++o) {
       const ReduceOp op = static_cast<ReduceOp>(o);
-      const WireFormat* format = FindWireFormat(dtype, op);
+      const WideFormat* format = FindWideFormat(dtype, op);
       ASSERT_EQ(format != nullptr, IsReducible(dtype)) << DTypeName(dtype);
       if (format == nullptr) continue;
       EXPECT_NE(FindReduceKernel(format->dtype, op), nullptr)

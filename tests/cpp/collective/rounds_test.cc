@@ -15,11 +15,11 @@ std::vector<TensorSpan> Tensors(const std::vector<int64_t>& counts) {
   return tensors;
 }
 
-const WireFormat& Float32() {
-  return *FindWireFormat(DType::kFloat32, ReduceOp::kSum);
+const WideFormat& Float32() {
+  return *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
 }
-const WireFormat& Float16AsFloat32() {
-  return *FindWireFormat(DType::kFloat16, ReduceOp::kSum);
+const WideFormat& Float16AsFloat32() {
+  return *FindWideFormat(DType::kFloat16, ReduceOp::kSum);
 }
 
 constexpr RoundLimits kLimits{/*fusion_buffer_bytes=*/400,
@@ -73,7 +73,7 @@ TEST(RoundsTest, EveryElementOnce) {
   for (int i = 0; i < 300; ++i) {
     std::vector<int64_t> counts(random() % 20);
     for (int64_t& count : counts) count = random() % 90;
-    const WireFormat& format = i % 2 ? Float32() : Float16AsFloat32();
+    const WideFormat& format = i % 2 ? Float32() : Float16AsFloat32();
     const RoundLimits limits{random() % 500, random() % 300};
     const int64_t fits = std::max<int64_t>(1, limits.fusion_buffer_bytes / 4);
     std::vector<int64_t> seen(counts.size());
