@@ -100,6 +100,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/base/small_vector_test.cc
   tests/cpp/base/sticky_status_test.cc
   tests/cpp/base/wire_test.cc
+  tests/cpp/collective/codec_test.cc
   tests/cpp/collective/cpu_collective_local_test.cc
   tests/cpp/collective/cpu_collective_tcp_test.cc
   tests/cpp/collective/cpu_collective_test.cc

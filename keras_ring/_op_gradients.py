@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _xla, basics, ops
+from keras_ring.compression import Compression, Compressor
 
 
 def _name_of(op: Any) -> str:
@@ -77,13 +78,31 @@ def _sums(tensors: Sequence[Any], name: str) -> list[Any]:
     ]
 
 
-def _rows_of_everyone(rows: Any, begin: Any, total: Any, name: str) -> Any:
+def _as_reduced(op: Any, members: Sequence[int]) -> list[Any]:
+    """Inputs of a reduction as they were reduced: rounded, if compressed."""
+    compression = ops.compression_of(op)
+    return [
+        compression.decompress(*compression.compress(op.inputs[i]))
+        for i in members
+    ]
+
+
+def _rows_of_everyone(
+    rows: Any,
+    begin: Any,
+    total: Any,
+    name: str,
+    compression: Compressor = Compression.none,
+) -> Any:
     """Concatenates the ranks' rows; also under XLA, which has no allgather."""
     if not _xla.is_tracing():
-        return ops.allgather(rows, name=name)
+        sent, dtype = compression.compress(rows)
+        return compression.decompress(ops.allgather(sent, name=name), dtype)
     own = rows.shape[0]
     around = [[begin, total - begin - own]] + [[0, 0]] * (rows.shape.rank - 1)
-    return ops.allreduce(tf.pad(rows, around), ops.Sum, name=name)
+    return ops.allreduce(
+        tf.pad(rows, around), ops.Sum, name=name, compression=compression
+    )
 
 
 def _product_of_others(tensor: Any, name: str) -> Any:
@@ -138,20 +157,23 @@ def _through_reduction(
 def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
     reduce_op = ops.reduce_op_of(op)
     name = _name_of(op)
+    compression = ops.compression_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
         if reduce_op in ops.LINEAR:
             # Every rank's output depends on every rank's input with the same
             # factor.
             call = ops.AllreduceCall(
-                known, reduce_op, name, *ops.factors_of(op)
+                known, reduce_op, name, *ops.factors_of(op), compression
             )
             return ops.allreduce_calls([call])[0]
-        total = ops.grouped_allreduce(known, ops.Sum, name=name)
+        total = ops.grouped_allreduce(
+            known, ops.Sum, name=name, compression=compression
+        )
         return _through_reduction(
             reduce_op,
             total,
-            [op.inputs[i] for i in members],
+            _as_reduced(op, members),
             lambda: [op.outputs[i] for i in members],
             name,
         )
@@ -163,20 +185,29 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
 def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
     reduce_op = ops.reduce_op_of(op)
     name = _name_of(op)
+    compression = ops.compression_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
-        inputs = [op.inputs[i] for i in members]
+        inputs = _as_reduced(op, members)
 
         def whole(parts: Sequence[Any], name: str) -> list[Any]:
             """The rows of all ranks."""
             if not _xla.is_tracing():
-                return ops.grouped_allgather(list(parts), name=name)
+                pairs = [compression.compress(part) for part in parts]
+                gathered = ops.grouped_allgather(
+                    [sent for sent, _ in pairs], name=name
+                )
+                return [
+                    compression.decompress(rows, dtype)
+                    for rows, (_, dtype) in zip(gathered, pairs, strict=True)
+                ]
             return [
                 _rows_of_everyone(
                     part,
                     _rows_before(tensor.shape[0]),
                     tensor.shape[0],
                     f"{name}/{i}",
+                    compression,
                 )
                 for i, (part, tensor) in enumerate(
                     zip(parts, inputs, strict=True)

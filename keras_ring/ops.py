@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _graph, _native, _xla, basics
+from keras_ring.compression import Compression, Compressor
 
 
 class ReduceOp(enum.IntEnum):
@@ -44,6 +45,9 @@ class Kind(enum.IntEnum):
     broadcast = 2
     reducescatter = 4
 
+
+# By the numbers of the native Compression.
+_COMPRESSIONS = (Compression.none, Compression.fp16, Compression.bf16)
 
 _unnamed = itertools.count()
 
@@ -77,7 +81,10 @@ def allreduce(
             reduction. Floating dtypes only. Defaults to `1.0`.
         postscale_factor: Float, multiplied to the result. Floating dtypes
             only. Defaults to `1.0`.
-        compression: One of `keras_ring.Compression`. Defaults to none.
+        compression: One of `keras_ring.Compression`: wide floating-point
+            tensors travel as float16 or bfloat16, and are rounded to that
+            before and after the reduction. Or an object with the methods of
+            `keras_ring.compression.Compressor`. Defaults to none.
 
     Returns:
         A tensor like `tensor`, bitwise equal on all ranks. For
@@ -579,7 +586,8 @@ def _prepare(
         if kind is Kind.reducescatter:
             _check_rows("reducescatter", "divide", tensor)
     contexts: list[Any] = [None] * len(tensors)
-    if call.compression is not None:
+    native = _native_compression(call.compression)
+    if native is None:
         pairs = [call.compression.compress(tensor) for tensor in tensors]
         tensors, contexts = (
             list(column) for column in zip(*pairs, strict=True)
@@ -594,6 +602,7 @@ def _prepare(
         "postscale_bits": _double_bits(
             call.postscale_factor if linear else 1.0
         ),
+        "compression": native or 0,
     }
     return tensors, attributes, contexts
 
@@ -604,7 +613,7 @@ def _finish(
     """Undoes in the results what `_prepare` did to the tensors."""
     if call.op not in LINEAR:
         reduced = [_scale(tensor, call.postscale_factor) for tensor in reduced]
-    if call.compression is not None:
+    if _native_compression(call.compression) is None:
         reduced = [
             call.compression.decompress(tensor, context)
             for tensor, context in zip(reduced, contexts, strict=True)
@@ -648,6 +657,13 @@ def _check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
         f"`{kind.name}` has no {op.name} of {dtype.name} tensors; it reduces "
         f"{', '.join(sorted(_reducible()))}. {advice} Received: {tensor}"
     )
+
+
+def _native_compression(compression: Any) -> int | None:
+    """The number of a compression; `None` where it has methods to call."""
+    if compression is None:
+        compression = Compression.none
+    return compression.native if isinstance(compression, Compressor) else None
 
 
 def _scale(tensor: Any, factor: float) -> Any:
@@ -699,6 +715,11 @@ def factors_of(op: Any) -> tuple[float, float]:
         for name in ("prescale_bits", "postscale_bits")
     )
     return prescale, postscale
+
+
+def compression_of(op: Any) -> Compressor:
+    """Returns the compression of a TensorFlow operation."""
+    return _COMPRESSIONS[op.get_attr("compression")]
 
 
 # At the end, for the gradients of collectives are collectives.

@@ -27,6 +27,12 @@ class ReductionKernel : public CollectiveKernel {
                 absl::InvalidArgumentError(
                     absl::StrCat("no reduce op has number ", reduce_op)));
     op_ = static_cast<ReduceOp>(reduce_op);
+    int compression;
+    OP_REQUIRES_OK(context, context->GetAttr("compression", &compression));
+    OP_REQUIRES(context, compression >= 0 && compression < kNumCompressions,
+                absl::InvalidArgumentError(
+                    absl::StrCat("no compression has number ", compression)));
+    compression_ = static_cast<Compression>(compression);
     OP_REQUIRES_OK(context, GetDouble(context, "prescale_bits", &prescale_));
     OP_REQUIRES_OK(context, GetDouble(context, "postscale_bits", &postscale_));
   }
@@ -37,6 +43,7 @@ class ReductionKernel : public CollectiveKernel {
     request.op = op_;
     request.prescale = prescale_;
     request.postscale = postscale_;
+    request.compression = compression_;
   }
 
  private:
@@ -44,6 +51,7 @@ class ReductionKernel : public CollectiveKernel {
   ReduceOp op_ = ReduceOp::kSum;
   double prescale_ = 1.0;
   double postscale_ = 1.0;
+  Compression compression_ = Compression::kNone;
 };
 
 class AllreduceKernel final : public ReductionKernel {

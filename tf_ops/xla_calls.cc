@@ -53,7 +53,8 @@ double FromBits(int64_t bits) {
 ffi::Error Start(ffi::RemainingArgs tensors,
                  ffi::Result<ffi::BufferR0<ffi::S64>> number,
                  std::string_view name, int32_t kind, int32_t reduce_op,
-                 int32_t root, int64_t prescale, int64_t postscale) {
+                 int32_t root, int64_t prescale, int64_t postscale,
+                 int32_t compression) {
   Request request;
   request.name = std::string(name);
   request.kind = static_cast<RequestKind>(kind);
@@ -61,6 +62,7 @@ ffi::Error Start(ffi::RemainingArgs tensors,
   request.root = root;
   request.prescale = FromBits(prescale);
   request.postscale = FromBits(postscale);
+  request.compression = static_cast<Compression>(compression);
   std::vector<const void*> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
     ffi::ErrorOr<ffi::AnyBuffer> tensor = tensors.get<ffi::AnyBuffer>(i);
@@ -219,7 +221,8 @@ XLA_FFI_DEFINE_HANDLER(kStartHandler, Start,
                            .Attr<int32_t>(kReduceOpAttr)
                            .Attr<int32_t>(kRootAttr)
                            .Attr<int64_t>(kPrescaleAttr)
-                           .Attr<int64_t>(kPostscaleAttr));
+                           .Attr<int64_t>(kPostscaleAttr)
+                           .Attr<int32_t>(kCompressionAttr));
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kXlaStart, "Host", kStartHandler);
 
 XLA_FFI_DEFINE_HANDLER(

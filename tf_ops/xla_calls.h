@@ -13,6 +13,7 @@ inline constexpr char kReduceOpAttr[] = "reduce_op";   // i32
 inline constexpr char kRootAttr[] = "root";            // i32
 inline constexpr char kPrescaleAttr[] = "prescale";    // i64, a double's bits
 inline constexpr char kPostscaleAttr[] = "postscale";  // i64, a double's bits
+inline constexpr char kCompressionAttr[] = "compression";  // i32
 
 // Arguments: `own` numbers of tickets to wait for, then those of everything
 // that must have been started before. Results: the tickets' tensors.

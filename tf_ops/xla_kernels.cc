@@ -111,6 +111,8 @@ class StartKernel final : public XlaOpKernel {
     AddNumber(context, "root_rank", kRootAttr, "i32");
     AddNumber(context, "prescale_bits", kPrescaleAttr, "i64");
     AddNumber(context, "postscale_bits", kPostscaleAttr, "i64");
+    AddNumber(context, "compression", kCompressionAttr, "i32",
+              kNumCompressions);
     absl::StrAppend(&attributes_, "}");
   }
 

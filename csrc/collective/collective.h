@@ -12,6 +12,7 @@
 #include <functional>
 #include <vector>
 
+#include "csrc/base/compression.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
@@ -37,6 +38,21 @@ struct Reduction {
   // What Average divides by: the number of ranks that contribute. Integers:
   // exact sum, then floor division, as NumPy.
   int64_t divisor = 1;
+  // Makes wide floats travel as narrower ones: as values of wire_dtype(). Only
+  // two roundings come from it:
+  //
+  //   1. each rank's values times `prescale`, a product in `dtype`, are rounded
+  //      to the wire dtype. They are then reduced as tensors of that dtype are:
+  //      widened to float32, summed, divided and multiplied by `postscale`;
+  //   2. the result is rounded to the wire dtype, and widened to `dtype` by
+  //      every rank, the one that summed it included.
+  //
+  // To nearest even; what is too large for float16 becomes infinite; a NaN
+  // remains one. So the result is that of packing the tensors, reducing them
+  // as tensors of the wire dtype without a prescale, and unpacking.
+  Compression compression = Compression::kNone;
+
+  DType wire_dtype() const { return WireDType(dtype, compression); }
 };
 
 // Every rank passes the same counts in the same order.

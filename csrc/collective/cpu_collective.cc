@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/collective/arguments.h"
+#include "csrc/collective/codec.h"
 #include "csrc/collective/reduce.h"
 
 namespace keras_ring {
@@ -59,88 +60,162 @@ void CpuCollective::Abort(const Status& cause) {
   if (broken_.Set(cause)) transport_.Abort(cause);
 }
 
+// How a reduction is done: from tensors to *values* (of the wire dtype), from
+// these to sums (wide ones where the format converts), and back.
+struct CpuCollective::Method {
+  explicit Method(const Reduction& reduction)
+      : format(*FindWideFormat(reduction.wire_dtype(), reduction.op)),
+        codec(FindCodec(reduction.dtype, reduction.wire_dtype())),
+        reduce(FindReduceKernel(format.dtype, reduction.op)),
+        tensor_size(DTypeSize(reduction.dtype)),
+        prescale(reduction.prescale),
+        finish(FinishOf(reduction)) {}
+
+  // The prescale comes as early as it can be without a rounding of its own.
+  void Pack(void* values, const void* tensor, int64_t count) const {
+    if (codec != nullptr) {
+      codec->pack(values, tensor, count, prescale);
+    } else if (format.converts) {
+      CopyIfApart(values, tensor, count * format.value_size);
+    } else {
+      format.pack(values, tensor, count, prescale);
+    }
+  }
+  void Unpack(void* tensor, const void* values, int64_t count) const {
+    if (codec != nullptr) {
+      codec->unpack(tensor, values, count);
+    } else {
+      CopyIfApart(tensor, values, count * format.value_size);
+    }
+  }
+  void Widen(void* sums, const void* values, int64_t count) const {
+    format.pack(sums, values, count, codec != nullptr ? 1.0 : prescale);
+  }
+  // The results go to `values` if sums are wide, else they stay.
+  void FinishSums(void* sums, void* values, int64_t count) const {
+    format.finish(sums, count, finish);
+    if (format.converts) format.unpack(values, sums, count);
+  }
+
+  const WideFormat& format;
+  const Codec* const codec;  // null if nothing is compressed
+  const ReduceKernel reduce;
+  const size_t tensor_size;
+  const double prescale;
+  const Finish finish;
+};
+
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
-  const WideFormat& format = *FindWideFormat(args.dtype, args.op);
+  const Method method(args);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
-  for (const Round& round : PlanRounds(args.tensors, format, limits)) {
-    KR_RETURN_IF_ERROR(round.direct ? RunDirect(args, format, round)
-                                    : RunPacked(args, format, round));
+  for (const Round& round : PlanRounds(args.tensors, method.format, limits)) {
+    KR_RETURN_IF_ERROR(round.direct ? RunDirect(args, method, round)
+                                    : RunPacked(args, method, round));
   }
   return OkStatus();
 }
 
-Status CpuCollective::RunDirect(const AllreduceArgs& args,
-                                const WideFormat& format, const Round& round) {
+Status CpuCollective::RunDirect(const AllreduceArgs& args, const Method& method,
+                                const Round& round) {
   const Piece& piece = round.pieces.front();
   const TensorSpan& tensor = args.tensors[piece.tensor];
   RingBuffer buffer;
-  buffer.input = Advance(tensor.input, piece.begin, format.element_size);
-  buffer.output = Advance(tensor.output, piece.begin, format.element_size);
+  buffer.element_size = method.format.element_size;
+  buffer.input = Advance(tensor.input, piece.begin, buffer.element_size);
+  buffer.output = Advance(tensor.output, piece.begin, buffer.element_size);
   buffer.count = piece.count;
-  buffer.element_size = format.element_size;
   // The ring itself gets from input to output, but not with a scale, nor when
   // there is none to go round.
   if (args.prescale != 1.0 || place_.size == 1) {
-    format.pack(buffer.output, buffer.input, buffer.count, args.prescale);
+    method.Pack(buffer.output, buffer.input, buffer.count);
     buffer.input = buffer.output;
   }
-  return ReduceRing(args, format, buffer);
+  return ReduceRing(args.tag, method, buffer);
 }
 
-Status CpuCollective::RunPacked(const AllreduceArgs& args,
-                                const WideFormat& format, const Round& round) {
-  const size_t value_size = DTypeSize(args.dtype);
-  KR_ASSIGN_OR_RETURN(
-      void* wide, fusion_buffer_.Reserve(round.count * format.element_size));
+Status CpuCollective::RunPacked(const AllreduceArgs& args, const Method& method,
+                                const Round& round) {
+  void* values;
+  KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
+                      ReserveBuffer(method, round.count, &values));
+  const size_t value_size = method.format.value_size;
   int64_t position = 0;
   for (const Piece& piece : round.pieces) {
-    format.pack(
-        Advance(wide, position, format.element_size),
-        Advance(args.tensors[piece.tensor].input, piece.begin, value_size),
-        piece.count, args.prescale);
+    method.Pack(Advance(values, position, value_size),
+                Advance(args.tensors[piece.tensor].input, piece.begin,
+                        method.tensor_size),
+                piece.count);
     position += piece.count;
   }
-  KR_RETURN_IF_ERROR(ReduceRing(
-      args, format, RingBuffer{wide, wide, round.count, format.element_size}));
+  KR_RETURN_IF_ERROR(ReduceRing(args.tag, method, buffer));
   position = 0;
   for (const Piece& piece : round.pieces) {
-    format.unpack(
-        Advance(args.tensors[piece.tensor].output, piece.begin, value_size),
-        Advance(wide, position, format.element_size), piece.count);
+    method.Unpack(Advance(args.tensors[piece.tensor].output, piece.begin,
+                          method.tensor_size),
+                  Advance(values, position, value_size), piece.count);
     position += piece.count;
   }
   return OkStatus();
 }
 
-Status CpuCollective::ReduceRing(const AllreduceArgs& args,
-                                 const WideFormat& format,
-                                 const RingBuffer& buffer) {
-  const Finish finish = FinishOf(args);
-  if (place_.size == 1) {
-    format.finish(buffer.output, buffer.count, finish);
-    return OkStatus();
+Result<RingBuffer> CpuCollective::ReserveBuffer(const Method& method,
+                                                int64_t count, void** values) {
+  const WideFormat& format = method.format;
+  const size_t sum_bytes = count * format.element_size;
+  const size_t value_bytes = format.converts ? count * format.value_size : 0;
+  KR_ASSIGN_OR_RETURN(void* sums,
+                      fusion_buffer_.Reserve(sum_bytes + value_bytes));
+  RingBuffer buffer{sums, sums, count, format.element_size};
+  *values = sums;
+  if (format.converts) {
+    buffer.values = *values = Advance(sums, sum_bytes, 1);
+    buffer.value_size = format.value_size;
   }
-  KR_ASSIGN_OR_RETURN(void* arrivals,
-                      arrivals_.Reserve(SegmentBytes(
-                          buffer.element_size, options_.max_segment_bytes)));
-  RingReduction plan = PlanRingAllreduce(place_, args.tag, buffer, arrivals,
-                                         options_.max_segment_bytes);
-  return RunReduction(plan, format, args.op, finish);
+  return buffer;
 }
 
-Status CpuCollective::RunReduction(RingReduction& plan,
-                                   const WideFormat& format, ReduceOp op,
-                                   const Finish& finish) {
-  const ReduceKernel reduce = FindReduceKernel(format.dtype, op);
+Result<void*> CpuCollective::ReserveArrivals(size_t element_size) {
+  return arrivals_.Reserve(
+      2 * SegmentBytes(element_size, options_.max_segment_bytes));
+}
+
+Status CpuCollective::ReduceRing(uint64_t tag, const Method& method,
+                                 const RingBuffer& buffer) {
+  if (place_.size == 1) {
+    if (method.format.converts) {
+      method.Widen(buffer.output, buffer.values, buffer.count);
+    }
+    method.FinishSums(buffer.output, buffer.values, buffer.count);
+    return OkStatus();
+  }
+  KR_ASSIGN_OR_RETURN(void* arrivals, ReserveArrivals(buffer.element_size));
+  RingReduction plan = PlanRingAllreduce(place_, tag, buffer, arrivals,
+                                         options_.max_segment_bytes);
+  return RunReduction(plan, method, arrivals);
+}
+
+Status CpuCollective::RunReduction(RingReduction& plan, const Method& method,
+                                   void* arrivals) {
+  const size_t element_size = method.format.element_size;
+  void* const widened = Advance(
+      arrivals, SegmentBytes(element_size, options_.max_segment_bytes), 1);
   // The owner of a chunk finishes it: while it is in cache, once instead of on
   // every rank, and alike for all.
-  plan.duplex.on_received = [&plan, &format, &finish, reduce](size_t i) {
+  plan.duplex.on_received = [&plan, &method, widened](size_t i) {
     if (i < plan.reductions.size()) {
-      const SegmentReduction& reduction = plan.reductions[i];
-      reduce(reduction.accumulator, reduction.value, reduction.count);
+      const SegmentReduction& step = plan.reductions[i];
+      const void* value = step.value;
+      if (method.format.converts) {
+        method.Widen(step.accumulator, step.own, step.count);
+        if (i < plan.first_sum) {
+          method.Widen(widened, step.value, step.count);
+          value = widened;
+        }
+      }
+      method.reduce(step.accumulator, value, step.count);
       if (i >= plan.first_owned) {
-        format.finish(reduction.accumulator, reduction.count, finish);
+        method.FinishSums(step.accumulator, step.own, step.count);
       }
     }
     return plan.ReleasedBy(i);
@@ -181,57 +256,53 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
 Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
   KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), place_.size));
-  const WideFormat& format = *FindWideFormat(args.dtype, args.op);
+  const Method method(args);
   const int64_t longest =
       *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
-  const int64_t slice = std::max<int64_t>(
-      1, options_.fusion_buffer_bytes / format.element_size / place_.size);
+  const int64_t slice =
+      std::max<int64_t>(1, options_.fusion_buffer_bytes /
+                               method.format.packed_size() / place_.size);
   for (int64_t begin = 0; begin < longest; begin += slice) {
-    KR_RETURN_IF_ERROR(ReducescatterSlice(args, begin, slice));
+    KR_RETURN_IF_ERROR(ReducescatterSlice(args, method, begin, slice));
   }
   return OkStatus();
 }
 
 Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
-                                         int64_t begin, int64_t count) {
-  const WideFormat& format = *FindWideFormat(args.dtype, args.op);
-  const size_t value_size = DTypeSize(args.dtype);
+                                         const Method& method, int64_t begin,
+                                         int64_t count) {
   auto in_slice = [&](int rank) {
     return std::clamp<int64_t>(args.count_per_rank[rank] - begin, 0, count);
   };
-  RingBuffer buffer;
-  buffer.element_size = format.element_size;
-  for (int rank = 0; rank < place_.size; ++rank) buffer.count += in_slice(rank);
-  KR_ASSIGN_OR_RETURN(
-      void* wide, fusion_buffer_.Reserve(buffer.count * format.element_size));
-  buffer.input = buffer.output = wide;
+  int64_t total = 0;
+  for (int rank = 0; rank < place_.size; ++rank) total += in_slice(rank);
+  void* values;
+  KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
+                      ReserveBuffer(method, total, &values));
   // Chunk c is the block of rank c - 1, where it ends.
   std::vector<int64_t> chunk_counts(place_.size);
   void* own = nullptr;
-  void* at = wide;
+  void* at = values;
   for (int chunk = 0; chunk < place_.size; ++chunk) {
     const int rank = (chunk + place_.size - 1) % place_.size;
     int64_t block = begin;
     for (int r = 0; r < rank; ++r) block += args.count_per_rank[r];
     chunk_counts[chunk] = in_slice(rank);
-    format.pack(at, Advance(args.input, block, value_size), chunk_counts[chunk],
-                args.prescale);
+    method.Pack(at, Advance(args.input, block, method.tensor_size),
+                chunk_counts[chunk]);
     if (rank == place_.rank) own = at;
-    at = Advance(at, chunk_counts[chunk], format.element_size);
+    at = Advance(at, chunk_counts[chunk], method.format.value_size);
   }
-  const Finish finish = FinishOf(args);
   if (place_.size == 1) {
-    format.finish(wide, buffer.count, finish);
+    KR_RETURN_IF_ERROR(ReduceRing(args.tag, method, buffer));
   } else {
-    KR_ASSIGN_OR_RETURN(void* arrivals,
-                        arrivals_.Reserve(SegmentBytes(
-                            buffer.element_size, options_.max_segment_bytes)));
+    KR_ASSIGN_OR_RETURN(void* arrivals, ReserveArrivals(buffer.element_size));
     RingReduction plan =
         PlanRingReducescatter(place_, args.tag, buffer, chunk_counts, arrivals,
                               options_.max_segment_bytes);
-    KR_RETURN_IF_ERROR(RunReduction(plan, format, args.op, finish));
+    KR_RETURN_IF_ERROR(RunReduction(plan, method, arrivals));
   }
-  format.unpack(Advance(args.output, begin, value_size), own,
+  method.Unpack(Advance(args.output, begin, method.tensor_size), own,
                 in_slice(place_.rank));
   return OkStatus();
 }

@@ -41,29 +41,36 @@ class CpuCollective final : public Collective {
   void Abort(const Status& cause) override;
 
  private:
+  struct Method;
+
   Status DoAllreduce(const AllreduceArgs& args);
   Status DoAllgather(const AllgatherArgs& args);
   Status DoBroadcast(const BroadcastArgs& args);
   Status DoReducescatter(const ReducescatterArgs& args);
   // Of elements [begin, begin + count) of each block.
-  Status ReducescatterSlice(const ReducescatterArgs& args, int64_t begin,
-                            int64_t count);
+  Status ReducescatterSlice(const ReducescatterArgs& args, const Method& method,
+                            int64_t begin, int64_t count);
   Status DoAlltoall(const AlltoallArgs& args);
-  Status RunDirect(const AllreduceArgs& args, const WideFormat& format,
+  Status RunDirect(const AllreduceArgs& args, const Method& method,
                    const Round& round);
-  Status RunPacked(const AllreduceArgs& args, const WideFormat& format,
+  Status RunPacked(const AllreduceArgs& args, const Method& method,
                    const Round& round);
-  Status ReduceRing(const AllreduceArgs& args, const WideFormat& format,
+  // A buffer of so many values, which lie at *values, and of their sums.
+  Result<RingBuffer> ReserveBuffer(const Method& method, int64_t count,
+                                   void** values);
+  Status ReduceRing(uint64_t tag, const Method& method,
                     const RingBuffer& buffer);
-  // Runs `plan`: `op` reduces what comes in, `finish` what is owned.
-  Status RunReduction(RingReduction& plan, const WideFormat& format,
-                      ReduceOp op, const Finish& finish);
+  Result<void*> ReserveArrivals(size_t element_size);
+  // Runs `plan`: reduces what comes in and finishes what is owned.
+  Status RunReduction(RingReduction& plan, const Method& method,
+                      void* arrivals);
 
   Transport& transport_;
   const CpuCollectiveOptions options_;
   const RingPlace place_;
   ScratchBuffer fusion_buffer_;
-  ScratchBuffer arrivals_;  // one segment, of a peer's partial sums
+  // One segment of a peer's partial sums, and one for widening it.
+  ScratchBuffer arrivals_;
 
   // The first failure, or what Abort gave.
   StickyStatus broken_;

@@ -44,12 +44,13 @@ inline constexpr int kVectorsPerTile = 4;
 
 // One tile through all steps, in registers, so that every array is gone over
 // once. `source(s)` is where the tile of the s-th source lies. Everything is
-// read before `output` is written, which may be one of them.
-template <typename Isa, typename Wide, typename Op, typename To,
-          typename Source>
+// read before `output` is written, which may be one of them. The results are
+// rounded to `Rounded`, and so `copy` gets them.
+template <typename Isa, typename Wide, typename Op, typename Rounded,
+          typename To, typename Source>
 [[gnu::always_inline]] inline void FoldTile(const Factors<Wide>& factors,
                                             const FoldArgs& args, Source source,
-                                            To* output, To* copy) {
+                                            To* output, Rounded* copy) {
   constexpr int kLanes = kLanesOf<Isa, Wide>;
   Vector<Wide, kLanes> tile[kVectorsPerTile];
   auto load = [&factors](const auto* from) {
@@ -89,24 +90,34 @@ template <typename Isa, typename Wide, typename Op, typename To,
             static_cast<Wide>(value / divisor - (value % divisor < 0 ? 1 : 0));
       }
     }
-    Store<Isa, Wide>(output + v * kLanes, tile[v]);
-    if (copy != nullptr) Store<Isa, Wide>(copy + v * kLanes, tile[v]);
+    if constexpr (std::is_same_v<Rounded, To>) {
+      Store<Isa, Wide>(output + v * kLanes, tile[v]);
+      if (copy != nullptr) Store<Isa, Wide>(copy + v * kLanes, tile[v]);
+    } else {
+      Rounded rounded[kLanes];
+      Store<Isa, Wide>(rounded, tile[v]);
+      if (copy != nullptr) {
+        std::memcpy(copy + v * kLanes, rounded, sizeof(rounded));
+      }
+      Store<Isa, Wide>(output + v * kLanes, Load<Isa, Wide>(rounded));
+    }
   }
 }
 
-// Sources of From, summed as Wide, to an output of To.
-template <typename Isa, typename From, typename Wide, typename To, typename Op>
+// Sources of From, summed as Wide and rounded to Rounded, to an output of To.
+template <typename Isa, typename From, typename Wide, typename To, typename Op,
+          typename Rounded = To>
 void Fold(const FoldArgs& args) {
   constexpr int64_t kTile = kLanesOf<Isa, Wide> * kVectorsPerTile;
   const Factors<Wide> factors(args);
   To* output = static_cast<To*>(args.output);
-  To* copy = static_cast<To*>(args.copy);
+  Rounded* copy = static_cast<Rounded*>(args.copy);
   auto source = [&args](int s) {
     return static_cast<const From*>(args.sources[s]);
   };
   int64_t i = 0;
   for (; i + kTile <= args.count; i += kTile) {
-    FoldTile<Isa, Wide, Op>(
+    FoldTile<Isa, Wide, Op, Rounded>(
         factors, args, [&](int s) { return source(s) + i; }, output + i,
         copy == nullptr ? nullptr : copy + i);
   }
@@ -114,13 +125,15 @@ void Fold(const FoldArgs& args) {
   if (left == 0) return;
   From from[kTile] = {};
   To to[kTile];
+  Rounded rounded[kTile];
   auto padded = [&](int s) {
     std::memcpy(from, source(s) + i, left * sizeof(From));
     return &from[0];
   };
-  FoldTile<Isa, Wide, Op, To>(factors, args, padded, to, nullptr);
+  FoldTile<Isa, Wide, Op, Rounded>(factors, args, padded, to,
+                                   copy == nullptr ? nullptr : rounded);
   std::memcpy(output + i, to, left * sizeof(To));
-  if (copy != nullptr) std::memcpy(copy + i, to, left * sizeof(To));
+  if (copy != nullptr) std::memcpy(copy + i, rounded, left * sizeof(Rounded));
 }
 
 }  // namespace

@@ -27,6 +27,15 @@ FoldKernel FindFoldKernel(DType dtype, ReduceOp op, CpuLevel level) {
       .fold[static_cast<int>(op)];
 }
 
+const Codec* FindCodec(DType dtype, DType wire_dtype, CpuLevel level) {
+  const bool narrow =
+      wire_dtype == DType::kFloat16 || wire_dtype == DType::kBfloat16;
+  const bool wide = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  if (!narrow || !wide) return nullptr;
+  return &KernelsOf(level)
+              .codecs[wire_dtype == DType::kBfloat16][dtype == DType::kFloat64];
+}
+
 void StreamCopy(void* to, const void* from, size_t bytes, CpuLevel level) {
   KernelsOf(level).stream_copy(to, from, bytes);
 }

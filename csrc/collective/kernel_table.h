@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "csrc/base/cpu_features.h"
+#include "csrc/collective/codec.h"
 #include "csrc/collective/kernels.h"
 #include "csrc/collective/pack.h"
 #include "csrc/collective/reduce.h"
@@ -20,6 +21,9 @@ struct KernelTable {
     FoldKernel fold[kNumReduceOps] = {};
   };
   Row rows[kNumDTypes];
+  // By the dtype of the wire, then by that of the tensors: float16 and
+  // bfloat16; float32 and float64.
+  Codec codecs[2][2];
   void (*stream_copy)(void* to, const void* from, size_t bytes) = nullptr;
 };
 

@@ -90,6 +90,7 @@ constexpr WideFormat MakeFormat(DType wide) {
   WideFormat format;
   format.dtype = wide;
   format.element_size = sizeof(Wide);
+  format.value_size = sizeof(Value);
   format.converts = !std::is_same_v<Value, Wide>;
   format.pack = Pack<Isa, Value, Wide>;
   format.unpack = Unpack<Isa, Value, Wide>;
@@ -128,6 +129,32 @@ constexpr KernelTable::Row MakeOwnRow(DType dtype, DType average) {
   return row;
 }
 
+// Of values that travel as the narrower `Wire`.
+template <typename Isa, typename Value, typename Wire>
+void PackNarrow(void* wire, const void* values, int64_t count,
+                double prescale) {
+  FoldArgs args = OneSource(&values, count, wire);
+  args.prescale = prescale;
+  Fold<Isa, Value, Value, Wire, Sum>(args);
+}
+
+template <typename Isa, typename Value, typename Wire>
+void UnpackNarrow(void* values, const void* wire, int64_t count) {
+  Fold<Isa, Wire, float, Value, Sum>(OneSource(&wire, count, values));
+}
+
+template <typename Isa, typename Value, typename Wire>
+constexpr Codec MakeCodec() {
+  return {sizeof(Wire),
+          PackNarrow<Isa, Value, Wire>,
+          UnpackNarrow<Isa, Value, Wire>,
+          {Fold<Isa, Wire, float, Value, Sum, Wire>,
+           Fold<Isa, Wire, float, Value, Sum, Wire>,
+           Fold<Isa, Wire, float, Value, Min, Wire>,
+           Fold<Isa, Wire, float, Value, Max, Wire>,
+           Fold<Isa, Wire, float, Value, Product, Wire>}};
+}
+
 // In the order of DType; the last three are not reduced.
 static_assert(static_cast<int>(DType::kUint8) == 0 &&
               static_cast<int>(DType::kInt8) == 1 &&
@@ -145,19 +172,22 @@ constexpr KernelTable MakeKernelTable() {
   constexpr DType kInt64 = DType::kInt64;
   constexpr DType kFloat32 = DType::kFloat32;
   constexpr DType kFloat64 = DType::kFloat64;
-  return {{
-              MakeOwnRow<Isa, uint8_t, int64_t>(DType::kUint8, kInt64),
-              MakeOwnRow<Isa, int8_t, int64_t>(DType::kInt8, kInt64),
-              MakeOwnRow<Isa, uint16_t, int64_t>(DType::kUint16, kInt64),
-              MakeOwnRow<Isa, int16_t, int64_t>(DType::kInt16, kInt64),
-              MakeOwnRow<Isa, int32_t, int64_t>(DType::kInt32, kInt64),
-              MakeOwnRow<Isa, int64_t, int64_t>(kInt64, kInt64),
-              MakeRow<Isa, Float16, float, float>(kFloat32, kFloat32),
-              MakeRow<Isa, Bfloat16, float, float>(kFloat32, kFloat32),
-              MakeOwnRow<Isa, float, float>(kFloat32, kFloat32),
-              MakeOwnRow<Isa, double, double>(kFloat64, kFloat64),
-          },
-          Isa::StreamCopy};
+  return {
+      {
+          MakeOwnRow<Isa, uint8_t, int64_t>(DType::kUint8, kInt64),
+          MakeOwnRow<Isa, int8_t, int64_t>(DType::kInt8, kInt64),
+          MakeOwnRow<Isa, uint16_t, int64_t>(DType::kUint16, kInt64),
+          MakeOwnRow<Isa, int16_t, int64_t>(DType::kInt16, kInt64),
+          MakeOwnRow<Isa, int32_t, int64_t>(DType::kInt32, kInt64),
+          MakeOwnRow<Isa, int64_t, int64_t>(kInt64, kInt64),
+          MakeRow<Isa, Float16, float, float>(kFloat32, kFloat32),
+          MakeRow<Isa, Bfloat16, float, float>(kFloat32, kFloat32),
+          MakeOwnRow<Isa, float, float>(kFloat32, kFloat32),
+          MakeOwnRow<Isa, double, double>(kFloat64, kFloat64),
+      },
+      {{MakeCodec<Isa, float, Float16>(), MakeCodec<Isa, double, Float16>()},
+       {MakeCodec<Isa, float, Bfloat16>(), MakeCodec<Isa, double, Bfloat16>()}},
+      Isa::StreamCopy};
 }
 
 }  // namespace

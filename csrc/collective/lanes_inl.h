@@ -49,12 +49,47 @@ template <typename Isa, typename Wide, typename From>
   }
 }
 
+// `values` as floats that any narrower format rounds to what it would round the
+// values to: towards zero, and where something is lost the last bit is set, so
+// that no tie comes out that was none.
+template <int kLanes>
+[[gnu::always_inline]] inline Vector<float, kLanes> RoundToOdd(
+    Vector<double, kLanes> values) {
+  using Floats = Vector<float, kLanes>;
+  using Bits = Vector<uint32_t, kLanes>;
+  const Floats nearest = __builtin_convertvector(values, Floats);
+  const auto back = __builtin_convertvector(nearest, Vector<double, kLanes>);
+  const auto above = back > values;
+  const auto below = back < values;
+  const auto too_large = (above & (values > 0)) | (below & (values < 0));
+  Bits bits = reinterpret_cast<Bits>(nearest);
+  bits += __builtin_convertvector(too_large, Bits);  // -1 where it is true
+  bits |= __builtin_convertvector(above | below, Bits) & 1;
+  return reinterpret_cast<Floats>(bits);
+}
+
+template <typename To, typename Floats>
+[[gnu::always_inline]] inline void NarrowAnywhere(To* to, Floats floats) {
+  constexpr int kLanes = sizeof(Floats) / sizeof(float);
+  using Bits = Vector<uint32_t, kLanes>;
+  Bits bits;
+  if constexpr (std::is_same_v<To, Float16>) {
+    bits = float16_internal::NarrowToFloat16<Bits>(floats);
+  } else {
+    bits = float16_internal::NarrowToBfloat16<Bits>(floats);
+  }
+  const auto narrow = __builtin_convertvector(bits, Vector<uint16_t, kLanes>);
+  std::memcpy(to, &narrow, sizeof(narrow));
+}
+
 template <typename Isa, typename Wide, typename To>
 [[gnu::always_inline]] inline void Store(
     To* to, Vector<Wide, kLanesOf<Isa, Wide>> lanes) {
   constexpr int kLanes = kLanesOf<Isa, Wide>;
   if constexpr (std::is_same_v<To, Wide>) {
     std::memcpy(to, &lanes, sizeof(lanes));
+  } else if constexpr (kIs16BitFloat<To> && std::is_same_v<Wide, double>) {
+    NarrowAnywhere(to, RoundToOdd<kLanes>(lanes));
   } else if constexpr (kIs16BitFloat<To>) {
     Isa::Narrow(to, lanes);
   } else {

@@ -34,8 +34,13 @@ struct Finish {
 struct WideFormat {
   DType dtype = DType::kFloat32;
   size_t element_size = 0;
+  size_t value_size = 0;  // of an element as it lies in the tensors
   // Whether the wide dtype differs from that of the tensors.
   bool converts = false;
+  // Of an element and, if it converts, its value beside it.
+  size_t packed_size() const {
+    return element_size + (converts ? value_size : 0);
+  }
 
   // wide[i] = values[i] * prescale. The arrays are equal (if nothing converts)
   // or do not overlap.

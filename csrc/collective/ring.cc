@@ -76,6 +76,7 @@ class ReductionPlanner {
         chunks_(std::move(chunks)),
         input_(static_cast<const char*>(buffer.input)),
         output_(static_cast<char*>(buffer.output)),
+        values_(static_cast<char*>(buffer.values)),
         scratch_(scratch),
         max_count_(SegmentElements(buffer.element_size, max_segment_bytes)) {}
 
@@ -83,17 +84,21 @@ class ReductionPlanner {
     plan_.duplex.tag = tag;
     const int steps = place_.size - 1;
     if (steps == 0) return std::move(plan_);
-    Send(place_.rank, input_);
+    SendValues(place_.rank, input_);
     plan_.num_own_segments = plan_.duplex.sends.size();
     for (int step = 0; step < steps; ++step) {
-      if (step == steps - 1) plan_.first_owned = plan_.reductions.size();
-      ReceivePartial(place_.rank - step - 1);
-      // The last of these chunks is the owned one: the allgather has begun.
-      if (step < steps - 1 || gathers) Send(place_.rank - step - 1, output_);
+      const bool is_last = step == steps - 1;
+      if (step == 1) plan_.first_sum = plan_.reductions.size();
+      if (is_last) plan_.first_owned = plan_.reductions.size();
+      ReceivePartial(place_.rank - step - 1, /*values=*/step == 0);
+      if (!is_last) SendSums(place_.rank - step - 1);
     }
+    if (steps == 1) plan_.first_sum = plan_.reductions.size();
+    // The last of these chunks is the owned one: the allgather has begun.
+    if (gathers) SendValues(place_.rank - steps, output_);
     for (int step = 0; step < steps && gathers; ++step) {
       ReceiveResult(place_.rank - step);
-      if (step < steps - 1) Send(place_.rank - step, output_);
+      if (step < steps - 1) SendValues(place_.rank - step, output_);
     }
     SetPeers(place_, plan_.duplex);
     plan_.duplex.released = plan_.num_own_segments;
@@ -107,29 +112,48 @@ class ReductionPlanner {
   }
 
   size_t Bytes(int64_t count) const { return count * buffer_.element_size; }
+  bool has_wide_sums() const { return values_ != nullptr; }
+  // Of values and results.
+  size_t ValueBytes(int64_t count) const {
+    return count *
+           (has_wide_sums() ? buffer_.value_size : buffer_.element_size);
+  }
 
-  void Send(int chunk, const char* from) {
+  // Values or results, which lie in `from` unless sums are wide.
+  void SendValues(int chunk, const char* from) {
+    if (has_wide_sums()) from = values_;
     ForEachSegmentOf(chunk, [&](const Range& range) {
-      plan_.duplex.sends.push_back(
-          ConstSegment{from + Bytes(range.begin), Bytes(range.count)});
+      plan_.duplex.sends.push_back(ConstSegment{from + ValueBytes(range.begin),
+                                                ValueBytes(range.count)});
     });
   }
 
-  void ReceivePartial(int chunk) {
+  void SendSums(int chunk) {
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      plan_.duplex.sends.push_back(
+          ConstSegment{output_ + Bytes(range.begin), Bytes(range.count)});
+    });
+  }
+
+  void ReceivePartial(int chunk, bool values) {
     ForEachSegmentOf(chunk, [&](const Range& range) {
       char* target = output_ + Bytes(range.begin);
-      const bool in_place = input_ == output_;
+      const bool in_place = has_wide_sums() || input_ == output_;
       void* arrival = in_place ? scratch_ : target;
       const void* value = in_place ? scratch_ : input_ + Bytes(range.begin);
-      plan_.duplex.receives.push_back(Segment{arrival, Bytes(range.count)});
-      plan_.reductions.push_back(SegmentReduction{target, value, range.count});
+      void* own = has_wide_sums() ? values_ + ValueBytes(range.begin) : nullptr;
+      plan_.duplex.receives.push_back(Segment{
+          arrival, values ? ValueBytes(range.count) : Bytes(range.count)});
+      plan_.reductions.push_back(
+          SegmentReduction{target, value, range.count, own});
     });
   }
 
   void ReceiveResult(int chunk) {
+    char* to = has_wide_sums() ? values_ : output_;
     ForEachSegmentOf(chunk, [&](const Range& range) {
       plan_.duplex.receives.push_back(
-          Segment{output_ + Bytes(range.begin), Bytes(range.count)});
+          Segment{to + ValueBytes(range.begin), ValueBytes(range.count)});
     });
   }
 
@@ -138,6 +162,7 @@ class ReductionPlanner {
   const std::vector<Range> chunks_;
   const char* const input_;
   char* const output_;
+  char* const values_;
   void* const scratch_;
   const int64_t max_count_;
   RingReduction plan_;

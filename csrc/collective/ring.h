@@ -27,6 +27,12 @@
 // Allgather alone and the chain broadcast obey the same rule, the latter with
 // K = 0. While a segment is being reduced, the next is on the wire.
 //
+// Wide sums. Where sums are wider than the values (float32 of float16), only
+// sums travel as wide ones. What is no sum does not: a chunk that sets out, in
+// the first step, and the results, in the allgather. So of n ranks each sends
+// n (of 2n - 2) chunks of values and n - 2 of sums. A segment has as many
+// elements in either form, so the rule above is the same.
+//
 // All functions here are pure: from place, buffer and segment size to lists.
 #ifndef KERAS_RING_COLLECTIVE_RING_H_
 #define KERAS_RING_COLLECTIVE_RING_H_
@@ -52,6 +58,10 @@ struct RingBuffer {
   void* output = nullptr;
   int64_t count = 0;
   size_t element_size = 1;
+  // Wide sums only: the values before, and the results after. The sums are in
+  // `output` meanwhile, which nobody has to fill; `input` is not used.
+  void* values = nullptr;
+  size_t value_size = 0;
 };
 
 // What is to be done after a receive: accumulator[i] = accumulator[i] op
@@ -60,6 +70,9 @@ struct SegmentReduction {
   void* accumulator = nullptr;
   const void* value = nullptr;
   int64_t count = 0;
+  // Wide sums only: this rank's values, which the accumulator has to be filled
+  // with first, and which make room for the result in the end.
+  void* own = nullptr;
 };
 
 struct RingReduction {
@@ -67,6 +80,9 @@ struct RingReduction {
   Duplex duplex;
   // reductions[i] belongs to receive i; the receives after them are final.
   std::vector<SegmentReduction> reductions;
+  // Wide sums only: the `value` of reductions before this one are values, as
+  // their rank had them; of the others, sums.
+  size_t first_sum = 0;
   // From this one on, a reduction yields the result for a segment of the chunk
   // that this rank owns.
   size_t first_owned = 0;
@@ -79,7 +95,7 @@ struct RingReduction {
 
 // `scratch` takes one segment, SegmentBytes() at most, and is used only in
 // place: out of place, partial sums arrive in the output, and the input is
-// added to them there, which saves a copy.
+// added to them there, which saves a copy. Wide sums are as if in place.
 RingReduction PlanRingAllreduce(const RingPlace& place, uint64_t tag,
                                 const RingBuffer& buffer, void* scratch,
                                 size_t max_segment_bytes);

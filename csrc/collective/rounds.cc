@@ -9,7 +9,7 @@ std::vector<Round> PlanRounds(const std::vector<TensorSpan>& tensors,
                               const WideFormat& format,
                               const RoundLimits& limits) {
   const int64_t max_count =
-      std::max<int64_t>(1, limits.fusion_buffer_bytes / format.element_size);
+      std::max<int64_t>(1, limits.fusion_buffer_bytes / format.packed_size());
   const int64_t direct_count = limits.direct_bytes / format.element_size;
   std::vector<Round> rounds;
   Round packed;

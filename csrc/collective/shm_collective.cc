@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "csrc/collective/arguments.h"
+#include "csrc/collective/codec.h"
 
 namespace keras_ring {
 namespace {
@@ -105,9 +106,22 @@ void ShmCollective::Abort(const Status& cause) {
 
 // A sum over the ranks, cut into chunks and parts. The row is that of spans_.
 struct ShmCollective::Plan {
-  FoldKernel fold;
+  explicit Plan(const Reduction& reduction)
+      : codec(FindCodec(reduction.dtype, reduction.wire_dtype())),
+        prescale(reduction.prescale),
+        finish(FinishOf(reduction)),
+        element_size(DTypeSize(reduction.dtype)),
+        wire_size(DTypeSize(reduction.wire_dtype())),
+        fold(codec != nullptr ? codec->fold[static_cast<int>(reduction.op)]
+                              : FindFoldKernel(reduction.dtype, reduction.op)) {
+  }
+
+  const Codec* codec;  // null if nothing is compressed
   double prescale;
   Finish finish;
+  size_t element_size;
+  size_t wire_size;
+  FoldKernel fold;
   int64_t num_chunks = 0;
   int64_t part_count = 0;  // elements of a part, at most
   // Of a reducescatter: where the block of each rank begins, and the end.
@@ -136,13 +150,10 @@ struct ShmCollective::Plan {
 Status ShmCollective::Allreduce(const AllreduceArgs& args) {
   return Guard(args.tag, [&] {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
-    Plan plan;
-    plan.fold = FindFoldKernel(args.dtype, args.op);
-    plan.prescale = args.prescale;
-    plan.finish = FinishOf(args);
-    spans_.Assign(args.tensors, DTypeSize(args.dtype));
+    const Plan plan(args);
+    spans_.Assign(args.tensors, plan.element_size, plan.wire_size);
     const bool direct =
-        size_ > 1 && direct_.possible() &&
+        size_ > 1 && direct_.possible() && plan.codec == nullptr &&
         spans_.count() * spans_.element_size() >= options_.direct_bytes;
     return (direct ? ReduceDirectly(args.tensors, plan)
                    : ReduceThroughSlots(plan))
@@ -172,13 +183,14 @@ Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
 // Of the tensors that spans_ has been given.
 Status ShmCollective::ReduceThroughSlots(Plan plan) {
   const int64_t count = spans_.count();
-  const int64_t bytes = count * spans_.element_size();
+  const int64_t bytes = count * spans_.wire_size();
   if (count == 0) return OkStatus();
   const bool one_shot =
       bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
       bytes * (size_ - 1) <= static_cast<int64_t>(options_.one_shot_bytes);
-  if (size_ == 1 || one_shot) return OneShot(plan);
-  plan.Cut(count, size_, spans_.element_size(), options_.part_bytes);
+  const bool alone = size_ == 1 && plan.codec == nullptr;
+  if (alone || one_shot) return OneShot(plan);
+  plan.Cut(count, size_, spans_.wire_size(), options_.part_bytes);
   return TwoShots(plan);
 }
 
@@ -253,22 +265,34 @@ Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
   return OkStatus();
 }
 
+// What was packed has the factor, where it was rounded with it.
 void ShmCollective::Fold(const Plan& plan, const SpanPiece& piece, char* copy) {
-  plan.fold({sources_.data(), size_, piece.count, plan.prescale, plan.finish,
+  const double prescale = plan.codec != nullptr ? 1.0 : plan.prescale;
+  plan.fold({sources_.data(), size_, piece.count, prescale, plan.finish,
              piece.output, copy});
+}
+
+void ShmCollective::PackTo(char* to, const Plan& plan,
+                           const Range& range) const {
+  spans_.ForEach(range, [&](const SpanPiece& piece) {
+    if (plan.codec != nullptr) {
+      plan.codec->pack(to + piece.at, piece.input, piece.count, plan.prescale);
+    } else {
+      Copy(to + piece.at, piece.input, piece.bytes);
+    }
+  });
 }
 
 // Everybody packs all and reduces all.
 Status ShmCollective::OneShot(const Plan& plan) {
   const Range all{0, spans_.count()};
   const uint64_t chunk = next_chunk_++;
-  if (size_ > 1) {
+  const bool packs = size_ > 1 || plan.codec != nullptr;
+  if (packs) {
     KR_RETURN_IF_ERROR(AwaitSlot(chunk));
     {
       CountTime time(counters_.pack_ns);
-      spans_.ForEach(all, [&](const SpanPiece& piece) {
-        Copy(Slot(index_, chunk) + piece.at, piece.input, piece.bytes);
-      });
+      PackTo(Slot(index_, chunk), plan, all);
     }
     lockstep_.Publish(Phase::kPacked, chunk);
     KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
@@ -277,8 +301,9 @@ Status ShmCollective::OneShot(const Plan& plan) {
     CountTime time(counters_.reduce_ns);
     spans_.ForEach(all, [&](const SpanPiece& piece) {
       for (int place = 0; place < size_; ++place) {
-        sources_[place] =
-            place == index_ ? piece.input : Slot(place, chunk) + piece.at;
+        sources_[place] = place == index_ && plan.codec == nullptr
+                              ? piece.input
+                              : Slot(place, chunk) + piece.at;
       }
       Fold(plan, piece, nullptr);
     });
@@ -329,11 +354,8 @@ Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
     CountTime time(counters_.pack_ns);
     for (int i = 1; i < size_; ++i) {
       const int owner = (index_ + i) % size_;
-      char* to = PartOf(index_, number, owner);
-      spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
-                     [&](const SpanPiece& piece) {
-                       Copy(to + piece.at, piece.input, piece.bytes);
-                     });
+      PackTo(PartOf(index_, number, owner), plan,
+             plan.Part(chunk, owner, size_, spans_.count()));
     }
   }
   lockstep_.Publish(Phase::kPacked, number);
@@ -344,18 +366,20 @@ Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
   KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, number));
   {
     CountTime time(counters_.reduce_ns);
+    const Range part = plan.Part(chunk, index_, size_, spans_.count());
+    char* own = PartOf(index_, number, index_);
+    // Nobody else reads it, so there is time until now.
+    if (plan.codec != nullptr) PackTo(own, plan, part);
     char* result = ResultOf(index_, number);
     const bool scatters = plan.blocks != nullptr;
-    spans_.ForEach(plan.Part(chunk, index_, size_, spans_.count()),
-                   [&](const SpanPiece& piece) {
-                     for (int place = 0; place < size_; ++place) {
-                       sources_[place] =
-                           place == index_
-                               ? piece.input
-                               : PartOf(place, number, index_) + piece.at;
-                     }
-                     Fold(plan, piece, scatters ? nullptr : result + piece.at);
-                   });
+    spans_.ForEach(part, [&](const SpanPiece& piece) {
+      for (int place = 0; place < size_; ++place) {
+        sources_[place] = place == index_ && plan.codec == nullptr
+                              ? piece.input
+                              : PartOf(place, number, index_) + piece.at;
+      }
+      Fold(plan, piece, scatters ? nullptr : result + piece.at);
+    });
   }
   lockstep_.Publish(Phase::kReduced, number);
   return OkStatus();
@@ -370,7 +394,12 @@ Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
     const char* result = ResultOf(owner, number);
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
-                     Copy(piece.output, result + piece.at, piece.bytes);
+                     if (plan.codec != nullptr) {
+                       plan.codec->unpack(piece.output, result + piece.at,
+                                          piece.count);
+                     } else {
+                       Copy(piece.output, result + piece.at, piece.bytes);
+                     }
                    });
   }
   return OkStatus();
@@ -381,24 +410,20 @@ Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("reducescatter"));
     KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), size_)
                            .WithContext("reducescatter"));
-    const size_t element_size = DTypeSize(args.dtype);
+    Plan plan(args);
     std::vector<TensorSpan> blocks;
     std::vector<int64_t> begins = {0};
     int64_t longest = 0;
     for (int place = 0; place < size_; ++place) {
       const int64_t count = args.count_per_rank[place];
-      blocks.push_back(
-          {static_cast<const char*>(args.input) + begins.back() * element_size,
-           place == index_ ? args.output : nullptr, count});
+      blocks.push_back({static_cast<const char*>(args.input) +
+                            begins.back() * plan.element_size,
+                        place == index_ ? args.output : nullptr, count});
       begins.push_back(begins.back() + count);
       longest = std::max(longest, count);
     }
-    spans_.Assign(blocks, element_size);
-    Plan plan;
-    plan.fold = FindFoldKernel(args.dtype, args.op);
-    plan.prescale = args.prescale;
-    plan.finish = FinishOf(args);
-    plan.part_count = options_.part_bytes / element_size;
+    spans_.Assign(blocks, plan.element_size, plan.wire_size);
+    plan.part_count = options_.part_bytes / plan.wire_size;
     plan.num_chunks = DivideUp(longest, plan.part_count);
     plan.blocks = &begins;
     return TwoShots(plan).WithContext("reducescatter");

@@ -16,12 +16,16 @@
 //   one shot   small buckets: everybody reduces everything; nothing to unpack
 //   two shots  above: as told
 //
+// What lies in the slots of a compressed reduction are values of the wire
+// dtype, a rank's own part among them, for it must be rounded like the others.
+//
 // Which rank may do what when is in the comments of Allreduce in the source;
 // Lockstep keeps the count.
 //
 //   direct     tensors that lie in the arenas of their ranks (DirectTensors):
 //              nothing is packed; each reduces its part from the tensors of the
-//              others themselves, into its output, from which they copy it
+//              others themselves, into its output, from which they copy it;
+//              never compressed
 //
 // The slots are small enough to stay in the cores' caches: main memory sees
 // each input read and each output written.
@@ -104,6 +108,8 @@ class ShmCollective final : public Collective {
   Status Reduce(const Plan& plan, int64_t chunk, uint64_t number);
   Status Unpack(const Plan& plan, int64_t chunk, uint64_t number);
   void Fold(const Plan& plan, const SpanPiece& piece, char* copy);
+  // The values of `range` to where they travel from.
+  void PackTo(char* to, const Plan& plan, const Range& range) const;
   // Waits until nobody reads what this rank's slot of `chunk` holds now.
   Status AwaitSlot(uint64_t chunk);
 

@@ -22,7 +22,7 @@ struct Range {
 struct SpanPiece {
   size_t tensor = 0;
   size_t offset = 0;  // in the tensor
-  size_t at = 0;      // in the range it was asked for
+  size_t at = 0;      // in the range it was asked for, as it travels
   int64_t count = 0;  // elements
   size_t bytes = 0;
   const char* input = nullptr;
@@ -33,8 +33,14 @@ struct SpanPiece {
 class Spans {
  public:
   void Assign(const std::vector<TensorSpan>& tensors, size_t element_size) {
+    Assign(tensors, element_size, element_size);
+  }
+  // Of elements that have another size when they travel.
+  void Assign(const std::vector<TensorSpan>& tensors, size_t element_size,
+              size_t wire_size) {
     tensors_ = tensors.data();
     element_size_ = element_size;
+    wire_size_ = wire_size;
     begins_.clear();
     int64_t begin = 0;
     for (const TensorSpan& tensor : tensors) {
@@ -46,6 +52,7 @@ class Spans {
 
   int64_t count() const { return begins_.back(); }
   size_t element_size() const { return element_size_; }
+  size_t wire_size() const { return wire_size_; }
 
   size_t num_tensors() const { return begins_.size() - 1; }
   const TensorSpan& tensor(size_t t) const { return tensors_[t]; }
@@ -63,7 +70,7 @@ class Spans {
       if (piece.count <= 0) continue;
       piece.tensor = t;
       piece.offset = (at - begins_[t]) * element_size_;
-      piece.at = (at - range.begin) * element_size_;
+      piece.at = (at - range.begin) * wire_size_;
       piece.bytes = piece.count * element_size_;
       piece.input = static_cast<const char*>(tensors_[t].input) + piece.offset;
       piece.output = static_cast<char*>(tensors_[t].output) + piece.offset;
@@ -75,6 +82,7 @@ class Spans {
  private:
   const TensorSpan* tensors_ = nullptr;
   size_t element_size_ = 1;
+  size_t wire_size_ = 1;
   std::vector<int64_t> begins_;  // and the end
 };
 

@@ -21,7 +21,8 @@ bool MayShare(const Request& a, const Request& b) {
   switch (a.kind) {
     case RequestKind::kAllreduce:
       return a.op == b.op && a.prescale == b.prescale &&
-             a.postscale == b.postscale && SameDType(a, b);
+             a.postscale == b.postscale && a.compression == b.compression &&
+             SameDType(a, b);
     case RequestKind::kBroadcast:
       return a.root == b.root;  // bytes are bytes
     case RequestKind::kAllgather:

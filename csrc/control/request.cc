@@ -66,6 +66,10 @@ const Feature kFeatures[] = {
      [](const Request& r) { return NumberText(r.prescale); }},
     {"postscale factor",
      [](const Request& r) { return NumberText(r.postscale); }},
+    {"compression",
+     [](const Request& r) {
+       return std::string(CompressionName(r.compression));
+     }},
     {"root rank", [](const Request& r) { return std::to_string(r.root); }},
 };
 
@@ -215,7 +219,8 @@ std::string Request::Label() const {
 bool operator==(const Request& a, const Request& b) {
   return a.name == b.name && a.kind == b.kind && a.op == b.op &&
          a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.root == b.root && a.splits == b.splits && a.tensors == b.tensors;
+         a.compression == b.compression && a.root == b.root &&
+         a.splits == b.splits && a.tensors == b.tensors;
 }
 
 void Request::Encode(WireWriter& writer) const {
@@ -224,6 +229,7 @@ void Request::Encode(WireWriter& writer) const {
   writer.Byte(static_cast<uint8_t>(op));
   writer.Double(prescale);
   writer.Double(postscale);
+  writer.Byte(static_cast<uint8_t>(compression));
   writer.SignedVarint(root);
   writer.Varint(tensors.size());
   for (const TensorSpec& spec : tensors) {
@@ -243,15 +249,17 @@ Request Request::Decode(WireReader& reader) {
   uint8_t op = reader.Byte();
   request.prescale = reader.Double();
   request.postscale = reader.Double();
+  uint8_t compression = reader.Byte();
   int64_t root = reader.SignedVarint();
   size_t count = reader.Count(/*element_bytes=*/2);
-  if (kind >= kNumRequestKinds || !IsReduceOp(op) || root < INT32_MIN ||
-      root > INT32_MAX) {
+  if (kind >= kNumRequestKinds || !IsReduceOp(op) ||
+      !IsCompression(compression) || root < INT32_MIN || root > INT32_MAX) {
     reader.Fail();
     return Request();
   }
   request.kind = static_cast<RequestKind>(kind);
   request.op = static_cast<ReduceOp>(op);
+  request.compression = static_cast<Compression>(compression);
   request.root = static_cast<int32_t>(root);
   request.tensors.resize(count);
   for (TensorSpec& spec : request.tensors) {

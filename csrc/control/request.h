@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/compression.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
@@ -58,6 +59,7 @@ struct Request {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
+  Compression compression = Compression::kNone;
   int32_t root = 0;
   // Alltoall: how many rows go to each rank. Empty: as many to each. Anything
   // may be in here until the ranks have agreed; a rank that found fault with it

@@ -28,6 +28,16 @@ int64_t RowBytes(TensorSpec spec) {
   return spec.num_bytes();
 }
 
+void Describe(const Request& request, DType dtype, int size,
+              Reduction& reduction) {
+  reduction.dtype = dtype;
+  reduction.op = request.op;
+  reduction.prescale = request.prescale;
+  reduction.postscale = request.postscale;
+  reduction.divisor = size;
+  reduction.compression = request.compression;
+}
+
 void FireAll(std::vector<TensorEntry>& entries, const Status& status) {
   for (TensorEntry& entry : entries) entry.completion.Fire(status);
 }
@@ -205,11 +215,7 @@ Status Executor::Allreduce(const Command& command,
     for (size_t i = 0; i < request.tensors.size(); ++i) {
       const TensorSpec& spec = request.tensors[i];
       AllreduceArgs& args = by_dtype[spec.dtype];
-      args.dtype = spec.dtype;
-      args.op = request.op;
-      args.prescale = request.prescale;
-      args.postscale = request.postscale;
-      args.divisor = size_;
+      Describe(request, spec.dtype, size_, args);
       args.tensors.push_back(
           TensorSpan{entry.inputs[i], entry.outputs[i], spec.num_elements()});
     }
@@ -261,11 +267,7 @@ Status Executor::Reducescatter(const Command& command, TensorEntry& entry) {
     const int64_t row_elements = RowBytes(spec) / DTypeSize(spec.dtype);
     ReducescatterArgs args;
     args.tag = command.sequence * kTagsPerDecision;
-    args.dtype = spec.dtype;
-    args.op = request.op;
-    args.prescale = request.prescale;
-    args.postscale = request.postscale;
-    args.divisor = size_;
+    Describe(request, spec.dtype, size_, args);
     for (int rank = 0; rank < size_; ++rank) {
       args.count_per_rank.push_back(ScatteredRows(rows, rank, size_) *
                                     row_elements);

@@ -77,6 +77,17 @@ T Narrow(double value) {
   }
 }
 
+// `value` as the nearest W, in one step.
+template <typename W>
+W RoundTo(double value) {
+  const int digits = std::is_same_v<W, Float16> ? 11 : 8;
+  const int smallest = std::is_same_v<W, Float16> ? -24 : -133;
+  const int last_place =
+      value == 0 ? 0 : std::max(std::ilogb(value) - digits + 1, smallest);
+  return Narrow<W>(
+      std::ldexp(std::nearbyint(std::ldexp(value, -last_place)), last_place));
+}
+
 // The type in which T is summed, hence whose rounding a result shows.
 template <typename T>
 using WideType = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -483,6 +494,210 @@ TEST_P(CollectiveConformance, TheMeanOfEqualValuesIsThatValue) {
   };
   conformance::ForEachInteger(test);
   conformance::ForEachFloat(test);
+}
+
+// --- Compressed ---
+
+// Values that are no numbers of the wire dtype, so that they are rounded; those
+// of the wire dtype add up exactly in float32, in any order. (7 times 32 at
+// most; the last place of the smallest is 2^-14.)
+TEST_P(CollectiveConformance, CompressedAllreduceRoundsTwice) {
+  auto test = [&](auto sample, DType dtype, auto wire,
+                  Compression compression) {
+    using T = decltype(sample);
+    using W = decltype(wire);
+    std::mt19937_64 random(tag_);
+    // Around the borders of what a test's small slots and buffers take.
+    std::vector<int64_t> counts = Counts();
+    for (int64_t border : {8, 16, 24, 32, 48, 64, 170}) {
+      for (int64_t factor : {int64_t{1}, int64_t{size_}}) {
+        for (int64_t off : {-1, 0, 1}) counts.push_back(border * factor + off);
+      }
+    }
+    for (ReduceOp op :
+         {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}) {
+      for (auto [prescale, postscale] : {std::pair{1.0, 1.0}, {1.0 / 3, 0.7}}) {
+        // Whether a tensor is in place may differ between ranks.
+        std::vector<conformance::PerRank<T>> values;
+        std::vector<std::vector<T>> expected;
+        for (int64_t count : counts) {
+          conformance::PerRank<T> tensor(size_, std::vector<T>(count));
+          for (auto& of_rank : tensor) {
+            for (T& value : of_rank) {
+              const double magnitude = std::ldexp(
+                  1.0 + static_cast<double>(random() % 100003) / 100003,
+                  static_cast<int>(random() % 6) - 2);
+              value = static_cast<T>(random() % 2 ? magnitude : -magnitude);
+            }
+          }
+          std::vector<T> result(count);
+          for (int64_t i = 0; i < count; ++i) {
+            float sum = 0;
+            for (int rank = 0; rank < size_; ++rank) {
+              const T product = tensor[rank][i] * static_cast<T>(prescale);
+              const float value = ToFloat(conformance::RoundTo<W>(product));
+              if (rank == 0) {
+                sum = value;
+              } else if (op == ReduceOp::kMin) {
+                sum = std::min(sum, value);
+              } else if (op == ReduceOp::kMax) {
+                sum = std::max(sum, value);
+              } else {
+                sum += value;
+              }
+            }
+            if (op == ReduceOp::kAverage) sum /= static_cast<float>(size_);
+            if (postscale != 1.0) sum *= static_cast<float>(postscale);
+            result[i] = ToFloat(conformance::RoundTo<W>(sum));
+          }
+          values.push_back(std::move(tensor));
+          expected.push_back(std::move(result));
+        }
+        auto check = [&](const auto& results, size_t from) {
+          for (size_t t = 0; t < results.size(); ++t) {
+            ExpectEverywhere(results[t], expected[from + t],
+                             std::string(DTypeName(dtype)) + " as " +
+                                 CompressionName(compression) + " " +
+                                 ReduceOpName(op) + " of " +
+                                 std::to_string(counts[from + t]));
+          }
+        };
+        AllreduceArgs args = Args(dtype, op);
+        args.compression = compression;
+        args.prescale = prescale;
+        args.postscale = postscale;
+        auto some = [](int rank, size_t t) { return (rank + t) % 2 == 0; };
+        check(Allreduce<T>(values, args, some), 0);
+        for (size_t t = 0; t < values.size(); ++t) {
+          args.tag = NextTag();
+          const std::vector<conformance::PerRank<T>> alone = {values[t]};
+          check(Allreduce<T>(alone, args, some), t);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  };
+  test(float(), DType::kFloat32, Float16(), Compression::kFloat16);
+  test(float(), DType::kFloat32, Bfloat16(), Compression::kBfloat16);
+  test(double(), DType::kFloat64, Float16(), Compression::kFloat16);
+  test(double(), DType::kFloat64, Bfloat16(), Compression::kBfloat16);
+}
+
+// Around the borders of the usual slots' regimes.
+TEST_P(CollectiveConformance, CompressedAllreduceOfManyElements) {
+  for (int64_t count : {32768, 65536, 65537, 200001}) {
+    conformance::PerRank<float> values(size_, std::vector<float>(count));
+    std::vector<float> expected(count);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int rank = 0; rank < size_; ++rank) {
+        const float value = static_cast<float>((i + rank) % 256 + 2);
+        values[rank][i] = value + 1.0f / 4096;  // lost in the rounding
+        expected[i] += value;
+      }
+    }
+    AllreduceArgs args = Args(DType::kFloat32, ReduceOp::kSum);
+    args.compression = Compression::kFloat16;
+    ExpectEverywhere(Allreduce(values, args), expected,
+                     std::to_string(count) + " elements");
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(CollectiveConformance, CompressedNanInfinityAndOverflow) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (Compression compression :
+       {Compression::kFloat16, Compression::kBfloat16}) {
+    const bool is_float16 = compression == Compression::kFloat16;
+    // Element 0: a NaN on the last rank. 1: too large for float16 there. 2: a
+    // sum that is too large for it, of values that are not.
+    conformance::PerRank<float> values(size_, {1.0f, 1.0f, 40960.0f});
+    values[size_ - 1][0] = std::numeric_limits<float>::quiet_NaN();
+    values[size_ - 1][1] = -65536.0f;
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      AllreduceArgs args = Args(DType::kFloat32, op);
+      args.compression = compression;
+      const auto results = Allreduce(values, args);
+      ExpectEverywhere(results, results[0], CompressionName(compression));
+      const std::vector<float>& result = results[0];
+      EXPECT_TRUE(std::isnan(result[0]));
+      if (is_float16) {
+        EXPECT_EQ(result[1], -infinity);
+      } else {
+        EXPECT_TRUE(std::isfinite(result[1]));
+      }
+      const bool overflows = is_float16 && op == ReduceOp::kSum && size_ > 1;
+      EXPECT_EQ(std::isinf(result[2]), overflows);
+      // Divided before it is rounded.
+      if (op == ReduceOp::kAverage) {
+        EXPECT_EQ(result[2], 40960.0f);
+      }
+    }
+  }
+}
+
+// What is not wider than the wire dtype travels as it is.
+TEST_P(CollectiveConformance, CompressionLeavesOthersAlone) {
+  auto test = [&](auto sample, DType dtype) {
+    using T = decltype(sample);
+    if (IsFloating(dtype) && sizeof(T) > 2) return;
+    for (Compression compression :
+         {Compression::kFloat16, Compression::kBfloat16}) {
+      auto values = conformance::ExactValues<T>(size_, 301, tag_);
+      AllreduceArgs args = Args(dtype, ReduceOp::kSum);
+      args.compression = compression;
+      ExpectEverywhere(Allreduce(values, args),
+                       conformance::ReduceExactly(values, ReduceOp::kSum),
+                       DTypeName(dtype));
+    }
+  };
+  conformance::ForEachInteger(test);
+  conformance::ForEachFloat(test);
+}
+
+TEST_P(CollectiveConformance, CompressedReducescatter) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<int64_t> counts(size_);
+    int64_t total = 0;
+    for (int64_t& count : counts) {
+      count = random() % 3 == 0 ? 0 : random() % 500;
+      total += count;
+    }
+    conformance::PerRank<double> values(size_, std::vector<double>(total));
+    std::vector<double> expected(total);
+    for (int64_t i = 0; i < total; ++i) {
+      float sum = 0;
+      for (int rank = 0; rank < size_; ++rank) {
+        values[rank][i] = 1.0 + static_cast<double>(random() % 100003) / 100003;
+        sum += ToFloat(conformance::RoundTo<Bfloat16>(values[rank][i] * 0.5));
+      }
+      expected[i] = ToFloat(
+          conformance::RoundTo<Bfloat16>(sum / static_cast<float>(size_)));
+    }
+    const uint64_t tag = NextTag();
+    RunRanks(size_, [&](int rank) {
+      std::vector<double> output(counts[rank]);
+      ReducescatterArgs args;
+      args.tag = tag;
+      args.input = values[rank].data();
+      args.output = output.data();
+      args.count_per_rank = counts;
+      args.dtype = DType::kFloat64;
+      args.op = ReduceOp::kAverage;
+      args.prescale = 0.5;
+      args.divisor = size_;
+      args.compression = Compression::kBfloat16;
+      const Status status = collective(rank).Reducescatter(args);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      int64_t begin = 0;
+      for (int r = 0; r < rank; ++r) begin += counts[r];
+      const std::vector<double> block(expected.begin() + begin,
+                                      expected.begin() + begin + counts[rank]);
+      EXPECT_EQ(conformance::Bytes(output), conformance::Bytes(block))
+          << "on rank " << rank;
+    });
+    if (HasFailure()) return;
+  }
 }
 
 TEST_P(CollectiveConformance, AllgatherOfUnevenBlocks) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/collective/codec.h"
+
 namespace keras_ring {
 namespace {
 
@@ -14,14 +16,26 @@ void CopyAll(const std::vector<TensorSpan>& tensors, size_t element_size) {
   }
 }
 
+// A copy as it comes back from the wire.
+void CopyReduced(const Reduction& reduction, const TensorSpan& tensor) {
+  const Codec* codec = FindCodec(reduction.dtype, reduction.wire_dtype());
+  if (codec == nullptr) {
+    return CopyAll({tensor}, DTypeSize(reduction.dtype));
+  }
+  std::vector<char> wire(tensor.count * codec->wire_size);
+  codec->pack(wire.data(), tensor.input, tensor.count, /*prescale=*/1.0);
+  codec->unpack(tensor.output, wire.data(), tensor.count);
+}
+
 }  // namespace
 
 Status FakeCollective::Allreduce(const AllreduceArgs& args) {
   Call call;
   call.kind = Kind::kAllreduce;
   call.allreduce = args;
-  return Run(std::move(call),
-             [&] { CopyAll(args.tensors, DTypeSize(args.dtype)); });
+  return Run(std::move(call), [&] {
+    for (const TensorSpan& tensor : args.tensors) CopyReduced(args, tensor);
+  });
 }
 
 Status FakeCollective::Allgather(const AllgatherArgs& args) {
@@ -60,8 +74,7 @@ Status FakeCollective::Reducescatter(const ReducescatterArgs& args) {
     for (int rank = 0; rank < rank_; ++rank) {
       input += args.count_per_rank[rank] * element_size;
     }
-    const size_t bytes = args.count_per_rank[rank_] * element_size;
-    if (bytes > 0) std::memcpy(args.output, input, bytes);
+    CopyReduced(args, {input, args.output, args.count_per_rank[rank_]});
   });
 }
 

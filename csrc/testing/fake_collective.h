@@ -14,7 +14,8 @@
 namespace keras_ring {
 
 // Thread-safe. Every output becomes a copy of its input, as if all other ranks
-// held the neutral element; no scale is applied. In an allgather and an
+// held the neutral element (rounded to the wire dtype if the reduction is
+// compressed); no scale is applied. In an allgather and an
 // alltoall the blocks of the others become zero.
 class FakeCollective final : public Collective {
  public:

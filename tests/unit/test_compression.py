@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring.compression import Compression
+from keras_ring.compression import Compression, Compressor
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 NARROW = {"fp16": "float16", "bf16": "bfloat16"}
@@ -54,6 +54,20 @@ def test_gradients_keep_their_type(name, dtype):
     gradient = tape.gradient(y, x)
     assert gradient.dtype == dtype
     assert gradient.numpy().tolist() == [2.0, 2.0]
+
+
+def test_which_have_native_numbers():
+    """What the op rounds by itself; the others are asked to cast."""
+
+    class Own(Compressor):
+        pass
+
+    assert Compression.none.native == 0
+    assert Compression.fp16.native == 1
+    assert Compression.bf16.native == 2
+    assert Compressor("float16").native == 1
+    assert Compressor("float32").native is None
+    assert Own("float16").native is None
 
 
 def test_they_are_values():

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/float16.h"
 #include "csrc/testing/faulty_transport.h"
 #include "csrc/testing/local_transport.h"
 #include "csrc/testing/run_ranks.h"
@@ -98,6 +99,42 @@ TEST(CpuCollectiveTest, FloatsAreSummedInTheStatedOrder) {
   });
 }
 
+TEST(CpuCollectiveTest, CompressedFloatsAreSummedInTheStatedOrder) {
+  constexpr int kSize = 5;
+  constexpr int kPerChunk = 40;
+  std::mt19937_64 random(2);
+  std::vector<std::vector<float>> values(kSize);
+  for (auto& of_rank : values) {
+    for (int i = 0; i < kSize * kPerChunk; ++i) {
+      of_rank.push_back(std::ldexp(1.0f + (random() % 65536) / 65536.0f,
+                                   static_cast<int>(random() % 40) - 20) *
+                        (random() % 2 ? 1 : -1));
+    }
+  }
+  auto rounded = [](float value) { return ToFloat(ToBfloat16(value)); };
+  std::vector<float> expected;
+  for (int i = 0; i < kSize * kPerChunk; ++i) {
+    const int chunk = i / kPerChunk;
+    float sum = rounded(values[chunk][i] * 0.3f);
+    for (int s = 1; s < kSize; ++s) {
+      sum += rounded(values[(chunk + s) % kSize][i] * 0.3f);
+    }
+    expected.push_back(rounded(sum * 0.7f));
+  }
+  CpuCollectiveOptions options;
+  options.max_segment_bytes = 30;
+  auto transports = CreateLocalTransports(kSize);
+  RunRanks(kSize, [&](int rank) {
+    CpuCollective collective(*transports[rank], options);
+    AllreduceArgs args = SumOf(values[rank]);
+    args.compression = Compression::kBfloat16;
+    args.prescale = 0.3;
+    args.postscale = 0.7;
+    EXPECT_TRUE(collective.Allreduce(args).ok());
+    EXPECT_EQ(values[rank], expected);
+  });
+}
+
 TEST(CpuCollectiveTest, ABucketIsOneRunAndALargeTensorGoesFromWhereItLies) {
   CpuCollectiveOptions options;
   options.direct_bytes = 4000;
@@ -126,11 +163,11 @@ TEST(CpuCollectiveTest, ABucketIsOneRunAndALargeTensorGoesFromWhereItLies) {
   });
 }
 
-// Three hundred elements that travel as 4 bytes each, at most 400 bytes at a
-// time.
+// Three hundred elements of 2 bytes, with 4 for each sum; at most 600 bytes at
+// a time.
 TEST(CpuCollectiveTest, ALargeBucketTakesRounds) {
   CpuCollectiveOptions options;
-  options.fusion_buffer_bytes = 400;
+  options.fusion_buffer_bytes = 600;
   options.max_segment_bytes = 64;
   auto transports = RecordingTransports(2);
   RunRanks(2, [&](int rank) {
@@ -143,10 +180,33 @@ TEST(CpuCollectiveTest, ALargeBucketTakesRounds) {
     EXPECT_EQ(bfloat16_ones, std::vector<uint16_t>(300, 0x4000));
     ASSERT_EQ(transports[rank]->records.size(), 3u);
     for (const auto& record : transports[rank]->records) {
-      EXPECT_EQ(record.bytes, 400u);
+      EXPECT_EQ(record.bytes, 200u);  // of two ranks no sum travels
       EXPECT_LE(record.max_segment_bytes, 64u);
     }
   });
+}
+
+// What a rank sends of 1200 elements, by the number of ranks.
+TEST(CpuCollectiveTest, CompressionSavesBytes) {
+  for (int size : {2, 3, 4}) {
+    for (Compression compression :
+         {Compression::kNone, Compression::kFloat16, Compression::kBfloat16}) {
+      auto transports = RecordingTransports(size);
+      RunRanks(size, [&](int rank) {
+        CpuCollective collective(*transports[rank]);
+        std::vector<float> values(1200, 1.0f);
+        AllreduceArgs args = SumOf(values);
+        args.compression = compression;
+        ASSERT_TRUE(collective.Allreduce(args).ok());
+        EXPECT_EQ(values, std::vector<float>(1200, size));
+        const size_t bytes = compression == Compression::kNone
+                                 ? (2 * size - 2) * sizeof(float)
+                                 : size * 2 + (size - 2) * sizeof(float);
+        ASSERT_EQ(transports[rank]->records.size(), 1u);
+        EXPECT_EQ(transports[rank]->records[0].bytes, 1200 / size * bytes);
+      });
+    }
+  }
 }
 
 TEST(CpuCollectiveTest, ABroadcastCopiesNothingOnItsWay) {

@@ -26,6 +26,7 @@ TEST(PackTest, WideDTypes) {
       const WideFormat& format = *FindWideFormat(dtype, op);
       EXPECT_EQ(format.dtype, expected) << DTypeName(dtype);
       EXPECT_EQ(format.element_size, DTypeSize(expected));
+      EXPECT_EQ(format.value_size, DTypeSize(dtype));
       EXPECT_EQ(format.converts, expected != dtype);
     }
   }

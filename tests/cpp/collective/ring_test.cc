@@ -195,6 +195,68 @@ INSTANTIATE_TEST_SUITE_P(
                      // Less than an element, one, some, all.
                      testing::Values(1, 4, 15, 1000), testing::Bool()));
 
+// The same order; and what is no sum travels in 2 bytes.
+TEST_P(RingAllreduceTest, WideSumsTravelAsSuchOnlyWhereTheyMust) {
+  const auto [size, count, segment_bytes, unused] = GetParam();
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    SymbolicSums sums;
+    std::vector<std::vector<int16_t>> values(size);
+    std::vector<std::vector<int32_t>> wide(size);
+    std::vector<std::vector<char>> scratch(size);
+    std::vector<RingReduction> plans;
+    for (int r = 0; r < size; ++r) {
+      for (int64_t i = 0; i < count; ++i) values[r].push_back(sums.Value(r));
+      wide[r].assign(count, -1);
+      scratch[r].resize(SegmentBytes(sizeof(int32_t), segment_bytes));
+      RingBuffer buffer;
+      buffer.input = buffer.output = wide[r].data();
+      buffer.count = count;
+      buffer.element_size = sizeof(int32_t);
+      buffer.values = values[r].data();
+      buffer.value_size = sizeof(int16_t);
+      plans.push_back(PlanRingAllreduce(RingPlace{r, size}, 7, buffer,
+                                        scratch[r].data(), segment_bytes));
+    }
+    std::vector<Duplex> duplexes;
+    for (int r = 0; r < size; ++r) {
+      Duplex duplex = plans[r].duplex;
+      duplex.on_received = [&, r](size_t i) {
+        const RingReduction& plan = plans[r];
+        if (i < plan.reductions.size()) {
+          const SegmentReduction& reduction = plan.reductions[i];
+          auto* sum = static_cast<int32_t*>(reduction.accumulator);
+          auto* own = static_cast<int16_t*>(reduction.own);
+          for (int64_t j = 0; j < reduction.count; ++j) {
+            const int32_t value =
+                i < plan.first_sum
+                    ? static_cast<const int16_t*>(reduction.value)[j]
+                    : static_cast<const int32_t*>(reduction.value)[j];
+            sum[j] = sums.Add(own[j], value);
+            if (i >= plan.first_owned) own[j] = static_cast<int16_t>(sum[j]);
+          }
+        }
+        return plan.ReleasedBy(i);
+      };
+      duplexes.push_back(duplex);
+    }
+    ASSERT_TRUE(RingSimulation(duplexes).Run(seed));
+    for (int64_t i = 0; size > 1 && i < count; ++i) {
+      for (int r = 0; r < size; ++r) {
+        EXPECT_EQ(sums.list(values[r][i]),
+                  StatedOrder(size, ChunkOf(i, count, size)));
+      }
+    }
+    if (size == 1 || count % size != 0) continue;
+    for (const Duplex& duplex : duplexes) {
+      size_t bytes = 0;
+      for (const ConstSegment& segment : duplex.sends) bytes += segment.bytes;
+      EXPECT_EQ(bytes,
+                count / size *
+                    (size * sizeof(int16_t) + (size - 2) * sizeof(int32_t)));
+    }
+  }
+}
+
 // Every rank sends 2 (n - 1) / n of the buffer, which is the least possible.
 TEST(RingTest, AllreduceMovesNoMoreThanItMust) {
   constexpr int kSize = 4;

@@ -254,6 +254,49 @@ TEST(ShmCollective, SumsInTheOrderOfTheRanks) {
   }
 }
 
+// Compressed, too: of what is in the slots, the own part included.
+TEST(ShmCollective, SumsWhatWasRoundedInTheOrderOfTheRanks) {
+  ShmCollectiveOptions one_shot = SmallParts(Duration::zero());
+  one_shot.part_bytes = 8192;
+  one_shot.one_shot_bytes = size_t{1} << 20;
+  const std::vector<ShmCollectiveOptions> variants = {
+      one_shot, SmallParts(Duration::zero()),
+      SmallParts(std::chrono::microseconds(50)), ShmCollectiveOptions()};
+  auto rounded = [](float value) { return ToFloat(ToFloat16(value)); };
+  for (int size : {1, 2, 3, 5}) {
+    for (const ShmCollectiveOptions& options : variants) {
+      auto members = MakeShm(size, options);
+      for (uint32_t round = 0; round < 12; ++round) {
+        const int64_t count = 1 + (round * 397) % 1800;
+        const auto values = UnevenValues(size, count, round);
+        auto packed = values;
+        for (auto& of_rank : packed) {
+          for (float& value : of_rank) value = rounded(value * 0.3f);
+        }
+        std::vector<float> expected = SumInOrder(packed);
+        for (float& value : expected) value = rounded(value * 0.7f);
+        RunRanks(size, [&](int rank) {
+          Collective& collective = *members[rank].collective;
+          SlowRank slow(collective, round * 10 + rank);
+          slow.Dawdle();
+          std::vector<float> output(count);
+          AllreduceArgs args;
+          args.tag = round;
+          args.compression = Compression::kFloat16;
+          args.prescale = 0.3;
+          args.postscale = 0.7;
+          args.tensors = {{values[rank].data(), output.data(), count}};
+          const Status status = collective.Allreduce(args);
+          ASSERT_TRUE(status.ok()) << status.ToString();
+          EXPECT_EQ(conformance::Bytes(output), conformance::Bytes(expected))
+              << size << " ranks, round " << round << ", rank " << rank;
+        });
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
 // All five collectives mixed, of no, one and many chunks, while every rank is
 // late at random, between them and inside.
 class ShmCollectiveStress

@@ -67,6 +67,23 @@ class Row {
   std::vector<size_t> offsets_;  // of each element of the row
 };
 
+TEST(Spans, PlacesCanHaveAnotherSize) {
+  const std::vector<double> values(5);
+  const std::vector<TensorSpan> tensors = {{&values[0], nullptr, 2},
+                                           {&values[2], nullptr, 3}};
+  Spans spans;
+  spans.Assign(tensors, sizeof(double), 2);
+  EXPECT_EQ(spans.element_size(), sizeof(double));
+  EXPECT_EQ(spans.wire_size(), 2u);
+  std::vector<size_t> places, offsets;
+  spans.ForEach({1, 4}, [&](const SpanPiece& piece) {
+    places.push_back(piece.at);
+    offsets.push_back(piece.offset);
+  });
+  EXPECT_EQ(places, (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(offsets, (std::vector<size_t>{sizeof(double), 0}));
+}
+
 TEST(Spans, EveryRangeOfSmallRows) {
   const std::vector<std::vector<int64_t>> rows = {
       {},        {0},          {1},       {0, 0, 0},         {5},

@@ -52,8 +52,14 @@ TEST(FusionPlan, OpsAndScalesKeepApart) {
   maximum.op = ReduceOp::kMax;
   Request scaled = Of(kReduce, DType::kFloat32, 1);
   scaled.prescale = 0.5;
-  EXPECT_THAT(Bucket({Of(kReduce, DType::kFloat32, 1), maximum, scaled}, 100),
-              ElementsAre(0));
+  Request compressed = Of(kReduce, DType::kFloat32, 1);
+  compressed.compression = Compression::kFloat16;
+  EXPECT_THAT(
+      Bucket({Of(kReduce, DType::kFloat32, 1), maximum, scaled, compressed},
+             100),
+      ElementsAre(0));
+  EXPECT_THAT(Bucket({compressed, maximum, compressed}, 100),
+              ElementsAre(0, 2));
 }
 
 TEST(FusionPlan, BroadcastsOfOneRootShareWhateverTheirDType) {

@@ -43,6 +43,8 @@ TEST(Agree, NamesTheFirstDifferenceRanksAndValues) {
       {"reduce op", [](Request& r) { r.op = ReduceOp::kMax; }, "Max"},
       {"prescale factor", [](Request& r) { r.prescale = 0.5; }, "0.5"},
       {"postscale factor", [](Request& r) { r.postscale = 0.25; }, "0.25"},
+      {"compression",
+       [](Request& r) { r.compression = Compression::kBfloat16; }, "bf16"},
       {"root rank", [](Request& r) { r.root = 1; }, "1"},
   };
   for (const Case& c : cases) {
@@ -218,6 +220,7 @@ TEST(RequestWire, RoundTrip) {
   request.op = ReduceOp::kProduct;
   request.prescale = 0.1;
   request.postscale = -3;
+  request.compression = Compression::kBfloat16;
   request.root = -1;
   request.tensors.push_back(TensorSpec{DType::kComplex128, {}});
   WireWriter writer;
@@ -235,6 +238,40 @@ TEST(RequestWire, TruncatedAnywhereFails) {
     Request::Decode(reader);
     EXPECT_FALSE(reader.Finished()) << size;
   }
+}
+
+TEST(RequestWire, CompressionCounts) {
+  const Request plain = Allreduce({3});
+  Request compressed = plain;
+  compressed.compression = Compression::kFloat16;
+  EXPECT_FALSE(plain == compressed);
+  WireWriter one, other;
+  plain.Encode(one);
+  compressed.Encode(other);
+  // They differ in one byte, which may have these values and no others.
+  std::string bytes(other.bytes());
+  size_t at = 0;
+  while (one.bytes()[at] == bytes[at]) ++at;
+  for (int value = 0; value < 256; ++value) {
+    bytes[at] = static_cast<char>(value);
+    WireReader reader(bytes);
+    const Request decoded = Request::Decode(reader);
+    EXPECT_EQ(reader.Finished(), value < kNumCompressions) << value;
+    if (reader.ok()) {
+      EXPECT_EQ(static_cast<int>(decoded.compression), value);
+    }
+  }
+}
+
+TEST(Agree, CompressionIsNamedAsPythonSpellsIt) {
+  Request compressed = Allreduce({2});
+  compressed.compression = Compression::kFloat16;
+  EXPECT_EQ(Agree({{compressed, {0, 1}}, {Allreduce({2}), {2}}}, 3)
+                .status()
+                .message(),
+            "allreduce 'w': the ranks disagree on the compression: ranks 0-1 "
+            "have fp16; rank 2 has none. Every rank must pass the same under "
+            "one name.");
 }
 
 TEST(RequestWire, RefusesAProductThatOverflows) {

@@ -127,6 +127,25 @@ TEST_F(ExecutorTest, ASmallBucketRunsOnTheCallingThread) {
   EXPECT_EQ(counters_.buckets, 3u);
 }
 
+TEST_F(ExecutorTest, WhatTheRequestSaysReachesTheCollective) {
+  Bucket bucket = Small("a");
+  auto request = std::make_shared<Request>(*bucket.entries[0].request);
+  request->op = ReduceOp::kAverage;
+  request->prescale = 2.0;
+  request->postscale = 3.0;
+  request->compression = Compression::kFloat16;
+  bucket.entries[0].request = request;
+  Run(std::move(bucket));
+  const AllreduceArgs args = collective_.calls()[0].allreduce;
+  EXPECT_EQ(args.dtype, DType::kFloat32);
+  EXPECT_EQ(args.op, ReduceOp::kAverage);
+  EXPECT_EQ(args.prescale, 2.0);
+  EXPECT_EQ(args.postscale, 3.0);
+  EXPECT_EQ(args.divisor, 1);
+  EXPECT_EQ(args.compression, Compression::kFloat16);
+  EXPECT_EQ(args.wire_dtype(), DType::kFloat16);
+}
+
 TEST_F(ExecutorTest, ALargeBucketAndAnAllgatherGoToTheDataThread) {
   Run(New("over the limit", kInlineBytes / 4 + 1));
   Run(New("gather", 1, RequestKind::kAllgather));
@@ -429,11 +448,13 @@ TEST_F(ScatteringTest, FactorsReachAReducescatter) {
                                      {TensorSpec{DType::kFloat32, {3}}});
   agreed.request.prescale = 2.0;
   agreed.request.postscale = 3.0;
+  agreed.request.compression = Compression::kBfloat16;
   const std::vector<float> numbers = {1, 2, 3};
   ASSERT_TRUE(Run(agreed, agreed.request, {numbers.data()}).ok());
   const ReducescatterArgs args = collective_.calls()[0].reducescatter;
   EXPECT_EQ(args.prescale, 2.0);
   EXPECT_EQ(args.postscale, 3.0);
+  EXPECT_EQ(args.compression, Compression::kBfloat16);
 }
 
 TEST_F(ScatteringTest, AnAlltoallKnowsWhatComesFromWhere) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "csrc/testing/run_ranks.h"
 
 namespace keras_ring {
@@ -36,6 +38,17 @@ TEST(FakeCollectiveTest, RecordsAndCopies) {
   EXPECT_EQ(calls[0].allreduce.tag, 3u);
   EXPECT_EQ(calls[1].kind, FakeCollective::Kind::kAllgather);
   EXPECT_EQ(calls[2].kind, FakeCollective::Kind::kBroadcast);
+}
+
+TEST(FakeCollectiveTest, CompressionRounds) {
+  FakeCollective collective;
+  std::vector<float> output;
+  const std::vector<float> input = {1.0f, 1.0f + 1.0f / 4096, 1e6f};
+  AllreduceArgs args = CopyOf(input, output);
+  args.compression = Compression::kFloat16;
+  EXPECT_TRUE(collective.Allreduce(args).ok());
+  EXPECT_EQ(output, (std::vector<float>{
+                        1.0f, 1.0f, std::numeric_limits<float>::infinity()}));
 }
 
 TEST(FakeCollectiveTest, FailsFromNowOnWithTheFirstCause) {
