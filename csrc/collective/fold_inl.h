@@ -104,6 +104,16 @@ template <typename Isa, typename Wide, typename Op, typename Rounded,
   }
 }
 
+template <typename Isa, typename To, size_t kSize>
+[[gnu::always_inline]] inline void StreamTile(To* output,
+                                              const To (&tile)[kSize]) {
+  char* to = reinterpret_cast<char*>(output);
+  const char* from = reinterpret_cast<const char*>(tile);
+  for (size_t at = 0; at < sizeof(tile); at += kLine) {
+    Isa::StreamLine(to + at, from + at);
+  }
+}
+
 // Sources of From, summed as Wide and rounded to Rounded, to an output of To.
 template <typename Isa, typename From, typename Wide, typename To, typename Op,
           typename Rounded = To>
@@ -116,11 +126,22 @@ void Fold(const FoldArgs& args) {
     return static_cast<const From*>(args.sources[s]);
   };
   int64_t i = 0;
-  for (; i + kTile <= args.count; i += kTile) {
+  auto fold_to = [&](To* tile) {
     FoldTile<Isa, Wide, Op, Rounded>(
-        factors, args, [&](int s) { return source(s) + i; }, output + i,
+        factors, args, [&](int s) { return source(s) + i; }, tile,
         copy == nullptr ? nullptr : copy + i);
+  };
+  if constexpr (kTile * sizeof(To) % kLine == 0) {
+    if (args.streams && reinterpret_cast<uintptr_t>(output) % kLine == 0) {
+      alignas(kLine) To tile[kTile];
+      for (; i + kTile <= args.count; i += kTile) {
+        fold_to(tile);
+        StreamTile<Isa>(output + i, tile);
+      }
+      Isa::EndStream();
+    }
   }
+  for (; i + kTile <= args.count; i += kTile) fold_to(output + i);
   const int64_t left = args.count - i;
   if (left == 0) return;
   From from[kTile] = {};

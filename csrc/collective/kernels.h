@@ -27,6 +27,9 @@ struct FoldArgs {
   void* output = nullptr;
   // Gets the same bytes as `output`, if not null.
   void* copy = nullptr;
+  // Whether to write `output` past the caches, where the level can: for large
+  // outputs that are none of the sources and that nobody reads soon.
+  bool streams = false;
 };
 
 // output[i] = sources[0][i] op sources[1][i] op ..., in that order. Packed,

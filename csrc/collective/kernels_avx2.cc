@@ -40,6 +40,7 @@ struct Avx2 {
     _mm256_stream_si256(line, low);
     _mm256_stream_si256(line + 1, high);
   }
+  [[gnu::always_inline]] static void EndStream() { _mm_sfence(); }
   static void StreamCopy(void* to, const void* from, size_t bytes) {
     StreamLines<Avx2>(to, from, bytes);
   }

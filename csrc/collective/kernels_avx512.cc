@@ -40,6 +40,7 @@ struct Avx512 {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to),
                         _mm512_loadu_si512(from));
   }
+  [[gnu::always_inline]] static void EndStream() { _mm_sfence(); }
   static void StreamCopy(void* to, const void* from, size_t bytes) {
     StreamLines<Avx512>(to, from, bytes);
   }

@@ -24,6 +24,11 @@ struct Baseline {
   [[gnu::always_inline]] static void Narrow(Bfloat16* to, Floats floats) {
     StoreBits(to, float16_internal::NarrowToBfloat16<Bits>(floats));
   }
+  // Without stores past the caches.
+  [[gnu::always_inline]] static void StreamLine(char* to, const char* from) {
+    std::memcpy(to, from, kLine);
+  }
+  [[gnu::always_inline]] static void EndStream() {}
   static void StreamCopy(void* to, const void* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }

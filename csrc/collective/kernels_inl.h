@@ -11,6 +11,9 @@
 //
 //   kVectorBytes    the size of its vectors
 //   Widen, Narrow   16-bit floats to floats and back, a vector of them
+//   StreamLine      copies to a whole line of the caches, past them if it can
+//   EndStream       makes such stores visible before all that follow, as who
+//                   reads them will expect
 //   StreamCopy      as in kernels.h
 #ifndef KERAS_RING_COLLECTIVE_KERNELS_INL_H_
 #define KERAS_RING_COLLECTIVE_KERNELS_INL_H_

@@ -3,6 +3,7 @@
 #ifndef KERAS_RING_COLLECTIVE_LANES_INL_H_
 #define KERAS_RING_COLLECTIVE_LANES_INL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -11,6 +12,9 @@
 
 namespace keras_ring {
 namespace {
+
+// Bytes of a line of the caches.
+inline constexpr size_t kLine = 64;
 
 template <typename T, int kLanes>
 struct VectorOf {

@@ -122,6 +122,7 @@ struct ShmCollective::Plan {
   size_t element_size;
   size_t wire_size;
   FoldKernel fold;
+  bool streams = false;  // whether outputs are written past the caches
   int64_t num_chunks = 0;
   int64_t part_count = 0;  // elements of a part, at most
   // Of a reducescatter: where the block of each rank begins, and the end.
@@ -150,11 +151,12 @@ struct ShmCollective::Plan {
 Status ShmCollective::Allreduce(const AllreduceArgs& args) {
   return Guard(args.tag, [&] {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
-    const Plan plan(args);
+    Plan plan(args);
     spans_.Assign(args.tensors, plan.element_size, plan.wire_size);
-    const bool direct =
-        size_ > 1 && direct_.possible() && plan.codec == nullptr &&
-        spans_.count() * spans_.element_size() >= options_.direct_bytes;
+    const size_t bytes = spans_.count() * plan.element_size;
+    plan.streams = bytes >= options_.stream_bytes;
+    const bool direct = size_ > 1 && direct_.possible() &&
+                        plan.codec == nullptr && bytes >= options_.direct_bytes;
     return (direct ? ReduceDirectly(args.tensors, plan)
                    : ReduceThroughSlots(plan))
         .WithContext("allreduce");
@@ -258,7 +260,7 @@ Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
                      const char* output =
                          direct_.output(owner, piece.tensor) + piece.offset;
                      peer_pages_.NoteRead(owner, output, piece.bytes);
-                     Copy(piece.output, output, piece.bytes);
+                     CopyResult(plan, piece, output);
                    });
   }
   peer_pages_.UnmapIfTooMany();
@@ -268,8 +270,23 @@ Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
 // What was packed has the factor, where it was rounded with it.
 void ShmCollective::Fold(const Plan& plan, const SpanPiece& piece, char* copy) {
   const double prescale = plan.codec != nullptr ? 1.0 : plan.prescale;
+  bool streams = plan.streams;
+  for (int i = 0; i < size_; ++i) {
+    if (sources_[i] == piece.output) streams = false;
+  }
   plan.fold({sources_.data(), size_, piece.count, prescale, plan.finish,
-             piece.output, copy});
+             piece.output, copy, streams});
+}
+
+void ShmCollective::CopyResult(const Plan& plan, const SpanPiece& piece,
+                               const char* result) const {
+  if (plan.codec != nullptr) {
+    plan.codec->unpack(piece.output, result, piece.count);
+  } else if (plan.streams) {
+    StreamCopy(piece.output, result, piece.bytes);
+  } else {
+    Copy(piece.output, result, piece.bytes);
+  }
 }
 
 void ShmCollective::PackTo(char* to, const Plan& plan,
@@ -394,12 +411,7 @@ Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
     const char* result = ResultOf(owner, number);
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
-                     if (plan.codec != nullptr) {
-                       plan.codec->unpack(piece.output, result + piece.at,
-                                          piece.count);
-                     } else {
-                       Copy(piece.output, result + piece.at, piece.bytes);
-                     }
+                     CopyResult(plan, piece, result + piece.at);
                    });
   }
   return OkStatus();

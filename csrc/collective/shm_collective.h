@@ -59,6 +59,9 @@ struct ShmCollectiveOptions {
   size_t direct_bytes = size_t{512} << 10;
   // Of a part of direct tensors. A multiple of 64.
   size_t direct_part_bytes = size_t{512} << 10;
+  // Buckets of this size are written past the caches: nobody finds the first
+  // results there once the last are written.
+  size_t stream_bytes = size_t{32} << 20;
   // See PeerPages; a little more in the middle of a collective.
   size_t direct_resident_bytes = size_t{128} << 20;
   // See Collective::InlineBytes.
@@ -108,6 +111,9 @@ class ShmCollective final : public Collective {
   Status Reduce(const Plan& plan, int64_t chunk, uint64_t number);
   Status Unpack(const Plan& plan, int64_t chunk, uint64_t number);
   void Fold(const Plan& plan, const SpanPiece& piece, char* copy);
+  // A result of another rank's, to the tensor it belongs to.
+  void CopyResult(const Plan& plan, const SpanPiece& piece,
+                  const char* result) const;
   // The values of `range` to where they travel from.
   void PackTo(char* to, const Plan& plan, const Range& range) const;
   // Waits until nobody reads what this rank's slot of `chunk` holds now.

@@ -3,19 +3,17 @@
 #ifndef KERAS_RING_COLLECTIVE_STREAM_COPY_INL_H_
 #define KERAS_RING_COLLECTIVE_STREAM_COPY_INL_H_
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "csrc/collective/lanes_inl.h"
+
 namespace keras_ring {
 namespace {
 
-// Isa::StreamLine copies a line of the cache to one.
 template <typename Isa>
 void StreamLines(void* to, const void* from, size_t bytes) {
-  constexpr size_t kLine = 64;
   // Too small for a whole line, or null.
   if (bytes < 2 * kLine) {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -29,8 +27,7 @@ void StreamLines(void* to, const void* from, size_t bytes) {
   for (; bytes - done >= kLine; done += kLine) {
     Isa::StreamLine(out + done, in + done);
   }
-  // Such stores are not ordered with others, as who reads this will expect.
-  _mm_sfence();
+  Isa::EndStream();
   std::memcpy(out + done, in + done, bytes - done);
 }
 

@@ -260,6 +260,19 @@ class FoldTester {
     }
   }
 
+  // To whole lines of the caches (-1), and not.
+  void TestStreams(CpuLevel level, ReduceOp op, FoldArgs args) const {
+    args.streams = true;
+    for (int skew : {-1, 3}) {
+      Array<Value> output(skew);
+      const Array<Value> expected = Expected(op, args, output);
+      args.output = output.data();
+      FindFoldKernel(dtype_, op, level)(args);
+      ASSERT_TRUE(output == expected)
+          << Describe(level, op, args) << " past the caches";
+    }
+  }
+
   // With the kernels of pack.h and reduce.h.
   void TestSteps(CpuLevel level, ReduceOp op, const FoldArgs& args) const {
     const WideFormat& format = *FindWideFormat(dtype_, op, level);
@@ -354,6 +367,14 @@ TEST_P(KernelsTest, FoldsHaveTheSameBitsAtEveryLevel) {
   WithTester(GetParam(), [](const auto& tester) {
     tester.ForEachCase([&tester](ReduceOp op, const FoldArgs& args) {
       for (CpuLevel level : Levels()) tester.TestLevel(level, op, args);
+    });
+  });
+}
+
+TEST_P(KernelsTest, WritesPastTheCachesHaveTheSameBits) {
+  WithTester(GetParam(), [](const auto& tester) {
+    tester.ForEachCase([&tester](ReduceOp op, const FoldArgs& args) {
+      for (CpuLevel level : Levels()) tester.TestStreams(level, op, args);
     });
   });
 }

@@ -48,7 +48,9 @@ std::vector<CollectiveMember> MakeSleeping(int size) {
   return MakeShm(size, SmallParts(Duration::zero()));
 }
 std::vector<CollectiveMember> MakeSpinning(int size) {
-  return MakeShm(size, SmallParts(std::chrono::microseconds(100)));
+  ShmCollectiveOptions options = SmallParts(std::chrono::microseconds(100));
+  options.stream_bytes = 1000;
+  return MakeShm(size, options);
 }
 std::vector<CollectiveMember> MakeUsual(int size) {
   return MakeShm(size, ShmCollectiveOptions());
@@ -127,6 +129,7 @@ std::vector<CollectiveMember> MakeDirect(int size) {
   ShmCollectiveOptions options = SmallParts(Duration::zero());
   options.direct_bytes = 0;
   options.direct_part_bytes = 128;
+  options.stream_bytes = 1000;
   options.direct_resident_bytes = 0;  // what is read is unmapped at once
   HostGroupLayout layout;
   layout.data_bytes = ShmCollective::DataBytes(size, options);
