@@ -4,6 +4,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/base/futex.cc
   csrc/base/logging.cc
   csrc/base/options.cc
+  csrc/base/rank_set.cc
   csrc/base/sha256.cc
   csrc/base/spin.cc
   csrc/base/status.cc
@@ -94,6 +95,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/base/float16_test.cc
   tests/cpp/base/logging_test.cc
   tests/cpp/base/options_test.cc
+  tests/cpp/base/rank_set_test.cc
   tests/cpp/base/sha256_test.cc
   tests/cpp/base/spin_test.cc
   tests/cpp/base/status_test.cc

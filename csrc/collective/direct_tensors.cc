@@ -54,7 +54,8 @@ Status DirectTensors::Learn(const std::vector<TensorSpan>& tensors,
       const Table::Row& row = tables_[place]->rows[t];
       for (uint64_t offset : {row.input, row.output}) {
         if (offset > arena.bytes() || bytes > arena.bytes() - offset) {
-          return InternalError("rank " + std::to_string(group_.rank(place)) +
+          return InternalError("rank " +
+                               std::to_string(group_.global_rank(place)) +
                                " says of a tensor that it is where it cannot "
                                "be");
         }

@@ -45,9 +45,10 @@ std::vector<DirectTensors::Table*> TablesOf(const HostGroup& group) {
   return tables;
 }
 
+// In the job, for messages.
 std::vector<int> RanksOf(const HostGroup& group) {
   std::vector<int> ranks;
-  for (int i = 0; i < group.size(); ++i) ranks.push_back(group.rank(i));
+  for (int i = 0; i < group.size(); ++i) ranks.push_back(group.global_rank(i));
   return ranks;
 }
 

@@ -26,8 +26,8 @@ bool IsTransient(int error) {
 
 }  // namespace
 
-SendStream::SendStream(const Duplex& duplex, int fd)
-    : duplex_(duplex), fd_(fd), done_(duplex.to < 0) {
+SendStream::SendStream(const Duplex& duplex, int fd, const RankSet& ranks)
+    : duplex_(duplex), fd_(fd), ranks_(ranks), done_(duplex.to < 0) {
   if (!done_) {
     EncodeDataHeader({duplex.tag, TotalBytes(duplex.sends)}, header_);
   }
@@ -65,8 +65,9 @@ Result<size_t> SendStream::Advance() {
     ssize_t result = sendmsg(fd_, &message, MSG_NOSIGNAL);
     if (result < 0) {
       if (IsTransient(errno)) return size_t{0};
-      return UnavailableError("sending to rank " + std::to_string(duplex_.to) +
-                              ": " + ErrnoText(errno));
+      return UnavailableError("sending to rank " +
+                              std::to_string(ranks_.Global(duplex_.to)) + ": " +
+                              ErrnoText(errno));
     }
     sent = static_cast<size_t>(result);
   }
@@ -93,14 +94,18 @@ void SendStream::Skip(size_t bytes) {
   done_ = segment_ == duplex_.sends.size();
 }
 
-ReceiveStream::ReceiveStream(Duplex& duplex, int fd)
-    : duplex_(duplex), fd_(fd), done_(duplex.from < 0) {
+ReceiveStream::ReceiveStream(Duplex& duplex, int fd, const RankSet& ranks)
+    : duplex_(duplex), fd_(fd), ranks_(ranks), done_(duplex.from < 0) {
   if (!done_) total_ = TotalBytes(duplex.receives);
+}
+
+std::string ReceiveStream::PeerText() const {
+  return "rank " + std::to_string(ranks_.Global(duplex_.from));
 }
 
 Status ReceiveStream::CheckHeader() const {
   DataHeader header;
-  const std::string peer = "rank " + std::to_string(duplex_.from);
+  const std::string peer = PeerText();
   if (!DecodeDataHeader(header_, &header)) {
     return InternalError("what " + peer + " sent is no data header");
   }
@@ -150,13 +155,11 @@ Result<size_t> ReceiveStream::Advance() {
   }
   ssize_t result = readv(fd_, parts, static_cast<int>(num_parts));
   if (result == 0) {
-    return UnavailableError("rank " + std::to_string(duplex_.from) +
-                            " closed the connection");
+    return UnavailableError(PeerText() + " closed the connection");
   }
   if (result < 0) {
     if (IsTransient(errno)) return size_t{0};
-    return UnavailableError("receiving from rank " +
-                            std::to_string(duplex_.from) + ": " +
+    return UnavailableError("receiving from " + PeerText() + ": " +
                             ErrnoText(errno));
   }
   const size_t got = static_cast<size_t>(result);

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/data_header.h"
 #include "csrc/comm/transport.h"
@@ -14,8 +16,9 @@ namespace keras_ring {
 
 class SendStream {
  public:
-  // `duplex` must outlive the stream.
-  SendStream(const Duplex& duplex, int fd);
+  // Both references must outlive the stream. `ranks`: those that the duplex
+  // names.
+  SendStream(const Duplex& duplex, int fd, const RankSet& ranks);
 
   // One sendmsg of what is released. Returns the bytes that left; 0 when the
   // socket is full or nothing is released.
@@ -30,6 +33,7 @@ class SendStream {
 
   const Duplex& duplex_;
   const int fd_;
+  const RankSet& ranks_;
   bool done_;
   uint8_t header_[kDataHeaderBytes];
   size_t header_sent_ = 0;
@@ -39,7 +43,7 @@ class SendStream {
 
 class ReceiveStream {
  public:
-  ReceiveStream(Duplex& duplex, int fd);
+  ReceiveStream(Duplex& duplex, int fd, const RankSet& ranks);
 
   // One read, into the header or the current segment; runs on_received for
   // what it completes. Returns the bytes that came; 0 for none now.
@@ -49,9 +53,12 @@ class ReceiveStream {
  private:
   Status CheckHeader() const;
   void Complete();
+  // "rank 3"
+  std::string PeerText() const;
 
   Duplex& duplex_;
   const int fd_;
+  const RankSet& ranks_;
   bool done_;
   uint64_t total_ = 0;
   uint8_t header_[kDataHeaderBytes];

@@ -283,7 +283,7 @@ Result<HostGroup::Member> NewHostGroupMember(
 Result<std::unique_ptr<HostGroup>> HostGroup::Form(
     const std::vector<int>& ranks, int own_rank, const HostGroupLayout& layout,
     std::shared_ptr<const SharedMemory> arena,
-    const std::map<int, Socket>& links, Deadline deadline) {
+    const std::map<int, Socket>& links, Deadline deadline, const RankSet& set) {
   const int index = static_cast<int>(
       std::find(ranks.begin(), ranks.end(), own_rank) - ranks.begin());
   KR_CHECK(index < static_cast<int>(ranks.size()));
@@ -295,7 +295,25 @@ Result<std::unique_ptr<HostGroup>> HostGroup::Form(
   if (!members.ok()) {
     return members.status().WithContext("sharing memory on this host");
   }
-  return std::make_unique<HostGroup>(std::move(members).value(), index, layout);
+  return std::make_unique<HostGroup>(std::move(members).value(), index, layout,
+                                     set);
+}
+
+Result<std::unique_ptr<HostGroup>> HostGroup::FormWithin(
+    const HostGroup& job, const RankSet& set, const std::vector<int>& ranks,
+    int own_rank, const HostGroupLayout& layout,
+    const std::map<int, Socket>& links, Deadline deadline) {
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<HostGroup> group,
+      Form(ranks, own_rank, layout, nullptr, links, deadline, set));
+  std::vector<Member> members = group->members_;
+  for (Member& member : members) {
+    const int place = job.IndexOf(set.Global(member.rank));
+    KR_CHECK(place >= 0);
+    member.arena = job.members_[place].arena;
+  }
+  return std::make_unique<HostGroup>(std::move(members), group->index(), layout,
+                                     set);
 }
 
 int HostGroup::NumUsableCores() const {

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/deadline.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/shared_memory.h"
 #include "csrc/comm/socket.h"
@@ -39,7 +41,7 @@ struct HostGroupLayout {
 class HostGroup {
  public:
   struct Member {
-    int rank = 0;  // in the job
+    int rank = 0;  // in the set of ranks that the group belongs to
     std::shared_ptr<SharedMemory> segment;
     std::shared_ptr<Socket> bell;  // an eventfd
     // Where the rank's tensors lie, if they do in shared memory; else null.
@@ -51,21 +53,33 @@ class HostGroup {
   // and the own one, ascending; `links`: an authenticated connection to each
   // other one (on the lowest rank, the leader) or to the leader (on the
   // others). `arena`: this rank's, or null. Succeeds on all of them or on none,
-  // with the cause.
+  // with the cause. `set`: those that ranks are counted in.
   static Result<std::unique_ptr<HostGroup>> Form(
       const std::vector<int>& ranks, int own_rank,
       const HostGroupLayout& layout, std::shared_ptr<const SharedMemory> arena,
+      const std::map<int, Socket>& links, Deadline deadline,
+      const RankSet& set = {});
+  // The same for some of the ranks of the job's group. Their arenas are mapped
+  // there, and not once more.
+  static Result<std::unique_ptr<HostGroup>> FormWithin(
+      const HostGroup& job, const RankSet& set, const std::vector<int>& ranks,
+      int own_rank, const HostGroupLayout& layout,
       const std::map<int, Socket>& links, Deadline deadline);
 
   HostGroup(std::vector<Member> members, int index,
-            const HostGroupLayout& layout)
-      : members_(std::move(members)), index_(index), layout_(layout) {}
+            const HostGroupLayout& layout, RankSet ranks = {})
+      : members_(std::move(members)),
+        index_(index),
+        layout_(layout),
+        ranks_(std::move(ranks)) {}
 
   int size() const { return static_cast<int>(members_.size()); }
   // The own place; places are in the order of the ranks.
   int index() const { return index_; }
   int rank(int index) const { return members_[index].rank; }
-  // The place of a rank of the job; -1 if it is on another host.
+  // The same in the job, for messages.
+  int global_rank(int index) const { return ranks_.Global(rank(index)); }
+  // The place of a rank; -1 if it is on another host.
   int IndexOf(int rank) const;
 
   char* control(int index) const {
@@ -87,6 +101,7 @@ class HostGroup {
   const std::vector<Member> members_;
   const int index_;
   const HostGroupLayout layout_;
+  const RankSet ranks_;
 };
 
 // A member of its own making.

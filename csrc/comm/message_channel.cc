@@ -46,15 +46,17 @@ struct MessageChannel::Connection {
   bool watches_write = false;
 };
 
-MessageChannel::MessageChannel(Counters& counters, Duration spin)
-    : counters_(counters), spinner_(spin) {}
+MessageChannel::MessageChannel(Counters& counters, Duration spin,
+                               const RankSet& ranks)
+    : counters_(counters), ranks_(ranks), spinner_(spin) {}
 
 MessageChannel::~MessageChannel() = default;
 
 Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
     std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters,
-    const HostGroup* host, Duration spin) {
-  std::unique_ptr<MessageChannel> channel(new MessageChannel(counters, spin));
+    const HostGroup* host, Duration spin, const RankSet& ranks) {
+  std::unique_ptr<MessageChannel> channel(
+      new MessageChannel(counters, spin, ranks));
   channel->epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!channel->epoll_.valid()) {
     return ResourceExhaustedError("epoll_create1: " + ErrnoText(errno));
@@ -216,8 +218,8 @@ void MessageChannel::CloseConnection(int peer, const Status& why,
   events.emplace_back();
   events.back().kind = Event::Kind::kClosed;
   events.back().peer = peer;
-  events.back().status =
-      why.WithContext("control connection with rank " + std::to_string(peer));
+  events.back().status = why.WithContext("control connection with rank " +
+                                         std::to_string(ranks_.Global(peer)));
   auto it = connections_.find(peer);
   if (it->second->local) --num_local_;
   connections_.erase(it);  // closing it takes it out of the epoll set

@@ -12,6 +12,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/host_group.h"
@@ -37,9 +38,11 @@ class MessageChannel {
   // peers in `host` (null: there are none) go through its memory; their sockets
   // then only tell when a peer is gone. `counters` and `host` must outlive the
   // channel. `spin`: how long Poll may look for messages before it sleeps.
+  // `ranks`: those that peers are counted in.
   static Result<std::unique_ptr<MessageChannel>> Create(
       std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters,
-      const HostGroup* host = nullptr, Duration spin = Duration::zero());
+      const HostGroup* host = nullptr, Duration spin = Duration::zero(),
+      const RankSet& ranks = {});
   ~MessageChannel();
 
   // Queues a message and writes what the socket takes at once. Never blocks;
@@ -64,7 +67,7 @@ class MessageChannel {
  private:
   struct Connection;
 
-  MessageChannel(Counters& counters, Duration spin);
+  MessageChannel(Counters& counters, Duration spin, const RankSet& ranks);
   void UpdateWatch(Connection& connection);
   void Sleep(const TimePoint* until, std::vector<Event>& events);
   void HandleReady(Connection& connection, uint32_t ready,
@@ -77,6 +80,7 @@ class MessageChannel {
   void CloseConnection(int peer, const Status& why, std::vector<Event>& events);
 
   Counters& counters_;
+  const RankSet ranks_;
   Socket epoll_;
   // Rung by Wake and by peers of the host: then in their memory, too.
   LoopBell own_bell_;

@@ -41,38 +41,26 @@ class Wait {
   int size_ = 1;
 };
 
-std::string Silence(const Duplex& duplex, bool sending, bool receiving,
-                    Duration limit) {
-  std::string text =
-      "no byte moved for " +
-      std::to_string(
-          std::chrono::duration_cast<std::chrono::milliseconds>(limit)
-              .count()) +
-      " ms while";
-  if (receiving) text += " receiving from rank " + std::to_string(duplex.from);
-  if (sending && receiving) text += " and";
-  if (sending) text += " sending to rank " + std::to_string(duplex.to);
-  return text;
-}
-
 }  // namespace
 
 TcpTransport::TcpTransport(int rank, int size, std::map<int, Socket> peers,
-                           Duration idle_limit, Counters& counters)
+                           Duration idle_limit, Counters& counters,
+                           const RankSet& ranks)
     : rank_(rank),
       size_(size),
       peers_(std::move(peers)),
       idle_limit_(idle_limit),
-      counters_(counters) {}
+      counters_(counters),
+      ranks_(ranks) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
     int rank, int size, std::map<int, Socket> peers, Duration idle_limit,
-    Counters& counters) {
+    Counters& counters, const RankSet& ranks) {
   for (const auto& [peer, socket] : peers) {
     KR_CHECK(peer >= 0 && peer < size && peer != rank && socket.valid());
   }
-  std::unique_ptr<TcpTransport> transport(
-      new TcpTransport(rank, size, std::move(peers), idle_limit, counters));
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(
+      rank, size, std::move(peers), idle_limit, counters, ranks));
   KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
   return transport;
 }
@@ -94,11 +82,26 @@ Status TcpTransport::FirstCause() {
   return broken_;
 }
 
+std::string TcpTransport::RankText(int rank) const {
+  return "rank " + std::to_string(ranks_.Global(rank));
+}
+
+std::string TcpTransport::Silence(const Duplex& duplex, bool sending,
+                                  bool receiving) const {
+  const auto limit =
+      std::chrono::duration_cast<std::chrono::milliseconds>(idle_limit_);
+  std::string text =
+      "no byte moved for " + std::to_string(limit.count()) + " ms while";
+  if (receiving) text += " receiving from " + RankText(duplex.from);
+  if (sending && receiving) text += " and";
+  if (sending) text += " sending to " + RankText(duplex.to);
+  return text;
+}
+
 Status TcpTransport::CheckPeer(int peer) const {
   if (peer < 0 || peers_.count(peer) > 0) return OkStatus();
-  return FailedPreconditionError("rank " + std::to_string(rank_) +
-                                 " has no data connection with rank " +
-                                 std::to_string(peer));
+  return FailedPreconditionError(
+      RankText(rank_) + " has no data connection with " + RankText(peer));
 }
 
 Status TcpTransport::Run(Duplex& duplex) {
@@ -107,8 +110,8 @@ Status TcpTransport::Run(Duplex& duplex) {
   KR_RETURN_IF_ERROR(CheckPeer(duplex.from));
   const int to_fd = duplex.to < 0 ? -1 : peers_.at(duplex.to).fd();
   const int from_fd = duplex.from < 0 ? -1 : peers_.at(duplex.from).fd();
-  SendStream send(duplex, to_fd);
-  ReceiveStream receive(duplex, from_fd);
+  SendStream send(duplex, to_fd, ranks_);
+  ReceiveStream receive(duplex, from_fd, ranks_);
 
   Deadline idle = Deadline::After(idle_limit_);
   while (!send.done() || !receive.done()) {
@@ -132,7 +135,7 @@ Status TcpTransport::Run(Duplex& duplex) {
     if (!ready.ok()) return Break(ready.status());
     if (!*ready) {
       return Break(DeadlineExceededError(
-          Silence(duplex, send.ready(), !receive.done(), idle_limit_)));
+          Silence(duplex, send.ready(), !receive.done())));
     }
   }
   return OkStatus();

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/mutex.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/socket.h"
 #include "csrc/comm/transport.h"
@@ -18,10 +20,11 @@ namespace keras_ring {
 class TcpTransport final : public Transport {
  public:
   // Takes connected and authenticated sockets, by peer rank; those of the
-  // peers that Run will name. `counters` must outlive the transport.
+  // peers that Run will name. `counters` must outlive the transport. `ranks`:
+  // those of `size`.
   static Result<std::unique_ptr<TcpTransport>> Create(
       int rank, int size, std::map<int, Socket> peers, Duration idle_limit,
-      Counters& counters);
+      Counters& counters, const RankSet& ranks = {});
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -30,7 +33,10 @@ class TcpTransport final : public Transport {
 
  private:
   TcpTransport(int rank, int size, std::map<int, Socket> peers,
-               Duration idle_limit, Counters& counters);
+               Duration idle_limit, Counters& counters, const RankSet& ranks);
+  // "rank 3"
+  std::string RankText(int rank) const;
+  std::string Silence(const Duplex& duplex, bool sending, bool receiving) const;
   Status CheckPeer(int peer) const;
   // Break keeps the first cause; both return it.
   Status Break(const Status& cause);
@@ -41,6 +47,7 @@ class TcpTransport final : public Transport {
   const std::map<int, Socket> peers_;
   const Duration idle_limit_;
   Counters& counters_;
+  const RankSet ranks_;
   Socket wake_;  // signalled by Abort, and from then on
 
   // Set after broken_, and read first: the loop asks at every turn.

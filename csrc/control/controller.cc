@@ -15,16 +15,17 @@ constexpr int64_t kPlannedBytes = 16 << 20;
 }  // namespace
 
 Controller::Controller(ControlTree tree, const ControllerOptions& options,
-                       const Clock& clock, Counters& counters)
+                       const Clock& clock, Counters& counters, RankSet ranks)
     : tree_(std::move(tree)),
+      ranks_(std::move(ranks)),
       options_(options),
       clock_(clock),
       counters_(counters),
       self_{tree_.rank},
       cache_(options.cache_capacity),
       planner_(cache_, std::min(options.fusion_threshold, kPlannedBytes)),
-      stalls_(tree_.size, options.stall_check_time,
-              options.stall_shutdown_time) {
+      stalls_(tree_.size, options.stall_check_time, options.stall_shutdown_time,
+              ranks_) {
   for (const auto& [child, ranks] : tree_.children) child_sequence_[child] = 0;
 }
 
@@ -176,7 +177,7 @@ void Controller::VariantsComplete(const std::string& name,
     ready_up_.news.push_back(std::move(variants));
     return;
   }
-  Result<Agreed> agreed = Agree(variants, tree_.size);
+  Result<Agreed> agreed = Agree(variants, tree_.size, ranks_);
   if (agreed.ok()) {
     ready_.push_back(ReadyItem{
         std::nullopt, std::make_shared<const Agreed>(std::move(agreed).value()),
@@ -251,8 +252,9 @@ Status Controller::Handle(int peer, ReadyMessage message) {
     }
     std::sort(ranks.begin(), ranks.end());
     if (ranks != child->second) {
-      return InternalError("readiness for " + RanksText(ranks) +
-                           ", but below it are " + RanksText(child->second));
+      return InternalError("readiness for " + RanksText(ranks_.Global(ranks)) +
+                           ", but below it are " +
+                           RanksText(ranks_.Global(child->second)));
     }
     Contribute(peer, message.sequence, std::move(variants));
   }
@@ -390,13 +392,16 @@ void Controller::Decide(Decision decision) {
 void Controller::EndJob(const LeaveMessage& leave) {
   Decision decision;
   decision.kind = Decision::Kind::kEnd;
-  std::string who = "rank " + std::to_string(leave.rank);
-  decision.status = UnavailableError(
-      leave.reason.empty()
-          ? "the job is over: " + who +
-                " has shut down (its program ended or called shutdown()), so "
+  const std::string who = "rank " + std::to_string(ranks_.Global(leave.rank));
+  std::string why = " ended with " + leave.reason;
+  if (leave.reason.empty()) {
+    why = ranks_.is_job()
+              ? " has shut down (its program ended or called shutdown()), so "
                 "no collective can complete any more"
-          : "the job is over: " + who + " ended with " + leave.reason);
+              : " has removed it or shut down, so none of its collectives can "
+                "complete any more";
+  }
+  decision.status = UnavailableError(ranks_.Text() + " is over: " + who + why);
   Decide(std::move(decision));
 }
 

@@ -18,6 +18,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/message.h"
@@ -53,9 +54,10 @@ struct Command {
 
 class Controller {
  public:
-  // `clock` and `counters` must outlive the controller.
+  // `clock` and `counters` must outlive the controller. `ranks`: those of the
+  // tree.
   Controller(ControlTree tree, const ControllerOptions& options,
-             const Clock& clock, Counters& counters);
+             const Clock& clock, Counters& counters, RankSet ranks = {});
 
   // This rank is ready with `request`. The name is not in flight here.
   void Submit(const RequestPtr& request);
@@ -147,6 +149,7 @@ class Controller {
                    const Status& status);
 
   const ControlTree tree_;
+  const RankSet ranks_;
   const ControllerOptions options_;
   const Clock& clock_;
   Counters& counters_;

@@ -73,16 +73,17 @@ const Feature kFeatures[] = {
     {"root rank", [](const Request& r) { return std::to_string(r.root); }},
 };
 
-// What the ranks hold, by value: the ranks of each.
+// What the ranks hold, by value: the ranks of each, as in the job.
 std::map<std::string, std::vector<int32_t>> RanksByValue(
-    const std::vector<Variant>& variants, const Feature& feature) {
-  std::map<std::string, std::vector<int32_t>> ranks;
+    const std::vector<Variant>& variants, const Feature& feature,
+    const RankSet& ranks) {
+  std::map<std::string, std::vector<int32_t>> by_value;
   for (const Variant& variant : variants) {
-    auto& list = ranks[feature.text(variant.request)];
-    list.insert(list.end(), variant.ranks.begin(), variant.ranks.end());
+    auto& list = by_value[feature.text(variant.request)];
+    for (int32_t rank : variant.ranks) list.push_back(ranks.Global(rank));
   }
-  for (auto& [value, list] : ranks) std::sort(list.begin(), list.end());
-  return ranks;
+  for (auto& [value, list] : by_value) std::sort(list.begin(), list.end());
+  return by_value;
 }
 
 // The label that all ranks share even when they differ in the operation.
@@ -94,13 +95,15 @@ std::string CommonLabel(const std::vector<Variant>& variants) {
   return first.Label();
 }
 
-Status Validate(const Request& request, int size) {
+Status Validate(const Request& request, int size, const RankSet& ranks) {
   const std::string label = request.Label();
-  if (request.kind == RequestKind::kBroadcast &&
-      (request.root < 0 || request.root >= size)) {
+  const int32_t root = ranks.Local(request.root);
+  if (request.kind == RequestKind::kBroadcast && (root < 0 || root >= size)) {
     return InvalidArgumentError(
         label + ": root rank " + std::to_string(request.root) +
-        " is not a rank of this job of size " + std::to_string(size));
+        (ranks.is_job()
+             ? " is not a rank of this job of size " + std::to_string(size)
+             : " is not a member of " + ranks.Text()));
   }
   if (TakesAnyRows(request.kind) ||
       request.kind == RequestKind::kReducescatter) {
@@ -140,7 +143,7 @@ std::string ListText(const std::vector<int64_t>& values) {
   return "[" + text + "]";
 }
 
-// Of one rank's request for an alltoall.
+// Of one rank's request for an alltoall; `rank` is that in the job.
 Status ValidateSplits(const Request& request, int32_t rank, int size) {
   const int64_t rows = request.tensors.front().shape.front();
   const std::string who = request.Label() + ": rank " + std::to_string(rank);
@@ -169,7 +172,7 @@ Status ValidateSplits(const Request& request, int32_t rank, int size) {
 
 // Moves what may differ from rank to rank out of the request.
 Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
-                       Agreed& agreed) {
+                       const RankSet& ranks, Agreed& agreed) {
   const bool has_splits = agreed.request.kind == RequestKind::kAlltoall;
   const size_t tensors = agreed.request.tensors.size();
   agreed.rows.resize(tensors * size);
@@ -180,7 +183,8 @@ Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
         agreed.rows[i * size + rank] = variant.request.tensors[i].shape.front();
       }
       if (!has_splits) continue;
-      KR_RETURN_IF_ERROR(ValidateSplits(variant.request, rank, size));
+      KR_RETURN_IF_ERROR(
+          ValidateSplits(variant.request, ranks.Global(rank), size));
       agreed.splits[rank] = variant.request.splits;
     }
   }
@@ -324,16 +328,17 @@ std::vector<int64_t> Agreed::RowMatrix() const {
   return matrix;
 }
 
-Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
+Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
+                     const RankSet& ranks) {
   if (variants.size() > 1) {
     for (const Feature& feature : kFeatures) {
-      auto values = RanksByValue(variants, feature);
+      auto values = RanksByValue(variants, feature, ranks);
       if (values.size() == 1) continue;
       std::string text = CommonLabel(variants) +
                          ": the ranks disagree on the " + feature.name + ":";
-      for (const auto& [value, ranks] : values) {
-        text += " " + RanksText(ranks) +
-                (ranks.size() > 1 ? " have " : " has ") + value + ";";
+      for (const auto& [value, holders] : values) {
+        text += " " + RanksText(holders) +
+                (holders.size() > 1 ? " have " : " has ") + value + ";";
       }
       text.back() = '.';
       return FailedPreconditionError(
@@ -342,9 +347,9 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size) {
   }
   Agreed agreed;
   agreed.request = variants.front().request;
-  KR_RETURN_IF_ERROR(Validate(agreed.request, size));
+  KR_RETURN_IF_ERROR(Validate(agreed.request, size, ranks));
   if (TakesAnyRows(agreed.request.kind)) {
-    KR_RETURN_IF_ERROR(TakeWhatDiffers(variants, size, agreed));
+    KR_RETURN_IF_ERROR(TakeWhatDiffers(variants, size, ranks, agreed));
   }
   return agreed;
 }
@@ -355,25 +360,6 @@ Status CheckName(const std::string& name) {
                               std::to_string(kMaxNameBytes) +
                               " bytes; received " +
                               std::to_string(name.size()));
-}
-
-std::string RankList(const std::vector<int32_t>& ranks) {
-  std::string text;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
-      ++last;
-    }
-    if (!text.empty()) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-std::string RanksText(const std::vector<int32_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + RankList(ranks);
 }
 
 }  // namespace keras_ring

@@ -9,6 +9,7 @@
 
 #include "csrc/base/compression.h"
 #include "csrc/base/dtype.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
 #include "csrc/base/wire.h"
@@ -60,7 +61,7 @@ struct Request {
   double prescale = 1.0;
   double postscale = 1.0;
   Compression compression = Compression::kNone;
-  int32_t root = 0;
+  int32_t root = 0;  // in the job, also where the others are of a set
   // Alltoall: how many rows go to each rank. Empty: as many to each. Anything
   // may be in here until the ranks have agreed; a rank that found fault with it
   // by itself would leave the others waiting.
@@ -114,19 +115,15 @@ struct Agreed {
 // Decides over the variants of one name, which together come from all ranks.
 // Where they cannot be executed, the error is kFailedPrecondition (the ranks
 // disagree) or kInvalidArgument (they agree on something impossible), and
-// names the tensor, the ranks and the values.
-Result<Agreed> Agree(const std::vector<Variant>& variants, int size);
+// names the tensor, the ranks and the values. `ranks`: those of `size`.
+Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
+                     const RankSet& ranks = {});
 
 // Reducescatter: the rows of the result on `rank`. Those that cannot be divided
 // go to the first ranks.
 inline int64_t ScatteredRows(int64_t rows, int rank, int size) {
   return rows / size + (rank < rows % size ? 1 : 0);
 }
-
-// {0, 1, 2, 5} as "0-2, 5".
-std::string RankList(const std::vector<int32_t>& ranks);
-// "rank 5", "ranks 0-2, 5".
-std::string RanksText(const std::vector<int32_t>& ranks);
 
 }  // namespace keras_ring
 

@@ -56,16 +56,21 @@ std::vector<int32_t> StallInspector::Missing(
   return missing;
 }
 
+std::string StallInspector::WhoseText(const StalledTensor& tensor) const {
+  return "asked for by " + RanksText(ranks_.Global(tensor.ranks)) +
+         ", missing " + RanksText(ranks_.Global(Missing(tensor)));
+}
+
 std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
                                    TimePoint now) const {
   std::string text = "Stalled: " + std::to_string(stalled.size()) +
                      (stalled.size() == 1 ? " tensor waits" : " tensors wait") +
-                     " for ranks that have not asked for them.";
+                     " for ranks that have not asked for them" +
+                     (ranks_.is_job() ? "." : ", in " + ranks_.Text() + ".");
   for (size_t i = 0; i < std::min(stalled.size(), kMaxListed); ++i) {
     const StalledTensor& tensor = stalled[i];
     text += "\n  " + tensor.label + ": " + SecondsText(now - tensor.since) +
-            ", asked for by " + RanksText(tensor.ranks) + ", missing " +
-            RanksText(Missing(tensor)) + ".";
+            ", " + WhoseText(tensor) + ".";
   }
   if (stalled.size() > kMaxListed) text += "\n  ...";
   return text +
@@ -83,8 +88,7 @@ Status StallInspector::Verdict(const StalledTensor& tensor,
   return DeadlineExceededError(
       tensor.label + ": stalled for " + SecondsText(now - tensor.since) +
       " (KERAS_RING_STALL_SHUTDOWN_TIME is " + SecondsText(shutdown_time_) +
-      "): asked for by " + RanksText(tensor.ranks) + ", missing " +
-      RanksText(Missing(tensor)) + ".");
+      "): " + WhoseText(tensor) + ".");
 }
 
 Status StallInspector::Deadlock(
@@ -99,10 +103,11 @@ Status StallInspector::Deadlock(
   if (std::find(waits.begin(), waits.end(), false) != waits.end()) {
     return OkStatus();
   }
-  std::string text =
-      "every rank waits, each for a tensor that others have not asked for:";
+  std::string text = "every rank " +
+                     (ranks_.is_job() ? "" : "of " + ranks_.Text() + " ") +
+                     "waits, each for a tensor that others have not asked for:";
   for (const auto& [ranks, labels] : labels_by_ranks) {
-    text += " " + RanksText(ranks) +
+    text += " " + RanksText(ranks_.Global(ranks)) +
             (ranks.size() > 1 ? " wait for " : " waits for ") + labels + ";";
   }
   text.back() = '.';

@@ -5,9 +5,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 
 namespace keras_ring {
@@ -22,9 +24,13 @@ struct StalledTensor {
 
 class StallInspector {
  public:
-  // Zero durations: never.
-  StallInspector(int size, Duration check_time, Duration shutdown_time)
-      : size_(size), check_time_(check_time), shutdown_time_(shutdown_time) {}
+  // Zero durations: never. `ranks`: those of `size`.
+  StallInspector(int size, Duration check_time, Duration shutdown_time,
+                 RankSet ranks = {})
+      : size_(size),
+        check_time_(check_time),
+        shutdown_time_(shutdown_time),
+        ranks_(std::move(ranks)) {}
 
   // When the oldest of the waiting tensors (if any) next needs a look.
   std::optional<TimePoint> NextCheck(
@@ -50,10 +56,13 @@ class StallInspector {
 
  private:
   std::vector<int32_t> Missing(const StalledTensor& tensor) const;
+  // "asked for by rank 0, missing ranks 1-2"
+  std::string WhoseText(const StalledTensor& tensor) const;
 
   const int size_;
   const Duration check_time_;
   const Duration shutdown_time_;
+  const RankSet ranks_;
   std::optional<TimePoint> next_report_;
   Duration interval_ = Duration::zero();
 };

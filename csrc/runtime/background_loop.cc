@@ -26,7 +26,7 @@ void BackgroundLoop::Start(ControlTree tree) {
   peers_ = tree.Peers();
   for (int peer : peers_) last_said_[peer] = std::chrono::steady_clock::now();
   thread_ = std::thread([this] {
-    SetThreadName("kr-loop");
+    SetThreadName("kr-loop", options_.ranks.number());
     Run();
   });
 }
@@ -42,6 +42,36 @@ void BackgroundLoop::OnDataFailure(const Status& status) {
     suspicion_ = status;
   }
   channel_.Wake();
+}
+
+void BackgroundLoop::Break(const Status& cause) {
+  {
+    MutexLock lock(mutex_);
+    if (break_.ok()) break_ = cause;
+  }
+  channel_.Wake();
+}
+
+void BackgroundLoop::SetBrokenListener(
+    std::function<void(const Status&)> listener) {
+  Status told;
+  {
+    MutexLock lock(mutex_);
+    broken_listener_ = listener;
+    told = told_broken_;
+  }
+  if (listener && !told.ok()) listener(told);
+}
+
+void BackgroundLoop::TellBroken(const Status& cause) {
+  std::function<void(const Status&)> listener;
+  {
+    MutexLock lock(mutex_);
+    if (!told_broken_.ok()) return;
+    told_broken_ = cause;
+    listener = broken_listener_;
+  }
+  if (listener) listener(cause);
 }
 
 Status BackgroundLoop::status() const {
@@ -62,8 +92,8 @@ void BackgroundLoop::Leave(const std::string& reason, Deadline deadline) {
                                 [this]() KR_REQUIRES(mutex_) { return over_; });
   }
   if (!agreed) {
-    KR_LOG(kWarning) << "the end of the job was not agreed on in time; "
-                        "leaving anyway";
+    KR_LOG(kWarning) << "the end of " << options_.ranks.Text()
+                     << " was not agreed on in time; leaving anyway";
   }
 }
 
@@ -118,7 +148,8 @@ void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
   if (finished_) return;
   Status status = controller_.OnMessage(event.peer, event.message);
   if (!status.ok()) {
-    Abort(status.WithContext("rank " + std::to_string(rank_) +
+    Abort(status.WithContext("rank " +
+                             std::to_string(options_.ranks.Global(rank_)) +
                              " cannot go on with what " +
                              options_.describe_peer(event.peer) + " sent"),
           -1);
@@ -133,13 +164,15 @@ void BackgroundLoop::HandleTimers() {
   const TimePoint now = std::chrono::steady_clock::now();
   bool leave_now = false;
   std::string reason;
-  Status suspicion;
+  Status suspicion, broken;
   {
     MutexLock lock(mutex_);
     leave_now = leaving_.has_value() && !leave_sent_;
     if (leave_now) reason = *leaving_;
     suspicion = suspicion_;
+    broken = break_;
   }
+  if (!broken.ok()) AbortAtOnce(broken, -1);
   if (finished_) {
     // A peer went before the last bucket was through: nobody else will tell
     // the data thread.
@@ -150,6 +183,7 @@ void BackgroundLoop::HandleTimers() {
     leave_sent_ = true;
     controller_.Leave(reason);
   }
+  if (reported_) return;  // the job's word comes next
   if (!suspicion.ok()) {
     if (!suspicion_due_) suspicion_due_ = now + options_.suspicion_grace;
     if (now >= *suspicion_due_) {
@@ -246,16 +280,26 @@ void BackgroundLoop::KeepInTouch() {
 }
 
 void BackgroundLoop::Abort(const Status& cause, int told_by) {
-  if (finished_) return;
+  if (!options_.report_loss) return AbortAtOnce(cause, told_by);
+  if (finished_ || std::exchange(reported_, true)) return;
+  options_.report_loss(cause);
+}
+
+void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
+  // After an agreed end, sets may still run.
+  if (finished_) return TellBroken(cause);
   for (const auto& [peer, message] :
        controller_.AbortMessages(cause, told_by)) {
     channel_.Send(peer, message);
   }
-  KR_LOG(kError) << "the job is broken: " << cause.message();
+  if (options_.ranks.is_job()) {
+    KR_LOG(kError) << "the job is broken: " << cause.message();
+  }
   // First of all nothing new is taken: whoever hears of the end from the
   // executor must find it everywhere.
   Finish(cause);
   executor_.Abort(cause);
+  TellBroken(cause);
 }
 
 // From here on everything fails with `status`. What was decided before an
@@ -272,7 +316,7 @@ void BackgroundLoop::Finish(const Status& status) {
 }
 
 std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
-  if (finished_) return std::nullopt;
+  if (finished_ || reported_) return std::nullopt;
   std::optional<TimePoint> next = controller_.NextTimer();
   auto consider = [&next](TimePoint at) {
     if (!next || at < *next) next = at;

@@ -15,6 +15,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/deadline.h"
 #include "csrc/base/mutex.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/message_channel.h"
 #include "csrc/control/controller.h"
@@ -30,6 +31,10 @@ struct BackgroundLoopOptions {
   Duration suspicion_grace = std::chrono::milliseconds(300);
   // "rank 2 (host a, pid 71)", for messages.
   std::function<std::string(int rank)> describe_peer;
+  RankSet ranks;
+  // Of a process set: takes a cause for the set to break, and later has Break
+  // called, with that of the job. So both end with the same words.
+  std::function<void(const Status& cause)> report_loss;
 };
 
 class BackgroundLoop {
@@ -58,6 +63,12 @@ class BackgroundLoop {
   void Stop() KR_EXCLUDES(mutex_);
   // OK while the job runs; then why it does not, for ever.
   Status status() const KR_EXCLUDES(mutex_);
+  // The job is broken, says another thread. Does not wait.
+  void Break(const Status& cause) KR_EXCLUDES(mutex_);
+  // `listener` is told why the job has broken, once, on the loop's thread; at
+  // once if it has already. Not of an agreed end. Null: nobody is.
+  void SetBrokenListener(std::function<void(const Status& cause)> listener)
+      KR_EXCLUDES(mutex_);
 
  private:
   void Run();
@@ -73,6 +84,8 @@ class BackgroundLoop {
   void KeepInTouch();
   void Heartbeat(TimePoint now);
   void Abort(const Status& cause, int told_by);
+  void AbortAtOnce(const Status& cause, int told_by);
+  void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
   void Finish(const Status& status);
   std::optional<TimePoint> NextWakeUp() const;
 
@@ -90,6 +103,9 @@ class BackgroundLoop {
   CondVar changed_;
   std::optional<std::string> leaving_ KR_GUARDED_BY(mutex_);
   Status suspicion_ KR_GUARDED_BY(mutex_);
+  Status break_ KR_GUARDED_BY(mutex_);
+  std::function<void(const Status&)> broken_listener_ KR_GUARDED_BY(mutex_);
+  Status told_broken_ KR_GUARDED_BY(mutex_);  // what a listener was told
   Status status_ KR_GUARDED_BY(mutex_);
   bool over_ KR_GUARDED_BY(mutex_) = false;  // ended or aborted, peers told
   bool stop_ KR_GUARDED_BY(mutex_) = false;
@@ -97,6 +113,7 @@ class BackgroundLoop {
   // Loop thread only.
   std::vector<int> peers_;
   bool leave_sent_ = false;
+  bool reported_ = false;  // a loss, and no answer yet
   bool finished_ = false;
   std::optional<TimePoint> suspicion_due_;
   std::map<int, TimePoint> last_said_;

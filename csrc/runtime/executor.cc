@@ -45,18 +45,19 @@ void FireAll(std::vector<TensorEntry>& entries, const Status& status) {
 }  // namespace
 
 Executor::Executor(int rank, int size, Collective& collective,
-                   Counters& counters, Callbacks callbacks)
+                   Counters& counters, Callbacks callbacks, RankSet ranks)
     : rank_(rank),
       size_(size),
       collective_(collective),
       counters_(counters),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      ranks_(std::move(ranks)) {}
 
 Executor::~Executor() { KR_CHECK(!thread_.joinable()); }
 
 void Executor::Start() {
   thread_ = std::thread([this] {
-    SetThreadName("kr-exec");
+    SetThreadName("kr-exec", ranks_.number());
     Run();
   });
 }
@@ -249,7 +250,7 @@ Status Executor::Broadcast(const Command& command,
                            std::vector<TensorEntry>& entries) {
   BroadcastArgs args;
   args.tag = command.sequence * kTagsPerDecision;
-  args.root = entries.front().request->root;
+  args.root = ranks_.Local(entries.front().request->root);
   for (TensorEntry& entry : entries) {
     for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
       args.tensors.push_back(TensorSpan{entry.inputs[i], entry.outputs[i],

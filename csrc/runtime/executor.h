@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/mutex.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
 #include "csrc/control/controller.h"
@@ -36,9 +37,10 @@ class Executor {
     std::function<void(const Status&)> failed;
   };
 
-  // All references must outlive the executor.
+  // All references must outlive the executor. `ranks`: those that `rank` is
+  // counted in.
   Executor(int rank, int size, Collective& collective, Counters& counters,
-           Callbacks callbacks);
+           Callbacks callbacks, RankSet ranks = {});
   ~Executor();
 
   void Start();
@@ -76,6 +78,7 @@ class Executor {
   Collective& collective_;
   Counters& counters_;
   const Callbacks callbacks_;
+  const RankSet ranks_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -70,18 +70,23 @@ Runtime::Runtime(RuntimeDeps deps)
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)) {
   const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
   queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); });
-  controller_ = std::make_unique<Controller>(
-      tree, ControllerOptionsOf(deps_.options), *deps_.clock, *deps_.counters);
+  controller_ =
+      std::make_unique<Controller>(tree, ControllerOptionsOf(deps_.options),
+                                   *deps_.clock, *deps_.counters, deps_.ranks);
   executor_ = std::make_unique<Executor>(
       topology_.rank, topology_.size, *deps_.collective, *deps_.counters,
       Executor::Callbacks{
           [this] { loop_->OnExecuted(); },
-          [this](const Status& status) { loop_->OnDataFailure(status); }});
+          [this](const Status& status) { loop_->OnDataFailure(status); }},
+      deps_.ranks);
   BackgroundLoopOptions options;
   options.heartbeat_timeout = Seconds(deps_.options.heartbeat_timeout);
   options.describe_peer = [this](int rank) {
-    return "rank " + std::to_string(rank) + " (" + deps_.peer_names[rank] + ")";
+    return "rank " + std::to_string(deps_.ranks.Global(rank)) + " (" +
+           deps_.peer_names[rank] + ")";
   };
+  options.ranks = deps_.ranks;
+  options.report_loss = deps_.report_loss;
   loop_ =
       std::make_unique<BackgroundLoop>(options, topology_.rank, *controller_,
                                        *deps_.channel, *queue_, *executor_);
@@ -96,6 +101,13 @@ Status Runtime::Enqueue(TensorEntry entry) {
 }
 
 Status Runtime::status() const { return loop_->status(); }
+
+void Runtime::Break(const Status& cause) { loop_->Break(cause); }
+
+void Runtime::SetBrokenListener(
+    std::function<void(const Status& cause)> listener) {
+  loop_->SetBrokenListener(std::move(listener));
+}
 
 void Runtime::Shutdown(const std::string& reason) {
   MutexLock lock(shutdown_mutex_);

@@ -2,6 +2,7 @@
 #ifndef KERAS_RING_RUNTIME_RUNTIME_H_
 #define KERAS_RING_RUNTIME_RUNTIME_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/options.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/control/tensor_entry.h"
 
@@ -42,10 +44,13 @@ Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 // What a runtime is made of; runtime_factory.cc makes the real ones. Built and
 // connected, nothing started.
 struct RuntimeDeps {
-  Options options;
-  std::unique_ptr<Counters> counters;
+  Options options;  // rank and size are those in `ranks`
+  // Who joins. By rank of these are host_ids and peer_names.
+  RankSet ranks;
+  // Those of a process set are the job's.
+  std::shared_ptr<Counters> counters;
   std::unique_ptr<Clock> clock;
-  // Null in a job of size 1 and in tests.
+  // Null in a process set and in tests.
   std::unique_ptr<Mesh> mesh;
   std::vector<std::string> host_ids;    // by rank
   std::vector<std::string> peer_names;  // by rank, for messages
@@ -55,6 +60,8 @@ struct RuntimeDeps {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Collective> collective;
   std::unique_ptr<MessageChannel> channel;
+  // Of a process set: see BackgroundLoopOptions.
+  std::function<void(const Status& cause)> report_loss;
 };
 
 class Runtime {
@@ -66,6 +73,9 @@ class Runtime {
   const Topology& topology() const { return topology_; }
   const Counters& counters() const { return *deps_.counters; }
   const Options& options() const { return deps_.options; }
+  const RankSet& ranks() const { return deps_.ranks; }
+  // For whoever makes process sets of its parts.
+  const RuntimeDeps& deps() const { return deps_; }
 
   // Submits an operation. Either an error, and the completion never fires, or
   // OK, and it fires exactly once from another thread. Thread-safe, does not
@@ -74,6 +84,10 @@ class Runtime {
 
   // OK while collectives can run; then why they cannot, for ever.
   Status status() const;
+
+  // See BackgroundLoop.
+  void Break(const Status& cause);
+  void SetBrokenListener(std::function<void(const Status& cause)> listener);
 
   // Ends the job in agreement with the other ranks and stops the threads. The
   // reason is told to the others; empty for a program that came to its end.

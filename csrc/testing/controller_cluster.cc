@@ -6,13 +6,13 @@ namespace keras_ring {
 
 ControllerCluster::ControllerCluster(const std::vector<std::string>& host_ids,
                                      const ControllerOptions& options,
-                                     int fanout) {
+                                     int fanout, const RankSet& ranks) {
   for (int rank = 0; rank < static_cast<int>(host_ids.size()); ++rank) {
     Node node;
     node.counters = std::make_unique<Counters>();
     node.controller =
         std::make_unique<Controller>(BuildControlTree(host_ids, rank, fanout),
-                                     options, clock_, *node.counters);
+                                     options, clock_, *node.counters, ranks);
     nodes_.push_back(std::move(node));
   }
 }

@@ -20,7 +20,8 @@ namespace keras_ring {
 class ControllerCluster {
  public:
   ControllerCluster(const std::vector<std::string>& host_ids,
-                    const ControllerOptions& options, int fanout = 8);
+                    const ControllerOptions& options, int fanout = 8,
+                    const RankSet& ranks = {});
 
   int size() const { return static_cast<int>(nodes_.size()); }
   Controller& at(int rank) { return *nodes_[rank].controller; }

@@ -458,6 +458,29 @@ TEST(Controller, RanksThatWaitForDifferentNamesFailTogether) {
   }
 }
 
+TEST(Controller, TheEndAndTheStallsOfASetNameRanksOfTheJob) {
+  ControllerOptions options;
+  options.stall_check_time = std::chrono::seconds(10);
+  ControllerCluster cluster({"a", "a", "a"}, options, 8, RankSet(2, {1, 4, 7}));
+  cluster.Submit(1, AllreduceRequest("w", 4));
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(11));
+  cluster.Timer(1);
+  cluster.Settle();
+  cluster.Timer(0);
+  cluster.Settle();
+  ASSERT_FALSE(cluster.reports(0).empty());
+  EXPECT_THAT(cluster.reports(0).front(),
+              AllOf(HasSubstr("in process set 2 (ranks 1, 4, 7)"),
+                    HasSubstr("asked for by rank 4, missing ranks 1, 7")));
+  cluster.Leave(2, "");
+  cluster.Settle();
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(cluster.commands(rank).back().status.message(),
+                HasSubstr("process set 2 (ranks 1, 4, 7) is over: rank 7"));
+  }
+}
+
 TEST(Controller, SteadyStateCostsBytes) {
   ControllerCluster cluster({"a", "a"}, ControllerOptions());
   auto step = [&] {

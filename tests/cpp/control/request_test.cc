@@ -16,12 +16,6 @@ Request Allreduce(std::vector<int64_t> shape) {
   return request;
 }
 
-TEST(RankList, JoinsRuns) {
-  EXPECT_EQ(RankList({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
-  EXPECT_EQ(RanksText({3}), "rank 3");
-  EXPECT_EQ(RanksText({3, 4}), "ranks 3-4");
-}
-
 TEST(Agree, NamesTheFirstDifferenceRanksAndValues) {
   struct Case {
     const char* feature;
@@ -60,6 +54,33 @@ TEST(Agree, NamesTheFirstDifferenceRanksAndValues) {
               HasSubstr("ranks 0-1, 3 have "),
               HasSubstr(std::string("rank 2 has ") + c.value)));
   }
+}
+
+TEST(Agree, NamesTheRanksOfTheJobInASet) {
+  const RankSet set(3, {1, 4, 6});
+  Request other = Allreduce({2});
+  other.op = ReduceOp::kMax;
+  EXPECT_THAT(Agree({{Allreduce({2}), {0, 2}}, {other, {1}}}, 3, set)
+                  .status()
+                  .message(),
+              AllOf(HasSubstr("ranks 1, 6 have"), HasSubstr("rank 4 has Max")));
+
+  Request broadcast = Allreduce({2});
+  broadcast.kind = RequestKind::kBroadcast;
+  broadcast.root = 6;
+  EXPECT_TRUE(Agree({{broadcast, {0, 1, 2}}}, 3, set).ok());
+  broadcast.root = 2;
+  EXPECT_THAT(Agree({{broadcast, {0, 1, 2}}}, 3, set).status().message(),
+              HasSubstr("root rank 2 is not a member of process set 3 (ranks "
+                        "1, 4, 6)"));
+
+  Request alltoall = Allreduce({3});
+  alltoall.kind = RequestKind::kAlltoall;
+  Request uneven = alltoall;
+  uneven.splits = {1, 1, 2};
+  EXPECT_THAT(
+      Agree({{alltoall, {0, 1}}, {uneven, {2}}}, 3, set).status().message(),
+      HasSubstr("rank 6 has splits"));
 }
 
 TEST(Agree, RefusesWhatCannotRun) {
