@@ -36,6 +36,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/comm/shm_stream.cc
   csrc/comm/socket.cc
   csrc/comm/store_message.cc
+  csrc/comm/sub_mesh.cc
   csrc/comm/tcp_store.cc
   csrc/comm/tcp_transport.cc
   csrc/control/bucket_gate.cc
@@ -149,4 +150,5 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/comm/rendezvous_test.cc
   tests/cpp/comm/socket_test.cc
   tests/cpp/comm/store_test.cc
+  tests/cpp/comm/sub_mesh_test.cc
 )

@@ -43,6 +43,7 @@ std::string EncodeHello(const Hello& hello) {
   writer.Raw(std::string_view("\0\0\0", 3));
   writer.Fixed32(static_cast<uint32_t>(hello.rank));
   writer.Fixed64(hello.target);
+  writer.Fixed32(hello.set);
   return writer.Take();
 }
 
@@ -52,6 +53,7 @@ bool DecodeHello(std::string_view bytes, Hello* hello) {
   reader.Raw(3);
   uint32_t rank = reader.Fixed32();
   hello->target = reader.Fixed64();
+  hello->set = reader.Fixed32();
   if (!reader.Finished() || kind >= kNumLinkKinds || rank > INT32_MAX) {
     return false;
   }

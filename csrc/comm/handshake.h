@@ -49,6 +49,15 @@ enum class LinkKind : uint8_t {
 };
 inline constexpr int kNumLinkKinds = 4;
 
+// What a link is for: both ends must mean the same.
+struct LinkUse {
+  LinkUse(LinkKind kind, uint32_t set = 0)  // NOLINT: a kind is a use
+      : kind(kind), set(set) {}
+
+  LinkKind kind;
+  uint32_t set;  // the number of a process set; 0 for the whole job
+};
+
 // Who dials, and for what. Covered by the client's proof.
 struct Hello {
   LinkKind kind = LinkKind::kStore;
@@ -56,6 +65,7 @@ struct Hello {
   // The number that the dialled rank gave itself for this job (0 for kStore):
   // a listener that has since passed to another job refuses it.
   uint64_t target = 0;
+  uint32_t set = 0;  // see LinkUse
 };
 
 // The server's answer to an authenticated hello. On the wire.
@@ -65,11 +75,11 @@ enum class Verdict : uint8_t {
   kWrongTarget = 2  // this is not who you think it is
 };
 
-inline constexpr uint8_t kWireProtocolVersion = 1;
+inline constexpr uint8_t kWireProtocolVersion = 2;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kClientOpeningBytes = 8 + kNonceBytes;
 inline constexpr size_t kServerProofBytes = 8 + kNonceBytes + 32;
-inline constexpr size_t kHelloBytes = 16;
+inline constexpr size_t kHelloBytes = 20;
 inline constexpr size_t kClientProofBytes = kHelloBytes + 32;
 
 // The blocking side that dials. Errors:

@@ -14,35 +14,55 @@ constexpr Duration kDialPause = std::chrono::milliseconds(50);
 
 void LinkInbox::Put(const Hello& hello, Socket socket) {
   MutexLock lock(mutex_);
-  links_.emplace(Key(hello.kind, hello.rank), std::move(socket));
+  links_.emplace(Key(hello.set, hello.kind, hello.rank), std::move(socket));
   came_.NotifyAll();
 }
 
-std::vector<int> LinkInbox::MissingLocked(LinkKind kind,
+void LinkInbox::Abort(const Status& cause) {
+  MutexLock lock(mutex_);
+  if (aborted_.ok()) aborted_ = cause;
+  came_.NotifyAll();
+}
+
+size_t LinkInbox::size() const {
+  MutexLock lock(mutex_);
+  return links_.size();
+}
+
+void LinkInbox::DropEarlierLocked(uint32_t set) {
+  const LinkKind first = LinkKind::kStore;
+  links_.erase(links_.lower_bound(Key(1, first, 0)),
+               links_.lower_bound(Key(std::max(set, 1u), first, 0)));
+}
+
+std::vector<int> LinkInbox::MissingLocked(LinkUse use,
                                           const std::vector<int>& ranks) {
   std::vector<int> missing;
   for (int rank : ranks) {
-    auto [it, end] = links_.equal_range(Key(kind, rank));
+    auto [it, end] = links_.equal_range(Key(use.set, use.kind, rank));
     while (it != end && IsDead(it->second)) it = links_.erase(it);
     if (it == end) missing.push_back(rank);
   }
   return missing;
 }
 
-Result<std::map<int, Socket>> LinkInbox::Take(LinkKind kind,
+Result<std::map<int, Socket>> LinkInbox::Take(LinkUse use,
                                               const std::vector<int>& ranks,
                                               Deadline deadline) {
   MutexLock lock(mutex_);
-  bool all = came_.WaitUntil(mutex_, deadline.at(), [&] {
-    return MissingLocked(kind, ranks).empty();
+  DropEarlierLocked(use.set);
+  came_.WaitUntil(mutex_, deadline.at(), [&] {
+    return !aborted_.ok() || MissingLocked(use, ranks).empty();
   });
-  if (!all) {
-    return DeadlineExceededError(RankNames(MissingLocked(kind, ranks)) +
+  const std::vector<int> missing = MissingLocked(use, ranks);
+  if (!missing.empty()) {
+    KR_RETURN_IF_ERROR(aborted_);
+    return DeadlineExceededError(RankNames(missing) +
                                  " did not connect in time");
   }
   std::map<int, Socket> taken;
   for (int rank : ranks) {
-    auto it = links_.find(Key(kind, rank));
+    auto it = links_.find(Key(use.set, use.kind, rank));
     taken.emplace(rank, std::move(it->second));
     links_.erase(it);
   }
@@ -92,9 +112,9 @@ void JobMesh::Connected(const Hello& hello, Socket socket) {
   }
 }
 
-Result<Socket> JobMesh::Dial(LinkKind kind, int peer, Deadline deadline) const {
+Result<Socket> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
   const Member& member = table_.members[peer];
-  const Hello hello = {kind, rank_, table_.targets[peer]};
+  const Hello hello = {use.kind, rank_, table_.targets[peer], use.set};
   const Deadline again(
       std::min(deadline.at(), Deadline::After(kDialAgainFor).at()));
   while (true) {
@@ -113,7 +133,7 @@ Result<Socket> JobMesh::Dial(LinkKind kind, int peer, Deadline deadline) const {
 
 // Dials first: a peer's acceptor answers whatever the peer itself is waiting
 // for, so no circle of ranks can wait for each other.
-Result<std::map<int, Socket>> JobMesh::Connect(LinkKind kind,
+Result<std::map<int, Socket>> JobMesh::Connect(LinkUse use,
                                                const std::vector<int>& peers,
                                                Deadline deadline) {
   std::map<int, Socket> dialled;
@@ -125,10 +145,10 @@ Result<std::map<int, Socket>> JobMesh::Connect(LinkKind kind,
       higher.push_back(peer);
       continue;
     }
-    KR_ASSIGN_OR_RETURN(Socket socket, Dial(kind, peer, deadline));
+    KR_ASSIGN_OR_RETURN(Socket socket, Dial(use, peer, deadline));
     dialled.emplace(peer, std::move(socket));
   }
-  KR_ASSIGN_OR_RETURN(auto links, inbox_.Take(kind, higher, deadline));
+  KR_ASSIGN_OR_RETURN(auto links, inbox_.Take(use, higher, deadline));
   links.merge(dialled);
   return links;
 }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,22 +25,28 @@ namespace keras_ring {
 // rank and dial before it does. Thread-safe.
 class LinkInbox {
  public:
-  void Put(const Hello& hello, Socket socket);
-  // Waits for one link of `kind` from each of `ranks`.
-  Result<std::map<int, Socket>> Take(LinkKind kind,
-                                     const std::vector<int>& ranks,
-                                     Deadline deadline);
+  void Put(const Hello& hello, Socket socket) KR_EXCLUDES(mutex_);
+  // Waits for one link for `use` from each of `ranks`. Process sets are made
+  // one after the other, so links of an earlier one, which has failed, go.
+  Result<std::map<int, Socket>> Take(LinkUse use, const std::vector<int>& ranks,
+                                     Deadline deadline) KR_EXCLUDES(mutex_);
+  // Take fails with `cause` from now on. The first cause is kept.
+  void Abort(const Status& cause) KR_EXCLUDES(mutex_);
+  size_t size() const KR_EXCLUDES(mutex_);
 
  private:
-  using Key = std::pair<LinkKind, int>;
+  // Process set, kind, rank.
+  using Key = std::tuple<uint32_t, LinkKind, int>;
+  void DropEarlierLocked(uint32_t set) KR_REQUIRES(mutex_);
   // Those of `ranks` that have a link waiting; closed links are thrown away,
   // since the peer has given them up.
-  std::vector<int> MissingLocked(LinkKind kind, const std::vector<int>& ranks)
+  std::vector<int> MissingLocked(LinkUse use, const std::vector<int>& ranks)
       KR_REQUIRES(mutex_);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar came_;
   std::multimap<Key, Socket> links_ KR_GUARDED_BY(mutex_);
+  Status aborted_ KR_GUARDED_BY(mutex_);
 };
 
 class JobMesh final : public Mesh {
@@ -60,15 +67,16 @@ class JobMesh final : public Mesh {
   void SetTable(JobTable table) { table_ = std::move(table); }
 
   const std::vector<Member>& members() const override { return table_.members; }
-  Result<std::map<int, Socket>> Connect(LinkKind kind,
+  Result<std::map<int, Socket>> Connect(LinkUse use,
                                         const std::vector<int>& peers,
                                         Deadline deadline) override;
+  void Abort(const Status& cause) override { inbox_.Abort(cause); }
 
  private:
   JobMesh(int rank, const JobKey& key, uint64_t target, uint16_t port);
   Verdict Admit(const Hello& hello) const;
   void Connected(const Hello& hello, Socket socket);
-  Result<Socket> Dial(LinkKind kind, int peer, Deadline deadline) const;
+  Result<Socket> Dial(LinkUse use, int peer, Deadline deadline) const;
 
   const int rank_;
   const JobKey key_;

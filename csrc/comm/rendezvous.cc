@@ -51,11 +51,12 @@ class SoloMesh final : public Mesh {
  public:
   explicit SoloMesh(Member member) : members_{std::move(member)} {}
   const std::vector<Member>& members() const override { return members_; }
-  Result<std::map<int, Socket>> Connect(LinkKind, const std::vector<int>& peers,
+  Result<std::map<int, Socket>> Connect(LinkUse, const std::vector<int>& peers,
                                         Deadline) override {
     KR_CHECK(peers.empty());
     return std::map<int, Socket>();
   }
+  void Abort(const Status&) override {}
 
  private:
   const std::vector<Member> members_;

@@ -54,9 +54,12 @@ class Mesh {
   // One socket per peer. Both ends of a link must ask for it; the higher rank
   // dials, the lower accepts. Peers must not contain the own rank. The error
   // names the peers that did not come.
-  virtual Result<std::map<int, Socket>> Connect(LinkKind kind,
+  virtual Result<std::map<int, Socket>> Connect(LinkUse use,
                                                 const std::vector<int>& peers,
                                                 Deadline deadline) = 0;
+  // Thread-safe: who waits for a peer's link, or will, fails with `cause`. The
+  // first cause is kept.
+  virtual void Abort(const Status& cause) = 0;
 };
 
 // Meets the other ranks. Fails with kDeadlineExceeded naming the ranks that

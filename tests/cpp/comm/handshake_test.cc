@@ -63,7 +63,7 @@ class HandshakeTest : public DescriptorTest {
     return DriveUntil(*server_, AfterMs(wait_ms), Verdict::kAccepted);
   }
 
-  static std::string Opening(char nonce_byte, char version = 1) {
+  static std::string Opening(char nonce_byte, char version = 2) {
     return std::string("KRNG") + version + std::string(3, '\0') +
            std::string(kNonceBytes, nonce_byte);
   }
@@ -75,13 +75,14 @@ class HandshakeTest : public DescriptorTest {
 };
 
 TEST_F(HandshakeTest, BothHoldTheKey) {
-  Hello hello = {LinkKind::kData, 12345, 0xfedcba9876543210};
+  Hello hello = {LinkKind::kData, 12345, 0xfedcba9876543210, 0x89abcdef};
   Status status = RunBoth(key_, hello);
   ASSERT_TRUE(status.ok()) << status.ToString();
   ASSERT_EQ(state_, State::kDone);
   EXPECT_EQ(server_->hello().kind, LinkKind::kData);
   EXPECT_EQ(server_->hello().rank, 12345);
   EXPECT_EQ(server_->hello().target, 0xfedcba9876543210);
+  EXPECT_EQ(server_->hello().set, 0x89abcdef);
   // The link begins exactly where the handshake ends.
   ASSERT_TRUE(WriteFull(client_, "link", 4, Soon()).ok());
   Socket socket = server_->TakeSocket();
@@ -136,10 +137,13 @@ TEST_F(HandshakeTest, GarbageInsteadOfAProofIsRefused) {
 }
 
 // Every bit of the last message is covered by the proof.
-TEST_F(HandshakeTest, ATamperedHelloIsRefused) {
+class TamperedHello : public HandshakeTest,
+                      public testing::WithParamInterface<size_t> {};
+
+TEST_P(TamperedHello, IsRefused) {
   // A relay that knows no key, and changes one bit of the hello on the way.
   auto [near, relay] = ConnectedPair();
-  Hello hello = {LinkKind::kControl, 3, 77};
+  Hello hello = {LinkKind::kControl, 3, 77, 5};
   Status status;
   RunRanks(2, [&, &near = near, &relay = relay](int side) {
     if (side == 0) {
@@ -153,13 +157,16 @@ TEST_F(HandshakeTest, ATamperedHelloIsRefused) {
     ASSERT_TRUE(ReadFull(client_, bytes, kServerProofBytes, Soon()).ok());
     ASSERT_TRUE(WriteFull(relay, bytes, kServerProofBytes, Soon()).ok());
     ASSERT_TRUE(ReadFull(relay, bytes, kClientProofBytes, Soon()).ok());
-    bytes[4] ^= 1;  // the rank
+    bytes[GetParam()] ^= 1;
     EXPECT_EQ(AfterBytes(std::string(bytes, kClientProofBytes)),
               State::kFailed);
     relay.Close();
   });
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
 }
+
+// The kind, the rank, the target, the process set.
+INSTANTIATE_TEST_SUITE_P(Field, TamperedHello, testing::Values(0, 4, 8, 16));
 
 // What an honest client said once does not open a second connection.
 TEST_F(HandshakeTest, AReplayIsRefused) {
@@ -235,11 +242,11 @@ TEST_F(HandshakeTest, NoncesAreFresh) {
 TEST_F(HandshakeTest, AnotherVersionIsNamed) {
   auto [near, other] = ConnectedPair();
   std::string answer(kServerProofBytes, '\0');
-  answer.replace(0, 5, "KRNG\x02");
+  answer.replace(0, 5, "KRNG\x03");
   ASSERT_TRUE(WriteFull(other, answer.data(), answer.size(), Soon()).ok());
   Status status = ClientHandshake(near, key_, {}, Soon());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("protocol version 2 there, version 1 here"),
+  EXPECT_NE(status.message().find("protocol version 3 there, version 2 here"),
             std::string::npos);
 }
 

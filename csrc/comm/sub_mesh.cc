@@ -1,0 +1,27 @@
+#include "csrc/comm/sub_mesh.h"
+
+#include <utility>
+
+namespace keras_ring {
+
+SubMesh::SubMesh(Mesh& job, RankSet set) : job_(job), set_(std::move(set)) {
+  KR_CHECK(!set_.is_job());
+  for (int32_t rank : set_.members()) {
+    members_.push_back(job_.members()[rank]);
+  }
+}
+
+Result<std::map<int, Socket>> SubMesh::Connect(LinkUse use,
+                                               const std::vector<int>& peers,
+                                               Deadline deadline) {
+  KR_CHECK(use.set == 0);
+  KR_ASSIGN_OR_RETURN(auto links, job_.Connect(LinkUse(use.kind, set_.number()),
+                                               set_.Global(peers), deadline));
+  std::map<int, Socket> of_set;
+  for (auto& [rank, socket] : links) {
+    of_set.emplace(set_.Local(rank), std::move(socket));
+  }
+  return of_set;
+}
+
+}  // namespace keras_ring

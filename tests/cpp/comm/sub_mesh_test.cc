@@ -1,0 +1,131 @@
+#include "csrc/comm/sub_mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/comm/job_mesh.h"
+#include "csrc/testing/run_ranks.h"
+#include "tests/cpp/comm/loopback.h"
+
+namespace keras_ring {
+namespace {
+
+void Say(const Socket& socket, char what) {
+  ASSERT_TRUE(WriteFull(socket, &what, 1, Soon()).ok());
+}
+char Hear(const Socket& socket) {
+  char heard = 0;
+  EXPECT_TRUE(ReadFull(socket, &heard, 1, Soon()).ok());
+  return heard;
+}
+
+class SubMeshTest : public DescriptorTest {
+ protected:
+  void TearDown() override {
+    meshes_.clear();
+    listener_.socket.Close();
+    DescriptorTest::TearDown();
+  }
+
+  void JoinAll(int size) {
+    meshes_.resize(size);
+    RunRanks(size, [&](int rank) {
+      RendezvousOptions options;
+      options.rank = rank;
+      options.size = size;
+      options.store_host = "127.0.0.1";
+      options.store_port = listener_.port;
+      if (rank == 0) options.store_listen_fd = listener_.socket.fd();
+      options.key = key_;
+      options.host_id = "host " + std::to_string(rank);
+      auto mesh = JoinJob(options, Soon(), counters_);
+      ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+      meshes_[rank] = std::move(mesh).value();
+    });
+  }
+
+  const JobKey key_ = NewKey();
+  Counters counters_;
+  TestListener listener_;
+  std::vector<std::unique_ptr<Mesh>> meshes_;
+};
+
+TEST_F(SubMeshTest, CountsRanksFromZero) {
+  JoinAll(4);
+  RunRanks(4, [&](int rank) {
+    const RankSet set(1, {1, 3});
+    if (set.Local(rank) < 0) return;
+    SubMesh mesh(*meshes_[rank], set);
+    ASSERT_EQ(mesh.members().size(), 2u);
+    EXPECT_EQ(mesh.members()[0].host_id, "host 1");
+    EXPECT_EQ(mesh.members()[1].host_id, "host 3");
+    const int peer = 1 - set.Local(rank);
+    auto links = mesh.Connect(LinkKind::kData, {peer}, Soon());
+    ASSERT_TRUE(links.ok()) << links.status().ToString();
+    Say(links->at(peer), static_cast<char>('0' + rank));
+    EXPECT_EQ(Hear(links->at(peer)), '0' + set.Global(peer));
+  });
+}
+
+// Rank 2 dials for everything before rank 0 asks for anything, and in another
+// order.
+TEST_F(SubMeshTest, LinksOfAPeerThatIsAheadAreNotConfused) {
+  JoinAll(3);
+  SubMesh first(*meshes_[2], RankSet(1, {0, 2}));
+  SubMesh second(*meshes_[2], RankSet(2, {0, 1, 2}));
+  auto of_second = second.Connect(LinkKind::kData, {0}, Soon());
+  auto of_job = meshes_[2]->Connect(LinkKind::kData, {0}, Soon());
+  auto of_first = first.Connect(LinkKind::kData, {0}, Soon());
+  ASSERT_TRUE(of_first.ok() && of_second.ok() && of_job.ok());
+  Say(of_first->at(0), '1');
+  Say(of_second->at(0), '2');
+  Say(of_job->at(0), '0');
+
+  SubMesh first_of_0(*meshes_[0], RankSet(1, {0, 2}));
+  SubMesh second_of_0(*meshes_[0], RankSet(2, {0, 1, 2}));
+  auto links = first_of_0.Connect(LinkKind::kData, {1}, Soon());
+  ASSERT_TRUE(links.ok()) << links.status().ToString();
+  EXPECT_EQ(Hear(links->at(1)), '1');
+  links = meshes_[0]->Connect(LinkKind::kData, {2}, Soon());
+  ASSERT_TRUE(links.ok()) << links.status().ToString();
+  EXPECT_EQ(Hear(links->at(2)), '0');
+  links = second_of_0.Connect(LinkKind::kData, {2}, Soon());
+  ASSERT_TRUE(links.ok()) << links.status().ToString();
+  EXPECT_EQ(Hear(links->at(2)), '2');
+}
+
+TEST_F(SubMeshTest, AMissingPeerHasItsRankOfTheJob) {
+  JoinAll(3);
+  SubMesh mesh(*meshes_[0], RankSet(1, {0, 2}));
+  EXPECT_EQ(mesh.Connect(LinkKind::kData, {1}, AfterMs(20)).status(),
+            DeadlineExceededError("rank 2 did not connect in time"));
+}
+
+TEST_F(SubMeshTest, AnAbortEndsTheWaitForAPeer) {
+  JoinAll(2);
+  const Status cause = UnavailableError("lost rank 1");
+  RunRanks(2, [&](int thread) {
+    if (thread == 1) return meshes_[0]->Abort(cause);
+    EXPECT_EQ(meshes_[0]->Connect(LinkKind::kData, {1}, Soon()).status(),
+              cause);
+  });
+}
+
+TEST(LinkInbox, DropsWhatEarlierSetsHaveLeft) {
+  LinkInbox inbox;
+  for (uint32_t set : {0u, 1u, 2u, 3u}) {
+    inbox.Put(Hello{LinkKind::kData, 1, 0, set}, ConnectedPair().first);
+  }
+  EXPECT_EQ(inbox.size(), 4u);
+  (void)inbox.Take(LinkUse(LinkKind::kHost, 2), {1}, AfterMs(0));
+  EXPECT_EQ(inbox.size(), 3u) << "those of the job, of set 2 and of set 3";
+  (void)inbox.Take(LinkKind::kHost, {1}, AfterMs(0));
+  EXPECT_EQ(inbox.size(), 3u) << "the job knows nothing of sets";
+}
+
+}  // namespace
+}  // namespace keras_ring
