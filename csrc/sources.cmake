@@ -56,6 +56,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/process_runtime.cc
   csrc/runtime/runtime.cc
   csrc/runtime/runtime_factory.cc
+  csrc/runtime/runtime_parts.cc
 )
 # By processor: those of x86-64, and those of all others.
 set(KERAS_RING_X86_64_SOURCES

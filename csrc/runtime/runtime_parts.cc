@@ -1,0 +1,159 @@
+#include "csrc/runtime/runtime_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/logging.h"
+#include "csrc/collective/cpu_collective.h"
+#include "csrc/collective/shm_collective.h"
+#include "csrc/comm/host_group.h"
+#include "csrc/comm/local_link.h"
+#include "csrc/comm/message_channel.h"
+#include "csrc/comm/tcp_transport.h"
+#include "csrc/control/control_tree.h"
+
+namespace keras_ring {
+namespace {
+
+// Must hold the description of a large model's gradients in one message.
+constexpr size_t kMaxControlFrame = 64 << 20;
+
+// The longest that a thread looks for what it waits for before it sleeps: about
+// the time between two steps of a small model.
+constexpr Duration kSpin = std::chrono::microseconds(200);
+
+// The neighbours in the ring, which is all that its collectives speak to.
+std::vector<int> RingPeers(int rank, int size) {
+  std::set<int> peers = {(rank + 1) % size, (rank + size - 1) % size};
+  peers.erase(rank);
+  return {peers.begin(), peers.end()};
+}
+
+// The ranks of the own host, ascending.
+std::vector<int> RanksOfHost(const std::vector<std::string>& host_ids,
+                             int rank) {
+  std::vector<int> ranks;
+  for (int r = 0; r < static_cast<int>(host_ids.size()); ++r) {
+    if (host_ids[r] == host_ids[rank]) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+size_t RoundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Ranks that share a core take turns: whoever spins holds the others up.
+Duration SpinOf(const HostGroup& host) {
+  return host.NumUsableCores() >= host.size() ? kSpin : Duration::zero();
+}
+
+LockstepOptions LockstepOptionsOf(const Options& options) {
+  LockstepOptions result;
+  result.limit = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(options.heartbeat_timeout));
+  return result;
+}
+
+// Null where the ranks of this host cannot share memory; then none of them
+// does, and each says why.
+Result<std::unique_ptr<HostGroup>> FormHostGroup(
+    const std::vector<std::string>& host_ids, const Options& options,
+    const std::shared_ptr<Arena>& arena, Mesh& mesh, Deadline deadline) {
+  const std::vector<int> ranks = RanksOfHost(host_ids, options.rank);
+  if (ranks.size() == 1) return std::unique_ptr<HostGroup>();
+  const int size = static_cast<int>(ranks.size());
+  std::vector<int> peers = {ranks.front()};
+  if (options.rank == ranks.front()) {
+    peers.assign(ranks.begin() + 1, ranks.end());
+  }
+  KR_ASSIGN_OR_RETURN(auto links,
+                      mesh.Connect(LinkKind::kHost, peers, deadline));
+  HostGroupLayout layout;
+  layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
+  layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
+  std::shared_ptr<const SharedMemory> tensors;
+  if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
+  Result<std::unique_ptr<HostGroup>> group =
+      HostGroup::Form(ranks, options.rank, layout, tensors, links, deadline);
+  if (group.ok()) return group;
+  if (options.collective == "shm") return group.status();
+  KR_LOG(kWarning) << group.status().message()
+                   << "; its ranks use TCP instead, which is slower";
+  return std::unique_ptr<HostGroup>();
+}
+
+// Whether the tensors go through shared memory.
+Result<bool> UsesSharedMemory(const Options& options, const HostGroup* host) {
+  const bool possible = host != nullptr && host->size() == options.size;
+  if (options.collective != "shm" || possible || options.size == 1) {
+    return possible && options.collective != "ring";
+  }
+  return FailedPreconditionError(
+      "KERAS_RING_COLLECTIVE is 'shm', but the ranks are on several hosts; "
+      "use 'auto'");
+}
+
+// How much of the other ranks' tensors a rank may have mapped: so that these
+// and the segments are a little more than two fusion buffers would be, and a
+// tensor of that size, which one reads half of on each way, need not be mapped
+// anew each time.
+size_t ResidentBytes(const Options& options, const HostGroup& host) {
+  constexpr size_t kLeast = 16 << 20;
+  constexpr size_t kMore = 8 << 20;
+  constexpr size_t kMost = size_t{1} << 40;  // more than any host has
+  const size_t threshold =
+      std::min(static_cast<size_t>(options.fusion_threshold), kMost);
+  const size_t segments = host.size() * host.data_bytes();
+  const size_t all = 2 * threshold + kMore;
+  return std::max(kLeast, all - std::min(all, segments));
+}
+
+Status MakeRing(const Options& options, Mesh& mesh, Deadline deadline,
+                RuntimeDeps& deps) {
+  KR_ASSIGN_OR_RETURN(
+      auto data, mesh.Connect(LinkKind::kData,
+                              RingPeers(options.rank, options.size), deadline));
+  KR_ASSIGN_OR_RETURN(
+      deps.transport,
+      TcpTransport::Create(
+          options.rank, options.size, std::move(data),
+          std::chrono::duration_cast<Duration>(
+              std::chrono::duration<double>(options.heartbeat_timeout)),
+          *deps.counters));
+  deps.collective =
+      std::make_unique<CpuCollective>(*deps.transport, CpuCollectiveOptions());
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
+                    Deadline deadline, RuntimeDeps& deps) {
+  const Options& options = deps.options;
+  KR_ASSIGN_OR_RETURN(
+      deps.host, FormHostGroup(deps.host_ids, options, arena, mesh, deadline));
+  const Duration spin = deps.host ? SpinOf(*deps.host) : kSpin;
+  const ControlTree tree = BuildControlTree(deps.host_ids, options.rank);
+  KR_ASSIGN_OR_RETURN(auto control,
+                      mesh.Connect(LinkKind::kControl, tree.Peers(), deadline));
+  KR_ASSIGN_OR_RETURN(deps.channel, MessageChannel::Create(
+                                        std::move(control), kMaxControlFrame,
+                                        *deps.counters, deps.host.get(), spin));
+  KR_ASSIGN_OR_RETURN(const bool shared,
+                      UsesSharedMemory(options, deps.host.get()));
+  if (shared) {
+    ShmCollectiveOptions collective;
+    collective.lockstep = LockstepOptionsOf(options);
+    collective.lockstep.spin = spin;
+    collective.direct_resident_bytes = ResidentBytes(options, *deps.host);
+    deps.collective =
+        std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);
+  } else {
+    KR_RETURN_IF_ERROR(MakeRing(options, mesh, deadline, deps));
+  }
+  return OkStatus();
+}
+
+}  // namespace keras_ring
