@@ -51,9 +51,11 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/control/tensor_queue.cc
   csrc/runtime/background_loop.cc
   csrc/runtime/executor.cc
+  csrc/runtime/gather_texts.cc
   csrc/runtime/log_queue.cc
   csrc/runtime/process_arena.cc
   csrc/runtime/process_runtime.cc
+  csrc/runtime/process_sets.cc
   csrc/runtime/runtime.cc
   csrc/runtime/runtime_factory.cc
   csrc/runtime/runtime_parts.cc
@@ -87,6 +89,7 @@ set(KERAS_RING_TESTING_SOURCES
   csrc/testing/local_host_group.cc
   csrc/testing/local_transport.cc
   csrc/testing/log_capture.cc
+  csrc/testing/process_sets_cluster.cc
   csrc/testing/run_ranks.cc
   csrc/testing/runtime_cluster.cc
 )
@@ -136,6 +139,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/control/tensor_queue_test.cc
   tests/cpp/runtime/allocation_test.cc
   tests/cpp/runtime/executor_test.cc
+  tests/cpp/runtime/process_sets_test.cc
   tests/cpp/runtime/runtime_test.cc
   tests/cpp/testing/fake_collective_test.cc
   tests/cpp/testing/faulty_transport_test.cc

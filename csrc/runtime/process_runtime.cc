@@ -2,14 +2,12 @@
 
 #include <utility>
 
-#include "csrc/base/mutex.h"
-
 namespace keras_ring {
 namespace {
 
 struct Slot {
   Mutex mutex;
-  std::shared_ptr<Runtime> runtime KR_GUARDED_BY(mutex);
+  std::shared_ptr<ProcessSets> sets KR_GUARDED_BY(mutex);
 };
 
 // Leaked: joining threads while static objects die is how processes hang at
@@ -21,34 +19,53 @@ Slot& TheSlot() {
 
 }  // namespace
 
-Status InstallProcessRuntime(std::shared_ptr<Runtime> runtime) {
+Status InstallProcessSets(std::shared_ptr<ProcessSets> sets) {
   MutexLock lock(TheSlot().mutex);
-  if (TheSlot().runtime != nullptr) {
+  if (TheSlot().sets != nullptr) {
     return FailedPreconditionError("this process is initialized already");
   }
-  TheSlot().runtime = std::move(runtime);
+  TheSlot().sets = std::move(sets);
   return OkStatus();
 }
 
-std::shared_ptr<Runtime> ProcessRuntime() {
+std::shared_ptr<ProcessSets> CurrentProcessSets() {
   MutexLock lock(TheSlot().mutex);
-  return TheSlot().runtime;
+  return TheSlot().sets;
 }
 
-Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(const std::string& name) {
-  std::shared_ptr<Runtime> runtime = ProcessRuntime();
-  if (runtime == nullptr) {
+std::shared_ptr<Runtime> ProcessRuntime() {
+  const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
+  return sets ? sets->job() : nullptr;
+}
+
+Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
+                                                   const std::string& name) {
+  const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
+  if (sets == nullptr) {
     return FailedPreconditionError(
         "collective '" + name +
         "': keras_ring is not initialized in this process; call "
         "keras_ring.init() first (and not after shutdown())");
   }
-  return runtime;
+  Result<std::shared_ptr<Runtime>> runtime = sets->RuntimeOf(process_set);
+  if (runtime.ok()) return runtime;
+  return runtime.status().WithContext("collective '" + name + "'");
 }
 
-std::shared_ptr<Runtime> TakeProcessRuntime() {
+std::shared_ptr<ProcessSets> TakeProcessSets() {
   MutexLock lock(TheSlot().mutex);
-  return std::exchange(TheSlot().runtime, nullptr);
+  return std::exchange(TheSlot().sets, nullptr);
+}
+
+Result<std::shared_ptr<Runtime>> RuntimeLookup::For(const std::string& name) {
+  MutexLock lock(mutex_);
+  if (auto runtime = runtime_.lock(); runtime && !runtime->retired()) {
+    return runtime;
+  }
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
+                      ProcessRuntimeFor(process_set_, name));
+  runtime_ = runtime;
+  return runtime;
 }
 
 }  // namespace keras_ring

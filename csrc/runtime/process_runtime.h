@@ -1,28 +1,51 @@
-// The process's runtime: the one mutable global, because TensorFlow makes
-// kernels itself and gives them nothing of ours.
+// The process's job and its process sets: the one mutable global, because
+// TensorFlow makes kernels itself and gives them nothing of ours.
 #ifndef KERAS_RING_RUNTIME_PROCESS_RUNTIME_H_
 #define KERAS_RING_RUNTIME_PROCESS_RUNTIME_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
+#include "csrc/runtime/process_sets.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {
 
-// Puts `runtime` in the slot. kFailedPrecondition if there is one.
-Status InstallProcessRuntime(std::shared_ptr<Runtime> runtime);
+// Puts `sets` in the slot. kFailedPrecondition if it is taken.
+Status InstallProcessSets(std::shared_ptr<ProcessSets> sets);
 
-// The runtime, or null before init and after shutdown. A kernel keeps the
-// pointer for as long as it needs the runtime.
+// What is in the slot, or null before init and after shutdown.
+std::shared_ptr<ProcessSets> CurrentProcessSets();
+// The runtime of its job, or null.
 std::shared_ptr<Runtime> ProcessRuntime();
 
-// The same for a collective of this name; kFailedPrecondition without one.
-Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(const std::string& name);
+// The runtime for a collective of this name on a process set. The error says
+// that there is no job (kFailedPrecondition), no such set (the same), or that
+// this rank is not a member (kInvalidArgument).
+Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
+                                                   const std::string& name);
 
 // Empties the slot and returns what was in it.
-std::shared_ptr<Runtime> TakeProcessRuntime();
+std::shared_ptr<ProcessSets> TakeProcessSets();
+
+// The way of one caller to the runtime of one set: goes there once, and again
+// when that runtime is over. It does not keep it alive.
+class RuntimeLookup {
+ public:
+  explicit RuntimeLookup(int64_t process_set) : process_set_(process_set) {}
+
+  // As ProcessRuntimeFor.
+  Result<std::shared_ptr<Runtime>> For(const std::string& name)
+      KR_EXCLUDES(mutex_);
+
+ private:
+  const int64_t process_set_;
+  Mutex mutex_;
+  std::weak_ptr<Runtime> runtime_ KR_GUARDED_BY(mutex_);
+};
 
 }  // namespace keras_ring
 

@@ -61,6 +61,11 @@ Topology TopologyOf(const std::vector<std::string>& host_ids, int rank) {
   return topology;
 }
 
+RuntimeDeps::RuntimeDeps() = default;
+RuntimeDeps::~RuntimeDeps() = default;
+RuntimeDeps::RuntimeDeps(RuntimeDeps&&) noexcept = default;
+RuntimeDeps& RuntimeDeps::operator=(RuntimeDeps&&) noexcept = default;
+
 std::shared_ptr<Runtime> Runtime::Start(RuntimeDeps deps) {
   return std::shared_ptr<Runtime>(new Runtime(std::move(deps)));
 }
@@ -110,6 +115,7 @@ void Runtime::SetBrokenListener(
 }
 
 void Runtime::Shutdown(const std::string& reason) {
+  retired_.store(true, std::memory_order_release);
   MutexLock lock(shutdown_mutex_);
   if (stopped_) return;
   loop_->Leave(reason, Deadline::After(kShutdownLimit));

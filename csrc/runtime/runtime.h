@@ -2,6 +2,7 @@
 #ifndef KERAS_RING_RUNTIME_RUNTIME_H_
 #define KERAS_RING_RUNTIME_RUNTIME_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,6 +45,11 @@ Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 // What a runtime is made of; runtime_factory.cc makes the real ones. Built and
 // connected, nothing started.
 struct RuntimeDeps {
+  RuntimeDeps();
+  ~RuntimeDeps();
+  RuntimeDeps(RuntimeDeps&&) noexcept;
+  RuntimeDeps& operator=(RuntimeDeps&&) noexcept;
+
   Options options;  // rank and size are those in `ranks`
   // Who joins. By rank of these are host_ids and peer_names.
   RankSet ranks;
@@ -85,6 +91,9 @@ class Runtime {
   // OK while collectives can run; then why they cannot, for ever.
   Status status() const;
 
+  // Whether a shutdown has begun: it is time to ask for another runtime.
+  bool retired() const { return retired_.load(std::memory_order_acquire); }
+
   // See BackgroundLoop.
   void Break(const Status& cause);
   void SetBrokenListener(std::function<void(const Status& cause)> listener);
@@ -105,6 +114,7 @@ class Runtime {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BackgroundLoop> loop_;
 
+  std::atomic<bool> retired_{false};
   Mutex shutdown_mutex_;  // held during a shutdown; taken before all others
   bool stopped_ KR_GUARDED_BY(shutdown_mutex_) = false;
 };

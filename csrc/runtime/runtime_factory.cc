@@ -7,6 +7,7 @@
 #include "csrc/comm/host_group.h"
 #include "csrc/comm/message_channel.h"
 #include "csrc/comm/rendezvous.h"
+#include "csrc/comm/sub_mesh.h"
 #include "csrc/runtime/runtime_parts.h"
 
 namespace keras_ring {
@@ -33,15 +34,46 @@ RendezvousOptions RendezvousOptionsOf(const Options& options, JobKey key,
   return result;
 }
 
+void NameMembers(const std::vector<Member>& members, RuntimeDeps& deps) {
+  for (const Member& member : members) {
+    deps.host_ids.push_back(member.host_id);
+    deps.peer_names.push_back("host " + member.host + ", pid " +
+                              std::to_string(member.pid));
+  }
+}
+
+// The parts of a process set of which this rank is a member.
+Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
+                               const RankSet& set) {
+  const RuntimeDeps& of_job = job->deps();
+  RuntimeDeps deps;
+  deps.options = of_job.options;
+  deps.options.rank = set.Local(of_job.options.rank);
+  deps.options.size = static_cast<int>(set.members().size());
+  deps.ranks = set;
+  deps.counters = of_job.counters;
+  deps.clock = std::make_unique<SystemClock>();
+  // Not kept alive by its sets: it ends after them.
+  deps.report_loss = [job = std::weak_ptr<Runtime>(job)](const Status& cause) {
+    if (const auto runtime = job.lock()) runtime->Break(cause);
+  };
+  SubMesh mesh(*of_job.mesh, set);
+  NameMembers(mesh.members(), deps);
+  KR_RETURN_IF_ERROR(
+      ConnectParts(mesh, nullptr, of_job.host.get(),
+                   Deadline::AfterSeconds(deps.options.start_timeout), deps));
+  return deps;
+}
+
 }  // namespace
 
-Result<std::shared_ptr<Runtime>> CreateRuntime(
+Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
     const std::shared_ptr<Arena>& arena) {
   const Deadline deadline = Deadline::AfterSeconds(options.start_timeout);
   RuntimeDeps deps;
   deps.options = options;
-  deps.counters = std::make_unique<Counters>();
+  deps.counters = std::make_shared<Counters>();
   deps.clock = std::make_unique<SystemClock>();
 
   std::vector<std::string> fingerprint = options.Fingerprint();
@@ -54,14 +86,11 @@ Result<std::shared_ptr<Runtime>> CreateRuntime(
                       JoinJob(RendezvousOptionsOf(options, std::move(key),
                                                   std::move(fingerprint)),
                               deadline, *deps.counters));
-  for (const Member& member : deps.mesh->members()) {
-    deps.host_ids.push_back(member.host_id);
-    deps.peer_names.push_back("host " + member.host + ", pid " +
-                              std::to_string(member.pid));
-  }
-
-  KR_RETURN_IF_ERROR(ConnectParts(*deps.mesh, arena, deadline, deps));
-  return Runtime::Start(std::move(deps));
+  NameMembers(deps.mesh->members(), deps);
+  KR_RETURN_IF_ERROR(ConnectParts(*deps.mesh, arena, nullptr, deadline, deps));
+  std::shared_ptr<Runtime> job = Runtime::Start(std::move(deps));
+  return std::make_shared<ProcessSets>(
+      job, [job](const RankSet& set) { return ConnectSet(job, set); });
 }
 
 }  // namespace keras_ring

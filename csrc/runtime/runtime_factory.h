@@ -1,4 +1,4 @@
-// Where options become a connected runtime.
+// Where options become a running job.
 #ifndef KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_
 #define KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_
 
@@ -9,15 +9,15 @@
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/arena.h"
-#include "csrc/runtime/runtime.h"
+#include "csrc/runtime/process_sets.h"
 
 namespace keras_ring {
 
-// Meets the other ranks and starts. `versions` are "name=value" lines that must
-// be equal on all ranks, besides the options that must. `arena`: where this
-// process's tensors lie, or null. On an error nothing is left behind: another
-// try may follow.
-Result<std::shared_ptr<Runtime>> CreateRuntime(
+// Meets the other ranks and starts, without process sets yet. `versions` are
+// "name=value" lines that must be equal on all ranks, besides the options that
+// must. `arena`: where this process's tensors lie, or null. On an error nothing
+// is left behind: another try may follow.
+Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
     const std::shared_ptr<Arena>& arena = nullptr);
 

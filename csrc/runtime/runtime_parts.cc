@@ -59,10 +59,14 @@ LockstepOptions LockstepOptionsOf(const Options& options) {
 // Null where the ranks of this host cannot share memory; then none of them
 // does, and each says why.
 Result<std::unique_ptr<HostGroup>> FormHostGroup(
-    const std::vector<std::string>& host_ids, const Options& options,
-    const std::shared_ptr<Arena>& arena, Mesh& mesh, Deadline deadline) {
-  const std::vector<int> ranks = RanksOfHost(host_ids, options.rank);
+    const RuntimeDeps& deps, const std::shared_ptr<Arena>& arena,
+    const HostGroup* job_host, Mesh& mesh, Deadline deadline) {
+  const Options& options = deps.options;
+  const RankSet& set = deps.ranks;
+  const std::vector<int> ranks = RanksOfHost(deps.host_ids, options.rank);
   if (ranks.size() == 1) return std::unique_ptr<HostGroup>();
+  // The job has tried, and said why it could not.
+  if (!set.is_job() && job_host == nullptr) return std::unique_ptr<HostGroup>();
   const int size = static_cast<int>(ranks.size());
   std::vector<int> peers = {ranks.front()};
   if (options.rank == ranks.front()) {
@@ -76,7 +80,10 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   std::shared_ptr<const SharedMemory> tensors;
   if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =
-      HostGroup::Form(ranks, options.rank, layout, tensors, links, deadline);
+      set.is_job() ? HostGroup::Form(ranks, options.rank, layout, tensors,
+                                     links, deadline)
+                   : HostGroup::FormWithin(*job_host, set, ranks, options.rank,
+                                           layout, links, deadline);
   if (group.ok()) return group;
   if (options.collective == "shm") return group.status();
   KR_LOG(kWarning) << group.status().message()
@@ -99,13 +106,15 @@ Result<bool> UsesSharedMemory(const Options& options, const HostGroup* host) {
 // and the segments are a little more than two fusion buffers would be, and a
 // tensor of that size, which one reads half of on each way, need not be mapped
 // anew each time.
-size_t ResidentBytes(const Options& options, const HostGroup& host) {
+// Process sets may be many, so each has the least.
+size_t ResidentBytes(const RuntimeDeps& deps) {
   constexpr size_t kLeast = 16 << 20;
   constexpr size_t kMore = 8 << 20;
   constexpr size_t kMost = size_t{1} << 40;  // more than any host has
+  if (!deps.ranks.is_job()) return kLeast;
   const size_t threshold =
-      std::min(static_cast<size_t>(options.fusion_threshold), kMost);
-  const size_t segments = host.size() * host.data_bytes();
+      std::min(static_cast<size_t>(deps.options.fusion_threshold), kMost);
+  const size_t segments = deps.host->size() * deps.host->data_bytes();
   const size_t all = 2 * threshold + kMore;
   return std::max(kLeast, all - std::min(all, segments));
 }
@@ -121,7 +130,7 @@ Status MakeRing(const Options& options, Mesh& mesh, Deadline deadline,
           options.rank, options.size, std::move(data),
           std::chrono::duration_cast<Duration>(
               std::chrono::duration<double>(options.heartbeat_timeout)),
-          *deps.counters));
+          *deps.counters, deps.ranks));
   deps.collective =
       std::make_unique<CpuCollective>(*deps.transport, CpuCollectiveOptions());
   return OkStatus();
@@ -130,24 +139,26 @@ Status MakeRing(const Options& options, Mesh& mesh, Deadline deadline,
 }  // namespace
 
 Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
-                    Deadline deadline, RuntimeDeps& deps) {
+                    const HostGroup* job_host, Deadline deadline,
+                    RuntimeDeps& deps) {
   const Options& options = deps.options;
-  KR_ASSIGN_OR_RETURN(
-      deps.host, FormHostGroup(deps.host_ids, options, arena, mesh, deadline));
+  KR_ASSIGN_OR_RETURN(deps.host,
+                      FormHostGroup(deps, arena, job_host, mesh, deadline));
   const Duration spin = deps.host ? SpinOf(*deps.host) : kSpin;
   const ControlTree tree = BuildControlTree(deps.host_ids, options.rank);
   KR_ASSIGN_OR_RETURN(auto control,
                       mesh.Connect(LinkKind::kControl, tree.Peers(), deadline));
-  KR_ASSIGN_OR_RETURN(deps.channel, MessageChannel::Create(
-                                        std::move(control), kMaxControlFrame,
-                                        *deps.counters, deps.host.get(), spin));
+  KR_ASSIGN_OR_RETURN(
+      deps.channel, MessageChannel::Create(std::move(control), kMaxControlFrame,
+                                           *deps.counters, deps.host.get(),
+                                           spin, deps.ranks));
   KR_ASSIGN_OR_RETURN(const bool shared,
                       UsesSharedMemory(options, deps.host.get()));
   if (shared) {
     ShmCollectiveOptions collective;
     collective.lockstep = LockstepOptionsOf(options);
     collective.lockstep.spin = spin;
-    collective.direct_resident_bytes = ResidentBytes(options, *deps.host);
+    collective.direct_resident_bytes = ResidentBytes(deps);
     deps.collective =
         std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);
   } else {

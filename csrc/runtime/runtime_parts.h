@@ -14,10 +14,12 @@ namespace keras_ring {
 
 // Connects this rank with the members of `mesh`, which all call this, and fills
 // in what `deps` has of connections: host, transport, collective and channel.
-// The rest of it but the mesh is there. `arena`: where this process's tensors
-// lie, or null.
+// The rest of it but the mesh is there. Of a job, `arena` is where this
+// process's tensors lie, or null; of a process set, `job_host` is the host of
+// the job's parts, or null.
 Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
-                    Deadline deadline, RuntimeDeps& deps);
+                    const HostGroup* job_host, Deadline deadline,
+                    RuntimeDeps& deps);
 
 }  // namespace keras_ring
 

@@ -60,9 +60,11 @@ std::vector<std::unique_ptr<HostGroup>> HostGroups(
 
 }  // namespace
 
-RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
-                               const Options& options,
-                               const RuntimeClusterSetup& setup) {
+RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
+                                    const Options& options,
+                                    const RuntimeClusterSetup& setup,
+                                    const RankSet& set) {
+  RuntimeClusterParts parts;
   const int size = static_cast<int>(host_ids.size());
   std::vector<std::map<int, Socket>> sockets = ControlSockets(host_ids);
   std::vector<std::unique_ptr<HostGroup>> hosts(size);
@@ -70,15 +72,16 @@ RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
   std::vector<std::unique_ptr<Transport>> transports =
       CreateLocalTransports(size);
   for (int rank = 0; rank < size; ++rank) {
-    control_.emplace_back();
+    parts.control.emplace_back();
     for (const auto& [peer, socket] : sockets[rank]) {
-      control_.back().push_back(socket.fd());
+      parts.control.back().push_back(socket.fd());
     }
     RuntimeDeps deps;
     deps.options = options;
     deps.options.rank = rank;
     deps.options.size = size;
-    deps.counters = std::make_unique<Counters>();
+    deps.ranks = set;
+    deps.counters = std::make_shared<Counters>();
     deps.clock = std::make_unique<SystemClock>();
     deps.host_ids = host_ids;
     for (const std::string& host : host_ids) {
@@ -101,11 +104,22 @@ RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
     if (setup.wrap_collective) {
       deps.collective = setup.wrap_collective(rank, std::move(deps.collective));
     }
-    Result<std::unique_ptr<MessageChannel>> channel =
-        MessageChannel::Create(std::move(sockets[rank]), 1 << 20,
-                               *deps.counters, deps.host.get(), setup.spin);
+    Result<std::unique_ptr<MessageChannel>> channel = MessageChannel::Create(
+        std::move(sockets[rank]), 1 << 20, *deps.counters, deps.host.get(),
+        setup.spin, set);
     KR_CHECK(channel.ok());
     deps.channel = std::move(channel).value();
+    parts.deps.push_back(std::move(deps));
+  }
+  return parts;
+}
+
+RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
+                               const Options& options,
+                               const RuntimeClusterSetup& setup) {
+  RuntimeClusterParts parts = ConnectRuntimes(host_ids, options, setup);
+  control_ = std::move(parts.control);
+  for (RuntimeDeps& deps : parts.deps) {
     runtimes_.push_back(Runtime::Start(std::move(deps)));
   }
 }

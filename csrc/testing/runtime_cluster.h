@@ -32,6 +32,17 @@ struct RuntimeClusterSetup {
       wrap_collective;
 };
 
+// Connected and not started, by rank.
+struct RuntimeClusterParts {
+  std::vector<RuntimeDeps> deps;
+  // The descriptors of each rank's control connections; `deps` own them.
+  std::vector<std::vector<int>> control;
+};
+RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
+                                    const Options& options,
+                                    const RuntimeClusterSetup& setup,
+                                    const RankSet& set = {});
+
 class RuntimeCluster {
  public:
   RuntimeCluster(const std::vector<std::string>& host_ids,
@@ -41,6 +52,7 @@ class RuntimeCluster {
 
   int size() const { return static_cast<int>(runtimes_.size()); }
   Runtime& at(int rank) { return *runtimes_[rank]; }
+  std::shared_ptr<Runtime> shared(int rank) { return runtimes_[rank]; }
   // Ends every rank, all at once.
   void ShutdownAll();
   // Ends a rank and closes its connections, as the end of a process does.
@@ -49,8 +61,7 @@ class RuntimeCluster {
   void CutOff(int rank);
 
  private:
-  // The descriptors of each rank's control connections; the runtimes own them.
-  std::vector<std::vector<int>> control_;
+  std::vector<std::vector<int>> control_;  // see RuntimeClusterParts
   std::vector<std::shared_ptr<Runtime>> runtimes_;
 };
 

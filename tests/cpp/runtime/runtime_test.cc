@@ -14,7 +14,6 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/comm/socket.h"
-#include "csrc/runtime/process_runtime.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/faulty_transport.h"
 #include "csrc/testing/log_capture.h"
@@ -602,19 +601,6 @@ TEST_P(RuntimeTest, EnqueueAgainstShutdown) {
     cluster.ShutdownAll();
     ASSERT_EQ(fired, accepted);
   }
-}
-
-TEST(ProcessRuntime, OneAtATime) {
-  EXPECT_EQ(ProcessRuntime(), nullptr);
-  RuntimeCluster cluster({"a", "a"}, Options());
-  std::shared_ptr<Runtime> runtime(&cluster.at(0), [](Runtime*) {});
-  ASSERT_TRUE(InstallProcessRuntime(runtime).ok());
-  EXPECT_EQ(InstallProcessRuntime(runtime).code(),
-            StatusCode::kFailedPrecondition);
-  EXPECT_EQ(TakeProcessRuntime(), runtime);
-  EXPECT_EQ(ProcessRuntime(), nullptr);
-  ASSERT_TRUE(InstallProcessRuntime(runtime).ok()) << "free again";
-  TakeProcessRuntime();
 }
 
 }  // namespace

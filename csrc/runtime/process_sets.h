@@ -1,0 +1,92 @@
+// ProcessSets: a job and the process sets that its ranks have made.
+#ifndef KERAS_RING_RUNTIME_PROCESS_SETS_H_
+#define KERAS_RING_RUNTIME_PROCESS_SETS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/base/rank_set.h"
+#include "csrc/base/status.h"
+#include "csrc/runtime/runtime.h"
+
+namespace keras_ring {
+
+// A process set is a runtime of its own among its members: connections, control
+// and data threads, memory. So sets wait for nothing but their own ranks.
+//
+// Sets have numbers that are equal on all ranks and never given twice in a job,
+// because all ranks of the job make every change together: what each of them
+// asks for is compared through the job's runtime first. The job itself is set
+// number 0.
+//
+// What breaks a set breaks the job, and the job all sets, with one cause. An
+// end that is agreed on does not: a rank may leave the job while sets of others
+// go on.
+class ProcessSets {
+ public:
+  // Makes the parts of a set on a member. Called on all members at once.
+  using Connect = std::function<Result<RuntimeDeps>(const RankSet& set)>;
+
+  ProcessSets(std::shared_ptr<Runtime> job, Connect connect);
+  ~ProcessSets();  // shuts down
+
+  const std::shared_ptr<Runtime>& job() const { return job_; }
+
+  // Makes a set of these ranks of the job, in any order, and returns its
+  // number. Every rank of the job calls it with the same. Fails alike on all:
+  //   kFailedPrecondition  the ranks call for different changes,
+  //   kInvalidArgument     no ranks, no such ranks, or there is such a set,
+  //   else                 a member could not connect, or the job is over.
+  Result<uint32_t> Add(std::vector<int32_t> ranks) KR_EXCLUDES(change_mutex_);
+
+  // Ends a set on all its members. As Add; kInvalidArgument if there is no such
+  // set, or for number 0.
+  Status Remove(int64_t number) KR_EXCLUDES(change_mutex_);
+
+  // Which ranks a set has; those of number 0 are listed, too.
+  // kFailedPrecondition if there is no such set, or not any more.
+  Result<RankSet> Find(int64_t number) const KR_EXCLUDES(mutex_);
+
+  // The runtime of a set. Also kInvalidArgument if this rank is not a member.
+  Result<std::shared_ptr<Runtime>> RuntimeOf(int64_t number) const
+      KR_EXCLUDES(mutex_);
+
+  // Ends the sets in agreement with their members, then the job; see
+  // Runtime::Shutdown. Ends a change that waits. Idempotent; thread-safe.
+  void Shutdown(const std::string& reason) KR_EXCLUDES(mutex_);
+
+ private:
+  struct Member {
+    RankSet ranks;
+    std::shared_ptr<Runtime> runtime;  // null where this rank is no member
+  };
+
+  Status AgreeOn(const std::string& call);
+  Status Check(const std::vector<int32_t>& ranks) const KR_EXCLUDES(mutex_);
+  Status Insert(const RankSet& set, std::shared_ptr<Runtime> runtime)
+      KR_EXCLUDES(mutex_);
+  void OnJobBroken(const Status& cause) KR_EXCLUDES(mutex_);
+  Status NoSuchSet(int64_t number) const KR_REQUIRES(mutex_);
+
+  const std::shared_ptr<Runtime> job_;
+  const Connect connect_;
+
+  // Held during a change; taken before all others.
+  Mutex change_mutex_;
+  uint32_t next_number_ KR_GUARDED_BY(change_mutex_) = 1;
+
+  mutable Mutex mutex_;
+  std::map<int64_t, Member> sets_ KR_GUARDED_BY(mutex_);  // but the job
+  int64_t last_number_ KR_GUARDED_BY(mutex_) = 0;         // of sets_, ever
+  Status broken_ KR_GUARDED_BY(mutex_);                   // of the job
+  bool shut_down_ KR_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_RUNTIME_PROCESS_SETS_H_

@@ -1,0 +1,357 @@
+#include "csrc/runtime/process_sets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/runtime/gather_texts.h"
+#include "csrc/runtime/process_runtime.h"
+#include "csrc/testing/log_capture.h"
+#include "csrc/testing/process_sets_cluster.h"
+#include "csrc/testing/run_ranks.h"
+
+namespace keras_ring {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kFlat = {"a", "a", "a"};
+const std::vector<std::string> kTwoHosts = {"a", "a", "b"};
+
+class ProcessSetsTest : public testing::TestWithParam<bool> {
+ protected:
+  RuntimeClusterSetup setup() const {
+    RuntimeClusterSetup setup;
+    setup.shares_memory = GetParam();
+    return setup;
+  }
+
+  // Adds a set on all ranks; its number.
+  static uint32_t AddAll(ProcessSetsCluster& cluster,
+                         const std::vector<int32_t>& ranks) {
+    std::vector<uint32_t> numbers(cluster.size());
+    RunRanks(cluster.size(), [&](int rank) {
+      Result<uint32_t> number = cluster.at(rank).Add(ranks);
+      ASSERT_TRUE(number.ok()) << number.status().ToString();
+      numbers[rank] = *number;
+    });
+    for (uint32_t number : numbers) EXPECT_EQ(number, numbers.front());
+    return numbers.front();
+  }
+
+  // The sum of the members' ranks of the job, as `rank` gets it.
+  static Status Sum(ProcessSetsCluster& cluster, int rank, uint32_t set,
+                    const std::string& name, float* sum) {
+    FloatOperation operation;
+    operation.input = {float(rank)};
+    KR_RETURN_IF_ERROR(
+        EnqueueSum(*cluster.runtime(rank, set), name, operation));
+    KR_RETURN_IF_ERROR(Await(operation));
+    *sum = operation.output.front();
+    return OkStatus();
+  }
+
+  LogCapture logs_{LogLevel::kWarning};
+};
+
+INSTANTIATE_TEST_SUITE_P(SharesMemory, ProcessSetsTest, testing::Bool());
+
+TEST_P(ProcessSetsTest, OverlappingSetsSumAmongTheirMembers) {
+  for (const auto& hosts : {kFlat, kTwoHosts}) {
+    ProcessSetsCluster cluster(hosts, Options(), setup());
+    const std::vector<std::vector<int32_t>> members = {{0, 2}, {2, 1}, {1}};
+    for (size_t i = 0; i < members.size(); ++i) {
+      EXPECT_EQ(AddAll(cluster, members[i]), i + 1);
+    }
+    const float expected[] = {3, 2, 3, 1};
+    RunRanks(cluster.size(), [&](int rank) {
+      for (uint32_t set = 0; set <= members.size(); ++set) {
+        if (!cluster.at(rank).RuntimeOf(set).ok()) continue;
+        for (int i = 0; i < 50; ++i) {
+          float sum = -1;
+          Status status = Sum(cluster, rank, set, "x", &sum);
+          ASSERT_TRUE(status.ok()) << status.ToString();
+          ASSERT_EQ(sum, expected[set]) << "set " << set;
+        }
+      }
+    });
+  }
+}
+
+// Rank 0 is in both. Rank 2 comes late to one of them.
+TEST_P(ProcessSetsTest, ASetDoesNotWaitForAnother) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const uint32_t held = AddAll(cluster, {0, 2});
+  const uint32_t free = AddAll(cluster, {0, 1});
+  FloatOperation first;
+  first.input.assign(1000, 1.0f);
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(0, held), "x", first).ok());
+  RunRanks(2, [&](int rank) {
+    for (int i = 0; i < 100; ++i) {
+      float sum = -1;
+      ASSERT_TRUE(Sum(cluster, rank, free, "x", &sum).ok());
+      ASSERT_EQ(sum, 1);
+    }
+  });
+  EXPECT_NE(first.status.wait_for(std::chrono::seconds(0)),
+            std::future_status::ready);
+  FloatOperation second;
+  second.input.assign(1000, 2.0f);
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(2, held), "x", second).ok());
+  EXPECT_TRUE(Await(first).ok());
+  EXPECT_TRUE(Await(second).ok());
+  EXPECT_EQ(first.output.front(), 3.0f);
+}
+
+TEST_P(ProcessSetsTest, DifferentCallsFailAlikeAndTheJobGoesOn) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  std::vector<Status> statuses(3);
+  RunRanks(3, [&](int rank) {
+    statuses[rank] = rank == 0   ? cluster.at(rank).Add({0, 1}).status()
+                     : rank == 1 ? cluster.at(rank).Remove(7)
+                                 : cluster.at(rank).Add({2, 0}).status();
+  });
+  for (const Status& status : statuses) EXPECT_EQ(status, statuses[0]);
+  EXPECT_EQ(statuses[0].code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(statuses[0].message(),
+              AllOf(HasSubstr("rank 0 calls add_process_set([0, 1])"),
+                    HasSubstr("rank 1 calls remove_process_set(7)"),
+                    HasSubstr("rank 2 calls add_process_set([0, 2])")));
+  EXPECT_EQ(AddAll(cluster, {0, 2}), 1u);
+}
+
+TEST_P(ProcessSetsTest, WhatCannotBeASetIsRefused) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  AddAll(cluster, {0, 1});
+  const std::vector<std::pair<std::vector<int32_t>, std::string>> cases = {
+      {{}, "at least one rank"},
+      {{0, 3}, "[0, 3]: the ranks of this job are 0 to 2"},
+      {{-1, 1}, "[-1, 1]: the ranks of this job are 0 to 2"},
+      {{1, 1}, "more than once"},
+      {{1, 0}, "exists already, as process set 1"},
+      {{2, 1, 0}, "are the global process set"},
+  };
+  RunRanks(3, [&](int rank) {
+    for (const auto& [ranks, why] : cases) {
+      const Status status = cluster.at(rank).Add(ranks).status();
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr(why));
+    }
+    for (const auto& [number, why] :
+         std::vector<std::pair<int64_t, std::string>>{
+             {0, "the job itself"}, {2, "does not exist"}, {-1, "does not"}}) {
+      const Status status = cluster.at(rank).Remove(number);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr(why));
+    }
+  });
+}
+
+TEST_P(ProcessSetsTest, NumbersAreNotGivenAgain) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  for (uint32_t i = 1; i <= 3; ++i) {
+    EXPECT_EQ(AddAll(cluster, {0, 1}), i);
+    RunRanks(3,
+             [&](int rank) { EXPECT_TRUE(cluster.at(rank).Remove(i).ok()); });
+    for (int rank = 0; rank < 3; ++rank) {
+      const Status status = cluster.at(rank).RuntimeOf(i).status();
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+      EXPECT_THAT(status.message(), HasSubstr("has been removed"));
+    }
+  }
+}
+
+TEST_P(ProcessSetsTest, AMemberThatCannotConnectIsNamedAndTheJobGoesOn) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  cluster.SetConnectFault([](int rank, const RankSet& set) {
+    return rank == 2 && set.number() == 1 ? ResourceExhaustedError("no memory")
+                                          : OkStatus();
+  });
+  RunRanks(3, [&](int rank) {
+    EXPECT_EQ(cluster.at(rank).Add({1, 2}).status(),
+              UnavailableError("process set 1 (ranks 1-2) could not be made: "
+                               "rank 2: no memory"));
+  });
+  EXPECT_EQ(AddAll(cluster, {1, 2}), 2u);
+  RunRanks(3, [&](int rank) {
+    float sum = 0;
+    EXPECT_TRUE(Sum(cluster, rank, 0, "x", &sum).ok());
+  });
+}
+
+TEST_P(ProcessSetsTest, WhoIsNotAMemberIsTold) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const uint32_t set = AddAll(cluster, {0, 2});
+  const Status status = cluster.at(1).RuntimeOf(set).status();
+  EXPECT_EQ(status, InvalidArgumentError("rank 1 is not a member of process "
+                                         "set 1 (ranks 0, 2)"));
+  EXPECT_EQ(cluster.at(1).Find(set)->members(), (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(cluster.at(1).Find(0)->members(), (std::vector<int32_t>{0, 1, 2}));
+}
+
+// Ranks 1 and 2 wait in the set, rank 0 in the job; rank 2 is lost in the set
+// alone.
+TEST_P(ProcessSetsTest, ALossInASetBreaksTheJobWithTheSameWords) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const uint32_t set = AddAll(cluster, {1, 2});
+  const uint32_t other = AddAll(cluster, {0, 1});
+  FloatOperation in_set, in_job, in_other;
+  for (FloatOperation* each : {&in_set, &in_job, &in_other}) {
+    each->input = {1.0f};
+  }
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(1, set), "x", in_set).ok());
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(0, 0), "x", in_job).ok());
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(0, other), "x", in_other).ok());
+  cluster.CutOff(1, set);  // its place in the set: rank 2
+  const Status status = Await(in_set);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(),
+              AnyOf(HasSubstr("lost rank 2"), HasSubstr("lost rank 1")));
+  EXPECT_EQ(Await(in_job).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Await(in_other).code(), StatusCode::kUnavailable);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Status of_job = cluster.at(rank).job()->status();
+    EXPECT_EQ(of_job.code(), StatusCode::kUnavailable);
+    for (uint32_t number : {set, other}) {
+      if (!cluster.at(rank).RuntimeOf(number).ok()) continue;
+      // The set is told after the job.
+      while (cluster.runtime(rank, number)->status().ok()) {
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(cluster.runtime(rank, number)->status(), of_job);
+    }
+  }
+}
+
+TEST_P(ProcessSetsTest, ALossInTheJobBreaksItsSets) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const uint32_t set = AddAll(cluster, {0, 1});
+  FloatOperation in_set;
+  in_set.input = {1.0f};
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(1, set), "x", in_set).ok());
+  cluster.CutOff(2, 0);  // no member
+  const Status status = Await(in_set);
+  EXPECT_EQ(status, cluster.at(1).job()->status());
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  // Nor can there be more.
+  EXPECT_EQ(cluster.at(1).Add({0, 2}).status(), status);
+}
+
+TEST_P(ProcessSetsTest, SetsOfOthersOutliveARankThatLeaves) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const uint32_t set = AddAll(cluster, {0, 1});
+  const uint32_t with_2 = AddAll(cluster, {1, 2});
+  FloatOperation pending;
+  pending.input = {1.0f};
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(1, with_2), "x", pending).ok());
+  cluster.at(2).Shutdown("");
+  EXPECT_THAT(Await(pending).message(),
+              HasSubstr("process set 2 (ranks 1-2) is over: rank 2 has removed "
+                        "it or shut down"));
+  while (cluster.at(1).job()->status().ok()) std::this_thread::yield();
+  RunRanks(2, [&](int rank) {
+    float sum = -1;
+    EXPECT_TRUE(Sum(cluster, rank, set, "x", &sum).ok());
+    EXPECT_EQ(sum, 1);
+  });
+  // A loss after the end of the job still reaches the sets.
+  FloatOperation waits;
+  waits.input = {1.0f};
+  ASSERT_TRUE(EnqueueSum(*cluster.runtime(0, set), "y", waits).ok());
+  cluster.CutOff(1, set);
+  EXPECT_THAT(Await(waits).message(), HasSubstr("lost rank 1"));
+}
+
+TEST_P(ProcessSetsTest, AShutdownEndsAChangeThatWaits) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  std::thread waits([&] {
+    EXPECT_EQ(cluster.at(0).Add({0, 1}).status().code(),
+              StatusCode::kUnavailable);
+  });
+  cluster.at(0).Shutdown("");
+  waits.join();
+}
+
+TEST_P(ProcessSetsTest, AddedAndRemovedWhileOthersRun) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const uint32_t stays = AddAll(cluster, {0, 1});
+  RunRanks(3, [&](int rank) {
+    std::thread sums;
+    if (rank < 2) {
+      sums = std::thread([&] {
+        for (int i = 0; i < 200; ++i) {
+          float sum = -1;
+          ASSERT_TRUE(Sum(cluster, rank, stays, "x", &sum).ok());
+          ASSERT_EQ(sum, 1);
+        }
+      });
+    }
+    for (int i = 0; i < 10; ++i) {
+      Result<uint32_t> number = cluster.at(rank).Add({2, 1});
+      ASSERT_TRUE(number.ok()) << number.status().ToString();
+      if (rank > 0) {
+        float sum = -1;
+        ASSERT_TRUE(Sum(cluster, rank, *number, "x", &sum).ok());
+        ASSERT_EQ(sum, 3);
+      }
+      ASSERT_TRUE(cluster.at(rank).Remove(*number).ok());
+    }
+    if (sums.joinable()) sums.join();
+  });
+}
+
+TEST(GatherTexts, GivesEveryRankAllTexts) {
+  RuntimeCluster cluster(kFlat, Options());
+  const std::vector<std::string> texts = {"zero", "", std::string(5000, '2')};
+  RunRanks(3, [&](int rank) {
+    auto gathered = GatherTexts(cluster.at(rank), "texts", texts[rank]);
+    ASSERT_TRUE(gathered.ok()) << gathered.status().ToString();
+    EXPECT_EQ(*gathered, texts);
+  });
+  cluster.ShutdownAll();
+  EXPECT_EQ(GatherTexts(cluster.at(0), "texts", "").status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(ProcessRuntime, OneJobAtATime) {
+  EXPECT_EQ(ProcessRuntime(), nullptr);
+  EXPECT_EQ(ProcessRuntimeFor(0, "x").status().code(),
+            StatusCode::kFailedPrecondition);
+  ProcessSetsCluster cluster(kFlat, Options());
+  ASSERT_TRUE(InstallProcessSets(cluster.shared(0)).ok());
+  EXPECT_EQ(InstallProcessSets(cluster.shared(1)).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ProcessRuntime(), cluster.at(0).job());
+  EXPECT_EQ(TakeProcessSets(), cluster.shared(0));
+  EXPECT_EQ(ProcessRuntime(), nullptr);
+  ASSERT_TRUE(InstallProcessSets(cluster.shared(0)).ok()) << "free again";
+  TakeProcessSets();
+}
+
+TEST(ProcessRuntime, ALookupFollowsItsSet) {
+  ProcessSetsCluster cluster(kFlat, Options());
+  ASSERT_TRUE(InstallProcessSets(cluster.shared(0)).ok());
+  RuntimeLookup lookup(1);
+  EXPECT_THAT(lookup.For("x").status().message(),
+              AllOf(HasSubstr("collective 'x'"), HasSubstr("does not exist")));
+  RunRanks(3, [&](int rank) {
+    ASSERT_TRUE(cluster.at(rank).Add({0, 1}).ok());
+  });
+  std::weak_ptr<Runtime> runtime = *lookup.For("x");
+  EXPECT_EQ(runtime.lock(), cluster.runtime(0, 1));
+  EXPECT_EQ(*lookup.For("y"), cluster.runtime(0, 1));
+  RunRanks(3, [&](int rank) { ASSERT_TRUE(cluster.at(rank).Remove(1).ok()); });
+  EXPECT_TRUE(runtime.expired()) << "a lookup keeps nothing alive";
+  EXPECT_EQ(lookup.For("x").status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(lookup.For("x").status().message(),
+              HasSubstr("process set 1 has been removed"));
+  TakeProcessSets();
+}
+
+}  // namespace
+}  // namespace keras_ring
