@@ -48,17 +48,49 @@ void Init(const std::vector<std::string>& versions) {
   Status status;
   {
     py::gil_scoped_release release;
-    Result<std::shared_ptr<Runtime>> runtime =
-        CreateRuntime(*options, versions, ProcessArena());
-    status = runtime.ok() ? InstallProcessRuntime(*runtime) : runtime.status();
+    Result<std::shared_ptr<ProcessSets>> job =
+        CreateJob(*options, versions, ProcessArena());
+    status = job.ok() ? InstallProcessSets(*job) : job.status();
   }
   ThrowIfError(status);
 }
 
 void Shutdown(const std::string& reason) {
   py::gil_scoped_release release;
-  std::shared_ptr<Runtime> runtime = TakeProcessRuntime();
-  if (runtime != nullptr) runtime->Shutdown(reason);
+  std::shared_ptr<ProcessSets> sets = TakeProcessSets();
+  if (sets != nullptr) sets->Shutdown(reason);
+}
+
+// The process sets of the job. The calls that change them wait for all ranks.
+std::shared_ptr<ProcessSets> Sets() {
+  std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
+  if (sets == nullptr) {
+    throw StatusError{FailedPreconditionError("not initialized")};
+  }
+  return sets;
+}
+
+uint32_t AddProcessSet(const std::vector<int32_t>& ranks) {
+  std::shared_ptr<ProcessSets> sets = Sets();
+  Result<uint32_t> number = InternalError("not tried");
+  {
+    py::gil_scoped_release release;
+    number = sets->Add(ranks);
+    sets.reset();
+  }
+  ThrowIfError(number.status());
+  return *number;
+}
+
+void RemoveProcessSet(int64_t number) {
+  std::shared_ptr<ProcessSets> sets = Sets();
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = sets->Remove(number);
+    sets.reset();
+  }
+  ThrowIfError(status);
 }
 
 // Why collectives cannot run any more; empty while they can.
@@ -154,6 +186,8 @@ PYBIND11_MODULE(_core, module) {
 
   module.def("init", &Init, py::arg("versions"));
   module.def("shutdown", &Shutdown, py::arg("reason"));
+  module.def("add_process_set", &AddProcessSet, py::arg("ranks"));
+  module.def("remove_process_set", &RemoveProcessSet, py::arg("number"));
   module.def("is_initialized", [] { return ProcessRuntime() != nullptr; });
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/runtime/process_runtime.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tf_ops/tf_adapters.h"
 
@@ -40,11 +39,14 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* context,
     : AsyncOpKernel(context), num_settings_(num_settings) {
   OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
   OP_REQUIRES_OK(context, StatusToTf(CheckName(tensor_name_)));
+  int64_t process_set;
+  OP_REQUIRES_OK(context, context->GetAttr("process_set_id", &process_set));
+  runtime_ = std::make_unique<RuntimeLookup>(process_set);
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context,
                                     DoneCallback done) {
-  Result<std::shared_ptr<Runtime>> runtime = ProcessRuntimeFor(tensor_name_);
+  Result<std::shared_ptr<Runtime>> runtime = runtime_->For(tensor_name_);
   OP_REQUIRES_OK_ASYNC(context, StatusToTf(runtime.status()), done);
 
   Result<RequestPtr> request = RequestFor(context);

@@ -9,6 +9,7 @@
 #include "csrc/base/completion.h"
 #include "csrc/control/request.h"
 #include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/process_runtime.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace keras_ring {
@@ -53,6 +54,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
   const int num_settings_;
   std::string tensor_name_;
+  std::unique_ptr<RuntimeLookup> runtime_;  // of the op's process set
   // Of the last time, for the next: an op mostly runs once in a step, and one
   // step is like the other.
   tensorflow::mutex mutex_;

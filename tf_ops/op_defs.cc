@@ -7,6 +7,8 @@
 //
 // All are marked as communication, or TensorFlow would turn kUnavailable (a
 // lost peer) into kInternal.
+//
+// "All ranks" are those of the process set; 0 is the job.
 #include <string>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -59,6 +61,7 @@ const std::string kMovable = TfTypes(/*reducible=*/false);
 REGISTER_OP("KerasRingAllreduce")
     .Attr("T: list(" + kReducible + ") >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Attr("reduce_op: int")
     // The bits of a double: attributes of type float have 32 bits only.
     .Attr("prescale_bits: int")
@@ -76,6 +79,7 @@ Reduces tensors over all ranks. Several are one atomic group.
 REGISTER_OP("KerasRingReducescatter")
     .Attr("T: list(" + kReducible + ") >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Attr("reduce_op: int")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
@@ -93,6 +97,7 @@ are one atomic group.
 REGISTER_OP("KerasRingBroadcast")
     .Attr("T: list(" + kMovable + ") >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Attr("root_rank: int")
     .Input("tensors: T")
     .Output("received: T")
@@ -106,6 +111,7 @@ Gives every rank the root's tensors. Several are one atomic group.
 REGISTER_OP("KerasRingAllgather")
     .Attr("T: list(" + kMovable + ") >= 1")
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Input("tensors: T")
     .Output("gathered: T")
     .SetIsStateful()
@@ -119,6 +125,7 @@ Several are one atomic group.
 REGISTER_OP("KerasRingAlltoall")
     .Attr("T: " + kMovable)
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Input("tensor: T")
     // How many rows go to each rank; empty: as many to each.
     .Input("splits: int64")
@@ -132,17 +139,19 @@ Gives every rank its rows of each rank's tensor, in rank order.
 )doc");
 
 REGISTER_OP("KerasRingTopology")
-    .Attr("what: {'rank', 'size', 'local_rank', 'local_size'}")
+    .Attr("what: {'rank', 'size', 'local_rank', 'local_size', 'included'}")
+    .Attr("process_set_id: int = 0")
     .Output("value: int32")
     // Not a constant: a graph may outlive the job it was made in.
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-Where this process stands in its job, when the op runs.
+Where this process stands in its job or in a process set, when the op runs.
 )doc");
 
 REGISTER_OP("KerasRingBarrier")
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)

@@ -52,9 +52,9 @@ double FromBits(int64_t bits) {
 
 ffi::Error Start(ffi::RemainingArgs tensors,
                  ffi::Result<ffi::BufferR0<ffi::S64>> number,
-                 std::string_view name, int32_t kind, int32_t reduce_op,
-                 int32_t root, int64_t prescale, int64_t postscale,
-                 int32_t compression) {
+                 std::string_view name, int64_t process_set, int32_t kind,
+                 int32_t reduce_op, int32_t root, int64_t prescale,
+                 int64_t postscale, int32_t compression) {
   Request request;
   request.name = std::string(name);
   request.kind = static_cast<RequestKind>(kind);
@@ -77,7 +77,7 @@ ffi::Error Start(ffi::RemainingArgs tensors,
   }
   // Of an error it is `Done` that tells: it also knows what else was started.
   *number->typed_data() = XlaTicketTable::OfProcess().Add(
-      XlaTicket::Start(std::move(request), inputs));
+      XlaTicket::Start(process_set, std::move(request), inputs));
   return ffi::Error::Success();
 }
 
@@ -217,6 +217,7 @@ XLA_FFI_DEFINE_HANDLER(kStartHandler, Start,
                            .RemainingArgs()
                            .Ret<ffi::BufferR0<ffi::S64>>()
                            .Attr<std::string_view>(kNameAttr)
+                           .Attr<int64_t>(kSetAttr)
                            .Attr<int32_t>(kKindAttr)
                            .Attr<int32_t>(kReduceOpAttr)
                            .Attr<int32_t>(kRootAttr)

@@ -4,10 +4,11 @@
 
 namespace keras_ring {
 
-// Arguments: the tensors. Result: the number of a ticket. Attributes: those of
-// a Request, called as below.
+// Arguments: the tensors. Result: the number of a ticket. Attributes: the
+// number of a process set, and those of a Request.
 inline constexpr char kXlaStart[] = "keras_ring_start";
 inline constexpr char kNameAttr[] = "name";
+inline constexpr char kSetAttr[] = "process_set";      // i64
 inline constexpr char kKindAttr[] = "kind";            // i32
 inline constexpr char kReduceOpAttr[] = "reduce_op";   // i32
 inline constexpr char kRootAttr[] = "root";            // i32

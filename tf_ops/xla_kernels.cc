@@ -106,6 +106,7 @@ class StartKernel final : public XlaOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &name));
     OP_REQUIRES_OK(context, StatusToTf(CheckName(name)));
     attributes_ = absl::StrCat("{", kNameAttr, " = ", Quoted(name));
+    AddNumber(context, "process_set_id", kSetAttr, "i64");
     AddNumber(context, "kind", kKindAttr, "i32", kNumRequestKinds);
     AddNumber(context, "reduce_op", kReduceOpAttr, "i32", kNumReduceOps);
     AddNumber(context, "root_rank", kRootAttr, "i32");

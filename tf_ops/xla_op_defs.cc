@@ -36,6 +36,7 @@ const std::string kTypes = "T: list(" + TfTypes(/*reducible=*/false) + ") >= 1";
 REGISTER_OP("KerasRingXlaStart")
     .Attr(kTypes)
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Attr("kind: int")  // a RequestKind
     .Attr("reduce_op: int = 0")
     .Attr("root_rank: int = 0")

@@ -9,18 +9,20 @@
 namespace keras_ring {
 
 std::shared_ptr<XlaTicket> XlaTicket::Start(
-    Request request, const std::vector<const void*>& inputs) {
+    int64_t process_set, Request request,
+    const std::vector<const void*>& inputs) {
   auto ticket = std::make_shared<XlaTicket>();
-  Status status = ticket->Enqueue(std::move(request), inputs, ticket);
+  Status status =
+      ticket->Enqueue(process_set, std::move(request), inputs, ticket);
   if (!status.ok()) ticket->Complete(status);
   return ticket;
 }
 
-Status XlaTicket::Enqueue(Request request,
+Status XlaTicket::Enqueue(int64_t process_set, Request request,
                           const std::vector<const void*>& inputs,
                           const std::shared_ptr<XlaTicket>& self) {
   KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
-                      ProcessRuntimeFor(request.name));
+                      ProcessRuntimeFor(process_set, request.name));
   TensorEntry entry;
   const bool in_place = request.kind != RequestKind::kReducescatter;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -22,9 +22,10 @@ namespace keras_ring {
 class XlaTicket final : public Completion::Target {
  public:
   // Copies the inputs, one per tensor of the request, and hands the request to
-  // the runtime. A failure to do so is how the ticket ends.
+  // the runtime of a process set. A failure to do so is how the ticket ends.
   static std::shared_ptr<XlaTicket> Start(
-      Request request, const std::vector<const void*>& inputs);
+      int64_t process_set, Request request,
+      const std::vector<const void*>& inputs);
 
   // Calls back once the collective has ended: at once, or later on a thread of
   // the runtime, which the callback must not block.
@@ -37,7 +38,8 @@ class XlaTicket final : public Completion::Target {
   const std::vector<tensorflow::Tensor>& results() const { return results_; }
 
  private:
-  Status Enqueue(Request request, const std::vector<const void*>& inputs,
+  Status Enqueue(int64_t process_set, Request request,
+                 const std::vector<const void*>& inputs,
                  const std::shared_ptr<XlaTicket>& self);
 
   std::vector<tensorflow::Tensor> tensors_;
