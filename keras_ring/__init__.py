@@ -57,12 +57,19 @@ if TYPE_CHECKING:
         reducescatter,
     )
     from keras_ring.optimizer import DistributedOptimizer
+    from keras_ring.process_sets import (
+        ProcessSet,
+        add_process_set,
+        global_process_set,
+        remove_process_set,
+    )
     from keras_ring.saving import load_model
     from keras_ring.sync_batch_normalization import SyncBatchNormalization
     from keras_ring.tape import DistributedGradientTape
     from keras_ring.topology_ops import (
         local_rank_op,
         local_size_op,
+        process_set_included_op,
         rank_op,
         size_op,
     )
@@ -110,11 +117,16 @@ _HOMES = {
     "grouped_reducescatter": "ops",
     "reducescatter": "ops",
     "DistributedOptimizer": "optimizer",
+    "ProcessSet": "process_sets",
+    "add_process_set": "process_sets",
+    "global_process_set": "process_sets",
+    "remove_process_set": "process_sets",
     "load_model": "saving",
     "SyncBatchNormalization": "sync_batch_normalization",
     "DistributedGradientTape": "tape",
     "local_rank_op": "topology_ops",
     "local_size_op": "topology_ops",
+    "process_set_included_op": "topology_ops",
     "rank_op": "topology_ops",
     "size_op": "topology_ops",
 }
@@ -126,11 +138,13 @@ __all__ = [
     "DistributedOptimizer",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "ReduceOp",
     "Sum",
     "SyncBatchNormalization",
     "__version__",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allow_local_updates",
@@ -149,6 +163,7 @@ __all__ = [
     "cross_size",
     "data",
     "errors",
+    "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
@@ -161,9 +176,11 @@ __all__ = [
     "local_size",
     "local_size_op",
     "metrics",
+    "process_set_included_op",
     "rank",
     "rank_op",
     "reducescatter",
+    "remove_process_set",
     "schedules",
     "shutdown",
     "size",

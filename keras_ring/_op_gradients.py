@@ -14,8 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _xla, basics, ops
+from keras_ring import _xla, ops, process_sets
 from keras_ring.compression import Compression, Compressor
+from keras_ring.process_sets import ProcessSet
 
 
 def _name_of(op: Any) -> str:
@@ -24,6 +25,11 @@ def _name_of(op: Any) -> str:
         return name
     # A tape may differentiate one op several times in one graph.
     return f"{name}.{ops.unnamed_number()}"
+
+
+def _set_of(op: Any) -> ProcessSet:
+    """The process set of an op, which is also that of its gradient."""
+    return process_sets.by_id(op.get_attr("process_set_id"))
 
 
 def _of_members(
@@ -61,7 +67,9 @@ def _of_members(
     return results
 
 
-def _sums(tensors: Sequence[Any], name: str) -> list[Any]:
+def _sums(
+    tensors: Sequence[Any], name: str, process_set: ProcessSet
+) -> list[Any]:
     """Sums over the ranks, also of complex numbers."""
     parts = [
         tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], -1)
@@ -69,7 +77,9 @@ def _sums(tensors: Sequence[Any], name: str) -> list[Any]:
         else tensor
         for tensor in tensors
     ]
-    sums = ops.grouped_allreduce(parts, ops.Sum, name=name)
+    sums = ops.grouped_allreduce(
+        parts, ops.Sum, name=name, process_set=process_set
+    )
     return [
         tf.complex(total[..., 0], total[..., 1])
         if tensor.dtype.is_complex
@@ -92,27 +102,38 @@ def _rows_of_everyone(
     begin: Any,
     total: Any,
     name: str,
+    process_set: ProcessSet,
     compression: Compressor = Compression.none,
 ) -> Any:
     """Concatenates the ranks' rows; also under XLA, which has no allgather."""
     if not _xla.is_tracing():
         sent, dtype = compression.compress(rows)
-        return compression.decompress(ops.allgather(sent, name=name), dtype)
+        gathered = ops.allgather(sent, name=name, process_set=process_set)
+        return compression.decompress(gathered, dtype)
     own = rows.shape[0]
     around = [[begin, total - begin - own]] + [[0, 0]] * (rows.shape.rank - 1)
     return ops.allreduce(
-        tf.pad(rows, around), ops.Sum, name=name, compression=compression
+        tf.pad(rows, around),
+        ops.Sum,
+        name=name,
+        compression=compression,
+        process_set=process_set,
     )
 
 
-def _product_of_others(tensor: Any, name: str) -> Any:
+def _product_of_others(tensor: Any, name: str, process_set: ProcessSet) -> Any:
     """The product of the other ranks' tensors; no division, for zeros."""
+    place = process_set.rank()
     everyone = _rows_of_everyone(
-        tensor[tf.newaxis], basics.rank(), basics.size(), f"{name}/factors"
+        tensor[tf.newaxis],
+        place,
+        process_set.size(),
+        f"{name}/factors",
+        process_set,
     )
     before = tf.math.cumprod(everyone, exclusive=True)
     after = tf.math.cumprod(everyone, exclusive=True, reverse=True)
-    return (before * after)[basics.rank()]
+    return (before * after)[place]
 
 
 def _through_reduction(
@@ -121,6 +142,7 @@ def _through_reduction(
     inputs: Sequence[Any],
     outputs: Callable[[], Sequence[Any]],
     name: str,
+    process_set: ProcessSet,
 ) -> list[Any]:
     """Takes gradients back through Min, Max or Product.
 
@@ -130,13 +152,14 @@ def _through_reduction(
         inputs: What this rank contributed.
         outputs: Returns the results.
         name: String, from which the names of collectives are made.
+        process_set: Whose collectives they are.
 
     Returns:
         The gradients of the inputs.
     """
     if reduce_op is ops.Product:
         return [
-            gradient * _product_of_others(tensor, f"{name}/{i}")
+            gradient * _product_of_others(tensor, f"{name}/{i}", process_set)
             for i, (gradient, tensor) in enumerate(
                 zip(gradients, inputs, strict=True)
             )
@@ -146,7 +169,9 @@ def _through_reduction(
         tf.cast(tf.equal(tensor, extremum), tensor.dtype)
         for tensor, extremum in zip(inputs, outputs(), strict=True)
     ]
-    holders = ops.grouped_allreduce(holds, ops.Sum, name=f"{name}/holders")
+    holders = ops.grouped_allreduce(
+        holds, ops.Sum, name=f"{name}/holders", process_set=process_set
+    )
     return [
         gradient * hold / count
         for gradient, hold, count in zip(gradients, holds, holders, strict=True)
@@ -158,17 +183,27 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
     reduce_op = ops.reduce_op_of(op)
     name = _name_of(op)
     compression = ops.compression_of(op)
+    process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
         if reduce_op in ops.LINEAR:
             # Every rank's output depends on every rank's input with the same
             # factor.
             call = ops.AllreduceCall(
-                known, reduce_op, name, *ops.factors_of(op), compression
+                known,
+                reduce_op,
+                name,
+                *ops.factors_of(op),
+                compression,
+                process_set,
             )
             return ops.allreduce_calls([call])[0]
         total = ops.grouped_allreduce(
-            known, ops.Sum, name=name, compression=compression
+            known,
+            ops.Sum,
+            name=name,
+            compression=compression,
+            process_set=process_set,
         )
         return _through_reduction(
             reduce_op,
@@ -176,6 +211,7 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
             _as_reduced(op, members),
             lambda: [op.outputs[i] for i in members],
             name,
+            process_set,
         )
 
     return _of_members(op, gradients, compute)
@@ -186,6 +222,7 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
     reduce_op = ops.reduce_op_of(op)
     name = _name_of(op)
     compression = ops.compression_of(op)
+    process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
         inputs = _as_reduced(op, members)
@@ -195,7 +232,9 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
             if not _xla.is_tracing():
                 pairs = [compression.compress(part) for part in parts]
                 gathered = ops.grouped_allgather(
-                    [sent for sent, _ in pairs], name=name
+                    [sent for sent, _ in pairs],
+                    name=name,
+                    process_set=process_set,
                 )
                 return [
                     compression.decompress(rows, dtype)
@@ -204,9 +243,10 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
             return [
                 _rows_of_everyone(
                     part,
-                    _rows_before(tensor.shape[0]),
+                    _rows_before(tensor.shape[0], process_set),
                     tensor.shape[0],
                     f"{name}/{i}",
+                    process_set,
                     compression,
                 )
                 for i, (part, tensor) in enumerate(
@@ -224,11 +264,12 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
                     [op.outputs[i] for i in members], f"{name}/whole"
                 ),
                 name,
+                process_set,
             )
         prescale, postscale = ops.factors_of(op)
         factor = prescale * postscale
         if reduce_op is ops.Average:
-            factor /= basics.size()
+            factor /= process_set.size()
         return [
             gradient * tf.constant(factor, gradient.dtype) for gradient in total
         ]
@@ -236,37 +277,46 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
     return _of_members(op, gradients, compute)
 
 
-def _rows_before(rows: int) -> int:
+def _rows_before(rows: int, process_set: ProcessSet) -> int:
     """How many of the rows `reducescatter` gives to the ranks before this."""
-    return sum(ops.scattered_rows(rows, rank) for rank in range(basics.rank()))
+    return sum(
+        ops.scattered_rows(rows, place, process_set.size())
+        for place in range(process_set.rank())
+    )
 
 
 @tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
 def _allgather_gradient(op: Any, *gradients: Any) -> list[Any]:
     name = _name_of(op)
+    process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
         own = tf.stack(
             [tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in members]
         )
-        by_rank = ops.allgather(own[tf.newaxis], name=f"{name}/rows")
+        by_rank = ops.allgather(
+            own[tf.newaxis], name=f"{name}/rows", process_set=process_set
+        )
         return [
-            _sum_of_parts(gradient, by_rank[:, i], f"{name}/{i}")
+            _sum_of_parts(gradient, by_rank[:, i], f"{name}/{i}", process_set)
             for i, gradient in enumerate(known)
         ]
 
     return _of_members(op, gradients, compute)
 
 
-def _sum_of_parts(tensor: Any, rows: Any, name: str) -> Any:
+def _sum_of_parts(
+    tensor: Any, rows: Any, name: str, process_set: ProcessSet
+) -> Any:
     """Sums over the ranks; each gets its rows, of which it has any number.
 
     Each rank gets all that the others have for it, and sums it in their order.
     """
-    parts, _ = ops.alltoall(tensor, rows, name=name)
-    own = rows[basics.rank()]
+    parts, _ = ops.alltoall(tensor, rows, name=name, process_set=process_set)
+    own = rows[process_set.rank()]
     shape = tf.concat(
-        [[basics.size()], [own], tf.shape(tensor, out_type=tf.int64)[1:]], 0
+        [[process_set.size()], [own], tf.shape(tensor, out_type=tf.int64)[1:]],
+        0,
     )
     parts = tf.reshape(parts, shape)
     # As in collectives, rounded once.
@@ -277,15 +327,18 @@ def _sum_of_parts(tensor: Any, rows: Any, name: str) -> Any:
 
 @tf.RegisterGradient("KerasRingAlltoall")  # type: ignore[untyped-decorator]
 def _alltoall_gradient(op: Any, gradient: Any, _: Any) -> list[Any]:
-    back, _ = ops.alltoall(gradient, op.outputs[1], name=_name_of(op))
+    back, _ = ops.alltoall(
+        gradient, op.outputs[1], name=_name_of(op), process_set=_set_of(op)
+    )
     return [back, None]
 
 
 @tf.RegisterGradient("KerasRingBroadcast")  # type: ignore[untyped-decorator]
 def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
     def compute(_: list[int], known: list[Any]) -> list[Any]:
-        total = _sums(known, _name_of(op))
-        if op.get_attr("root_rank") == basics.rank():
+        process_set = _set_of(op)
+        total = _sums(known, _name_of(op), process_set)
+        if process_set.ranks[process_set.rank()] == op.get_attr("root_rank"):
             return total
         # The root waits for this rank's part, so it must not be pruned.
         with tf.control_dependencies(total):

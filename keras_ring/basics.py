@@ -18,7 +18,7 @@ _lock = threading.Lock()
 _log_pump: LogPump | None = None
 
 
-def init() -> None:
+def init(process_sets: Any = None) -> None:
     """Connects this process to the other ranks of its job.
 
     The launcher (`keras-ring run`) tells each process its rank and where the
@@ -28,7 +28,14 @@ def init() -> None:
     Calling it again changes nothing. After `shutdown()`, or after it has
     failed, it may be called again for a new job.
 
+    Args:
+        process_sets: A list of `ProcessSet` (or of lists of ranks) to begin
+            with, the same on all ranks. `"dynamic"` is the same as `None`:
+            more can always be added by `add_process_set`. Defaults to `None`.
+
     Raises:
+        ValueError: If a process set has ranks that the job has not, or is
+            there twice.
         ConfigurationError: If a `KERAS_RING_*` variable does not parse.
         StartError: If the ranks do not come together within
             `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
@@ -44,6 +51,14 @@ def init() -> None:
     ```
     """
     global _log_pump
+    from keras_ring import process_sets as sets
+
+    if isinstance(process_sets, str) and process_sets != "dynamic":
+        raise ValueError(
+            '`process_sets` must be a list of `ProcessSet`, "dynamic" or None. '
+            f"Received: {process_sets!r}"
+        )
+    static = [] if isinstance(process_sets, str) else list(process_sets or ())
     with _lock:
         core = _native.core()
         if core.is_initialized():
@@ -52,10 +67,19 @@ def init() -> None:
         error_file.install()
         log_pump = LogPump()
         try:
-            core.init(_versions())
+            core.init(
+                [*_versions(), f"process_sets={sets.fingerprint(static)}"]
+            )
+            sets.add_all(static)
         except core.StatusError as error:
             log_pump.stop()
             raise _translated(error) from None
+        except BaseException:
+            # What is wrong with the sets is wrong on all ranks.
+            sets.forget_all()
+            core.shutdown("")
+            log_pump.stop()
+            raise
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
             from keras_ring import _agreed_end, _reduction_guard
@@ -86,11 +110,14 @@ def shutdown() -> None:
     message that this rank has left. Runs by itself when the program ends.
     Does nothing where `init()` was not called.
     """
+    from keras_ring import process_sets
+
     with _lock:
         core = _native.core()
         if not core.is_initialized():
             return
         core.shutdown(error_file.last_exception())
+        process_sets.forget_all()
         if _log_pump is not None:
             _log_pump.stop()
 

@@ -11,26 +11,35 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _native, basics, ops
+from keras_ring import _native, basics, ops, process_sets
 from keras_ring._names import variable_path
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 # What a rank sends for the length of an object that it could not pickle.
 _NO_PICKLE = -1
 
 
-def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    *,
+    process_set: ProcessSet = global_process_set,
+) -> None:
     """Gives variables the values they have on one rank.
 
-    All ranks must call this with the same number of variables, with the same
-    shapes and types in the same order. That is checked first, so a difference
-    is an error on every rank.
+    All ranks (of the process set) must call this with the same number of
+    variables, with the same shapes and types in the same order. That is
+    checked first, so a difference is an error on every rank.
 
     Args:
         variables: Keras or TensorFlow variables.
-        root_rank: Integer, the rank whose values all ranks get.
+        root_rank: Integer, the rank whose values all ranks get: a rank of the
+            job.
+        process_set: The `ProcessSet` whose members share them. Defaults to
+            all ranks.
 
     Raises:
-        ValueError: If `root_rank` is not a rank, or the variables differ.
+        ValueError: If `root_rank` is not a member, or the variables differ.
 
     Example:
     ```python
@@ -39,8 +48,8 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
     ```
     """
     variables = list(variables)
-    _check_root(root_rank)
-    if basics.size() == 1 or not variables:
+    _check_root(root_rank, process_set)
+    if process_sets.is_alone(process_set) or not variables:
         return
     described = [(tuple(v.shape), _dtype(v).name) for v in variables]
     if tf.executing_eagerly():
@@ -54,6 +63,7 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
                 )
             ],
             compared=[f"{dtype}{shape}" for shape, dtype in described],
+            process_set=process_set,
         )
     for position, variable in enumerate(variables):
         variable.assign(
@@ -61,12 +71,17 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
                 tf.convert_to_tensor(variable),
                 root_rank,
                 f"broadcast_variables/{position}",
+                process_set,
             )
         )
 
 
 def broadcast_(
-    variables: Any, root_rank: int, *, name: str | None = None
+    variables: Any,
+    root_rank: int,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Gives variables, in place, the values they have on one rank.
 
@@ -76,8 +91,9 @@ def broadcast_(
 
     Args:
         variables: A variable, or a list of variables.
-        root_rank: Integer, the rank whose values all ranks get.
+        root_rank: As in `broadcast_variables`.
         name: As in `allreduce`.
+        process_set: As in `broadcast_variables`.
 
     Returns:
         What `assign` returns for the variable, or a list of that: in a
@@ -97,7 +113,10 @@ def broadcast_(
         return []
     tensors = [tf.convert_to_tensor(variable) for variable in members]
     received = ops.broadcast_group(
-        [_as_carried(tensor) for tensor in tensors], root_rank, name
+        [_as_carried(tensor) for tensor in tensors],
+        root_rank,
+        name,
+        process_set,
     )
     assigned = [
         variable.assign(_as_before(value, tensor.dtype))
@@ -108,11 +127,14 @@ def broadcast_(
     return assigned if is_list else assigned[0]
 
 
-def broadcast_global_variables(root_rank: int) -> Any:
+def broadcast_global_variables(
+    root_rank: int, *, process_set: ProcessSet = global_process_set
+) -> Any:
     """Makes an operation that broadcasts a TensorFlow 1 graph's variables.
 
     Args:
-        root_rank: Integer, the rank whose values all ranks get.
+        root_rank: As in `broadcast_variables`.
+        process_set: As in `broadcast_variables`.
 
     Returns:
         An operation, to be run once the variables are initialized.
@@ -137,12 +159,16 @@ def broadcast_global_variables(root_rank: int) -> Any:
             tf.compat.v1.global_variables(),
             root_rank,
             name="broadcast_global_variables",
+            process_set=process_set,
         )
     )
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Gives all ranks an object of one rank.
 
@@ -151,16 +177,17 @@ def broadcast_object(
 
     Args:
         obj: Any object that pickles. Only that of `root_rank` counts.
-        root_rank: Integer, the rank whose object all ranks get. Defaults to
-            `0`.
+        root_rank: Integer, the rank whose object all ranks get: a rank of the
+            job. Defaults to `0`.
         name: String, the same on all ranks. Needed only where several threads
             call this at once.
+        process_set: As in `broadcast_variables`.
 
     Returns:
         On `root_rank`, `obj` itself. On all others, a copy of it.
 
     Raises:
-        ValueError: If `root_rank` is not a rank.
+        ValueError: If `root_rank` is not a member.
         RuntimeError: If the object does not pickle, on the ranks other than
             `root_rank`, which raises what the pickler raised.
 
@@ -169,11 +196,13 @@ def broadcast_object(
     settings = kr.broadcast_object(read_settings() if kr.rank() == 0 else None)
     ```
     """
-    return broadcast_object_fn(root_rank, name)(obj)
+    return broadcast_object_fn(root_rank, name, process_set)(obj)
 
 
 def broadcast_object_fn(
-    root_rank: int = 0, name: str | None = None
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
     """Returns a function that gives all ranks an object of one rank.
 
@@ -183,12 +212,13 @@ def broadcast_object_fn(
     Args:
         root_rank: As in `broadcast_object`.
         name: As in `broadcast_object`.
+        process_set: As in `broadcast_variables`.
 
     Returns:
         A function of one argument, the object, that returns the root's.
 
     Raises:
-        ValueError: If `root_rank` is not a rank.
+        ValueError: If `root_rank` is not a member.
 
     Example:
     ```python
@@ -197,20 +227,24 @@ def broadcast_object_fn(
         order = share(shuffled_files() if kr.rank() == 0 else None)
     ```
     """
-    _check_root(root_rank)
+    _check_root(root_rank, process_set)
     name = name or "broadcast_object"
     is_root = basics.rank() == root_rank
     broadcast_length = _on_arrays(
-        lambda length: ops.broadcast(length, root_rank, name=f"{name}/length"),
+        lambda length: ops.broadcast(
+            length, root_rank, name=f"{name}/length", process_set=process_set
+        ),
         tf.int64,
     )
     broadcast_pickle = _on_arrays(
-        lambda data: ops.broadcast(data, root_rank, name=f"{name}/pickle"),
+        lambda data: ops.broadcast(
+            data, root_rank, name=f"{name}/pickle", process_set=process_set
+        ),
         tf.uint8,
     )
 
     def broadcast(obj: Any) -> Any:
-        if basics.size() == 1:
+        if process_sets.is_alone(process_set):
             return obj
         payload, failure = _pickled(obj) if is_root else (b"", None)
         length = len(payload) if failure is None else _NO_PICKLE
@@ -225,7 +259,11 @@ def broadcast_object_fn(
     return broadcast
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+def allgather_object(
+    obj: Any,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
     """Gives all ranks the objects of all ranks.
 
     The objects are pickled. The connections between ranks are authenticated,
@@ -235,9 +273,10 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
         obj: Any object that pickles.
         name: String, the same on all ranks. Needed only where several threads
             call this at once.
+        process_set: As in `broadcast_variables`.
 
     Returns:
-        A list of objects, by rank.
+        A list of objects, in the order of the ranks.
 
     Raises:
         RuntimeError: If an object of another rank does not pickle. A rank
@@ -248,18 +287,25 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     hosts = kr.allgather_object(socket.gethostname())
     ```
     """
-    if basics.size() == 1:
+    if process_sets.is_alone(process_set):
         return [obj]
     name = name or "allgather_object"
     payload, failure = _pickled(obj)
     length = len(payload) if failure is None else _NO_PICKLE
     lengths = _on_arrays(
-        lambda length: ops.allgather(length, name=f"{name}/lengths"), tf.int64
+        lambda length: ops.allgather(
+            length, name=f"{name}/lengths", process_set=process_set
+        ),
+        tf.int64,
     )(np.array([length]))
     if _NO_PICKLE in lengths:
-        _raise_no_pickle(failure, np.flatnonzero(lengths == _NO_PICKLE))
+        without = np.flatnonzero(lengths == _NO_PICKLE)
+        _raise_no_pickle(failure, [process_set.ranks[i] for i in without])
     received = _on_arrays(
-        lambda data: ops.allgather(data, name=f"{name}/pickles"), tf.uint8
+        lambda data: ops.allgather(
+            data, name=f"{name}/pickles", process_set=process_set
+        ),
+        tf.uint8,
     )(np.frombuffer(payload, np.uint8))
     ends = np.cumsum(lengths)
     return [
@@ -269,7 +315,11 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
 
 
 def require_same(
-    name: str, what: str, lines: list[str], compared: list[str] | None = None
+    name: str,
+    what: str,
+    lines: list[str],
+    compared: list[str] | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Raises the same error on all ranks if their lists differ.
 
@@ -278,22 +328,28 @@ def require_same(
         what: String, what the list is of, for the error.
         lines: The list, as it is shown in the error.
         compared: The list, as it is compared. Defaults to `lines`.
+        process_set: Whose members compare. Defaults to all ranks.
 
     Raises:
         ValueError: If the lists differ between ranks.
     """
-    if basics.size() == 1:
+    if process_sets.is_alone(process_set):
         return
     compared = lines if compared is None else compared
     digest = hashlib.sha256("\n".join(compared).encode()).digest()
-    digests = ops.allgather(_as_bytes(digest), name=f"{name}/digest").numpy()
-    digests = digests.reshape(basics.size(), -1)
+    digests = ops.allgather(
+        _as_bytes(digest), name=f"{name}/digest", process_set=process_set
+    ).numpy()
+    digests = digests.reshape(process_set.size(), -1)
     if (digests == digests[0]).all():
         return
-    by_rank = allgather_object((lines, compared), name=f"{name}/differences")
+    by_rank = allgather_object(
+        (lines, compared), f"{name}/differences", process_set
+    )
     first_lines, first = by_rank[0]
-    other = next(r for r, (_, c) in enumerate(by_rank) if c != first)
-    other_lines, second = by_rank[other]
+    place = next(r for r, (_, c) in enumerate(by_rank) if c != first)
+    other_lines, second = by_rank[place]
+    lowest, other = process_set.ranks[0], process_set.ranks[place]
     position = next(
         (
             i
@@ -307,20 +363,26 @@ def require_same(
         return one[position] if position < len(one) else "nothing"
 
     raise ValueError(
-        f"The {what} differ between ranks. Rank 0 has {len(first)}, rank "
-        f"{other} has {len(second)}. They differ first at position "
-        f"{position}: rank 0 has {shown(first_lines)}, rank {other} has "
+        f"The {what} differ between ranks. Rank {lowest} has {len(first)}, "
+        f"rank {other} has {len(second)}. They differ first at position "
+        f"{position}: rank {lowest} has {shown(first_lines)}, rank {other} has "
         f"{shown(other_lines)}. Build the same model in the same way on "
         "every rank."
     )
 
 
-def _check_root(root_rank: int) -> None:
-    if not 0 <= root_rank < basics.size():
-        raise ValueError(
-            f"`root_rank` must be one of the {basics.size()} ranks of the job. "
-            f"Received: root_rank={root_rank}"
-        )
+def _check_root(root_rank: int, process_set: ProcessSet) -> None:
+    if root_rank in process_set.ranks:
+        return
+    whose = (
+        f"{basics.size()} ranks of the job"
+        if process_set is global_process_set
+        else f"ranks {process_set.ranks} of the process set"
+    )
+    raise ValueError(
+        f"`root_rank` must be one of the {whose}. Received: "
+        f"root_rank={root_rank}"
+    )
 
 
 def _dtype(variable: Any) -> Any:
@@ -349,8 +411,12 @@ def _as_before(received: Any, dtype: Any) -> Any:
     return received if received.dtype == dtype else tf.bitcast(received, dtype)
 
 
-def _broadcast_any_dtype(tensor: Any, root_rank: int, name: str) -> Any:
-    received = ops.broadcast(_as_carried(tensor), root_rank, name=name)
+def _broadcast_any_dtype(
+    tensor: Any, root_rank: int, name: str, process_set: ProcessSet
+) -> Any:
+    received = ops.broadcast(
+        _as_carried(tensor), root_rank, name=name, process_set=process_set
+    )
     return _as_before(received, tensor.dtype)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _xla, basics, ops
+from keras_ring import _xla, ops, process_sets
 from keras_ring._names import unique_names, variable_path
 from keras_ring.compression import Compression, Compressor
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ReductionSettings:
         gradient_predivide_factor: Float, by which gradients are divided
             before the sum; the rest of the average is done after it.
         groups: Number of groups, or the paths of the variables in each.
+        process_set: Whose gradients are reduced.
     """
 
     op: Any = ops.Average
@@ -36,6 +38,7 @@ class ReductionSettings:
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
     groups: int | tuple[tuple[str, ...], ...] | None = None
+    process_set: ProcessSet = global_process_set
 
     @classmethod
     def validated(
@@ -45,6 +48,7 @@ class ReductionSettings:
         sparse_as_dense: bool,
         gradient_predivide_factor: float,
         groups: int | Sequence[Sequence[Any]] | None,
+        process_set: ProcessSet = global_process_set,
     ) -> ReductionSettings:
         """Makes settings from a user's arguments, or says what is wrong."""
         if not isinstance(op, ops.ReduceOp):
@@ -70,12 +74,18 @@ class ReductionSettings:
                 f"Received: op={op!r}, "
                 f"gradient_predivide_factor={gradient_predivide_factor!r}"
             )
+        if not isinstance(process_set, ProcessSet):
+            raise ValueError(
+                "`process_set` must be a `kr.ProcessSet`. Received: "
+                f"process_set={process_set!r}"
+            )
         return cls(
             op=op,
             compression=compression,
             sparse_as_dense=bool(sparse_as_dense),
             gradient_predivide_factor=float(gradient_predivide_factor),
             groups=_group_paths(groups),
+            process_set=process_set,
         )
 
 
@@ -142,7 +152,7 @@ def reduce_gradients(
     settings: ReductionSettings,
     names: Sequence[str] | None = None,
 ) -> list[Any]:
-    """Reduces gradients over all ranks.
+    """Reduces gradients over all ranks of the process set.
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
@@ -151,11 +161,11 @@ def reduce_gradients(
         names: One name per source. Defaults to `gradient_names(sources)`.
 
     Returns:
-        A list like `gradients`. In a job of one rank it holds the very same
-        objects, and nothing is added to the graph.
+        A list like `gradients`. Where there is one rank, it holds the very
+        same objects, and nothing is added to the graph.
     """
     reduced = list(gradients)
-    if basics.size() == 1:
+    if process_sets.is_alone(settings.process_set):
         return reduced
     if names is None:
         names = gradient_names(sources)
@@ -172,6 +182,7 @@ def reduce_gradients(
                     settings.op,
                     name=names[i],
                     compression=settings.compression,
+                    process_set=settings.process_set,
                 )
                 continue
             reduced[i] = tf.convert_to_tensor(gradient)
@@ -194,12 +205,21 @@ def reduce_gradients(
             prescale_factor=1.0 / factor,
             postscale_factor=factor,
             compression=settings.compression,
+            process_set=settings.process_set,
         )
         for bucket in buckets
     ]
     for i in overwritten:
         buckets.append([i])
-        calls.append(_allreduce_call(reduced, [i], names, op=ops.Max))
+        calls.append(
+            _allreduce_call(
+                reduced,
+                [i],
+                names,
+                op=ops.Max,
+                process_set=settings.process_set,
+            )
+        )
     if calls:
         results = ops.allreduce_calls(calls)
         for bucket, tensors in zip(buckets, results, strict=True):
@@ -258,6 +278,7 @@ def allreduce_indexed_slices(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Compressor | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Sums or averages `tf.IndexedSlices` over all ranks.
 
@@ -273,6 +294,7 @@ def allreduce_indexed_slices(
         prescale_factor: Float, by which values are multiplied before.
         postscale_factor: Float, by which values are multiplied after.
         compression: The format of the values on the wire.
+        process_set: As in `allreduce`.
 
     Returns:
         A `tf.IndexedSlices`, the same on all ranks.
@@ -290,14 +312,18 @@ def allreduce_indexed_slices(
     compression = compression or Compression.none
     name = name or "indexed_slices"
     slices = _sum_duplicates(slices)
-    if basics.size() == 1:
+    if process_sets.is_alone(process_set):
         factor = prescale_factor * postscale_factor
         return slices if factor == 1.0 else _scaled(slices, factor)
     if prescale_factor != 1.0:
         slices = _scaled(slices, prescale_factor)
     values, dtype = compression.compress(slices.values)
-    values = ops.allgather(values, name=f"{name}/values")
-    indices = ops.allgather(slices.indices, name=f"{name}/indices")
+    values = ops.allgather(
+        values, name=f"{name}/values", process_set=process_set
+    )
+    indices = ops.allgather(
+        slices.indices, name=f"{name}/indices", process_set=process_set
+    )
     gathered = _sum_duplicates(
         tf.IndexedSlices(
             compression.decompress(values, dtype), indices, slices.dense_shape
@@ -305,7 +331,7 @@ def allreduce_indexed_slices(
     )
     factor = postscale_factor
     if op is ops.Average:
-        factor /= basics.size()
+        factor /= process_set.size()
     return gathered if factor == 1.0 else _scaled(gathered, factor)
 
 

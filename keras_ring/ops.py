@@ -12,8 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _native, _xla, basics
+from keras_ring import _graph, _native, _xla, process_sets
 from keras_ring.compression import Compression, Compressor
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class ReduceOp(enum.IntEnum):
@@ -60,6 +61,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Any = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Reduces a tensor over all ranks; every rank gets the result.
 
@@ -85,6 +87,9 @@ def allreduce(
             tensors travel as float16 or bfloat16, and are rounded to that
             before and after the reduction. Or an object with the methods of
             `keras_ring.compression.Compressor`. Defaults to none.
+        process_set: A `ProcessSet` of which this rank is a member. Only its
+            ranks take part, and `Average` divides by its size. Defaults to
+            all ranks.
 
     Returns:
         A tensor like `tensor`, bitwise equal on all ranks. For
@@ -95,7 +100,8 @@ def allreduce(
         tf.errors.FailedPreconditionError: If the ranks disagree; the text,
             the same on all of them, names the tensor, the ranks and values.
         tf.errors.InvalidArgumentError: If they agree on something impossible,
-            or the name is in flight on this rank.
+            or the name is in flight on this rank, or this rank is not a
+            member of the process set.
         tf.errors.UnavailableError: If a rank is lost or has left the job.
 
     Example:
@@ -113,6 +119,7 @@ def allreduce(
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
             compression=compression,
+            process_set=process_set,
         )
     call = AllreduceCall(
         [tensor],
@@ -121,6 +128,7 @@ def allreduce(
         prescale_factor,
         postscale_factor,
         compression,
+        process_set,
     )
     return allreduce_calls([call])[0][0]
 
@@ -133,6 +141,7 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Any = None,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Reduces several tensors as one operation.
 
@@ -147,6 +156,7 @@ def grouped_allreduce(
         prescale_factor: As in `allreduce`.
         postscale_factor: As in `allreduce`.
         compression: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         A list of tensors like `tensors`.
@@ -169,6 +179,7 @@ def grouped_allreduce(
         prescale_factor,
         postscale_factor,
         compression,
+        process_set,
     )
     return allreduce_calls([call])[0]
 
@@ -181,6 +192,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Any = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Reduces a tensor over all ranks; every rank gets its part of the rows.
 
@@ -194,6 +206,7 @@ def reducescatter(
         prescale_factor: As in `allreduce`.
         postscale_factor: As in `allreduce`.
         compression: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         A tensor: this rank's rows of what `allreduce` returns.
@@ -215,6 +228,7 @@ def reducescatter(
         prescale_factor,
         postscale_factor,
         compression,
+        process_set,
     )
     return _run_reductions([call], Kind.reducescatter)[0][0]
 
@@ -227,6 +241,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Any = None,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Reduces and scatters several tensors as one operation.
 
@@ -238,6 +253,7 @@ def grouped_reducescatter(
         prescale_factor: As in `allreduce`.
         postscale_factor: As in `allreduce`.
         compression: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         A list of tensors.
@@ -257,11 +273,17 @@ def grouped_reducescatter(
         prescale_factor,
         postscale_factor,
         compression,
+        process_set,
     )
     return _run_reductions([call], Kind.reducescatter)[0]
 
 
-def allgather(tensor: Any, *, name: str | None = None) -> Any:
+def allgather(
+    tensor: Any,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Concatenates the ranks' tensors along the first dimension.
 
     Args:
@@ -269,6 +291,7 @@ def allgather(tensor: Any, *, name: str | None = None) -> Any:
             rank to rank (and may be 0); dtype and the other dimensions must
             agree. Every dtype of `allreduce`, bool, complex64, complex128.
         name: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         A tensor: the ranks' tensors in the order of the ranks.
@@ -282,11 +305,14 @@ def allgather(tensor: Any, *, name: str | None = None) -> Any:
     predictions = kr.allgather(local_predictions, name="predictions")
     ```
     """
-    return _allgather([tensor], _name("allgather", name))[0]
+    return _allgather([tensor], _name("allgather", name), process_set)[0]
 
 
 def grouped_allgather(
-    tensors: Sequence[Any], *, name: str | None = None
+    tensors: Sequence[Any],
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Gathers several tensors as one operation.
 
@@ -297,6 +323,7 @@ def grouped_allgather(
         tensors: A list of tensors as in `allgather`; dtypes may differ, and
             so may the numbers of rows. May be empty.
         name: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         A list of tensors.
@@ -314,10 +341,12 @@ def grouped_allgather(
     _check_list(tensors)
     if not tensors:
         return []
-    return _allgather(tensors, _name("grouped_allgather", name))
+    return _allgather(tensors, _name("grouped_allgather", name), process_set)
 
 
-def _allgather(tensors: Sequence[Any], name: str) -> list[Any]:
+def _allgather(
+    tensors: Sequence[Any], name: str, process_set: ProcessSet
+) -> list[Any]:
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     for tensor in tensors:
         _check_rows("allgather", "concatenate along", tensor)
@@ -332,26 +361,34 @@ def _allgather(tensors: Sequence[Any], name: str) -> list[Any]:
             "dense with `tf.convert_to_tensor` first.)",
         )
     gathered: list[Any] = _native.tf_ops().keras_ring_allgather(
-        tensors=tensors, tensor_name=name
+        tensors=tensors,
+        tensor_name=name,
+        process_set_id=process_sets.id_of(process_set),
     )
     _independent(gathered[0])
     return gathered
 
 
 def alltoall(
-    tensor: Any, splits: Any = None, *, name: str | None = None
+    tensor: Any,
+    splits: Any = None,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Gives every rank its rows of each rank's tensor.
 
     Args:
-        tensor: A tensor of at least one dimension: first the rows for rank 0,
-            then those for rank 1, and so on. The first dimension may differ
+        tensor: A tensor of at least one dimension: first the rows for rank 0
+            (of the process set), then those for rank 1, and so on. The first
+            dimension may differ
             from rank to rank; dtype and the other dimensions must agree.
             Dtypes as in `allgather`.
         splits: A vector of integers, how many rows go to each rank. Defaults
             to as many to each, for which the number of rows must be a multiple
             of the number of ranks.
         name: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         The rows that the ranks had for this one, in the order of the ranks.
@@ -386,7 +423,10 @@ def alltoall(
         )
     given = tf.zeros([0], tf.int64) if splits is None else _as_splits(splits)
     received, received_splits = _native.tf_ops().keras_ring_alltoall(
-        tensor=tensor, splits=tf.cast(given, tf.int64), tensor_name=name
+        tensor=tensor,
+        splits=tf.cast(given, tf.int64),
+        tensor_name=name,
+        process_set_id=process_sets.id_of(process_set),
     )
     _independent(received)
     if splits is None:
@@ -409,14 +449,22 @@ def _as_splits(splits: Any) -> Any:
     return tensor
 
 
-def broadcast(tensor: Any, root_rank: int, *, name: str | None = None) -> Any:
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Gives every rank the root's tensor.
 
     Args:
         tensor: A tensor of the same dtype and shape on every rank; only the
             root's values matter. Dtypes as in `allgather`.
-        root_rank: Integer, the rank that sends.
+        root_rank: Integer, the rank that sends: its rank in the job, which is
+            a member of the process set.
         name: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         The root's tensor.
@@ -429,11 +477,14 @@ def broadcast(tensor: Any, root_rank: int, *, name: str | None = None) -> Any:
     seed = kr.broadcast(seed, root_rank=0, name="seed")
     ```
     """
-    return broadcast_group([tensor], root_rank, name)[0]
+    return broadcast_group([tensor], root_rank, name, process_set)[0]
 
 
 def broadcast_group(
-    tensors: Sequence[Any], root_rank: int, name: str | None = None
+    tensors: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Broadcasts several tensors, at least one, as one operation.
 
@@ -441,6 +492,7 @@ def broadcast_group(
         tensors: A list of tensors as in `broadcast`; dtypes may differ.
         root_rank: As in `broadcast`.
         name: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         A list of tensors.
@@ -449,6 +501,7 @@ def broadcast_group(
     attributes = {
         "tensor_name": _name("broadcast", name),
         "root_rank": root_rank,
+        "process_set_id": process_sets.id_of(process_set),
     }
     if _xla.is_tracing():
         start = _xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
@@ -461,7 +514,11 @@ def broadcast_group(
     return received
 
 
-def barrier(*, name: str | None = None) -> Any:
+def barrier(
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Waits until every rank has come here.
 
     In a `tf.function` it is ordered among the function's other side effects,
@@ -469,6 +526,7 @@ def barrier(*, name: str | None = None) -> Any:
 
     Args:
         name: As in `allreduce`.
+        process_set: As in `allreduce`.
 
     Returns:
         In a graph, the operation; in eager execution, `None`.
@@ -484,7 +542,9 @@ def barrier(*, name: str | None = None) -> Any:
             "XLA keeps no order between what has no result and the rest. Call "
             "it outside of the function.",
         )
-    return _native.tf_ops().keras_ring_barrier(tensor_name=name)
+    return _native.tf_ops().keras_ring_barrier(
+        tensor_name=name, process_set_id=process_sets.id_of(process_set)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -497,6 +557,7 @@ class AllreduceCall:
     prescale_factor: float = 1.0
     postscale_factor: float = 1.0
     compression: Any = None
+    process_set: ProcessSet = global_process_set
 
 
 def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
@@ -524,9 +585,11 @@ def _run_reductions(
                 _xla.Start(
                     tensors,
                     {"kind": int(kind), **attributes},
-                    _rows_of_results(kind, tensors, attributes["tensor_name"]),
+                    _rows_of_results(kind, tensors, call),
                 )
-                for tensors, attributes, _ in prepared
+                for call, (tensors, attributes, _) in zip(
+                    calls, prepared, strict=True
+                )
             ]
         )
     else:
@@ -546,7 +609,7 @@ def _run_reductions(
 
 
 def _rows_of_results(
-    kind: Kind, tensors: Sequence[Any], name: str
+    kind: Kind, tensors: Sequence[Any], call: AllreduceCall
 ) -> list[int] | None:
     if kind is not Kind.reducescatter:
         return None
@@ -554,19 +617,22 @@ def _rows_of_results(
         if tensor.shape.rank is None or tensor.shape[0] is None:
             _xla.reject(
                 "reducescatter",
-                name,
+                call.name,
                 "XLA compiles for fixed shapes, and the shape of this tensor "
                 f"is {tensor.shape} while the function is traced. Trace it "
                 "with a tensor of a known shape.",
             )
+    members = call.process_set
+    # Of a rank that is no member, whatever: it fails when it runs.
+    place = members.rank() if members.included() else 0
     return [
-        scattered_rows(tensor.shape[0], basics.rank()) for tensor in tensors
+        scattered_rows(tensor.shape[0], place, members.size())
+        for tensor in tensors
     ]
 
 
-def scattered_rows(rows: int, rank: int) -> int:
+def scattered_rows(rows: int, rank: int, size: int) -> int:
     """Returns how many of `rows` rows `reducescatter` gives to a rank."""
-    size = basics.size()
     return rows // size + (rank < rows % size)
 
 
@@ -597,6 +663,7 @@ def _prepare(
         tensors = [_scale(tensor, call.prescale_factor) for tensor in tensors]
     attributes = {
         "tensor_name": call.name,
+        "process_set_id": process_sets.id_of(call.process_set),
         "reduce_op": int(op),
         "prescale_bits": _double_bits(call.prescale_factor if linear else 1.0),
         "postscale_bits": _double_bits(

@@ -28,7 +28,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, basics, ops
+from keras_ring import _reduction_guard, basics, ops, process_sets
 from keras_ring._names import unique_names, variable_path
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import (
@@ -37,6 +37,7 @@ from keras_ring.gradients import (
     map_gradient,
     reduce_gradients,
 )
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 _HOOKED = "_keras_ring_hooked"
 
@@ -55,6 +56,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Makes an optimizer reduce its gradients over all ranks.
 
@@ -86,6 +88,9 @@ def DistributedOptimizer(
         groups: Gradients that are reduced together or not at all: a number of
             groups to make, or a list of lists of variables. Defaults to
             `None`, which leaves it to the runtime what it joins.
+        process_set: A `kr.ProcessSet` of which this rank is a member. Only
+            its ranks take part, as where each process set trains a model of
+            its own. Defaults to all ranks.
 
     Returns:
         `optimizer`, which now reduces.
@@ -102,7 +107,12 @@ def DistributedOptimizer(
     ```
     """
     settings = ReductionSettings.validated(
-        op, compression, sparse_as_dense, gradient_predivide_factor, groups
+        op,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        groups,
+        process_set,
     )
     return make_distributed(keras.optimizers.get(optimizer), settings)
 
@@ -250,6 +260,9 @@ def _apply_reduced(
     """Reduces `gradients` and applies them, or arranges for both."""
     if _reduction_guard.is_reduced() or basics.size() == 1:
         return apply(gradients, variables)
+    if process_sets.is_alone(settings.process_set):
+        with _reduction_guard.reduced():
+            return apply(gradients, variables)
     gradients = list(gradients)
     if variables is not None:
         variables = list(variables)
@@ -264,7 +277,10 @@ def _apply_reduced(
             # The inner optimizer reduces, once in so many steps. But whether
             # a step counts at all is decided at each.
             return apply(
-                _agree_on_overflow(optimizer, gradients, sources), variables
+                _agree_on_overflow(
+                    optimizer, gradients, sources, settings.process_set
+                ),
+                variables,
             )
     elif optimizer.gradient_accumulation_steps:
         gradients = _overwritten_reduced(gradients, sources, settings)
@@ -318,7 +334,10 @@ def _overwritten_reduced(
 
 
 def _agree_on_overflow(
-    loss_scale_optimizer: Any, gradients: list[Any], sources: list[Any]
+    loss_scale_optimizer: Any,
+    gradients: list[Any],
+    sources: list[Any],
+    process_set: ProcessSet,
 ) -> list[Any]:
     """Makes an overflow on one rank an overflow on all of them."""
     present = [i for i, g in enumerate(gradients) if g is not None]
@@ -326,7 +345,10 @@ def _agree_on_overflow(
         return gradients
     finite = tf.cast(loss_scale_optimizer.check_finite(gradients), tf.int32)
     (name,) = unique_names("finite", [variable_path(sources[0]) or "source_0"])
-    finite = ops.allreduce(finite, op=ops.Min, name=name) > 0
+    finite = (
+        ops.allreduce(finite, op=ops.Min, name=name, process_set=process_set)
+        > 0
+    )
     first = present[0]
     gradients[first] = map_gradient(
         lambda values: tf.where(

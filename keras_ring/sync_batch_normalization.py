@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import ops, process_sets
 from keras_ring._names import unique_names, variable_path
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
@@ -26,6 +27,13 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
 
     A mask is honoured, also where ranks mask different numbers of elements.
 
+    Args:
+        axis: As in `keras.layers.BatchNormalization`.
+        process_set: A `kr.ProcessSet`, whose ranks' batches count, or its
+            ranks. It is saved as these, and found again among the sets of the
+            job that loads it, where it must be added first. Defaults to all
+            ranks.
+
     Example:
     ```python
     model = keras.Sequential([
@@ -36,19 +44,30 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
     ```
     """
 
-    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        axis: int = -1,
+        *,
+        process_set: ProcessSet | list[int] = global_process_set,
+        **kwargs: Any,
+    ) -> None:
         kwargs["synchronized"] = False
         super().__init__(axis=axis, **kwargs)
+        if not isinstance(process_set, ProcessSet):
+            process_set = process_sets.with_ranks(process_set)
+        self.process_set = process_set
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, for saving."""
         config: dict[str, Any] = super().get_config()
         config.pop("synchronized", None)
+        if self.process_set is not global_process_set:
+            config["process_set"] = self.process_set.ranks
         return config
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         """Returns mean and variance. Keras calls this in training."""
-        if basics.size() == 1:
+        if process_sets.is_alone(self.process_set):
             mean, variance = super()._moments(inputs, mask)
             return mean, variance
         axes = self._reduction_axes
@@ -102,7 +121,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         (name,) = unique_names(
             "sync_batch_normalization", [str(variable_path(self.moving_mean))]
         )
-        sums = ops.allreduce(sums, ops.Sum, name=name)
+        sums = ops.allreduce(
+            sums, ops.Sum, name=name, process_set=self.process_set
+        )
         total, means, squares = tf.split(
             sums, [1, mean.shape[0], mean.shape[0]]
         )

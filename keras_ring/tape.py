@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_ring import _reduction_guard, ops
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import ReductionSettings, reduce_gradients
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
@@ -38,6 +39,8 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         groups: Gradients that are reduced together or not at all: a number of
             groups to make, or a list of lists of variables. Defaults to
             `None`.
+        process_set: A `kr.ProcessSet` of which this rank is a member. Only
+            its ranks take part. Defaults to all ranks.
 
     Example:
     ```python
@@ -58,6 +61,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         sparse_as_dense: bool = False,
         gradient_predivide_factor: float = 1.0,
         groups: int | Sequence[Sequence[Any]] | None = None,
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         if not isinstance(tape, tf.GradientTape):
             raise TypeError(
@@ -67,7 +71,12 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         # `super().__init__` would make a second, empty tape.
         self._local_tape = tape
         self._settings = ReductionSettings.validated(
-            op, compression, sparse_as_dense, gradient_predivide_factor, groups
+            op,
+            compression,
+            sparse_as_dense,
+            gradient_predivide_factor,
+            groups,
+            process_set,
         )
         _reduction_guard.install()
 

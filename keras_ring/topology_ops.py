@@ -10,21 +10,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _native
+from keras_ring import _graph, _native, process_sets
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
-def rank_op(name: str | None = None) -> Any:
+def rank_op(
+    name: str | None = None,
+    *,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Returns this process's rank, found out when the graph runs.
 
     Args:
         name: String, the name of the TensorFlow operation.
+        process_set: A `ProcessSet`, to be told the place in it. Defaults to
+            all ranks.
 
     Returns:
         An int32 scalar.
 
     Raises:
         tf.errors.FailedPreconditionError: When it runs, before `init` or
-            after `shutdown`.
+            after `shutdown`, or when the process set was removed.
+        tf.errors.InvalidArgumentError: When it runs, if this rank is not a
+            member of the process set.
 
     Example:
     ```python
@@ -33,19 +42,45 @@ def rank_op(name: str | None = None) -> Any:
         return examples[kr.rank_op() :: kr.size_op()]
     ```
     """
-    return _topology("rank", name)
+    return _topology("rank", name, process_sets.id_of(process_set))
 
 
-def size_op(name: str | None = None) -> Any:
+def size_op(
+    name: str | None = None,
+    *,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Returns the number of ranks, found out when the graph runs.
 
     Args:
         name: As in `rank_op`.
+        process_set: A `ProcessSet`, of which this rank need not be a member.
+            Defaults to all ranks.
 
     Returns:
         An int32 scalar.
     """
-    return _topology("size", name)
+    return _topology("size", name, process_sets.id_of(process_set))
+
+
+def process_set_included_op(
+    process_set_id: int = 0, name: str | None = None
+) -> Any:
+    """Returns whether this process is a member, found out when the graph runs.
+
+    Args:
+        process_set_id: Integer, the `process_set_id` of a `ProcessSet`.
+            Defaults to `0`, all ranks.
+        name: As in `rank_op`.
+
+    Returns:
+        An int32 scalar, 1 or 0.
+
+    Raises:
+        tf.errors.FailedPreconditionError: When it runs, if there is no such
+            set.
+    """
+    return _topology("included", name, process_set_id)
 
 
 def local_rank_op(name: str | None = None) -> Any:
@@ -72,8 +107,10 @@ def local_size_op(name: str | None = None) -> Any:
     return _topology("local_size", name)
 
 
-def _topology(what: str, name: str | None) -> Any:
-    value = _native.tf_ops().keras_ring_topology(what=what, name=name)
+def _topology(what: str, name: str | None, process_set_id: int = 0) -> Any:
+    value = _native.tf_ops().keras_ring_topology(
+        what=what, process_set_id=process_set_id, name=name
+    )
     if not tf.executing_eagerly():
         _graph.run_independently(value.op)
     return value

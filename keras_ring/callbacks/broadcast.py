@@ -7,11 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ring import _agreed_end, basics
+from keras_ring import _agreed_end
 from keras_ring._consistency import require_consistent
 from keras_ring._names import variable_path
 from keras_ring.functions import broadcast_variables, require_same
 from keras_ring.optimizer import distributed_settings
+from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -35,6 +36,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             `0`.
         check: Boolean, whether weights are compared at the end of each epoch.
             Defaults to `True`.
+        process_set: A `kr.ProcessSet`, whose ranks train the model. Give it
+            to the optimizer, too. `root_rank` must be one of its members.
+            Defaults to all ranks.
 
     Example:
     ```python
@@ -42,18 +46,27 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     ```
     """
 
-    def __init__(self, root_rank: int = 0, check: bool = True) -> None:
+    def __init__(
+        self,
+        root_rank: int = 0,
+        check: bool = True,
+        *,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.check = check
+        self.process_set = process_set
         self._epochs_begun = 0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Shares the state, or arranges for it to be shared."""
         self._epochs_begun = 0
-        if basics.size() == 1:
+        if is_alone(self.process_set):
             return
-        _agreed_end.require_same_steps((self.params or {}).get("steps"))
+        _agreed_end.require_same_steps(
+            (self.params or {}).get("steps"), self.process_set
+        )
         if all(layer.built for layer in self.model._flatten_layers()):
             self._broadcast()
         else:
@@ -63,8 +76,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Makes sure that all ranks go on."""
-        if basics.size() > 1 and self._epochs_begun:
-            _agreed_end.require_same_end(goes_on=True)
+        if self._epochs_begun:
+            _agreed_end.require_same_end(True, self.process_set)
         self._epochs_begun += 1
 
     def on_epoch_end(
@@ -72,12 +85,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     ) -> None:
         """Compares the weights."""
         if self.check:
-            require_consistent(self.model, f"after epoch {epoch + 1}")
+            require_consistent(
+                self.model, f"after epoch {epoch + 1}", self.process_set
+            )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Makes sure that no rank goes on."""
-        if basics.size() > 1 and self._epochs_begun:
-            _agreed_end.require_same_end(goes_on=False)
+        if self._epochs_begun:
+            _agreed_end.require_same_end(False, self.process_set)
 
     def _broadcast(self) -> None:
         model = self.model
@@ -88,6 +103,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 "trainable_variables",
                 "names of the trainable variables",
                 [str(variable_path(v)) for v in model.trainable_variables],
+                process_set=self.process_set,
             )
         variables = [*model.variables, *model.metrics_variables]
         if optimizer is not None:
@@ -96,7 +112,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             variables.extend(optimizer.variables)
         # `model.variables` may hold variables of metrics.
         unique = {id(variable): variable for variable in variables}
-        broadcast_variables(unique.values(), self.root_rank)
+        broadcast_variables(
+            unique.values(), self.root_rank, process_set=self.process_set
+        )
 
     def _broadcast_at_first_step(self) -> None:
         """Puts the broadcast between the building of the model and its use.

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_ring._consistency import require_consistent
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
@@ -27,6 +28,8 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
     Args:
         every: `"epoch"`, or an integer, the number of batches between two
             checks. Defaults to `"epoch"`.
+        process_set: A `kr.ProcessSet`, whose ranks train the model. Defaults
+            to all ranks.
 
     Example:
     ```python
@@ -34,7 +37,12 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
     ```
     """
 
-    def __init__(self, every: str | int = "epoch") -> None:
+    def __init__(
+        self,
+        every: str | int = "epoch",
+        *,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
         super().__init__()
         if every != "epoch" and not (isinstance(every, int) and every >= 1):
             raise ValueError(
@@ -42,6 +50,7 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
                 f"every={every!r}"
             )
         self.every = every
+        self.process_set = process_set
         self._epoch = 0
         self._checked = -1  # the last batch before which it was done
 
@@ -59,10 +68,12 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
         if isinstance(self.every, int) and batch - self._checked >= self.every:
             self._checked = batch
             when = f"after batch {batch + 1} of epoch {self._epoch + 1}"
-            require_consistent(self.model, when)
+            require_consistent(self.model, when, self.process_set)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Compares, whatever `every` is."""
-        require_consistent(self.model, f"after epoch {epoch + 1}")
+        require_consistent(
+            self.model, f"after epoch {epoch + 1}", self.process_set
+        )

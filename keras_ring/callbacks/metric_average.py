@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import ops
+from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -21,7 +22,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     and for all other callbacks, whatever their order.
 
     State is summed, unless a metric declares another `aggregation` for a
-    variable: `"mean"` is averaged, and what has none is taken from rank 0.
+    variable: `"mean"` is averaged, and what has none is taken from the lowest
+    rank.
     Values that a `train_step` or `test_step` of your own returns, and that do
     not come from the metrics of the model, are averaged.
 
@@ -29,6 +31,10 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     Give it to `fit`, which makes the metrics of its validation right too, or
     to `evaluate`. All ranks must do so.
+
+    Args:
+        process_set: A `kr.ProcessSet`, whose ranks' metrics are combined.
+            Defaults to all ranks.
 
     Example:
     ```python
@@ -40,8 +46,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     ```
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, process_set: ProcessSet = global_process_set) -> None:
         super().__init__()
+        self.process_set = process_set
         self._in_fit = False
         self._due = False
 
@@ -79,7 +86,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         state is there until `_get_metrics_result_or_logs` has run, which
         Keras calls once after each pass over the data and nowhere else.
         """
-        if basics.size() == 1:
+        if is_alone(self.process_set):
             return
         self._uninstall()
         model = self.model
@@ -90,7 +97,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             if not self._due:
                 return results(logs)
             self._due = False
-            return _results_of_all_ranks(model, results, logs)
+            return _results_of_all_ranks(model, results, logs, self.process_set)
 
         model._get_metrics_result_or_logs = results_of_all_ranks
 
@@ -100,9 +107,12 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _results_of_all_ranks(
-    model: Any, results: Callable[[Any], Any], logs: Any
+    model: Any,
+    results: Callable[[Any], Any],
+    logs: Any,
+    process_set: ProcessSet,
 ) -> Any:
-    combine_metric_state(model.metrics_variables)
+    combine_metric_state(model.metrics_variables, process_set)
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
         keys = sorted(logs)
@@ -110,16 +120,20 @@ def _results_of_all_ranks(
             [tf.cast(logs[key], tf.float64) for key in keys],
             op=ops.Average,
             name="metrics/logs",
+            process_set=process_set,
         )
         return dict(zip(keys, averages, strict=True))
     return combined
 
 
-def combine_metric_state(variables: list[Any]) -> None:
+def combine_metric_state(
+    variables: list[Any], process_set: ProcessSet = global_process_set
+) -> None:
     """Combines the state of metrics over all ranks, in place.
 
     Args:
         variables: Variables of metrics.
+        process_set: Whose members combine it. Defaults to all ranks.
     """
     by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
     for variable in {id(v): v for v in variables}.values():
@@ -135,11 +149,15 @@ def combine_metric_state(variables: list[Any]) -> None:
             [tf.convert_to_tensor(v) for v in variables],
             op=op,
             name=f"metrics/{aggregation}",
+            process_set=process_set,
         )
         for variable, value in zip(variables, combined, strict=True):
             variable.assign(value)
     for position, variable in enumerate(by_aggregation["none"]):
         value = ops.broadcast(
-            tf.convert_to_tensor(variable), 0, name=f"metrics/none/{position}"
+            tf.convert_to_tensor(variable),
+            process_set.ranks[0],
+            name=f"metrics/none/{position}",
+            process_set=process_set,
         )
         variable.assign(value)

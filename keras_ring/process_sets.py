@@ -1,0 +1,306 @@
+"""Process sets: collectives among some of the ranks of a job."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from keras_ring import _native, basics
+
+
+class ProcessSet:
+    """Some of the ranks of a job, that have collectives of their own.
+
+    It is made of ranks at any time, also before `init()`. It can be used once
+    all ranks of the job have added it, by `init(process_sets=[...])` or
+    `add_process_set`. Then it is passed to collectives, optimizers and so on
+    as `process_set`.
+
+    Inside a set ranks have the order that they have in the job, in whatever
+    order they are given: what is concatenated or divided by rank goes by that
+    order. `root_rank` is a rank of the job wherever it is asked for.
+
+    A set waits for nothing but its own members: while one is busy, or waits
+    for a member that is late, others go on, also those that share ranks with
+    it. A rank may be in any number of sets.
+
+    Args:
+        ranks: Ranks of the job, each once.
+
+    Attributes:
+        process_set_id: Integer, the number of the set in this job, the same
+            on all ranks. `None` before it is added and after it is removed.
+        ranks: A list of integers, ascending.
+
+    Raises:
+        ValueError: If there are none, one is negative, or one is there twice.
+
+    Example:
+    ```python
+    even = kr.ProcessSet([0, 2])
+    odd = kr.ProcessSet([1, 3])
+    kr.init(process_sets=[even, odd])
+    mine = even if even.included() else odd
+    mean = kr.allreduce(value, name="mean", process_set=mine)
+    ```
+    """
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        members = _as_ranks(ranks)
+        if not members:
+            raise ValueError("A process set must have at least one rank.")
+        if members[0] < 0:
+            raise ValueError(f"Ranks are not negative. Received: {members}")
+        if len(set(members)) < len(members):
+            raise ValueError(
+                f"Each rank can be in a process set once. Received: {members}"
+            )
+        self._ranks = members
+        self.process_set_id: int | None = None
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of the job that are members, ascending."""
+        return list(self._ranks)
+
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.ranks)
+
+    def included(self) -> bool:
+        """Whether this process is a member.
+
+        Raises:
+            NotInitializedError: Before `init()`.
+        """
+        return basics.rank() in self.ranks
+
+    def rank(self) -> int:
+        """This process's place among the members, from 0 to `size() - 1`.
+
+        Raises:
+            NotInitializedError: Before `init()`.
+            ValueError: If it is not a member.
+        """
+        ranks = self.ranks
+        own = basics.rank()
+        if own not in ranks:
+            raise ValueError(
+                f"Rank {own} is not a member of the process set {ranks}. Ask "
+                "`included()` first."
+            )
+        return ranks.index(own)
+
+    def __repr__(self) -> str:
+        return (
+            f"ProcessSet(ranks={list(self._ranks)}, "
+            f"process_set_id={self.process_set_id})"
+        )
+
+    def __reduce__(self) -> Any:
+        # Ranks are what makes a set; its number is that of one job.
+        return with_ranks, (list(self._ranks),)
+
+
+class _GlobalProcessSet(ProcessSet):
+    """All ranks of the job, however many there are."""
+
+    def __init__(self) -> None:
+        self._ranks = []
+        self.process_set_id = 0
+
+    @property
+    def ranks(self) -> list[int]:
+        return list(range(basics.size()))
+
+    def __repr__(self) -> str:
+        return "global_process_set"
+
+    def __reduce__(self) -> str:
+        return "global_process_set"
+
+
+global_process_set: ProcessSet = _GlobalProcessSet()
+"""All ranks of the job."""
+
+# Those of this job, by their numbers.
+_added: dict[int, ProcessSet] = {}
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Adds a process set to the running job.
+
+    All ranks of the job must call it with the same ranks, members or not, and
+    it waits for all of them. It may be called at any time, while other sets
+    are in use.
+
+    Each set has two threads, connections and memory of its own on each of its
+    members, so a program should keep its sets and not make one per step.
+
+    Args:
+        process_set: A `ProcessSet`, or a list of ranks in any order.
+
+    Returns:
+        The `ProcessSet`, which can be used now.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+        ValueError: On all ranks, if the ranks make different calls, if there
+            are no such ranks, or there is such a set already.
+        tf.errors.UnavailableError: If a member cannot connect to the others,
+            or a rank is lost.
+
+    Example:
+    ```python
+    first_half = kr.add_process_set(range(kr.size() // 2))
+    ```
+    """
+    basics.size()  # or NotInitializedError
+    if not isinstance(process_set, ProcessSet):
+        ranks = _as_ranks(process_set)
+    else:
+        ranks = process_set.ranks
+    number = int(_run("add_process_set", ranks))
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(ranks)
+    process_set.process_set_id = number
+    _added[number] = process_set
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> None:
+    """Removes a process set from the running job.
+
+    All ranks of the job must call it for the same set, members or not. What
+    the set is still waiting for fails; a collective that comes later fails as
+    well, also in a function that was traced before.
+
+    Args:
+        process_set: A `ProcessSet` that was added.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+        TypeError: If it is not a `ProcessSet`.
+        ValueError: On all ranks, if the ranks make different calls, or the
+            set is not there, or is `global_process_set`.
+    """
+    basics.size()  # or NotInitializedError
+    _check_type(process_set)
+    number = process_set.process_set_id
+    # Also where there is nothing to remove: other ranks may think otherwise,
+    # and shall hear it.
+    _run("remove_process_set", -1 if number is None else number)
+    process_set.process_set_id = None
+    if number is not None:
+        _added.pop(number, None)
+
+
+def add_all(process_sets: Sequence[ProcessSet | Iterable[int]]) -> None:
+    """Adds those that `init` was given, in their order."""
+    for process_set in process_sets:
+        add_process_set(process_set)
+
+
+def forget_all() -> None:
+    """Notes that the job, and with it its sets, is over."""
+    for process_set in _added.values():
+        process_set.process_set_id = None
+    _added.clear()
+
+
+def fingerprint(
+    process_sets: Sequence[ProcessSet | Iterable[int]],
+) -> list[list[int]]:
+    """Returns what ranks that are given the same sets have in common."""
+    return [
+        process_set.ranks
+        if isinstance(process_set, ProcessSet)
+        else _as_ranks(process_set)
+        for process_set in process_sets
+    ]
+
+
+def id_of(process_set: ProcessSet) -> int:
+    """Returns the number of a process set that is given to a collective.
+
+    Args:
+        process_set: A `ProcessSet`.
+
+    Returns:
+        An integer, for the attribute of an op.
+
+    Raises:
+        TypeError: If it is something else.
+        ValueError: If it was not added, or removed since.
+    """
+    _check_type(process_set)
+    if process_set.process_set_id is None:
+        raise ValueError(
+            f"The process set {process_set.ranks} is not part of this job: "
+            "give it to `kr.init(process_sets=[...])`, or call "
+            "`kr.add_process_set` on all ranks. A set that was removed, or "
+            "whose job was shut down, has to be added again."
+        )
+    return process_set.process_set_id
+
+
+def by_id(number: int) -> ProcessSet:
+    """Returns the process set of an op.
+
+    Args:
+        number: Integer, what `id_of` has returned.
+
+    Raises:
+        ValueError: If it was removed.
+    """
+    if number == 0:
+        return global_process_set
+    if number not in _added:
+        raise ValueError(f"Process set {number} is not part of this job.")
+    return _added[number]
+
+
+def with_ranks(ranks: Iterable[int]) -> ProcessSet:
+    """Returns the set of these ranks that this job has, or a new one."""
+    ranks = _as_ranks(ranks)
+    for process_set in _added.values():
+        if process_set.ranks == ranks:
+            return process_set
+    return ProcessSet(ranks)
+
+
+def is_alone(process_set: ProcessSet) -> bool:
+    """Whether this process is the only member, and has nothing to share."""
+    return process_set.size() == 1 and process_set.included()
+
+
+def _check_type(process_set: Any) -> None:
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(
+            "`process_set` must be a `keras_ring.ProcessSet`. Received: "
+            f"{process_set!r} of type {type(process_set).__name__}"
+        )
+
+
+def _as_ranks(ranks: Iterable[int]) -> list[int]:
+    try:
+        return sorted(operator.index(rank) for rank in ranks)
+    except TypeError:
+        raise TypeError(
+            "A process set is made of a list of ranks, which are integers. "
+            f"Received: {ranks!r}"
+        ) from None
+
+
+def _run(call: str, argument: Any) -> Any:
+    core = _native.core()
+    try:
+        return getattr(core, call)(argument)
+    except core.StatusError as error:
+        code, message = error.args
+    if code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+        raise ValueError(f"`kr.{call}`: {message}")
+    import tensorflow as tf
+
+    raise tf.errors.UnavailableError(None, None, f"{call}: {message}")
