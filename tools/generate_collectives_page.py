@@ -15,7 +15,7 @@ Generated from `tests/multiprocess/collective_table.py` and
 cell: what works by its values, what does not by its error.
 
 Ranks are matched by `name`: all must make the same calls, in any order. What
-follows holds for the ranks of a job; `n` is their number.
+follows holds for the ranks of a job or of a process set; `n` is their number.
 
 | call | shapes | result | dtypes |
 |---|---|---|---|
@@ -89,8 +89,24 @@ without tensors, are fine.
   Splits that are negative, too few, or do not add up to the rank's rows are an
   `InvalidArgumentError` on all ranks that names the rank and its splits.
 
-`rank_op()`, `size_op()`, `local_rank_op()` and `local_size_op()` are int32
-scalars that a graph finds out when it runs.
+`rank_op()`, `size_op()`, `local_rank_op()`, `local_size_op()` and
+`process_set_included_op(id)` are int32 scalars that a graph finds out when it
+runs.
+
+## Process sets
+
+Every call takes `process_set`, a `kr.ProcessSet` of ranks that
+`kr.init(process_sets=[...])` or `kr.add_process_set` has added; so do the
+optimizer, the tape, `SyncBatchNormalization`, the callbacks and what shares
+objects and variables. The gradient of a collective is one on the same set.
+
+- Only its members call it. For others it is an `InvalidArgumentError` on that
+  rank, which names the rank and the set.
+- "By rank" means the order of the members' ranks in the job, in whatever order
+  they were given. `root_rank` is a rank of the job, and a member.
+- Sets may overlap, and wait for their own members only. A name in one set has
+  nothing to do with that name in another.
+- Sets are added and removed by all ranks of the job together.
 
 ## Modes
 
@@ -133,12 +149,13 @@ Each is computed plainly, by a persistent tape used twice, within a
 
 def _matrix(head: str, rows: dict[str, dict[str, str]]) -> str:
     modes = next(iter(rows.values()))
+    heads = [head, *(table.MODES[mode] for mode in modes), "on a process set"]
     lines = [
-        f"| {head} | " + " | ".join(table.MODES[mode] for mode in modes) + " |",
-        "|---" * (1 + len(modes)) + "|",
+        "| " + " | ".join(heads) + " |",
+        "|---" * len(heads) + "|",
     ]
     lines += [
-        f"| {name} | " + " | ".join(outcomes.values()) + " |"
+        "| " + " | ".join([name, *outcomes.values(), table.ON_A_SET]) + " |"
         for name, outcomes in rows.items()
     ]
     return "\n".join(lines) + "\n"

@@ -86,8 +86,24 @@ def _alltoall(draw, size):
     }
 
 
+def process_sets(size):
+    """The sets of a job, as users may name their ranks; the first is the job.
+
+    They overlap, one has a single rank, and one is not in order.
+    """
+    sets = [list(range(size)), [size - 1], [size - 1, 0], list(range(1, size))]
+    distinct = {frozenset(ranks): ranks for ranks in reversed(sets)}
+    return [sets[0]] + [
+        ranks for ranks in distinct.values() if len(ranks) < size
+    ]
+
+
 @st.composite
-def _call(draw, size):
+def _call(draw, job_size):
+    # Half of them on all ranks.
+    sets = process_sets(job_size)
+    number = draw(st.sampled_from([0] * len(sets) + list(range(len(sets)))))
+    size = len(sets[number])
     kind, strategy = draw(
         st.sampled_from(
             [
@@ -102,7 +118,12 @@ def _call(draw, size):
             ]
         )
     )
-    return {"kind": kind, "seed": draw(st.integers(0, 2**31)), **draw(strategy)}
+    return {
+        "kind": kind,
+        "set": number,
+        "seed": draw(st.integers(0, 2**31)),
+        **draw(strategy),
+    }
 
 
 @st.composite

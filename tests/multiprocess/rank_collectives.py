@@ -6,6 +6,7 @@ import tensorflow as tf
 import keras_ring as kr
 from tests.multiprocess import collective_model as model
 from tests.multiprocess import collective_table as table
+from tests.multiprocess import party
 from tests.multiprocess.rank_programs import Call
 
 _REFUSED = (NotImplementedError, tf.errors.InvalidArgumentError)
@@ -62,14 +63,15 @@ def _calls_of(kind, size):
                 "seed": 1,
                 "members": group,
                 **details,
-            }
+            },
+            party.process_set(),
         )
         for number, group in enumerate(groups)
     ]
 
 
 def _forward(kind, mode, exact):
-    calls = _calls_of(kind, kr.size())
+    calls = _calls_of(kind, party.size())
     counts = [len(call.own) for call in calls]
 
     def function(*tensors):
@@ -86,7 +88,9 @@ def _forward(kind, mode, exact):
 
 
 def _broadcast_in_place(mode):
-    initial = [np.arange(3.0) + kr.rank(), np.array(kr.rank() == 1)]
+    root = party.in_job(1)
+    arguments = {"process_set": party.process_set()}
+    initial = [np.arange(3.0) + party.rank(), np.array(party.rank() == 1)]
     eager = [tf.Variable(array) for array in initial]
 
     def function():
@@ -96,9 +100,9 @@ def _broadcast_in_place(mode):
             with tf.control_dependencies(
                 [tf.compat.v1.global_variables_initializer()]
             ):
-                assigned = kr.broadcast_(variables, 1)
+                assigned = kr.broadcast_(variables, root, **arguments)
         else:
-            assigned = kr.broadcast_(variables, 1)
+            assigned = kr.broadcast_(variables, root, **arguments)
         return [tf.identity(variable) for variable in assigned]
 
     values = in_mode(mode, function)
@@ -110,7 +114,9 @@ def _broadcast_in_place(mode):
 
 def _barrier(mode):
     def function():
-        waited = kr.barrier(name=f"barrier.{mode}")
+        waited = kr.barrier(
+            name=f"barrier.{mode}", process_set=party.process_set()
+        )
         with tf.control_dependencies([] if waited is None else [waited]):
             return tf.constant(7)
 
@@ -120,25 +126,34 @@ def _barrier(mode):
 def _topology(mode):
     def function():
         return [
-            kr.rank_op(),
-            kr.size_op(),
+            kr.rank_op(process_set=party.process_set()),
+            kr.size_op(process_set=party.process_set()),
+            kr.process_set_included_op(party.process_set().process_set_id),
             kr.local_rank_op(),
             kr.local_size_op(),
         ]
 
     values = in_mode(mode, function)
-    assert [value.dtype for value in values] == [np.int32] * 4
+    assert [value.dtype for value in values] == [np.int32] * 5
     assert [int(value) for value in values] == [
-        kr.rank(),
-        kr.size(),
+        party.rank(),
+        party.size(),
+        1,
         kr.local_rank(),
         kr.local_size(),
     ]
 
 
-def forward_table(exact):
-    """Returns, by collective and mode, whether it worked."""
-    kr.init()
+def forward_table(exact, ranks=None):
+    """Returns, by collective and mode, whether it worked.
+
+    Args:
+        exact: Whether sums are made in the order of the ranks.
+        ranks: Those of the process set that does it. Defaults to all. The
+            others return `None`.
+    """
+    if not party.begin(ranks):
+        return None
     special = {
         "broadcast_": _broadcast_in_place,
         "barrier": _barrier,

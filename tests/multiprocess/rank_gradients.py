@@ -13,6 +13,7 @@ import tensorflow as tf
 import keras_ring as kr
 from tests.multiprocess import collective_model as model
 from tests.multiprocess import collective_table as table
+from tests.multiprocess import party
 from tests.multiprocess.rank_collectives import in_mode
 
 
@@ -40,7 +41,7 @@ def _drawn(seed, rank, shape, dtype="float64"):
 
 def _through(op, inputs, total, size):
     """Takes the summed cotangents back through a reduction."""
-    rank = kr.rank()
+    rank = party.rank()
     if op == "Sum":
         return total
     if op == "Average":
@@ -54,7 +55,7 @@ def _through(op, inputs, total, size):
 
 
 def _reduction(kind, op, prescale=1.0, postscale=1.0):
-    size = kr.size()
+    size = party.size()
     # Few values, so that ranks share the extremum, and some are zero.
     inputs = [
         np.random.default_rng([3, rank]).integers(-1, 3, [5, 2]).astype("f8")
@@ -76,6 +77,7 @@ def _reduction(kind, op, prescale=1.0, postscale=1.0):
                 tensors[0],
                 kr.ReduceOp[op],
                 name=name,
+                process_set=party.process_set(),
                 prescale_factor=prescale,
                 postscale_factor=postscale,
             )
@@ -86,7 +88,7 @@ def _reduction(kind, op, prescale=1.0, postscale=1.0):
 
 def _grouped(kind):
     """Two floats with an integer between them."""
-    size, rank = kr.size(), kr.rank()
+    size, rank = party.size(), party.rank()
     scatter = "reducescatter" in kind
     gather = "allgather" in kind
     inputs, cotangents, gradients = [], [], []
@@ -115,13 +117,15 @@ def _grouped(kind):
             gradients.append(sum(of_results) / size)
 
     def call(tensors, name):
-        return getattr(kr, kind)(list(tensors), name=name)
+        return getattr(kr, kind)(
+            list(tensors), name=name, process_set=party.process_set()
+        )
 
     return Variant(call, inputs, cotangents, gradients)
 
 
 def _allgather(dtype):
-    size, rank = kr.size(), kr.rank()
+    size, rank = party.size(), party.rank()
     rows = [3 * (r % 2) for r in range(size)]  # none on some ranks
     inputs = [_drawn(5, r, (rows[r], 2), dtype) for r in range(size)]
     cotangents = [_drawn(6, r, (sum(rows), 2), dtype) for r in range(size)]
@@ -132,7 +136,9 @@ def _allgather(dtype):
         else sum(cotangents)
     )
     return Variant(
-        lambda tensors, name: [kr.allgather(tensors[0], name=name)],
+        lambda tensors, name: [
+            kr.allgather(tensors[0], name=name, process_set=party.process_set())
+        ],
         [inputs],
         [cotangents],
         [gradient[begin : begin + rows[rank]]],
@@ -140,12 +146,19 @@ def _allgather(dtype):
 
 
 def _broadcast(dtype):
-    size, root = kr.size(), kr.size() - 1
+    size, root = party.size(), party.size() - 1
     inputs = [_drawn(5, r, (3,), dtype) for r in range(size)]
     cotangents = [_drawn(6, r, (3,), dtype) for r in range(size)]
-    total = sum(cotangents) * (kr.rank() == root)
+    total = sum(cotangents) * (party.rank() == root)
     return Variant(
-        lambda tensors, name: [kr.broadcast(tensors[0], root, name=name)],
+        lambda tensors, name: [
+            kr.broadcast(
+                tensors[0],
+                party.in_job(root),
+                name=name,
+                process_set=party.process_set(),
+            )
+        ],
         [inputs],
         [cotangents],
         [total],
@@ -153,7 +166,7 @@ def _broadcast(dtype):
 
 
 def _alltoall(given):
-    size, rank = kr.size(), kr.rank()
+    size, rank = party.size(), party.rank()
     splits = [
         [(source + 2 * to) % 3 if given else 2 for to in range(size)]
         for source in range(size)
@@ -165,9 +178,10 @@ def _alltoall(given):
     gradient = model.alltoall(cotangents, back)[rank][0]
 
     def call(tensors, name):
+        arguments = {"name": name, "process_set": party.process_set()}
         if given:
-            return [kr.alltoall(tensors[0], splits[rank], name=name)[0]]
-        return [kr.alltoall(tensors[0], name=name)]
+            return [kr.alltoall(tensors[0], splits[rank], **arguments)[0]]
+        return [kr.alltoall(tensors[0], **arguments)]
 
     return Variant(call, [inputs], [cotangents], [gradient])
 
@@ -287,7 +301,7 @@ _ROUTES = {
 def _check(name, mode):
     """Checks a variant in a mode; returns how many gradients were right."""
     variant = _variant(name)
-    rank = kr.rank()
+    rank = party.rank()
     inputs = [tf.constant(arrays[rank]) for arrays in variant.inputs]
     cotangents = [
         tf.constant(arrays[rank])
@@ -318,7 +332,7 @@ def _check(name, mode):
                 np.asarray(gradient),
                 np.asarray(want * factors[route]),
                 rtol=16 * eps,
-                atol=16 * kr.size() * eps,
+                atol=16 * party.size() * eps,
                 err_msg=f"{name}, {mode}, {route}",
             )
             count += 1
@@ -332,7 +346,9 @@ def integers_have_none():
         integers = tf.ones([4], tf.int32)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([floats])
-            results = getattr(kr, f"grouped_{kind}")([integers, floats])
+            results = getattr(kr, f"grouped_{kind}")(
+                [integers, floats], process_set=party.process_set()
+            )
         # An integer depends on no number, though TensorFlow sees one op.
         assert not tape.gradient(results[0], floats).numpy().any(), kind
         assert tape.gradient(results[1], integers) is None, kind
@@ -346,15 +362,25 @@ def gradients_of_gradients():
         outer.watch(x)
         with tf.GradientTape() as inner:
             inner.watch(x)
-            y = kr.allreduce(x, kr.Sum, name="second") ** 2
+            total = kr.allreduce(
+                x, kr.Sum, name="second", process_set=party.process_set()
+            )
+            y = total**2
         first = inner.gradient(y, x)
     second = outer.gradient(first, x)
-    np.testing.assert_allclose(second, 2.0 * kr.size() ** 2)
+    np.testing.assert_allclose(second, 2.0 * party.size() ** 2)
 
 
-def run(variants):
-    """Returns, by variant and mode, how many gradients were right."""
-    kr.init()
+def run(variants, ranks=None):
+    """Returns, by variant and mode, how many gradients were right.
+
+    Args:
+        variants: Names in the table.
+        ranks: Those of the process set that computes them. Defaults to all.
+            The others return `None`.
+    """
+    if not party.begin(ranks):
+        return None
     integers_have_none()
     gradients_of_gradients()
     found = {}

@@ -15,13 +15,16 @@ class Call:
 
     Args:
         description: From `programs`.
+        process_set: Whose members make it, of whom this rank is one; ranks in
+            the description are places in it.
     """
 
-    def __init__(self, description):
+    def __init__(self, description, process_set=kr.global_process_set):
         self._call = description
+        self._set = process_set
         self.kind = description["kind"]
         self.grouped = self.kind.startswith("grouped_")
-        size = kr.size()
+        self._rank, size = process_set.rank(), process_set.size()
         # By member, then by rank.
         self.arrays = [
             [
@@ -36,7 +39,7 @@ class Call:
             ]
             for position, (dtype, shape) in enumerate(description["members"])
         ]
-        self.own = [arrays[kr.rank()] for arrays in self.arrays]
+        self.own = [arrays[self._rank] for arrays in self.arrays]
 
     def _shape(self, position, rank, shape):
         if "rows" in self._call:
@@ -48,15 +51,15 @@ class Call:
     def make(self, tensors):
         """Calls the collective; returns a list of results."""
         call = self._call
-        arguments = {"name": call["name"]}
+        arguments = {"name": call["name"], "process_set": self._set}
         if "op" in call:
             arguments["op"] = kr.ReduceOp[call["op"]]
             arguments["prescale_factor"] = call["prescale"]
             arguments["postscale_factor"] = call["postscale"]
         if "root" in call:
-            arguments["root_rank"] = call["root"]
+            arguments["root_rank"] = self._set.ranks[call["root"]]
         if call.get("given"):
-            arguments["splits"] = call["splits"][kr.rank()]
+            arguments["splits"] = call["splits"][self._rank]
         function = getattr(kr, self.kind)
         results = function(
             list(tensors) if self.grouped else tensors[0], **arguments
@@ -67,7 +70,7 @@ class Call:
     def check(self, results, exact, what):
         """Compares with what the whole group gives."""
         call = self._call
-        rank, size = kr.rank(), kr.size()
+        rank, size = self._rank, self._set.size()
         if "splits" in call:
             received, counts = model.alltoall(self.arrays[0], call["splits"])[
                 rank
@@ -108,7 +111,7 @@ def _made_eagerly(call):
 
 
 def _threads(calls, order):
-    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(calls) or 1) as pool:
         futures = {
             position: pool.submit(_made_eagerly, calls[position])
             for position in order
@@ -154,19 +157,38 @@ _MODES = {
 }
 
 
-def run(programs, exact):
-    """Runs and checks them all; returns how many calls of each kind."""
+def run(programs, ranks_of_sets, exact):
+    """Runs and checks them all; returns how many calls of each kind.
+
+    Args:
+        programs: From `programs`.
+        ranks_of_sets: Those of each process set; the first is the job.
+        exact: By set, whether sums are made in the order of the ranks.
+    """
     kr.init()
+    sets = [kr.global_process_set] + [
+        kr.add_process_set(ranks) for ranks in ranks_of_sets[1:]
+    ]
     counts = collections.Counter()
     for number, program in enumerate(programs):
-        calls = [Call(description) for description in program["calls"]]
+        descriptions = [
+            description
+            for description in program["calls"]
+            if sets[description["set"]].included()
+        ]
+        calls = [Call(each, sets[each["set"]]) for each in descriptions]
         order = list(range(len(calls)))
         random.Random(program["order_seed"] + kr.rank()).shuffle(order)
         results = _MODES[program["mode"]](calls, order)
         for call, description, result in zip(
-            calls, program["calls"], results, strict=True
+            calls, descriptions, results, strict=True
         ):
-            call.check(result, exact, (number, program["mode"], description))
+            call.check(
+                result,
+                exact[description["set"]],
+                (number, program["mode"], description),
+            )
             counts[call.kind] += 1
+            counts[f"set {description['set']}"] += 1
             counts[program["mode"]] += 1
     return dict(counts)

@@ -20,6 +20,23 @@ def test_every_collective_in_every_mode(num_ranks):
     assert result.values == [collective_table.FORWARD] * num_ranks
 
 
+# Those of one host, through shared memory, and of two, round a ring.
+@pytest.mark.parametrize("hosts", [None, [0, 1, 1]])
+def test_every_collective_in_every_mode_on_a_process_set(hosts):
+    result = run_ranks(
+        rank_collectives.forward_table,
+        3,
+        args=(True, [2, 0]),
+        hosts=hosts,
+        deadline=240,
+    )
+    assert result.values == [
+        collective_table.FORWARD,
+        None,
+        collective_table.FORWARD,
+    ]
+
+
 @pytest.mark.parametrize("num_ranks", [2, 3])
 def test_errors(num_ranks):
     result = run_ranks(rank_collectives.errors, num_ranks, deadline=120)

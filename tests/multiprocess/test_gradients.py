@@ -15,16 +15,22 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_gradients_are_right(num_ranks):
+# The last is of a process set.
+@pytest.mark.parametrize(
+    "num_ranks, members", [(2, None), (3, None), (3, [2, 0])]
+)
+def test_gradients_are_right(num_ranks, members):
     result = run_ranks(
         rank_gradients.run,
         num_ranks,
-        args=(list(table.GRADIENTS),),
+        args=(list(table.GRADIENTS), members),
         deadline=400,
     )
     found = result.values[0]
-    print(f"\nGradients that are right on {num_ranks} ranks:")
+    which = (
+        f"ranks {members} of {num_ranks}" if members else f"{num_ranks} ranks"
+    )
+    print(f"\nGradients that are right on {which}:")
     print(f"{'':30}" + "".join(f"{m:>10}" for m in table.GRADIENT_MODES))
     for variant, modes in found.items():
         print(f"{variant:30}" + "".join(f"{n:>10}" for n in modes.values()))
