@@ -25,7 +25,9 @@ HOSTS = [None, [0, 1, 1]]
 def test_changes(hosts):
     result = run_ranks(rank_process_sets.changes, 3, hosts=hosts, deadline=90)
     found = result.values[0]
-    assert result.values == [found] * 3
+    for other in result.values[1:]:
+        for name, outcome in found.items():
+            assert other[name] == outcome, name
     assert found.pop("numbers") == (1, 2)
     assert found.pop("number after") == 3
     expected = {
@@ -130,9 +132,8 @@ def test_nothing_is_left_of_removed_sets(hosts):
         assert after["descriptors"] <= before["descriptors"]
         # The allocator may split an area or two of its own.
         assert after["mappings"] <= before["mappings"] + 10
-        # 200 sets; each keeps a few kernels of TensorFlow, which it caches by
-        # what an op is called with.
-        assert after["rss_kib"] - before["rss_kib"] < 8 << 10
+        # For 200 sets.
+        assert after["rss_kib"] - before["rss_kib"] < 3 << 10
 
 
 def test_memory_of_sets():
