@@ -111,7 +111,7 @@ def _made_eagerly(call):
 
 
 def _threads(calls, order):
-    with concurrent.futures.ThreadPoolExecutor(len(calls) or 1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
         futures = {
             position: pool.submit(_made_eagerly, calls[position])
             for position in order
@@ -176,6 +176,8 @@ def run(programs, ranks_of_sets, exact):
             for description in program["calls"]
             if sets[description["set"]].included()
         ]
+        if not descriptions:
+            continue  # nothing here for this rank
         calls = [Call(each, sets[each["set"]]) for each in descriptions]
         order = list(range(len(calls)))
         random.Random(program["order_seed"] + kr.rank()).shuffle(order)
