@@ -8,6 +8,7 @@ from keras_ring import basics
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -27,8 +28,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             learning rate. Defaults to `True`.
         steps_per_epoch: Integer, the number of batches of an epoch on this
             rank. Defaults to `None`, which means what Keras knows.
-        verbose: Integer. If above 0, rank 0 prints the learning rate at the
-            end of the warm-up. Defaults to `0`.
+        verbose: Integer. If above 0, the lowest rank prints the learning rate
+            at the end of the warm-up. Defaults to `0`.
+        process_set: A `kr.ProcessSet`, whose ranks are the `n` that train the
+            model. Defaults to all ranks.
 
     Example:
     ```python
@@ -48,6 +51,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
         verbose: int = 0,
+        *,
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         if warmup_epochs < 1:
             raise ValueError(
@@ -64,6 +69,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         )
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose
+        self.process_set = process_set
 
     def multiplier(self, epoch: float) -> float:
         """Returns the factor at `epoch`, which may be a fraction."""
@@ -71,7 +77,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps = self.warmup_epochs * (self.steps_per_epoch or 1)
         step = round(epoch * (self.steps_per_epoch or 1))
         done = min(1.0, step / (steps - 1)) if steps > 1 else 1.0
-        first = 1.0 / basics.size()
+        first = 1.0 / self.process_set.size()
         return first + (1.0 - first) * done
 
     def on_epoch_end(
@@ -84,7 +90,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         # With `steps_per_execution` the last batches had the learning rate of
         # an earlier one.
         self._set_learning_rate(self.warmup_epochs)
-        if self.verbose > 0 and basics.rank() == 0:
+        if self.verbose > 0 and basics.rank() == self.process_set.ranks[0]:
             print(
                 f"\nEpoch {epoch + 1}: the learning rate has reached "
                 f"{self.initial_lr:g}."

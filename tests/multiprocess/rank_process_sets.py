@@ -392,6 +392,10 @@ def training():
     model.compile(
         optimizer, loss="mse", metrics=["mae"], jit_compile=kr.rank() % 2 == 1
     )
+    warmup = kr.callbacks.LearningRateWarmupCallback(
+        0.05, warmup_epochs=2, process_set=mine
+    )
+    assert warmup.multiplier(0.0) == 0.5
     rng = np.random.default_rng(kr.rank())
     steps = 3 + 2 * (kr.rank() % 2)  # the sets do not keep step
     x = rng.normal(size=(8 * steps, 3)).astype("f4")
@@ -407,6 +411,7 @@ def training():
             ),
             kr.callbacks.MetricAverageCallback(process_set=mine),
             kr.callbacks.ConsistencyCheck(every=2, process_set=mine),
+            warmup,
         ],
     )
     weights = [weight.tolist() for weight in model.get_weights()]
