@@ -75,13 +75,13 @@ without tensors, are fine.
 
 - `Average` of integers is the exact sum, divided and rounded down, as in NumPy.
 - float16 and bfloat16 are summed in float32 and rounded once.
-- With `compression=kr.Compression.fp16` or `bf16`, float32 and float64 travel as
-  that: half the bytes, or a quarter. Each rank's values times the prescale factor
-  are rounded, summed in float32, and the result is rounded once more. float16
-  keeps 11 significant bits and makes infinities of what is above 65504;
-  bfloat16 keeps 8, and the range of float32. Others are left as they are. All
-  ranks must ask for the same. (Round a ring, sums on their way are float32: so
-  three ranks move 5/8 of float32's bytes, and many 3/4.)
+- With `compression=kr.Compression.fp16` or `bf16`, float32 and float64 travel
+  as that: half the bytes, or a quarter. Each rank's values times the prescale
+  factor are rounded, summed in float32, and the result is rounded once more.
+  float16 keeps 11 significant bits and makes infinities of what is above
+  65504; bfloat16 keeps 8, and the range of float32. Others are left as they
+  are. All ranks must ask for the same. (Round a ring, sums on their way are
+  float32: so three ranks move 5/8 of float32's bytes, and many 3/4.)
 - On one host sums are made in the order of the ranks; round a ring, with three
   or more ranks, in an order that depends on the place in the tensor. What all
   ranks get has the same bits either way.
