@@ -99,8 +99,9 @@ Phases PhasesOf(const Counters& counters) {
 Status Run(int repetitions, const std::vector<size_t>& sizes) {
   KR_ASSIGN_OR_RETURN(Options options, Options::FromEnvironment());
   KR_RETURN_IF_ERROR(CreateProcessArena());
-  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
-                      CreateRuntime(options, {}, ProcessArena()));
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> sets,
+                      CreateJob(options, {}, ProcessArena()));
+  const std::shared_ptr<Runtime> runtime = sets->job();
   const float expected = static_cast<float>(options.size);
   for (size_t bytes : sizes) {
     Tensor values(bytes, options.rank + 1.0f);
@@ -130,7 +131,7 @@ Status Run(int repetitions, const std::vector<size_t>& sizes) {
       std::printf("\n");
     }
   }
-  runtime->Shutdown("");
+  sets->Shutdown("");
   return OkStatus();
 }
 
