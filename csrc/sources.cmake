@@ -42,6 +42,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/control/bucket_gate.cc
   csrc/control/control_tree.cc
   csrc/control/controller.cc
+  csrc/control/flight_recorder.cc
   csrc/control/fusion_plan.cc
   csrc/control/message.cc
   csrc/control/request.cc
@@ -50,8 +51,10 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/control/step_planner.cc
   csrc/control/tensor_queue.cc
   csrc/runtime/background_loop.cc
+  csrc/runtime/dump_signal.cc
   csrc/runtime/executor.cc
   csrc/runtime/gather_texts.cc
+  csrc/runtime/flight_log.cc
   csrc/runtime/log_queue.cc
   csrc/runtime/process_arena.cc
   csrc/runtime/process_runtime.cc
@@ -130,6 +133,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/control/bucket_gate_test.cc
   tests/cpp/control/control_tree_test.cc
   tests/cpp/control/controller_test.cc
+  tests/cpp/control/flight_recorder_test.cc
   tests/cpp/control/fusion_plan_test.cc
   tests/cpp/control/message_test.cc
   tests/cpp/control/request_test.cc
@@ -140,6 +144,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/runtime/allocation_test.cc
   tests/cpp/runtime/executor_test.cc
   tests/cpp/runtime/process_sets_test.cc
+  tests/cpp/runtime/flight_log_test.cc
   tests/cpp/runtime/runtime_test.cc
   tests/cpp/testing/fake_collective_test.cc
   tests/cpp/testing/faulty_transport_test.cc

@@ -29,7 +29,9 @@ struct TensorEntry {
 
   Completion completion;
 
-  TimePoint submitted{};  // set by TensorQueue::Add
+  // Set by TensorQueue::Add.
+  TimePoint submitted{};
+  uint64_t flight = 0;  // see FlightRecorder
 };
 
 }  // namespace keras_ring

@@ -7,12 +7,15 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
+from keras_ring.launcher import doctor
 from keras_ring.launcher.bench_arguments import (
     add_bench_arguments,
     check_bench_arguments,
 )
+from keras_ring.launcher.flight_log import FlightLogError, read_flight_logs
 from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.summary import failure_lines, job_exit_code
@@ -54,6 +57,17 @@ def _parser() -> _Parser:
     )
     check.add_argument(
         "--json", action="store_true", help="print one JSON object"
+    )
+    diagnosis = commands.add_parser(
+        "doctor",
+        help="say which rank of a job went another way, from flight records",
+        description="Joins the flight records that the ranks of a job have"
+        " left, and says in a paragraph which of them went another way first,"
+        " and how.",
+        allow_abbrev=False,
+    )
+    diagnosis.add_argument(
+        "directory", metavar="DIR", help="where the flight.*.json are"
     )
     bench = commands.add_parser(
         "bench",
@@ -137,19 +151,20 @@ def _run(plan: LaunchPlan) -> int:
                 f"--output-dir {plan.output_dir}: {error.strerror}"
             ) from error
     try:
-        return _report(run_plan(plan))
+        return _report(run_plan(plan), plan.flight_directory)
     except OSError as error:
         # No more processes, descriptors, or room for files.
         _say(f"error: cannot run the job: {error}")
         return _FAILED
 
 
-def _report(end: JobEnd) -> int:
+def _report(end: JobEnd, flights: Path | None) -> int:
     if end.leftover:
         _say(f"ended {end.leftover} process(es) that the ranks had left")
     if end.first is not None:
         for line in failure_lines(end.first, end.ends, end.tail, end.seconds):
             _say(line)
+        _report_flights(flights)
         return job_exit_code(end.first)
     if end.stop_signal is not None:
         if end.stop_signal != signal.SIGPIPE:
@@ -157,6 +172,28 @@ def _report(end: JobEnd) -> int:
             _say(f"ended by {name} after {end.seconds:.1f} s")
         clean = all(rank_end.returncode == 0 for rank_end in end.ends)
         return 0 if clean else 128 + end.stop_signal
+    return 0
+
+
+def _report_flights(directory: Path | None) -> None:
+    """Says what the ranks' flight records tell, if they have left any."""
+    if directory is None or not directory.is_dir():
+        return
+    try:
+        lines = doctor.report(read_flight_logs(directory))
+    except FlightLogError as error:
+        lines = [f"unreadable flight records: {error}"]
+    for line in lines:
+        _say(line)
+    _say(f"the ranks' flight records are in {directory}")
+
+
+def _doctor(directory: str) -> int:
+    try:
+        lines = doctor.report(read_flight_logs(Path(directory)))
+    except FlightLogError as error:
+        raise UsageError(str(error)) from None
+    print("\n".join(lines))
     return 0
 
 
@@ -189,6 +226,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_check(as_json=arguments.json)
         if arguments.command_name == "bench":
             return _bench(arguments)
+        if arguments.command_name == "doctor":
+            return _doctor(arguments.directory)
         return _run(_plan(arguments, os.environ))
     except UsageError as error:
         _say(f"error: {error}")

@@ -1,7 +1,9 @@
 """From what the user asked for to a checked plan; nothing is started here."""
 
 import re
+import secrets
 import shutil
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ class LaunchPlan:
         environment: What each rank's environment is built on.
         output_dir: Directory for each rank's output; None for none.
         prefix_timestamp: Whether each line of output starts with the time.
+        flight_directory: Where the ranks leave flight records; None if they
+            are to leave none.
         failure_grace: Seconds that the other ranks get after one has failed.
         term_grace: Seconds between SIGTERM and SIGKILL after that.
         signal_grace: Seconds between a forwarded signal and SIGKILL.
@@ -38,6 +42,7 @@ class LaunchPlan:
     environment: Mapping[str, str]
     output_dir: Path | None = None
     prefix_timestamp: bool = False
+    flight_directory: Path | None = None
     failure_grace: float = 2.0
     term_grace: float = 2.0
     signal_grace: float = 10.0
@@ -95,13 +100,28 @@ def make_plan(
     check_settings(rank_environment)
     check_command(request.command, rank_environment.get("PATH"))
     output_dir = Path(request.output_dir) if request.output_dir else None
+    flights = rank_environment.setdefault(
+        contract.FLIGHT_DIRECTORY, str(_flight_directory(output_dir))
+    )
     return LaunchPlan(
         size=size,
         command=request.command,
         environment=rank_environment,
         output_dir=output_dir,
         prefix_timestamp=request.prefix_timestamp,
+        flight_directory=(
+            None if flights == contract.NO_FLIGHT_DIRECTORY else Path(flights)
+        ),
     )
+
+
+def _flight_directory(output_dir: Path | None) -> Path:
+    if output_dir is not None:
+        return output_dir.absolute() / "flight"
+    # Nobody can guess it, so nobody can have prepared it; and there is none
+    # until a rank has something to tell.
+    name = f"keras-ring-flight-{secrets.token_hex(8)}"
+    return Path(tempfile.gettempdir()) / name
 
 
 def _job_size(request: RunRequest, own_names: Collection[str]) -> int:

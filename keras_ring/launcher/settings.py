@@ -58,6 +58,10 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "COLLECTIVE": _COLLECTIVE,
     "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
     "LOG_LEVEL": _LEVEL,
+    "FLIGHT_DIRECTORY": (
+        lambda text: text == "off" or text.startswith("/"),
+        "an absolute path, or off",
+    ),
 }
 
 

@@ -1,0 +1,73 @@
+// FlightRecorder: the last operations of this rank, and what became of them,
+// for whoever has to find out why a job stands still or has broken.
+#ifndef KERAS_RING_CONTROL_FLIGHT_RECORDER_H_
+#define KERAS_RING_CONTROL_FLIGHT_RECORDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/status.h"
+#include "csrc/control/tensor_entry.h"
+
+namespace keras_ring {
+
+enum class FlightState : uint8_t {
+  kWaiting = 0,  // until all ranks have asked for it
+  kRunning,      // all have, and its bucket waits for its turn or is at work
+  kDone,
+  kFailed,
+};
+// "waiting", ...
+const char* FlightStateName(FlightState state);
+
+struct FlightRecord {
+  uint64_t number = 0;  // of the operations that this rank has asked for: 1, ...
+  RequestPtr request;
+  FlightState state = FlightState::kWaiting;
+  // Of the decision to run it: the same number on all ranks. Not while it
+  // waits, nor if it has failed before.
+  uint64_t decision = 0;
+  std::string error;  // kFailed: why
+  TimePoint submitted{};
+  TimePoint decided{};  // from kRunning on
+  TimePoint ended{};    // kDone, kFailed
+};
+
+// Always at work, so it allocates nothing while nothing fails, and is locked
+// once for a whole bucket. Thread-safe.
+class FlightRecorder {
+ public:
+  // How many operations it remembers: some steps of a large model.
+  static constexpr size_t kUsualCapacity = 4096;
+
+  explicit FlightRecorder(size_t capacity = kUsualCapacity);
+
+  // Takes the entry down and gives it its flight number.
+  void Submitted(TensorEntry& entry) KR_EXCLUDES(mutex_);
+  // All ranks have asked for these.
+  void Decided(const std::vector<TensorEntry>& entries, uint64_t decision,
+               TimePoint now) KR_EXCLUDES(mutex_);
+  // Before their completions fire: these let go of what waits for them.
+  void Ended(const std::vector<TensorEntry>& entries, const Status& status,
+             TimePoint now) KR_EXCLUDES(mutex_);
+
+  // Oldest first.
+  std::vector<FlightRecord> Records() const KR_EXCLUDES(mutex_);
+
+ private:
+  // Null if it has been overwritten, or was never taken down.
+  FlightRecord* Find(const TensorEntry& entry) KR_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  // Number n is at n % size.
+  std::vector<FlightRecord> records_ KR_GUARDED_BY(mutex_);
+  uint64_t last_ KR_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_FLIGHT_RECORDER_H_

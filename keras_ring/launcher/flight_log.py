@@ -1,0 +1,153 @@
+"""Reads what the flight recorders of a job's ranks have left."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FORMAT = 1
+_WAITING, _RUNNING, _DONE, _FAILED = "waiting", "running", "done", "failed"
+_STATES = (_WAITING, _RUNNING, _DONE, _FAILED)
+
+
+class FlightLogError(ValueError):
+    """A file is not the flight log of a rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One collective operation as one rank has seen it.
+
+    Args:
+        number: Of the rank's operations, from 1.
+        name: Of the tensor.
+        kind: Such as `"allreduce"`.
+        state: `"waiting"` for other ranks, `"running"`, `"done"` or `"failed"`.
+        decision: Number of the common decision to run it, `None` before.
+        submitted: When the rank asked for it, in seconds since the epoch.
+        ended: When it was done or had failed, `None` before.
+        error: Why it has failed.
+    """
+
+    number: int
+    name: str
+    kind: str
+    state: str
+    decision: int | None
+    submitted: float
+    ended: float | None
+    error: str
+
+    @property
+    def label(self) -> str:
+        """Kind and name, as messages show them."""
+        return f"{self.kind} {self.name!r}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the rank still waited for its end."""
+        return self.state in (_WAITING, _RUNNING)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waited for ranks that had not asked for it."""
+        return self.state == _WAITING
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlightLog:
+    """The last operations of one rank.
+
+    Args:
+        rank: Whose.
+        size: Number of ranks.
+        process_set: Of the ranks that counted; 0 for all.
+        host: Name of the rank's host.
+        pid: Its process id.
+        written: When, in seconds since the epoch.
+        reason: Why it was written.
+        operations: Oldest first.
+    """
+
+    rank: int
+    size: int
+    process_set: int
+    host: str
+    pid: int
+    written: float
+    reason: str
+    operations: tuple[Operation, ...]
+
+    @property
+    def last(self) -> Operation | None:
+        """What the rank asked for last."""
+        return self.operations[-1] if self.operations else None
+
+
+def read_flight_log(path: Path) -> FlightLog:
+    """Reads one file.
+
+    Raises:
+        FlightLogError: If it cannot be read, is no flight log, or one of
+            another version.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FlightLogError(f"{path}: {error}") from error
+    try:
+        if data["format"] != _FORMAT:
+            raise FlightLogError(
+                f"{path}: format {data['format']}, expected {_FORMAT}; use the"
+                " keras-ring that the job ran with"
+            )
+        return FlightLog(
+            rank=int(data["rank"]),
+            size=int(data["size"]),
+            process_set=int(data["process_set"]),
+            host=str(data["host"]),
+            pid=int(data["pid"]),
+            written=float(data["written"]),
+            reason=str(data["reason"]),
+            operations=tuple(map(_operation, data["records"])),
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise FlightLogError(
+            f"{path}: not a flight log of keras_ring ({error!r})"
+        ) from error
+    except ValueError as error:
+        if isinstance(error, FlightLogError):
+            raise
+        raise FlightLogError(f"{path}: {error}") from error
+
+
+def _operation(record: dict[str, Any]) -> Operation:
+    state = str(record["state"])
+    if state not in _STATES:
+        raise ValueError(f"unknown state {state!r}")
+    decision, ended = record["decision"], record["ended"]
+    return Operation(
+        number=int(record["number"]),
+        name=str(record["name"]),
+        kind=str(record["kind"]),
+        state=state,
+        decision=None if decision is None else int(decision),
+        submitted=float(record["submitted"]),
+        ended=None if ended is None else float(ended),
+        error=str(record.get("error", "")),
+    )
+
+
+def read_flight_logs(directory: Path) -> list[FlightLog]:
+    """Reads the logs of a directory, ordered by process set and rank.
+
+    Raises:
+        FlightLogError: If there is none, or one cannot be read.
+    """
+    paths = sorted(directory.glob("flight.*.json"))
+    if not paths:
+        raise FlightLogError(
+            f"{directory}: no flight logs (flight.RANK.json) there"
+        )
+    logs = [read_flight_log(path) for path in paths]
+    return sorted(logs, key=lambda log: (log.process_set, log.rank))

@@ -1,0 +1,282 @@
+import dataclasses
+import json
+
+import pytest
+
+from keras_ring.launcher import doctor
+from keras_ring.launcher.flight_log import (
+    FlightLog,
+    FlightLogError,
+    Operation,
+    read_flight_log,
+    read_flight_logs,
+)
+
+WRITTEN = 1000.0
+
+
+def operation(name, state="waiting", *, at, decision=None, error="", number=1):
+    return Operation(
+        number=number,
+        name=name,
+        kind="allreduce",
+        state=state,
+        decision=decision,
+        submitted=at,
+        ended=at + 0.5 if state in ("done", "failed") else None,
+        error=error,
+    )
+
+
+def done(name, decision, at=900.0):
+    return operation(name, "done", at=at, decision=decision)
+
+
+def log(rank, *operations, size=3, reason="SIGUSR1", process_set=0):
+    return FlightLog(
+        rank=rank,
+        size=size,
+        process_set=process_set,
+        host=f"host{rank}",
+        pid=100 + rank,
+        written=WRITTEN,
+        reason=reason,
+        operations=operations,
+    )
+
+
+def test_a_rank_with_other_names_is_named():
+    step = done("step", 7)
+    text = doctor.diagnose(
+        [
+            log(0, step, operation("grad", at=970.0)),
+            log(1, step, operation("grad", at=971.0)),
+            log(2, step, operation("loss", at=972.0)),
+        ]
+    )
+    assert text.startswith(
+        "Ranks 0, 1 and 2 wrote what they remembered: SIGUSR1. "
+        "Rank 2 went another way than the rest. "
+        "Ranks 0 and 1 asked for allreduce 'grad' 30.0 s before and wait for "
+        "rank 2, which has not asked for it. "
+        "Rank 2 waits for allreduce 'loss' instead, for which ranks 0 and 1 "
+        "have not asked: "
+    )
+    assert text.endswith(
+        "The last that all of them had agreed on was allreduce 'step' "
+        "(decision 7)."
+    )
+
+
+def test_one_that_wants_more_than_the_others_is_named():
+    step = done("step", 7)
+    text = doctor.diagnose(
+        [
+            log(0, step),
+            log(1, step, operation("extra", at=990.0)),
+            log(2, step),
+        ]
+    )
+    assert "Rank 1 went another way than the rest." in text
+    assert (
+        "Rank 1 asked for allreduce 'extra' 10.0 s before and waits for ranks 0"
+        " and 2, which have not asked for it." in text
+    )
+    assert (
+        "Rank 0 has asked for nothing since allreduce 'step' was done 99.5 s "
+        "before: it is busy with something else, hangs outside of collectives,"
+        " or is at its end." in text
+    )
+
+
+def test_of_several_the_oldest_is_told():
+    text = doctor.diagnose(
+        [
+            log(0, operation("b", at=980.0), operation("a", at=990.0)),
+            log(1, operation("c", at=985.0)),
+            log(2, operation("c", at=985.0)),
+        ]
+    )
+    assert "Rank 0 asked for allreduce 'b' 20.0 s before" in text
+    assert "Rank 1 waits for allreduce 'c' instead" in text
+    assert "No operation was ever agreed on by all of them." in text
+
+
+def test_two_ranks_that_differ_are_not_judged():
+    text = doctor.diagnose(
+        [
+            log(0, operation("a", at=980.0), size=2),
+            log(1, operation("b", at=985.0), size=2),
+        ]
+    )
+    assert "another way" not in text
+    assert "Rank 1 waits for allreduce 'b' instead" in text
+
+
+def test_a_rank_without_a_record_is_missed():
+    waits = operation("grad", at=980.0)
+    reason = "UNAVAILABLE: lost rank 2 (host2, pid 102)"
+    text = doctor.diagnose(
+        [log(0, waits, reason=reason), log(1, waits, reason=reason)]
+    )
+    assert "remembered: UNAVAILABLE: lost rank 2 (host2, pid 102). " in text
+    assert "Rank 2 left no record" in text
+    assert "All others wait for allreduce 'grad'" in text
+
+
+def test_a_rank_that_never_came_is_told():
+    waits = operation("first", at=980.0)
+    text = doctor.diagnose([log(0, waits), log(1, waits), log(2)])
+    assert "Rank 2 has never asked for anything." in text
+
+
+def test_what_hangs_while_it_runs_is_told():
+    text = doctor.diagnose(
+        [
+            log(0, operation("x", "running", at=980.0, decision=8)),
+            log(1, done("x", 8, at=980.0)),
+            log(2, done("w", 7), operation("x", at=981.0)),
+        ]
+    )
+    assert (
+        "Allreduce 'x' (decision 8) is at work on rank 0; rank 2 is not there "
+        "yet." in text
+    )
+
+
+def test_running_on_all_but_one():
+    running = operation("x", "running", at=980.0, decision=8)
+    behind = operation("w", "running", at=970.0, decision=7)
+    text = doctor.diagnose(
+        [log(0, done("w", 7), running), log(1, done("w", 7)), log(2, behind)]
+    )
+    assert "Allreduce 'w' (decision 7) is at work on rank 2." in text
+
+
+def test_the_first_failure_is_told():
+    error = "FAILED_PRECONDITION: shapes differ"
+    text = doctor.diagnose(
+        [
+            log(0, operation("x", "failed", at=950.0, error="later")),
+            log(1, operation("x", "failed", at=940.0, error=error)),
+            log(2, operation("x", "failed", at=945.0, error=error)),
+        ]
+    )
+    assert (
+        "The first operation to fail was allreduce 'x', on rank 1: "
+        "FAILED_PRECONDITION: shapes differ." in text
+    )
+    assert "Nothing was under way on any of them." in text
+
+
+def test_a_healthy_job_looks_so():
+    step = done("step", 7)
+    text = doctor.diagnose([log(0, step), log(1, step), log(2, step)])
+    assert "another way" not in text
+    assert "Nothing was under way" in text
+
+
+def test_each_rank_has_a_line():
+    lines = doctor.report(
+        [
+            log(0, done("step", 7), operation("grad", at=970.0)),
+            log(1, done("step", 7)),
+            log(2),
+            log(0, operation("part", at=990.0), process_set=4, size=1),
+        ]
+    )
+    assert lines[1:4] == [
+        "  rank 0 (host0, pid 100): last asked for allreduce 'grad', waiting;"
+        " 1 open",
+        "  rank 1 (host1, pid 101): last asked for allreduce 'step', done"
+        " 99.5 s before",
+        "  rank 2 (host2, pid 102): no operations",
+    ]
+    assert lines[4] == "Process set 4:"
+
+
+# --- Files ---
+
+RECORD = {
+    "number": 1,
+    "name": "grad",
+    "kind": "allreduce",
+    "op": "Sum",
+    "tensors": [["float32", 3]],
+    "state": "waiting",
+    "decision": None,
+    "submitted": 12.5,
+    "decided": None,
+    "ended": None,
+}
+DATA = {
+    "format": 1,
+    "rank": 1,
+    "size": 4,
+    "process_set": 0,
+    "host": "here",
+    "pid": 7,
+    "written": 13.0,
+    "reason": "a test",
+    "records": [RECORD],
+}
+
+
+def write(folder, data, rank=1):
+    path = folder / f"flight.{rank}.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_a_file_is_read(tmp_path):
+    read = read_flight_log(write(tmp_path, DATA))
+    assert (read.rank, read.size, read.host) == (1, 4, "here")
+    assert read.last == Operation(
+        number=1,
+        name="grad",
+        kind="allreduce",
+        state="waiting",
+        decision=None,
+        submitted=12.5,
+        ended=None,
+        error="",
+    )
+
+
+def test_files_are_in_order(tmp_path):
+    for rank in (10, 9):
+        write(tmp_path, {**DATA, "rank": rank}, rank)
+    assert [read.rank for read in read_flight_logs(tmp_path)] == [9, 10]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        json.dumps(None),
+        {**DATA, "format": 2},
+        {**DATA, "rank": "first"},
+        {**DATA, "size": 1e400},
+        {**DATA, "records": 3},
+        {**DATA, "records": [[]]},
+        {**DATA, "records": [{**RECORD, "state": "lost"}]},
+        {key: value for key, value in DATA.items() if key != "host"},
+    ],
+)
+def test_what_is_no_log_is_refused_with_its_name(tmp_path, data):
+    path = write(tmp_path, data)
+    with pytest.raises(FlightLogError, match=str(path)):
+        read_flight_log(path)
+
+
+def test_a_directory_without_logs_is_an_error(tmp_path):
+    with pytest.raises(FlightLogError, match="no flight logs"):
+        read_flight_logs(tmp_path)
+
+
+def test_operations_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        operation("x", at=1.0).name = "y"
