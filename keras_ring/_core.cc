@@ -53,6 +53,7 @@ void Init(const std::vector<std::string>& versions) {
     status = job.ok() ? InstallProcessSets(*job) : job.status();
   }
   ThrowIfError(status);
+  if (options->size > 1) AnswerDumpSignal();
 }
 
 void Shutdown(const std::string& reason) {

@@ -142,6 +142,12 @@ const char* ParseLogLevel(const std::string& text, Options& options) {
   return "debug, info, warning, error or off";
 }
 
+const char* ParseFlightDirectory(const std::string& text, Options& options) {
+  if (text != "off" && text[0] != '/') return "an absolute path, or off";
+  options.flight_directory = text;
+  return nullptr;
+}
+
 const char* ParseCollective(const std::string& text, Options& options) {
   for (const char* name : {"auto", "shm", "ring"}) {
     if (text == name) {
@@ -234,6 +240,11 @@ const Row kRows[] = {
      "Whether TensorFlow's tensors are put where the other ranks of the host "
      "can read them, so that large ones are reduced without being copied.",
      SwitchField<&Options::zero_copy>, ShowSwitch<&Options::zero_copy>, false},
+    {"FLIGHT_DIRECTORY", "directory, or off",
+     "Where ranks write what they did last when the job breaks, or on SIGUSR1, "
+     "for `keras-ring doctor`: an absolute path, or off. Without it, "
+     "/tmp/keras-ring-flight- and more.",
+     ParseFlightDirectory, ShowText<&Options::flight_directory>, false},
     {"LOG_LEVEL", "level",
      "Least severe lines that are logged: debug, info, warning, error, off.",
      ParseLogLevel,

@@ -38,6 +38,8 @@ struct Options {
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or shm, or ring
   bool zero_copy = true;
+  // For the flight logs. Empty: one of the job's own; "off": none.
+  std::string flight_directory;
 
   // Reads KERAS_RING_* through `lookup` (a null result: not set).
   using Lookup = std::function<std::optional<std::string>(const std::string&)>;

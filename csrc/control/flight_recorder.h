@@ -25,7 +25,8 @@ enum class FlightState : uint8_t {
 const char* FlightStateName(FlightState state);
 
 struct FlightRecord {
-  uint64_t number = 0;  // of the operations that this rank has asked for: 1, ...
+  uint64_t number =
+      0;  // of the operations that this rank has asked for: 1, ...
   RequestPtr request;
   FlightState state = FlightState::kWaiting;
   // Of the decision to run it: the same number on all ranks. Not while it

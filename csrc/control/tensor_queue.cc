@@ -34,6 +34,7 @@ Status TensorQueue::Park(TensorEntry& entry) {
         "again once its last use has finished; give each concurrent "
         "operation a name of its own.");
   }
+  recorder_.Submitted(entry);
   gate_.Add(entry.request, entry.submitted, requests_);
   it->second.entry = std::move(entry);
   return OkStatus();

@@ -11,6 +11,7 @@
 
 #include "csrc/base/mutex.h"
 #include "csrc/control/bucket_gate.h"
+#include "csrc/control/flight_recorder.h"
 #include "csrc/control/name_table.h"
 #include "csrc/control/tensor_entry.h"
 
@@ -62,6 +63,10 @@ class TensorQueue {
 
   size_t size() const KR_EXCLUDES(mutex_);
 
+  // Every entry that was ever parked is in here. What becomes of them then, is
+  // for those to say who take them.
+  FlightRecorder& recorder() { return recorder_; }
+
  private:
   Status Park(TensorEntry& entry) KR_REQUIRES(mutex_);
 
@@ -73,6 +78,7 @@ class TensorQueue {
   };
 
   const std::function<void()> wake_;
+  FlightRecorder recorder_;
   mutable Mutex mutex_;
   NameTable<Parked> parked_ KR_GUARDED_BY(mutex_);
   BucketGate gate_ KR_GUARDED_BY(mutex_);

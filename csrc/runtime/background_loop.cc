@@ -248,15 +248,15 @@ void BackgroundLoop::CarryOut(Command command) {
       Bucket bucket;
       bucket.decided = std::chrono::steady_clock::now();
       bucket.entries = queue_.Take(command.items);
+      queue_.recorder().Decided(bucket.entries, command.sequence,
+                                bucket.decided);
       bucket.command = std::move(command);
       executor_.RunOrPush(std::move(bucket), keep_in_touch_);
       break;
     }
     case Decision::Kind::kFail:
       for (const std::string& name : command.names) {
-        for (TensorEntry& entry : queue_.TakeIfNegotiating(name)) {
-          entry.completion.Fire(command.status);
-        }
+        End(queue_.TakeIfNegotiating(name), command.status);
       }
       break;
     case Decision::Kind::kEnd:
@@ -295,11 +295,15 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
   if (options_.ranks.is_job()) {
     KR_LOG(kError) << "the job is broken: " << cause.message();
   }
+  // As things stood when it happened.
+  std::vector<FlightRecord> records = queue_.recorder().Records();
   // First of all nothing new is taken: whoever hears of the end from the
   // executor must find it everywhere.
   Finish(cause);
   executor_.Abort(cause);
   TellBroken(cause);
+  // At last: it may take its time.
+  if (options_.broken) options_.broken(cause, std::move(records));
 }
 
 // From here on everything fails with `status`. What was decided before an
@@ -310,9 +314,13 @@ void BackgroundLoop::Finish(const Status& status) {
     MutexLock lock(mutex_);
     if (status_.ok()) status_ = status;
   }
-  for (TensorEntry& entry : queue_.Close(status)) {
-    entry.completion.Fire(status);
-  }
+  End(queue_.Close(status), status);
+}
+
+void BackgroundLoop::End(std::vector<TensorEntry> entries,
+                         const Status& status) {
+  queue_.recorder().Ended(entries, status, std::chrono::steady_clock::now());
+  for (TensorEntry& entry : entries) entry.completion.Fire(status);
 }
 
 std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {

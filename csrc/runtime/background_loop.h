@@ -19,6 +19,7 @@
 #include "csrc/base/status.h"
 #include "csrc/comm/message_channel.h"
 #include "csrc/control/controller.h"
+#include "csrc/control/flight_recorder.h"
 #include "csrc/control/tensor_queue.h"
 #include "csrc/runtime/executor.h"
 
@@ -35,6 +36,9 @@ struct BackgroundLoopOptions {
   // Of a process set: takes a cause for the set to break, and later has Break
   // called, with that of the job. So both end with the same words.
   std::function<void(const Status& cause)> report_loss;
+  // Called when it breaks, with the flight records of that moment.
+  std::function<void(const Status& cause, std::vector<FlightRecord> records)>
+      broken;
 };
 
 class BackgroundLoop {
@@ -87,6 +91,8 @@ class BackgroundLoop {
   void AbortAtOnce(const Status& cause, int told_by);
   void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
   void Finish(const Status& status);
+  // Takes down how the entries end, and fires their completions.
+  void End(std::vector<TensorEntry> entries, const Status& status);
   std::optional<TimePoint> NextWakeUp() const;
 
   const BackgroundLoopOptions options_;

@@ -38,10 +38,6 @@ void Describe(const Request& request, DType dtype, int size,
   reduction.compression = request.compression;
 }
 
-void FireAll(std::vector<TensorEntry>& entries, const Status& status) {
-  for (TensorEntry& entry : entries) entry.completion.Fire(status);
-}
-
 }  // namespace
 
 Executor::Executor(int rank, int size, Collective& collective,
@@ -72,7 +68,7 @@ void Executor::Push(Bucket bucket) {
   if (aborted.ok()) {
     changed_.NotifyAll();
   } else {
-    FireAll(bucket.entries, aborted);
+    End(bucket.entries, aborted);
   }
 }
 
@@ -115,8 +111,8 @@ void Executor::Abort(const Status& cause) {
   }
   changed_.NotifyAll();
   collective_.Abort(cause);
-  FireAll(failed, cause);
-  for (Bucket& bucket : dropped) FireAll(bucket.entries, cause);
+  End(failed, cause);
+  for (Bucket& bucket : dropped) End(bucket.entries, cause);
 }
 
 void Executor::Stop() {
@@ -173,7 +169,13 @@ void Executor::Execute(Bucket bucket) {
   // Before the completions: the coordinator may decide while we call back.
   callbacks_.executed();
   CountTime time(counters_.callback_ns);
-  FireAll(bucket.entries, status);
+  End(bucket.entries, status);
+}
+
+void Executor::End(std::vector<TensorEntry>& entries,
+                   const Status& status) const {
+  callbacks_.ended(entries, status);
+  for (TensorEntry& entry : entries) entry.completion.Fire(status);
 }
 
 void Executor::FinishWhenAborted(std::vector<TensorEntry> entries) {
@@ -186,7 +188,7 @@ void Executor::FinishWhenAborted(std::vector<TensorEntry> entries) {
                 std::back_inserter(failed_entries_));
     }
   }
-  if (!aborted.ok()) FireAll(entries, aborted);
+  if (!aborted.ok()) End(entries, aborted);
 }
 
 Status Executor::RunBucket(const Command& command,

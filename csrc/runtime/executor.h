@@ -35,6 +35,9 @@ class Executor {
     // A collective failed with this. At most once; the entries wait for Abort
     // to say what really happened.
     std::function<void(const Status&)> failed;
+    // Entries come to their end with this: before their completions fire.
+    std::function<void(const std::vector<TensorEntry>&, const Status&)> ended =
+        [](const std::vector<TensorEntry>&, const Status&) {};
   };
 
   // All references must outlive the executor. `ranks`: those that `rank` is
@@ -69,6 +72,8 @@ class Executor {
   Status Broadcast(const Command& command, std::vector<TensorEntry>& entries);
   Status Reducescatter(const Command& command, TensorEntry& entry);
   Status Alltoall(const Command& command, TensorEntry& entry);
+  // Fires their completions.
+  void End(std::vector<TensorEntry>& entries, const Status& status) const;
   bool MayRunHere(const Bucket& bucket) KR_EXCLUDES(mutex_);
   // Finishes the entries with the cause of the abort, once it is known.
   void FinishWhenAborted(std::vector<TensorEntry> entries) KR_EXCLUDES(mutex_);

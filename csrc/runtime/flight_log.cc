@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include "csrc/base/sha256.h"
+
 namespace keras_ring {
 namespace {
 
@@ -29,6 +31,20 @@ std::string Quoted(const std::string& text) {
     }
   }
   return quoted + '"';
+}
+
+std::string HostName() {
+  char name[256] = "";
+  (void)gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string List(const std::vector<int>& numbers) {
+  std::string text = "[";
+  for (int number : numbers) {
+    text += (text.size() > 1 ? ", " : "") + std::to_string(number);
+  }
+  return text + "]";
 }
 
 // What clocks of several hosts have in common.
@@ -113,9 +129,10 @@ std::string FlightLogText(const FlightLog& log) {
   const WallClock clock;
   std::ostringstream text;
   text << "{\"format\": " << kFormat << ", \"rank\": " << log.rank
-       << ", \"size\": " << log.size
-       << ", \"process_set\": " << log.process_set << ", \"host\": " << Quoted(log.host)
-       << ", \"pid\": " << getpid() << ", \"written\": " << clock.Now()
+       << ", \"members\": " << List(log.members)
+       << ", \"process_set\": " << log.process_set
+       << ", \"host\": " << Quoted(HostName()) << ", \"pid\": " << getpid()
+       << ", \"written\": " << clock.Now()
        << ", \"reason\": " << Quoted(log.reason) << ",\n \"records\": [";
   for (size_t i = 0; i < log.records.size(); ++i) {
     text << (i ? ",\n  " : "\n  ");
@@ -123,6 +140,21 @@ std::string FlightLogText(const FlightLog& log) {
   }
   text << "]}\n";
   return text.str();
+}
+
+std::string FlightDirectory(const Options& options) {
+  if (options.flight_directory == "off") return "";
+  if (!options.flight_directory.empty()) return options.flight_directory;
+  // Without others there is nothing to compare.
+  if (options.job_key.empty()) return "";
+  std::string path = "/tmp/keras-ring-flight-" + std::to_string(getuid()) + "-";
+  const Sha256Digest digest = HmacSha256(options.job_key, "flight directory");
+  for (int i = 0; i < 8; ++i) {
+    char hex[3];
+    std::snprintf(hex, sizeof(hex), "%02x", digest[i]);
+    path += hex;
+  }
+  return path;
 }
 
 Result<std::string> WriteFlightLog(const std::string& directory,

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "csrc/runtime/dump_signal.h"
+
 namespace keras_ring {
 namespace {
 
@@ -55,6 +57,12 @@ Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
 std::shared_ptr<ProcessSets> TakeProcessSets() {
   MutexLock lock(TheSlot().mutex);
   return std::exchange(TheSlot().sets, nullptr);
+}
+
+void AnswerDumpSignal() {
+  CallOnDumpSignal([] {
+    if (auto sets = CurrentProcessSets()) sets->WriteFlightLogs("SIGUSR1");
+  });
 }
 
 Result<std::shared_ptr<Runtime>> RuntimeLookup::For(const std::string& name) {

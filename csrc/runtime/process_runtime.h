@@ -31,6 +31,10 @@ Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
 // Empties the slot and returns what was in it.
 std::shared_ptr<ProcessSets> TakeProcessSets();
 
+// From now on SIGUSR1 makes what is in the slot write its flight logs; see
+// CallOnDumpSignal.
+void AnswerDumpSignal();
+
 // The way of one caller to the runtime of one set: goes there once, and again
 // when that runtime is over. It does not keep it alive.
 class RuntimeLookup {

@@ -197,6 +197,17 @@ void ProcessSets::OnJobBroken(const Status& cause) {
   if (const auto& mesh = job_->deps().mesh) mesh->Abort(cause);
 }
 
+void ProcessSets::WriteFlightLogs(const std::string& reason) const {
+  std::vector<std::shared_ptr<Runtime>> runtimes = {job_};
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [number, set] : sets_) {
+      if (set.runtime != nullptr) runtimes.push_back(set.runtime);
+    }
+  }
+  for (const auto& runtime : runtimes) runtime->WriteFlightLog(reason);
+}
+
 void ProcessSets::Shutdown(const std::string& reason) {
   std::vector<std::shared_ptr<Runtime>> runtimes;
   {

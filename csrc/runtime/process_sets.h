@@ -56,6 +56,9 @@ class ProcessSets {
   Result<std::shared_ptr<Runtime>> RuntimeOf(int64_t number) const
       KR_EXCLUDES(mutex_);
 
+  // Flight logs of the job and of the sets that this rank is in.
+  void WriteFlightLogs(const std::string& reason) const KR_EXCLUDES(mutex_);
+
   // Ends the sets in agreement with their members, then the job; see
   // Runtime::Shutdown. Ends a change that waits. Idempotent; thread-safe.
   void Shutdown(const std::string& reason) KR_EXCLUDES(mutex_);

@@ -14,6 +14,7 @@
 #include "csrc/control/tensor_queue.h"
 #include "csrc/runtime/background_loop.h"
 #include "csrc/runtime/executor.h"
+#include "csrc/runtime/flight_log.h"
 
 namespace keras_ring {
 namespace {
@@ -82,7 +83,12 @@ Runtime::Runtime(RuntimeDeps deps)
       topology_.rank, topology_.size, *deps_.collective, *deps_.counters,
       Executor::Callbacks{
           [this] { loop_->OnExecuted(); },
-          [this](const Status& status) { loop_->OnDataFailure(status); }},
+          [this](const Status& status) { loop_->OnDataFailure(status); },
+          [this](const std::vector<TensorEntry>& entries,
+                 const Status& status) {
+            queue_->recorder().Ended(entries, status,
+                                     std::chrono::steady_clock::now());
+          }},
       deps_.ranks);
   BackgroundLoopOptions options;
   options.heartbeat_timeout = Seconds(deps_.options.heartbeat_timeout);
@@ -92,6 +98,10 @@ Runtime::Runtime(RuntimeDeps deps)
   };
   options.ranks = deps_.ranks;
   options.report_loss = deps_.report_loss;
+  options.broken = [this](const Status& cause,
+                          std::vector<FlightRecord> records) {
+    WriteFlightLog(cause.ToString(), std::move(records));
+  };
   loop_ =
       std::make_unique<BackgroundLoop>(options, topology_.rank, *controller_,
                                        *deps_.channel, *queue_, *executor_);
@@ -112,6 +122,31 @@ void Runtime::Break(const Status& cause) { loop_->Break(cause); }
 void Runtime::SetBrokenListener(
     std::function<void(const Status& cause)> listener) {
   loop_->SetBrokenListener(std::move(listener));
+}
+
+void Runtime::WriteFlightLog(const std::string& reason) const {
+  WriteFlightLog(reason, queue_->recorder().Records());
+}
+
+void Runtime::WriteFlightLog(const std::string& reason,
+                             std::vector<FlightRecord> records) const {
+  const std::string directory = FlightDirectory(deps_.options);
+  if (directory.empty()) return;
+  FlightLog log;
+  log.rank = deps_.ranks.Global(topology_.rank);
+  log.members.clear();
+  for (int rank = 0; rank < topology_.size; ++rank) {
+    log.members.push_back(deps_.ranks.Global(rank));
+  }
+  log.process_set = deps_.ranks.number();
+  log.reason = reason;
+  log.records = std::move(records);
+  const Result<std::string> path = keras_ring::WriteFlightLog(directory, log);
+  if (path.ok()) {
+    KR_LOG(kInfo) << "the last operations of this rank are in " << *path;
+  } else {
+    KR_LOG(kWarning) << path.status().message();
+  }
 }
 
 void Runtime::Shutdown(const std::string& reason) {

@@ -23,6 +23,7 @@ class BackgroundLoop;
 class Collective;
 class Controller;
 class Executor;
+struct FlightRecord;
 class HostGroup;
 class Mesh;
 class MessageChannel;
@@ -98,6 +99,10 @@ class Runtime {
   void Break(const Status& cause);
   void SetBrokenListener(std::function<void(const Status& cause)> listener);
 
+  // Leaves a flight log for `keras-ring doctor`. Any thread, any time; may take
+  // as long as a disk does.
+  void WriteFlightLog(const std::string& reason) const;
+
   // Ends the job in agreement with the other ranks and stops the threads. The
   // reason is told to the others; empty for a program that came to its end.
   // Idempotent; thread-safe.
@@ -105,6 +110,8 @@ class Runtime {
 
  private:
   explicit Runtime(RuntimeDeps deps);
+  void WriteFlightLog(const std::string& reason,
+                      std::vector<FlightRecord> records) const;
 
   // In order of construction; destroyed in reverse.
   RuntimeDeps deps_;

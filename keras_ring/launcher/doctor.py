@@ -62,7 +62,7 @@ class _View:
 
     def __init__(self, logs: Sequence[FlightLog]) -> None:
         self.logs = {log.rank: log for log in logs}
-        self.size = max(log.size for log in logs)
+        self.members = logs[0].members
         self.waiting = {
             log.rank: {op.name: op for op in log.operations if op.is_waiting}
             for log in logs
@@ -114,7 +114,7 @@ def _reasons(view: _View) -> list[str]:
 
 
 def _absent(view: _View) -> list[str]:
-    absent = [rank for rank in range(view.size) if rank not in view.logs]
+    absent = [rank for rank in view.members if rank not in view.logs]
     if not absent:
         return []
     return [
@@ -174,7 +174,7 @@ def _waiting_for_absent(view: _View) -> list[str]:
     names = sorted(
         {name for waiting in view.waiting.values() for name in waiting},
     )
-    if not names or len(view.logs) == view.size:
+    if not names or len(view.logs) == len(view.members):
         return []
     label = view.waiting[view.ranks[0]][names[0]].label
     return [f"All others wait for {label}{_more(names)}, so for these ranks."]
@@ -294,4 +294,4 @@ def _more(names: Sequence[str]) -> str:
 
 
 def _ago(log: FlightLog, at: float) -> str:
-    return f"{max(0.0, log.written - at):.1f} s before"
+    return f"{max(0.0, log.written - at):.1f} s earlier"

@@ -60,8 +60,8 @@ class FlightLog:
 
     Args:
         rank: Whose.
-        size: Number of ranks.
-        process_set: Of the ranks that counted; 0 for all.
+        members: The ranks of the process set, or of the whole job.
+        process_set: Its number; 0 for the whole job.
         host: Name of the rank's host.
         pid: Its process id.
         written: When, in seconds since the epoch.
@@ -70,7 +70,7 @@ class FlightLog:
     """
 
     rank: int
-    size: int
+    members: tuple[int, ...]
     process_set: int
     host: str
     pid: int
@@ -103,7 +103,7 @@ def read_flight_log(path: Path) -> FlightLog:
             )
         return FlightLog(
             rank=int(data["rank"]),
-            size=int(data["size"]),
+            members=tuple(map(int, data["members"])),
             process_set=int(data["process_set"]),
             host=str(data["host"]),
             pid=int(data["pid"]),

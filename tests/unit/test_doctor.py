@@ -32,10 +32,10 @@ def done(name, decision, at=900.0):
     return operation(name, "done", at=at, decision=decision)
 
 
-def log(rank, *operations, size=3, reason="SIGUSR1", process_set=0):
+def log(rank, *operations, members=(0, 1, 2), reason="SIGUSR1", process_set=0):
     return FlightLog(
         rank=rank,
-        size=size,
+        members=members,
         process_set=process_set,
         host=f"host{rank}",
         pid=100 + rank,
@@ -57,7 +57,7 @@ def test_a_rank_with_other_names_is_named():
     assert text.startswith(
         "Ranks 0, 1 and 2 wrote what they remembered: SIGUSR1. "
         "Rank 2 went another way than the rest. "
-        "Ranks 0 and 1 asked for allreduce 'grad' 30.0 s before and wait for "
+        "Ranks 0 and 1 asked for allreduce 'grad' 30.0 s earlier and wait for "
         "rank 2, which has not asked for it. "
         "Rank 2 waits for allreduce 'loss' instead, for which ranks 0 and 1 "
         "have not asked: "
@@ -79,12 +79,12 @@ def test_one_that_wants_more_than_the_others_is_named():
     )
     assert "Rank 1 went another way than the rest." in text
     assert (
-        "Rank 1 asked for allreduce 'extra' 10.0 s before and waits for ranks 0"
-        " and 2, which have not asked for it." in text
+        "Rank 1 asked for allreduce 'extra' 10.0 s earlier and waits for ranks"
+        " 0 and 2, which have not asked for it." in text
     )
     assert (
         "Rank 0 has asked for nothing since allreduce 'step' was done 99.5 s "
-        "before: it is busy with something else, hangs outside of collectives,"
+        "earlier: it is busy with something else, hangs outside of collectives,"
         " or is at its end." in text
     )
 
@@ -97,7 +97,7 @@ def test_of_several_the_oldest_is_told():
             log(2, operation("c", at=985.0)),
         ]
     )
-    assert "Rank 0 asked for allreduce 'b' 20.0 s before" in text
+    assert "Rank 0 asked for allreduce 'b' 20.0 s earlier" in text
     assert "Rank 1 waits for allreduce 'c' instead" in text
     assert "No operation was ever agreed on by all of them." in text
 
@@ -105,8 +105,8 @@ def test_of_several_the_oldest_is_told():
 def test_two_ranks_that_differ_are_not_judged():
     text = doctor.diagnose(
         [
-            log(0, operation("a", at=980.0), size=2),
-            log(1, operation("b", at=985.0), size=2),
+            log(0, operation("a", at=980.0), members=(0, 1)),
+            log(1, operation("b", at=985.0), members=(0, 1)),
         ]
     )
     assert "another way" not in text
@@ -182,14 +182,14 @@ def test_each_rank_has_a_line():
             log(0, done("step", 7), operation("grad", at=970.0)),
             log(1, done("step", 7)),
             log(2),
-            log(0, operation("part", at=990.0), process_set=4, size=1),
+            log(0, operation("part", at=990.0), process_set=4, members=(0,)),
         ]
     )
     assert lines[1:4] == [
         "  rank 0 (host0, pid 100): last asked for allreduce 'grad', waiting;"
         " 1 open",
         "  rank 1 (host1, pid 101): last asked for allreduce 'step', done"
-        " 99.5 s before",
+        " 99.5 s earlier",
         "  rank 2 (host2, pid 102): no operations",
     ]
     assert lines[4] == "Process set 4:"
@@ -212,7 +212,7 @@ RECORD = {
 DATA = {
     "format": 1,
     "rank": 1,
-    "size": 4,
+    "members": [0, 1, 2, 3],
     "process_set": 0,
     "host": "here",
     "pid": 7,
@@ -230,7 +230,7 @@ def write(folder, data, rank=1):
 
 def test_a_file_is_read(tmp_path):
     read = read_flight_log(write(tmp_path, DATA))
-    assert (read.rank, read.size, read.host) == (1, 4, "here")
+    assert (read.rank, read.members, read.host) == (1, (0, 1, 2, 3), "here")
     assert read.last == Operation(
         number=1,
         name="grad",
@@ -259,7 +259,7 @@ def test_files_are_in_order(tmp_path):
         json.dumps(None),
         {**DATA, "format": 2},
         {**DATA, "rank": "first"},
-        {**DATA, "size": 1e400},
+        {**DATA, "members": [1e400]},
         {**DATA, "records": 3},
         {**DATA, "records": [[]]},
         {**DATA, "records": [{**RECORD, "state": "lost"}]},

@@ -26,8 +26,7 @@ FlightLog LogOf(const std::string& name) {
   record.submitted = std::chrono::steady_clock::now();
   FlightLog log;
   log.rank = 1;
-  log.size = 4;
-  log.host = "here";
+  log.members = {0, 1, 3};
   log.reason = "a test";
   log.records = {record};
   return log;
@@ -55,8 +54,9 @@ class FlightLogTest : public ::testing::Test {
 TEST(FlightLogTextTest, TellsAllOfARecord) {
   FlightLog log = LogOf("dense/kernel");
   std::string text = FlightLogText(log);
-  EXPECT_THAT(text, HasSubstr("\"format\": 1, \"rank\": 1, \"size\": 4, "
-                              "\"process_set\": 0, \"host\": \"here\""));
+  EXPECT_THAT(text,
+              HasSubstr("\"format\": 1, \"rank\": 1, \"members\": [0, 1, 3], "
+                        "\"process_set\": 0, \"host\": \""));
   EXPECT_THAT(text, HasSubstr("\"reason\": \"a test\""));
   EXPECT_THAT(
       text,
@@ -71,9 +71,8 @@ TEST(FlightLogTextTest, TellsAllOfARecord) {
   log.records[0].decision = 12;
   log.records[0].error = "INTERNAL: why";
   text = FlightLogText(log);
-  EXPECT_THAT(text,
-              HasSubstr("\"state\": \"failed\", \"decision\": 12, "
-                        "\"submitted\": 1"));
+  EXPECT_THAT(text, HasSubstr("\"state\": \"failed\", \"decision\": 12, "
+                              "\"submitted\": 1"));
   EXPECT_THAT(text, HasSubstr(", \"error\": \"INTERNAL: why\"}"));
 }
 
