@@ -143,8 +143,9 @@ TEST_P(ProcessSetsTest, WhatCannotBeASetIsRefused) {
       EXPECT_THAT(status.message(), HasSubstr(why));
     }
     for (const auto& [number, why] :
-         std::vector<std::pair<int64_t, std::string>>{
-             {0, "the job itself"}, {2, "does not exist"}, {-1, "does not"}}) {
+         std::vector<std::pair<int64_t, std::string>>{{0, "the job itself"},
+                                                      {2, "does not exist"},
+                                                      {-1, "was not added"}}) {
       const Status status = cluster.at(rank).Remove(number);
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_THAT(status.message(), HasSubstr(why));
