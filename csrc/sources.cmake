@@ -9,6 +9,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/base/spin.cc
   csrc/base/status.cc
   csrc/base/wire.cc
+  csrc/collective/adasum.cc
   csrc/collective/cpu_collective.cc
   csrc/collective/direct_tensors.cc
   csrc/collective/kernel_table.cc
@@ -110,6 +111,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/base/small_vector_test.cc
   tests/cpp/base/sticky_status_test.cc
   tests/cpp/base/wire_test.cc
+  tests/cpp/collective/adasum_test.cc
   tests/cpp/collective/codec_test.cc
   tests/cpp/collective/cpu_collective_local_test.cc
   tests/cpp/collective/cpu_collective_tcp_test.cc

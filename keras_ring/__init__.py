@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         broadcast_variables,
     )
     from keras_ring.ops import (
+        Adasum,
         Average,
         Max,
         Min,
@@ -101,6 +102,7 @@ _HOMES = {
     "broadcast_object": "functions",
     "broadcast_object_fn": "functions",
     "broadcast_variables": "functions",
+    "Adasum": "ops",
     "Average": "ops",
     "Max": "ops",
     "Min": "ops",
@@ -132,6 +134,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
     "DistributedGradientTape",

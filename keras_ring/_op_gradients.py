@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _xla, ops, process_sets
+from keras_ring import _adasum_derivative, _xla, ops, process_sets
 from keras_ring.compression import Compression, Compressor
 from keras_ring.process_sets import ProcessSet
 
@@ -89,11 +89,15 @@ def _sums(
 
 
 def _as_reduced(op: Any, members: Sequence[int]) -> list[Any]:
-    """Inputs of a reduction as they were reduced: rounded, if compressed."""
+    """Inputs of a reduction as they were reduced: scaled, then rounded."""
     compression = ops.compression_of(op)
+    prescale, _ = ops.factors_of(op)
+    inputs = [op.inputs[i] for i in members]
+    if prescale != 1.0:
+        inputs = [x * tf.constant(prescale, x.dtype) for x in inputs]
     return [
-        compression.decompress(*compression.compress(op.inputs[i]))
-        for i in members
+        compression.decompress(*compression.compress(tensor))
+        for tensor in inputs
     ]
 
 
@@ -121,16 +125,19 @@ def _rows_of_everyone(
     )
 
 
+def _of_everyone(tensor: Any, name: str, process_set: ProcessSet) -> Any:
+    """The ranks' tensors, along a new first dimension."""
+    size = process_set.size()
+    everyone = _rows_of_everyone(
+        tensor[tf.newaxis], process_set.rank(), size, name, process_set
+    )
+    return tf.ensure_shape(everyone, [size, *everyone.shape[1:]])
+
+
 def _product_of_others(tensor: Any, name: str, process_set: ProcessSet) -> Any:
     """The product of the other ranks' tensors; no division, for zeros."""
     place = process_set.rank()
-    everyone = _rows_of_everyone(
-        tensor[tf.newaxis],
-        place,
-        process_set.size(),
-        f"{name}/factors",
-        process_set,
-    )
+    everyone = _of_everyone(tensor, f"{name}/factors", process_set)
     before = tf.math.cumprod(everyone, exclusive=True)
     after = tf.math.cumprod(everyone, exclusive=True, reverse=True)
     return (before * after)[place]
@@ -144,7 +151,7 @@ def _through_reduction(
     name: str,
     process_set: ProcessSet,
 ) -> list[Any]:
-    """Takes gradients back through Min, Max or Product.
+    """Takes gradients back through Min, Max, Product or Adasum.
 
     Args:
         reduce_op: Which of them.
@@ -160,6 +167,17 @@ def _through_reduction(
     if reduce_op is ops.Product:
         return [
             gradient * _product_of_others(tensor, f"{name}/{i}", process_set)
+            for i, (gradient, tensor) in enumerate(
+                zip(gradients, inputs, strict=True)
+            )
+        ]
+    if reduce_op is ops.Adasum:
+        return [
+            _adasum_derivative.gradient_of_own(
+                _of_everyone(tensor, f"{name}/{i}/vectors", process_set),
+                process_set.rank(),
+                gradient,
+            )
             for i, (gradient, tensor) in enumerate(
                 zip(gradients, inputs, strict=True)
             )
@@ -198,10 +216,14 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
                 process_set,
             )
             return ops.allreduce_calls([call])[0]
+        # Factors of 1 but for Adasum, whose derivative does not depend on the
+        # first one.
+        prescale, postscale = ops.factors_of(op)
         total = ops.grouped_allreduce(
             known,
             ops.Sum,
             name=name,
+            postscale_factor=prescale * postscale,
             compression=compression,
             process_set=process_set,
         )

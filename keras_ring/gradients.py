@@ -54,7 +54,8 @@ class ReductionSettings:
         if not isinstance(op, ops.ReduceOp):
             raise ValueError(
                 "`op` must be one of `kr.Average`, `kr.Sum`, `kr.Min`, "
-                f"`kr.Max` and `kr.Product`. Received: op={op!r}"
+                "`kr.Max`, `kr.Product` and `kr.Adasum`. Received: "
+                f"op={op!r}"
             )
         if not isinstance(compression, Compressor):
             raise ValueError(

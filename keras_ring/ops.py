@@ -18,7 +18,23 @@ from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class ReduceOp(enum.IntEnum):
-    """How `allreduce` combines the ranks' values, element by element."""
+    """How `allreduce` combines the ranks' values.
+
+    All but `Adasum` do so element by element. `Adasum` takes each tensor as a
+    vector; of two it makes
+
+        (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b
+
+    which is their sum where they are at right angles and their mean where they
+    are equal: steps that ranks propose are added up only as far as they say
+    different things. (A factor whose denominator is zero is 1.) Of more than
+    two, ranks 0 and 1 make one, 2 and 3, and so on; then the first two of
+    these, and so on until one is left. Where their number is odd, the last is
+    carried up as it is: of five ranks it is the Adasum of that of the first
+    four and the fifth. Dot products are those of whole tensors and summed in
+    float64; one that has an infinity or a NaN comes out without a finite
+    number.
+    """
 
     # The numbers of the native ReduceOp.
     Average = 0
@@ -26,6 +42,7 @@ class ReduceOp(enum.IntEnum):
     Min = 2
     Max = 3
     Product = 4
+    Adasum = 5
 
 
 Average = ReduceOp.Average
@@ -33,10 +50,12 @@ Sum = ReduceOp.Sum
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+Adasum = ReduceOp.Adasum
 
+LINEAR = (ReduceOp.Average, ReduceOp.Sum)
 # Reductions that commute with a factor, so that the factors may be fused into
 # the copies; for the others they are ops of their own.
-LINEAR = (ReduceOp.Average, ReduceOp.Sum)
+_SCALED = (*LINEAR, ReduceOp.Adasum)
 
 
 class Kind(enum.IntEnum):
@@ -75,7 +94,8 @@ def allreduce(
             float16 and bfloat16 are summed in float32 and rounded once. A
             `tf.IndexedSlices` is reduced as one: see `Returns`.
         op: A `ReduceOp`. `Average` of integers is the exact sum, divided and
-            rounded down, as in NumPy. Defaults to `Average`.
+            rounded down, as in NumPy. `Adasum` is of floating dtypes only.
+            Defaults to `Average`.
         name: String. Defaults to one made from the number of unnamed
             operations so far (in eager execution: to one fixed name), so give
             one wherever ranks may differ in their order.
@@ -201,7 +221,7 @@ def reducescatter(
 
     Args:
         tensor: As in `allreduce`, of at least one dimension.
-        op: As in `allreduce`.
+        op: As in `allreduce`, but not `Adasum`.
         name: As in `allreduce`.
         prescale_factor: As in `allreduce`.
         postscale_factor: As in `allreduce`.
@@ -213,7 +233,7 @@ def reducescatter(
 
     Raises:
         TypeError: As in `allreduce`.
-        ValueError: If `tensor` is a scalar.
+        ValueError: If `tensor` is a scalar, or `op` is `Adasum`.
         tf.errors.OpError: As in `allreduce`.
 
     Example:
@@ -643,8 +663,13 @@ def _prepare(
     op = call.op
     if not isinstance(op, ReduceOp):
         raise TypeError(
-            "`op` must be one of keras_ring.Average, Sum, Min, Max, Product. "
-            f"Received: {op!r}"
+            "`op` must be one of keras_ring.Average, Sum, Min, Max, Product, "
+            f"Adasum. Received: {op!r}"
+        )
+    if op is Adasum and kind is Kind.reducescatter:
+        raise ValueError(
+            "`reducescatter` has no Adasum: what is in a part depends on all "
+            "of the tensor. Take this rank's rows of an `allreduce`."
         )
     tensors = [tf.convert_to_tensor(tensor) for tensor in call.tensors]
     for tensor in tensors:
@@ -658,16 +683,16 @@ def _prepare(
         tensors, contexts = (
             list(column) for column in zip(*pairs, strict=True)
         )
-    linear = op in LINEAR
-    if not linear:
+    scaled = op in _SCALED
+    if not scaled:
         tensors = [_scale(tensor, call.prescale_factor) for tensor in tensors]
     attributes = {
         "tensor_name": call.name,
         "process_set_id": process_sets.id_of(call.process_set),
         "reduce_op": int(op),
-        "prescale_bits": _double_bits(call.prescale_factor if linear else 1.0),
+        "prescale_bits": _double_bits(call.prescale_factor if scaled else 1.0),
         "postscale_bits": _double_bits(
-            call.postscale_factor if linear else 1.0
+            call.postscale_factor if scaled else 1.0
         ),
         "compression": native or 0,
     }
@@ -678,7 +703,7 @@ def _finish(
     call: AllreduceCall, reduced: Sequence[Any], contexts: Sequence[Any]
 ) -> list[Any]:
     """Undoes in the results what `_prepare` did to the tensors."""
-    if call.op not in LINEAR:
+    if call.op not in _SCALED:
         reduced = [_scale(tensor, call.postscale_factor) for tensor in reduced]
     if _native_compression(call.compression) is None:
         reduced = [
@@ -713,8 +738,13 @@ def _reducible() -> frozenset[str]:
 
 def _check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
     dtype = tensor.dtype
-    if dtype.name in _reducible():
+    if dtype.name in _reducible() and (op is not Adasum or dtype.is_floating):
         return
+    if op is Adasum:
+        raise TypeError(
+            f"`{kind.name}` has an Adasum of floating-point tensors only. "
+            f"Received: {tensor}"
+        )
     advice = "Cast it to a number that is."
     if dtype.is_complex:
         advice = (

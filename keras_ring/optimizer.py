@@ -74,7 +74,7 @@ def DistributedOptimizer(
             `LossScaleOptimizer` may be given; it is also right to give its
             inner optimizer and to leave the rest to `model.compile`.
         op: How gradients are combined: `kr.Average`, `kr.Sum`, `kr.Min`,
-            `kr.Max` or `kr.Product`. Defaults to `kr.Average`.
+            `kr.Max`, `kr.Product` or `kr.Adasum`. Defaults to `kr.Average`.
         compression: The number format of gradients on their way, one of
             `kr.Compression.none`, `kr.Compression.fp16` and
             `kr.Compression.bf16`. Defaults to `kr.Compression.none`.

@@ -27,7 +27,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     Args:
         tape: A `tf.GradientTape`.
         op: How gradients are combined: `kr.Average`, `kr.Sum`, `kr.Min`,
-            `kr.Max` or `kr.Product`. Defaults to `kr.Average`.
+            `kr.Max`, `kr.Product` or `kr.Adasum`. Defaults to `kr.Average`.
         compression: The number format of gradients on their way. Defaults to
             `kr.Compression.none`.
         sparse_as_dense: Boolean. If `True`, `tf.IndexedSlices` are made dense

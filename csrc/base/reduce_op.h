@@ -14,12 +14,16 @@ enum class ReduceOp : uint8_t {
   kMin,
   kMax,
   kProduct,
+  kAdasum,
 };
-inline constexpr int kNumReduceOps = 5;
+inline constexpr int kNumReduceOps = 6;
+// The first of them: those that combine each element by itself.
+inline constexpr int kNumElementwiseOps = 5;
 
 // As the Python enum spells it: "Average".
 inline const char* ReduceOpName(ReduceOp op) {
-  constexpr const char* kNames[] = {"Average", "Sum", "Min", "Max", "Product"};
+  constexpr const char* kNames[] = {"Average", "Sum",     "Min",
+                                    "Max",     "Product", "Adasum"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kNumReduceOps);
   return kNames[static_cast<int>(op)];
 }

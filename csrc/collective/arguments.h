@@ -24,6 +24,10 @@ inline Status CheckReduction(const Reduction& reduction) {
     return InvalidArgumentError(std::string("cannot scale ") +
                                 DTypeName(reduction.dtype) + " tensors");
   }
+  if (reduction.op == ReduceOp::kAdasum && !IsFloating(reduction.dtype)) {
+    return InvalidArgumentError(std::string("there is no Adasum of ") +
+                                DTypeName(reduction.dtype) + " tensors");
+  }
   return OkStatus();
 }
 
@@ -45,6 +49,14 @@ inline Status CheckSizes(size_t count, size_t expected) {
   return InvalidArgumentError("sizes for " + std::to_string(count) +
                               " ranks were given to a group of " +
                               std::to_string(expected));
+}
+
+inline Status CheckReducescatter(const ReducescatterArgs& args, int size) {
+  if (args.op == ReduceOp::kAdasum) {
+    return InvalidArgumentError("a part of an Adasum needs all of the tensor");
+  }
+  KR_RETURN_IF_ERROR(CheckReduction(args));
+  return CheckSizes(args.count_per_rank.size(), size);
 }
 
 }  // namespace keras_ring

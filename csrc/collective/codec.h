@@ -26,7 +26,7 @@ struct Codec {
   void (*unpack)(void* values, const void* wire, int64_t count) = nullptr;
   // The fold of the wire dtype, whose rounded results go to `copy` as they are
   // and to `output` unpacked.
-  FoldKernel fold[kNumReduceOps] = {};
+  FoldKernel fold[kNumElementwiseOps] = {};
 };
 
 // Null unless `wire_dtype` is float16 or bfloat16 and `dtype` a wider float.

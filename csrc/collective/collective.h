@@ -55,7 +55,8 @@ struct Reduction {
   DType wire_dtype() const { return WireDType(dtype, compression); }
 };
 
-// Every rank passes the same counts in the same order.
+// Every rank passes the same counts in the same order. An Adasum is one for
+// each tensor by itself (adasum.h).
 struct AllreduceArgs : Reduction {
   uint64_t tag = 0;  // number of the collective, equal on all ranks
   std::vector<TensorSpan> tensors;

@@ -1,30 +1,13 @@
 #include "csrc/collective/cpu_collective.h"
 
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "csrc/collective/arguments.h"
-#include "csrc/collective/codec.h"
-#include "csrc/collective/reduce.h"
+#include "csrc/collective/method.h"
 
 namespace keras_ring {
-namespace {
-
-// Copies a tensor of `bytes` unless it is in place or empty.
-void CopyIfApart(void* to, const void* from, size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
-}
-
-template <typename Byte>
-Byte* Advance(Byte* data, int64_t count, size_t element_size) {
-  using Char = std::conditional_t<std::is_const_v<Byte>, const char, char>;
-  return static_cast<Char*>(data) + count * element_size;
-}
-
-}  // namespace
 
 CpuCollective::CpuCollective(Transport& transport,
                              const CpuCollectiveOptions& options)
@@ -33,6 +16,9 @@ CpuCollective::CpuCollective(Transport& transport,
       place_{transport.rank(), transport.size()} {}
 
 Status CpuCollective::Allreduce(const AllreduceArgs& args) {
+  if (args.op == ReduceOp::kAdasum) {
+    return adasum_.Allreduce(args, place_.rank, place_.size, *this);
+  }
   return broken_.Run(
       [&] { return DoAllreduce(args).WithContext("allreduce"); });
 }
@@ -59,51 +45,6 @@ Status CpuCollective::Broadcast(const BroadcastArgs& args) {
 void CpuCollective::Abort(const Status& cause) {
   if (broken_.Set(cause)) transport_.Abort(cause);
 }
-
-// How a reduction is done: from tensors to *values* (of the wire dtype), from
-// these to sums (wide ones where the format converts), and back.
-struct CpuCollective::Method {
-  explicit Method(const Reduction& reduction)
-      : format(*FindWideFormat(reduction.wire_dtype(), reduction.op)),
-        codec(FindCodec(reduction.dtype, reduction.wire_dtype())),
-        reduce(FindReduceKernel(format.dtype, reduction.op)),
-        tensor_size(DTypeSize(reduction.dtype)),
-        prescale(reduction.prescale),
-        finish(FinishOf(reduction)) {}
-
-  // The prescale comes as early as it can be without a rounding of its own.
-  void Pack(void* values, const void* tensor, int64_t count) const {
-    if (codec != nullptr) {
-      codec->pack(values, tensor, count, prescale);
-    } else if (format.converts) {
-      CopyIfApart(values, tensor, count * format.value_size);
-    } else {
-      format.pack(values, tensor, count, prescale);
-    }
-  }
-  void Unpack(void* tensor, const void* values, int64_t count) const {
-    if (codec != nullptr) {
-      codec->unpack(tensor, values, count);
-    } else {
-      CopyIfApart(tensor, values, count * format.value_size);
-    }
-  }
-  void Widen(void* sums, const void* values, int64_t count) const {
-    format.pack(sums, values, count, codec != nullptr ? 1.0 : prescale);
-  }
-  // The results go to `values` if sums are wide, else they stay.
-  void FinishSums(void* sums, void* values, int64_t count) const {
-    format.finish(sums, count, finish);
-    if (format.converts) format.unpack(values, sums, count);
-  }
-
-  const WideFormat& format;
-  const Codec* const codec;  // null if nothing is compressed
-  const ReduceKernel reduce;
-  const size_t tensor_size;
-  const double prescale;
-  const Finish finish;
-};
 
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
@@ -254,8 +195,7 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
 }
 
 Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
-  KR_RETURN_IF_ERROR(CheckReduction(args));
-  KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), place_.size));
+  KR_RETURN_IF_ERROR(CheckReducescatter(args, place_.size));
   const Method method(args);
   const int64_t longest =
       *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());

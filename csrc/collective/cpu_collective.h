@@ -6,7 +6,9 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
+#include "csrc/collective/adasum.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/method.h"
 #include "csrc/collective/pack.h"
 #include "csrc/collective/ring.h"
 #include "csrc/collective/rounds.h"
@@ -41,8 +43,6 @@ class CpuCollective final : public Collective {
   void Abort(const Status& cause) override;
 
  private:
-  struct Method;
-
   Status DoAllreduce(const AllreduceArgs& args);
   Status DoAllgather(const AllgatherArgs& args);
   Status DoBroadcast(const BroadcastArgs& args);
@@ -71,6 +71,7 @@ class CpuCollective final : public Collective {
   ScratchBuffer fusion_buffer_;
   // One segment of a peer's partial sums, and one for widening it.
   ScratchBuffer arrivals_;
+  Adasum adasum_;
 
   // The first failure, or what Abort gave.
   StickyStatus broken_;

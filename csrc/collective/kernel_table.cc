@@ -16,6 +16,7 @@ const WideFormat* FindWideFormat(DType dtype, ReduceOp op, CpuLevel level) {
 }
 
 ReduceKernel FindReduceKernel(DType dtype, ReduceOp op, CpuLevel level) {
+  if (op == ReduceOp::kAdasum) return nullptr;
   return KernelsOf(level)
       .rows[static_cast<int>(dtype)]
       .reduce[static_cast<int>(op)];
@@ -34,6 +35,10 @@ const Codec* FindCodec(DType dtype, DType wire_dtype, CpuLevel level) {
   if (!narrow || !wide) return nullptr;
   return &KernelsOf(level)
               .codecs[wire_dtype == DType::kBfloat16][dtype == DType::kFloat64];
+}
+
+const PairKernels& FindPairKernels(DType dtype, CpuLevel level) {
+  return KernelsOf(level).rows[static_cast<int>(dtype)].pair;
 }
 
 void StreamCopy(void* to, const void* from, size_t bytes, CpuLevel level) {

@@ -17,8 +17,9 @@ struct KernelTable {
   struct Row {
     WideFormat usual;
     WideFormat average;
-    ReduceKernel reduce[kNumReduceOps] = {};
-    FoldKernel fold[kNumReduceOps] = {};
+    ReduceKernel reduce[kNumElementwiseOps] = {};
+    FoldKernel fold[kNumElementwiseOps] = {};
+    PairKernels pair;
   };
   Row rows[kNumDTypes];
   // By the dtype of the wire, then by that of the tensors: float16 and

@@ -40,6 +40,21 @@ using FoldKernel = void (*)(const FoldArgs& args);
 FoldKernel FindFoldKernel(DType dtype, ReduceOp op,
                           CpuLevel level = DetectCpuLevel());
 
+// What an Adasum does with two vectors.
+struct PairKernels {
+  // Adds a.b, a.a and b.b to `products`. Products are exact for float32, and
+  // summed as double in an order that depends on `count` alone.
+  void (*multiply)(const void* a, const void* b, int64_t count,
+                   double products[3]) = nullptr;
+  // a[i] = of_a * a[i] + of_b * b[i], computed as double.
+  void (*combine)(void* a, const void* b, int64_t count, double of_a,
+                  double of_b) = nullptr;
+};
+
+// Of float32 or float64.
+const PairKernels& FindPairKernels(DType dtype,
+                                   CpuLevel level = DetectCpuLevel());
+
 // memcpy past the caches where the level can: for large copies that nobody
 // reads soon. Ordered like any other store when it returns.
 void StreamCopy(void* to, const void* from, size_t bytes,

@@ -25,6 +25,7 @@
 #include "csrc/base/float16.h"
 #include "csrc/collective/fold_inl.h"
 #include "csrc/collective/kernel_table.h"
+#include "csrc/collective/pair_inl.h"
 #include "csrc/collective/reduce_inl.h"
 
 namespace keras_ring {
@@ -118,7 +119,8 @@ constexpr KernelTable::Row MakeRow(DType usual, DType average) {
       {Fold<Isa, Value, Average, Value, Sum>,
        Fold<Isa, Value, Usual, Value, Sum>, Fold<Isa, Value, Usual, Value, Min>,
        Fold<Isa, Value, Usual, Value, Max>,
-       Fold<Isa, Value, Usual, Value, Product>}};
+       Fold<Isa, Value, Usual, Value, Product>},
+      {}};
 }
 
 // What is summed as it is and so can be reduced, but perhaps for an average.
@@ -129,6 +131,9 @@ constexpr KernelTable::Row MakeOwnRow(DType dtype, DType average) {
   row.reduce[2] = Reduce<Isa, Value, Min>;
   row.reduce[3] = Reduce<Isa, Value, Max>;
   row.reduce[4] = Reduce<Isa, Value, Product>;
+  if constexpr (std::is_floating_point_v<Value>) {
+    row.pair = {MultiplyPair<Value>, CombinePair<Value>};
+  }
   return row;
 }
 

@@ -18,9 +18,10 @@ namespace keras_ring {
 using ReduceKernel = void (*)(void* accumulator, const void* value,
                               int64_t count);
 
-// Null for dtypes that are not reduced as they are: bool and complex numbers,
-// and the 16-bit floats, which are summed as float32 (pack.h). Average is Sum:
-// the division comes once, at the end. `level` is at most DetectCpuLevel().
+// Null for Adasum, and for dtypes that are not reduced as they are: bool and
+// complex numbers, and the 16-bit floats, which are summed as float32 (pack.h).
+// Average is Sum: the division comes once, at the end. `level` is at most
+// DetectCpuLevel().
 ReduceKernel FindReduceKernel(DType dtype, ReduceOp op,
                               CpuLevel level = DetectCpuLevel());
 

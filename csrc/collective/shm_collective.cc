@@ -150,6 +150,9 @@ struct ShmCollective::Plan {
 };
 
 Status ShmCollective::Allreduce(const AllreduceArgs& args) {
+  if (args.op == ReduceOp::kAdasum) {
+    return adasum_.Allreduce(args, index_, size_, *this);
+  }
   return Guard(args.tag, [&] {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
     Plan plan(args);
@@ -420,9 +423,8 @@ Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
 
 Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
   return Guard(args.tag, [&] {
-    KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("reducescatter"));
-    KR_RETURN_IF_ERROR(CheckSizes(args.count_per_rank.size(), size_)
-                           .WithContext("reducescatter"));
+    KR_RETURN_IF_ERROR(
+        CheckReducescatter(args, size_).WithContext("reducescatter"));
     Plan plan(args);
     std::vector<TensorSpan> blocks;
     std::vector<int64_t> begins = {0};

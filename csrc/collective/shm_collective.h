@@ -38,6 +38,7 @@
 #include "csrc/base/counters.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
+#include "csrc/collective/adasum.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/direct_tensors.h"
 #include "csrc/collective/kernels.h"
@@ -147,6 +148,7 @@ class ShmCollective final : public Collective {
 
   DirectTensors direct_;
   PeerPages peer_pages_;
+  Adasum adasum_;
 
   // Kept for their memory.
   Spans spans_;

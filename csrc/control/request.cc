@@ -116,12 +116,17 @@ Status Validate(const Request& request, int size, const RankSet& ranks) {
     }
   }
   if (!IsReduction(request.kind)) return OkStatus();
+  const bool adasum = request.op == ReduceOp::kAdasum;
+  if (adasum && request.kind == RequestKind::kReducescatter) {
+    return InvalidArgumentError(
+        label + ": a part of an Adasum needs all of the tensor; allreduce it");
+  }
   bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
   for (const TensorSpec& spec : request.tensors) {
-    if (!IsReducible(spec.dtype)) {
+    if (!IsReducible(spec.dtype) || (adasum && !IsFloating(spec.dtype))) {
       return InvalidArgumentError(label + ": " + DTypeName(spec.dtype) +
                                   " has no " + ReduceOpName(request.op) +
-                                  "; cast it to a number first");
+                                  "; cast it to a number that has one first");
     }
     if (scaled && IsInteger(spec.dtype)) {
       return InvalidArgumentError(

@@ -163,6 +163,7 @@ T ReduceIntegers(const std::vector<T>& values, ReduceOp op) {
       return static_cast<T>(result);
     }
     case ReduceOp::kAverage:
+    case ReduceOp::kAdasum:  // there is none of integers
       break;
   }
   // The sum wraps in 64 bits only.
@@ -494,6 +495,137 @@ TEST_P(CollectiveConformance, TheMeanOfEqualValuesIsThatValue) {
   };
   conformance::ForEachInteger(test);
   conformance::ForEachFloat(test);
+}
+
+// --- Adasum ---
+
+namespace conformance {
+
+using Doubles = std::vector<double>;
+
+inline double Dot(const Doubles& a, const Doubles& b) {
+  long double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    sum += static_cast<long double>(a[i]) * b[i];
+  }
+  return static_cast<double>(sum);
+}
+
+inline Doubles AdasumOfTwo(const Doubles& a, const Doubles& b) {
+  const double ab = Dot(a, b);
+  const double aa = Dot(a, a);
+  const double bb = Dot(b, b);
+  const double of_a = aa == 0 ? 1 : 1 - ab / (2 * aa);
+  const double of_b = bb == 0 ? 1 : 1 - ab / (2 * bb);
+  Doubles result(a.size());
+  for (size_t i = 0; i < a.size(); ++i) result[i] = of_a * a[i] + of_b * b[i];
+  return result;
+}
+
+// vectors[rank], as adasum.h says.
+inline Doubles AdasumOf(std::vector<Doubles> vectors) {
+  while (vectors.size() > 1) {
+    std::vector<Doubles> next;
+    for (size_t i = 0; i + 1 < vectors.size(); i += 2) {
+      next.push_back(AdasumOfTwo(vectors[i], vectors[i + 1]));
+    }
+    if (vectors.size() % 2 == 1) next.push_back(vectors.back());
+    vectors = std::move(next);
+  }
+  return vectors.front();
+}
+
+}  // namespace conformance
+
+// Each tensor by itself, whatever shares its bucket, its slices and its round.
+TEST_P(CollectiveConformance, AdasumOfManyTensors) {
+  auto test = [&](auto sample, DType dtype, Compression compression) {
+    using T = decltype(sample);
+    std::mt19937_64 random(tag_);
+    std::normal_distribution<double> normal(0.0, 1.0);
+    const int64_t counts[] = {1, 3, 0, 700, 64, 2, 0, 130, 1501, 5, 17, 0};
+    for (auto [prescale, postscale] : {std::pair{1.0, 1.0}, {0.5, 3.0}}) {
+      std::vector<conformance::PerRank<T>> values;
+      for (int64_t count : counts) {
+        // Something in common, so that the dot products matter.
+        conformance::Doubles common(count);
+        for (double& value : common) value = normal(random);
+        conformance::PerRank<T> tensor(size_, std::vector<T>(count));
+        for (auto& of_rank : tensor) {
+          for (int64_t i = 0; i < count; ++i) {
+            // Numbers of every float, so that compression does not round.
+            of_rank[i] = conformance::Narrow<T>(
+                std::round((common[i] + normal(random)) * 8) / 8);
+          }
+        }
+        values.push_back(std::move(tensor));
+      }
+      // One rank has nothing but zeros in one tensor, all in another.
+      values[3][size_ - 1].assign(700, conformance::Narrow<T>(0));
+      for (auto& of_rank : values[4]) {
+        of_rank.assign(64, conformance::Narrow<T>(0));
+      }
+      AllreduceArgs args = Args(dtype, ReduceOp::kAdasum);
+      args.compression = compression;
+      args.prescale = prescale;
+      args.postscale = postscale;
+      auto results = Allreduce<T>(
+          values, args, [](int rank, size_t t) { return (rank + t) % 2 == 0; });
+      for (size_t t = 0; t < values.size(); ++t) {
+        std::vector<conformance::Doubles> vectors;
+        double largest = 0;
+        for (const auto& of_rank : values[t]) {
+          conformance::Doubles vector;
+          for (const T& value : of_rank) {
+            vector.push_back(conformance::Widen(value) * prescale);
+            largest = std::max(largest, std::abs(vector.back()));
+          }
+          vectors.push_back(std::move(vector));
+        }
+        const conformance::Doubles expected = conformance::AdasumOf(vectors);
+        // A level rounds each element once, and amplifies what it was given by
+        // its factors: with these values not more than tenfold in all. Then
+        // comes the rounding to what is stored.
+        const double epsilon =
+            std::numeric_limits<conformance::WideType<T>>::epsilon();
+        const double stored =
+            compression == Compression::kBfloat16  ? std::ldexp(1.0, -8)
+            : compression == Compression::kFloat16 ? std::ldexp(1.0, -11)
+                                                   : 0.0;
+        const double rounding = std::max(
+            stored, static_cast<double>(conformance::StorageRounding<T>()));
+        const double wide_epsilon =
+            stored > 0 ? std::numeric_limits<float>::epsilon() : epsilon;
+        for (size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_NEAR(conformance::Widen(results[t][0][i]),
+                      expected[i] * postscale,
+                      postscale * (rounding * std::abs(expected[i]) +
+                                   40 * wide_epsilon * largest))
+              << DTypeName(dtype) << " tensor " << t << ", element " << i;
+        }
+        ExpectEverywhere(results[t], results[t][0], DTypeName(dtype));
+        if (HasFailure()) return;
+      }
+    }
+  };
+  conformance::ForEachFloat([&](auto sample, DType dtype) {
+    test(sample, dtype, Compression::kNone);
+  });
+  test(float(), DType::kFloat32, Compression::kFloat16);
+  test(double(), DType::kFloat64, Compression::kBfloat16);
+}
+
+TEST_P(CollectiveConformance, AdasumIsASumAtRightAnglesAndAMeanOfEquals) {
+  conformance::PerRank<float> apart(size_, std::vector<float>(size_));
+  for (int rank = 0; rank < size_; ++rank) apart[rank][rank] = rank + 1.0f;
+  std::vector<float> sum;
+  for (int rank = 0; rank < size_; ++rank) sum.push_back(rank + 1.0f);
+  ExpectEverywhere(Allreduce(apart, Args(DType::kFloat32, ReduceOp::kAdasum)),
+                   sum, "at right angles");
+  const std::vector<float> one = {1.0f, -2.0f, 0.5f};
+  const conformance::PerRank<float> equal(size_, one);
+  ExpectEverywhere(Allreduce(equal, Args(DType::kFloat32, ReduceOp::kAdasum)),
+                   one, "equal");
 }
 
 // --- Compressed ---

@@ -15,6 +15,7 @@ FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INTEGERS = ["uint8", "int8", "int16", "uint16", "int32", "int64"]
 REDUCIBLE = FLOATS + INTEGERS
 MOVABLE = [*REDUCIBLE, "bool", "complex64", "complex128"]
+# Element by element.
 REDUCE_OPS = ["Average", "Sum", "Min", "Max", "Product"]
 
 
@@ -51,6 +52,8 @@ class Reduced:
 
 def reduce(arrays, op, prescale=1.0, postscale=1.0):
     """Reduces the ranks' arrays."""
+    if op == "Adasum":
+        return adasum(arrays, prescale, postscale)
     dtype = arrays[0].dtype
     name = tf.as_dtype(dtype).name
     size = len(arrays)
@@ -88,6 +91,59 @@ def reduce(arrays, op, prescale=1.0, postscale=1.0):
         digits = 10 if name == "float16" else 7
         error = error + np.abs(total) * 2.0**-digits + 2.0**-24
     return Reduced(value, error)
+
+
+def adasum(arrays, prescale=1.0, postscale=1.0):
+    """Reduces the ranks' arrays by Adasum."""
+    dtype = arrays[0].dtype
+    wide = np.longdouble if dtype == np.float64 else np.float64
+    eps = np.finfo(np.float64 if dtype == np.float64 else np.float32).eps
+    scaled = [array.astype(wide) * wide(prescale) for array in arrays]
+    vector, error = adasum_of(scaled, eps)
+    vector = vector * wide(postscale)
+    # To the type of the sum, by the factor, to the type of the tensor.
+    stored = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(
+        tf.as_dtype(dtype).name, eps
+    )
+    tolerance = 2 * abs(postscale) * error + 2 * (stored + eps) * np.abs(vector)
+    return Reduced(
+        vector.astype(dtype), tolerance + 2.0**-24 * (dtype.itemsize == 2)
+    )
+
+
+def adasum_of(vectors, eps=0.0):
+    """Combines vectors up a tree of neighbours.
+
+    Returns:
+        The result, and how far (in the norm) it may be from that of arithmetic
+        which rounds by `eps`.
+    """
+    nodes = [(x, eps * np.sqrt(np.abs(np.sum(x * x)))) for x in vectors]
+    while len(nodes) > 1:
+        pairs = zip(nodes[::2], nodes[1::2], strict=False)
+        combined = [_adasum_of_two(a, b, eps) for a, b in pairs]
+        nodes = combined + nodes[2 * len(combined) :]
+    return nodes[0]
+
+
+def _adasum_of_two(first, second, eps):
+    (a, error_a), (b, error_b) = first, second
+    ab, aa, bb = np.sum(a * b), np.sum(a * a), np.sum(b * b)
+    of_a = 1 - ab / (2 * aa) if aa else 1
+    of_b = 1 - ab / (2 * bb) if bb else 1
+    norm_a, norm_b = np.sqrt(np.abs(aa)), np.sqrt(np.abs(bb))
+    error = abs(of_a) * (error_a + eps * norm_a)
+    error += abs(of_b) * (error_b + eps * norm_b)
+    # What the errors do to a factor, times what it multiplies.
+    for own, own_error, other, other_error in (
+        (norm_a, error_a, norm_b, error_b),
+        (norm_b, error_b, norm_a, error_a),
+    ):
+        if own_error > own / 4:
+            return of_a * a + of_b * b, np.inf  # nothing but rounding
+        if own:
+            error += 2 * other * own_error / own + other_error
+    return of_a * a + of_b * b, error
 
 
 def _reduce_integers(arrays, op):

@@ -43,6 +43,8 @@ GRADIENTS = {
     "allreduce Min": True,
     "allreduce Max": True,
     "allreduce Product": True,
+    "allreduce Adasum": True,
+    "allreduce Adasum, scaled": True,
     "grouped_allreduce": True,
     "reducescatter Sum": True,
     "reducescatter Average, scaled": True,

@@ -29,11 +29,15 @@ def _inner_shape(draw):
 @st.composite
 def _reduction(draw, size, grouped, scatter):
     count = draw(st.integers(1, 4)) if grouped else 1
-    op = draw(st.sampled_from(model.REDUCE_OPS))
+    reduce_ops = model.REDUCE_OPS if scatter else [*model.REDUCE_OPS, "Adasum"]
+    op = draw(st.sampled_from(reduce_ops))
     prescale, postscale = draw(_FACTORS), draw(_FACTORS)
-    linear = op in ("Average", "Sum")
-    scaled = linear and (prescale, postscale) != (1.0, 1.0)
-    dtypes = model.FLOATS if scaled else model.REDUCIBLE
+    scaled = op in ("Average", "Sum", "Adasum") and (prescale, postscale) != (
+        1.0,
+        1.0,
+    )
+    floats = scaled or op == "Adasum"
+    dtypes = model.FLOATS if floats else model.REDUCIBLE
     members = []
     for _ in range(count):
         shape = draw(_inner_shape())

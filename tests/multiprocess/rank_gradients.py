@@ -47,11 +47,26 @@ def _through(op, inputs, total, size):
     if op == "Average":
         return total / size
     stacked = np.stack(inputs)
+    if op == "Adasum":
+        return _through_adasum(stacked, total)
     if op == "Product":
         return total * np.prod(np.delete(stacked, rank, 0), axis=0)
     extremum = stacked.min(0) if op == "Min" else stacked.max(0)
     holds = stacked == extremum
     return total * holds[rank] / holds.sum(0)
+
+
+def _through_adasum(stacked, total):
+    """By steps along the imaginary axis, from which nothing is subtracted."""
+    step = np.longdouble(2.0) ** -100
+    stacked = stacked.astype(np.clongdouble)
+    gradient = np.zeros_like(total)
+    for place in np.ndindex(gradient.shape):
+        moved = stacked.copy()
+        moved[kr.rank()][place] += 1j * step
+        result, _ = model.adasum_of(list(moved))
+        gradient[place] = np.sum(result.imag * total) / step
+    return gradient
 
 
 def _reduction(kind, op, prescale=1.0, postscale=1.0):

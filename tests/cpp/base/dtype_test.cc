@@ -39,6 +39,7 @@ TEST(DType, NumbersDoNotChange) {
   EXPECT_EQ(static_cast<int>(DType::kComplex128), 12);
   EXPECT_EQ(static_cast<int>(ReduceOp::kAverage), 0);
   EXPECT_EQ(static_cast<int>(ReduceOp::kProduct), 4);
+  EXPECT_EQ(static_cast<int>(ReduceOp::kAdasum), 5);
 }
 
 TEST(DType, BoolAndComplexAreNotReduced) {
@@ -53,6 +54,7 @@ TEST(DType, BoolAndComplexAreNotReduced) {
 TEST(ReduceOp, Names) {
   EXPECT_STREQ(ReduceOpName(ReduceOp::kAverage), "Average");
   EXPECT_STREQ(ReduceOpName(ReduceOp::kProduct), "Product");
+  EXPECT_STREQ(ReduceOpName(ReduceOp::kAdasum), "Adasum");
   EXPECT_FALSE(IsReduceOp(kNumReduceOps));
 }
 

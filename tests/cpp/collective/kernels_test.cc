@@ -189,7 +189,7 @@ class FoldTester {
   // Calls check(op, args) for all that there is, but for the output.
   template <typename Check>
   void ForEachCase(Check check) const {
-    for (int o = 0; o < kNumReduceOps; ++o) {
+    for (int o = 0; o < kNumElementwiseOps; ++o) {
       const ReduceOp op = static_cast<ReduceOp>(o);
       for (const Scales& scales : ScalesOf(op)) {
         for (int64_t count : kCounts) {

@@ -14,7 +14,7 @@ TEST(PackTest, WideDTypes) {
   for (int d = 0; d < kNumDTypes; ++d) {
     const DType dtype = static_cast<DType>(d);
     if (!IsReducible(dtype)) continue;
-    for (int o = 0; o < kNumReduceOps; ++o) {
+    for (int o = 0; o < kNumElementwiseOps; ++o) {
       const ReduceOp op = static_cast<ReduceOp>(o);
       DType expected = dtype;
       if (IsFloating(dtype) && DTypeSize(dtype) == 2) {

@@ -22,7 +22,7 @@ std::vector<T> Reduce(DType dtype, ReduceOp op, std::vector<T> a,
 TEST(ReduceTest, EveryWideDTypeHasEveryKernel) {
   for (int d = 0; d < kNumDTypes; ++d) {
     const DType dtype = static_cast<DType>(d);
-    for (int o = 0; o < kNumReduceOps; ++o) {
+    for (int o = 0; o < kNumElementwiseOps; ++o) {
       const ReduceOp op = static_cast<ReduceOp>(o);
       const WideFormat* format = FindWideFormat(dtype, op);
       ASSERT_EQ(format != nullptr, IsReducible(dtype)) << DTypeName(dtype);

@@ -1,0 +1,69 @@
+"""The derivative of an Adasum. csrc/collective/adasum.h says what that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def gradient_of_own(everyone: Any, rank: int, gradient: Any) -> Any:
+    """Takes the gradient of an Adasum back to what one rank contributed.
+
+    The factors depend on the vectors, too, so this is not the gradient times
+    a factor: what it loses is along the vectors themselves.
+
+    Args:
+        everyone: A tensor of floats with what each rank contributed, in their
+            order, along its first dimension, whose size is known.
+        rank: Integer, the rank whose gradient is wanted.
+        gradient: A tensor, that of the result.
+
+    Returns:
+        A tensor like `gradient`.
+    """
+    # As in the reduction: 16 bits are too few for products.
+    wide = tf.float32 if everyone.dtype.size < 4 else everyone.dtype
+    vectors = [tf.cast(vector, wide) for vector in tf.unstack(everyone)]
+    pairs = []
+    while len(vectors) > 1:
+        partner = rank ^ 1
+        if partner < len(vectors):
+            pairs.append(_Pair(vectors[rank], vectors[partner]))
+        combined = [
+            _Pair(a, b).combine()
+            for a, b in zip(vectors[::2], vectors[1::2], strict=False)
+        ]
+        vectors = combined + vectors[2 * len(combined) :]
+        rank //= 2
+    back = tf.cast(gradient, wide)
+    for pair in reversed(pairs):
+        back = pair.gradient_of_own(back)
+    return tf.cast(back, gradient.dtype)
+
+
+class _Pair:
+    """Two vectors: that on the way to the wanted rank, and the other."""
+
+    def __init__(self, own: Any, other: Any) -> None:
+        self._own = own
+        self._other = other
+        self._product = tf.reduce_sum(own * other)
+        # Zero where there is no norm: then the factor is 1, and stays so.
+        self._by_own = tf.math.reciprocal_no_nan(tf.reduce_sum(own * own))
+        self._by_other = tf.math.reciprocal_no_nan(tf.reduce_sum(other * other))
+
+    def combine(self) -> Any:
+        of_own = 1 - self._product * self._by_own / 2
+        of_other = 1 - self._product * self._by_other / 2
+        return of_own * self._own + of_other * self._other
+
+    def gradient_of_own(self, gradient: Any) -> Any:
+        along_own = tf.reduce_sum(gradient * self._own) * self._by_own
+        along_other = tf.reduce_sum(gradient * self._other) * self._by_other
+        product = self._product * self._by_own
+        return (
+            (1 - product / 2) * gradient
+            + product * along_own * self._own
+            - (along_own + along_other) / 2 * self._other
+        )
