@@ -63,6 +63,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/runtime.cc
   csrc/runtime/runtime_factory.cc
   csrc/runtime/runtime_parts.cc
+  csrc/runtime/stand_ins.cc
 )
 # By processor: those of x86-64, and those of all others.
 set(KERAS_RING_X86_64_SOURCES
@@ -148,6 +149,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/runtime/process_sets_test.cc
   tests/cpp/runtime/flight_log_test.cc
   tests/cpp/runtime/runtime_test.cc
+  tests/cpp/runtime/stand_ins_test.cc
   tests/cpp/testing/fake_collective_test.cc
   tests/cpp/testing/faulty_transport_test.cc
   tests/cpp/testing/local_transport_test.cc

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         grouped_allgather,
         grouped_allreduce,
         grouped_reducescatter,
+        join,
         reducescatter,
     )
     from keras_ring.optimizer import DistributedOptimizer
@@ -117,6 +118,7 @@ _HOMES = {
     "grouped_allgather": "ops",
     "grouped_allreduce": "ops",
     "grouped_reducescatter": "ops",
+    "join": "ops",
     "reducescatter": "ops",
     "DistributedOptimizer": "optimizer",
     "ProcessSet": "process_sets",
@@ -173,6 +175,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "load_model",
     "local_rank",
     "local_rank_op",

@@ -35,6 +35,14 @@ def run_independently(op: Any) -> None:
         manager.run_independently(op)
 
 
+def collectives_so_far() -> list[Any]:
+    """Returns the collectives made in the current graph."""
+    graph = tf.compat.v1.get_default_graph()
+    return [
+        op for op in graph.get_operations() if op.type.startswith("KerasRing")
+    ]
+
+
 class StartsAndWaits:
     """Orders the ops of one graph that start something and those that wait.
 

@@ -319,21 +319,25 @@ def allreduce_indexed_slices(
     if prescale_factor != 1.0:
         slices = _scaled(slices, prescale_factor)
     values, dtype = compression.compress(slices.values)
-    values = ops.allgather(
-        values, name=f"{name}/values", process_set=process_set
-    )
-    indices = ops.allgather(
-        slices.indices, name=f"{name}/indices", process_set=process_set
+    # One of each rank that brings something: not of those that have joined.
+    values, indices, ones = ops.grouped_allgather(
+        [values, slices.indices, tf.ones([1], tf.int8)],
+        name=name,
+        process_set=process_set,
     )
     gathered = _sum_duplicates(
         tf.IndexedSlices(
             compression.decompress(values, dtype), indices, slices.dense_shape
         )
     )
-    factor = postscale_factor
     if op is ops.Average:
-        factor /= process_set.size()
-    return gathered if factor == 1.0 else _scaled(gathered, factor)
+        contributors = tf.cast(tf.size(ones), gathered.values.dtype)
+        gathered = map_gradient(lambda rows: rows / contributors, gathered)
+    return (
+        gathered
+        if postscale_factor == 1.0
+        else _scaled(gathered, postscale_factor)
+    )
 
 
 def _scaled(slices: Any, factor: float) -> Any:

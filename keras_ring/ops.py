@@ -567,6 +567,65 @@ def barrier(
     )
 
 
+def join() -> Any:
+    """Says that this rank has no more data, and waits until all have said so.
+
+    For ranks with different numbers of steps. One that has joined is left out
+    of what the others go on doing:
+
+    * `allreduce`: it brings nothing. `Average` divides by the number of ranks
+      that do; extrema and products are theirs; in an `Adasum` it is a vector
+      of zeros.
+    * `allgather` and `alltoall`: it brings no rows. `broadcast` goes on, and
+      a `barrier` counts it as come.
+    * What would need it, or would lose what is meant for it, is an error on
+      all others: a `broadcast` from it, a `reducescatter`, an `alltoall` with
+      rows for it.
+
+    It begins when all that this rank has asked for before is agreed on, and
+    until it returns, the rank can ask for nothing else. Then all ranks go on
+    together, and may join again. Process sets have no part in it: ranks join
+    the job, and collectives on a set still need all of its members.
+
+    In a graph it waits for the collectives made before it; make none after it
+    that could run before it.
+
+    Returns:
+        The last rank to join, alike on all: an integer, or in a graph a
+        scalar tensor of type int32.
+
+    Raises:
+        tf.errors.UnavailableError: If a rank is lost or has left the job
+            before it joined.
+        tf.errors.FailedPreconditionError: If this rank is joining already.
+
+    Example:
+    ```python
+    for x, y in batches_of_this_rank:  # their number may differ
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x, training=True))
+        tape = kr.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+    last_rank = kr.join()
+    # Only this one has taken part in all steps.
+    kr.broadcast_variables(model.variables, root_rank=last_rank)
+    ```
+    """
+    if _xla.is_tracing():
+        _xla.reject(
+            "join",
+            "join",
+            "XLA keeps no order between it and the collectives before it. "
+            "Call it outside of the function.",
+        )
+    function = _native.tf_ops().keras_ring_join
+    if tf.executing_eagerly():
+        return int(function(tensor_name="join"))
+    with tf.control_dependencies(_graph.collectives_so_far()):
+        return function(tensor_name="join")
+
+
 @dataclasses.dataclass(frozen=True)
 class AllreduceCall:
     """One call of `grouped_allreduce` or `grouped_reducescatter`."""

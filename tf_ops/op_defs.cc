@@ -159,5 +159,15 @@ REGISTER_OP("KerasRingBarrier")
 Waits until every rank has come to the barrier of this name.
 )doc");
 
+REGISTER_OP("KerasRingJoin")
+    .Attr("tensor_name: string")
+    .Output("last_rank: int32")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Says that this rank brings nothing more, and waits until all ranks have said so.
+)doc");
+
 }  // namespace
 }  // namespace keras_ring

@@ -29,6 +29,7 @@ add_library(keras_ring_tf SHARED
   tf_ops/barrier_op.cc
   tf_ops/broadcast_op.cc
   tf_ops/collective_kernel.cc
+  tf_ops/join_op.cc
   tf_ops/op_defs.cc
   tf_ops/reduction_ops.cc
   tf_ops/tf_adapters.cc

@@ -87,17 +87,17 @@ without tensors, are fine.
   ranks get has the same bits either way.
 - `Adasum` takes each tensor, of a floating dtype, as a vector. Of two it makes
   `(1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b`, where a factor with a
-  denominator of zero is 1: the sum where they are at right angles, the mean where
-  they are equal. Of more, ranks 0 and 1 make one, 2 and 3, and so on, then the
-  first two of these, until one is left; where their number is odd, the last is
-  carried up as it is. So there may be any number of ranks: of five it is
-  `Adasum(Adasum(Adasum(0, 1), Adasum(2, 3)), 4)`. Dot products are of whole
-  tensors, also in a group, and summed in float64; a tensor with an infinity or a
-  NaN comes out without a finite number. Factors and compression work as in a
-  sum. On one host it moves as many bytes as a sum; round a ring `n / 2` times the
-  tensor, where a sum moves it twice at most. It takes three to five times the
-  memory of a tensor, or of 16 MiB of small ones. `reducescatter` and
-  `tf.IndexedSlices` have none.
+  denominator of zero is 1: the sum where they are at right angles, the mean
+  where they are equal. Of more, ranks 0 and 1 make one, 2 and 3, and so on,
+  then the first two of these, until one is left; where their number is odd, the
+  last is carried up as it is. So there may be any number of ranks: of five it
+  is `Adasum(Adasum(Adasum(0, 1), Adasum(2, 3)), 4)`. Dot products are of whole
+  tensors, also in a group, and summed in float64; a tensor with an infinity or
+  a NaN comes out without a finite number. Factors and compression work as in a
+  sum. On one host it moves as many bytes as a sum; round a ring `n / 2` times
+  the tensor, where a sum moves it twice at most. It takes the memory of a
+  tensor, or of 16 MiB of small ones, twice, and four times for float16 and
+  bfloat16. `reducescatter` and `tf.IndexedSlices` have none.
 - `alltoall` without splits needs a number of rows that the ranks divide evenly.
   Splits that are negative, too few, or do not add up to the rank's rows are an
   `InvalidArgumentError` on all ranks that names the rank and its splits.
@@ -120,6 +120,30 @@ objects and variables. The gradient of a collective is one on the same set.
 - Sets may overlap, and wait for their own members only. A name in one set has
   nothing to do with that name in another.
 - Sets are added and removed by all ranks of the job together.
+
+## Ranks without data
+
+`join()` says that this rank has no more data, and waits until all ranks have
+said so. It returns the last one that did. Meanwhile the others go on:
+
+| collective | with ranks that have joined |
+|---|---|
+| `allreduce`, `grouped_allreduce` | they bring nothing: `Average`, of \
+integers too, divides by the number of those that do; extrema and products are \
+of these; in an `Adasum` they are vectors of zeros |
+| `tf.IndexedSlices` | the same |
+| `allgather`, `grouped_allgather` | they bring no rows |
+| `broadcast`, `broadcast_` | goes on; from one that has joined, an error |
+| `barrier` | they count as come |
+| `reducescatter`, `grouped_reducescatter` | an error: rows would be lost |
+| `alltoall` | they bring no rows; rows for them are an error |
+
+Errors are a `FailedPreconditionError` on all ranks that asked. A rank joins
+once all that it asked for before is agreed on, and can ask for nothing until
+`join` returns; then all may join again, as after each epoch. What it asks of a
+process set is apart from that: ranks join the job, and collectives on a set
+still need all of its members. An example is in
+[keras_guide.md](keras_guide.md#data).
 
 ## Modes
 
@@ -150,8 +174,8 @@ ranks that share it get equal parts |
 without a division, so right with zeros |
 | `Adasum` | its derivative in the direction of the sum of *w*, times the \
 factors. The factors of the vectors depend on the vectors, so this is not an \
-Adasum of the *w*; and it takes the vectors of all ranks at once: `n` times the \
-memory of the tensor |
+Adasum of the *w*; and it takes the vectors of all ranks at once: `n` times \
+the memory of the tensor |
 | `reducescatter` | the same, with the ranks' *w* one below the other for the \
 sum of *w* |
 | `allgather` | this rank's rows of the sum of *w* |

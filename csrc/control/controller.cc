@@ -33,6 +33,10 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
 
 void Controller::Submit(const RequestPtr& request) {
   if (ended_) return;  // its entry was finished by the end of the job
+  if (request->kind == RequestKind::kJoin) {
+    if (tree_.is_root()) return DecideJoin(tree_.rank);
+    return SendUp(JoinMessage{tree_.rank});
+  }
   const std::optional<ResponseCache::Slot> slot = cache_.Find(request->name);
   if (slot && cache_.Agrees(*slot, request, tree_.rank)) {
     ++counters_.cache_hits;
@@ -141,7 +145,7 @@ void Controller::ExpandSlot(Pending& pending,
 
 void Controller::CompleteIfReady(NameTable<Pending>::iterator it) {
   Pending& pending = it->second;
-  if (pending.from.size() < 1 + tree_.children.size()) return;
+  if (pending.from.size() < NumContributors()) return;
   if (pending.slot && !tree_.is_root() && !cache_.IsLive(*pending.slot)) {
     // It was evicted while part of the subtree was still missing: the parent
     // may have forgotten it.
@@ -164,8 +168,7 @@ void Controller::CompleteIfReady(NameTable<Pending>::iterator it) {
 void Controller::SlotComplete(ResponseCache::Slot slot,
                               std::shared_ptr<const Agreed> agreed) {
   if (tree_.is_root()) {
-    planner_.OnReady(slot);
-    ready_.push_back(ReadyItem{slot, std::move(agreed), clock_.Now()});
+    Ready(slot, std::move(agreed));
   } else {
     ready_up_.slots.push_back(slot);
   }
@@ -178,27 +181,56 @@ void Controller::VariantsComplete(const std::string& name,
     return;
   }
   Result<Agreed> agreed = Agree(variants, tree_.size, ranks_);
-  if (agreed.ok()) {
-    ready_.push_back(ReadyItem{
-        std::nullopt, std::make_shared<const Agreed>(std::move(agreed).value()),
-        clock_.Now()});
-    return;
-  }
-  Decision decision;
-  decision.kind = Decision::Kind::kFail;
-  decision.names = {name};
-  decision.status = agreed.status();
-  Decide(std::move(decision));
+  if (!agreed.ok()) return Fail({name}, agreed.status());
+  Ready(std::nullopt,
+        std::make_shared<const Agreed>(std::move(agreed).value()));
 }
 
-const std::vector<int32_t>& Controller::RanksOf(int from) const {
-  return from == tree_.rank ? self_ : tree_.children.at(from);
+void Controller::Ready(std::optional<ResponseCache::Slot> slot,
+                       std::shared_ptr<const Agreed> agreed) {
+  Status status = CheckJoined(*agreed, joined_, ranks_);
+  if (!status.ok()) return Fail({agreed->request.name}, status);
+  if (slot) planner_.OnReady(*slot);
+  ready_.push_back(ReadyItem{slot, std::move(agreed), clock_.Now()});
+}
+
+bool Controller::HasJoined(int32_t rank) const {
+  return std::binary_search(joined_.begin(), joined_.end(), rank);
+}
+
+std::vector<int32_t> Controller::RanksOf(int from) const {
+  const std::vector<int32_t>& all =
+      from == tree_.rank ? self_ : tree_.children.at(from);
+  if (joined_.empty()) return all;
+  std::vector<int32_t> ranks;
+  std::set_difference(all.begin(), all.end(), joined_.begin(), joined_.end(),
+                      std::back_inserter(ranks));
+  return ranks;
+}
+
+size_t Controller::NumContributors() const {
+  if (joined_.empty()) return 1 + tree_.children.size();
+  size_t count = HasJoined(tree_.rank) ? 0 : 1;
+  for (const auto& [child, ranks] : tree_.children) {
+    if (!RanksOf(child).empty()) ++count;
+  }
+  return count;
+}
+
+void Controller::CompleteWithoutJoined() {
+  std::vector<std::string> names;
+  for (const auto& [name, pending] : pending_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    const auto it = pending_.find(name);
+    if (it != pending_.end()) CompleteIfReady(it);
+  }
 }
 
 std::vector<int32_t> Controller::ReadyRanks(const Pending& pending) const {
   std::vector<int32_t> ranks;
   for (int from : pending.from) {
-    const std::vector<int32_t>& below = RanksOf(from);
+    const std::vector<int32_t> below = RanksOf(from);
     ranks.insert(ranks.end(), below.begin(), below.end());
   }
   std::sort(ranks.begin(), ranks.end());
@@ -251,10 +283,11 @@ Status Controller::Handle(int peer, ReadyMessage message) {
       ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());
-    if (ranks != child->second) {
+    const std::vector<int32_t> below = RanksOf(peer);
+    if (ranks != below) {
       return InternalError("readiness for " + RanksText(ranks_.Global(ranks)) +
                            ", but below it are " +
-                           RanksText(ranks_.Global(child->second)));
+                           RanksText(ranks_.Global(below)));
     }
     Contribute(peer, message.sequence, std::move(variants));
   }
@@ -298,6 +331,10 @@ Status Controller::Handle(int peer, DecisionMessage message) {
   }
   for (const Decision& decision : message.decisions) {
     KR_RETURN_IF_ERROR(Apply(decision));
+    if (decision.kind == Decision::Kind::kJoin) {
+      CompleteWithoutJoined();
+      FlushReady();  // as above
+    }
   }
   return OkStatus();
 }
@@ -308,6 +345,23 @@ Status Controller::Handle(int, AbortMessage message) {
 }
 
 Status Controller::Handle(int, PingMessage) { return OkStatus(); }
+
+Status Controller::Handle(int peer, JoinMessage message) {
+  const auto child = tree_.children.find(peer);
+  const bool below = child != tree_.children.end() &&
+                     std::binary_search(child->second.begin(),
+                                        child->second.end(), message.rank);
+  if (!below || HasJoined(message.rank)) {
+    return InternalError("a join of rank " + std::to_string(message.rank) +
+                         ", which is not below or has joined");
+  }
+  if (tree_.is_root()) {
+    DecideJoin(message.rank);
+  } else {
+    SendUp(std::move(message));
+  }
+  return OkStatus();
+}
 
 std::vector<std::pair<int, std::string>> Controller::AbortMessages(
     const Status& cause, int except) const {
@@ -389,6 +443,22 @@ void Controller::Decide(Decision decision) {
   decided_.decisions.push_back(std::move(decision));
 }
 
+void Controller::DecideJoin(int32_t rank) {
+  Decision decision;
+  decision.kind = Decision::Kind::kJoin;
+  decision.rank = rank;
+  Decide(std::move(decision));
+  CompleteWithoutJoined();
+}
+
+void Controller::Fail(std::vector<std::string> names, const Status& status) {
+  Decision decision;
+  decision.kind = Decision::Kind::kFail;
+  decision.names = std::move(names);
+  decision.status = status;
+  Decide(std::move(decision));
+}
+
 void Controller::EndJob(const LeaveMessage& leave) {
   Decision decision;
   decision.kind = Decision::Kind::kEnd;
@@ -413,6 +483,7 @@ Status Controller::Apply(const Decision& decision) {
     case Decision::Kind::kExecute:
       // Touch before insert: an insertion may evict, and what this decision
       // uses must not be what goes.
+      command.joined = joined_;
       command.items.reserve(decision.slots.size() + decision.news.size());
       for (uint64_t slot : decision.slots) {
         const std::shared_ptr<const Agreed>& agreed = cache_.At(slot);
@@ -421,7 +492,11 @@ Status Controller::Apply(const Decision& decision) {
                                std::to_string(slot));
         }
         cache_.Touch(slot);
-        command.items.push_back(agreed);
+        // A rank that has joined since brings nothing of its own any more.
+        command.items.push_back(
+            agreed->DependsOn(joined_)
+                ? std::make_shared<const Agreed>(agreed->Without(joined_))
+                : agreed);
       }
       for (const auto& agreed : decision.news) {
         cache_.Insert(agreed, sequence_);
@@ -453,6 +528,19 @@ Status Controller::Apply(const Decision& decision) {
           command.plan.back().push_back(cache_.At(slot)->request.name);
         }
       }
+      break;
+    case Decision::Kind::kJoin:
+      if (HasJoined(decision.rank)) {
+        return InternalError("rank " + std::to_string(decision.rank) +
+                             " has joined twice");
+      }
+      joined_.insert(
+          std::upper_bound(joined_.begin(), joined_.end(), decision.rank),
+          decision.rank);
+      command.rank = decision.rank;
+      command.all_joined = joined_.size() == static_cast<size_t>(tree_.size);
+      if (command.all_joined) joined_.clear();
+      stalls_.SetJoined(joined_);
       break;
   }
   output_.commands.push_back(std::move(command));
@@ -597,13 +685,9 @@ void Controller::ReportStalls(TimePoint now,
 void Controller::FailStalled(const std::vector<StalledTensor>& stalled,
                              const Status& status) {
   if (!tree_.is_root()) return;
-  Decision decision;
-  decision.kind = Decision::Kind::kFail;
-  decision.status = status;
-  for (const StalledTensor& tensor : stalled) {
-    decision.names.push_back(tensor.name);
-  }
-  Decide(std::move(decision));
+  std::vector<std::string> names;
+  for (const StalledTensor& tensor : stalled) names.push_back(tensor.name);
+  Fail(std::move(names), status);
 }
 
 }  // namespace keras_ring

@@ -50,6 +50,12 @@ struct Command {
   std::vector<std::string> names;                    // kFail
   Status status;                                     // kFail, kEnd
   std::vector<std::vector<std::string>> plan;        // kPlan: buckets of names
+  // kExecute: the ranks that bring nothing, ascending. If this rank is one of
+  // them, it has not asked for the items.
+  std::vector<int32_t> joined;
+  // kJoin: which rank, and whether it was the last.
+  int32_t rank = 0;
+  bool all_joined = false;
 };
 
 class Controller {
@@ -59,7 +65,8 @@ class Controller {
   Controller(ControlTree tree, const ControllerOptions& options,
              const Clock& clock, Counters& counters, RankSet ranks = {});
 
-  // This rank is ready with `request`. The name is not in flight here.
+  // This rank is ready with `request`. The name is not in flight here. With a
+  // join nothing is; and nothing is submitted until the command that ends it.
   void Submit(const RequestPtr& request);
 
   // A message from a peer of the tree. An error means that the peer does not
@@ -121,7 +128,13 @@ class Controller {
   void SlotComplete(ResponseCache::Slot slot,
                     std::shared_ptr<const Agreed> agreed);
   void VariantsComplete(const std::string& name, std::vector<Variant> variants);
-  const std::vector<int32_t>& RanksOf(int from) const;
+  // Of a contributor: those that have not joined.
+  std::vector<int32_t> RanksOf(int from) const;
+  // A name is complete at this node with so many contributors.
+  size_t NumContributors() const;
+  // Completes what has waited only for a rank that has joined.
+  void CompleteWithoutJoined();
+  bool HasJoined(int32_t rank) const;
   std::vector<int32_t> ReadyRanks(const Pending& pending) const;
 
   Status Handle(int peer, ReadyMessage message);
@@ -130,12 +143,18 @@ class Controller {
   Status Handle(int peer, DecisionMessage message);
   Status Handle(int peer, AbortMessage message);
   Status Handle(int peer, PingMessage message);
+  Status Handle(int peer, JoinMessage message);
 
   // Coordinator only.
   void DecideReady();
   std::vector<size_t> NextReady();
   void Decide(Decision decision);
   void EndJob(const LeaveMessage& leave);
+  void DecideJoin(int32_t rank);
+  // All have agreed who have not joined.
+  void Ready(std::optional<ResponseCache::Slot> slot,
+             std::shared_ptr<const Agreed> agreed);
+  void Fail(std::vector<std::string> names, const Status& status);
 
   // Every rank: applies the next decision to cache and pending state.
   Status Apply(const Decision& decision);
@@ -157,6 +176,10 @@ class Controller {
 
   uint64_t sequence_ = 0;  // decisions applied
   bool ended_ = false;
+  // A part of what all ranks have alike, as is the cache. Since a rank joins
+  // with nothing under way, none of its contributions is, either: what is
+  // complete after its join was decided is so without it.
+  std::vector<int32_t> joined_;  // ascending
   ResponseCache cache_;
   NameTable<Pending> pending_;
   // Nothing pending is older. A bound, so that not every step looks for it.

@@ -29,6 +29,7 @@ bool MayShare(const Request& a, const Request& b) {
     case RequestKind::kBarrier:
     case RequestKind::kReducescatter:
     case RequestKind::kAlltoall:
+    case RequestKind::kJoin:
       return false;
   }
   return false;

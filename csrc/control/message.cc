@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kMaxTextBytes = 1 << 20;
 
 // In the order of the alternatives of Message: the first byte on the wire.
-const char* const kMessageNames[] = {"Ready",    "Waiting", "Leave",
-                                     "Decision", "Abort",   "Ping"};
+const char* const kMessageNames[] = {"Ready", "Waiting", "Leave", "Decision",
+                                     "Abort", "Ping",    "Join"};
 
 // Ascending numbers as runs (gap, length): the steady state of training, where
 // all of a model's slots are ready together, is one run of three bytes.
@@ -61,6 +61,12 @@ std::vector<int32_t> DecodeRanks(WireReader& reader, int size) {
     return {};
   }
   return std::vector<int32_t>(values.begin(), values.end());
+}
+
+int32_t DecodeRank(WireReader& reader, int size) {
+  const uint64_t rank = reader.Varint();
+  if (rank >= static_cast<uint64_t>(size)) reader.Fail();
+  return static_cast<int32_t>(rank);
 }
 
 void EncodeStatus(WireWriter& writer, const Status& status) {
@@ -141,9 +147,7 @@ void Encode(WireWriter& writer, const LeaveMessage& message) {
 
 LeaveMessage DecodeLeave(WireReader& reader, int size) {
   LeaveMessage message;
-  uint64_t rank = reader.Varint();
-  if (rank >= static_cast<uint64_t>(size)) reader.Fail();
-  message.rank = static_cast<int32_t>(rank);
+  message.rank = DecodeRank(reader, size);
   message.reason = std::string(reader.Text(kMaxTextBytes));
   return message;
 }
@@ -219,6 +223,9 @@ void Encode(WireWriter& writer, const DecisionMessage& message) {
           EncodeAscending(writer, bucket);
         }
         break;
+      case Decision::Kind::kJoin:
+        writer.Varint(decision.rank);
+        break;
     }
   }
 }
@@ -226,7 +233,7 @@ void Encode(WireWriter& writer, const DecisionMessage& message) {
 Decision DecodeDecision(WireReader& reader, int size) {
   Decision decision;
   uint8_t kind = reader.Byte();
-  if (kind > static_cast<uint8_t>(Decision::Kind::kPlan)) reader.Fail();
+  if (kind > static_cast<uint8_t>(Decision::Kind::kJoin)) reader.Fail();
   if (!reader.ok()) return decision;
   decision.kind = static_cast<Decision::Kind>(kind);
   switch (decision.kind) {
@@ -260,6 +267,9 @@ Decision DecodeDecision(WireReader& reader, int size) {
       }
       break;
     }
+    case Decision::Kind::kJoin:
+      decision.rank = DecodeRank(reader, size);
+      break;
   }
   return decision;
 }
@@ -278,6 +288,10 @@ void Encode(WireWriter& writer, const AbortMessage& message) {
 }
 
 void Encode(WireWriter&, const PingMessage&) {}
+
+void Encode(WireWriter& writer, const JoinMessage& message) {
+  writer.Varint(message.rank);
+}
 
 }  // namespace
 
@@ -310,6 +324,9 @@ Result<Message> DecodeMessage(std::string_view bytes, int size) {
       break;
     case 5:
       message = PingMessage{};
+      break;
+    case 6:
+      message = JoinMessage{DecodeRank(reader, size)};
       break;
     default:
       return InternalError("control message of unknown type " +

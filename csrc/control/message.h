@@ -49,6 +49,7 @@ struct Decision {
     kFail,         // finish `names` with `status`
     kEnd,          // finish everything with `status`: the job is over
     kPlan,         // from now on the steps are planned as in `plan`
+    kJoin,         // `rank` has joined; the last to do so ends all joins
   };
   Kind kind = Kind::kExecute;
   // kExecute: by slot where the cache has them, in full where it does not.
@@ -57,6 +58,7 @@ struct Decision {
   std::vector<std::string> names;
   Status status;
   StepPlan plan;
+  int32_t rank = 0;
 };
 
 // Down: the next decisions.
@@ -72,8 +74,15 @@ struct AbortMessage {
 // Both ways, when nothing else was said for a while: still here.
 struct PingMessage {};
 
-using Message = std::variant<ReadyMessage, WaitingMessage, LeaveMessage,
-                             DecisionMessage, AbortMessage, PingMessage>;
+// Up: a rank brings nothing from now on, until all have said so. All that it
+// asked for before is decided.
+struct JoinMessage {
+  int32_t rank = 0;
+};
+
+using Message =
+    std::variant<ReadyMessage, WaitingMessage, LeaveMessage, DecisionMessage,
+                 AbortMessage, PingMessage, JoinMessage>;
 
 std::string EncodeMessage(const Message& message);
 // `size`: of the job; ranks outside it are malformed. The error says which

@@ -202,7 +202,8 @@ Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
 
 const char* RequestKindName(RequestKind kind) {
   constexpr const char* kNames[] = {"allreduce", "allgather",     "broadcast",
-                                    "barrier",   "reducescatter", "alltoall"};
+                                    "barrier",   "reducescatter", "alltoall",
+                                    "join"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kNumRequestKinds);
   return kNames[static_cast<int>(kind)];
 }
@@ -261,7 +262,8 @@ Request Request::Decode(WireReader& reader) {
   uint8_t compression = reader.Byte();
   int64_t root = reader.SignedVarint();
   size_t count = reader.Count(/*element_bytes=*/2);
-  if (kind >= kNumRequestKinds || !IsReduceOp(op) ||
+  const bool is_join = kind == static_cast<uint8_t>(RequestKind::kJoin);
+  if (kind >= kNumRequestKinds || is_join || !IsReduceOp(op) ||
       !IsCompression(compression) || root < INT32_MIN || root > INT32_MAX) {
     reader.Fail();
     return Request();
@@ -331,6 +333,75 @@ std::vector<int64_t> Agreed::RowMatrix() const {
     }
   }
   return matrix;
+}
+
+bool Agreed::DependsOn(const std::vector<int32_t>& ranks) const {
+  const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
+  for (int32_t rank : ranks) {
+    for (size_t i = rank; i < rows.size(); i += size) {
+      if (rows[i] != 0) return true;
+    }
+    if (!splits.empty() && !splits[rank].empty()) return true;
+  }
+  return false;
+}
+
+Agreed Agreed::Without(const std::vector<int32_t>& ranks) const {
+  Agreed rest = *this;
+  const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
+  for (int32_t rank : ranks) {
+    for (size_t i = rank; i < rows.size(); i += size) rest.rows[i] = 0;
+    if (!splits.empty()) rest.splits[rank].clear();
+  }
+  return rest;
+}
+
+Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
+                   const RankSet& ranks) {
+  if (joined.empty()) return OkStatus();
+  const Request& request = agreed.request;
+  const std::string joined_text =
+      RanksText(ranks.Global(joined)) +
+      (joined.size() > 1 ? " have joined" : " has joined");
+  switch (request.kind) {
+    case RequestKind::kBroadcast:
+      if (!std::binary_search(joined.begin(), joined.end(),
+                              ranks.Local(request.root))) {
+        return OkStatus();
+      }
+      return FailedPreconditionError(
+          request.Label() + ": the root, rank " + std::to_string(request.root) +
+          ", has joined and sends nothing any more; broadcast from a rank that "
+          "still takes part, or once join() has returned on all ranks.");
+    case RequestKind::kReducescatter:
+      return FailedPreconditionError(
+          request.Label() + ": " + joined_text +
+          ", and a part of the result would be lost; allreduce it, or wait "
+          "until join() has returned on all ranks.");
+    case RequestKind::kAlltoall: {
+      const std::vector<int64_t> matrix = agreed.Without(joined).RowMatrix();
+      const size_t size = agreed.splits.size();
+      for (size_t i = 0; i < matrix.size(); ++i) {
+        const int32_t to = static_cast<int32_t>(i % size);
+        if (matrix[i] == 0 ||
+            !std::binary_search(joined.begin(), joined.end(), to)) {
+          continue;
+        }
+        return FailedPreconditionError(
+            request.Label() + ": rank " + std::to_string(ranks.Global(static_cast<int32_t>(i / size))) + " has " +
+            std::to_string(matrix[i]) + " rows for rank " + std::to_string(ranks.Global(to)) +
+            ", which has joined and takes nothing any more; give splits that "
+            "leave it out, or wait until join() has returned on all ranks.");
+      }
+      return OkStatus();
+    }
+    case RequestKind::kAllreduce:
+    case RequestKind::kAllgather:
+    case RequestKind::kBarrier:
+    case RequestKind::kJoin:
+      return OkStatus();
+  }
+  return OkStatus();
 }
 
 Result<Agreed> Agree(const std::vector<Variant>& variants, int size,

@@ -24,8 +24,10 @@ enum class RequestKind : uint8_t {
   kBarrier,
   kReducescatter,
   kAlltoall,
+  // Has no name that others would match, and travels as a message of its own.
+  kJoin,
 };
-inline constexpr int kNumRequestKinds = 6;
+inline constexpr int kNumRequestKinds = 7;
 // "allreduce", ...
 const char* RequestKindName(RequestKind kind);
 // Whether the operation sums, or takes extrema or products.
@@ -94,8 +96,8 @@ struct Variant {
   std::vector<int32_t> ranks;  // ascending, not empty
 };
 
-// What all ranks agreed on: the request, without what may differ from rank to
-// rank (first dimensions are set to 0, splits are empty), and that.
+// What all ranks that ask agreed on: the request, without what may differ from
+// rank to rank (first dimensions are set to 0, splits are empty), and that.
 struct Agreed {
   Request request;
   // Allgather, alltoall: the rows that each rank brings, tensor by tensor, and
@@ -110,14 +112,26 @@ struct Agreed {
   std::vector<int64_t> RowsOf(size_t tensor) const;
   // Alltoall: the rows that go from one rank to another, at [from * size + to].
   std::vector<int64_t> RowMatrix() const;
+
+  // Whether one of these ranks brings something of its own.
+  bool DependsOn(const std::vector<int32_t>& ranks) const;
+  // As if these ranks brought nothing.
+  Agreed Without(const std::vector<int32_t>& ranks) const;
 };
 
-// Decides over the variants of one name, which together come from all ranks.
+// Decides over the variants of one name, which together come from all ranks
+// that have not joined; the others bring nothing.
 // Where they cannot be executed, the error is kFailedPrecondition (the ranks
 // disagree) or kInvalidArgument (they agree on something impossible), and
 // names the tensor, the ranks and the values. `ranks`: those of `size`.
 Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
                      const RankSet& ranks = {});
+
+// The error of what cannot be executed because these ranks have joined: it
+// needs what they would bring, or they would get what nobody takes.
+// `ranks`: those of `joined`.
+Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
+                   const RankSet& ranks = {});
 
 // Reducescatter: the rows of the result on `rank`. Those that cannot be divided
 // go to the first ranks.

@@ -49,7 +49,8 @@ std::vector<int32_t> StallInspector::Missing(
     const StalledTensor& tensor) const {
   std::vector<int32_t> missing;
   for (int32_t rank = 0; rank < size_; ++rank) {
-    if (!std::binary_search(tensor.ranks.begin(), tensor.ranks.end(), rank)) {
+    if (!HasJoined(rank) &&
+        !std::binary_search(tensor.ranks.begin(), tensor.ranks.end(), rank)) {
       missing.push_back(rank);
     }
   }
@@ -59,6 +60,19 @@ std::vector<int32_t> StallInspector::Missing(
 std::string StallInspector::WhoseText(const StalledTensor& tensor) const {
   return "asked for by " + RanksText(ranks_.Global(tensor.ranks)) +
          ", missing " + RanksText(ranks_.Global(Missing(tensor)));
+}
+
+bool StallInspector::HasJoined(int32_t rank) const {
+  return std::binary_search(joined_.begin(), joined_.end(), rank);
+}
+
+std::string StallInspector::JoinedText() const {
+  if (joined_.empty()) return "";
+  std::string text =
+      RanksText(ranks_.Global(joined_)) + (joined_.size() > 1 ? " have joined and bring"
+                                               : " has joined and brings");
+  text.front() = 'R';
+  return " " + text + " nothing.";
 }
 
 std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
@@ -73,6 +87,7 @@ std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
             ", " + WhoseText(tensor) + ".";
   }
   if (stalled.size() > kMaxListed) text += "\n  ...";
+  if (!joined_.empty()) text += "\n " + JoinedText();
   return text +
          "\nThe usual causes: a collective that only some ranks reach (inside "
          "`if rank == 0`, or after an exception), ranks with different numbers "
@@ -88,13 +103,14 @@ Status StallInspector::Verdict(const StalledTensor& tensor,
   return DeadlineExceededError(
       tensor.label + ": stalled for " + SecondsText(now - tensor.since) +
       " (KERAS_RING_STALL_SHUTDOWN_TIME is " + SecondsText(shutdown_time_) +
-      "): " + WhoseText(tensor) + ".");
+      "): " + WhoseText(tensor) + "." + JoinedText());
 }
 
 Status StallInspector::Deadlock(
     const std::vector<StalledTensor>& stalled) const {
   std::map<std::vector<int32_t>, std::string> labels_by_ranks;
   std::vector<bool> waits(size_, false);
+  for (int32_t rank : joined_) waits[rank] = true;
   for (const StalledTensor& tensor : stalled) {
     std::string& labels = labels_by_ranks[tensor.ranks];
     labels += (labels.empty() ? "" : ", ") + tensor.label;
@@ -112,7 +128,7 @@ Status StallInspector::Deadlock(
   }
   text.back() = '.';
   return FailedPreconditionError(
-      text +
+      text + JoinedText() +
       " Tensors are matched by name, so every rank must use the same "
       "names.");
 }

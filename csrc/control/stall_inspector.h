@@ -32,6 +32,9 @@ class StallInspector {
         shutdown_time_(shutdown_time),
         ranks_(std::move(ranks)) {}
 
+  // These ranks, ascending, are not waited for.
+  void SetJoined(const std::vector<int32_t>& joined) { joined_ = joined; }
+
   // When the oldest of the waiting tensors (if any) next needs a look.
   std::optional<TimePoint> NextCheck(
       const std::optional<TimePoint>& oldest) const;
@@ -58,11 +61,15 @@ class StallInspector {
   std::vector<int32_t> Missing(const StalledTensor& tensor) const;
   // "asked for by rank 0, missing ranks 1-2"
   std::string WhoseText(const StalledTensor& tensor) const;
+  bool HasJoined(int32_t rank) const;
+  // " Rank 2 has joined ...", or nothing.
+  std::string JoinedText() const;
 
   const int size_;
   const Duration check_time_;
   const Duration shutdown_time_;
   const RankSet ranks_;
+  std::vector<int32_t> joined_;
   std::optional<TimePoint> next_report_;
   Duration interval_ = Duration::zero();
 };

@@ -26,6 +26,17 @@ Status TensorQueue::Add(TensorEntry entry) {
 }
 
 Status TensorQueue::Park(TensorEntry& entry) {
+  if (join_) {
+    return FailedPreconditionError(
+        entry.request->Label() +
+        ": this rank has called join(), and takes part in nothing by itself "
+        "until that has returned.");
+  }
+  if (entry.request->kind == RequestKind::kJoin) {
+    join_ = std::move(entry);
+    ReleaseJoin();
+    return OkStatus();
+  }
   const auto [it, is_new] = parked_.TryEmplace(entry.request->name);
   if (!is_new) {
     return InvalidArgumentError(
@@ -40,6 +51,13 @@ Status TensorQueue::Park(TensorEntry& entry) {
   return OkStatus();
 }
 
+bool TensorQueue::ReleaseJoin() {
+  if (!join_ || join_released_ || !parked_.empty()) return false;
+  join_released_ = true;
+  requests_.push_back(join_->request);
+  return true;
+}
+
 void TensorQueue::PopRequests(std::vector<RequestPtr>& requests) {
   requests.clear();
   MutexLock lock(mutex_);
@@ -47,6 +65,7 @@ void TensorQueue::PopRequests(std::vector<RequestPtr>& requests) {
     gate_.ReleaseDue(std::chrono::steady_clock::now(), requests_);
   }
   for (const RequestPtr& request : requests_) {
+    if (request->kind == RequestKind::kJoin) continue;
     parked_.find(request->name)->second.fresh = false;
   }
   requests.swap(requests_);
@@ -72,25 +91,45 @@ std::vector<TensorEntry> TensorQueue::Take(
     const std::vector<std::shared_ptr<const Agreed>>& agreed) {
   std::vector<TensorEntry> taken;
   taken.reserve(agreed.size());
-  MutexLock lock(mutex_);
-  for (const auto& item : agreed) {
-    auto it = parked_.find(item->request.name);
-    KR_CHECK(it != parked_.end() && !it->second.fresh);
-    taken.push_back(std::move(it->second.entry));
-    parked_.Erase(it);
+  bool news;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& item : agreed) {
+      auto it = parked_.find(item->request.name);
+      KR_CHECK(it != parked_.end() && !it->second.fresh);
+      taken.push_back(std::move(it->second.entry));
+      parked_.Erase(it);
+    }
+    news = ReleaseJoin();
   }
+  if (news) wake_();
   return taken;
 }
 
 std::vector<TensorEntry> TensorQueue::TakeIfNegotiating(
     const std::string& name) {
   std::vector<TensorEntry> taken;
-  MutexLock lock(mutex_);
-  auto it = parked_.find(name);
-  if (it != parked_.end() && !it->second.fresh) {
-    taken.push_back(std::move(it->second.entry));
-    parked_.Erase(it);
+  bool news;
+  {
+    MutexLock lock(mutex_);
+    auto it = parked_.find(name);
+    if (it != parked_.end() && !it->second.fresh) {
+      taken.push_back(std::move(it->second.entry));
+      parked_.Erase(it);
+    }
+    news = ReleaseJoin();
   }
+  if (news) wake_();
+  return taken;
+}
+
+std::vector<TensorEntry> TensorQueue::TakeJoin() {
+  std::vector<TensorEntry> taken;
+  MutexLock lock(mutex_);
+  if (!join_) return taken;
+  taken.push_back(std::move(*join_));
+  join_.reset();
+  join_released_ = false;
   return taken;
 }
 
@@ -105,12 +144,14 @@ std::vector<TensorEntry> TensorQueue::Close(const Status& status) {
     entries.push_back(std::move(parked.entry));
   }
   parked_.Clear();
+  if (join_) entries.push_back(std::move(*join_));
+  join_.reset();
   return entries;
 }
 
 size_t TensorQueue::size() const {
   MutexLock lock(mutex_);
-  return parked_.size();
+  return parked_.size() + (join_ ? 1 : 0);
 }
 
 }  // namespace keras_ring

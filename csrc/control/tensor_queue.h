@@ -31,13 +31,15 @@ class TensorQueue {
 
   // Parks the entry. On an error nothing is kept and the completion does not
   // fire:
-  //   kInvalidArgument  the name is already in flight,
+  //   kInvalidArgument     the name is already in flight,
+  //   kFailedPrecondition  there is a join,
   //   the status given to Close.
   Status Add(TensorEntry entry) KR_EXCLUDES(mutex_);
 
   // Replaces `requests` by those that may go on since the last call, in order
   // of arrival, but for what the plan holds back until the rest of its bucket
-  // is there.
+  // is there. A join goes on once all that was asked for before has been taken:
+  // so a rank that has joined has nothing under way.
   void PopRequests(std::vector<RequestPtr>& requests) KR_EXCLUDES(mutex_);
 
   // When something that is held back goes on without the rest.
@@ -57,6 +59,9 @@ class TensorQueue {
   std::vector<TensorEntry> TakeIfNegotiating(const std::string& name)
       KR_EXCLUDES(mutex_);
 
+  // Takes the join, if there is one.
+  std::vector<TensorEntry> TakeJoin() KR_EXCLUDES(mutex_);
+
   // From now on every Add fails with `status`; returns all entries, for the
   // caller to finish. Later calls change nothing and return nothing.
   std::vector<TensorEntry> Close(const Status& status) KR_EXCLUDES(mutex_);
@@ -69,6 +74,8 @@ class TensorQueue {
 
  private:
   Status Park(TensorEntry& entry) KR_REQUIRES(mutex_);
+  // Whether the join may go on now, which then is among the requests.
+  bool ReleaseJoin() KR_REQUIRES(mutex_);
 
   struct Parked {
     TensorEntry entry;
@@ -83,6 +90,8 @@ class TensorQueue {
   NameTable<Parked> parked_ KR_GUARDED_BY(mutex_);
   BucketGate gate_ KR_GUARDED_BY(mutex_);
   std::vector<RequestPtr> requests_ KR_GUARDED_BY(mutex_);
+  std::optional<TensorEntry> join_ KR_GUARDED_BY(mutex_);
+  bool join_released_ KR_GUARDED_BY(mutex_) = false;
   Status closed_ KR_GUARDED_BY(mutex_);
 };
 

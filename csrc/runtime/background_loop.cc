@@ -247,9 +247,12 @@ void BackgroundLoop::CarryOut(Command command) {
     case Decision::Kind::kExecute: {
       Bucket bucket;
       bucket.decided = std::chrono::steady_clock::now();
-      bucket.entries = queue_.Take(command.items);
-      queue_.recorder().Decided(bucket.entries, command.sequence,
-                                bucket.decided);
+      if (!std::binary_search(command.joined.begin(), command.joined.end(),
+                              rank_)) {
+        bucket.entries = queue_.Take(command.items);
+        queue_.recorder().Decided(bucket.entries, command.sequence,
+                                  bucket.decided);
+      }
       bucket.command = std::move(command);
       executor_.RunOrPush(std::move(bucket), keep_in_touch_);
       break;
@@ -264,6 +267,13 @@ void BackgroundLoop::CarryOut(Command command) {
       break;
     case Decision::Kind::kPlan:
       queue_.SetPlan(command.plan);
+      break;
+    case Decision::Kind::kJoin:
+      if (!command.all_joined) break;
+      for (TensorEntry& entry : queue_.TakeJoin()) {
+        *static_cast<int32_t*>(entry.outputs.front()) = command.rank;
+        entry.completion.Fire(OkStatus());
+      }
       break;
   }
 }

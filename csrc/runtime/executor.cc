@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/base/thread_name.h"
+#include "csrc/runtime/stand_ins.h"
 
 namespace keras_ring {
 namespace {
@@ -15,10 +16,10 @@ namespace {
 constexpr uint64_t kTagsPerDecision = 16;
 static_assert(kNumDTypes <= kTagsPerDecision);
 
-std::string BucketLabel(const std::vector<TensorEntry>& entries) {
-  std::string label = entries.front().request->Label();
-  if (entries.size() > 1) {
-    label += " and " + std::to_string(entries.size() - 1) + " more";
+std::string LabelOf(const Command& command) {
+  std::string label = command.items.front()->request.Label();
+  if (command.items.size() > 1) {
+    label += " and " + std::to_string(command.items.size() - 1) + " more";
   }
   return label;
 }
@@ -28,13 +29,13 @@ int64_t RowBytes(TensorSpec spec) {
   return spec.num_bytes();
 }
 
-void Describe(const Request& request, DType dtype, int size,
+void Describe(const Request& request, DType dtype, int contributors,
               Reduction& reduction) {
   reduction.dtype = dtype;
   reduction.op = request.op;
   reduction.prescale = request.prescale;
   reduction.postscale = request.postscale;
-  reduction.divisor = size;
+  reduction.divisor = contributors;
   reduction.compression = request.compression;
 }
 
@@ -74,11 +75,11 @@ void Executor::Push(Bucket bucket) {
 
 bool Executor::MayRunHere(const Bucket& bucket) {
   int64_t bytes = 0;
-  for (const TensorEntry& entry : bucket.entries) {
-    bytes += entry.request->num_bytes();
+  for (const auto& item : bucket.command.items) {
+    bytes += item->request.num_bytes();
   }
-  // What others bring is not known from the own share.
-  if (TakesAnyRows(bucket.entries.front().request->kind) ||
+  // What the ranks bring is not in there.
+  if (TakesAnyRows(bucket.command.items.front()->request.kind) ||
       bytes > collective_.InlineBytes()) {
     return false;
   }
@@ -147,12 +148,17 @@ void Executor::Run() {
 
 void Executor::Execute(Bucket bucket) {
   const TimePoint began = std::chrono::steady_clock::now();
+  StandIns stand_ins;
+  Status status;
+  if (bucket.entries.empty()) {
+    status = stand_ins.Make(bucket.command, bucket.decided, bucket.entries);
+  }
   for (const TensorEntry& entry : bucket.entries) {
     counters_.negotiate_ns += (bucket.decided - entry.submitted).count();
   }
   counters_.queue_ns +=
       bucket.entries.size() * (began - bucket.decided).count();
-  Status status = RunBucket(bucket.command, bucket.entries);
+  if (status.ok()) status = RunBucket(bucket.command, bucket.entries);
   if (!status.ok()) {
     bool first;
     {
@@ -160,7 +166,7 @@ void Executor::Execute(Bucket bucket) {
       first = !std::exchange(failed_, true);
     }
     if (first) {
-      callbacks_.failed(status.WithContext(BucketLabel(bucket.entries)));
+      callbacks_.failed(status.WithContext(LabelOf(bucket.command)));
     }
     return FinishWhenAborted(std::move(bucket.entries));
   }
@@ -206,6 +212,8 @@ Status Executor::RunBucket(const Command& command,
       return Reducescatter(command, entries.front());
     case RequestKind::kAlltoall:
       return Alltoall(command, entries.front());
+    case RequestKind::kJoin:
+      break;  // is no bucket
   }
   return InternalError("unknown kind of request");
 }
@@ -218,7 +226,7 @@ Status Executor::Allreduce(const Command& command,
     for (size_t i = 0; i < request.tensors.size(); ++i) {
       const TensorSpec& spec = request.tensors[i];
       AllreduceArgs& args = by_dtype[spec.dtype];
-      Describe(request, spec.dtype, size_, args);
+      Describe(request, spec.dtype, Contributors(command), args);
       args.tensors.push_back(
           TensorSpan{entry.inputs[i], entry.outputs[i], spec.num_elements()});
     }
@@ -270,7 +278,7 @@ Status Executor::Reducescatter(const Command& command, TensorEntry& entry) {
     const int64_t row_elements = RowBytes(spec) / DTypeSize(spec.dtype);
     ReducescatterArgs args;
     args.tag = command.sequence * kTagsPerDecision;
-    Describe(request, spec.dtype, size_, args);
+    Describe(request, spec.dtype, Contributors(command), args);
     for (int rank = 0; rank < size_; ++rank) {
       args.count_per_rank.push_back(ScatteredRows(rows, rank, size_) *
                                     row_elements);

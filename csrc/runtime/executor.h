@@ -20,7 +20,8 @@
 namespace keras_ring {
 
 // A bucket to run: what was decided, and this rank's entries for it, in the
-// order of the command's items.
+// order of the command's items. None if this rank has joined: it takes part
+// with what changes nothing.
 struct Bucket {
   Command command;
   std::vector<TensorEntry> entries;
@@ -74,6 +75,9 @@ class Executor {
   Status Alltoall(const Command& command, TensorEntry& entry);
   // Fires their completions.
   void End(std::vector<TensorEntry>& entries, const Status& status) const;
+  int Contributors(const Command& command) const {
+    return size_ - static_cast<int>(command.joined.size());
+  }
   bool MayRunHere(const Bucket& bucket) KR_EXCLUDES(mutex_);
   // Finishes the entries with the cause of the abort, once it is known.
   void FinishWhenAborted(std::vector<TensorEntry> entries) KR_EXCLUDES(mutex_);

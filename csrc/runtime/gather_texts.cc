@@ -48,8 +48,16 @@ Result<std::vector<std::string>> GatherTexts(Runtime& runtime,
 
   std::vector<std::string> texts;
   WireReader reader(exchange->all);
-  for (int rank = 0; rank < runtime.topology().size; ++rank) {
+  const int size = runtime.topology().size;
+  for (int rank = 0; rank < size && !reader.Finished(); ++rank) {
     texts.emplace_back(reader.Text(kMaxText));
+  }
+  if (reader.Finished() && texts.size() < static_cast<size_t>(size)) {
+    return FailedPreconditionError(
+        name + " needs all " + std::to_string(size) + " ranks, and only " +
+        std::to_string(texts.size()) +
+        " bring something: the others have joined. Wait until join() has "
+        "returned on all of them.");
   }
   if (!reader.Finished()) return InternalError("malformed texts of ranks");
   return texts;

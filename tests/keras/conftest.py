@@ -90,6 +90,10 @@ class EqualRanks:
         self.calls.append(Call("allgather", name, count=tensor.shape[0]))
         return tf.concat([tensor] * self.size, axis=0)
 
+    def grouped_allgather(self, tensors, *, name=None):
+        self.calls.append(Call("grouped_allgather", name, count=len(tensors)))
+        return [tf.concat([t] * self.size, axis=0) for t in tensors]
+
     def broadcast(self, tensor, root_rank, *, name=None):
         self.calls.append(Call("broadcast", name))
         return tf.identity(tensor)
@@ -107,6 +111,7 @@ def ring(monkeypatch):
         "allreduce_calls",
         "grouped_allreduce",
         "allgather",
+        "grouped_allgather",
         "broadcast",
     ):
         monkeypatch.setattr(ops, name, getattr(ranks, name))

@@ -30,6 +30,7 @@ FORWARD = {
     "grouped_allgather": _NOT_COMPILED,
     "alltoall": _NOT_COMPILED,
     "barrier": _NOT_COMPILED,
+    "join": _NOT_COMPILED,
     "rank_op": _NOT_COMPILED,
 }
 

@@ -1,7 +1,8 @@
 """Random programs of collectives, drawn by hypothesis from one seed.
 
-A program is plain data: how its calls are submitted and what they are. The
-tensors in it are seeds. test_programs.py draws, rank_programs.py runs.
+A program is plain data: how its calls are submitted, what they are, and which
+ranks join instead of making them. The tensors in it are seeds.
+test_programs.py draws, rank_programs.py runs.
 """
 
 import hypothesis
@@ -130,10 +131,35 @@ def _call(draw, job_size):
     }
 
 
+def _needs(call, rank):
+    """Whether a call cannot be made without a rank."""
+    if call["set"] != 0:
+        return True
+    if call["kind"] == "broadcast":
+        return call["root"] == rank
+    return call["kind"] not in (
+        "allreduce",
+        "grouped_allreduce",
+        "allgather",
+        "grouped_allgather",
+    )
+
+
 @st.composite
 def program(draw, size):
     """A program for a job of `size` ranks."""
     calls = draw(st.lists(_call(size), min_size=1, max_size=6))
+    # Now and then some join at once, and the others when they are through.
+    joined = []
+    if not draw(st.integers(0, 3)):
+        joined = draw(
+            st.lists(st.integers(0, size - 1), max_size=size - 1, unique=True)
+        )
+        calls = [
+            call
+            for call in calls
+            if not any(_needs(call, rank) for rank in joined)
+        ]
     # Few names, so that what the ranks remember of a name is often wrong.
     names = draw(st.permutations([f"name{i}" for i in range(8)]))
     for call, name in zip(calls, names, strict=False):
@@ -141,6 +167,7 @@ def program(draw, size):
     return {
         "mode": draw(st.sampled_from(MODES)),
         "order_seed": draw(st.integers(0, 2**31)),
+        "joined": joined,
         "calls": calls,
     }
 

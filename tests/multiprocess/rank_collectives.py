@@ -123,6 +123,18 @@ def _barrier(mode):
     assert in_mode(mode, function) == 7
 
 
+def _join(mode):
+    def function():
+        # In a graph, the join waits for it.
+        total = kr.allreduce(tf.constant(2.0), kr.Sum, name=f"join.{mode}")
+        return total, tf.convert_to_tensor(kr.join())
+
+    total, last = in_mode(mode, function)
+    assert total == 2.0 * kr.size()
+    assert last.dtype == np.int32
+    assert kr.allgather_object(int(last)) == [int(last)] * kr.size()
+
+
 def _topology(mode):
     def function():
         return [
@@ -157,6 +169,7 @@ def forward_table(exact, ranks=None):
     special = {
         "broadcast_": _broadcast_in_place,
         "barrier": _barrier,
+        "join": _join,
         "rank_op": _topology,
     }
     outcomes = {}

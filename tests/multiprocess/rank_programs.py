@@ -17,11 +17,15 @@ class Call:
         description: From `programs`.
         process_set: Whose members make it, of whom this rank is one; ranks in
             the description are places in it.
+        joined: Ranks that have joined. Not for what needs them.
     """
 
-    def __init__(self, description, process_set=kr.global_process_set):
+    def __init__(
+        self, description, process_set=kr.global_process_set, joined=()
+    ):
         self._call = description
         self._set = process_set
+        self._joined = joined
         self.kind = description["kind"]
         self.grouped = self.kind.startswith("grouped_")
         self._rank, size = process_set.rank(), process_set.size()
@@ -79,7 +83,17 @@ class Call:
             if call["given"]:
                 assert results[1].tolist() == counts, what
             return
-        for arrays, result in zip(self.arrays, results, strict=True):
+        for of_all, result in zip(self.arrays, results, strict=True):
+            if "root" in call:
+                model.check(result, of_all[call["root"]], what)
+                continue
+            arrays = [a for r, a in enumerate(of_all) if r not in self._joined]
+            if call.get("op") == "Adasum":
+                # The tree is one of all ranks.
+                arrays = [
+                    array * 0 if r in self._joined else array
+                    for r, array in enumerate(of_all)
+                ]
             if "op" in call:
                 want = model.reduce(
                     arrays, call["op"], call["prescale"], call["postscale"]
@@ -96,8 +110,6 @@ class Call:
                 # The model's dot products are rounded otherwise.
                 exactly = exact and call["op"] != "Adasum"
                 model.check_reduced(result, want, exactly, what)
-            elif "root" in call:
-                model.check(result, arrays[call["root"]], what)
             else:
                 model.check(result, model.np.concatenate(arrays), what)
 
@@ -173,17 +185,28 @@ def run(programs, ranks_of_sets, exact):
     ]
     counts = collections.Counter()
     for number, program in enumerate(programs):
+        joined = program["joined"]
         descriptions = [
             description
             for description in program["calls"]
             if sets[description["set"]].included()
         ]
-        if not descriptions:
-            continue  # nothing here for this rank
-        calls = [Call(each, sets[each["set"]]) for each in descriptions]
+        calls = [
+            Call(each, sets[each["set"]], joined) for each in descriptions
+        ]
         order = list(range(len(calls)))
         random.Random(program["order_seed"] + kr.rank()).shuffle(order)
-        results = _MODES[program["mode"]](calls, order)
+        results = None
+        if calls and kr.rank() not in joined:
+            results = _MODES[program["mode"]](calls, order)
+        if joined:
+            last = kr.join()
+            assert last not in joined or not calls
+            counts["joined"] += 1
+        counts[program["mode"]] += len(calls)
+        counts.update(call.kind for call in calls)
+        if results is None:
+            continue
         for call, description, result in zip(
             calls, descriptions, results, strict=True
         ):
@@ -192,7 +215,4 @@ def run(programs, ranks_of_sets, exact):
                 exact[description["set"]],
                 (number, program["mode"], description),
             )
-            counts[call.kind] += 1
-            counts[f"set {description['set']}"] += 1
-            counts[program["mode"]] += 1
     return dict(counts)

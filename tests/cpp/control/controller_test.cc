@@ -227,6 +227,274 @@ TEST_P(ControllerTopology, AnyInterleavingEndsAlikeEverywhere) {
   }
 }
 
+Request JoinRequest() {
+  Request request;
+  request.name = "join";
+  request.kind = RequestKind::kJoin;
+  return request;
+}
+
+// Ranks with steps of their own number, which then join, twice. Which ranks a
+// use of a name goes without follows from these numbers alone, in whatever
+// order things happen.
+TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
+  constexpr int kSeeds = 500;
+  constexpr int kTensors = 6;
+  constexpr int kEpochs = 2;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    ControllerOptions options;
+    options.cache_capacity = seed % 3 == 0 ? 0 : (seed % 3 == 1 ? 4 : 1024);
+    options.fusion_threshold = 4 * (1 << (random() % 12));
+    ControllerCluster cluster(GetParam(), options, 2);
+    const int size = cluster.size();
+
+    struct Rank {
+      int epoch = 0;
+      bool joining = false;
+      std::vector<int> to_ask;  // of this epoch
+      size_t asked = 0;
+      int under_way = 0;
+      std::vector<bool> busy = std::vector<bool>(kTensors);
+      size_t seen = 0;  // commands
+    };
+    std::vector<Rank> ranks(size);
+    // By epoch and rank.
+    std::vector<std::vector<int>> steps(kEpochs, std::vector<int>(size));
+    for (auto& of_epoch : steps) {
+      for (int& count : of_epoch) count = random() % 6;
+    }
+    auto begin_epoch = [&](int rank) {
+      Rank& state = ranks[rank];
+      state.to_ask.clear();
+      state.asked = 0;
+      if (state.epoch == kEpochs) return;
+      for (int step = 0; step < steps[state.epoch][rank]; ++step) {
+        std::vector<int> order(kTensors);
+        for (int i = 0; i < kTensors; ++i) order[i] = i;
+        std::shuffle(order.begin(), order.end(), random);
+        state.to_ask.insert(state.to_ask.end(), order.begin(), order.end());
+      }
+    };
+    for (int rank = 0; rank < size; ++rank) begin_epoch(rank);
+    auto request_of = [&](int rank, int tensor) {
+      Request request = AllreduceRequest(std::to_string(tensor), 1 + tensor);
+      if (tensor == 0) {
+        request.kind = RequestKind::kAllgather;
+        request.tensors[0].shape = {rank + 1};
+      }
+      return request;
+    };
+    // What each use of a name must go without, from the commands of a rank.
+    auto check = [&](int rank) {
+      int epoch = 0;
+      std::vector<int> uses(kTensors);
+      for (const Command& command : cluster.commands(rank)) {
+        if (command.all_joined) {
+          const int most =
+              *std::max_element(steps[epoch].begin(), steps[epoch].end());
+          EXPECT_EQ(uses, std::vector<int>(kTensors, most));
+          uses.assign(kTensors, 0);
+          ++epoch;
+        }
+        for (const auto& item : command.items) {
+          const int tensor = std::stoi(item->request.name);
+          std::vector<int32_t> joined;
+          for (int r = 0; r < size; ++r) {
+            if (steps[epoch][r] <= uses[tensor]) joined.push_back(r);
+          }
+          EXPECT_EQ(command.joined, joined);
+          ++uses[tensor];
+          if (tensor != 0) continue;
+          std::vector<int64_t> rows(size);
+          for (int r = 0; r < size; ++r) rows[r] = r + 1;
+          for (int32_t r : joined) rows[r] = 0;
+          EXPECT_EQ(item->rows, rows);
+        }
+      }
+      EXPECT_EQ(epoch, kEpochs);
+    };
+
+    struct Move {
+      enum { kDeliver, kExecute, kSubmit, kJoin } kind;
+      int rank;  // kDeliver: of the sender
+      int to;    // kDeliver
+    };
+    std::vector<Move> moves;
+    for (;;) {
+      moves.clear();
+      for (const auto& [from, to] : cluster.BusyLinks()) {
+        moves.push_back({Move::kDeliver, from, to});
+      }
+      for (int rank = 0; rank < size; ++rank) {
+        const Rank& state = ranks[rank];
+        if (cluster.Unexecuted(rank) > 0) {
+          moves.push_back({Move::kExecute, rank, -1});
+        }
+        if (state.joining || state.epoch == kEpochs) continue;
+        if (state.asked < state.to_ask.size()) {
+          if (!state.busy[state.to_ask[state.asked]]) {
+            moves.push_back({Move::kSubmit, rank, -1});
+          }
+        } else if (state.under_way == 0) {
+          moves.push_back({Move::kJoin, rank, -1});
+        }
+      }
+      if (moves.empty()) {
+        if (cluster.Release()) continue;
+        break;
+      }
+      cluster.SetHeld(random() % 2 == 0);
+      const Move move = moves[random() % moves.size()];
+      Rank& mover = ranks[move.rank];
+      switch (move.kind) {
+        case Move::kDeliver:
+          cluster.Deliver({move.rank, move.to});
+          break;
+        case Move::kExecute:
+          cluster.Execute(move.rank);
+          break;
+        case Move::kSubmit: {
+          const int tensor = mover.to_ask[mover.asked++];
+          mover.busy[tensor] = true;
+          ++mover.under_way;
+          cluster.Submit(move.rank, request_of(move.rank, tensor));
+          break;
+        }
+        case Move::kJoin:
+          mover.joining = true;
+          cluster.Submit(move.rank, JoinRequest());
+          break;
+      }
+      ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+      for (int rank = 0; rank < size; ++rank) {
+        Rank& state = ranks[rank];
+        const auto& commands = cluster.commands(rank);
+        for (; state.seen < commands.size(); ++state.seen) {
+          const Command& command = commands[state.seen];
+          const bool absent = std::binary_search(command.joined.begin(),
+                                                 command.joined.end(), rank);
+          if (command.all_joined) {
+            ASSERT_TRUE(state.joining);
+            state.joining = false;
+            ++state.epoch;
+            begin_epoch(rank);
+          }
+          for (const auto& item : command.items) {
+            if (absent) continue;
+            const int tensor = std::stoi(item->request.name);
+            ASSERT_TRUE(state.busy[tensor]);
+            state.busy[tensor] = false;
+            --state.under_way;
+          }
+        }
+      }
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      SCOPED_TRACE("rank " + std::to_string(rank));
+      check(rank);
+      if (HasFailure()) return;
+      ASSERT_EQ(Executed(cluster, rank), Executed(cluster, 0));
+      ASSERT_EQ(cluster.at(rank).cache().Hash(), cluster.at(0).cache().Hash());
+      ASSERT_EQ(cluster.commands(rank).back().rank,
+                cluster.commands(0).back().rank);
+    }
+  }
+}
+
+// What needs a rank that has joined fails on the others, whether they have
+// agreed on it before or not, and the job goes on.
+TEST_P(ControllerTopology, WhatNeedsARankThatHasJoinedFails) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int size = cluster.size();
+  const int gone = size - 1;
+  auto submit = [&](const Request& request, int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) cluster.Submit(rank, request);
+    cluster.Settle();
+  };
+  std::vector<Request> requests;
+  const std::pair<RequestKind, int> kinds[] = {{RequestKind::kBroadcast, gone},
+                                               {RequestKind::kBroadcast, 0},
+                                               {RequestKind::kReducescatter, 0},
+                                               {RequestKind::kAlltoall, 0}};
+  for (bool known : {true, false}) {
+    for (const auto& [kind, root] : kinds) {
+      Request request = AllreduceRequest(
+          std::to_string(requests.size()) + (known ? "" : " new"), 2 * size);
+      request.kind = kind;
+      request.root = root;
+      requests.push_back(request);
+      if (known) submit(request, size);
+    }
+  }
+  // To all but the one that joins.
+  Request spared = requests[3];
+  spared.name = "spared";
+  spared.splits.assign(size, 0);
+  spared.splits[0] = 2 * size;
+  requests.push_back(spared);
+  cluster.Submit(gone, JoinRequest());
+  cluster.Settle();
+  const size_t before = cluster.commands(0).size();
+  for (const Request& request : requests) submit(request, gone);
+  for (int rank = 0; rank < gone; ++rank) cluster.Submit(rank, JoinRequest());
+  cluster.Settle();
+  submit(AllreduceRequest("after", 8), size);
+  ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+  for (int rank = 0; rank < size; ++rank) {
+    std::vector<std::string> failed;
+    std::vector<std::string> executed;
+    const auto& commands = cluster.commands(rank);
+    for (size_t i = before; i < commands.size(); ++i) {
+      for (const auto& item : commands[i].items) {
+        executed.push_back(item->request.name);
+      }
+      if (commands[i].kind != Decision::Kind::kFail) continue;
+      failed.push_back(commands[i].names.front());
+      EXPECT_EQ(commands[i].status.code(), StatusCode::kFailedPrecondition);
+      EXPECT_THAT(
+          commands[i].status.message(),
+          AllOf(HasSubstr("'" + failed.back() + "'"), HasSubstr("has joined"),
+                HasSubstr("rank " + std::to_string(gone))));
+    }
+    EXPECT_THAT(failed, ElementsAre("0", "2", "3", "4 new", "6 new", "7 new"));
+    EXPECT_THAT(executed, ElementsAre("1", "5 new", "spared", "after"));
+  }
+}
+
+TEST_P(ControllerTopology, AStallDoesNotBlameARankThatHasJoined) {
+  ControllerOptions options;
+  options.stall_shutdown_time = std::chrono::seconds(100);
+  ControllerCluster cluster(GetParam(), options, 2);
+  const int late = cluster.size() - 1;
+  const int gone = cluster.size() - 2;
+  cluster.Submit(gone, JoinRequest());
+  for (int rank = 0; rank < gone; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  auto pass = [&](int seconds) {
+    cluster.clock().Advance(std::chrono::seconds(seconds));
+    for (int rank = cluster.size() - 1; rank >= 0; --rank) {
+      cluster.Timer(rank);
+      cluster.Settle();
+    }
+  };
+  pass(61);
+  const std::string joined =
+      "Rank " + std::to_string(gone) + " has joined and brings nothing.";
+  ASSERT_FALSE(cluster.reports(0).empty());
+  EXPECT_THAT(cluster.reports(0).back(),
+              AllOf(HasSubstr("missing rank " + std::to_string(late) + "."),
+                    HasSubstr(joined)));
+  pass(40);
+  ASSERT_FALSE(cluster.commands(0).empty());
+  EXPECT_THAT(cluster.commands(0).back().status.message(),
+              AllOf(HasSubstr("missing rank " + std::to_string(late) + "."),
+                    HasSubstr(joined)));
+}
+
 TEST_P(ControllerTopology, MismatchFailsAlikeAndTheJobGoesOn) {
   ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
   const int odd = cluster.size() - 1;
@@ -529,7 +797,7 @@ TEST(Controller, ForeignBytesAreAnError) {
   for (int i = 0; i < 20000; ++i) {
     std::string bytes(random() % 40, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
-    if (!bytes.empty()) bytes[0] = static_cast<char>(random() % 7);
+    if (!bytes.empty()) bytes[0] = static_cast<char>(random() % 8);
     // Whatever it says, it must return.
     Status status = cluster.at(0).OnMessage(1, bytes);
     (void)status;

@@ -22,7 +22,7 @@ std::vector<Message> SomeMessages() {
   WaitingMessage waiting;
   waiting.waiting = {{"allreduce 'w'", "w", {0, 3}}};
   DecisionMessage decisions;
-  decisions.decisions.resize(4);
+  decisions.decisions.resize(5);
   decisions.decisions[0].slots = {4, 5};
   auto agreed = std::make_shared<Agreed>();
   agreed->request = SomeRequest();
@@ -41,12 +41,15 @@ std::vector<Message> SomeMessages() {
   decisions.decisions[2].status = UnavailableError("over");
   decisions.decisions[3].kind = Decision::Kind::kPlan;
   decisions.decisions[3].plan = {{3, 4, 9}, {7}};
+  decisions.decisions[4].kind = Decision::Kind::kJoin;
+  decisions.decisions[4].rank = 3;
   return {ready,
           waiting,
           LeaveMessage{3, "ValueError: no"},
           decisions,
           AbortMessage{UnavailableError("lost rank 2")},
-          PingMessage{}};
+          PingMessage{},
+          JoinMessage{2}};
 }
 
 TEST(MessageWire, RoundTripsToTheSameBytes) {

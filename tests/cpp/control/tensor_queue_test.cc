@@ -163,5 +163,62 @@ TEST(TensorQueue, AddAgainstTakeAndClose) {
   }
 }
 
+TensorEntry JoinEntry(std::atomic<int>* fired = nullptr) {
+  TensorEntry entry = Entry("join", fired);
+  auto request = std::make_shared<Request>(*entry.request);
+  request->kind = RequestKind::kJoin;
+  entry.request = request;
+  return entry;
+}
+
+TEST(TensorQueue, AJoinWaitsForWhatWasAskedForBefore) {
+  int wakes = 0;
+  TensorQueue queue([&wakes] { ++wakes; });
+  ASSERT_TRUE(queue.Add(Entry("a")).ok());
+  // Another one may have its name.
+  ASSERT_TRUE(queue.Add(Entry("join")).ok());
+  ASSERT_TRUE(queue.Add(JoinEntry()).ok());
+  EXPECT_EQ(queue.size(), 3u);
+  EXPECT_EQ(Pop(queue).size(), 2u);
+  Finish(queue.Take(AgreedOn("a")));
+  EXPECT_EQ(wakes, 1);
+  EXPECT_TRUE(Pop(queue).empty());
+  Finish(queue.TakeIfNegotiating("join"));
+  EXPECT_EQ(wakes, 2);
+  std::vector<RequestPtr> requests = Pop(queue);
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0]->kind, RequestKind::kJoin);
+  // Only the end of the joins ends it.
+  EXPECT_TRUE(queue.TakeIfNegotiating("join").empty());
+  std::vector<TensorEntry> joins = queue.TakeJoin();
+  EXPECT_EQ(joins.size(), 1u);
+  Finish(std::move(joins));
+  EXPECT_TRUE(queue.TakeJoin().empty());
+  // And again, with nothing before it.
+  ASSERT_TRUE(queue.Add(JoinEntry()).ok());
+  EXPECT_EQ(wakes, 3);
+  EXPECT_EQ(Pop(queue).size(), 1u);
+  std::atomic<int> fired{0};
+  Finish(queue.TakeJoin());
+  ASSERT_TRUE(queue.Add(JoinEntry(&fired)).ok());
+  std::vector<TensorEntry> rest = queue.Close(UnavailableError("over"));
+  ASSERT_EQ(rest.size(), 1u);
+  Finish(std::move(rest));
+  EXPECT_EQ(fired, 1);
+}
+
+TEST(TensorQueue, AfterAJoinNothingIsTaken) {
+  TensorQueue queue([] {});
+  ASSERT_TRUE(queue.Add(JoinEntry()).ok());
+  for (bool joins : {false, true}) {
+    const Status status = queue.Add(joins ? JoinEntry() : Entry("a"));
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("this rank has called join()"));
+  }
+  Finish(queue.TakeJoin());
+  EXPECT_TRUE(queue.Add(Entry("a")).ok());
+  Finish(queue.Close(CancelledError("end")));
+}
+
 }  // namespace
 }  // namespace keras_ring

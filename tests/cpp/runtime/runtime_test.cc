@@ -102,6 +102,97 @@ TEST_P(RuntimeTest, RandomOrdersAreExact) {
   }
 }
 
+struct JoinOperation {
+  int32_t last_rank = -1;
+  std::promise<Status> finished;
+};
+
+// Joins, and waits for the others at most 30 s.
+Status Join(Runtime& runtime, int32_t* last_rank) {
+  auto operation = std::make_shared<JoinOperation>();
+  auto request = std::make_shared<Request>();
+  request->name = "join";
+  request->kind = RequestKind::kJoin;
+  TensorEntry entry;
+  entry.request = request;
+  entry.outputs.push_back(&operation->last_rank);
+  entry.completion = Completion([operation](const Status& status) {
+    operation->finished.set_value(status);
+  });
+  std::future<Status> status = operation->finished.get_future();
+  KR_RETURN_IF_ERROR(runtime.Enqueue(std::move(entry)));
+  if (status.wait_for(std::chrono::seconds(30)) != std::future_status::ready) {
+    return DeadlineExceededError("no end of the join");
+  }
+  *last_rank = operation->last_rank;
+  return status.get();
+}
+
+// Ranks have steps of their own number, which are planned, and large tensors
+// among them; then they join, several times over.
+TEST_P(RuntimeTest, RanksJoinAfterStepsOfTheirOwnNumber) {
+  constexpr int kTensors = 8, kEpochs = 6;
+  for (const auto& hosts : {kFlat, kTwoHosts}) {
+    RuntimeCluster cluster(hosts, Options(), setup());
+    std::vector<std::vector<int32_t>> last(cluster.size(),
+                                           std::vector<int32_t>(kEpochs, -1));
+    RunRanks(cluster.size(), [&](int rank) {
+      for (int epoch = 0; epoch < kEpochs; ++epoch) {
+        auto steps_of = [epoch](int r) { return 7 * ((r + epoch) % 4); };
+        for (int step = 0; step < steps_of(rank); ++step) {
+          float sum = 0;
+          for (int r = 0; r < 4; ++r) sum += step < steps_of(r) ? r + 1 : 0;
+          std::vector<FloatOperation> operations(kTensors);
+          for (int i = 0; i < kTensors; ++i) {
+            operations[i].input.assign(i == 0 ? 600000 : 10 * i, rank + 1.0f);
+            ASSERT_TRUE(
+                EnqueueSum(cluster.at(rank), std::to_string(i), operations[i])
+                    .ok());
+          }
+          for (int i = 0; i < kTensors; ++i) {
+            Status status = Await(operations[i]);
+            ASSERT_TRUE(status.ok()) << status.ToString();
+            for (float value : operations[i].output) ASSERT_EQ(value, sum);
+          }
+        }
+        Status status = Join(cluster.at(rank), &last[rank][epoch]);
+        ASSERT_TRUE(status.ok()) << status.ToString();
+      }
+    });
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      EXPECT_EQ(last[rank], last[0]);
+      EXPECT_GE(last[rank][0], 0);
+    }
+  }
+}
+
+// Also a rank that waits in a join hears of the end.
+TEST_P(RuntimeTest, AJoinEndsWithTheJob) {
+  for (bool dies : {false, true}) {
+    RuntimeCluster cluster(kFlat, Options(), setup());
+    RunRanks(cluster.size(), [&](int rank) {
+      if (rank == 2) {
+        FloatOperation operation;
+        operation.input = {1.0f};
+        // With three that have joined.
+        ASSERT_TRUE(EnqueueSum(cluster.at(rank), "x", operation).ok());
+        ASSERT_TRUE(Await(operation).ok());
+        ASSERT_EQ(operation.output[0], 1.0f);
+        if (dies) {
+          cluster.CutOff(rank);
+        } else {
+          cluster.at(rank).Shutdown("an error of its own");
+        }
+        return;
+      }
+      int32_t last_rank;
+      const Status status = Join(cluster.at(rank), &last_rank);
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+      EXPECT_THAT(status.message(), HasSubstr("rank 2"));
+    });
+  }
+}
+
 // Steps of training are planned; a program that changes its mind, in every way
 // it can, is neither wrong nor stalled.
 TEST_P(RuntimeTest, StepsThatAreLearnedAndLeftAgain) {
