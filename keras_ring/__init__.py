@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         global_process_set,
         remove_process_set,
     )
+    from keras_ring.running import run
     from keras_ring.saving import load_model
     from keras_ring.sync_batch_normalization import SyncBatchNormalization
     from keras_ring.tape import DistributedGradientTape
@@ -125,6 +126,7 @@ _HOMES = {
     "add_process_set": "process_sets",
     "global_process_set": "process_sets",
     "remove_process_set": "process_sets",
+    "run": "running",
     "load_model": "saving",
     "SyncBatchNormalization": "sync_batch_normalization",
     "DistributedGradientTape": "tape",
@@ -187,6 +189,7 @@ __all__ = [
     "rank_op",
     "reducescatter",
     "remove_process_set",
+    "run",
     "schedules",
     "shutdown",
     "size",

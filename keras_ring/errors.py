@@ -39,3 +39,7 @@ class CheckpointError(KerasRingError):
 
 class ConsistencyError(KerasRingError):
     """The ranks do not hold the same weights, or do not do the same."""
+
+
+class RankFailedError(KerasRingError):
+    """A rank that `keras_ring.run` started has failed."""

@@ -116,12 +116,14 @@ class RankError:
         message: Its text.
         time: When it was noted, in seconds since the epoch.
         chain: Class names of the exception and of those that led to it.
+        traceback: As Python prints it.
     """
 
     type: str
     message: str
     time: float
     chain: tuple[str, ...] = ()
+    traceback: str = ""
 
     @property
     def peer_lost(self) -> bool:
@@ -143,6 +145,7 @@ def read(path: Path) -> RankError | None:
             message=str(record["message"]),
             time=float(record["time"]),
             chain=tuple(str(name) for name in record.get("chain", ())),
+            traceback=str(record.get("traceback", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

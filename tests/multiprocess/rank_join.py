@@ -11,6 +11,9 @@ import tensorflow as tf
 import keras_ring as kr
 from tests.multiprocess import collective_model as model
 
+# A float32 without rounding, as Keras has it.
+RATE = 2.0**-7
+
 
 def _inputs(rank, step):
     return np.random.default_rng([rank, step]).normal(size=[4, 3])
@@ -31,7 +34,7 @@ def _trained(epochs, size):
                 for r in range(size)
                 if step < _steps_of(r, epoch)
             ]
-            weights = weights - 0.01 * np.mean(gradients, 0)
+            weights = weights - RATE * np.mean(gradients, 0)
     return weights
 
 
@@ -39,7 +42,7 @@ def training(mode):
     """Steps of their own number, in several epochs."""
     kr.init()
     weights = tf.Variable(np.ones([3]))
-    optimizer = keras.optimizers.SGD(0.01)
+    optimizer = keras.optimizers.SGD(RATE)
     optimizer.build([weights])
 
     def step(inputs):

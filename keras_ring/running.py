@@ -1,0 +1,173 @@
+"""`keras_ring.run`: a function on several ranks."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_ring import _function_rank
+from keras_ring.errors import RankFailedError
+from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
+from keras_ring.launcher.summary import failure_lines
+from keras_ring.launcher.supervisor import JobEnd, run_plan
+from keras_ring.launcher.usage import UsageError
+
+
+def run(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    np: int | None = 2,
+    *,
+    hosts: str | None = None,
+    env: Mapping[str, str] | None = None,
+    start_timeout: float | None = None,
+    log_level: str | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    prefix_timestamp: bool = False,
+) -> list[Any]:
+    """Runs a function on several ranks, each a process of its own.
+
+    As `keras-ring run` does with a program, whose options it has: what ranks
+    print comes out here, the failure of one ends them all, Ctrl-C ends them
+    all, and none of their processes or files is left behind. The function
+    calls `kr.init()` as a program does.
+
+    Args:
+        fn: What each rank calls. It may be defined in a notebook or in a
+            script, even within another function; it must not refer to what
+            cannot be pickled, as an open file, a lock or a model of this
+            process.
+        args: Its positional arguments, the same on every rank.
+        kwargs: Its keyword arguments. Defaults to none.
+        np: Integer, the number of ranks. Defaults to `2`; `None` for as many
+            as `hosts` says.
+        hosts: String, `"localhost:4"`: only this host for now.
+        env: Variables to set for the ranks, in addition to those of this
+            process.
+        start_timeout: Float, seconds that ranks wait for each other in
+            `kr.init()`.
+        log_level: String, one of `"debug"`, `"info"`, `"warning"`, `"error"`
+            and `"off"`.
+        output_dir: Directory to which each rank's output goes as well.
+        prefix_timestamp: Boolean, whether each line of output starts with the
+            time.
+
+    Returns:
+        A list of what the function returned, by rank.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+        TypeError: If `fn` cannot be called, or `fn` and its arguments cannot
+            be pickled.
+        keras_ring.errors.RankFailedError: If a rank failed. The text says
+            which one was first, and has its traceback.
+        RuntimeError: If this is not the main thread, where signals go.
+
+    Example:
+    ```python
+    def train(steps):
+        kr.init()
+        ...
+        return kr.rank(), float(loss)
+
+
+    results = kr.run(train, args=(100,), np=4)
+    ```
+    """
+    if not callable(fn):
+        raise TypeError(
+            f"`fn` must be a function. Received: {fn!r} of type "
+            f"{type(fn).__name__}"
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(
+            "`keras_ring.run` watches for signals, which only the main thread "
+            "can. It was called in the thread "
+            f"{threading.current_thread().name!r}."
+        )
+    call = _pickled(fn, tuple(args), dict(kwargs or {}))
+    # Nobody else may enter it.
+    with tempfile.TemporaryDirectory(prefix="keras-ring-call-") as name:
+        directory = Path(name)
+        request = RunRequest(
+            command=(sys.executable, _function_rank.__file__, name),
+            num_ranks=np,
+            hosts=hosts,
+            output_dir=None if output_dir is None else os.fspath(output_dir),
+            prefix_timestamp=prefix_timestamp,
+            variables=tuple(f"{k}={v}" for k, v in (env or {}).items()),
+            start_timeout=None if start_timeout is None else str(start_timeout),
+            log_level=log_level,
+        )
+        plan = _plan(request)
+        _function_rank.write_private(directory / _function_rank.CALL, call)
+        paths = json.dumps([path or os.getcwd() for path in sys.path])
+        _function_rank.write_private(
+            directory / _function_rank.PATHS, paths.encode()
+        )
+        end = run_plan(plan)
+        _raise_failure(end)
+        return [_result(directory, rank) for rank in range(plan.size)]
+
+
+def _pickled(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bytes:
+    cloudpickle = importlib.import_module("cloudpickle")
+    try:
+        data: bytes = cloudpickle.dumps((fn, args, kwargs))
+    except Exception as error:
+        raise TypeError(
+            "`fn`, `args` and `kwargs` go to other processes, so it must be "
+            "possible to pickle them; make models, datasets and the like "
+            f"inside of `fn`. Received: fn={fn!r}: {error}"
+        ) from error
+    return data
+
+
+def _plan(request: RunRequest) -> LaunchPlan:
+    try:
+        plan = make_plan(request, os.environ, own_names={socket.gethostname()})
+        if plan.output_dir is not None:
+            plan.output_dir.mkdir(parents=True, exist_ok=True)
+    except UsageError as error:
+        raise ValueError(f"keras_ring.run: {error}") from None
+    return plan
+
+
+def _raise_failure(end: JobEnd) -> None:
+    if end.first is not None:
+        lines = failure_lines(end.first, end.ends, end.tail, end.seconds)
+        if end.first.error is not None and end.first.error.traceback:
+            lines.append(f"traceback of rank {end.first.rank}:")
+            lines.append(end.first.error.traceback.rstrip())
+        raise RankFailedError("\n".join(lines))
+    if end.stop_signal is not None:
+        # What the ranks were ended by is now for this process: by itself,
+        # SIGINT is a KeyboardInterrupt.
+        signal.raise_signal(end.stop_signal)
+        name = signal.Signals(end.stop_signal).name
+        raise RankFailedError(f"the ranks were ended by {name}")
+
+
+def _result(directory: Path, rank: int) -> Any:
+    path = _function_rank.result_path(directory, rank)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise RankFailedError(
+            f"rank {rank} ended before the function had returned, with exit "
+            "code 0 (by `sys.exit()`?)"
+        ) from None
+    return pickle.loads(data)
