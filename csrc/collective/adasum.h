@@ -24,8 +24,8 @@
 // Costs: a rank sends and receives as much as in an allreduce on one host.
 // Round a ring blocks pass through the ranks between: n / 2 times the tensors,
 // where an allreduce moves them twice. Memory: that of the tensors of a round,
-// three times (five times where sums are wide); a round is a tensor, or several
-// of kRoundBytes together.
+// twice (four times where sums are wide); a round is a tensor, or several of
+// kRoundBytes together.
 #ifndef KERAS_RING_COLLECTIVE_ADASUM_H_
 #define KERAS_RING_COLLECTIVE_ADASUM_H_
 

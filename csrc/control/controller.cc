@@ -492,15 +492,18 @@ Status Controller::Apply(const Decision& decision) {
                                std::to_string(slot));
         }
         cache_.Touch(slot);
-        // A rank that has joined since brings nothing of its own any more.
-        command.items.push_back(
-            agreed->DependsOn(joined_)
-                ? std::make_shared<const Agreed>(agreed->Without(joined_))
-                : agreed);
+        command.items.push_back(agreed);
       }
       for (const auto& agreed : decision.news) {
         cache_.Insert(agreed, sequence_);
         command.items.push_back(agreed);
+      }
+      // A rank that has joined since this was agreed on brings nothing of its
+      // own any more.
+      for (auto& item : command.items) {
+        if (item->DependsOn(joined_)) {
+          item = std::make_shared<const Agreed>(item->Without(joined_));
+        }
       }
       break;
     case Decision::Kind::kFail:

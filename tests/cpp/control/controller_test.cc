@@ -323,6 +323,28 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
     };
     std::vector<Move> moves;
     for (;;) {
+      for (int rank = 0; rank < size; ++rank) {
+        Rank& state = ranks[rank];
+        const auto& commands = cluster.commands(rank);
+        for (; state.seen < commands.size(); ++state.seen) {
+          const Command& command = commands[state.seen];
+          const bool absent = std::binary_search(command.joined.begin(),
+                                                 command.joined.end(), rank);
+          if (command.all_joined) {
+            ASSERT_TRUE(state.joining);
+            state.joining = false;
+            ++state.epoch;
+            begin_epoch(rank);
+          }
+          for (const auto& item : command.items) {
+            if (absent) continue;
+            const int tensor = std::stoi(item->request.name);
+            ASSERT_TRUE(state.busy[tensor]);
+            state.busy[tensor] = false;
+            --state.under_way;
+          }
+        }
+      }
       moves.clear();
       for (const auto& [from, to] : cluster.BusyLinks()) {
         moves.push_back({Move::kDeliver, from, to});
@@ -368,28 +390,6 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
           break;
       }
       ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
-      for (int rank = 0; rank < size; ++rank) {
-        Rank& state = ranks[rank];
-        const auto& commands = cluster.commands(rank);
-        for (; state.seen < commands.size(); ++state.seen) {
-          const Command& command = commands[state.seen];
-          const bool absent = std::binary_search(command.joined.begin(),
-                                                 command.joined.end(), rank);
-          if (command.all_joined) {
-            ASSERT_TRUE(state.joining);
-            state.joining = false;
-            ++state.epoch;
-            begin_epoch(rank);
-          }
-          for (const auto& item : command.items) {
-            if (absent) continue;
-            const int tensor = std::stoi(item->request.name);
-            ASSERT_TRUE(state.busy[tensor]);
-            state.busy[tensor] = false;
-            --state.under_way;
-          }
-        }
-      }
     }
     for (int rank = 0; rank < size; ++rank) {
       SCOPED_TRACE("rank " + std::to_string(rank));
