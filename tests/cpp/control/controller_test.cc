@@ -749,6 +749,36 @@ TEST(Controller, TheEndAndTheStallsOfASetNameRanksOfTheJob) {
   }
 }
 
+// A join completes a name on an inner node, and the next decision of the same
+// message fails it: what the node said before belongs to the failed use.
+TEST(Controller, WhatAJoinCompletesAndAFailureEndsDoesNotCountAgain) {
+  ControllerOptions options;
+  options.stall_shutdown_time = std::chrono::seconds(10);
+  ControllerCluster cluster(kTwoHosts, options, 2);
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Submit(2, AllreduceRequest("x", 8));
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(11));
+  cluster.Submit(3, JoinRequest());
+  cluster.Deliver({3, 2});
+  cluster.SetHeld(true);
+  cluster.Deliver({2, 0});
+  cluster.Timer(0);
+  ASSERT_TRUE(cluster.Release());
+  cluster.Settle();
+  ASSERT_EQ(cluster.commands(2).size(), 2u);
+  EXPECT_EQ(cluster.commands(2)[0].kind, Decision::Kind::kJoin);
+  EXPECT_EQ(cluster.commands(2)[1].kind, Decision::Kind::kFail);
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Submit(1, AllreduceRequest("x", 8));
+  cluster.Settle();
+  EXPECT_TRUE(Executed(cluster, 0).empty());
+  cluster.Submit(2, AllreduceRequest("x", 8));
+  cluster.Settle();
+  EXPECT_THAT(Executed(cluster, 0), ElementsAre(ElementsAre("x")));
+  EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+}
+
 TEST(Controller, SteadyStateCostsBytes) {
   ControllerCluster cluster({"a", "a"}, ControllerOptions());
   auto step = [&] {
