@@ -36,8 +36,14 @@ def run_independently(op: Any) -> None:
 
 
 def collectives_so_far() -> list[Any]:
-    """Returns the collectives made in the current graph."""
+    """Returns the collectives made in the function that is being traced.
+
+    All of them run whenever the function does. In a TensorFlow 1 graph there
+    are none: what runs there is what a session is asked for.
+    """
     graph = tf.compat.v1.get_default_graph()
+    if not graph.building_function:
+        return []
     return [
         op for op in graph.get_operations() if op.type.startswith("KerasRing")
     ]

@@ -587,8 +587,9 @@ def join() -> Any:
     together, and may join again. Process sets have no part in it: ranks join
     the job, and collectives on a set still need all of its members.
 
-    In a graph it waits for the collectives made before it; make none after it
-    that could run before it.
+    In a `tf.function` it waits for the collectives made before it; make none
+    after it. In a TensorFlow 1 graph run it by itself, or with
+    `tf.control_dependencies` on what comes before.
 
     Returns:
         The last rank to join, alike on all: an integer, or in a graph a

@@ -91,7 +91,10 @@ class EqualRanks:
         return tf.concat([tensor] * self.size, axis=0)
 
     def grouped_allgather(self, tensors, *, name=None):
-        self.calls.append(Call("grouped_allgather", name, count=len(tensors)))
+        rows = [tensor.shape[0] for tensor in tensors]
+        self.calls.append(
+            Call("grouped_allgather", name, None, len(rows), {"rows": rows})
+        )
         return [tf.concat([t] * self.size, axis=0) for t in tensors]
 
     def broadcast(self, tensor, root_rank, *, name=None):

@@ -125,9 +125,11 @@ def _barrier(mode):
 
 def _join(mode):
     def function():
-        # In a graph, the join waits for it.
+        # In a function, the join waits for it.
         total = kr.allreduce(tf.constant(2.0), kr.Sum, name=f"join.{mode}")
-        return total, tf.convert_to_tensor(kr.join())
+        before = [total] if mode in ("graph", "monitored") else []
+        with tf.control_dependencies(before):
+            return total, tf.convert_to_tensor(kr.join())
 
     total, last = in_mode(mode, function)
     assert total == 2.0 * kr.size()
