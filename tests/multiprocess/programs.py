@@ -153,7 +153,12 @@ def program(draw, size):
     joined = []
     if not draw(st.integers(0, 3)):
         joined = draw(
-            st.lists(st.integers(0, size - 1), max_size=size - 1, unique=True)
+            st.lists(
+                st.integers(0, size - 1),
+                min_size=1,
+                max_size=size - 1,
+                unique=True,
+            )
         )
         calls = [
             call
