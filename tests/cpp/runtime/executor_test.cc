@@ -146,6 +146,37 @@ TEST_F(ExecutorTest, WhatTheRequestSaysReachesTheCollective) {
   EXPECT_EQ(args.wire_dtype(), DType::kFloat16);
 }
 
+// Rank 1 of three, of which it or others have joined.
+TEST_F(ExecutorTest, AveragesAreOfTheRanksThatBringSomething) {
+  Executor executor{1, 3, collective_, counters_,
+                    Executor::Callbacks{[] {}, [](const Status&) {}}};
+  auto run = [&](std::vector<int32_t> joined) {
+    Bucket bucket = Small("a");
+    Agreed agreed = *bucket.command.items[0];
+    agreed.request.op = ReduceOp::kAverage;
+    bucket.command.items = {std::make_shared<const Agreed>(agreed)};
+    bucket.command.joined = std::move(joined);
+    if (bucket.command.joined == std::vector<int32_t>{1}) {
+      bucket.entries[0].completion.Disarm();
+      bucket.entries.clear();
+    } else {
+      bucket.entries[0].request = RequestPtr(bucket.command.items[0],
+                                             &bucket.command.items[0]->request);
+    }
+    executor.RunOrPush(std::move(bucket), duties_);
+    const AllreduceArgs args = collective_.calls().back().allreduce;
+    EXPECT_EQ(args.op, ReduceOp::kAverage);
+    EXPECT_EQ(args.tensors[0].count, 4);
+    return args.divisor;
+  };
+  EXPECT_EQ(run({}), 3);
+  EXPECT_EQ(run({0}), 2);
+  EXPECT_EQ(run({0, 2}), 1);
+  EXPECT_EQ(run({1}), 2);
+  // Its own stood in.
+  EXPECT_EQ(ends().size(), 3u);
+}
+
 TEST_F(ExecutorTest, ALargeBucketAndAnAllgatherGoToTheDataThread) {
   Run(New("over the limit", kInlineBytes / 4 + 1));
   Run(New("gather", 1, RequestKind::kAllgather));
