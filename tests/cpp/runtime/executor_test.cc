@@ -266,6 +266,9 @@ TEST(Executor, BucketsRightAfterTheStart) {
       entry.completion =
           Completion([&ended, i](const Status&) { ended.push_back(i); });
       Bucket bucket;
+      auto agreed = std::make_shared<Agreed>();
+      agreed->request = *entry.request;
+      bucket.command.items.push_back(std::move(agreed));
       bucket.entries.push_back(std::move(entry));
       executor.RunOrPush(std::move(bucket), [] {});
     }
