@@ -192,6 +192,7 @@ TEST_F(ExecutorTest, TheWholeBucketCounts) {
   Bucket bucket = New("a", 20);
   Bucket other = New("b", 20);
   bucket.entries.push_back(std::move(other.entries.front()));
+  bucket.command.items.push_back(other.command.items.front());
   Run(std::move(bucket));
   ASSERT_TRUE(AwaitEnds(2));
   EXPECT_NE(ends()[0].thread, std::this_thread::get_id());
