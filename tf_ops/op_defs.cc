@@ -161,6 +161,7 @@ Waits until every rank has come to the barrier of this name.
 
 REGISTER_OP("KerasRingJoin")
     .Attr("tensor_name: string")
+    .Attr("process_set_id: int = 0")
     .Output("last_rank: int32")
     .SetIsStateful()
     .SetIsDistributedCommunication()

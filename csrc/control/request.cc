@@ -388,8 +388,10 @@ Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
           continue;
         }
         return FailedPreconditionError(
-            request.Label() + ": rank " + std::to_string(ranks.Global(static_cast<int32_t>(i / size))) + " has " +
-            std::to_string(matrix[i]) + " rows for rank " + std::to_string(ranks.Global(to)) +
+            request.Label() + ": rank " +
+            std::to_string(ranks.Global(static_cast<int32_t>(i / size))) +
+            " has " + std::to_string(matrix[i]) + " rows for rank " +
+            std::to_string(ranks.Global(to)) +
             ", which has joined and takes nothing any more; give splits that "
             "leave it out, or wait until join() has returned on all ranks.");
       }

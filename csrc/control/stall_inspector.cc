@@ -68,9 +68,9 @@ bool StallInspector::HasJoined(int32_t rank) const {
 
 std::string StallInspector::JoinedText() const {
   if (joined_.empty()) return "";
-  std::string text =
-      RanksText(ranks_.Global(joined_)) + (joined_.size() > 1 ? " have joined and bring"
-                                               : " has joined and brings");
+  std::string text = RanksText(ranks_.Global(joined_)) +
+                     (joined_.size() > 1 ? " have joined and bring"
+                                         : " has joined and brings");
   text.front() = 'R';
   return " " + text + " nothing.";
 }

@@ -90,7 +90,7 @@ class EqualRanks:
         self.calls.append(Call("allgather", name, count=tensor.shape[0]))
         return tf.concat([tensor] * self.size, axis=0)
 
-    def grouped_allgather(self, tensors, *, name=None):
+    def grouped_allgather(self, tensors, *, name=None, process_set=None):
         rows = [tensor.shape[0] for tensor in tensors]
         self.calls.append(
             Call("grouped_allgather", name, None, len(rows), {"rows": rows})

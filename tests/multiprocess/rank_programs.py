@@ -191,9 +191,7 @@ def run(programs, ranks_of_sets, exact):
             for description in program["calls"]
             if sets[description["set"]].included()
         ]
-        calls = [
-            Call(each, sets[each["set"]], joined) for each in descriptions
-        ]
+        calls = [Call(each, sets[each["set"]], joined) for each in descriptions]
         order = list(range(len(calls)))
         random.Random(program["order_seed"] + kr.rank()).shuffle(order)
         results = None
@@ -205,6 +203,7 @@ def run(programs, ranks_of_sets, exact):
             counts["joined"] += 1
         counts[program["mode"]] += len(calls)
         counts.update(call.kind for call in calls)
+        counts.update(f"set {each['set']}" for each in descriptions)
         if results is None:
             continue
         for call, description, result in zip(
