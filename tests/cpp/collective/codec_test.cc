@@ -237,7 +237,7 @@ TEST(CodecTest, FoldsLikeTensorsOfTheWireDType) {
         }
         pointers[s] = sources[s].data();
       }
-      for (int o = 0; o < kNumReduceOps; ++o) {
+      for (int o = 0; o < kNumElementwiseOps; ++o) {
         const ReduceOp op = static_cast<ReduceOp>(o);
         for (CpuLevel level : Levels()) {
           const Codec& codec = *FindCodec(dtype, wire_dtype, level);
