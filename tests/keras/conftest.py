@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_ring import basics, ops
 from keras_ring.compression import Compression
+from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @dataclasses.dataclass
@@ -30,6 +31,7 @@ class Call:
     op: Any = None
     count: int = 1
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    process_set: ProcessSet = global_process_set
 
 
 class EqualRanks:
@@ -58,15 +60,36 @@ class EqualRanks:
             tensor = tensor * tf.cast(factor, tensor.dtype)
         return compression.decompress(tf.identity(tensor), dtype)
 
-    def allreduce(self, tensor, op=ops.Average, *, name=None, **options):
-        self.calls.append(Call("allreduce", name, op, 1, options))
+    def allreduce(
+        self,
+        tensor,
+        op=ops.Average,
+        *,
+        name=None,
+        process_set=global_process_set,
+        **options,
+    ):
+        self.calls.append(Call("allreduce", name, op, 1, options, process_set))
         return self._reduced(tensor, op, options)
 
     def grouped_allreduce(
-        self, tensors, op=ops.Average, *, name=None, **options
+        self,
+        tensors,
+        op=ops.Average,
+        *,
+        name=None,
+        process_set=global_process_set,
+        **options,
     ):
         self.calls.append(
-            Call("grouped_allreduce", name, op, len(tensors), options)
+            Call(
+                "grouped_allreduce",
+                name,
+                op,
+                len(tensors),
+                options,
+                process_set,
+            )
         )
         return [self._reduced(tensor, op, options) for tensor in tensors]
 
@@ -80,25 +103,45 @@ class EqualRanks:
             }
             count = len(call.tensors)
             kind = "allreduce" if count == 1 else "grouped_allreduce"
-            self.calls.append(Call(kind, call.name, call.op, count, options))
+            self.calls.append(
+                Call(kind, call.name, call.op, count, options, call.process_set)
+            )
             results.append(
                 [self._reduced(t, call.op, options) for t in call.tensors]
             )
         return results
 
-    def allgather(self, tensor, *, name=None):
-        self.calls.append(Call("allgather", name, count=tensor.shape[0]))
+    def allgather(self, tensor, *, name=None, process_set=global_process_set):
+        self.calls.append(
+            Call(
+                "allgather",
+                name,
+                count=tensor.shape[0],
+                process_set=process_set,
+            )
+        )
         return tf.concat([tensor] * self.size, axis=0)
 
-    def grouped_allgather(self, tensors, *, name=None, process_set=None):
+    def grouped_allgather(
+        self, tensors, *, name=None, process_set=global_process_set
+    ):
         rows = [tensor.shape[0] for tensor in tensors]
         self.calls.append(
-            Call("grouped_allgather", name, None, len(rows), {"rows": rows})
+            Call(
+                "grouped_allgather",
+                name,
+                None,
+                len(rows),
+                {"rows": rows},
+                process_set,
+            )
         )
         return [tf.concat([t] * self.size, axis=0) for t in tensors]
 
-    def broadcast(self, tensor, root_rank, *, name=None):
-        self.calls.append(Call("broadcast", name))
+    def broadcast(
+        self, tensor, root_rank, *, name=None, process_set=global_process_set
+    ):
+        self.calls.append(Call("broadcast", name, process_set=process_set))
         return tf.identity(tensor)
 
 

@@ -80,7 +80,7 @@ class TestBroadcast:
         """Gives all variables the value 2 and looks at the first step."""
         shared = []
 
-        def broadcast(tensor, root_rank, *, name):
+        def broadcast(tensor, root_rank, *, name, process_set):
             assert root_rank == 1
             shared.append(name)
             return tf.zeros_like(tensor) + tf.cast(2, tensor.dtype)
@@ -124,7 +124,7 @@ class TestBroadcast:
         monkeypatch.setattr(
             ops,
             "broadcast",
-            lambda tensor, root_rank, *, name: tf.zeros_like(tensor),
+            lambda tensor, root_rank, **_: tf.zeros_like(tensor),
         )
         optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1))
         model = make_model("unbuilt", optimizer, **arguments)
@@ -178,7 +178,7 @@ class TestBroadcast:
     def test_seeds_and_metrics_are_shared(self, ring, monkeypatch):
         assigned = []
 
-        def broadcast_variables(variables, root_rank):
+        def broadcast_variables(variables, root_rank, process_set):
             assigned.extend(v.path for v in variables)
 
         monkeypatch.setattr(
@@ -204,7 +204,7 @@ class TestBroadcast:
         assert ring.calls == []
 
     def test_names_that_differ(self, ring, monkeypatch):
-        def require_same(name, what, lines, compared=None):
+        def require_same(name, what, lines, compared=None, **_):
             raise ValueError(f"The {what} differ")
 
         monkeypatch.setattr(

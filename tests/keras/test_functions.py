@@ -36,7 +36,7 @@ DTYPES = [
 def test_broadcast_of_every_dtype(ring, monkeypatch, dtype):
     received = {}
 
-    def broadcast(tensor, root_rank, *, name):
+    def broadcast(tensor, root_rank, *, name, process_set):
         assert root_rank == 1
         return received.setdefault(name, tensor)
 
@@ -51,7 +51,7 @@ def test_broadcast_of_every_dtype(ring, monkeypatch, dtype):
 
 def test_broadcast_takes_the_values_that_come_back(ring, monkeypatch):
     monkeypatch.setattr(
-        ops, "broadcast", lambda tensor, root_rank, *, name: tensor + 1
+        ops, "broadcast", lambda tensor, root_rank, **_: tensor + 1
     )
     variables = [
         keras.Variable([1.0, 2.0], name="k"),
@@ -144,11 +144,11 @@ def test_lists_that_differ(ring, monkeypatch, first, second, message):
     monkeypatch.setattr(
         ops,
         "allgather",
-        lambda tensor, *, name: tf.concat([tensor, 255 - tensor], 0),
+        lambda tensor, **_: tf.concat([tensor, 255 - tensor], 0),
     )
     monkeypatch.setattr(
         "keras_ring.functions.allgather_object",
-        lambda obj, name: [(first, first), (second, second)],
+        lambda obj, name, _: [(first, first), (second, second)],
     )
     with pytest.raises(ValueError, match="The things differ") as error:
         require_same("things", "things", first)
