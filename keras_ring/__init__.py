@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         broadcast_object_fn,
         broadcast_variables,
     )
+    from keras_ring.hook import BroadcastGlobalVariablesHook
     from keras_ring.ops import (
         Adasum,
         Average,
@@ -58,7 +59,10 @@ if TYPE_CHECKING:
         join,
         reducescatter,
     )
-    from keras_ring.optimizer import DistributedOptimizer
+    from keras_ring.optimizer import (
+        DistributedOptimizer,
+        PartialDistributedOptimizer,
+    )
     from keras_ring.process_sets import (
         ProcessSet,
         add_process_set,
@@ -105,6 +109,7 @@ _HOMES = {
     "broadcast_object_fn": "functions",
     "broadcast_variables": "functions",
     "Adasum": "ops",
+    "BroadcastGlobalVariablesHook": "hook",
     "Average": "ops",
     "Max": "ops",
     "Min": "ops",
@@ -127,6 +132,7 @@ _HOMES = {
     "global_process_set": "process_sets",
     "remove_process_set": "process_sets",
     "run": "running",
+    "PartialDistributedOptimizer": "optimizer",
     "load_model": "saving",
     "SyncBatchNormalization": "sync_batch_normalization",
     "DistributedGradientTape": "tape",
@@ -140,11 +146,13 @@ _HOMES = {
 __all__ = [
     "Adasum",
     "Average",
+    "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "Max",
     "Min",
+    "PartialDistributedOptimizer",
     "ProcessSet",
     "Product",
     "ReduceOp",

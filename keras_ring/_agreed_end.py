@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_ring import basics, ops
+from keras_ring._compat import keras
 from keras_ring.errors import ConsistencyError
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_ring import ops, process_sets
+from keras_ring._compat import own
+from keras_ring._local_sources import local_sources
 from keras_ring._names import variable_path
 from keras_ring.errors import ConsistencyError
 from keras_ring.process_sets import ProcessSet, global_process_set
@@ -21,17 +22,19 @@ _DIGEST_BYTES = 16
 def compared_weights(model: Any) -> list[Any]:
     """Returns the weights that must be the same on all ranks.
 
-    Those that were made to be trained, frozen or not. Others are a layer's
-    own: `keras.layers.BatchNormalization` keeps statistics of the batches of
-    its rank.
+    Those that were made to be trained, frozen or not, but for those that were
+    registered as local to each rank. Others are a layer's own:
+    `keras.layers.BatchNormalization` keeps statistics of the batches of its
+    rank.
     """
     weights: list[Any] = []
     for layer in model._flatten_layers():
         if isinstance(layer, SyncBatchNormalization):
             weights.extend(layer.weights)
         else:
-            weights.extend(layer._trainable_variables)
-    return list({id(weight): weight for weight in weights}.values())
+            weights.extend(own.made_trainable(layer))
+    local = local_sources(getattr(model, "optimizer", None))
+    return list({id(w): w for w in weights if w not in local}.values())
 
 
 def require_consistent(
@@ -82,7 +85,7 @@ def require_consistent(
 
 
 def _digest(weight: Any) -> bytes:
-    array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
+    array = np.ascontiguousarray(own.as_numpy(weight))
     content: Any = array.reshape(-1).view("uint8")
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
-import keras
 import numpy as np
-from keras.src.random.seed_generator import global_seed_generator
 
+from keras_ring._compat import own
 from keras_ring._names import variable_path
 from keras_ring.errors import CheckpointError
 
@@ -26,21 +25,19 @@ def state_variables(model: Any) -> list[Any]:
     Raises:
         ValueError: If the model is not built.
     """
-    if not all(layer.built for layer in model._flatten_layers()):
+    if not own.is_built(model):
         raise ValueError(
             f"Model {model.name!r} is not built, so it has no state to save or "
             "restore. Call it on a batch, or give its first layer the shape "
             "of the input."
         )
-    metrics = {id(variable) for variable in model.metrics_variables}
+    metrics = {id(variable) for variable in own.metrics_variables(model)}
     variables = [v for v in model.variables if id(v) not in metrics]
     optimizer = getattr(model, "optimizer", None)
-    if isinstance(optimizer, keras.optimizers.Optimizer):
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        variables.extend(optimizer.variables)
-    # What `keras.random` draws from where it is given no seed.
-    variables.append(global_seed_generator().state)
+    if own.is_optimizer(optimizer):
+        own.built_optimizer(optimizer, model.trainable_variables)
+        variables.extend(own.optimizer_variables(optimizer))
+    variables.extend(own.seed_variables())
     return list({id(variable): variable for variable in variables}.values())
 
 
@@ -50,7 +47,7 @@ def local_variables(model: Any) -> list[Any]:
     The gradients that accumulate until the optimizer uses them, and then the
     state of the metrics.
     """
-    variables = [*accumulators(model), *model.metrics_variables]
+    variables = [*accumulators(model), *own.metrics_variables(model)]
     return list({id(variable): variable for variable in variables}.values())
 
 
@@ -66,7 +63,7 @@ def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
     return [
         {
             "path": variable_path(variable),
-            "dtype": str(keras.backend.standardize_dtype(variable.dtype)),
+            "dtype": own.dtype_name(variable),
             "shape": list(variable.shape),
         }
         for variable in variables
@@ -75,7 +72,7 @@ def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
 
 def as_arrays(variables: Iterable[Any]) -> list[Any]:
     """Returns the values of variables, as NumPy arrays."""
-    return [np.asarray(keras.ops.convert_to_numpy(v)) for v in variables]
+    return [np.asarray(own.as_numpy(v)) for v in variables]
 
 
 def write_arrays(arrays: Sequence[Any], file: BinaryIO) -> None:
@@ -100,7 +97,7 @@ def read_bytes(file: Any) -> list[Any]:
 def assign_bytes(variables: Sequence[Any], contents: Sequence[Any]) -> None:
     """Gives variables the values whose bytes these are."""
     for variable, content in zip(variables, contents, strict=True):
-        present = np.asarray(keras.ops.convert_to_numpy(variable))
+        present = np.asarray(own.as_numpy(variable))
         variable.assign(content.view(present.dtype).reshape(present.shape))
 
 

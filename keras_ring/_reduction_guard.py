@@ -2,8 +2,10 @@
 
 In a job of several ranks, an optimizer that applies gradients nobody reduced
 trains as many different models as there are ranks, and nothing looks wrong.
-So Keras' `Optimizer.apply` is given one check, when `keras_ring.init()` runs.
-It costs nothing per step: a compiled step is checked while it is traced.
+So what applies gradients in the optimizers of Keras and TensorFlow is given one
+check, when `keras_ring.init()` runs, and again at each `DistributedOptimizer`
+for a Keras that was imported later. It costs nothing per step: a compiled step
+is checked while it is traced.
 
 Gradients count as reduced if one of these holds.
 
@@ -19,13 +21,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_ring import basics
+from keras_ring._compat import keras, own
 from keras_ring._names import variable_path
 from keras_ring.errors import LocalUpdateError
 
@@ -85,13 +88,42 @@ def mark_reduced(sources: Iterable[Any]) -> None:
 
 
 def install() -> None:
-    """Gives Keras' optimizers the check. Calling it again changes nothing."""
-    apply = keras.optimizers.Optimizer.apply
-    if not hasattr(apply, _CHECKED):
-        keras.optimizers.Optimizer.apply = _checked(apply)
+    """Gives optimizers the check. Calling it again changes nothing."""
+    if hasattr(keras.optimizers.Optimizer, "apply"):
+        _hook(keras.optimizers.Optimizer, "apply", _checked)
+    classes = [tf.compat.v1.train.Optimizer]
+    for keras2 in keras2_families():
+        classes.append(keras2.optimizers.Optimizer)
+        classes.append(keras2.optimizers.legacy.Optimizer)
+    for each in classes:
+        _hook(each, "apply_gradients", _checked_pairs)
+
+
+def keras2_families() -> list[Any]:
+    """Returns the modules of Keras 2 that the program has imported."""
+    modules = [sys.modules.get(name) for name in ("keras", "tf_keras")]
+    return [
+        module
+        for module in modules
+        if getattr(module, "__version__", "").startswith("2.")
+    ]
+
+
+def _hook(
+    optimizer_class: Any, method: str, checked: Callable[..., Any]
+) -> None:
+    apply = getattr(optimizer_class, method)
+    if hasattr(apply, _CHECKED):
+        return
+    # Keras keeps autograph away from its own code; this is now part of it.
+    hooked = tf.autograph.experimental.do_not_convert(checked(apply))
+    setattr(hooked, _CHECKED, True)
+    setattr(optimizer_class, method, hooked)
 
 
 def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns Keras 3's `apply` with the check."""
+
     @functools.wraps(apply)
     def checked_apply(
         self: Any, grads: Any, trainable_variables: Any = None
@@ -99,10 +131,21 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
         _check(self, grads, trainable_variables)
         return apply(self, grads, trainable_variables)
 
-    # Keras keeps autograph away from its own code; this is now part of it.
-    hooked = tf.autograph.experimental.do_not_convert(checked_apply)
-    setattr(hooked, _CHECKED, True)
-    return cast(Callable[..., Any], hooked)
+    return checked_apply
+
+
+def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the `apply_gradients` of the others with the check."""
+
+    @functools.wraps(apply)
+    def checked_apply(
+        self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        pairs = list(grads_and_vars)
+        _check(self, [g for g, _ in pairs], [v for _, v in pairs])
+        return apply(self, pairs, *args, **kwargs)
+
+    return checked_apply
 
 
 def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
@@ -120,7 +163,7 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
     if not local:
         return
     raise LocalUpdateError(
-        f"Optimizer {optimizer.name!r} was about to update "
+        f"Optimizer {_name(optimizer)!r} was about to update "
         f"{variable_path(local[0])!r} with gradients of this rank alone, in a "
         f"job of {basics.size()} ranks. Each rank would train a model of its "
         "own. Do one of these:\n"
@@ -135,8 +178,12 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
     )
 
 
+def _name(optimizer: Any) -> str:
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return str(optimizer.get_name())
+    return str(getattr(optimizer, "name", None) or optimizer._name)
+
+
 def _tf_variable(variable: Any) -> Any:
     """Returns the TensorFlow variable: what optimizers and tapes share."""
-    if isinstance(variable, keras.Variable):
-        return variable.value
-    return variable
+    return own.tf_variable(variable)

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_ring import _epochs, basics
+from keras_ring._compat import own
 
 
-class ShardedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
+class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
     """The batches of a `PyDataset` that belong to this rank.
 
     Args:
@@ -26,11 +26,7 @@ class ShardedPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __init__(
         self, dataset: Any, total: int | None, shuffle: bool, seed: int
     ) -> None:
-        super().__init__(
-            workers=dataset.workers,
-            use_multiprocessing=dataset.use_multiprocessing,
-            max_queue_size=dataset.max_queue_size,
-        )
+        super().__init__(**own.dataset_arguments(dataset))
         self._dataset = dataset
         self._total = total
         self._shuffle = shuffle

@@ -9,11 +9,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_ring import _checkpoint_files, _model_state, basics
 from keras_ring._checkpoint_files import Checkpoint, Damaged
+from keras_ring._compat import keras
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._version import __version__
 from keras_ring.errors import CheckpointError

@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from typing import Any, Literal
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_ring import _epochs, basics
+from keras_ring._compat import own
 from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
 
 Uneven = Literal["pad", "drop", "error"]
@@ -98,7 +98,7 @@ def shard(
         )
     if isinstance(dataset, tf.data.Dataset):
         return _shard_dataset(dataset, uneven, shuffle, seed)
-    if isinstance(dataset, keras.utils.PyDataset):
+    if isinstance(dataset, own.Dataset):
         return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
     if isinstance(dataset, types.GeneratorType):
         if shuffle:
@@ -180,6 +180,13 @@ def _take(array: Any, indices: Any) -> Any:
 def _shard_dataset(
     dataset: Any, uneven: Uneven, shuffle: bool | int, seed: int
 ) -> Any:
+    if not tf.executing_eagerly():
+        raise ValueError(
+            "In a TensorFlow 1 graph, the length of a `tf.data.Dataset` is not "
+            "known while the graph is made. Split the arrays that it is made "
+            "from by `kr.data.shard`, or use "
+            "`dataset.shard(kr.size(), kr.rank())`, which makes unequal parts."
+        )
     cardinality = int(dataset.cardinality())
     if basics.size() > 1:
         if cardinality == tf.data.UNKNOWN_CARDINALITY:

@@ -25,6 +25,10 @@ class BuildMismatchError(ImportError):
     """The native libraries were built for another TensorFlow."""
 
 
+class JobEndedError(KerasRingError):
+    """A TensorFlow 1 session was about to go on in a job that has ended."""
+
+
 class LocalUpdateError(KerasRingError):
     """Gradients that no rank shared with the others were about to be used."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +31,12 @@ class ReductionSettings:
             before the sum; the rest of the average is done after it.
         groups: Number of groups, or the paths of the variables in each.
         process_set: Whose gradients are reduced.
+        scale_local_gradients: Boolean, whether gradients that are not reduced
+            are divided by the number of ranks where the others are averaged.
+        backward_passes_per_step: Number of gradients that an optimizer adds
+            up before it reduces and uses them.
+        average_aggregated_gradients: Boolean, whether their sum is divided by
+            that number.
     """
 
     op: Any = ops.Average
@@ -39,6 +45,9 @@ class ReductionSettings:
     gradient_predivide_factor: float = 1.0
     groups: int | tuple[tuple[str, ...], ...] | None = None
     process_set: ProcessSet = global_process_set
+    scale_local_gradients: bool = True
+    backward_passes_per_step: int = 1
+    average_aggregated_gradients: bool = False
 
     @classmethod
     def validated(
@@ -49,6 +58,9 @@ class ReductionSettings:
         gradient_predivide_factor: float,
         groups: int | Sequence[Sequence[Any]] | None,
         process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+        backward_passes_per_step: int = 1,
+        average_aggregated_gradients: bool = False,
     ) -> ReductionSettings:
         """Makes settings from a user's arguments, or says what is wrong."""
         if not isinstance(op, ops.ReduceOp):
@@ -80,6 +92,16 @@ class ReductionSettings:
                 "`process_set` must be a `kr.ProcessSet`. Received: "
                 f"process_set={process_set!r}"
             )
+        passes = backward_passes_per_step
+        if (
+            isinstance(passes, bool)
+            or not isinstance(passes, int)
+            or passes < 1
+        ):
+            raise ValueError(
+                "`backward_passes_per_step` must be an integer above 0. "
+                f"Received: backward_passes_per_step={passes!r}"
+            )
         return cls(
             op=op,
             compression=compression,
@@ -87,6 +109,9 @@ class ReductionSettings:
             gradient_predivide_factor=float(gradient_predivide_factor),
             groups=_group_paths(groups),
             process_set=process_set,
+            scale_local_gradients=bool(scale_local_gradients),
+            backward_passes_per_step=passes,
+            average_aggregated_gradients=bool(average_aggregated_gradients),
         )
 
 
@@ -152,6 +177,7 @@ def reduce_gradients(
     sources: Sequence[Any],
     settings: ReductionSettings,
     names: Sequence[str] | None = None,
+    local: Container[Any] = (),
 ) -> list[Any]:
     """Reduces gradients over all ranks of the process set.
 
@@ -160,6 +186,7 @@ def reduce_gradients(
         sources: What the gradients belong to.
         settings: A `ReductionSettings`.
         names: One name per source. Defaults to `gradient_names(sources)`.
+        local: The sources whose gradients stay with their rank.
 
     Returns:
         A list like `gradients`. Where there is one rank, it holds the very
@@ -174,6 +201,13 @@ def reduce_gradients(
     dense = []
     for i, gradient in enumerate(reduced):
         if gradient is None:
+            continue
+        if sources[i] in local:
+            if settings.scale_local_gradients and settings.op is ops.Average:
+                # What is averaged is the loss, of which this rank's is a part.
+                reduced[i] = _scaled(
+                    gradient, 1.0 / settings.process_set.size()
+                )
             continue
         if isinstance(gradient, tf.IndexedSlices):
             # XLA has no tensors whose size depends on their values.
@@ -340,10 +374,54 @@ def allreduce_indexed_slices(
     )
 
 
-def _scaled(slices: Any, factor: float) -> Any:
+def _scaled(gradient: Any, factor: float) -> Any:
     return map_gradient(
-        lambda values: values * tf.constant(factor, values.dtype), slices
+        lambda values: values * tf.constant(factor, values.dtype), gradient
     )
+
+
+def agree_on_overflow(
+    gradients: list[Any], sources: list[Any], process_set: ProcessSet
+) -> list[Any]:
+    """Makes an overflow on one rank an overflow on all of them.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
+        sources: What the gradients belong to.
+        process_set: Whose members agree.
+
+    Returns:
+        A list like `gradients`, one of which is not a number where any of
+        any rank was not finite.
+    """
+    present = [i for i, g in enumerate(gradients) if g is not None]
+    if not present or process_sets.is_alone(process_set):
+        return gradients
+    finite = [
+        tf.reduce_all(tf.math.is_finite(_values(gradients[i]))) for i in present
+    ]
+    (name,) = unique_names("finite", [variable_path(sources[0]) or "source_0"])
+    everywhere = ops.allreduce(
+        tf.cast(tf.reduce_all(finite), tf.int32),
+        op=ops.Min,
+        name=name,
+        process_set=process_set,
+    )
+    first = present[0]
+    agreed = list(gradients)
+    agreed[first] = map_gradient(
+        lambda values: tf.where(
+            everywhere > 0, values, tf.constant(float("nan"), values.dtype)
+        ),
+        gradients[first],
+    )
+    return agreed
+
+
+def _values(gradient: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return gradient.values
+    return gradient
 
 
 def _sum_duplicates(slices: Any) -> Any:

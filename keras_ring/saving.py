@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import keras
-
+from keras_ring._compat import keras
 from keras_ring.optimizer import DistributedOptimizer
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
+import tensorflow as tf
+
+from keras_ring._compat import keras
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
@@ -51,11 +53,11 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
     def __call__(self, step: Any) -> Any:
         """Returns the learning rate of a step."""
         rate = self.schedule(step) if callable(self.schedule) else self.schedule
-        rate = keras.ops.convert_to_tensor(rate, "float32")
+        rate = tf.cast(rate, tf.float32)
         if self.warmup_steps == 0:
             return rate
-        done = (keras.ops.cast(step, "float32") + 1.0) / self.warmup_steps
-        return rate * keras.ops.cast(keras.ops.minimum(done, 1.0), rate.dtype)
+        done = (tf.cast(step, tf.float32) + 1.0) / self.warmup_steps
+        return rate * tf.minimum(done, 1.0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, for saving."""

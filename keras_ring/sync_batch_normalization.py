@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_ring import ops, process_sets
+from keras_ring._compat import keras, own
 from keras_ring._names import unique_names, variable_path
 from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
-class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+class SyncBatchNormalization(own.BatchNormalization):  # type: ignore[misc]
     """Normalizes by the mean and variance of the batches of all ranks.
 
     `keras.layers.BatchNormalization` takes those of its own rank's batch,
@@ -51,7 +51,6 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         process_set: ProcessSet | list[int] = global_process_set,
         **kwargs: Any,
     ) -> None:
-        kwargs["synchronized"] = False
         super().__init__(axis=axis, **kwargs)
         if not isinstance(process_set, ProcessSet):
             process_set = process_sets.with_ranks(process_set)
@@ -65,12 +64,20 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
             config["process_set"] = self.process_set.ranks
         return config
 
-    def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        """Returns mean and variance. Keras calls this in training."""
-        if process_sets.is_alone(self.process_set):
-            mean, variance = super()._moments(inputs, mask)
-            return mean, variance
-        axes = self._reduction_axes
+    def is_alone(self) -> bool:
+        """Whether there are no other ranks whose batches count."""
+        return process_sets.is_alone(self.process_set)
+
+    def moments_of_all_ranks(
+        self, inputs: Any, axes: Any, mask: Any
+    ) -> tuple[Any, Any]:
+        """Returns mean and variance. Called in training.
+
+        Args:
+            inputs: A tensor.
+            axes: All of its axes but that of the channels.
+            mask: A boolean tensor, or `None`.
+        """
         shape = tf.shape(inputs)
         if mask is None:
             count = tf.cast(
@@ -87,16 +94,11 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
             mean = tf.math.divide_no_nan(
                 tf.reduce_sum(inputs * weights, axes), count
             )
-        squares = tf.square(inputs - self._as_channels(mean, inputs))
+        squares = tf.square(inputs - _as_channels(mean, inputs, axes))
         if weights is not None:
             squares *= weights
         variance = tf.math.divide_no_nan(tf.reduce_sum(squares, axes), count)
         return self._of_all_ranks(count, mean, variance)
-
-    def _as_channels(self, statistic: Any, inputs: Any) -> Any:
-        shape = [1] * inputs.shape.rank
-        shape[self.axis] = -1
-        return tf.reshape(statistic, shape)
 
     def _of_all_ranks(
         self, count: Any, mean: Any, variance: Any
@@ -132,3 +134,8 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         # Rounding may leave less than nothing of a constant.
         variance = tf.maximum(variance, tf.zeros_like(variance))
         return tf.cast(mean, dtype), tf.cast(variance, dtype)
+
+
+def _as_channels(statistic: Any, inputs: Any, axes: Any) -> Any:
+    shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
+    return tf.reshape(statistic, shape)

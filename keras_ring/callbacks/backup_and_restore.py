@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import keras
-
 from keras_ring import _epochs, _model_state, checkpoint
+from keras_ring._compat import keras, own
 
 
 class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
@@ -94,8 +93,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
                 "Give `BackupAndRestore` a directory of its own."
             )
         self._step = self._step_saved = manifest["step"]
-        # As Keras' own `BackupAndRestore` does it.
-        self.model._initial_epoch = progress["epoch"]
+        own.begin_at(self.model, progress["epoch"])
         _epochs.resume_at(progress["epoch"])
         self._resumed = _Resumed(
             self.model, progress["batch"], manifest["local"]
@@ -135,7 +133,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Deletes what was saved, or saves the end."""
-        self.model._initial_epoch = None
+        own.begin_at(self.model, None)
         if self.delete_checkpoint:
             checkpoint.remove_all(self.backup_dir)
         elif self.save_freq == "epoch" and self._step != self._step_saved:
@@ -177,11 +175,11 @@ class _Resumed:
             self._state = _model_state.as_arrays(
                 _model_state.state_variables(model)
             )
-        if batches % model.steps_per_execution:
+        if batches % own.steps_per_execution(model):
             raise ValueError(
                 f"The training was saved after batch {batches} of an epoch, "
                 "and cannot go on from there with steps_per_execution="
-                f"{model.steps_per_execution}. Use the value of the run "
+                f"{own.steps_per_execution(model)}. Use the value of the run "
                 "before."
             )
 
@@ -196,11 +194,11 @@ class _Resumed:
             if passed == self.batches:
                 model.train_function = train
                 return train(iterator)
-            for _ in range(model.steps_per_execution):
+            for _ in range(own.steps_per_execution(model)):
                 batch = next(iterator)
                 if passed == 0:
                     # Metrics have no variables before.
-                    model._symbolic_build(data_batch=batch)
+                    own.build_from_batch(model, batch)
                     self._assign_local()
                 passed += 1
             return model.get_metrics_result()

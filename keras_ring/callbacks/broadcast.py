@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_ring import _agreed_end
+from keras_ring._compat import keras, own
 from keras_ring._consistency import require_consistent
+from keras_ring._local_sources import local_sources
 from keras_ring._names import variable_path
 from keras_ring.functions import broadcast_variables, require_same
 from keras_ring.optimizer import distributed_settings
@@ -67,7 +68,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         _agreed_end.require_same_steps(
             (self.params or {}).get("steps"), self.process_set
         )
-        if all(layer.built for layer in self.model._flatten_layers()):
+        if own.is_built(self.model):
             self._broadcast()
         else:
             self._broadcast_at_first_step()
@@ -105,13 +106,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 [str(variable_path(v)) for v in model.trainable_variables],
                 process_set=self.process_set,
             )
-        variables = [*model.variables, *model.metrics_variables]
+        variables = [*model.variables, *own.metrics_variables(model)]
         if optimizer is not None:
-            if not optimizer.built:
-                optimizer.build(model.trainable_variables)
-            variables.extend(optimizer.variables)
+            own.built_optimizer(optimizer, model.trainable_variables)
+            variables.extend(own.optimizer_variables(optimizer))
         # `model.variables` may hold variables of metrics.
-        unique = {id(variable): variable for variable in variables}
+        local = local_sources(optimizer)
+        unique = {id(v): v for v in variables if v not in local}
         broadcast_variables(
             unique.values(), self.root_rank, process_set=self.process_set
         )
@@ -135,7 +136,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 # Out of the graph that is being traced: done now, once, and
                 # not a part of each step.
                 with tf.init_scope():
-                    model._symbolic_build(data_batch=batch)
+                    own.build_from_batch(model, batch)
                     self._broadcast()
             return train_step(batch)
 

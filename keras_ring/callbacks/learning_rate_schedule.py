@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
+
+from keras_ring._compat import keras, own
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -71,9 +72,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that the learning rate can be set at all."""
         optimizer = self._optimizer()
-        if not isinstance(
-            getattr(optimizer, "learning_rate", None), keras.Variable
-        ):
+        if not own.has_settable_learning_rate(optimizer):
             raise ValueError(
                 f"{type(self).__name__} sets the learning rate of the "
                 "optimizer, which cannot be done for an optimizer that "
@@ -131,27 +130,12 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         old = float(optimizer.learning_rate)
         new = float(self.initial_lr * self.multiplier(epoch))
         optimizer.learning_rate = new
+        # Horovod scales the momentum factor for one step, which is the same,
+        # but Keras compiles the factor into the training step as a constant.
         if self.momentum_correction and old > 0 and new != old:
-            for momentum in _momentums(optimizer):
+            for momentum in own.momentums(optimizer):
                 momentum.assign(momentum * tf.cast(new / old, momentum.dtype))
 
     def _optimizer(self) -> Any:
         optimizer = self.model.optimizer
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            return optimizer.inner_optimizer
-        return optimizer
-
-
-def _momentums(optimizer: Any) -> list[Any]:
-    """Returns the momentums that past learning rates are multiplied into.
-
-    Horovod scales the momentum factor for one step, which is the same, but
-    Keras compiles the factor into the training step as a constant.
-    """
-    if isinstance(optimizer, keras.optimizers.SGD):
-        momentums = getattr(optimizer, "momentums", [])
-    elif isinstance(optimizer, keras.optimizers.RMSprop):
-        momentums = getattr(optimizer, "_momentums", [])
-    else:
-        momentums = []
-    return [momentum for momentum in momentums if momentum is not None]
+        return getattr(optimizer, "inner_optimizer", optimizer)

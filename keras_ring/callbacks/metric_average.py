@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_ring import ops
+from keras_ring._compat import keras, own
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
@@ -83,14 +83,14 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Gets in before Keras computes the results of an epoch.
 
         Callbacks see results only, and the first of them sees them first. The
-        state is there until `_get_metrics_result_or_logs` has run, which
-        Keras calls once after each pass over the data and nowhere else.
+        state is there until the results are made, which Keras does once
+        after each pass over the data and nowhere else.
         """
         if is_alone(self.process_set):
             return
         self._uninstall()
         model = self.model
-        results = model._get_metrics_result_or_logs
+        results = getattr(model, own.RESULTS)
 
         def results_of_all_ranks(logs: Any) -> Any:
             # Another callback may evaluate the model on one rank alone.
@@ -99,11 +99,11 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._due = False
             return _results_of_all_ranks(model, results, logs, self.process_set)
 
-        model._get_metrics_result_or_logs = results_of_all_ranks
+        setattr(model, own.RESULTS, results_of_all_ranks)
 
     def _uninstall(self) -> None:
-        if "_get_metrics_result_or_logs" in vars(self.model):
-            del self.model._get_metrics_result_or_logs
+        if own.RESULTS in vars(self.model):
+            delattr(self.model, own.RESULTS)
 
 
 def _results_of_all_ranks(
@@ -112,7 +112,7 @@ def _results_of_all_ranks(
     logs: Any,
     process_set: ProcessSet,
 ) -> Any:
-    combine_metric_state(model.metrics_variables, process_set)
+    combine_metric_state(own.metrics_variables(model), process_set)
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
         keys = sorted(logs)
@@ -137,10 +137,7 @@ def combine_metric_state(
     """
     by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
     for variable in {id(v): v for v in variables}.values():
-        aggregation = variable.aggregation
-        if aggregation not in by_aggregation:
-            aggregation = "none"
-        by_aggregation[aggregation].append(variable)
+        by_aggregation[own.aggregation(variable)].append(variable)
     for aggregation, op in (("sum", ops.Sum), ("mean", ops.Average)):
         variables = by_aggregation[aggregation]
         if not variables:

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_ring._checkpoint_files import sync_directory
+from keras_ring._compat import keras, own
 from keras_ring._rank_zero import on_rank_zero
 
 
@@ -40,16 +39,15 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         logs = logs or {}
 
         def save() -> Any:
-            path = self._get_file_path(epoch, batch, logs)
-            if self._should_save_model(epoch, batch, logs, path):
-                save_atomically(
-                    self.model, Path(path), weights_only=self.save_weights_only
-                )
+            own.save_if_due(self, epoch, batch, logs, self._write)
             return self.best
 
         self.best = on_rank_zero(
             f"save the model to {self.filepath}", save, "model_checkpoint"
         )
+
+    def _write(self, path: Path) -> None:
+        save_atomically(self.model, path, weights_only=self.save_weights_only)
 
 
 def save_atomically(model: Any, path: Path, *, weights_only: bool) -> None:

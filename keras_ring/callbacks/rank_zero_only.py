@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from keras_ring import basics
+from keras_ring._compat import keras
 
 
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]

@@ -1,0 +1,84 @@
+"""Adds up the gradients of several passes, where an optimizer cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class Accumulator:
+    """Sums of gradients, by the variable they belong to.
+
+    Works eagerly, in a `tf.function` and in TensorFlow 1 graphs, where its
+    variables are local ones: never saved, and made anew where a training goes
+    on from a checkpoint.
+
+    Args:
+        passes: Integer, after how many passes the sums are used.
+        average: Boolean, whether they are divided by that number.
+    """
+
+    def __init__(self, passes: int, average: bool) -> None:
+        self._passes = passes
+        self._factor = 1.0 / passes if average else 1.0
+        self._sums: dict[Any, Any] = {}
+        self._counts: dict[Any, Any] = {}
+
+    def add(self, gradients: Sequence[Any], sources: Sequence[Any]) -> Any:
+        """Adds the gradients of a pass.
+
+        Args:
+            gradients: Tensors and `tf.IndexedSlices`.
+            sources: The variable of each.
+
+        Returns:
+            A boolean tensor, whether it is time to use the sums.
+        """
+        with tf.init_scope():
+            for source in sources:
+                if source.ref() not in self._sums:
+                    self._sums[source.ref()] = _local_variable(
+                        tf.zeros(source.shape, source.dtype.base_dtype)
+                    )
+            key = sources[0].ref()
+            if key not in self._counts:
+                self._counts[key] = _local_variable(tf.zeros([], tf.int64))
+        added = [
+            self._sums[source.ref()].assign_add(
+                tf.cast(tf.convert_to_tensor(gradient), source.dtype.base_dtype)
+            )
+            for gradient, source in zip(gradients, sources, strict=True)
+        ]
+        with tf.control_dependencies(_in_graph(added)):
+            count = self._counts[key].assign_add(1, read_value=True)
+            return tf.equal(tf.math.floormod(count, self._passes), 0)
+
+    def take(self, sources: Sequence[Any]) -> list[Any]:
+        """Returns the sums of variables, and begins anew."""
+        sums = [self._sums[source.ref()] for source in sources]
+        values = [each.read_value() for each in sums]
+        with tf.control_dependencies(_in_graph(values)):
+            cleared = [each.assign(tf.zeros_like(each)) for each in sums]
+        with tf.control_dependencies(_in_graph(cleared)):
+            return [
+                tf.identity(value)
+                if self._factor == 1.0
+                else value * tf.constant(self._factor, value.dtype)
+                for value in values
+            ]
+
+
+def _local_variable(value: Any) -> Any:
+    return tf.compat.v1.Variable(
+        value,
+        trainable=False,
+        use_resource=True,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+    )
+
+
+def _in_graph(tensors: list[Any]) -> list[Any]:
+    """Returns what can be waited for: in eager execution, all has been."""
+    return [] if tf.executing_eagerly() else tensors

@@ -1,0 +1,122 @@
+"""Makes the class that an optimizer changes to: the one it has, and a mixin."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+from keras_ring._local_sources import LocalSources, local_sources
+from keras_ring.gradients import ReductionSettings
+
+# Under which names TensorFlow and Keras 2 export a class.
+_EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")
+
+
+class KeepsSettings:
+    """Keeps an optimizer distributed when it is copied."""
+
+    _settings: ReductionSettings
+    _wrapped_class: type
+    _local_sources: LocalSources
+
+    @classmethod
+    def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+        plain = cast(Any, cls._wrapped_class).from_config(*args, **kwargs)
+        return distributed_again(plain, cls._settings)
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves the gradients of a variable to each rank.
+
+        It is trained on this rank's data alone, and its value differs between
+        ranks. It must be registered on all ranks, before the first step.
+
+        Args:
+            var: A variable.
+        """
+        local_sources(self).add(var)
+
+
+class Reduces(KeepsSettings):
+    """Reduces gradients before they are used."""
+
+
+def distributed_again(
+    optimizer: Any, settings: ReductionSettings, local_paths: Any = ()
+) -> Any:
+    """Makes a copy of an optimizer reduce as the original did."""
+    from keras_ring.optimizer import make_distributed
+
+    optimizer = make_distributed(optimizer, settings)
+    if local_paths:
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        object.__setattr__(inner, "_local_sources", LocalSources(local_paths))
+    return optimizer
+
+
+def change_class(
+    optimizer: Any, mixin: type, settings: ReductionSettings, keras: Any
+) -> None:
+    """Gives an optimizer its class with a mixin before it.
+
+    Args:
+        optimizer: The optimizer.
+        mixin: A subclass of `KeepsSettings`.
+        settings: A `ReductionSettings`.
+        keras: The Keras that the class is of, or `None`.
+    """
+    wrapped_class: Any = type(optimizer)
+    if issubclass(wrapped_class, KeepsSettings):
+        wrapped_class = wrapped_class._wrapped_class
+    distributed = _distributed_class(mixin, wrapped_class, settings, keras)
+    # Past the optimizer's own `__setattr__`, which tracks what is assigned.
+    object.__setattr__(optimizer, "__class__", distributed)
+    if issubclass(mixin, Reduces) and not hasattr(optimizer, "_local_sources"):
+        object.__setattr__(optimizer, "_local_sources", LocalSources())
+
+
+@functools.cache
+def _distributed_class(
+    mixin: type, wrapped_class: type, settings: ReductionSettings, keras: Any
+) -> type:
+    """Makes the class, which saved files must not tell from the one wrapped.
+
+    Keras writes the module and the name of the class of an optimizer, and the
+    name it is registered under, if it is. A loader finds the wrapped class by
+    them.
+    """
+    name = wrapped_class.__name__
+    module = wrapped_class.__module__
+    if keras and getattr(keras.optimizers, name, None) is wrapped_class:
+        module = "keras.optimizers"
+    distributed_class = type(
+        name,
+        (mixin, wrapped_class),
+        {
+            "__module__": module,
+            "__qualname__": wrapped_class.__qualname__,
+            "__doc__": wrapped_class.__doc__,
+            "_wrapped_class": wrapped_class,
+            "_settings": settings,
+            **{
+                export: vars(wrapped_class)[export]
+                for export in _EXPORTS
+                if export in vars(wrapped_class)
+            },
+        },
+    )
+    if keras:
+        _register_alike(distributed_class, wrapped_class, keras)
+    return distributed_class
+
+
+def _register_alike(
+    distributed_class: type, wrapped_class: type, keras: Any
+) -> None:
+    package, separator, registered = keras.saving.get_registered_name(
+        wrapped_class
+    ).rpartition(">")
+    if separator:
+        # The later registration is the one that loading goes by, so plain
+        # Keras still gets the plain class.
+        for each in (distributed_class, wrapped_class):
+            keras.saving.register_keras_serializable(package, registered)(each)

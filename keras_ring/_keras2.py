@@ -1,0 +1,204 @@
+"""What is different in Keras 2. `_keras3` has the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import _keras2_variables
+from keras_ring._which_keras import keras
+
+Dataset = keras.utils.Sequence
+
+RESULTS = "_validate_and_get_metrics_result"
+
+
+def is_built(model: Any) -> bool:
+    """Whether a model has all its weights."""
+    return model.built and all(layer.built for layer in model._flatten_layers())
+
+
+def build_from_batch(model: Any, batch: Any) -> None:
+    """Builds a model, and its metrics, from the shapes of a batch."""
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+
+    def build(x: Any, y: Any) -> None:
+        predicted = model(x, training=True)
+        if model.compiled_loss is not None and not model.compiled_loss.built:
+            model.compiled_loss.build(predicted)
+        metrics = model.compiled_metrics
+        if metrics is not None and not metrics.built:
+            metrics.build(predicted, y)
+
+    # Traced, not run: what makes variables makes them outside of the trace.
+    tf.function(build).get_concrete_function(
+        *tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (x, y)
+        )
+    )
+
+
+def made_trainable(layer: Any) -> list[Any]:
+    """Returns a layer's own weights that were made to be trained."""
+    return list(layer._trainable_weights)
+
+
+def metrics_variables(model: Any) -> list[Any]:
+    """Returns the state of a model's metrics."""
+    return [v for metric in model.metrics for v in metric.variables]
+
+
+def aggregation(variable: Any) -> str:
+    """Returns how a metric's variable is combined: "sum", "mean" or "none"."""
+    return {
+        tf.VariableAggregation.SUM: "sum",
+        tf.VariableAggregation.MEAN: "mean",
+    }.get(variable.aggregation, "none")
+
+
+def built_optimizer(optimizer: Any, variables: Any) -> Any:
+    """Makes the variables of an optimizer, if it has none; returns it."""
+    _keras2_variables.build(optimizer, variables)
+    return optimizer
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """Returns all variables of an optimizer."""
+    found = _keras2_variables.variables_of(optimizer)
+    # Not among them in Keras 2, though it may have been changed.
+    rate = getattr(inner_optimizer(optimizer), "_learning_rate", None)
+    if isinstance(rate, tf.Variable):
+        found.append(rate)
+    return list({id(variable): variable for variable in found}.values())
+
+
+def inner_optimizer(optimizer: Any) -> Any:
+    """Returns what a `LossScaleOptimizer` is around."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def is_optimizer(optimizer: Any) -> bool:
+    """Whether it is an optimizer that has variables."""
+    return isinstance(
+        optimizer,
+        (
+            keras.optimizers.Optimizer,
+            keras.optimizers.legacy.Optimizer,
+            keras.mixed_precision.LossScaleOptimizer,
+        ),
+    )
+
+
+def has_settable_learning_rate(optimizer: Any) -> bool:
+    """Whether the learning rate can be changed between steps."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    if rate is None:
+        # One of `keras.optimizers.legacy`.
+        rate = optimizer._get_hyper("learning_rate")
+    return isinstance(rate, (float, tf.Variable))
+
+
+def momentums(optimizer: Any) -> list[Any]:
+    """Returns the momentums that past learning rates are multiplied into."""
+    legacy = keras.optimizers.legacy
+    found: Any = []
+    if isinstance(optimizer, keras.optimizers.SGD):
+        found = getattr(optimizer, "momentums", [])
+    elif isinstance(optimizer, keras.optimizers.RMSprop):
+        found = getattr(optimizer, "_momentums", [])
+    elif isinstance(optimizer, (legacy.SGD, legacy.RMSprop)):
+        found = [
+            slots["momentum"]
+            for slots in optimizer._slots.values()
+            if "momentum" in slots
+        ]
+    return list(found)
+
+
+def seed_variables() -> list[Any]:
+    """Returns no variables: Keras 2 draws from where no variable tells."""
+    return []
+
+
+def dtype_name(variable: Any) -> str:
+    """Returns the name of a variable's type."""
+    return str(tf.as_dtype(variable.dtype).name)
+
+
+def as_numpy(variable: Any) -> Any:
+    """Returns the value of a variable."""
+    return np.asarray(variable)
+
+
+def tf_variable(variable: Any) -> Any:
+    """Returns the TensorFlow variable, which it is already."""
+    return variable
+
+
+def save_if_due(
+    checkpoint: Any,
+    epoch: int,
+    batch: int | None,
+    logs: dict[str, Any],
+    save: Callable[[Path], None],
+) -> None:
+    """Does what `ModelCheckpoint` does when it may be time to save.
+
+    Keras 2 decides and saves in one method, through one other.
+    """
+    checkpoint._save_handler = lambda filepath: save(Path(filepath))
+    try:
+        keras.callbacks.ModelCheckpoint._save_model(
+            checkpoint, epoch, batch, logs
+        )
+    finally:
+        del checkpoint._save_handler
+
+
+def dataset_arguments(dataset: Any) -> dict[str, Any]:
+    """Returns the arguments for a `Dataset` that is read like `dataset`."""
+    del dataset
+    return {}
+
+
+def steps_per_execution(model: Any) -> int:
+    """Returns how many steps one call of the compiled function trains."""
+    steps = model._steps_per_execution
+    return 1 if steps is None else int(steps)
+
+
+def begin_at(model: Any, epoch: int | None) -> None:
+    """Has the `fit` that has just begun go on at an epoch, or forgets it.
+
+    It asks after `on_train_begin`, for Keras' own `BackupAndRestore`.
+    """
+    if epoch is not None:
+        model._maybe_load_initial_counters_from_ckpt = lambda *_: (epoch, 0)
+    elif "_maybe_load_initial_counters_from_ckpt" in vars(model):
+        del model._maybe_load_initial_counters_from_ckpt
+
+
+class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Has `moments_of_all_ranks` called where there are several."""
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        # Or Keras would use an operation that does all in one.
+        kwargs["synchronized"] = True
+        super().__init__(axis=axis, **kwargs)
+
+    def _sync_calculate_mean_and_var(
+        self, inputs: Any, axes: Any, keep_dims: bool, mask: Any = None
+    ) -> Any:
+        if self.is_alone():
+            return self._no_sync_calculate_mean_and_var(
+                inputs, axes, keep_dims, mask=mask
+            )
+        moments = self.moments_of_all_ranks(inputs, axes, mask)
+        if not keep_dims:
+            return moments
+        shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
+        return tuple(tf.reshape(each, shape) for each in moments)

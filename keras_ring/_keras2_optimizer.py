@@ -1,0 +1,244 @@
+"""Keras 2 optimizers that reduce: of `tf.keras` up to 2.15, and of `tf_keras`.
+
+Gradients are reduced at the top of `apply_gradients`, that is before clipping
+and weight decay; under a `LossScaleOptimizer` before it looks for an overflow,
+as for Keras 3 (`_keras3_optimizer`). Keras 2 does not accumulate gradients, so
+we do, and the number of the step counts those in which they are used.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import tensorflow as tf
+
+from keras_ring import _keras2_variables, _reduction_guard
+from keras_ring._accumulator import Accumulator
+from keras_ring._distributed_class import (
+    KeepsSettings,
+    Reduces,
+    change_class,
+    distributed_again,
+)
+from keras_ring._local_sources import local_sources
+from keras_ring.gradients import (
+    ReductionSettings,
+    agree_on_overflow,
+    gradient_names,
+    reduce_gradients,
+)
+
+_HOOKED = "_keras_ring_hooked"
+
+
+def family_of(optimizer: Any) -> Any:
+    """Returns the Keras 2 that an optimizer is of, or `None`."""
+    for keras in _reduction_guard.keras2_families():
+        if isinstance(
+            optimizer,
+            (
+                keras.optimizers.Optimizer,
+                keras.optimizers.legacy.Optimizer,
+                keras.mixed_precision.LossScaleOptimizer,
+            ),
+        ):
+            return keras
+    return None
+
+
+def distribute(optimizer: Any, settings: ReductionSettings) -> None:
+    """Makes a Keras 2 optimizer reduce."""
+    keras = family_of(optimizer)
+    _hook_loss_scale_optimizers(keras)
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        distribute(optimizer.inner_optimizer, settings)
+        change_class(optimizer, _KeepsSettings, settings, keras)
+    elif isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        change_class(optimizer, _LegacyReduces, settings, keras)
+    else:
+        change_class(optimizer, _Keras2Reduces, settings, keras)
+
+
+class _KeepsSettings(KeepsSettings):
+    """Keeps an optimizer distributed when it is copied.
+
+    Keras 2 copies optimizers by their configuration alone; the state goes
+    along here, and is there as soon as the copy is given its variables.
+    """
+
+    def __reduce__(self) -> Any:
+        optimizer = cast(Any, self)
+        config = optimizer.get_config()
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        state = [v.numpy() for v in _keras2_variables.variables_of(inner)]
+        paths = local_sources(self).paths()
+        return _restore, (
+            self._wrapped_class,
+            config,
+            self._settings,
+            paths,
+            state,
+        )
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        # The legacy ones have a way of their own, which not all of them take.
+        del memo
+        restore, arguments = self.__reduce__()
+        return restore(*arguments)
+
+
+def _restore(
+    wrapped_class: Any,
+    config: dict[str, Any],
+    settings: ReductionSettings,
+    local_paths: list[str],
+    state: list[Any],
+) -> Any:
+    """Makes again what `__reduce__` took apart."""
+    optimizer = wrapped_class.from_config(config)
+    optimizer = distributed_again(optimizer, settings, local_paths)
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    object.__setattr__(inner, "_state_to_come", state)
+    # A schedule is asked for the first learning rate before that.
+    inner.iterations.assign(state[0])
+    return optimizer
+
+
+class _ReducesGradients(_KeepsSettings, Reduces):
+    """Reduces gradients before they are used."""
+
+    _state_to_come: list[Any] | None = None
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply_gradients(
+        self, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        apply = _with_pairs_first(
+            cast(Any, super()).apply_gradients, args, kwargs
+        )
+        return _apply_reduced(self, self, apply, grads_and_vars)
+
+    def _assign_state_to_come(self) -> None:
+        state, self._state_to_come = self._state_to_come, None
+        if state is None:
+            return
+        variables = _keras2_variables.variables_of(self)
+        # Fewer if it was copied before it was built.
+        for variable, value in zip(variables, state, strict=False):
+            variable.assign(value)
+
+
+class _Keras2Reduces(_ReducesGradients):
+    """For `keras.optimizers.Optimizer`."""
+
+    def build(self, var_list: Any) -> None:
+        cast(Any, super()).build(var_list)
+        self._assign_state_to_come()
+
+
+class _LegacyReduces(_ReducesGradients):
+    """For `keras.optimizers.legacy.Optimizer`."""
+
+    def _create_all_weights(self, var_list: Any) -> None:
+        cast(Any, super())._create_all_weights(var_list)
+        self._assign_state_to_come()
+
+
+def _with_pairs_first(
+    apply: Callable[..., Any], args: Any, kwargs: Any
+) -> Callable[[Any], Any]:
+    return lambda pairs: apply(pairs, *args, **kwargs)
+
+
+def _apply_reduced(
+    optimizer: Any,
+    reducer: Any,
+    apply: Callable[[Any], Any],
+    grads_and_vars: Any,
+) -> Any:
+    """Reduces gradients and applies them, now or in a later pass.
+
+    Args:
+        optimizer: The optimizer, or the `LossScaleOptimizer` around it.
+        reducer: The optimizer.
+        apply: Called with pairs of reduced gradients and variables.
+        grads_and_vars: Pairs of gradients and variables.
+    """
+    pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+    if _reduction_guard.is_reduced() or not pairs:
+        return apply(pairs or grads_and_vars)
+    settings = reducer._settings
+    gradients, sources = (list(column) for column in zip(*pairs, strict=True))
+    names = gradient_names(sources)
+
+    def reduce_and_apply(gradients: list[Any]) -> Any:
+        local = local_sources(reducer)
+        reduced = reduce_gradients(gradients, sources, settings, names, local)
+        if local and optimizer is not reducer:
+            reduced = agree_on_overflow(reduced, sources, settings.process_set)
+        with _reduction_guard.reduced():
+            return apply(list(zip(reduced, sources, strict=True)))
+
+    if settings.backward_passes_per_step == 1:
+        return reduce_and_apply(gradients)
+
+    _keras2_variables.build(optimizer, sources)
+    accumulator = _accumulator_of(reducer)
+
+    def update() -> Any:
+        done = reduce_and_apply(accumulator.take(sources))
+        with tf.control_dependencies(
+            [] if tf.executing_eagerly() or done is None else [done]
+        ):
+            return tf.constant(True)
+
+    tf.cond(
+        accumulator.add(gradients, sources), update, lambda: tf.constant(False)
+    )
+    return optimizer.iterations
+
+
+def _accumulator_of(reducer: Any) -> Accumulator:
+    if not hasattr(reducer, "_passes"):
+        settings = reducer._settings
+        accumulator = Accumulator(
+            settings.backward_passes_per_step,
+            settings.average_aggregated_gradients,
+        )
+        # Past the tracking of what is assigned: it is not to be saved.
+        object.__setattr__(reducer, "_passes", accumulator)
+    found: Accumulator = reducer._passes
+    return found
+
+
+def _hook_loss_scale_optimizers(keras: Any) -> None:
+    """Has both `LossScaleOptimizer` reduce before they look for an overflow.
+
+    `model.compile` puts one around the optimizer it is given if the policy is
+    `mixed_float16`. They behave as before around an optimizer that is not
+    distributed.
+    """
+    for each in keras.mixed_precision.LossScaleOptimizer.__subclasses__():
+        apply = vars(each).get("apply_gradients")
+        if apply is not None and not hasattr(apply, _HOOKED):
+            each.apply_gradients = _hooked(apply)
+
+
+def _hooked(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def reduce_and_apply(
+        self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        inner = self.inner_optimizer
+        apply_own = _with_pairs_first(
+            functools.partial(apply, self), args, kwargs
+        )
+        if not isinstance(inner, Reduces):
+            return apply_own(grads_and_vars)
+        return _apply_reduced(self, inner, apply_own, grads_and_vars)
+
+    hooked = tf.autograph.experimental.do_not_convert(reduce_and_apply)
+    setattr(hooked, _HOOKED, True)
+    return cast(Callable[..., Any], hooked)

@@ -1,0 +1,153 @@
+"""What is different in Keras 3. `_keras2` has the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keras.src.random.seed_generator import global_seed_generator
+
+from keras_ring._which_keras import keras
+
+Dataset = keras.utils.PyDataset
+
+# The method of a model that makes the results of its metrics, after each pass
+# over the data and nowhere else.
+RESULTS = "_get_metrics_result_or_logs"
+
+
+def is_built(model: Any) -> bool:
+    """Whether a model has all its weights."""
+    return all(layer.built for layer in model._flatten_layers())
+
+
+def build_from_batch(model: Any, batch: Any) -> None:
+    """Builds a model, and its metrics, from the shapes of a batch."""
+    model._symbolic_build(data_batch=batch)
+
+
+def made_trainable(layer: Any) -> list[Any]:
+    """Returns a layer's own weights that were made to be trained."""
+    return list(layer._trainable_variables)
+
+
+def metrics_variables(model: Any) -> list[Any]:
+    """Returns the state of a model's metrics."""
+    return list(model.metrics_variables)
+
+
+def aggregation(variable: Any) -> str:
+    """Returns how a metric's variable is combined: "sum", "mean" or "none"."""
+    found = variable.aggregation
+    return found if found in ("sum", "mean") else "none"
+
+
+def built_optimizer(optimizer: Any, variables: Any) -> Any:
+    """Makes the variables of an optimizer, if it has none; returns it."""
+    if not optimizer.built:
+        optimizer.build(variables)
+    return optimizer
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """Returns all variables of an optimizer."""
+    return list(optimizer.variables)
+
+
+def is_optimizer(optimizer: Any) -> bool:
+    """Whether it is an optimizer that has variables."""
+    return isinstance(optimizer, keras.optimizers.Optimizer)
+
+
+def has_settable_learning_rate(optimizer: Any) -> bool:
+    """Whether the learning rate can be changed between steps."""
+    return isinstance(getattr(optimizer, "learning_rate", None), keras.Variable)
+
+
+def momentums(optimizer: Any) -> list[Any]:
+    """Returns the momentums that past learning rates are multiplied into."""
+    found: Any = []
+    if isinstance(optimizer, keras.optimizers.SGD):
+        found = getattr(optimizer, "momentums", [])
+    elif isinstance(optimizer, keras.optimizers.RMSprop):
+        found = getattr(optimizer, "_momentums", [])
+    return [momentum for momentum in found if momentum is not None]
+
+
+def seed_variables() -> list[Any]:
+    """Returns what `keras.random` draws from where it is given no seed."""
+    return [global_seed_generator().state]
+
+
+def dtype_name(variable: Any) -> str:
+    """Returns the name of a variable's type."""
+    return str(keras.backend.standardize_dtype(variable.dtype))
+
+
+def as_numpy(variable: Any) -> Any:
+    """Returns the value of a variable."""
+    return keras.ops.convert_to_numpy(variable)
+
+
+def tf_variable(variable: Any) -> Any:
+    """Returns the TensorFlow variable: what optimizers and tapes share."""
+    if isinstance(variable, keras.Variable):
+        return variable.value
+    return variable
+
+
+def save_if_due(
+    checkpoint: Any,
+    epoch: int,
+    batch: int | None,
+    logs: dict[str, Any],
+    save: Callable[[Path], None],
+) -> None:
+    """Does what `ModelCheckpoint` does when it may be time to save.
+
+    Args:
+        checkpoint: A `keras.callbacks.ModelCheckpoint`.
+        epoch: Integer, as Keras gives it.
+        batch: Integer or `None`, as Keras gives it.
+        logs: A dictionary, as Keras gives it.
+        save: Called with the path if the model is to be saved.
+    """
+    path = checkpoint._get_file_path(epoch, batch, logs)
+    if checkpoint._should_save_model(epoch, batch, logs, path):
+        save(Path(path))
+
+
+def dataset_arguments(dataset: Any) -> dict[str, Any]:
+    """Returns the arguments for a `Dataset` that is read like `dataset`."""
+    return {
+        "workers": dataset.workers,
+        "use_multiprocessing": dataset.use_multiprocessing,
+        "max_queue_size": dataset.max_queue_size,
+    }
+
+
+def steps_per_execution(model: Any) -> int:
+    """Returns how many steps one call of the compiled function trains."""
+    return int(model.steps_per_execution)
+
+
+def begin_at(model: Any, epoch: int | None) -> None:
+    """Has the `fit` that has just begun go on at an epoch, or forgets it.
+
+    As Keras' own `BackupAndRestore` does it.
+    """
+    model._initial_epoch = epoch
+
+
+class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Has `moments_of_all_ranks` called where there are several."""
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        kwargs["synchronized"] = False
+        super().__init__(axis=axis, **kwargs)
+
+    def _moments(self, inputs: Any, mask: Any) -> Any:
+        if self.is_alone():
+            return super()._moments(inputs, mask)
+        return self.moments_of_all_ranks(inputs, self._reduction_axes, mask)

@@ -1,0 +1,264 @@
+"""Keras 3 optimizers that reduce.
+
+Where gradients are reduced:
+
+* at the top of `apply`, that is before clipping, weight decay and the moving
+  average of weights;
+* with `gradient_accumulation_steps`, when the accumulated gradients are about
+  to be used, that is once in so many steps;
+* under a `LossScaleOptimizer`, before it looks for an overflow. It calls the
+  inner optimizer only if all gradients are finite. Were they reduced inside, a
+  rank with an overflow would skip the step and the others would wait for it.
+  Reduced before, an infinity reaches every rank, and all skip together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import keras
+import tensorflow as tf
+
+from keras_ring import _reduction_guard, basics, process_sets
+from keras_ring._distributed_class import (
+    KeepsSettings,
+    Reduces,
+    change_class,
+    distributed_again,
+)
+from keras_ring._local_sources import local_sources
+from keras_ring.gradients import (
+    ReductionSettings,
+    agree_on_overflow,
+    gradient_names,
+    map_gradient,
+    reduce_gradients,
+)
+
+_HOOKED = "_keras_ring_hooked"
+
+# The gradients that an optimizer which accumulates will hand to its
+# `_clip_gradients`: the variables they belong to, and their names.
+_update_step: contextvars.ContextVar[tuple[list[Any], list[str]] | None] = (
+    contextvars.ContextVar("keras_ring_update_step", default=None)
+)
+
+
+def distribute(optimizer: Any, settings: ReductionSettings) -> None:
+    """Makes a Keras 3 optimizer reduce."""
+    _hook_loss_scale_optimizer()
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        distribute(optimizer.inner_optimizer, settings)
+        change_class(optimizer, _KeepsSettings, settings, keras)
+        return
+    _accumulate(optimizer, settings)
+    change_class(optimizer, _Reduces, settings, keras)
+
+
+def _accumulate(optimizer: Any, settings: ReductionSettings) -> None:
+    """Sets `gradient_accumulation_steps`, which is what the passes are."""
+    passes = settings.backward_passes_per_step
+    present = optimizer.gradient_accumulation_steps
+    if passes == 1 or present == passes:
+        return
+    if present is not None:
+        raise ValueError(
+            "`gradient_accumulation_steps` of Keras and "
+            "`backward_passes_per_step` of keras_ring are the same thing, and "
+            f"this optimizer has {present} of the former. Received: "
+            f"backward_passes_per_step={passes}"
+        )
+    if isinstance(optimizer, keras.optimizers.MultiOptimizer):
+        raise ValueError(
+            "A `MultiOptimizer` does not accumulate gradients. Set "
+            "`gradient_accumulation_steps` of the optimizers in it. Received: "
+            f"backward_passes_per_step={passes}"
+        )
+    if optimizer.built:
+        raise ValueError(
+            "An optimizer that has been used has no place for accumulated "
+            "gradients among its variables. Make a new one, or use "
+            "`backward_passes_per_step` from the beginning. Received: "
+            f"backward_passes_per_step={passes}"
+        )
+    optimizer.gradient_accumulation_steps = passes
+
+
+class _KeepsSettings(KeepsSettings):
+    """Keeps an optimizer distributed when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        construct, arguments = cast(Any, super().__reduce__())
+        # A class method of this class, which no pickle could find by name.
+        construct = getattr(self._wrapped_class, construct.__name__)
+        paths = local_sources(self).paths()
+        return _restore, (construct, arguments, self._settings, paths)
+
+
+def _restore(
+    construct: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    settings: ReductionSettings,
+    local_paths: list[str],
+) -> Any:
+    """Makes again what `__reduce__` took apart."""
+    return distributed_again(construct(*arguments), settings, local_paths)
+
+
+class _Reduces(_KeepsSettings, Reduces):
+    """Reduces gradients before they are used."""
+
+    gradient_accumulation_steps: int | None
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        keras_optimizer = cast(Any, super())
+        return _apply_reduced(
+            self,
+            self._settings,
+            keras_optimizer.apply,
+            grads,
+            trainable_variables,
+        )
+
+    def _clip_gradients(self, grads: Any) -> Any:
+        # Keras calls this with the accumulated gradients, in the branch that
+        # is taken when they are about to be used. The branch depends on the
+        # number of the step, which all ranks share.
+        settings = self._settings
+        if (pending := _update_step.get()) is not None:
+            sources, names = pending
+            local = local_sources(self)
+            grads = reduce_gradients(grads, sources, settings, names, local)
+        passes = settings.backward_passes_per_step
+        if passes > 1 and not settings.average_aggregated_gradients:
+            # Keras gives their average.
+            grads = [
+                map_gradient(
+                    lambda values: values * tf.cast(passes, values.dtype),
+                    gradient,
+                )
+                for gradient in grads
+            ]
+        return cast(Any, super())._clip_gradients(grads)
+
+
+def _apply_reduced(
+    optimizer: Any,
+    settings: ReductionSettings,
+    apply: Callable[..., Any],
+    gradients: Any,
+    variables: Any,
+) -> Any:
+    """Reduces `gradients` and applies them, or arranges for both."""
+    if _reduction_guard.is_reduced() or basics.size() == 1:
+        return apply(gradients, variables)
+    if process_sets.is_alone(settings.process_set):
+        with _reduction_guard.reduced():
+            return apply(gradients, variables)
+    gradients = list(gradients)
+    if variables is not None:
+        variables = list(variables)
+    sources = variables or getattr(optimizer, "_trainable_variables", [])
+    if len(gradients) != len(sources):
+        # Nothing to apply, or a mistake. Keras has the words for it.
+        with _reduction_guard.reduced():
+            return apply(gradients, variables)
+
+    local = local_sources(optimizer)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        if optimizer.inner_optimizer.gradient_accumulation_steps:
+            # The inner optimizer reduces, once in so many steps. But whether
+            # a step counts at all is decided at each.
+            gradients = agree_on_overflow(
+                gradients, sources, settings.process_set
+            )
+            return apply(gradients, variables)
+    elif optimizer.gradient_accumulation_steps:
+        gradients = _overwritten_reduced(gradients, sources, settings)
+        with _reduction_guard.reduced(), _reduce_on_update(gradients, sources):
+            return apply(gradients, variables)
+
+    gradients = reduce_gradients(gradients, sources, settings, local=local)
+    if local and isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        gradients = agree_on_overflow(gradients, sources, settings.process_set)
+    with _reduction_guard.reduced():
+        return apply(gradients, variables)
+
+
+@contextlib.contextmanager
+def _reduce_on_update(
+    gradients: list[Any], sources: list[Any]
+) -> Iterator[None]:
+    """Tells `_clip_gradients` what it will be called with."""
+    accumulated = [
+        source
+        for gradient, source in zip(gradients, sources, strict=True)
+        if gradient is not None and not _is_overwritten(source)
+    ]
+    token = _update_step.set((accumulated, gradient_names(accumulated)))
+    try:
+        yield
+    finally:
+        _update_step.reset(token)
+
+
+def _is_overwritten(variable: Any) -> bool:
+    return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+def _overwritten_reduced(
+    gradients: list[Any], sources: list[Any], settings: ReductionSettings
+) -> list[Any]:
+    """Reduces what Keras assigns to variables instead of accumulating it."""
+    if not any(_is_overwritten(source) for source in sources):
+        return gradients
+    picked = [
+        gradient if _is_overwritten(source) else None
+        for gradient, source in zip(gradients, sources, strict=True)
+    ]
+    return [
+        gradient if reduced is None else reduced
+        for gradient, reduced in zip(
+            gradients,
+            reduce_gradients(picked, sources, settings),
+            strict=True,
+        )
+    ]
+
+
+def _hook_loss_scale_optimizer() -> None:
+    """Has `LossScaleOptimizer` reduce before it looks for an overflow.
+
+    `model.compile` puts a `LossScaleOptimizer` around the optimizer it is
+    given if the policy is `mixed_float16`. The inner optimizer is not told,
+    and is called too late, so the class itself has to be changed. It behaves
+    as before around an optimizer that is not distributed.
+    """
+    loss_scale_class = keras.optimizers.LossScaleOptimizer
+    apply = loss_scale_class.apply
+    if hasattr(apply, _HOOKED):
+        return
+
+    @functools.wraps(apply)
+    def reduce_and_apply(
+        self: Any, grads: Any, trainable_variables: Any = None
+    ) -> Any:
+        settings = getattr(self.inner_optimizer, "_settings", None)
+        if settings is None:
+            return apply(self, grads, trainable_variables)
+        return _apply_reduced(
+            self,
+            settings,
+            functools.partial(apply, self),
+            grads,
+            trainable_variables,
+        )
+
+    hooked = tf.autograph.experimental.do_not_convert(reduce_and_apply)
+    setattr(hooked, _HOOKED, True)
+    loss_scale_class.apply = hooked

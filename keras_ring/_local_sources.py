@@ -1,0 +1,76 @@
+"""Variables that each rank trains on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from keras_ring._compat import own
+from keras_ring._names import variable_path
+
+
+class LocalSources:
+    """A set of variables whose gradients are not reduced.
+
+    Args:
+        paths: Paths of variables. A copy of an optimizer knows no more of
+            those of the original.
+    """
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._paths = frozenset(paths)
+        self._variables: list[Any] = []
+        # Asked when it matters: they may have no weights yet.
+        self._layers: list[Any] = []
+
+    def add(self, variable: Any) -> None:
+        """Adds a variable.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        if variable_path(variable) is None:
+            raise ValueError(
+                "Only a variable can be local to a rank. Received: "
+                f"{variable!r}"
+            )
+        self._variables.append(variable)
+
+    def add_layer(self, layer: Any) -> None:
+        """Adds the weights that a layer trains."""
+        self._layers.append(layer)
+
+    def __contains__(self, source: Any) -> bool:
+        if self._paths and variable_path(source) in self._paths:
+            return True
+        source = own.tf_variable(source)
+        return any(own.tf_variable(each) is source for each in self._all())
+
+    def __bool__(self) -> bool:
+        return bool(self._paths or self._variables or self._layers)
+
+    def paths(self) -> list[str]:
+        """Returns the paths of the variables."""
+        return sorted(
+            {*self._paths, *(str(variable_path(each)) for each in self._all())}
+        )
+
+    def _all(self) -> list[Any]:
+        return [
+            *self._variables,
+            *(v for layer in self._layers for v in layer.trainable_variables),
+        ]
+
+
+def local_sources(optimizer: Any) -> LocalSources:
+    """Returns the variables that an optimizer leaves to each rank.
+
+    Args:
+        optimizer: Any optimizer, or `None`.
+    """
+    while optimizer is not None:
+        found = getattr(optimizer, "_local_sources", None)
+        if isinstance(found, LocalSources):
+            return found
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return LocalSources()

@@ -1,0 +1,150 @@
+"""`tf.compat.v1.train` optimizers that reduce.
+
+Gradients are reduced by `compute_gradients`, so that what a program does to
+them before `apply_gradients`, such as clipping by the global norm, is done to
+those of all ranks. What did not come from there is reduced by
+`apply_gradients`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import tensorflow as tf
+
+from keras_ring import _reduction_guard
+from keras_ring._accumulator import Accumulator
+from keras_ring._distributed_class import (
+    Reduces,
+    change_class,
+    distributed_again,
+)
+from keras_ring._local_sources import local_sources
+from keras_ring.gradients import (
+    ReductionSettings,
+    gradient_names,
+    reduce_gradients,
+)
+
+
+def distribute(optimizer: Any, settings: ReductionSettings) -> None:
+    """Makes a `tf.compat.v1.train.Optimizer` reduce."""
+    change_class(optimizer, _Reduces, settings, None)
+    object.__setattr__(optimizer, "_pending", _Pending(settings))
+
+
+class _Pending:
+    """What lies between `compute_gradients` and `apply_gradients`."""
+
+    def __init__(self, settings: ReductionSettings) -> None:
+        self.reduced: set[Any] = set()
+        # Whether it is time to use the gradients, of several passes.
+        self.is_update: Any = None
+        self.accumulator = Accumulator(
+            settings.backward_passes_per_step,
+            settings.average_aggregated_gradients,
+        )
+
+
+class _Reduces(Reduces):
+    """Reduces gradients as they are computed."""
+
+    _pending: _Pending
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _, _, state, *rest = cast(Any, object.__reduce_ex__(self, protocol))
+        state = {
+            name: value
+            for name, value in state.items()
+            if name not in ("_pending", "_local_sources")
+        }
+        paths = local_sources(self).paths()
+        arguments = (self._wrapped_class, self._settings, paths)
+        return _restore, arguments, state, *rest
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        pairs = cast(Any, super()).compute_gradients(*args, **kwargs)
+        if _reduction_guard.is_reduced():
+            return pairs
+        pairs = self._reduced(pairs)
+        self._pending.reduced = {
+            variable.ref()
+            for gradient, variable in pairs
+            if gradient is not None
+        }
+        return pairs
+
+    def apply_gradients(
+        self, grads_and_vars: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        apply = cast(Any, super()).apply_gradients
+        pairs = list(grads_and_vars)
+        if _reduction_guard.is_reduced():
+            return apply(pairs, *args, **kwargs)
+        missing = [
+            (gradient, variable)
+            for gradient, variable in pairs
+            if variable.ref() not in self._pending.reduced
+        ]
+        if any(gradient is not None for gradient, _ in missing):
+            found = {v.ref(): g for g, v in self._reduced(missing)}
+            pairs = [(found.get(v.ref(), g), v) for g, v in pairs]
+        self._pending.reduced = set()
+
+        def update() -> Any:
+            with _reduction_guard.reduced():
+                return apply(pairs, *args, **kwargs)
+
+        is_update, self._pending.is_update = self._pending.is_update, None
+        if is_update is None:
+            return update()
+
+        def update_and_tell() -> Any:
+            done = update()
+            with tf.control_dependencies(
+                [] if tf.executing_eagerly() else [done]
+            ):
+                return tf.constant(True)
+
+        told = tf.cond(is_update, update_and_tell, lambda: tf.constant(False))
+        return told if tf.executing_eagerly() else told.op
+
+    def _reduced(self, pairs: Any) -> list[tuple[Any, Any]]:
+        """Returns the pairs with their gradients reduced."""
+        settings = self._settings
+        present = [(g, v) for g, v in pairs if g is not None]
+        if not present:
+            return list(pairs)
+        gradients, sources = (list(each) for each in zip(*present, strict=True))
+        names = gradient_names(sources)
+
+        def reduce(gradients: list[Any]) -> list[Any]:
+            return reduce_gradients(
+                gradients, sources, settings, names, local_sources(self)
+            )
+
+        if settings.backward_passes_per_step == 1:
+            reduced = reduce(gradients)
+        else:
+            accumulator = self._pending.accumulator
+            is_update = accumulator.add(gradients, sources)
+            self._pending.is_update = is_update
+            reduced = tf.cond(
+                is_update,
+                lambda: reduce(accumulator.take(sources)),
+                lambda: [tf.zeros_like(source) for source in sources],
+            )
+        by_source = {
+            source.ref(): gradient
+            for source, gradient in zip(sources, reduced, strict=True)
+        }
+        return [(by_source.get(v.ref()), v) for _, v in pairs]
+
+
+def _restore(
+    wrapped_class: Any, settings: ReductionSettings, local_paths: list[str]
+) -> Any:
+    """Makes again what `__reduce_ex__` took apart, but for its state."""
+    return distributed_again(
+        wrapped_class.__new__(wrapped_class), settings, local_paths
+    )

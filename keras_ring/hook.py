@@ -1,0 +1,62 @@
+"""Starts all ranks of a TensorFlow 1 program from the same state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import basics
+from keras_ring.errors import JobEndedError
+from keras_ring.functions import broadcast_global_variables
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Gives all ranks the variables of one rank when a session is created.
+
+    For `tf.compat.v1.train.MonitoredTrainingSession`, and for `tf.estimator`
+    where TensorFlow has it (up to 2.15). A checkpoint is read by one rank
+    alone; the others get what it holds, the global step with it. Give the hook
+    before hooks that look at the global step, such as `StopAtStepHook`.
+
+    Args:
+        root_rank: Integer, the rank whose variables all ranks get.
+        device: String, where the broadcast is placed. Defaults to `""`, which
+            leaves it to TensorFlow.
+
+    Example:
+    ```python
+    hooks = [
+        kr.BroadcastGlobalVariablesHook(0),
+        tf.compat.v1.train.StopAtStepHook(last_step=1000),
+    ]
+    with tf.compat.v1.train.MonitoredTrainingSession(
+        checkpoint_dir="checkpoints" if kr.rank() == 0 else None, hooks=hooks
+    ) as session:
+        while not session.should_stop():
+            session.run(train_op)
+    ```
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self._broadcast: Any = None
+
+    def begin(self) -> None:
+        """Makes the operation. Its graph may be another one each time."""
+        with tf.device(self.device or None):
+            self._broadcast = broadcast_global_variables(self.root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Shares the variables."""
+        del coord
+        if basics.size() == 1:
+            return
+        try:
+            session.run(self._broadcast)
+        except tf.errors.UnavailableError as error:
+            # A `MonitoredSession` takes that for a reason to make another
+            # session, again and again: it came here in that way.
+            raise JobEndedError(error.message) from error
