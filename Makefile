@@ -8,15 +8,15 @@ BIN := $(VENV)/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-cpp test-bazel test-python test-package \
-        system-packages docs clean
+.PHONY: demo test lint test-cpp test-bazel test-python test-tf215 \
+        test-package system-packages docs clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
 	$(BIN)/keras-ring run -np 2 -- $(BIN)/python examples/keras_digits.py
 
 # Everything.
-test: lint test-cpp test-bazel test-python test-package
+test: lint test-cpp test-bazel test-python test-tf215 test-package
 	@echo "All tests passed."
 
 # --- Installation ---
@@ -66,6 +66,30 @@ test-python: $(VENV)/.installed
 test-package: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" sh tools/test_package.sh $(BIN)/python
 
+# --- TensorFlow 2.15, the last with Keras 2 and tf.estimator ---
+
+VENV_TF215 := .venv-tf215
+BIN_TF215 := $(VENV_TF215)/bin
+
+$(VENV_TF215)/.dependencies: requirements-tf215.txt
+	$(PYTHON) -m venv $(VENV_TF215)
+	$(BIN_TF215)/python -m pip install --quiet -r requirements-tf215.txt
+	touch $@
+
+# A copy, built in a directory of its own: the libraries in the checkout are
+# those of .venv.
+$(VENV_TF215)/.installed: $(VENV_TF215)/.dependencies $(NATIVE_SOURCES) \
+  $(wildcard keras_ring/*.py keras_ring/*/*.py)
+	DIST_EXTRA_CONFIG=tools/tf215.cfg PATH="$(abspath $(BIN_TF215)):$$PATH" \
+	  $(BIN_TF215)/python -m pip install --quiet --no-build-isolation \
+	  --no-deps --force-reinstall .
+	touch $@
+
+# A safe path, for the checkout holds a keras_ring, too.
+test-tf215: $(VENV_TF215)/.installed
+	PYTHONSAFEPATH=1 $(BIN_TF215)/python -m pytest -c tests/keras2/pytest.ini \
+	  --rootdir=. tests/keras2
+
 # --- Other ---
 
 # The generated pages.
@@ -74,4 +98,4 @@ docs: $(VENV)/.installed
 	$(BIN)/python tools/generate_collectives_page.py docs/collectives.md
 
 clean:
-	rm -rf build dist *.egg-info keras_ring/*.so $(VENV)
+	rm -rf build dist *.egg-info keras_ring/*.so $(VENV) $(VENV_TF215)
