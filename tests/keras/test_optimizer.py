@@ -16,7 +16,11 @@ import tensorflow as tf
 
 from keras_ring import ops
 from keras_ring.compression import Compression
-from keras_ring.optimizer import DistributedOptimizer, distributed_settings
+from keras_ring.optimizer import (
+    DistributedOptimizer,
+    PartialDistributedOptimizer,
+    distributed_settings,
+)
 from keras_ring.saving import load_model
 
 ALL_OPTIMIZERS = {
@@ -656,3 +660,115 @@ def test_values_in_place_of_gradients_while_gradients_accumulate(ring):
     ]
     assert float(scale) == 3.0
     assert float(weight) == -2.0
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_backward_passes(ring, average, wrapped):
+    """The same as Keras' own, but for the sum instead of the average."""
+
+    def make():
+        optimizer = keras.optimizers.SGD(0.05)
+        if wrapped:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        return optimizer
+
+    distributed = fit(
+        DistributedOptimizer(
+            make(),
+            backward_passes_per_step=2,
+            average_aggregated_gradients=average,
+        ),
+        run_eagerly=True,
+    )
+    reduced = [name for name in ring.names() if name.startswith("gradient/")]
+    # Of 8 steps, 4 update; eager execution reduces all gradients as one.
+    assert len(reduced) == 4
+    ring.size = 1
+    plain = make()
+    inner = plain.inner_optimizer if wrapped else plain
+    inner.gradient_accumulation_steps = 2
+    if not average:
+        inner.learning_rate = 0.1
+    for a, b in zip(
+        distributed.weights, fit(plain, run_eagerly=True).weights, strict=True
+    ):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+
+
+def test_backward_passes_on_one_rank(ring):
+    """They are summed there, too."""
+    ring.size = 1
+    model = fit(
+        DistributedOptimizer(
+            keras.optimizers.SGD(0.05), backward_passes_per_step=2
+        )
+    )
+    plain = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    for a, b in zip(model.weights, fit(plain).weights, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=3), "3"),
+        (ALL_OPTIMIZERS["MultiOptimizer"], "in it"),
+        (lambda: fit(keras.optimizers.SGD(0.1)).optimizer, "has been used"),
+    ],
+)
+def test_backward_passes_that_make_no_sense(ring, optimizer, message):
+    ring.size = 1
+    with pytest.raises(ValueError, match=message):
+        DistributedOptimizer(optimizer(), backward_passes_per_step=2)
+
+
+@pytest.mark.parametrize("passes", [0, True, 1.5])
+def test_backward_passes_must_be_a_number(passes):
+    with pytest.raises(ValueError, match="backward_passes_per_step"):
+        DistributedOptimizer("sgd", backward_passes_per_step=passes)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_gradients_of_local_variables_stay(ring, passes, scaled):
+    optimizer = DistributedOptimizer(
+        keras.optimizers.SGD(1.0),
+        scale_local_gradients=scaled,
+        backward_passes_per_step=passes,
+    )
+    shared, own = keras.Variable([0.0]), keras.Variable([0.0])
+    optimizer.register_local_var(own)
+    duplicate = pickle.loads(pickle.dumps(optimizer))
+    for _ in range(passes):
+        optimizer.apply([tf.constant([2.0])] * 2, [shared, own])
+    assert float(shared[0]) == -2.0 * passes
+    assert float(own[0]) == (-1.0 if scaled else -2.0) * passes
+    assert all(own.path not in name for name in ring.names())
+    # A copy knows it by its path.
+    assert own in duplicate._local_sources
+    assert shared not in duplicate._local_sources
+
+
+def test_an_overflow_of_a_local_variable_is_agreed_on(ring):
+    """It is seen by one rank only, and all have to skip the step."""
+    optimizer = DistributedOptimizer(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0))
+    )
+    own = keras.Variable([0.0])
+    optimizer.register_local_var(own)
+    optimizer.apply([tf.constant([2.0])], [own])
+    assert [name for name in ring.names() if name.startswith("finite/")]
+
+
+def test_local_layers(ring):
+    """Weights that they get later are local, too."""
+    local = keras.layers.Dense(4)
+    model = keras.Sequential([local, keras.layers.Dense(3)])
+    model.compile(
+        PartialDistributedOptimizer(keras.optimizers.SGD(0.1), [local]), "mse"
+    )
+    x, y = make_data()
+    model.fit(x, y, batch_size=32, verbose=0)
+    last = model.layers[1].trainable_variables
+    assert set(ring.names()) == {f"gradient/{v.path}" for v in last}

@@ -1,0 +1,47 @@
+"""Runs the examples as a user does."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+def run(*command, **options):
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        **options,
+    )
+
+
+def last_lines(num_ranks, example, *flags):
+    """Runs an example on ranks; returns (value, checksum) by rank."""
+    finished = run(
+        *("-m", "keras_ring", "run", "-np", num_ranks, "--"),
+        *(sys.executable, EXAMPLES / example, *flags),
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    found = re.findall(
+        r"rank (\d): test (?:accuracy|loss) ([\d.]+), "
+        r"weights sha256 ([0-9a-f]{16})$",
+        finished.stdout,
+        re.MULTILINE,
+    )
+    ranks, values, checksums = zip(*found, strict=True)
+    assert sorted(ranks) == [str(rank) for rank in range(num_ranks)]
+    assert len(set(values)) == len(set(checksums)) == 1, found
+    # Nobody but rank 0 shows progress.
+    shown = [
+        line
+        for line in finished.stdout.splitlines()
+        if re.search(r"epoch|step", line, re.IGNORECASE)
+    ]
+    assert shown
+    assert all(line.startswith("[0]") for line in shown)
+    return float(values[0]), checksums[0]

@@ -1,0 +1,223 @@
+"""Keras 2: `tf.keras` of TensorFlow 2.15, and `tf_keras` on later ones."""
+
+import numpy as np
+import pytest
+import rank_keras2
+from lane import HAS_ESTIMATOR, run_calls
+
+pytestmark = pytest.mark.timeout(900)
+
+# Elsewhere `tf_keras`, which is nearly the same code: enough to see it work.
+IS_KERAS2_LANE = HAS_ESTIMATOR
+PARITY = [
+    *(
+        ("train", name)
+        for name in rank_keras2.OPTIMIZERS
+        if IS_KERAS2_LANE or name in ("SGD", "Adam", "legacy SGD")
+    ),
+    *(
+        ("train", name, settings)
+        for name in ("Adam", "legacy SGD", "LossScaleOptimizer")
+        if IS_KERAS2_LANE or name != "LossScaleOptimizer"
+        for settings in ("predivide", "groups", "dense", "passes")
+    ),
+    ("train", "SGD", "summed passes"),
+    ("train", "legacy SGD", "summed passes"),
+    ("tape",),
+]
+KINDS = ("new", "legacy")
+OVERFLOWS = [
+    ("overflow", kind, implicit, settings)
+    for kind in KINDS
+    for implicit, settings in (
+        (False, "plain"),
+        (True, "plain"),
+        (False, "passes"),
+    )
+]
+COPIED = (
+    "Adam",
+    "schedule",
+    "legacy Adam",
+    "LossScaleOptimizer",
+    "legacy LossScaleOptimizer",
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("keras2"))
+
+
+@pytest.fixture(scope="module")
+def one_rank(directory):
+    return run_calls(
+        rank_keras2,
+        1,
+        [*PARITY, ("normalization",), ("fit_with_callbacks", directory, False)],
+    )
+
+
+@pytest.fixture(scope="module")
+def two_ranks(directory):
+    return run_calls(
+        rank_keras2,
+        2,
+        [
+            ("local_updates",),
+            *PARITY,
+            *OVERFLOWS,
+            *(
+                (name, kind)
+                for name in ("compression", "reductions")
+                for kind in KINDS
+            ),
+            *(
+                ("local_variables", kind, s)
+                for kind in KINDS
+                for s in (True, False)
+            ),
+            ("local_layers",),
+            *(("copies", name) for name in COPIED),
+            ("state_is_kept",),
+            ("fit_with_callbacks", directory, False),
+            ("fit_with_callbacks", directory, True),
+            ("saved_model", directory, ".keras"),
+            ("saved_model", directory, ".h5"),
+            ("checkpoints", directory),
+            ("collectives",),
+            ("normalization",),
+        ],
+    )
+
+
+def only(values):
+    """Returns what all ranks returned alike."""
+    assert all(value == values[0] for value in values), values
+    return values[0]
+
+
+def assert_close(one, several):
+    for a, b in zip(one, several, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("call", PARITY, ids=" ".join)
+def test_parity_with_one_process_on_the_whole_batch(one_rank, two_ranks, call):
+    (one,), ranks = one_rank(*call), two_ranks(*call)
+    if call == ("tape",):
+        assert_close(one, only(ranks))
+        return
+    assert_close(one["weights"], only([rank["weights"] for rank in ranks]))
+    passes = {"passes": 3, "summed passes": 2}.get(call[-1], 1)
+    iterations = only([rank["iterations"] for rank in ranks])
+    assert iterations == one["iterations"] == rank_keras2.STEPS / passes
+
+
+@pytest.mark.parametrize("name", ["Adam", "legacy SGD"])
+def test_gradients_of_several_passes_are_reduced_once(two_ranks, name):
+    """Of five variables, one of which is reduced as its rows and indices."""
+    each = only([r["reduced"] for r in two_ranks("train", name)])
+    dense = only([r["reduced"] for r in two_ranks("train", name, "dense")])
+    once = only([r["reduced"] for r in two_ranks("train", name, "passes")])
+    assert dense == 5 * rank_keras2.STEPS
+    assert each == 6 * rank_keras2.STEPS
+    assert once == 5 * rank_keras2.STEPS / 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compression(two_ranks, kind):
+    assert only(two_ranks("compression", kind)) == -1.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reductions(two_ranks, kind):
+    assert only(two_ranks("reductions", kind)) == {
+        "Average": 1.5,
+        "Sum": 3.0,
+        "Min": 1.0,
+        "Max": 2.0,
+        "Product": 2.0,
+    }
+
+
+@pytest.mark.parametrize("call", OVERFLOWS, ids=str)
+def test_an_overflow_on_one_rank_is_one_on_all(two_ranks, call):
+    scales, weights = only(two_ranks(*call))
+    assert scales[1] == scales[0] / 2 == scales[2]
+    assert weights[1] == weights[0] != weights[2]
+    assert np.isfinite(weights[2][0]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_local_variables(two_ranks, kind):
+    assert two_ranks("local_variables", kind, True) == [(-3, -1), (-3, -2)]
+    assert two_ranks("local_variables", kind, False) == [(-3, -2), (-3, -4)]
+
+
+def test_local_layers(two_ranks):
+    (local, shared), (other_local, other_shared) = two_ranks("local_layers")
+    assert shared == other_shared
+    assert local != other_local
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_copies_go_on_alike(two_ranks, name):
+    assert all(only(two_ranks("copies", name)).values()), two_ranks(
+        "copies", name
+    )
+
+
+def test_state_is_kept(two_ranks):
+    assert only(two_ranks("state_is_kept")) == {"Adam": 1, "legacy Adam": 1}
+
+
+def test_local_updates_are_refused(two_ranks):
+    for name, text in only(two_ranks("local_updates")).items():
+        assert "kr.DistributedOptimizer(optimizer)" in text, name
+
+
+def test_callbacks(one_rank, two_ranks, directory):
+    (one,) = one_rank("fit_with_callbacks", directory, False)
+    two = only(two_ranks("fit_with_callbacks", directory, False))
+    # The warm-up of one rank has nothing to do.
+    assert two["history"]["learning_rate"][-1] == pytest.approx(0.1)
+    assert two["history"].keys() == one["history"].keys()
+    # Metrics of the last epoch are those of one process with these weights.
+    last = [two["history"][f"val_{k}"][-1] for k in ("loss", "mae", "own")]
+    assert last == pytest.approx(two["evaluated"], rel=1e-5)
+
+
+def test_callbacks_of_a_model_that_is_not_built(two_ranks, directory):
+    only(two_ranks("fit_with_callbacks", directory, True))
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_a_saved_model(two_ranks, directory, suffix):
+    assert only(two_ranks("saved_model", directory, suffix)) == {
+        "plain": True,
+        "groups": 2,
+        "iterations": 2,
+        "equal": True,
+    }
+
+
+def test_an_interrupted_training_goes_on(two_ranks, directory):
+    assert only(two_ranks("checkpoints", directory))
+
+
+def test_collectives(two_ranks):
+    for found in two_ranks("collectives"):
+        for way in ("eager", "function", "graph"):
+            assert found[way] == found["expected"], way
+        assert found["gradient"] == [1.0, 1.0]
+
+
+def test_normalization(one_rank, two_ranks):
+    (one,) = one_rank("normalization")
+    first, second = two_ranks("normalization")
+    for whole, a, b in zip(one[:2], first[:2], second[:2], strict=True):
+        np.testing.assert_allclose([*a, *b], whole, rtol=1e-9, atol=1e-9)
+    assert first[2:] == second[2:]
+    np.testing.assert_allclose(first[2], one[2], rtol=1e-9)
+    np.testing.assert_allclose(first[3], one[3], rtol=1e-9)
