@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-cpp test-bazel test-python test-tf215 \
+.PHONY: demo test lint test-cpp fuzz fuzz-corpus test-bazel test-python \
+        test-tf215 \
         test-package system-packages docs clean
 
 # Installs the package and trains a small model on two ranks.
@@ -16,7 +17,7 @@ demo: $(VENV)/.installed
 	$(BIN)/keras-ring run -np 2 -- $(BIN)/python examples/keras_digits.py
 
 # Everything.
-test: lint test-cpp test-bazel test-python test-tf215 test-package
+test: lint test-cpp fuzz test-bazel test-python test-tf215 test-package
 	@echo "All tests passed."
 
 # --- Installation ---
@@ -37,8 +38,9 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
 	  --no-build-isolation --no-deps --editable .
 	touch $@
 
-# gtest for the C++ tests, Bazel for its build of them.
-SYSTEM_PACKAGES := libgtest-dev libgmock-dev bazel-bootstrap
+# gtest for the C++ tests, Bazel for its build of them, clang for libFuzzer.
+SYSTEM_PACKAGES := libgtest-dev libgmock-dev bazel-bootstrap clang \
+  libclang-rt-dev
 system-packages:
 	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)
 
@@ -50,11 +52,19 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h \
 	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc \
-	  benchmarks/*.cc
+	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc
 
 # Plain, then under sanitizers: address with undefined, and thread.
 test-cpp: $(VENV)/.dependencies system-packages
 	PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh
+
+# FUZZ_SECONDS for each target: few here, an hour by hand (docs/fuzzing.md).
+fuzz: $(VENV)/.dependencies system-packages
+	PATH="$(abspath $(BIN)):$$PATH" sh tools/fuzz.sh
+
+# Makes the seeds again, after a change of what is sent.
+fuzz-corpus: $(VENV)/.dependencies system-packages
+	PATH="$(abspath $(BIN)):$$PATH" sh tools/make_fuzz_corpus.sh
 
 test-bazel: system-packages
 	bazel --batch test //...

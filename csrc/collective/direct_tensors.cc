@@ -51,7 +51,8 @@ Status DirectTensors::Learn(const std::vector<TensorSpan>& tensors,
     const uint64_t bytes = tensors[t].count * element_size;
     for (int place = 0; place < size_; ++place) {
       const SharedMemory& arena = *group_.arena(place);
-      const Table::Row& row = tables_[place]->rows[t];
+      // A copy: what is checked must be what is used.
+      const Table::Row row = tables_[place]->rows[t];
       for (uint64_t offset : {row.input, row.output}) {
         if (offset > arena.bytes() || bytes > arena.bytes() - offset) {
           return InternalError("rank " +

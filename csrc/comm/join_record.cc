@@ -10,7 +10,7 @@ namespace keras_ring {
 namespace {
 
 constexpr size_t kMaxTextBytes = 64 << 10;
-constexpr uint64_t kMaxRank = INT32_MAX;
+constexpr uint64_t kMaxSize = INT32_MAX;
 
 void WriteMember(WireWriter& writer, const Member& member) {
   writer.Text(member.host_id);
@@ -110,7 +110,7 @@ bool Decode(std::string_view bytes, JoinRecord* record) {
   }
   record->rank = static_cast<int>(rank);
   record->size = static_cast<int>(size);
-  return reader.Finished() && rank <= kMaxRank && size <= kMaxRank;
+  return reader.Finished() && rank < size && size <= kMaxSize;
 }
 
 std::string Encode(const JobTable& table) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <string>
 
 namespace keras_ring {
@@ -40,7 +41,7 @@ Result<SharedMemory> SharedMemory::Map(Socket descriptor, size_t bytes,
   }
   const int seals = fcntl(descriptor.fd(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
-      facts.st_size < static_cast<off_t>(bytes)) {
+      static_cast<uint64_t>(facts.st_size) < bytes) {
     return InvalidArgumentError("not a sealed segment of " +
                                 std::to_string(bytes) + " bytes");
   }

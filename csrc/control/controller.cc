@@ -12,6 +12,23 @@ namespace {
 // waits for the bucket's first tensors would wait longer.
 constexpr int64_t kPlannedBytes = 16 << 20;
 
+// Names that some ranks asked for and others did not. No program has so many
+// operations in flight.
+constexpr size_t kMaxPending = 1 << 20;
+
+// What is executed as one bucket must be of one kind.
+Status CheckBucket(const std::vector<std::shared_ptr<const Agreed>>& items) {
+  for (const auto& item : items) {
+    if (item == items.front() ||
+        MayShare(items.front()->request, item->request)) {
+      continue;
+    }
+    return InternalError("a bucket of " + items.front()->request.Label() +
+                         " and " + item->request.Label());
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Controller::Controller(ControlTree tree, const ControllerOptions& options,
@@ -40,11 +57,15 @@ void Controller::Submit(const RequestPtr& request) {
   const std::optional<ResponseCache::Slot> slot = cache_.Find(request->name);
   if (slot && cache_.Agrees(*slot, request, tree_.rank)) {
     ++counters_.cache_hits;
-    Contribute(tree_.rank, sequence_, *slot, cache_.At(*slot));
+    const Status status =
+        Contribute(tree_.rank, sequence_, *slot, cache_.At(*slot));
+    KR_CHECK(status.ok());  // our own queue lets no name in twice
     return;
   }
   ++counters_.cache_misses;
-  Contribute(tree_.rank, sequence_, {Variant{*request, self_}});
+  const Status status =
+      Contribute(tree_.rank, sequence_, {Variant{*request, self_}});
+  KR_CHECK(status.ok());
 }
 
 void Controller::Pending::Clear() {
@@ -67,20 +88,30 @@ NameTable<Controller::Pending>::iterator Controller::PendingFor(
   const auto [it, is_new] = pending_.TryEmplace(name);
   Pending& pending = it->second;
   if (is_new) pending.since = clock_.Now();
-  if (std::find(pending.from.begin(), pending.from.end(), from) ==
-      pending.from.end()) {
-    pending.from.push_back(from);
-  }
   return it;
 }
 
-void Controller::Contribute(int from, uint64_t sent_at,
-                            ResponseCache::Slot slot,
-                            std::shared_ptr<const Agreed> agreed) {
-  if (tree_.children.empty()) return SlotComplete(slot, std::move(agreed));
+Status Controller::AddContributor(Pending& pending, const std::string& name,
+                                  int from) const {
+  if (std::find(pending.from.begin(), pending.from.end(), from) !=
+      pending.from.end()) {
+    return InternalError("readiness a second time for '" + name + "'");
+  }
+  pending.from.push_back(from);
+  return OkStatus();
+}
+
+Status Controller::Contribute(int from, uint64_t sent_at,
+                              ResponseCache::Slot slot,
+                              std::shared_ptr<const Agreed> agreed) {
+  if (tree_.children.empty()) {
+    SlotComplete(slot, std::move(agreed));
+    return OkStatus();
+  }
   const auto it = PendingFor(agreed->request.name, from, sent_at);
-  if (it == pending_.end()) return;
+  if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
+  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
   if (pending.from.size() == 1) {
     pending.slot = slot;
     pending.agreed = std::move(agreed);
@@ -97,13 +128,15 @@ void Controller::Contribute(int from, uint64_t sent_at,
     pending.agreed.reset();
   }
   CompleteIfReady(it);
+  return OkStatus();
 }
 
-void Controller::Contribute(int from, uint64_t sent_at,
-                            std::vector<Variant> variants) {
+Status Controller::Contribute(int from, uint64_t sent_at,
+                              std::vector<Variant> variants) {
   const auto it = PendingFor(variants.front().request.name, from, sent_at);
-  if (it == pending_.end()) return;
+  if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
+  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
   if (pending.slot) {
     for (int other : pending.from) {
       if (other != from) ExpandSlot(pending, RanksOf(other));
@@ -125,6 +158,7 @@ void Controller::Contribute(int from, uint64_t sent_at,
     same->ranks = std::move(merged);
   }
   CompleteIfReady(it);
+  return OkStatus();
 }
 
 void Controller::ExpandSlot(Pending& pending,
@@ -262,11 +296,18 @@ Status Controller::Handle(int peer, ReadyMessage message) {
   if (child == tree_.children.end()) {
     return InternalError("readiness from a rank that is not below this one");
   }
-  child_sequence_[peer] = message.sequence;
-  if (message.sequence > sequence_) {
-    return InternalError("readiness from the future: decision " +
-                         std::to_string(message.sequence) + " of " +
-                         std::to_string(sequence_));
+  uint64_t& last = child_sequence_[peer];
+  if (message.sequence > sequence_ || message.sequence < last) {
+    return InternalError(
+        "readiness from the " +
+        std::string(message.sequence < last ? "past" : "future") +
+        ": decision " + std::to_string(message.sequence) + " of " +
+        std::to_string(sequence_));
+  }
+  last = message.sequence;
+  if (pending_.size() > kMaxPending) {
+    return InternalError("readiness for more than " +
+                         std::to_string(kMaxPending) + " names at once");
   }
   if (ended_) return OkStatus();
   for (uint64_t slot : message.slots) {
@@ -275,7 +316,7 @@ Status Controller::Handle(int peer, ReadyMessage message) {
       return InternalError("readiness for the unknown slot " +
                            std::to_string(slot));
     }
-    Contribute(peer, message.sequence, slot, agreed);
+    KR_RETURN_IF_ERROR(Contribute(peer, message.sequence, slot, agreed));
   }
   for (std::vector<Variant>& variants : message.news) {
     std::vector<int32_t> ranks;
@@ -289,7 +330,8 @@ Status Controller::Handle(int peer, ReadyMessage message) {
                            ", but below it are " +
                            RanksText(ranks_.Global(below)));
     }
-    Contribute(peer, message.sequence, std::move(variants));
+    KR_RETURN_IF_ERROR(
+        Contribute(peer, message.sequence, std::move(variants)));
   }
   ForgetEvicted();
   return OkStatus();
@@ -498,6 +540,7 @@ Status Controller::Apply(const Decision& decision) {
         cache_.Insert(agreed, sequence_);
         command.items.push_back(agreed);
       }
+      KR_RETURN_IF_ERROR(CheckBucket(command.items));
       // A rank that has joined since this was agreed on brings nothing of its
       // own any more.
       for (auto& item : command.items) {

@@ -115,13 +115,16 @@ class Controller {
     void Clear();
   };
 
-  void Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
-                  std::shared_ptr<const Agreed> agreed);
-  void Contribute(int from, uint64_t sent_at, std::vector<Variant> variants);
+  // An error if `from` has contributed already.
+  Status Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
+                    std::shared_ptr<const Agreed> agreed);
+  Status Contribute(int from, uint64_t sent_at, std::vector<Variant> variants);
   // The entry to add a contribution to; end() if that one belongs to a use of
   // the name that has failed since.
   NameTable<Pending>::iterator PendingFor(const std::string& name, int from,
                                           uint64_t sent_at);
+  Status AddContributor(Pending& pending, const std::string& name,
+                        int from) const;
   void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks) const;
   void CompleteIfReady(NameTable<Pending>::iterator it);
   // All of this node's ranks are ready with a slot, all with the same.

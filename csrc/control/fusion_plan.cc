@@ -42,7 +42,7 @@ std::vector<size_t> NextBucket(const std::vector<const Request*>& requests,
   for (size_t i = 1; i < requests.size() && bytes < threshold; ++i) {
     if (!MayShare(*requests.front(), *requests[i])) continue;
     int64_t more = requests[i]->num_bytes();
-    if (bytes + more > threshold) continue;
+    if (more > threshold - bytes) continue;
     bytes += more;
     bucket.push_back(i);
   }

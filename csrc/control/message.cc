@@ -28,13 +28,15 @@ void EncodeAscending(WireWriter& writer, const std::vector<uint64_t>& values) {
   }
 }
 
-// A run may stand for many numbers, so the count is bounded by itself.
+// A run may stand for many numbers, so the count is bounded by itself: in all
+// of a message.
 constexpr size_t kMaxNumbers = 1 << 22;
 
-std::vector<uint64_t> DecodeAscending(WireReader& reader) {
+std::vector<uint64_t> DecodeAscending(WireReader& reader,
+                                      uint64_t limit = kMaxNumbers) {
   std::vector<uint64_t> values;
   uint64_t count = reader.Varint();
-  if (count > kMaxNumbers) reader.Fail();
+  if (count > limit) reader.Fail();
   uint64_t next = 0;
   while (reader.ok() && values.size() < count) {
     uint64_t gap = reader.Varint();
@@ -55,7 +57,7 @@ void EncodeRanks(WireWriter& writer, const std::vector<int32_t>& ranks) {
 }
 
 std::vector<int32_t> DecodeRanks(WireReader& reader, int size) {
-  std::vector<uint64_t> values = DecodeAscending(reader);
+  std::vector<uint64_t> values = DecodeAscending(reader, size);
   if (values.empty() || values.back() >= static_cast<uint64_t>(size)) {
     reader.Fail();
     return {};
@@ -69,9 +71,14 @@ int32_t DecodeRank(WireReader& reader, int size) {
   return static_cast<int32_t>(rank);
 }
 
+// What many ranks and tensors have to say can be longer than the reader takes.
+void EncodeText(WireWriter& writer, std::string_view text) {
+  writer.Text(text.substr(0, kMaxTextBytes));
+}
+
 void EncodeStatus(WireWriter& writer, const Status& status) {
   writer.Byte(static_cast<uint8_t>(status.code()));
-  writer.Text(status.message());
+  EncodeText(writer, status.message());
 }
 
 Status DecodeStatus(WireReader& reader) {
@@ -142,7 +149,7 @@ WaitingMessage DecodeWaiting(WireReader& reader, int size) {
 
 void Encode(WireWriter& writer, const LeaveMessage& message) {
   writer.Varint(message.rank);
-  writer.Text(message.reason);
+  EncodeText(writer, message.reason);
 }
 
 LeaveMessage DecodeLeave(WireReader& reader, int size) {
@@ -196,6 +203,7 @@ std::shared_ptr<const Agreed> DecodeAgreed(WireReader& reader, int size) {
       agreed->splits.push_back(DecodeSplits(reader, agreed->rows[rank], size));
     }
   }
+  if (reader.ok() && !FitsTogether(*agreed)) reader.Fail();
   return agreed;
 }
 
@@ -230,7 +238,8 @@ void Encode(WireWriter& writer, const DecisionMessage& message) {
   }
 }
 
-Decision DecodeDecision(WireReader& reader, int size) {
+// `numbers`: how many there may still be in the message.
+Decision DecodeDecision(WireReader& reader, int size, size_t& numbers) {
   Decision decision;
   uint8_t kind = reader.Byte();
   if (kind > static_cast<uint8_t>(Decision::Kind::kJoin)) reader.Fail();
@@ -238,7 +247,8 @@ Decision DecodeDecision(WireReader& reader, int size) {
   decision.kind = static_cast<Decision::Kind>(kind);
   switch (decision.kind) {
     case Decision::Kind::kExecute: {
-      decision.slots = DecodeAscending(reader);
+      decision.slots = DecodeAscending(reader, numbers);
+      numbers -= decision.slots.size();
       size_t count = reader.Count(/*element_bytes=*/20);
       for (size_t i = 0; i < count && reader.ok(); ++i) {
         decision.news.push_back(DecodeAgreed(reader, size));
@@ -259,11 +269,9 @@ Decision DecodeDecision(WireReader& reader, int size) {
       break;
     case Decision::Kind::kPlan: {
       size_t count = reader.Count(/*element_bytes=*/1);
-      size_t slots = 0;
       for (size_t i = 0; i < count && reader.ok(); ++i) {
-        decision.plan.push_back(DecodeAscending(reader));
-        slots += decision.plan.back().size();
-        if (slots > kMaxNumbers) reader.Fail();
+        decision.plan.push_back(DecodeAscending(reader, numbers));
+        numbers -= decision.plan.back().size();
       }
       break;
     }
@@ -277,8 +285,9 @@ Decision DecodeDecision(WireReader& reader, int size) {
 DecisionMessage DecodeDecisions(WireReader& reader, int size) {
   DecisionMessage message;
   size_t count = reader.Count(/*element_bytes=*/2);
+  size_t numbers = kMaxNumbers;
   for (size_t i = 0; i < count && reader.ok(); ++i) {
-    message.decisions.push_back(DecodeDecision(reader, size));
+    message.decisions.push_back(DecodeDecision(reader, size, numbers));
   }
   return message;
 }

@@ -1,6 +1,7 @@
 #include "csrc/control/request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <sstream>
@@ -139,6 +140,27 @@ Status Validate(const Request& request, int size, const RankSet& ranks) {
   return OkStatus();
 }
 
+// A NaN is what it is: ranks that all pass it agree.
+bool SameNumber(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+bool SameButForTensors(const Request& a, const Request& b) {
+  return a.name == b.name && a.kind == b.kind && a.op == b.op &&
+         SameNumber(a.prescale, b.prescale) &&
+         SameNumber(a.postscale, b.postscale) &&
+         a.compression == b.compression && a.root == b.root;
+}
+
+// The product of the dimensions behind the first; INT64_MAX if it is more.
+int64_t RowElements(const TensorSpec& spec) {
+  int64_t count = 1;
+  for (size_t i = 1; i < spec.shape.size(); ++i) {
+    if (__builtin_mul_overflow(count, spec.shape[i], &count)) return INT64_MAX;
+  }
+  return count;
+}
+
 std::string ListText(const std::vector<int64_t>& values) {
   std::string text;
   for (int64_t value : values) {
@@ -227,10 +249,8 @@ std::string Request::Label() const {
 }
 
 bool operator==(const Request& a, const Request& b) {
-  return a.name == b.name && a.kind == b.kind && a.op == b.op &&
-         a.prescale == b.prescale && a.postscale == b.postscale &&
-         a.compression == b.compression && a.root == b.root &&
-         a.splits == b.splits && a.tensors == b.tensors;
+  return SameButForTensors(a, b) && a.splits == b.splits &&
+         a.tensors == b.tensors;
 }
 
 void Request::Encode(WireWriter& writer) const {
@@ -273,6 +293,7 @@ Request Request::Decode(WireReader& reader) {
   request.compression = static_cast<Compression>(compression);
   request.root = static_cast<int32_t>(root);
   request.tensors.resize(count);
+  int64_t total = 0;
   for (TensorSpec& spec : request.tensors) {
     uint8_t dtype = reader.Byte();
     if (!IsDType(dtype)) reader.Fail();
@@ -280,16 +301,28 @@ Request Request::Decode(WireReader& reader) {
     if (rank > kMaxTensorRank) reader.Fail();
     if (!reader.ok()) return Request();
     spec.dtype = static_cast<DType>(dtype);
-    // A product that overflows would make a huge tensor look small.
+    // A product that overflows would make a huge tensor look small. Without
+    // its first dimension it must not either: other ranks may bring rows.
     __int128 elements = 1;
+    const bool has_rows =
+        TakesAnyRows(request.kind) || request.kind == RequestKind::kReducescatter;
+    bool is_empty = false;
     for (size_t i = 0; i < rank; ++i) {
       uint64_t dim = reader.Varint();
       if (dim > INT64_MAX) reader.Fail();
       if (!reader.ok()) return Request();
       spec.shape.push_back(static_cast<int64_t>(dim));
-      if (elements != 0) elements *= dim;
-      if (elements > INT64_MAX / 16) reader.Fail();
+      if (dim == 0 && i == 0 && has_rows) {
+        is_empty = true;
+      } else if (elements != 0) {
+        elements *= dim;
+      }
+      if (elements > kMaxElements) reader.Fail();
     }
+    if (is_empty) elements = 0;
+    if (elements > kMaxElements - total) reader.Fail();
+    if (!reader.ok()) return Request();
+    total += static_cast<int64_t>(elements);
   }
   bool takes_tensors = request.kind != RequestKind::kBarrier;
   bool takes_one = request.kind == RequestKind::kAlltoall;
@@ -314,6 +347,25 @@ Request Agreed::RequestOf(int rank) const {
   }
   if (!splits.empty()) own.splits = splits[rank];
   return own;
+}
+
+bool Agreed::IsOf(const Request& own, int rank) const {
+  if (!SameButForTensors(request, own)) return false;
+  if (rows.empty()) return request.tensors == own.tensors;
+  const size_t count = request.tensors.size();
+  if (own.tensors.size() != count) return false;
+  const size_t size = rows.size() / count;
+  for (size_t i = 0; i < count; ++i) {
+    const TensorSpec& all = request.tensors[i];
+    const TensorSpec& mine = own.tensors[i];
+    if (all.dtype != mine.dtype || all.shape.size() != mine.shape.size() ||
+        !std::equal(all.shape.begin() + 1, all.shape.end(),
+                    mine.shape.begin() + 1) ||
+        mine.shape.front() != rows[i * size + rank]) {
+      return false;
+    }
+  }
+  return splits.empty() || splits[rank] == own.splits;
 }
 
 std::vector<int64_t> Agreed::RowsOf(size_t tensor) const {
@@ -406,6 +458,20 @@ Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
   return OkStatus();
 }
 
+bool FitsTogether(const Agreed& agreed) {
+  __int128 elements = 0;
+  for (size_t i = 0; i < agreed.rows.size(); ++i) {
+    const size_t size = agreed.rows.size() / agreed.request.tensors.size();
+    const int64_t row = RowElements(agreed.request.tensors[i / size]);
+    // Not even a result without elements may have more rows than there are
+    // numbers for.
+    elements += static_cast<__int128>(agreed.rows[i]) *
+                std::max<int64_t>(row, 1);
+    if (row > kMaxElements || elements > kMaxElements) return false;
+  }
+  return true;
+}
+
 Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
                      const RankSet& ranks) {
   if (variants.size() > 1) {
@@ -428,6 +494,12 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
   KR_RETURN_IF_ERROR(Validate(agreed.request, size, ranks));
   if (TakesAnyRows(agreed.request.kind)) {
     KR_RETURN_IF_ERROR(TakeWhatDiffers(variants, size, ranks, agreed));
+    if (!FitsTogether(agreed)) {
+      return InvalidArgumentError(
+          agreed.request.Label() +
+          ": what the ranks bring together has more elements than can be "
+          "counted");
+    }
   }
   return agreed;
 }

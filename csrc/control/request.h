@@ -86,6 +86,8 @@ using RequestPtr = std::shared_ptr<const Request>;
 // Limits that readers of the wire enforce.
 inline constexpr size_t kMaxNameBytes = 4096;
 inline constexpr size_t kMaxTensorRank = 254;
+// Elements of one request: its bytes can be counted in 64 bits.
+inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 
 // kInvalidArgument if no collective can have this name.
 Status CheckName(const std::string& name);
@@ -108,6 +110,8 @@ struct Agreed {
 
   // The request as `rank` made it.
   Request RequestOf(int rank) const;
+  // Whether that is `own`.
+  bool IsOf(const Request& own, int rank) const;
   // Of tensor number `tensor`, by rank.
   std::vector<int64_t> RowsOf(size_t tensor) const;
   // Alltoall: the rows that go from one rank to another, at [from * size + to].
@@ -132,6 +136,9 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
 // `ranks`: those of `joined`.
 Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
                    const RankSet& ranks = {});
+
+// Whether all ranks together bring at most kMaxElements.
+bool FitsTogether(const Agreed& agreed);
 
 // Reducescatter: the rows of the result on `rank`. Those that cannot be divided
 // go to the first ranks.

@@ -26,7 +26,7 @@ const std::shared_ptr<const Agreed>& ResponseCache::At(Slot slot) const {
 bool ResponseCache::Agrees(Slot slot, const RequestPtr& request, int rank) {
   Entry& entry = by_slot_.at(slot);
   if (entry.own == request) return true;
-  if (!(entry.agreed->RequestOf(rank) == *request)) return false;
+  if (!entry.agreed->IsOf(*request, rank)) return false;
   entry.own = request;
   return true;
 }

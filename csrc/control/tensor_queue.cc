@@ -87,23 +87,31 @@ void TensorQueue::SetPlan(
   if (news) wake_();
 }
 
-std::vector<TensorEntry> TensorQueue::Take(
-    const std::vector<std::shared_ptr<const Agreed>>& agreed) {
-  std::vector<TensorEntry> taken;
-  taken.reserve(agreed.size());
+Status TensorQueue::Take(
+    const std::vector<std::shared_ptr<const Agreed>>& agreed, int rank,
+    std::vector<TensorEntry>& entries) {
+  entries.clear();
+  entries.reserve(agreed.size());
   bool news;
   {
     MutexLock lock(mutex_);
     for (const auto& item : agreed) {
       auto it = parked_.find(item->request.name);
-      KR_CHECK(it != parked_.end() && !it->second.fresh);
-      taken.push_back(std::move(it->second.entry));
+      if (it == parked_.end() || it->second.fresh) {
+        return InternalError("a decision to run " + item->request.Label() +
+                             ", which this rank has not asked for");
+      }
+      if (!item->IsOf(*it->second.entry.request, rank)) {
+        return InternalError("a decision to run " + item->request.Label() +
+                             " otherwise than this rank has asked for it");
+      }
+      entries.push_back(std::move(it->second.entry));
       parked_.Erase(it);
     }
     news = ReleaseJoin();
   }
   if (news) wake_();
-  return taken;
+  return OkStatus();
 }
 
 std::vector<TensorEntry> TensorQueue::TakeIfNegotiating(

@@ -49,11 +49,12 @@ class TensorQueue {
   void SetPlan(const std::vector<std::vector<std::string>>& buckets)
       KR_EXCLUDES(mutex_);
 
-  // Takes out the entries of `agreed`, in that order. KR_CHECKs that each is
-  // in negotiation: a decision names only what this rank has asked for.
-  std::vector<TensorEntry> Take(
-      const std::vector<std::shared_ptr<const Agreed>>& agreed)
-      KR_EXCLUDES(mutex_);
+  // Takes out the entries of `agreed`, in that order. kInternal if one of them
+  // is not in negotiation, or is not what this `rank` has asked for: then the
+  // peer that decided so does not keep the protocol. `entries` gets those
+  // before it, for the caller to finish.
+  Status Take(const std::vector<std::shared_ptr<const Agreed>>& agreed,
+              int rank, std::vector<TensorEntry>& entries) KR_EXCLUDES(mutex_);
 
   // Takes the entry of `name` if it is in negotiation.
   std::vector<TensorEntry> TakeIfNegotiating(const std::string& name)

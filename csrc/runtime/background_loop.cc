@@ -249,7 +249,16 @@ void BackgroundLoop::CarryOut(Command command) {
       bucket.decided = std::chrono::steady_clock::now();
       if (!std::binary_search(command.joined.begin(), command.joined.end(),
                               rank_)) {
-        bucket.entries = queue_.Take(command.items);
+        const Status status = queue_.Take(command.items, rank_, bucket.entries);
+        if (!status.ok()) {
+          Abort(status.WithContext(
+                    "rank " + std::to_string(options_.ranks.Global(rank_)) +
+                    " cannot go on with what was decided"),
+                -1);
+          commands_.clear();  // they come after what this rank cannot do
+          End(std::move(bucket.entries), status);
+          break;
+        }
         queue_.recorder().Decided(bucket.entries, command.sequence,
                                   bucket.decided);
       }

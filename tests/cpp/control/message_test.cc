@@ -121,6 +121,53 @@ TEST(MessageWire, DamagedBytesNeverCrashOrAllocateWithoutBound) {
   }
 }
 
+// Each decision claims what one message may: a few bytes each.
+TEST(MessageWire, ManyLongRunsAreRefused) {
+  DecisionMessage one;
+  one.decisions.resize(1);
+  for (uint64_t slot = 0; slot < 1 << 22; ++slot) {
+    one.decisions[0].slots.push_back(slot);
+  }
+  EXPECT_TRUE(DecodeMessage(EncodeMessage(one), 4).ok());
+  DecisionMessage two = one;
+  two.decisions.resize(2);
+  two.decisions[1].slots = {0};
+  EXPECT_FALSE(DecodeMessage(EncodeMessage(two), 4).ok());
+  two.decisions[1].slots.clear();
+  two.decisions[1].kind = Decision::Kind::kPlan;
+  two.decisions[1].plan = {{0}};
+  EXPECT_FALSE(DecodeMessage(EncodeMessage(two), 4).ok());
+}
+
+// As the disagreement of many ranks over a large group.
+TEST(MessageWire, LongTextsAreCutToWhatIsRead) {
+  const std::string text(3 << 20, 'x');
+  for (const Message& message :
+       {Message(AbortMessage{InternalError(text)}),
+        Message(LeaveMessage{3, text})}) {
+    EXPECT_TRUE(DecodeMessage(EncodeMessage(message), 4).ok());
+  }
+}
+
+// Bytes are reckoned in 64 bits by whoever executes it.
+TEST(MessageWire, RowsThatTogetherOverflowAreAnError) {
+  for (int64_t rows : {int64_t{1}, int64_t{1} << 57, INT64_MAX}) {
+    for (int64_t columns : {int64_t{0}, int64_t{1}, int64_t{1} << 40}) {
+      auto agreed = std::make_shared<Agreed>();
+      agreed->request = SomeRequest();
+      agreed->request.kind = RequestKind::kAllgather;
+      agreed->request.tensors[0].shape = {0, columns};
+      agreed->rows = {rows, rows, rows, rows};
+      DecisionMessage message;
+      message.decisions.resize(1);
+      message.decisions[0].news = {agreed};
+      EXPECT_EQ(DecodeMessage(EncodeMessage(message), 4).ok(),
+                rows == 1 || (rows < INT64_MAX && columns < 2))
+          << rows << " x " << columns;
+    }
+  }
+}
+
 TEST(MessageWire, ARunOfBillionsIsRefused) {
   // Ready, sequence 0, a count of 2^40 slots in one run.
   WireWriter writer;

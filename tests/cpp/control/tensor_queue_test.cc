@@ -32,11 +32,45 @@ std::vector<RequestPtr> Pop(TensorQueue& queue) {
 std::vector<std::shared_ptr<const Agreed>> AgreedOn(const std::string& name) {
   auto agreed = std::make_shared<Agreed>();
   agreed->request.name = name;
+  agreed->request.kind = RequestKind::kBarrier;
   return {agreed};
 }
 
 void Finish(std::vector<TensorEntry> entries) {
   for (TensorEntry& entry : entries) entry.completion.Fire(OkStatus());
+}
+
+// Whoever decides is another process.
+TEST(TensorQueue, ADecisionThatDoesNotFitIsAnError) {
+  int wakes = 0;
+  std::atomic<int> fired{0};
+  TensorQueue queue([&wakes] { ++wakes; });
+  std::vector<TensorEntry> entries;
+  auto take = [&](auto agreed) {
+    return queue.Take(agreed, 0, entries).ToString();
+  };
+  EXPECT_THAT(take(AgreedOn("a")), HasSubstr("has not asked for"));
+  ASSERT_TRUE(queue.Add(Entry("a", &fired)).ok());
+  ASSERT_TRUE(queue.Add(Entry("b", &fired)).ok());
+  EXPECT_THAT(take(AgreedOn("a")), HasSubstr("has not asked for")) << "fresh";
+  Pop(queue);
+
+  auto other = std::make_shared<Agreed>(*AgreedOn("a").front());
+  other->request.kind = RequestKind::kBroadcast;
+  other->request.tensors.resize(1);
+  EXPECT_THAT(
+      take(std::vector<std::shared_ptr<const Agreed>>{other}),
+      HasSubstr("broadcast 'a' otherwise than this rank has asked for it"));
+  EXPECT_TRUE(entries.empty());
+
+  // Twice the same.
+  auto twice = AgreedOn("a");
+  twice.push_back(twice.front());
+  EXPECT_THAT(take(twice), HasSubstr("has not asked for"));
+  EXPECT_EQ(entries.size(), 1u);
+  Finish(std::move(entries));
+  Finish(queue.Close(CancelledError("end")));
+  EXPECT_EQ(fired, 2);
 }
 
 TEST(TensorQueue, WakesOnceForWhatIsFoundAtOnceAndKeepsTheOrder) {
@@ -104,7 +138,8 @@ TEST(TensorQueue, NameInFlightIsRefusedAndNothingFires) {
   EXPECT_THAT(status.message(), HasSubstr("barrier 'a'"));
   EXPECT_EQ(second, 0);
   Pop(queue);
-  std::vector<TensorEntry> entries = queue.Take(AgreedOn("a"));
+  std::vector<TensorEntry> entries;
+  ASSERT_TRUE(queue.Take(AgreedOn("a"), 0, entries).ok());
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_TRUE(queue.Add(Entry("a", &second)).ok()) << "free again";
   Finish(std::move(entries));

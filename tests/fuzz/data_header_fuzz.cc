@@ -1,0 +1,88 @@
+// The header in front of a collective's bytes, and the stream that reads it.
+#include "csrc/comm/data_header.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/comm/duplex_stream.h"
+#include "csrc/comm/socket.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/script.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr size_t kMaxStreamBytes = 4096;
+
+void CheckHeader(std::string_view bytes) {
+  uint8_t raw[kDataHeaderBytes] = {};
+  std::memcpy(raw, bytes.data(), std::min(bytes.size(), sizeof(raw)));
+  DataHeader header;
+  if (!DecodeDataHeader(raw, &header)) return;
+  KR_CHECK(header.bytes <= kMaxDataBytes);
+  uint8_t again[kDataHeaderBytes];
+  EncodeDataHeader(header, again);
+  KR_CHECK(std::memcmp(raw, again, sizeof(raw)) == 0);
+}
+
+// `sizes`: of the segments that are expected.
+void CheckStream(uint64_t tag, std::string_view sizes,
+                 std::string_view stream) {
+  int fds[2];
+  KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+  Socket sender(fds[0]);
+  Socket receiver(fds[1]);
+  KR_CHECK(send(sender.fd(), stream.data(), stream.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(stream.size()));
+  sender.Close();
+
+  // Each on its own, so that ASAN sees a byte too many.
+  std::vector<std::string> segments;
+  size_t total = 0;
+  for (char size : sizes) {
+    segments.emplace_back(static_cast<uint8_t>(size), '\0');
+    total += segments.back().size();
+  }
+  Duplex duplex;
+  duplex.tag = tag;
+  duplex.from = 0;
+  for (std::string& segment : segments) {
+    duplex.receives.push_back({segment.data(), segment.size()});
+  }
+  size_t received = 0;
+  duplex.on_received = [&received](size_t i) {
+    KR_CHECK(i == received);
+    return ++received;
+  };
+  ReceiveStream receive(duplex, receiver.fd());
+  while (!receive.done()) {
+    Result<size_t> got = receive.Advance();
+    if (!got.ok()) return;
+    KR_CHECK(*got > 0);  // the stream has ended, which is an error
+  }
+  KR_CHECK(received == segments.size());
+  KR_CHECK(stream.size() >= kDataHeaderBytes + total);
+  std::string all;
+  for (const std::string& segment : segments) all += segment;
+  KR_CHECK(all == stream.substr(kDataHeaderBytes, total));
+}
+
+}  // namespace
+}  // namespace keras_ring
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace keras_ring;
+  Script script(AsText(data, size));
+  const uint64_t tag = script.Number();
+  const std::string_view sizes = script.Text();
+  const std::string_view stream = script.Rest();
+  CheckHeader(stream);
+  if (!stream.empty() && stream.size() <= kMaxStreamBytes) {
+    CheckStream(tag, sizes, stream);
+  }
+  return 0;
+}

@@ -1,0 +1,122 @@
+// What a decoded message of the control plane is known to obey.
+#ifndef KERAS_RING_TESTS_FUZZ_MESSAGE_LIMITS_H_
+#define KERAS_RING_TESTS_FUZZ_MESSAGE_LIMITS_H_
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "csrc/control/message.h"
+
+namespace keras_ring {
+
+inline constexpr size_t kMostSlots = 1 << 22;
+
+inline void CheckLimits(const Request& request) {
+  KR_CHECK(request.name.size() <= kMaxNameBytes);
+  KR_CHECK(static_cast<int>(request.kind) < kNumRequestKinds);
+  KR_CHECK(request.tensors.empty() == (request.kind == RequestKind::kBarrier));
+  for (const TensorSpec& spec : request.tensors) {
+    KR_CHECK(spec.shape.size() <= kMaxTensorRank);
+    // UBSAN would tell of a product that overflows.
+    KR_CHECK(spec.num_bytes() >= 0);
+  }
+  KR_CHECK(request.num_bytes() >= 0);
+  KR_CHECK(!request.Label().empty());
+}
+
+template <typename Number>
+void CheckAscending(const std::vector<Number>& numbers) {
+  KR_CHECK(std::adjacent_find(numbers.begin(), numbers.end(),
+                              std::greater_equal<Number>()) == numbers.end());
+}
+
+inline void CheckRanks(const std::vector<int32_t>& ranks, int size) {
+  KR_CHECK(!ranks.empty() && ranks.front() >= 0 && ranks.back() < size);
+  CheckAscending(ranks);
+}
+
+// As Executor reckons.
+inline void CheckLimits(const Agreed& agreed, int size) {
+  CheckLimits(agreed.request);
+  if (agreed.rows.empty()) {
+    KR_CHECK(!TakesAnyRows(agreed.request.kind));
+    return;
+  }
+  const size_t tensors = agreed.request.tensors.size();
+  KR_CHECK(agreed.rows.size() == tensors * size);
+  for (size_t i = 0; i < tensors; ++i) {
+    TensorSpec row = agreed.request.tensors[i];
+    row.shape.front() = 1;
+    int64_t bytes = 0;
+    for (int64_t rows : agreed.RowsOf(i)) {
+      bytes += rows * row.num_bytes();
+      KR_CHECK(rows >= 0 && bytes >= 0);
+    }
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    KR_CHECK(agreed.RequestOf(rank).num_bytes() >= 0);
+  }
+  if (agreed.request.kind != RequestKind::kAlltoall) return;
+  const std::vector<int64_t> matrix = agreed.RowMatrix();
+  KR_CHECK(matrix.size() == static_cast<size_t>(size) * size);
+  for (int64_t rows : matrix) KR_CHECK(rows >= 0);
+}
+
+inline void CheckLimits(const ReadyMessage& message, int size) {
+  CheckAscending(message.slots);
+  KR_CHECK(message.slots.size() <= kMostSlots);
+  for (const std::vector<Variant>& variants : message.news) {
+    KR_CHECK(!variants.empty());
+    for (const Variant& variant : variants) {
+      CheckLimits(variant.request);
+      CheckRanks(variant.ranks, size);
+      KR_CHECK(variant.request.name == variants.front().request.name);
+    }
+  }
+}
+
+inline void CheckLimits(const WaitingMessage& message, int size) {
+  for (const WaitingMessage::Waiting& waiting : message.waiting) {
+    KR_CHECK(waiting.name.size() <= kMaxNameBytes);
+    CheckRanks(waiting.ranks, size);
+  }
+}
+
+inline void CheckLimits(const LeaveMessage& message, int size) {
+  KR_CHECK(message.rank >= 0 && message.rank < size);
+}
+
+inline void CheckLimits(const DecisionMessage& message, int size) {
+  size_t slots = 0;
+  for (const Decision& decision : message.decisions) {
+    slots += decision.slots.size();
+    CheckAscending(decision.slots);
+    for (const auto& agreed : decision.news) CheckLimits(*agreed, size);
+    for (const auto& name : decision.names) {
+      KR_CHECK(name.size() <= kMaxNameBytes);
+    }
+    for (const auto& bucket : decision.plan) {
+      slots += bucket.size();
+      CheckAscending(bucket);
+    }
+    const bool ends = decision.kind == Decision::Kind::kFail ||
+                      decision.kind == Decision::Kind::kEnd;
+    KR_CHECK(decision.status.ok() != ends);
+  }
+  KR_CHECK(slots <= kMostSlots);
+}
+
+inline void CheckLimits(const AbortMessage& message, int) {
+  KR_CHECK(!message.cause.ok());
+}
+
+inline void CheckLimits(const PingMessage&, int) {}
+
+inline void CheckLimits(const Message& message, int size) {
+  std::visit([size](const auto& body) { CheckLimits(body, size); }, message);
+}
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTS_FUZZ_MESSAGE_LIMITS_H_
