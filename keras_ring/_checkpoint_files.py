@@ -27,10 +27,13 @@ from typing import Any, BinaryIO
 MANIFEST = "manifest.json"
 FORMAT = 1
 
-_NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
+_NAME = re.compile(r"step-([0-9]{8,})(?:\.([0-9]+))?")
+# What a manifest may name: nothing in other folders.
+_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _WRITING = ".writing-"
 _DELETING = ".deleting-"
 _BLOCK = 1 << 20
+_MAX_MANIFEST = 64 << 20  # bytes
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -148,12 +151,26 @@ def read_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     path = checkpoint.path / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            text = file.read(_MAX_MANIFEST + 1)
+        if len(text) > _MAX_MANIFEST:
+            raise Damaged(f"{path} is not a manifest: it is too long")
+        manifest: dict[str, Any] = json.loads(text)
         files = manifest["files"]
         form, step = manifest["format"], manifest["step"]
+        expected = {
+            name: (of["bytes"], of["sha256"]) for name, of in files.items()
+        }
     except OSError as error:
         raise Damaged(f"{path}: {error}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    # Nested too deeply, among others.
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise Damaged(f"{path} is not a manifest: {error!r}") from error
     if form != FORMAT:
         raise Damaged(
@@ -162,26 +179,26 @@ def read_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
         )
     if step != checkpoint.step:
         raise Damaged(f"{path} is the manifest of step {step}")
-    for name, expected in files.items():
-        _compare(checkpoint.path / name, expected)
+    for name, (size, checksum) in expected.items():
+        if not _FILE.fullmatch(name):
+            raise Damaged(f"{path} names {name!r}, which is no file beside it")
+        _compare(checkpoint.path / name, size, checksum)
     return manifest
 
 
-def _compare(path: Path, expected: Mapping[str, Any]) -> None:
+def _compare(path: Path, size: Any, checksum: Any) -> None:
     try:
-        size = path.stat().st_size
-        if size != expected["bytes"]:
+        found_size = path.stat().st_size
+        if found_size != size:
             raise Damaged(
-                f"{path} has {size} bytes, and its manifest says "
-                f"{expected['bytes']}"
+                f"{path} has {found_size} bytes, and its manifest says {size}"
             )
         found = _sha256(path)
     except OSError as error:
         raise Damaged(f"{path}: {error}") from error
-    if found != expected["sha256"]:
+    if found != checksum:
         raise Damaged(
-            f"{path} has the SHA-256 {found}, and its manifest says "
-            f"{expected['sha256']}"
+            f"{path} has the SHA-256 {found}, and its manifest says {checksum}"
         )
 
 

@@ -2,9 +2,9 @@
 
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <limits>
-#include <sstream>
 
 namespace keras_ring {
 namespace {
@@ -31,7 +31,9 @@ bool ParseInteger(const std::string& text, int64_t low, int64_t high,
   char* end = nullptr;
   errno = 0;
   long long parsed = std::strtoll(text.c_str(), &end, 10);
-  if (errno != 0 || *end != '\0' || parsed < low || parsed > high) return false;
+  // All of it: a text may hold zeros.
+  const bool whole = end == text.c_str() + text.size();
+  if (errno != 0 || !whole || parsed < low || parsed > high) return false;
   *value = parsed;
   return true;
 }
@@ -43,15 +45,18 @@ bool ParseNumber(const std::string& text, double low, double high,
   }
   char* end = nullptr;
   double parsed = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(parsed >= low && parsed <= high)) return false;
-  *value = parsed;
+  const bool whole = end == text.c_str() + text.size();
+  if (!whole || !(parsed >= low && parsed <= high)) return false;
+  *value = parsed + 0.0;  // no negative zero
   return true;
 }
 
+// So many digits that no other number is shown alike: ranks compare them.
 std::string ShowNumber(double value) {
-  std::ostringstream stream;
-  stream << value;
-  return stream.str();
+  char text[32];
+  const std::to_chars_result end =
+      std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, end.ptr);
 }
 
 constexpr double kMaxSeconds = 1e8;

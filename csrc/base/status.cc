@@ -34,6 +34,13 @@ const char* StatusCodeName(StatusCode code) {
   return "UNKNOWN";
 }
 
+StatusCode StatusCodeOf(uint8_t number) {
+  const auto code = static_cast<StatusCode>(number);
+  return std::strcmp(StatusCodeName(code), "UNKNOWN") == 0
+             ? StatusCode::kInternal
+             : code;
+}
+
 std::string Status::ToString() const {
   if (ok()) return "OK";
   return std::string(StatusCodeName(code_)) + ": " + message_;

@@ -5,6 +5,7 @@
 #ifndef KERAS_RING_BASE_STATUS_H_
 #define KERAS_RING_BASE_STATUS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +29,9 @@ enum class StatusCode : int {
 };
 
 const char* StatusCodeName(StatusCode code);
+// The code with this number, for readers of the wire. Of one that is not known
+// here: kInternal, for an error it still is.
+StatusCode StatusCodeOf(uint8_t number);
 
 class [[nodiscard]] Status {
  public:

@@ -127,7 +127,7 @@ std::string Encode(const JobTable& table) {
 
 bool Decode(std::string_view bytes, JobTable* table) {
   WireReader reader(bytes);
-  auto code = static_cast<StatusCode>(reader.Byte());
+  const StatusCode code = StatusCodeOf(reader.Byte());
   std::string message(reader.Text(bytes.size()));
   table->status =
       code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));

@@ -82,12 +82,10 @@ void EncodeStatus(WireWriter& writer, const Status& status) {
 }
 
 Status DecodeStatus(WireReader& reader) {
-  uint8_t code = reader.Byte();
+  const StatusCode code = StatusCodeOf(reader.Byte());
   std::string text(reader.Text(kMaxTextBytes));
-  // An error whose code we do not know is still an error.
-  bool known = code != 0 && StatusCodeName(static_cast<StatusCode>(code)) !=
-                                std::string("UNKNOWN");
-  return Status(known ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+  // No message that carries a status brings good news.
+  return Status(code == StatusCode::kOk ? StatusCode::kInternal : code,
                 std::move(text));
 }
 

@@ -16,6 +16,8 @@ from keras_ring.launcher import contract
 
 # TensorFlow's error for a lost peer: it tells of another rank's death.
 _PEER_LOST = "UnavailableError"
+# Of a file. Longer ones are none of ours.
+_MAX_BYTES = 64 << 20
 
 
 class _Hook:
@@ -139,7 +141,11 @@ class RankError:
 def read(path: Path) -> RankError | None:
     """Returns what a rank wrote, None when there is nothing readable."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            return None
+        record = json.loads(text)
         return RankError(
             type=str(record["type"]),
             message=str(record["message"]),
@@ -147,5 +153,13 @@ def read(path: Path) -> RankError | None:
             chain=tuple(str(name) for name in record.get("chain", ())),
             traceback=str(record.get("traceback", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ):
         return None

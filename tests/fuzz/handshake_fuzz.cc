@@ -111,7 +111,7 @@ void ParseKey(std::string_view hex) {
   if (key.ok()) {
     KR_CHECK(hex.size() == 2 * JobKey::kBytes && !key->empty());
   } else {
-    KR_CHECK(hex.size() < 8 ||
+    KR_CHECK(hex.size() != 2 * JobKey::kBytes ||
              key.status().message().find(hex) == std::string::npos);
   }
 }

@@ -110,6 +110,22 @@ TEST(Options, FingerprintTellsTunablesApart) {
   EXPECT_THAT(two->Fingerprint(), Contains("KERAS_RING_CYCLE_TIME=1"));
 }
 
+TEST(Options, FingerprintHasAllDigitsAndNoNegativeZero) {
+  auto fingerprint = [](const char* value) {
+    return Parse({{"KERAS_RING_STALL_CHECK_TIME", value}})->Fingerprint();
+  };
+  EXPECT_NE(fingerprint("60"), fingerprint("60.0000001"));
+  EXPECT_EQ(fingerprint("0"), fingerprint("-0"));
+}
+
+TEST(Options, NothingIsReadInPart) {
+  for (const char* variable : {"FUSION_THRESHOLD", "CYCLE_TIME"}) {
+    EXPECT_FALSE(Parse({{std::string("KERAS_RING_") + variable,
+                         std::string("5\0x", 3)}})
+                     .ok());
+  }
+}
+
 TEST(Options, EveryVariableIsDescribedOnce) {
   std::set<std::string> names;
   for (const OptionDescription& option : DescribeOptions()) {

@@ -77,6 +77,22 @@ TEST(JoinRecord, TruncatedAndRandomBytesAreRefused) {
   }
 }
 
+// Else it would stand in the table in another rank's place.
+TEST(JoinRecord, RanksOutsideTheJobAreRefused) {
+  JoinRecord read;
+  EXPECT_TRUE(Decode(Encode(NewRecord(4, 5)), &read));
+  EXPECT_FALSE(Decode(Encode(NewRecord(5, 5)), &read));
+  EXPECT_FALSE(Decode(Encode(NewRecord(0, 0)), &read));
+}
+
+TEST(JobTable, AnUnknownErrorIsAnError) {
+  JobTable failed;
+  failed.status = Status(static_cast<StatusCode>(99), "why not");
+  JobTable read;
+  ASSERT_TRUE(Decode(Encode(failed), &read));
+  EXPECT_EQ(read.status, InternalError("why not"));
+}
+
 TEST(CheckRanks, OrdinaryRanksAreFine) {
   EXPECT_TRUE(CheckRanks({NewRecord(0, 3), NewRecord(2, 3)}, 3).ok());
 }

@@ -834,5 +834,51 @@ TEST(Controller, ForeignBytesAreAnError) {
   }
 }
 
+// --- A peer that does not keep the protocol ---
+
+// What the coordinator says to readiness of rank 1 for `name`.
+Status SayReady(ControllerCluster& cluster, const std::string& name,
+                uint64_t sequence = 0) {
+  ReadyMessage ready;
+  ready.sequence = sequence;
+  ready.news = {{Variant{AllreduceRequest(name, 4), {1}}}};
+  return cluster.at(0).OnMessage(1, EncodeMessage(ready));
+}
+
+// Else what it says could grow for ever in memory.
+TEST(Controller, ReadinessTwiceIsAnError) {
+  ControllerCluster cluster(kFlat, ControllerOptions());
+  EXPECT_TRUE(SayReady(cluster, "a").ok());
+  EXPECT_TRUE(SayReady(cluster, "b").ok());
+  EXPECT_EQ(SayReady(cluster, "a"),
+            InternalError("readiness a second time for 'a'"));
+}
+
+TEST(Controller, ReadinessFromAnotherTimeIsAnError) {
+  ControllerCluster cluster(kFlat, ControllerOptions());
+  EXPECT_THAT(SayReady(cluster, "a", 1).message(), HasSubstr("the future"));
+  for (int rank = 0; rank < 4; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 4));
+  }
+  cluster.Settle();
+  EXPECT_TRUE(SayReady(cluster, "b", 1).ok());
+  EXPECT_THAT(SayReady(cluster, "c", 0).message(), HasSubstr("the past"));
+}
+
+// The executor runs all of a bucket as it runs the first of it.
+TEST(Controller, ABucketOfDifferentKindsIsAnError) {
+  ControllerCluster cluster(kFlat, ControllerOptions());
+  auto reduce = std::make_shared<Agreed>();
+  reduce->request = AllreduceRequest("a", 4);
+  auto barrier = std::make_shared<Agreed>();
+  barrier->request.name = "b";
+  barrier->request.kind = RequestKind::kBarrier;
+  DecisionMessage message;
+  message.decisions.resize(1);
+  message.decisions[0].news = {reduce, barrier};
+  EXPECT_EQ(cluster.at(1).OnMessage(0, EncodeMessage(message)),
+            InternalError("a bucket of allreduce 'a' and barrier 'b'"));
+}
+
 }  // namespace
 }  // namespace keras_ring

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace keras_ring {
 namespace {
 
@@ -301,6 +303,83 @@ TEST(RequestWire, RefusesAProductThatOverflows) {
   WireReader reader(writer.bytes());
   Request::Decode(reader);
   EXPECT_FALSE(reader.ok());
+}
+
+TEST(RequestWire, RefusesTensorsThatTogetherOverflow) {
+  for (int count : {1, 2}) {
+    Request request;
+    request.name = "g";
+    for (int i = 0; i < count; ++i) {
+      request.tensors.push_back({DType::kFloat32, {kMaxElements}});
+    }
+    WireWriter writer;
+    request.Encode(writer);
+    WireReader reader(writer.bytes());
+    (void)Request::Decode(reader);
+    EXPECT_EQ(reader.ok(), count == 1);
+  }
+}
+
+// No rows here: but others may bring some, of that many columns.
+TEST(RequestWire, RefusesRowsThatOverflow) {
+  for (RequestKind kind :
+       {RequestKind::kAllgather, RequestKind::kReducescatter}) {
+    Request request;
+    request.name = "g";
+    request.kind = kind;
+    request.tensors = {{DType::kFloat32, {0, int64_t{1} << 40, 1 << 30}}};
+    WireWriter writer;
+    request.Encode(writer);
+    WireReader reader(writer.bytes());
+    (void)Request::Decode(reader);
+    EXPECT_FALSE(reader.ok());
+  }
+}
+
+TEST(Agree, RefusesRowsThatTogetherOverflow) {
+  std::vector<Variant> variants;
+  for (int rank = 0; rank < 2; ++rank) {
+    Request request;
+    request.name = "g";
+    request.kind = RequestKind::kAllgather;
+    request.tensors = {{DType::kFloat32, {kMaxElements - rank}}};
+    variants.push_back({request, {rank}});
+  }
+  Result<Agreed> agreed = Agree(variants, 2);
+  EXPECT_EQ(agreed.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(agreed.status().message().find("than can be counted"),
+            std::string::npos);
+}
+
+TEST(Agreed, KnowsWhatARankHasAskedFor) {
+  Request request;
+  request.name = "t";
+  request.kind = RequestKind::kAlltoall;
+  request.prescale = std::nan("");
+  std::vector<Variant> variants;
+  for (int rank = 0; rank < 2; ++rank) {
+    request.tensors = {{DType::kFloat32, {rank + 1, 5}}};
+    request.splits = {rank, 1};
+    variants.push_back({request, {rank}});
+  }
+  Result<Agreed> agreed = Agree(variants, 2);
+  ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
+  for (int rank = 0; rank < 2; ++rank) {
+    const Request own = variants[rank].request;
+    EXPECT_TRUE(agreed->IsOf(own, rank));
+    EXPECT_FALSE(agreed->IsOf(own, 1 - rank));
+    EXPECT_TRUE(agreed->RequestOf(rank) == own);
+    for (int change = 0; change < 6; ++change) {
+      Request other = own;
+      if (change == 0) other.name = "u";
+      if (change == 1) other.kind = RequestKind::kAllgather;
+      if (change == 2) other.tensors[0].shape[1] = 6;
+      if (change == 3) other.tensors[0].shape.pop_back();
+      if (change == 4) other.tensors.push_back(other.tensors[0]);
+      if (change == 5) other.splits[0] += 1;
+      EXPECT_FALSE(agreed->IsOf(other, rank)) << change;
+    }
+  }
 }
 
 TEST(CheckName, RefusesNoneAndTooLong) {
