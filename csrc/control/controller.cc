@@ -541,6 +541,7 @@ Status Controller::Apply(const Decision& decision) {
         command.items.push_back(agreed);
       }
       KR_RETURN_IF_ERROR(CheckBucket(command.items));
+      KR_RETURN_IF_ERROR(CheckNonePends(command.items));
       // A rank that has joined since this was agreed on brings nothing of its
       // own any more.
       for (auto& item : command.items) {
@@ -591,6 +592,18 @@ Status Controller::Apply(const Decision& decision) {
   }
   output_.commands.push_back(std::move(command));
   ForgetEvicted();
+  return OkStatus();
+}
+
+// What this node has not told to be ready, its parent cannot decide on.
+Status Controller::CheckNonePends(
+    const std::vector<std::shared_ptr<const Agreed>>& items) {
+  if (tree_.is_root() || pending_.empty()) return OkStatus();
+  for (const auto& item : items) {
+    if (pending_.find(item->request.name) == pending_.end()) continue;
+    return InternalError("a decision to run " + item->request.Label() +
+                         ", which is not ready below this rank");
+  }
   return OkStatus();
 }
 

@@ -161,6 +161,8 @@ class Controller {
 
   // Every rank: applies the next decision to cache and pending state.
   Status Apply(const Decision& decision);
+  Status CheckNonePends(
+      const std::vector<std::shared_ptr<const Agreed>>& items);
   void SendUp(Message message);
   void FlushReady();
   void ForgetEvicted();

@@ -865,6 +865,20 @@ TEST(Controller, ReadinessFromAnotherTimeIsAnError) {
   EXPECT_THAT(SayReady(cluster, "c", 0).message(), HasSubstr("the past"));
 }
 
+// Else the name would be in use here twice at the next use.
+TEST(Controller, ADecisionBeforeAllAreReadyIsAnError) {
+  ControllerCluster cluster(kTwoHosts, ControllerOptions());
+  cluster.Submit(2, AllreduceRequest("a", 4));  // 3, below it, has not asked
+  auto agreed = std::make_shared<Agreed>();
+  agreed->request = AllreduceRequest("a", 4);
+  DecisionMessage message;
+  message.decisions.resize(1);
+  message.decisions[0].news = {agreed};
+  EXPECT_EQ(cluster.at(2).OnMessage(0, EncodeMessage(message)),
+            InternalError("a decision to run allreduce 'a', which is not ready "
+                          "below this rank"));
+}
+
 // The executor runs all of a bucket as it runs the first of it.
 TEST(Controller, ABucketOfDifferentKindsIsAnError) {
   ControllerCluster cluster(kFlat, ControllerOptions());
