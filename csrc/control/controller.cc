@@ -330,8 +330,7 @@ Status Controller::Handle(int peer, ReadyMessage message) {
                            ", but below it are " +
                            RanksText(ranks_.Global(below)));
     }
-    KR_RETURN_IF_ERROR(
-        Contribute(peer, message.sequence, std::move(variants)));
+    KR_RETURN_IF_ERROR(Contribute(peer, message.sequence, std::move(variants)));
   }
   ForgetEvicted();
   return OkStatus();

@@ -304,8 +304,8 @@ Request Request::Decode(WireReader& reader) {
     // A product that overflows would make a huge tensor look small. Without
     // its first dimension it must not either: other ranks may bring rows.
     __int128 elements = 1;
-    const bool has_rows =
-        TakesAnyRows(request.kind) || request.kind == RequestKind::kReducescatter;
+    const bool has_rows = TakesAnyRows(request.kind) ||
+                          request.kind == RequestKind::kReducescatter;
     bool is_empty = false;
     for (size_t i = 0; i < rank; ++i) {
       uint64_t dim = reader.Varint();
@@ -465,8 +465,8 @@ bool FitsTogether(const Agreed& agreed) {
     const int64_t row = RowElements(agreed.request.tensors[i / size]);
     // Not even a result without elements may have more rows than there are
     // numbers for.
-    elements += static_cast<__int128>(agreed.rows[i]) *
-                std::max<int64_t>(row, 1);
+    elements +=
+        static_cast<__int128>(agreed.rows[i]) * std::max<int64_t>(row, 1);
     if (row > kMaxElements || elements > kMaxElements) return false;
   }
   return true;

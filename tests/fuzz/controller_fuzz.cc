@@ -1,11 +1,10 @@
 // The controller, its queue and the bucket gate, with peers that say anything.
 // It may end the job with an error; it may do nothing else that is wrong.
-#include "csrc/control/controller.h"
-
 #include <algorithm>
 #include <deque>
 
 #include "csrc/control/bucket_gate.h"
+#include "csrc/control/controller.h"
 #include "csrc/control/tensor_queue.h"
 #include "tests/fuzz/controller_script.h"
 #include "tests/fuzz/fuzz_target.h"

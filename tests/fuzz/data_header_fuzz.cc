@@ -1,6 +1,4 @@
 // The header in front of a collective's bytes, and the stream that reads it.
-#include "csrc/comm/data_header.h"
-
 #include <sys/socket.h>
 
 #include <cstring>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/comm/data_header.h"
 #include "csrc/comm/duplex_stream.h"
 #include "csrc/comm/socket.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -58,7 +57,8 @@ void CheckStream(uint64_t tag, std::string_view sizes,
     KR_CHECK(i == received);
     return ++received;
   };
-  ReceiveStream receive(duplex, receiver.fd());
+  const RankSet ranks;
+  ReceiveStream receive(duplex, receiver.fd(), ranks);
   while (!receive.done()) {
     Result<size_t> got = receive.Advance();
     if (!got.ok()) return;

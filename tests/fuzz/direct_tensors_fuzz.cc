@@ -1,9 +1,8 @@
 // DirectTensors, with any numbers in the other rank's table.
-#include "csrc/collective/direct_tensors.h"
-
 #include <cstring>
 #include <memory>
 
+#include "csrc/collective/direct_tensors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

@@ -1,13 +1,12 @@
 // The handshake: a server whose client says anything, with and without the
 // key, and a client whose server says anything.
-#include "csrc/comm/handshake.h"
-
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <string>
 
 #include "csrc/base/sha256.h"
+#include "csrc/comm/handshake.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 
@@ -78,9 +77,8 @@ void ServeMember(std::string_view nonce, std::string_view hello,
   KR_CHECK(answer.size() == kServerProofBytes);
   std::string message(hello.substr(0, kHelloBytes));
   message.resize(kHelloBytes, '\0');
-  message += AsBytes(
-      HmacSha256(Key().bytes(),
-                 "keras_ring handshake: client" + opening + answer + message));
+  message += AsBytes(HmacSha256(Key().bytes(), "keras_ring handshake: client" +
+                                                   opening + answer + message));
   Say(client, message);
   const State state = server.Advance();
   if (state == State::kFailed) {
@@ -98,9 +96,8 @@ void CallStranger(std::string_view answer) {
   auto [client, server] = Pair();
   Say(server, answer);
   KR_CHECK(shutdown(server.fd(), SHUT_WR) == 0);
-  const Status status =
-      ClientHandshake(client, Key(), Hello{LinkKind::kData, 1, 2},
-                      Deadline::After(std::chrono::seconds(1)));
+  const Status status = ClientHandshake(
+      client, Key(), Hello(), Deadline::After(std::chrono::seconds(1)));
   KR_CHECK(status.code() == StatusCode::kUnauthenticated ||
            status.code() == StatusCode::kFailedPrecondition ||
            status.code() == StatusCode::kUnavailable);

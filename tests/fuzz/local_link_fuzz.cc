@@ -1,11 +1,10 @@
 // LocalLink and ShmStream, while another rank of the host writes anything into
 // the pages that both map.
-#include "csrc/comm/local_link.h"
-
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "csrc/comm/local_link.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

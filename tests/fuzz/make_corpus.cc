@@ -146,6 +146,30 @@ void AddMessages(Corpus& corpus) {
                                          .Rest(EncodeMessage(message))
                                          .bytes();
   }
+  auto add = [&corpus](const std::string& name, const DecisionMessage& what) {
+    corpus["message/seed-" + name] =
+        ScriptWriter().Byte(kScriptSize - 1).Rest(EncodeMessage(what)).bytes();
+  };
+  // Few bytes that would fill the memory.
+  DecisionMessage runs;
+  runs.decisions.resize(1);
+  for (uint64_t slot = 0; slot < 1 << 22; ++slot) {
+    runs.decisions[0].slots.push_back(slot);
+  }
+  const std::string run = EncodeMessage(runs).substr(2);
+  std::string many("\3\x64", 2);
+  for (int i = 0; i < 100; ++i) many += run;
+  corpus["message/seed-many-runs"] =
+      ScriptWriter().Byte(kScriptSize - 1).Rest(many).bytes();
+  // Numbers that overflow when they are multiplied or added.
+  DecisionMessage rows;
+  auto agreed = std::make_shared<Agreed>();
+  agreed->request = *Requests(0)[3];
+  agreed->request.tensors[0].shape = {0, int64_t{1} << 40};
+  agreed->rows.assign(kScriptSize, int64_t{1} << 57);
+  rows.decisions.resize(1);
+  rows.decisions[0].news = {agreed};
+  add("overflowing-rows", rows);
 }
 
 // A whole job, of which what happens to one rank is written down.
@@ -298,13 +322,14 @@ void AddHandshakes(Corpus& corpus) {
   }
   std::string answer = opening;
   answer.resize(kServerProofBytes, 'p');
-  corpus["handshake/seed-server"] =
-      ScriptWriter().Byte(2).Rest(answer).bytes();
+  corpus["handshake/seed-server"] = ScriptWriter().Byte(2).Rest(answer).bytes();
   answer[4] = static_cast<char>(kWireProtocolVersion + 1);
   corpus["handshake/seed-other-version"] =
       ScriptWriter().Byte(2).Rest(answer).bytes();
   corpus["handshake/seed-key"] =
-      ScriptWriter().Byte(3).Rest(std::string(32, 'a') + std::string(32, 'F'))
+      ScriptWriter()
+          .Byte(3)
+          .Rest(std::string(32, 'a') + std::string(32, 'F'))
           .bytes();
 }
 
@@ -337,6 +362,13 @@ void AddJoinRecords(Corpus& corpus) {
   failed.status = FailedPreconditionError("the ranks differ");
   corpus["join_record/seed-no-job"] =
       ScriptWriter().Byte(1).Rest(Encode(failed)).bytes();
+  failed.status = Status(static_cast<StatusCode>(99), "an unknown error");
+  corpus["join_record/seed-unknown-error"] =
+      ScriptWriter().Byte(1).Rest(Encode(failed)).bytes();
+  JoinRecord outside = records[0];
+  outside.rank = outside.size;
+  corpus["join_record/seed-outside"] =
+      ScriptWriter().Byte(0).Rest(Encode(outside)).bytes();
   auto judged = [&](const std::string& name) {
     ScriptWriter script;
     script.Byte(2).Byte(2);
@@ -455,6 +487,13 @@ void AddOptions(Corpus& corpus) {
   variable(wrong, "RANK", "2");
   variable(wrong, "SIZE", "2");
   corpus["options/seed-wrong-rank"] = wrong.bytes();
+  ScriptWriter numbers;
+  variable(numbers, "CYCLE_TIME", "-0");
+  variable(numbers, "STALL_CHECK_TIME", "60.0000001");
+  corpus["options/seed-numbers"] = numbers.bytes();
+  ScriptWriter part;
+  variable(part, "FUSION_THRESHOLD", std::string("5\0x", 3));
+  corpus["options/seed-in-part"] = part.bytes();
 }
 
 std::string ReadFile(const fs::path& path) {

@@ -1,6 +1,5 @@
 // The messages of the control plane.
 #include "csrc/control/message.h"
-
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/message_limits.h"
 #include "tests/fuzz/script.h"

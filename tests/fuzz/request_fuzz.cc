@@ -1,8 +1,7 @@
 // Requests as they travel, and what a coordinator makes of those of one name.
-#include "csrc/control/request.h"
-
 #include <algorithm>
 
+#include "csrc/control/request.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/message_limits.h"
 #include "tests/fuzz/script.h"

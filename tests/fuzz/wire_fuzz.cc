@@ -1,7 +1,6 @@
 // WireReader and WireWriter: reads of any kind from any bytes.
-#include "csrc/base/wire.h"
-
 #include "csrc/base/status.h"
+#include "csrc/base/wire.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

@@ -120,9 +120,9 @@ TEST(Options, FingerprintHasAllDigitsAndNoNegativeZero) {
 
 TEST(Options, NothingIsReadInPart) {
   for (const char* variable : {"FUSION_THRESHOLD", "CYCLE_TIME"}) {
-    EXPECT_FALSE(Parse({{std::string("KERAS_RING_") + variable,
-                         std::string("5\0x", 3)}})
-                     .ok());
+    EXPECT_FALSE(
+        Parse({{std::string("KERAS_RING_") + variable, std::string("5\0x", 3)}})
+            .ok());
   }
 }
 

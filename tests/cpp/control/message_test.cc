@@ -142,9 +142,8 @@ TEST(MessageWire, ManyLongRunsAreRefused) {
 // As the disagreement of many ranks over a large group.
 TEST(MessageWire, LongTextsAreCutToWhatIsRead) {
   const std::string text(3 << 20, 'x');
-  for (const Message& message :
-       {Message(AbortMessage{InternalError(text)}),
-        Message(LeaveMessage{3, text})}) {
+  for (const Message& message : {Message(AbortMessage{InternalError(text)}),
+                                 Message(LeaveMessage{3, text})}) {
     EXPECT_TRUE(DecodeMessage(EncodeMessage(message), 4).ok());
   }
 }
