@@ -150,7 +150,7 @@ TEST(MessageWire, LongTextsAreCutToWhatIsRead) {
 
 // Bytes are reckoned in 64 bits by whoever executes it.
 TEST(MessageWire, RowsThatTogetherOverflowAreAnError) {
-  for (int64_t rows : {int64_t{1}, int64_t{1} << 57, INT64_MAX}) {
+  for (int64_t rows : {int64_t{1}, int64_t{1} << 56, INT64_MAX}) {
     for (int64_t columns : {int64_t{0}, int64_t{1}, int64_t{1} << 40}) {
       auto agreed = std::make_shared<Agreed>();
       agreed->request = SomeRequest();
