@@ -71,11 +71,25 @@ class Rank {
       case ScriptStep::kLeave:
         controller_.Leave(std::string(script.Text()));
         return true;
+      case ScriptStep::kJoin:
+        Join();
+        return true;
     }
     return true;
   }
 
+  // As the queue does it: when all that was asked for before is through.
+  void Join() {
+    if (joined_ || queue_.size() > 0) return;
+    joined_ = true;
+    auto request = std::make_shared<Request>();
+    request->name = "join";
+    request->kind = RequestKind::kJoin;
+    controller_.Submit(request);
+  }
+
   void Submit(const RequestPtr& request) {
+    if (joined_) return;
     TensorEntry entry;
     entry.request = request;
     entry.completion = Completion([this](const Status&) { ++finished_; });
@@ -114,6 +128,11 @@ class Rank {
       case Decision::Kind::kExecute: {
         ++unexecuted_;
         KR_CHECK(!command.items.empty());
+        // After its join, this rank has nothing to take.
+        if (std::binary_search(command.joined.begin(), command.joined.end(),
+                               rank_)) {
+          return true;
+        }
         std::vector<TensorEntry> entries;
         const Status status = queue_.Take(command.items, rank_, entries);
         for (size_t i = 0; i < entries.size(); ++i) {
@@ -137,6 +156,10 @@ class Rank {
         return false;
       case Decision::Kind::kPlan:
         CheckPlan(command.plan);
+        return true;
+      case Decision::Kind::kJoin:
+        KR_CHECK(command.rank >= 0 && command.rank < kScriptSize);
+        if (command.all_joined) joined_ = false;
         return true;
     }
     return false;
@@ -167,6 +190,7 @@ class Rank {
   TensorQueue queue_{[] {}};
   uint64_t sequence_ = 0;
   int unexecuted_ = 0;
+  bool joined_ = false;
   int submitted_ = 0;
   int finished_ = 0;
 };

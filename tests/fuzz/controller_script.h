@@ -18,8 +18,9 @@ enum class ScriptStep {
   kTimer,     // milliseconds / 100, first
   kExecuted,  // a bucket, if there is one
   kLeave,     // text
+  kJoin,      // if this rank has nothing in flight and has not joined
 };
-inline constexpr int kNumScriptSteps = 5;
+inline constexpr int kNumScriptSteps = 6;
 // Added to a step: what comes of it is not taken out before the next one.
 inline constexpr int kScriptHold = 0x80;
 

@@ -122,7 +122,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
         std::make_shared<const Agreed>(std::move(agreed).value()));
   }
   DecisionMessage rest;
-  rest.decisions.resize(3);
+  rest.decisions.resize(4);
   rest.decisions[0].kind = Decision::Kind::kFail;
   rest.decisions[0].names = {"a", "b"};
   rest.decisions[0].status = FailedPreconditionError("they differ");
@@ -130,13 +130,16 @@ std::vector<std::pair<std::string, Message>> Messages() {
   rest.decisions[1].plan = {{3, 4, 9}, {7}};
   rest.decisions[2].kind = Decision::Kind::kEnd;
   rest.decisions[2].status = UnavailableError("over");
+  rest.decisions[3].kind = Decision::Kind::kJoin;
+  rest.decisions[3].rank = 2;
   return {{"ready", ready},
           {"waiting", waiting},
           {"leave", LeaveMessage{3, "ValueError: no"}},
           {"execute", execute},
           {"fail-plan-end", rest},
           {"abort", AbortMessage{UnavailableError("lost rank 2")}},
-          {"ping", PingMessage{}}};
+          {"ping", PingMessage{}},
+          {"join", JoinMessage{3}}};
 }
 
 void AddMessages(Corpus& corpus) {
@@ -198,6 +201,17 @@ class Recording {
     Note(rank, ScriptStep::kSubmit, [&] { script_.Byte(request); });
     controllers_[rank]->Submit(Requests(rank)[request]);
     Collect(rank);
+  }
+
+  void Join(int rank) {
+    Settle();
+    Note(rank, ScriptStep::kJoin, [] {});
+    auto request = std::make_shared<Request>();
+    request->name = "join";
+    request->kind = RequestKind::kJoin;
+    controllers_[rank]->Submit(request);
+    Collect(rank);
+    Settle();
   }
 
   void Timer(int tenths) {
@@ -289,6 +303,15 @@ void AddControllers(Corpus& corpus) {
     Recording planned(place, 0);
     for (int step = 0; step < 8; ++step) planned.Run({0, 1, 2});
     corpus[prefix + "plan"] = planned.bytes();
+    Recording joined(place, 0);
+    joined.Run({0, 3});
+    for (int rank : {5, 2, 0}) {
+      joined.Join(rank);
+      for (int other : {1, 3, 4}) joined.Submit(other, rank % 4);
+    }
+    for (int rank : {1, 3, 4}) joined.Join(rank);
+    joined.Run({0, 1});
+    corpus[prefix + "join"] = joined.bytes();
     // Every rank but the last asks; the others wait until that is an error.
     Recording stalled(place, 0);
     stalled.Run({0});

@@ -103,6 +103,7 @@ inline void CheckLimits(const DecisionMessage& message, int size) {
     const bool ends = decision.kind == Decision::Kind::kFail ||
                       decision.kind == Decision::Kind::kEnd;
     KR_CHECK(decision.status.ok() != ends);
+    KR_CHECK(decision.rank >= 0 && decision.rank < size);
   }
   KR_CHECK(slots <= kMostSlots);
 }
@@ -112,6 +113,10 @@ inline void CheckLimits(const AbortMessage& message, int) {
 }
 
 inline void CheckLimits(const PingMessage&, int) {}
+
+inline void CheckLimits(const JoinMessage& message, int size) {
+  KR_CHECK(message.rank >= 0 && message.rank < size);
+}
 
 inline void CheckLimits(const Message& message, int size) {
   std::visit([size](const auto& body) { CheckLimits(body, size); }, message);
