@@ -153,17 +153,6 @@ void AddMessages(Corpus& corpus) {
     corpus["message/seed-" + name] =
         ScriptWriter().Byte(kScriptSize - 1).Rest(EncodeMessage(what)).bytes();
   };
-  // Few bytes that would fill the memory.
-  DecisionMessage runs;
-  runs.decisions.resize(1);
-  for (uint64_t slot = 0; slot < 1 << 22; ++slot) {
-    runs.decisions[0].slots.push_back(slot);
-  }
-  const std::string run = EncodeMessage(runs).substr(2);
-  std::string many("\3\x64", 2);
-  for (int i = 0; i < 100; ++i) many += run;
-  corpus["message/seed-many-runs"] =
-      ScriptWriter().Byte(kScriptSize - 1).Rest(many).bytes();
   // Numbers that overflow when they are multiplied or added.
   DecisionMessage rows;
   auto agreed = std::make_shared<Agreed>();
