@@ -215,7 +215,9 @@ TEST(TensorQueue, AJoinWaitsForWhatWasAskedForBefore) {
   ASSERT_TRUE(queue.Add(JoinEntry()).ok());
   EXPECT_EQ(queue.size(), 3u);
   EXPECT_EQ(Pop(queue).size(), 2u);
-  Finish(queue.Take(AgreedOn("a")));
+  std::vector<TensorEntry> taken;
+  ASSERT_TRUE(queue.Take(AgreedOn("a"), 0, taken).ok());
+  Finish(std::move(taken));
   EXPECT_EQ(wakes, 1);
   EXPECT_TRUE(Pop(queue).empty());
   Finish(queue.TakeIfNegotiating("join"));
