@@ -1,8 +1,6 @@
-"""A model of how ShmCollective uses its slots, explored exhaustively.
+"""How ShmCollective uses its slots: csrc/collective/shm_collective.cc.
 
-The stress tests meet the interleavings that a machine happens to produce; here
-every one of a few ranks is tried. It follows the comments of
-csrc/collective/shm_collective.cc: what a rank does with a chunk, in which
+It follows the comments there: what a rank does with a chunk, in which
 order, and what it waits for. Change the one, change the other.
 
 Each rank runs a list of steps. Only its owner writes a slot, and a step says
@@ -15,7 +13,7 @@ half written is content of its own.
 import dataclasses
 import itertools
 
-import pytest
+from tests.model.explorer import Violation
 
 HALF_WRITTEN = "half written"
 RESULT = "result"  # the place behind those of the ranks
@@ -204,59 +202,54 @@ def snapshots(steps):
     return result
 
 
-def explore(size, collectives, faults=None):
-    """Tries every interleaving.
+class Slots:
+    """Ranks that run `collectives`. A state is a position for each rank."""
 
-    Returns what is wrong, or None; and how many states there are.
-    """
-    programs = [Program(rank, size, faults or Faults()) for rank in range(size)]
-    for program, collective in itertools.product(programs, collectives):
-        program.run(collective)
-    steps = [program.steps for program in programs]
-    # Only at a step's end does anything change for the others.
-    states = [snapshots(of_rank) for of_rank in steps]
+    def __init__(self, size, collectives, faults=None):
+        programs = [
+            Program(rank, size, faults or Faults()) for rank in range(size)
+        ]
+        for program, collective in itertools.product(programs, collectives):
+            program.run(collective)
+        self.steps = [program.steps for program in programs]
+        # Only at a step's end does anything change for the others.
+        self.snapshots = [snapshots(steps) for steps in self.steps]
 
-    def fault_of(rank, step, position):
-        for other, place, expected in step.reads:
-            content = states[other][position[other]][0].get(place)
-            if content != expected:
-                return (
-                    f"rank {rank} at '{step.label}' finds {content} in "
-                    f"{place} of rank {other} instead of {expected}"
-                )
+    def initial(self):
+        return (0,) * len(self.steps)
+
+    def is_final(self, positions):
+        return all(
+            at == len(steps)
+            for at, steps in zip(positions, self.steps, strict=True)
+        )
+
+    def fault(self, positions):
         return None
 
-    begin = (0,) * size
-    seen, frontier = {begin}, [begin]
-    while frontier:
-        reached = []
-        for position in frontier:
-            stuck = True
-            for rank in range(size):
-                if position[rank] == len(steps[rank]):
-                    continue
-                step = steps[rank][position[rank]]
-                if any(
-                    states[other][position[other]][1][phase] < chunk
-                    for other, phase, chunk in step.awaits
-                ):
-                    continue
-                stuck = False
-                fault = fault_of(rank, step, position)
-                if fault:
-                    return fault, len(seen)
-                after = list(position)
-                after[rank] += 1
-                after = tuple(after)
-                if after not in seen:
-                    seen.add(after)
-                    reached.append(after)
-            if stuck and any(
-                position[rank] < len(steps[rank]) for rank in range(size)
+    def actions(self, positions):
+        for rank, at in enumerate(positions):
+            if at == len(self.steps[rank]):
+                continue
+            step = self.steps[rank][at]
+            if any(
+                self.snapshots[other][positions[other]][1][phase] < chunk
+                for other, phase, chunk in step.awaits
             ):
-                return f"deadlock at {position}", len(seen)
-        frontier = reached
-    return None, len(seen)
+                continue
+            label = f"rank {rank}: {step.label}"
+            self.check_reads(positions, step, label)
+            yield label, (*positions[:rank], at + 1, *positions[rank + 1 :])
+
+    def check_reads(self, positions, step, label):
+        for other, place, expected in step.reads:
+            content = self.snapshots[other][positions[other]][0].get(place)
+            if content != expected:
+                raise Violation(
+                    f"finds {content} in {place} of rank {other} instead of "
+                    f"{expected}",
+                    label,
+                )
 
 
 ONE_SHOT = Collective("one_shot")
@@ -272,84 +265,3 @@ def scatter(chunks):
 
 def move(*streams):
     return Collective("move", max(streams), streams)
-
-
-def menu(size):
-    """Every kind, of one chunk and of more, alike and uneven."""
-    alone = [0] * (size - 1)
-    return [
-        ONE_SHOT,
-        two_shots(1),
-        two_shots(2),
-        scatter(1),
-        scatter(2),
-        move(*[1] * size),
-        move(1, *alone),
-        move(*alone, 2),
-    ]
-
-
-@pytest.mark.parametrize(
-    "collectives",
-    [[two_shots(6)], [scatter(6)], [move(6, 4)], [move(0, 6)], [ONE_SHOT] * 6],
-)
-def test_many_chunks(collectives):
-    fault, states = explore(2, collectives)
-    assert fault is None
-    assert states > 100
-
-
-def test_every_sequence_of_three_on_two_ranks():
-    for collectives in itertools.product(menu(2), repeat=3):
-        fault, states = explore(2, collectives)
-        assert fault is None, (collectives, fault)
-        assert states > 20
-
-
-def test_every_sequence_of_two_on_three_ranks():
-    for collectives in itertools.product(menu(3), repeat=2):
-        fault, states = explore(3, collectives)
-        assert fault is None, (collectives, fault)
-        assert states > 50
-
-
-@pytest.mark.parametrize(
-    "collectives",
-    [
-        [two_shots(5)],
-        [two_shots(1), move(0, 2, 0), two_shots(2)],
-        [move(2, 0, 1), ONE_SHOT, scatter(2), two_shots(1)],
-    ],
-)
-def test_longer_ones_on_three_ranks(collectives):
-    fault, states = explore(3, collectives)
-    assert fault is None
-    assert states > 1000
-
-
-@pytest.mark.parametrize(
-    ("broken", "collectives"),
-    [
-        ("packs_without_waiting", [move(3, 0)]),
-        ("packs_without_waiting", [scatter(3)]),
-        ("publishes_before_writing", [ONE_SHOT]),
-        ("reduces_without_waiting", [two_shots(1)]),
-        ("unpacks_without_waiting", [two_shots(1)]),
-        ("unpacks_after_reducing", [two_shots(4)]),
-        # This one was in the code.
-        ("moves_through_the_result", [two_shots(2), move(2, 0)]),
-    ],
-)
-def test_a_broken_protocol_is_found(broken, collectives):
-    assert explore(2, collectives)[0] is None
-    fault, _ = explore(2, collectives, Faults(**{broken: True}))
-    assert fault is not None
-    assert "instead of" in fault
-
-
-def test_a_deadlock_is_found():
-    # pack(i) comes before reduce(i - 1).
-    faults = Faults(waits_for_the_last_chunk=True)
-    fault, _ = explore(2, [two_shots(2)], faults)
-    assert fault is not None
-    assert fault.startswith("deadlock")

@@ -1,0 +1,265 @@
+"""What is explored: small cases in every test run, larger ones by hand."""
+
+import dataclasses
+from collections.abc import Callable
+
+from tests.model import lockstep as steps
+from tests.model import loop_bell as bells
+from tests.model import negotiation as talks
+from tests.model import slots
+
+PAIR, STAR, CHAIN = (-1, 0), (-1, 0, 0), (-1, 0, 1)
+A, AB, BA, AA = ("a",), ("a", "b"), ("b", "a"), ("a", "a")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    # With these faults (None: without any), a model.
+    model: Callable
+    large: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeded:
+    """A fault, and the name of the case in which it shows."""
+
+    faults: object
+    case: str
+
+    @property
+    def name(self):
+        fields = dataclasses.asdict(self.faults)
+        return next(name for name, is_on in fields.items() if is_on)
+
+
+def _lockstep(name, large=False, **scenario):
+    scenario = steps.Scenario(**scenario)
+    return Case(
+        f"lockstep: {name}",
+        lambda faults=None: steps.lockstep(scenario, faults),
+        large,
+    )
+
+
+def _talk(name, parents, *programs, large=False, **rest):
+    if len(programs) == 1:
+        programs *= len(parents)
+    scenario = talks.Scenario(programs, parents, **rest)
+    return Case(
+        f"negotiation: {name}",
+        lambda faults=None: talks.Negotiation(scenario, faults),
+        large,
+    )
+
+
+def _slots(name, size, *collectives, large=False):
+    return Case(
+        f"slots: {name}",
+        lambda faults=None: slots.Slots(size, collectives, faults),
+        large,
+    )
+
+
+CASES = [
+    _slots("2 ranks, 6 chunks", 2, slots.two_shots(6)),
+    _slots("2 ranks, uneven moves", 2, slots.two_shots(2), slots.move(3, 0)),
+    _slots("3 ranks, 4 chunks", 3, slots.two_shots(4)),
+    _slots(
+        "3 ranks, one after the other",
+        3,
+        slots.move(2, 0, 1),
+        slots.ONE_SHOT,
+        slots.scatter(2),
+        slots.two_shots(1),
+    ),
+    _slots("3 ranks, 9 chunks", 3, slots.two_shots(9), large=True),
+    _lockstep("2 ranks, 3 chunks", chunks=3),
+    _lockstep("2 ranks, one is killed", chunks=2, killed=1),
+    _lockstep("2 ranks, one aborts", chunks=2, aborted=0),
+    _lockstep("3 ranks, 1 chunk", ranks=3),
+    _lockstep("3 ranks, one is killed", ranks=3, killed=2, large=True),
+    Case("bell: 1 ringer, 3 times", lambda f=None: bells.ringers(1, 3, f)),
+    Case("bell: 2 ringers, twice", lambda f=None: bells.ringers(2, 2, f)),
+    Case("bell: 3 ringers", lambda f=None: bells.ringers(3, 2, f), True),
+    Case("stream: 5 bytes by 2", lambda f=None: bells.stream(5, 2, 1, f)),
+    Case("stream: 7 bytes by 3", lambda f=None: bells.stream(7, 3, 2, f), True),
+    _talk("2 ranks, 2 orders", PAIR, AB, BA),
+    _talk("2 ranks, used again after a stall", PAIR, AA, stalls=1),
+    _talk("2 ranks, they disagree", PAIR, AB, ("b", "a!")),
+    _talk("2 ranks, one leaves early", PAIR, AB, BA, hasty=(0, 1), stalls=1),
+    _talk("2 ranks, one is killed", PAIR, AB, BA, deaths=1, hasty=(0,)),
+    _talk(
+        "2 ranks, killed, inline",
+        PAIR,
+        AB,
+        BA,
+        deaths=1,
+        hasty=(1,),
+        inline=True,
+    ),
+    _talk("star of 3, 2 orders", STAR, AB, BA, AB),
+    _talk("star of 3, stalled", STAR, A, AA, A, stalls=1, hasty=(0, 1, 2)),
+    _talk("star of 3, killed", STAR, A, deaths=1, hasty=(0, 1, 2)),
+    _talk(
+        "star of 3, killed, inline",
+        STAR,
+        A,
+        deaths=1,
+        hasty=(0, 1, 2),
+        inline=True,
+    ),
+    _talk("chain of 3, 2 orders", CHAIN, AB, BA, AB),
+    _talk("chain of 3, stalled", CHAIN, A, A, AA, stalls=1, hasty=(0, 1, 2)),
+    _talk("chain of 3, killed", CHAIN, A, deaths=1, hasty=(0, 1, 2)),
+    _talk(
+        "chain of 3, killed, inline",
+        CHAIN,
+        A,
+        deaths=1,
+        hasty=(0, 1, 2),
+        inline=True,
+    ),
+    _talk(
+        "star of 3, 2 names, killed",
+        STAR,
+        AB,
+        BA,
+        AB,
+        deaths=1,
+        hasty=(1,),
+        large=True,
+    ),
+    _talk(
+        "chain of 3, 2 names, killed",
+        CHAIN,
+        AB,
+        BA,
+        AB,
+        deaths=1,
+        hasty=(1,),
+        large=True,
+    ),
+    _talk(
+        "chain of 3, 2 names, killed, inline",
+        CHAIN,
+        AB,
+        BA,
+        AB,
+        deaths=1,
+        hasty=(0,),
+        inline=True,
+        large=True,
+    ),
+    _talk(
+        "star of 3, 2 are killed",
+        STAR,
+        A,
+        deaths=2,
+        hasty=(0, 1, 2),
+        inline=True,
+        large=True,
+    ),
+    _talk(
+        "4 ranks, killed",
+        (-1, 0, 1, 0),
+        A,
+        deaths=1,
+        hasty=(0, 3),
+        inline=True,
+        large=True,
+    ),
+]
+
+
+def _seeded(faults, case, *names):
+    return [Seeded(faults(**{name: True}), case) for name in names]
+
+
+SEEDED = [
+    *_seeded(
+        slots.Faults,
+        "slots: 2 ranks, uneven moves",
+        "packs_without_waiting",
+        "publishes_before_writing",
+        "reduces_without_waiting",
+        "unpacks_without_waiting",
+        "moves_through_the_result",
+        "waits_for_the_last_chunk",
+    ),
+    *_seeded(
+        slots.Faults, "slots: 2 ranks, 6 chunks", "unpacks_after_reducing"
+    ),
+    *_seeded(
+        steps.Faults,
+        "lockstep: 2 ranks, 3 chunks",
+        "looks_for_sleepers_first",
+        "publishes_late",
+        "announces_late",
+        "sleeps_without_a_second_look",
+        "counts_calls_too_late",
+        "wakes_without_counting",
+    ),
+    *_seeded(
+        steps.Faults,
+        "lockstep: 2 ranks, one is killed",
+        "forgets_itself",
+        "never_asks_who_left",
+    ),
+    *_seeded(
+        bells.Faults,
+        "bell: 1 ringer, 3 times",
+        "rings_only_once",
+        "rings_before_writing",
+        "wakes_up_after_looking",
+        "falls_asleep_when_notified",
+    ),
+    *_seeded(
+        bells.Faults,
+        "stream: 5 bytes by 2",
+        "waits_without_a_second_look",
+        "waits_late",
+        "asks_before_making_room",
+        "publishes_before_writing",
+        "makes_room_before_reading",
+    ),
+    *_seeded(
+        talks.Faults,
+        "negotiation: 2 ranks, 2 orders",
+        "decides_too_early",
+        "takes_an_end_for_a_death",
+    ),
+    *_seeded(
+        talks.Faults,
+        "negotiation: chain of 3, 2 orders",
+        "passes_on_only_when_busy",
+    ),
+    *_seeded(
+        talks.Faults,
+        "negotiation: 2 ranks, used again after a stall",
+        "counts_what_failed",
+        "forgets_the_undecided",
+    ),
+    *_seeded(
+        talks.Faults,
+        "negotiation: 2 ranks, one is killed",
+        "ignores_a_death_after_the_end",
+        "finishes_twice",
+    ),
+    *_seeded(
+        talks.Faults,
+        "negotiation: star of 3, killed",
+        "keeps_the_cause",
+        "blames_who_left_first",
+        "aborts_without_a_mark",
+    ),
+    *_seeded(
+        talks.Faults,
+        "negotiation: 2 ranks, one leaves early",
+        "leaves_before_its_buckets",
+    ),
+]
+
+
+def case(name):
+    return next(case for case in CASES if case.name == name)
