@@ -45,8 +45,9 @@ void Lockstep::Publish(Phase phase, uint64_t chunk) {
   WakeOthers();
 }
 
-void Lockstep::SetGone(int place) {
-  pages_[place]->left.store(1);
+void Lockstep::SetLeft(int place, ProgressPage::Left left) {
+  uint32_t here = ProgressPage::kHere;
+  pages_[place]->left.compare_exchange_strong(here, left);
   Wake(index_);
   WakeOthers();
 }
@@ -90,17 +91,33 @@ Status Lockstep::CheckTag(int place, uint64_t chunk) const {
 }
 
 int Lockstep::Lost(Phase phase, uint64_t chunk) const {
-  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (pages_[place]->left.load() != 0 && !HasDone(place, phase, chunk)) {
-      return place;
+  auto find = [&](auto condition) {
+    for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
+      if (condition(pages_[place]->left.load(), place)) return place;
     }
+    return -1;
+  };
+  const int lost = find([&](uint32_t left, int place) {
+    return left != ProgressPage::kHere && !HasDone(place, phase, chunk);
+  });
+  if (lost < 0) return -1;
+  // The ones because of which that one has left were marked before it.
+  const int gone = find([&](uint32_t left, int place) {
+    return left == ProgressPage::kGone && !HasDone(place, phase, chunk);
+  });
+  return gone >= 0 ? gone : Culprit(lost);
+}
+
+int Lockstep::Culprit(int left) const {
+  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
+    if (pages_[place]->left.load() == ProgressPage::kGone) return place;
   }
-  return -1;
+  return left;
 }
 
 Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
   auto done = [&] { return HasDone(place, phase, chunk) || aborted_.load(); };
-  if (spinner_.Until(done)) return Outcome(place, phase, chunk);
+  if (spinner_.Until(done)) return Outcome(place, phase, chunk, place);
   ProgressPage::Bed& bed = pages_[index_]->bed;
   const TimePoint until = Now() + options_.limit;
   while (true) {
@@ -117,7 +134,9 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
                 std::min(left, duties_ != nullptr ? kDutyNap : kNap));
     }
     bed.asleep.store(0);
-    if (over) return Outcome(lost >= 0 ? lost : place, phase, chunk);
+    if (over) {
+      return Outcome(place, phase, chunk, lost >= 0 ? lost : place);
+    }
     if (left <= Duration::zero()) {
       std::ostringstream text;
       text << "rank " << ranks_[place] << " has not moved for "
@@ -127,12 +146,12 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
   }
 }
 
-Status Lockstep::Outcome(int place, Phase phase, uint64_t chunk) {
+Status Lockstep::Outcome(int place, Phase phase, uint64_t chunk, int lost) {
   // Whatever else happened: what is done is done.
   if (HasDone(place, phase, chunk)) return OkStatus();
   MutexLock lock(mutex_);
   if (!cause_.ok()) return cause_;
-  return HasLeft(place);
+  return HasLeft(lost);
 }
 
 Status Lockstep::HasLeft(int place) const {
@@ -142,8 +161,8 @@ Status Lockstep::HasLeft(int place) const {
 
 Status Lockstep::CheckNobodyLeft() const {
   for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (place != index_ && pages_[place]->left.load() != 0) {
-      return HasLeft(place);
+    if (place != index_ && pages_[place]->left.load() != ProgressPage::kHere) {
+      return HasLeft(Culprit(place));
     }
   }
   return OkStatus();

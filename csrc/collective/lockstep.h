@@ -37,8 +37,10 @@ struct ProgressPage {
   Count phases[kNumPhases];
   // Of the collective that the packed chunk belongs to, by chunk % 2.
   std::atomic<uint64_t> tags[2] = {};
-  // This rank will not do anything any more.
-  std::atomic<uint32_t> left{0};
+  // This rank will not do anything any more, and why, as was known first: its
+  // process has ended, or it has said so itself, perhaps because of another's.
+  enum Left : uint32_t { kHere = 0, kLeft = 1, kGone = 2 };
+  std::atomic<uint32_t> left{kHere};
 
   // What this rank sleeps on, and whether it does.
   struct alignas(64) Bed {
@@ -85,9 +87,10 @@ class Lockstep {
   Status CheckNobodyLeft() const;
 
   // The others shall not wait for what this rank has not done yet. Any thread.
-  void Leave() { SetGone(index_); }
-  // The same of another rank, whose process has ended.
-  void SetGone(int place);
+  void Leave() { SetLeft(index_, ProgressPage::kLeft); }
+  // The same of another rank, whose process has ended. Before this rank leaves
+  // because of it: then whoever waits for this one blames the other.
+  void SetGone(int place) { SetLeft(place, ProgressPage::kGone); }
 
   // Any thread: the running and all later waits fail with `cause`.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
@@ -97,11 +100,16 @@ class Lockstep {
     return pages_[place]->phases[static_cast<int>(phase)].done.load() >= chunk;
   }
   Status Wait(int place, Phase phase, uint64_t chunk);
-  // How a wait has ended, if not by its limit.
-  Status Outcome(int place, Phase phase, uint64_t chunk) KR_EXCLUDES(mutex_);
+  // How a wait for `place` has ended, if not by its limit; `lost` is to blame.
+  Status Outcome(int place, Phase phase, uint64_t chunk, int lost)
+      KR_EXCLUDES(mutex_);
   Status HasLeft(int place) const;
-  // The place of a rank that has left and not done `phase` of `chunk`, or -1.
+  void SetLeft(int place, ProgressPage::Left left);
+  // Whom to blame if a rank has left that has not done `phase` of `chunk`; else
+  // -1. One whose process has ended, if there is one: others leave because of
+  // it. It may even have done its own share.
   int Lost(Phase phase, uint64_t chunk) const;
+  int Culprit(int left) const;
   void Wake(int place);
   void WakeOthers();
   Status CheckTag(int place, uint64_t chunk) const;

@@ -138,7 +138,10 @@ void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
   if (event.kind == MessageChannel::Event::Kind::kClosed) {
     // The end is agreed on, and some buckets are still to run. A peer that was
     // faster may go; one that was killed is missed by whoever still needs it.
-    if (finished_ || EndIsNext()) return executor_.PeerGone(event.peer);
+    // Else this rank gives up its collective, and that is not to be taken for
+    // the cause by a rank that does not hear of the abort, having the end.
+    executor_.PeerGone(event.peer);
+    if (finished_ || EndIsNext()) return;
     Abort(UnavailableError(
               "lost " + options_.describe_peer(event.peer) +
               ": its control connection ended: " + event.status.message()),

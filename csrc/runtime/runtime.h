@@ -65,8 +65,9 @@ struct RuntimeDeps {
   std::unique_ptr<HostGroup> host;
   // Null if the collective needs none.
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Collective> collective;
   std::unique_ptr<MessageChannel> channel;
+  // Goes first, so that it has left before its rank's connections end.
+  std::unique_ptr<Collective> collective;
   // Of a process set: see BackgroundLoopOptions.
   std::function<void(const Status& cause)> report_loss;
 };

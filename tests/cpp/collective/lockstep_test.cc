@@ -155,6 +155,21 @@ TEST(Lockstep, ARankThatLeftBehindTheAwaitedOneIsNamed) {
             UnavailableError("rank 12 has left the job's collectives"));
 }
 
+// One that leaves because another's process has ended is not to blame, though
+// that one had done its share; nor once its own process has ended, too.
+TEST(Lockstep, ARankWhoseProcessHasEndedIsNamedFirst) {
+  Group group(3, Options());
+  group.at(2).Publish(Phase::kPacked, 1);
+  group.at(0).SetGone(2);
+  group.at(0).Leave();
+  EXPECT_EQ(group.at(1).Await(0, Phase::kPacked, 1),
+            UnavailableError("rank 12 has left the job's collectives"));
+  EXPECT_TRUE(group.at(1).Await(2, Phase::kPacked, 1).ok());
+  group.at(1).SetGone(0);
+  EXPECT_EQ(group.at(1).Await(0, Phase::kPacked, 1),
+            UnavailableError("rank 12 has left the job's collectives"));
+}
+
 // A rank whose job is done leaves while the others finish theirs.
 TEST(Lockstep, ARankMayLeaveWhenItHasDoneAll) {
   for (int round = 0; round < 100; ++round) {
