@@ -152,15 +152,6 @@ CASES = [
         large=True,
     ),
     _talk(
-        "star of 3, 2 are killed",
-        STAR,
-        A,
-        deaths=2,
-        hasty=(0, 1, 2),
-        inline=True,
-        large=True,
-    ),
-    _talk(
         "4 ranks, killed",
         (-1, 0, 1, 0),
         A,

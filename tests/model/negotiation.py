@@ -255,7 +255,7 @@ class Negotiation:
         gone = [i for i, other in enumerate(job.ranks) if other.left == GONE]
         if self.faults.blames_who_left_first:
             gone = []
-        return (gone or lost)[0]
+        return ([i for i in gone if i in lost] or gone or lost)[0]
 
     def fault(self, job):
         for index, rank in enumerate(job.ranks):
