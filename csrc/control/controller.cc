@@ -76,7 +76,7 @@ void Controller::Pending::Clear() {
 }
 
 NameTable<Controller::Pending>::iterator Controller::PendingFor(
-    const std::string& name, int from, uint64_t sent_at) {
+    const std::string& name, uint64_t sent_at) {
   auto failed = failed_.find(name);
   if (failed != failed_.end() && sent_at < failed->second) {
     return pending_.end();
@@ -108,7 +108,7 @@ Status Controller::Contribute(int from, uint64_t sent_at,
     SlotComplete(slot, std::move(agreed));
     return OkStatus();
   }
-  const auto it = PendingFor(agreed->request.name, from, sent_at);
+  const auto it = PendingFor(agreed->request.name, sent_at);
   if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
   KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
@@ -133,7 +133,7 @@ Status Controller::Contribute(int from, uint64_t sent_at,
 
 Status Controller::Contribute(int from, uint64_t sent_at,
                               std::vector<Variant> variants) {
-  const auto it = PendingFor(variants.front().request.name, from, sent_at);
+  const auto it = PendingFor(variants.front().request.name, sent_at);
   if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
   KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));

@@ -121,7 +121,7 @@ class Controller {
   Status Contribute(int from, uint64_t sent_at, std::vector<Variant> variants);
   // The entry to add a contribution to; end() if that one belongs to a use of
   // the name that has failed since.
-  NameTable<Pending>::iterator PendingFor(const std::string& name, int from,
+  NameTable<Pending>::iterator PendingFor(const std::string& name,
                                           uint64_t sent_at);
   Status AddContributor(Pending& pending, const std::string& name,
                         int from) const;
