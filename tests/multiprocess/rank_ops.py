@@ -68,7 +68,8 @@ def allreduce_table(mode):
     kr.init()
     cases = 0
     for dtype in FLOATS + INTEGERS:
-        for op in kr.ReduceOp:
+        # Adasum is no sum of elements; it has tests of its own.
+        for op in (kr.Average, kr.Sum, kr.Min, kr.Max, kr.Product):
             tensors = [values(kr.rank(), shape, dtype) for shape in SHAPES]
 
             def function(*tensors, op=op, dtype=dtype):
