@@ -195,10 +195,11 @@ def _matrix(head: str, rows: dict[str, dict[str, str]]) -> str:
         "| " + " | ".join(heads) + " |",
         "|---" * len(heads) + "|",
     ]
-    lines += [
-        "| " + " | ".join([name, *outcomes.values(), table.ON_A_SET]) + " |"
-        for name, outcomes in rows.items()
-    ]
+    for name, outcomes in rows.items():
+        refused = name.strip("`") in table.NOT_ON_A_SET
+        on_a_set = table.NO if refused else table.ON_A_SET
+        cells = [name, *outcomes.values(), on_a_set]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

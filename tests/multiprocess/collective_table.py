@@ -34,6 +34,12 @@ FORWARD = {
     "rank_op": _NOT_COMPILED,
 }
 
+# Ranks join the job, and nothing else.
+NOT_ON_A_SET = ("join",)
+ON_A_SET_FORWARD = {
+    kind: modes for kind, modes in FORWARD.items() if kind not in NOT_ON_A_SET
+}
+
 # A MonitoredTrainingSession runs what a Session runs.
 GRADIENT_MODES = [mode for mode in MODES if mode != "monitored"]
 

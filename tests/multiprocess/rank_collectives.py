@@ -175,7 +175,8 @@ def forward_table(exact, ranks=None):
         "rank_op": _topology,
     }
     outcomes = {}
-    for kind, modes in table.FORWARD.items():
+    kinds = table.FORWARD if ranks is None else table.ON_A_SET_FORWARD
+    for kind, modes in kinds.items():
         outcomes[kind] = {}
         for mode in modes:
             try:

@@ -30,11 +30,8 @@ def test_every_collective_in_every_mode_on_a_process_set(hosts):
         hosts=hosts,
         deadline=240,
     )
-    assert result.values == [
-        collective_table.FORWARD,
-        None,
-        collective_table.FORWARD,
-    ]
+    expected = collective_table.ON_A_SET_FORWARD
+    assert result.values == [expected, None, expected]
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
