@@ -131,7 +131,7 @@ Status Join(Runtime& runtime, int32_t* last_rank) {
 // Ranks have steps of their own number, which are planned, and large tensors
 // among them; then they join, several times over.
 TEST_P(RuntimeTest, RanksJoinAfterStepsOfTheirOwnNumber) {
-  constexpr int kTensors = 8, kEpochs = 6;
+  constexpr int kTensors = 8, kEpochs = 4;  // each rank has each length
   for (const auto& hosts : {kFlat, kTwoHosts}) {
     RuntimeCluster cluster(hosts, Options(), setup());
     std::vector<std::vector<int32_t>> last(cluster.size(),
@@ -144,7 +144,7 @@ TEST_P(RuntimeTest, RanksJoinAfterStepsOfTheirOwnNumber) {
           for (int r = 0; r < 4; ++r) sum += step < steps_of(r) ? r + 1 : 0;
           std::vector<FloatOperation> operations(kTensors);
           for (int i = 0; i < kTensors; ++i) {
-            operations[i].input.assign(i == 0 ? 600000 : 10 * i, rank + 1.0f);
+            operations[i].input.assign(i == 0 ? 300000 : 10 * i, rank + 1.0f);
             ASSERT_TRUE(
                 EnqueueSum(cluster.at(rank), std::to_string(i), operations[i])
                     .ok());
@@ -152,7 +152,9 @@ TEST_P(RuntimeTest, RanksJoinAfterStepsOfTheirOwnNumber) {
           for (int i = 0; i < kTensors; ++i) {
             Status status = Await(operations[i]);
             ASSERT_TRUE(status.ok()) << status.ToString();
-            for (float value : operations[i].output) ASSERT_EQ(value, sum);
+            const auto& output = operations[i].output;
+            ASSERT_EQ(std::count(output.begin(), output.end(), sum),
+                      static_cast<int64_t>(output.size()));
           }
         }
         Status status = Join(cluster.at(rank), &last[rank][epoch]);
