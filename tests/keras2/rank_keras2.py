@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.optimizer import distributed_settings
+from tests.keras2.counting import Counted
 
 keras = tf.keras
 legacy = keras.optimizers.legacy
@@ -132,17 +133,14 @@ def train(optimizer_name, settings_name="plain"):
     x, y = make_data(STEPS * BATCH_SIZE)
     x, batch_size = of_this_rank(x, passes)
     y, _ = of_this_rank(y, passes)
-    entries = executed()
-    model.fit(x, y, batch_size=batch_size, shuffle=False, verbose=0)
+    with Counted() as counted:
+        model.fit(x, y, batch_size=batch_size, shuffle=False, verbose=0)
     return {
         "weights": [weight.tolist() for weight in model.get_weights()],
         "iterations": int(optimizer.iterations),
-        "reduced": executed() - entries,
+        "collectives": counted.collectives,
+        "gathers": counted.gathers,
     }
-
-
-def executed():
-    return kr.metrics()["entries"] if kr.size() > 1 else 0
 
 
 def compression(optimizer_name):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.optimizer import distributed_settings
+from tests.keras2.counting import Counted
 
 v1 = tf.compat.v1
 
@@ -101,33 +102,34 @@ def train(optimizer_name, settings_name="plain", clip=False):
         optimizer = OPTIMIZERS[optimizer_name]()
         if kr.size() > 1:
             optimizer = kr.DistributedOptimizer(optimizer, **settings)
-        if clip:
-            pairs = optimizer.compute_gradients(program.loss)
-            gradients, variables = zip(*pairs, strict=True)
-            gradients, _ = tf.clip_by_global_norm(gradients, 0.05)
-            update = optimizer.apply_gradients(
-                zip(gradients, variables, strict=True), program.step
-            )
-        else:
-            update = optimizer.minimize(program.loss, program.step)
+        with Counted() as built:
+            update = _update(optimizer, program, clip)
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(v1.local_variables_initializer())
             session.run(kr.broadcast_global_variables(0))
-            before = executed()
-            for batch in program.batches(passes):
-                session.run(update, batch)
+            with Counted() as run:
+                for batch in program.batches(passes):
+                    session.run(update, batch)
             return {
                 "weights": [
                     session.run(v).tolist() for v in v1.trainable_variables()
                 ],
                 "step": int(session.run(program.step)),
-                "reduced": executed() - before,
+                "collectives": run.collectives,
+                "gathers": built.gathers,
             }
 
 
-def executed():
-    return kr.metrics()["entries"] if kr.size() > 1 else 0
+def _update(optimizer, program, clip):
+    if not clip:
+        return optimizer.minimize(program.loss, program.step)
+    pairs = optimizer.compute_gradients(program.loss)
+    gradients, variables = zip(*pairs, strict=True)
+    gradients, _ = tf.clip_by_global_norm(gradients, 0.05)
+    return optimizer.apply_gradients(
+        zip(gradients, variables, strict=True), program.step
+    )
 
 
 def eagerly():

@@ -116,13 +116,15 @@ def test_parity_with_one_process_on_the_whole_batch(one_rank, two_ranks, call):
 
 @pytest.mark.parametrize("name", ["Adam", "legacy SGD"])
 def test_gradients_of_several_passes_are_reduced_once(two_ranks, name):
-    """Of five variables, one of which is reduced as its rows and indices."""
-    each = only([r["reduced"] for r in two_ranks("train", name)])
-    dense = only([r["reduced"] for r in two_ranks("train", name, "dense")])
-    once = only([r["reduced"] for r in two_ranks("train", name, "passes")])
-    assert dense == 5 * rank_keras2.STEPS
-    assert each == 6 * rank_keras2.STEPS
-    assert once == 5 * rank_keras2.STEPS / 3
+    """Of five variables, one of which has rows; a group is one collective."""
+    for settings, steps, gathers in (
+        ((), rank_keras2.STEPS, True),
+        (("dense",), rank_keras2.STEPS, False),
+        (("passes",), rank_keras2.STEPS / 3, False),
+    ):
+        for found in two_ranks("train", name, *settings):
+            assert found["collectives"] == 5 * steps, settings
+            assert found["gathers"] == gathers, settings
 
 
 @pytest.mark.parametrize("kind", KINDS)

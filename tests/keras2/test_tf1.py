@@ -74,13 +74,15 @@ def test_parity_with_one_process_on_the_whole_batch(one_rank, two_ranks, call):
 
 
 def test_gradients_of_several_passes_are_reduced_once(two_ranks):
-    """Of three variables, one of which is reduced as its rows and indices."""
-    each = only([r["reduced"] for r in two_ranks("train", "Adam")])
-    dense = only([r["reduced"] for r in two_ranks("train", "Adam", "dense")])
-    once = only([r["reduced"] for r in two_ranks("train", "Adam", "passes")])
-    assert each == 4 * rank_tf1.UPDATES
-    assert dense == 3 * rank_tf1.UPDATES
-    assert once == rank_tf1.UPDATES
+    """Of three variables, one of which has rows; a group is one collective."""
+    for settings, steps, gathers in (
+        ((), rank_tf1.UPDATES, True),
+        (("dense",), rank_tf1.UPDATES, False),
+        (("passes",), rank_tf1.UPDATES, False),
+    ):
+        for found in two_ranks("train", "Adam", *settings):
+            assert found["collectives"] == 3 * steps, settings
+            assert found["gathers"] == gathers, settings
 
 
 def test_eager_execution(two_ranks):

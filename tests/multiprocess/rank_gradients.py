@@ -63,7 +63,7 @@ def _through_adasum(stacked, total):
     gradient = np.zeros_like(total)
     for place in np.ndindex(gradient.shape):
         moved = stacked.copy()
-        moved[kr.rank()][place] += 1j * step
+        moved[party.rank()][place] += 1j * step
         result, _ = model.adasum_of(list(moved))
         gradient[place] = np.sum(result.imag * total) / step
     return gradient
