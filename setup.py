@@ -42,13 +42,16 @@ class CMakeBuild(build_ext):
         import pybind11
 
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        build = Path(self.build_temp).resolve() / "cmake"
+        tensorflow = tensorflow_settings()
+        # Kept, so that a wheel after an editable install compiles nothing.
+        tag = f"{sys.implementation.cache_tag}-tf{tensorflow['TF_MINOR']}"
+        build = ROOT / "build" / f"native-{tag}"
         settings = {
             "CMAKE_BUILD_TYPE": "Release",
             "KERAS_RING_OUTPUT_DIR": str(package),
             "Python_EXECUTABLE": sys.executable,
             "pybind11_DIR": pybind11.get_cmake_dir(),
-            **tensorflow_settings(),
+            **tensorflow,
         }
         configure = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
         configure += [f"-D{name}={value}" for name, value in settings.items()]

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds and runs the C++ tests three times: plain, under ASAN and UBSAN, and
-# under TSAN. The builds are kept in build/.
+# under TSAN. The builds are kept in build/. Lines are what a stack needs of
+# debug information; all of it takes a third of the compiler's time.
 set -eu
 
 for sanitize in "" address,undefined thread; do
@@ -8,7 +9,8 @@ for sanitize in "" address,undefined thread; do
   echo "== C++ tests ${sanitize:+under $sanitize}"
   cmake -S . -B "$directory" -G Ninja -Wno-deprecated -Wno-dev \
     -DKERAS_RING_BUILD_PACKAGE=OFF -DKERAS_RING_BUILD_TESTS=ON \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSANITIZE="$sanitize" >/dev/null
+    -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O2 -g1" \
+    -DSANITIZE="$sanitize" >/dev/null
   cmake --build "$directory"
-  ctest --test-dir "$directory" --output-on-failure
+  ctest --test-dir "$directory" --output-on-failure -j "$(nproc)"
 done

@@ -7,9 +7,13 @@ import pytest
 from tests.harness.examples import EXAMPLES, last_lines, run
 
 
-@pytest.mark.parametrize("example", ["keras_digits.py", "tape_digits.py"])
-def test_digits(example):
-    accuracy, _ = last_lines(2, example)
+@pytest.mark.parametrize(
+    "command",
+    [["keras_digits.py"], ["keras_digits.py", "--jit"], ["tape_digits.py"]],
+    ids=" ".join,
+)
+def test_digits(command):
+    accuracy, _ = last_lines(2, *command)
     assert accuracy >= 0.95
 
 
