@@ -44,12 +44,14 @@ class StepRate(keras.callbacks.Callback):
         self._steps = 0
 
     def on_epoch_end(self, epoch, logs=None):
+        """Starts the clock, or reads it."""
         if epoch == 0:
             self._start, self._steps = time.perf_counter(), 0
         else:
             self.value = self._steps / (time.perf_counter() - self._start)
 
     def on_train_batch_end(self, batch, logs=None):
+        """Counts a step."""
         self._steps += 1
 
 
