@@ -67,14 +67,14 @@ def training(mode):
 def _error_of(function):
     try:
         function()
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, ValueError) as error:
         return type(error).__name__, str(error)
     raise AssertionError("no error")
 
 
 def operations(many):
     """Everything, while rank 1 has joined; returns errors of the others."""
-    kr.init()
+    kr.init(process_sets="dynamic")
     size, rank = kr.size(), kr.rank()
     live = [r for r in range(size) if r != 1]
     tf_ops = {
@@ -126,9 +126,13 @@ def operations(many):
             errors[f"new {turn}"] = _error_of(
                 lambda turn=turn: kr.broadcast(1.0, 1, name=f"new{turn}")
             )
+            errors[f"set {turn}"] = _error_of(lambda: kr.add_process_set([0]))
     last = kr.join()
     assert last != 1
     # All of it works again.
+    members = kr.add_process_set([0])
+    if rank in members.ranks:
+        assert kr.allreduce(1.0, kr.Sum, process_set=members) == 1
     for call in needed.values():
         call()
     assert kr.allreduce(float(rank), kr.Sum) == sum(range(size))
