@@ -10,6 +10,7 @@ ranks it watches.
     contract       the environment variables a rank receives, in one place
     job            what a job owns: directory, key, listening socket, guardian
     rank_process   one started rank
+    child_process  starting a process, and waiting for it
     child          the small program that becomes the rank
     job_processes  finds and kills what a job started; also the guardian
     supervisor     the event loop that watches the ranks

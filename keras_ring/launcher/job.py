@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from keras_ring.launcher import error_file, job_processes
+from keras_ring.launcher import child_process, error_file, job_processes
 from keras_ring.launcher.contract import RankContract
 from keras_ring.launcher.rank_process import RankProcess
 
@@ -79,12 +79,18 @@ class Job:
         size: Number of ranks.
         host_ids: One host identity per rank, for tests that pretend to have
             several hosts.
+        start: How ranks are started.
     """
 
     def __init__(
-        self, size: int, *, host_ids: Sequence[str] | None = None
+        self,
+        size: int,
+        *,
+        host_ids: Sequence[str] | None = None,
+        start: child_process.Start = child_process.start,
     ) -> None:
         self._size = size
+        self._start = start
         self._host_ids = host_ids
         self._key = secrets.token_hex(32)
         self._ranks: list[RankProcess] = []
@@ -150,6 +156,7 @@ class Job:
             stderr=stderr,
             pass_fds=[*pass_fds, *([] if listener is None else [listener])],
             cwd=cwd,
+            start=self._start,
         )
         self._ranks.append(process)
         self._guardian.watch(process.pid)

@@ -3,16 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from keras_ring.launcher import job_processes
-
-_CHILD = str(Path(__file__).with_name("child.py"))
+from keras_ring.launcher import child_process, job_processes
 
 
 def _exit_watch(pid: int) -> int:
@@ -48,6 +45,7 @@ class RankProcess:
         stderr: Where standard error goes.
         pass_fds: Descriptors that the rank inherits.
         cwd: Working directory. Defaults to that of this process.
+        start: How it is started.
     """
 
     def __init__(
@@ -60,19 +58,17 @@ class RankProcess:
         stderr: int | IO[bytes] = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
         cwd: Path | None = None,
+        start: child_process.Start = child_process.start,
     ) -> None:
         self.rank = rank
         self.started = time.monotonic()
-        shim = [sys.executable, "-I", "-S", _CHILD, str(os.getpid())]
-        self._process = subprocess.Popen(
-            [*shim, *command],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
+        self._process = start(
+            command,
+            environment,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=tuple(pass_fds),
+            pass_fds=pass_fds,
             cwd=cwd,
-            start_new_session=True,
         )
         self.pid = self._process.pid
         self.stdout = self._process.stdout
@@ -90,13 +86,7 @@ class RankProcess:
         As in `subprocess`, a negative number is the signal that killed it.
         """
         if self._returncode is None:
-            ended = os.waitid(
-                os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
-            )
-            if ended is not None:
-                exited = ended.si_code == os.CLD_EXITED
-                status = ended.si_status
-                self._returncode = status if exited else -status
+            self._returncode = self._process.poll()
         return self._returncode
 
     def send(self, signum: int) -> None:

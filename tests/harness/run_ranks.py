@@ -1,4 +1,4 @@
-"""Runs a function or a script on several ranks, each a fresh interpreter."""
+"""Runs a function or a script on several ranks, each a process."""
 
 import contextlib
 import json
@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_ring.launcher import child_process
 from keras_ring.launcher.job import Job
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.summary import RankEnd, first_failure
-from tests.harness import codes
+from tests.harness import codes, zygote
 from tests.harness.notify import FD_VARIABLE
 from tests.harness.result import (
     ANY,
@@ -47,14 +48,12 @@ def _function_name(function: Callable[..., Any]) -> str:
 
 
 def _prepare(
-    target: Callable[..., Any] | str | Path,
+    target: Callable[..., Any],
     args: Sequence[Any],
     directory: Path,
     dump_after: float,
-) -> list[str]:
-    """Writes what the ranks read; returns their command."""
-    if not callable(target):
-        return [sys.executable, str(target), *map(str, args)]
+) -> None:
+    """Writes what the ranks of a function read."""
     call = {
         "function": _function_name(target),
         "dump_after": dump_after,
@@ -63,7 +62,6 @@ def _prepare(
     }
     (directory / "call.json").write_text(json.dumps(call))
     (directory / "arguments.pickle").write_bytes(pickle.dumps(tuple(args)))
-    return [sys.executable, _RANK_MAIN, str(directory)]
 
 
 class _Notices:
@@ -202,6 +200,7 @@ def run_ranks(
     hosts: Sequence[int] | None = None,
     expect: Mapping[int, Any] | None = None,
     on_start: Callable[[RunningRanks], None] | None = None,
+    fresh: bool = False,
 ) -> Result:
     """Runs a function or script on `np` ranks and checks how they end.
 
@@ -212,6 +211,9 @@ def run_ranks(
     one rank fails unexpectedly the others get 2 s, then SIGTERM, then, 5 s
     later, SIGKILL; so they do at the deadline. Shortly before the deadline,
     ranks print the stacks of all their threads.
+
+    A function is called in a process that has imported TensorFlow already; see
+    `zygote`. A script runs in an interpreter of its own.
 
     Args:
         target: A function at the top of a test module, or a script's path.
@@ -224,6 +226,8 @@ def run_ranks(
         expect: Rank -> exit code, a tuple of them, or `ANY`; negative for a
             signal. Ranks that are not named must end with 0.
         on_start: Called in a thread once all ranks are started.
+        fresh: Boolean, whether a function has an interpreter of its own, too.
+            So it has with variables that are read before it is called.
 
     Returns:
         What the ranks returned and when they ended.
@@ -250,10 +254,19 @@ def run_ranks(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="kr-test-"))
         )
         dump_after = max(deadline - _DUMP_BEFORE, deadline / 2)
-        command = _prepare(target, args, directory, dump_after)
+        start = child_process.start
+        if callable(target):
+            _prepare(target, args, directory, dump_after)
+            command = [str(directory)]
+            if fresh or not zygote.can_start(env or {}):
+                command = [sys.executable, _RANK_MAIN, *command]
+            else:
+                start = zygote.start
+        else:
+            command = [sys.executable, str(target), *map(str, args)]
         notices = _Notices(np)
         stack.callback(notices.close)
-        job = stack.enter_context(Job(np, host_ids=host_ids))
+        job = stack.enter_context(Job(np, host_ids=host_ids, start=start))
         started = time.monotonic()
         ranks = [
             _start(

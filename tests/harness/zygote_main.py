@@ -1,0 +1,106 @@
+"""The zygote of `zygote.py`; a program: `zygote_main.py SOCKET`."""
+
+import array
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import rank_main
+import tensorflow as tf
+
+_PR_SET_PDEATHSIG = 1
+_MAX_FDS = 16
+# Numbers above those that ranks are told of.
+_FIRST_OWN_FD = 600
+
+
+def _moved(fd: int) -> int:
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_FD)
+    os.close(fd)
+    return moved
+
+
+def _receive(requests: socket.socket) -> tuple[Any, list[int]]:
+    data, rights, _, _ = requests.recvmsg(
+        1 << 18, socket.CMSG_SPACE(_MAX_FDS * 4)
+    )
+    fds = array.array("i")
+    for _, _, received in rights:
+        fds.frombytes(received)
+    return (json.loads(data) if data else None), [_moved(fd) for fd in fds]
+
+
+def _become_rank(request: Any, fds: list[int], zygote: int) -> None:
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != zygote:
+        os._exit(1)
+    for fd, number in zip(fds, request["numbers"], strict=True):
+        if number > 2 and os.path.exists(f"/proc/self/fd/{number}"):
+            raise RuntimeError(f"descriptor {number} is in use")
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    sys.argv = ["rank_main.py", *request["start"]]
+    # As in fresh interpreters, no two ranks draw the same.
+    random.seed()
+    np.random.seed()
+
+
+def _exit_code(pid: int, *options: int) -> int | None:
+    flags = os.WEXITED
+    for option in options:
+        flags |= option
+    ended = os.waitid(os.P_PID, pid, flags)
+    if ended is None:
+        return None
+    exited = ended.si_code == os.CLD_EXITED
+    return ended.si_status if exited else -ended.si_status
+
+
+def main() -> int:
+    """Answers requests; returns in each rank, and at the end."""
+    requests = socket.socket(fileno=_moved(int(sys.argv[1])))
+    # Loaded when it is first used.
+    assert tf.keras.Model
+    # Collections in ranks, and their ends, would copy every page of it.
+    gc.collect()
+    gc.freeze()
+    zygote = os.getpid()
+    # It has threads of OpenBLAS, which sees to forks.
+    warnings.filterwarnings(
+        "ignore", message=".*fork", category=DeprecationWarning
+    )
+    while True:
+        request, fds = _receive(requests)
+        if request is None:
+            return 0
+        if "start" in request:
+            pid = os.fork()
+            if pid == 0:
+                requests.close()
+                _become_rank(request, fds, zygote)
+                return rank_main.main()
+            answer: int | None = pid
+        elif "poll" in request:
+            answer = _exit_code(request["poll"], os.WNOHANG, os.WNOWAIT)
+        else:
+            answer = _exit_code(request["wait"])
+        for fd in fds:
+            os.close(fd)
+        requests.send(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
