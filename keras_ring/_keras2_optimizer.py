@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_ring import _keras2_variables, _reduction_guard
 from keras_ring._accumulator import Accumulator
+from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
     KeepsSettings,
     Reduces,
@@ -111,7 +112,7 @@ class _ReducesGradients(_KeepsSettings, Reduces):
 
     _state_to_come: list[Any] | None = None
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @unconverted
     def apply_gradients(
         self, grads_and_vars: Any, *args: Any, **kwargs: Any
     ) -> Any:
@@ -239,6 +240,6 @@ def _hooked(apply: Callable[..., Any]) -> Callable[..., Any]:
             return apply_own(grads_and_vars)
         return _apply_reduced(self, inner, apply_own, grads_and_vars)
 
-    hooked = tf.autograph.experimental.do_not_convert(reduce_and_apply)
+    hooked = unconverted(reduce_and_apply)
     setattr(hooked, _HOOKED, True)
     return cast(Callable[..., Any], hooked)

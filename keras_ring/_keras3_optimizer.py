@@ -24,6 +24,7 @@ import keras
 import tensorflow as tf
 
 from keras_ring import _reduction_guard, basics, process_sets
+from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
     KeepsSettings,
     Reduces,
@@ -114,7 +115,7 @@ class _Reduces(_KeepsSettings, Reduces):
 
     gradient_accumulation_steps: int | None
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @unconverted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         keras_optimizer = cast(Any, super())
         return _apply_reduced(
@@ -259,6 +260,6 @@ def _hook_loss_scale_optimizer() -> None:
             trainable_variables,
         )
 
-    hooked = tf.autograph.experimental.do_not_convert(reduce_and_apply)
+    hooked = unconverted(reduce_and_apply)
     setattr(hooked, _HOOKED, True)
     loss_scale_class.apply = hooked

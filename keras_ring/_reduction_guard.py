@@ -28,6 +28,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import basics
+from keras_ring._autograph import unconverted
 from keras_ring._compat import keras, own
 from keras_ring._names import variable_path
 from keras_ring.errors import LocalUpdateError
@@ -116,7 +117,7 @@ def _hook(
     if hasattr(apply, _CHECKED):
         return
     # Keras keeps autograph away from its own code; this is now part of it.
-    hooked = tf.autograph.experimental.do_not_convert(checked(apply))
+    hooked = unconverted(checked(apply))
     setattr(hooked, _CHECKED, True)
     setattr(optimizer_class, method, hooked)
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from keras_ring import _graph, _native
+from keras_ring._autograph import unconverted
 
 # Gradients of a compiled function may be traced outside of it.
 _compiling: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -80,7 +81,7 @@ class Start:
     rows: Sequence[int] | None = None
 
 
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+@unconverted
 def run(starts: Sequence[Start]) -> list[list[Any]]:
     """Starts collectives, then waits for all of them.
 

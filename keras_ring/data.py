@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring import _epochs, basics
+from keras_ring._autograph import unconverted
 from keras_ring._compat import own
 from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
 
@@ -239,7 +240,7 @@ def _shuffle(dataset: Any, buffer_size: int, seed: int) -> Any:
     counter = _EpochVariable()
     spec = dataset.element_spec
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @unconverted
     def shuffled(_: Any) -> Any:
         # Called when an epoch begins to read. The op and not the method,
         # which mixes the seed with that of TensorFlow.

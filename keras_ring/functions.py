@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring import _native, basics, ops, process_sets
+from keras_ring._autograph import unconverted
 from keras_ring._names import variable_path
 from keras_ring.process_sets import ProcessSet, global_process_set
 
@@ -19,6 +20,7 @@ from keras_ring.process_sets import ProcessSet, global_process_set
 _NO_PICKLE = -1
 
 
+@unconverted
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
@@ -76,6 +78,7 @@ def broadcast_variables(
         )
 
 
+@unconverted
 def broadcast_(
     variables: Any,
     root_rank: int,
@@ -127,6 +130,7 @@ def broadcast_(
     return assigned if is_list else assigned[0]
 
 
+@unconverted
 def broadcast_global_variables(
     root_rank: int, *, process_set: ProcessSet = global_process_set
 ) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _graph, _native, _xla, process_sets
+from keras_ring._autograph import unconverted
 from keras_ring.compression import Compression, Compressor
 from keras_ring.process_sets import ProcessSet, global_process_set
 
@@ -72,6 +73,7 @@ _COMPRESSIONS = (Compression.none, Compression.fp16, Compression.bf16)
 _unnamed = itertools.count()
 
 
+@unconverted
 def allreduce(
     tensor: Any,
     op: ReduceOp = Average,
@@ -153,6 +155,7 @@ def allreduce(
     return allreduce_calls([call])[0][0]
 
 
+@unconverted
 def grouped_allreduce(
     tensors: Sequence[Any],
     op: ReduceOp = Average,
@@ -204,6 +207,7 @@ def grouped_allreduce(
     return allreduce_calls([call])[0]
 
 
+@unconverted
 def reducescatter(
     tensor: Any,
     op: ReduceOp = Average,
@@ -253,6 +257,7 @@ def reducescatter(
     return _run_reductions([call], Kind.reducescatter)[0][0]
 
 
+@unconverted
 def grouped_reducescatter(
     tensors: Sequence[Any],
     op: ReduceOp = Average,
@@ -298,6 +303,7 @@ def grouped_reducescatter(
     return _run_reductions([call], Kind.reducescatter)[0]
 
 
+@unconverted
 def allgather(
     tensor: Any,
     *,
@@ -328,6 +334,7 @@ def allgather(
     return _allgather([tensor], _name("allgather", name), process_set)[0]
 
 
+@unconverted
 def grouped_allgather(
     tensors: Sequence[Any],
     *,
@@ -389,6 +396,7 @@ def _allgather(
     return gathered
 
 
+@unconverted
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -469,6 +477,7 @@ def _as_splits(splits: Any) -> Any:
     return tensor
 
 
+@unconverted
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -500,6 +509,7 @@ def broadcast(
     return broadcast_group([tensor], root_rank, name, process_set)[0]
 
 
+@unconverted
 def broadcast_group(
     tensors: Sequence[Any],
     root_rank: int,
@@ -534,6 +544,7 @@ def broadcast_group(
     return received
 
 
+@unconverted
 def barrier(
     *,
     name: str | None = None,
@@ -567,6 +578,7 @@ def barrier(
     )
 
 
+@unconverted
 def join() -> Any:
     """Says that this rank has no more data, and waits until all have said so.
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _reduction_guard, ops
+from keras_ring._autograph import unconverted
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import ReductionSettings, reduce_gradients
 from keras_ring.process_sets import ProcessSet, global_process_set
@@ -117,7 +118,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         """As in `tf.GradientTape`: the Jacobian on this rank alone."""
         return self._local_tape.batch_jacobian(*args, **kwargs)
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @unconverted
     def gradient(
         self,
         target: Any,

@@ -11,9 +11,11 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _graph, _native, process_sets
+from keras_ring._autograph import unconverted
 from keras_ring.process_sets import ProcessSet, global_process_set
 
 
+@unconverted
 def rank_op(
     name: str | None = None,
     *,
@@ -45,6 +47,7 @@ def rank_op(
     return _topology("rank", name, process_sets.id_of(process_set))
 
 
+@unconverted
 def size_op(
     name: str | None = None,
     *,
@@ -63,6 +66,7 @@ def size_op(
     return _topology("size", name, process_sets.id_of(process_set))
 
 
+@unconverted
 def process_set_included_op(
     process_set_id: int = 0, name: str | None = None
 ) -> Any:
@@ -83,6 +87,7 @@ def process_set_included_op(
     return _topology("included", name, process_set_id)
 
 
+@unconverted
 def local_rank_op(name: str | None = None) -> Any:
     """Returns this process's rank within its host; see `rank_op`.
 
@@ -95,6 +100,7 @@ def local_rank_op(name: str | None = None) -> Any:
     return _topology("local_rank", name)
 
 
+@unconverted
 def local_size_op(name: str | None = None) -> Any:
     """Returns the number of ranks of this host; see `rank_op`.
 
