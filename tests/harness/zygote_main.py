@@ -52,7 +52,11 @@ def _become_rank(request: Any, fds: list[int], zygote: int) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
-    sys.argv = ["rank_main.py", *request["start"]]
+    sys.argv = [rank_main.__file__, *request["start"]]
+    # What processes that multiprocessing spawns run again, by its path.
+    sys.modules["zygote_main"] = sys.modules["__main__"]
+    sys.modules["__main__"] = rank_main
+    rank_main.__spec__ = None
     # As in fresh interpreters, no two ranks draw the same.
     random.seed()
     np.random.seed()
