@@ -88,16 +88,16 @@ def write(
     try:
         written = {}
         for name, write_file in files.items():
-            with _durably(folder / name) as file:
+            with durably(folder / name) as file:
                 write_file(file)
-            written[name] = _described(folder / name)
+            written[name] = described(folder / name)
         manifest = {
             "format": FORMAT,
             "step": step,
             **description,
             "files": written,
         }
-        with _durably(folder / MANIFEST) as file:
+        with durably(folder / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=1).encode())
         sync_directory(folder)
         attempts = [c.attempt for c in find(directory) if c.step == step]
@@ -202,7 +202,8 @@ def _compare(path: Path, size: Any, checksum: Any) -> None:
         )
 
 
-def _described(path: Path) -> dict[str, Any]:
+def described(path: Path) -> dict[str, Any]:
+    """Returns the size and SHA-256 of a file, as manifests have them."""
     return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 
 
@@ -215,7 +216,8 @@ def _sha256(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _durably(path: Path) -> Iterator[BinaryIO]:
+def durably(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file to write to; what was written is on the disk at the end."""
     with path.open("wb") as file:
         yield file
         file.flush()

@@ -140,7 +140,7 @@ def save_with(
             },
             {
                 "ranks": basics.size(),
-                "versions": _versions(),
+                "versions": versions(),
                 "progress": progress,
                 "variables": _model_state.described(variables),
             },
@@ -268,7 +268,8 @@ def _read_local(
     return [_model_state.read_bytes(checkpoint.path / name) for name in names]
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Returns the versions of what makes checkpoints, for manifests."""
     return {
         "keras_ring": __version__,
         "tensorflow": tf.__version__,

@@ -41,6 +41,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             `True`.
         delete_checkpoint: Boolean, whether to delete them when the training
             has ended. Defaults to `True`.
+        keep: Integer, how many of the last ones to keep. Defaults to `None`,
+            which leaves it to `double_checkpoint`.
 
     Example:
     ```python
@@ -54,6 +56,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         save_freq: str | int = "epoch",
         double_checkpoint: bool = True,
         delete_checkpoint: bool = True,
+        *,
+        keep: int | None = None,
     ) -> None:
         super().__init__()
         if not backup_dir:
@@ -68,10 +72,15 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
                 '`save_freq` must be "epoch" or an integer above 0. Received: '
                 f"save_freq={save_freq!r}"
             )
+        if keep is not None and keep < 1:
+            raise ValueError(
+                f"`keep` must be at least 1. Received: keep={keep}"
+            )
         self.backup_dir = backup_dir
         self.save_freq = save_freq
         self.double_checkpoint = double_checkpoint
         self.delete_checkpoint = delete_checkpoint
+        self.keep = keep or (2 if double_checkpoint else 1)
         self._step = 0  # batches trained on, in this run and those before
         self._step_saved: int | None = None
         self._epoch = 0
@@ -147,7 +156,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             self.model,
             self.backup_dir,
             self._step,
-            keep=2 if self.double_checkpoint else 1,
+            keep=self.keep,
             progress={"epoch": self._epoch, "batch": self._batch},
             with_local_state=True,
         )

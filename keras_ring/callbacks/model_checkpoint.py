@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring._checkpoint_files import sync_directory
+from keras_ring import _saved_files, basics, checkpoint
 from keras_ring._compat import keras, own
 from keras_ring._rank_zero import on_rank_zero
 
@@ -18,19 +20,51 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     write is an error on all ranks. A file appears by a rename after it has
     reached the disk: whenever the program ends, it is the old one or the new
     one, and whole. The file is plain Keras': it opens without keras_ring.
+    Beside it is a manifest, `best.keras.manifest.json` for `best.keras`, with
+    its size and SHA-256, which `kr.load_model` compares.
 
-    All arguments are those of `keras.callbacks.ModelCheckpoint`. All ranks
-    must have this callback, with the same arguments. With `save_best_only`,
-    use `MetricAverageCallback` as well, or rank 0 judges by its own data.
+    The arguments are those of `keras.callbacks.ModelCheckpoint`, and `keep`.
+    All ranks must have this callback, with the same arguments. With
+    `save_best_only`, use `MetricAverageCallback` as well, or rank 0 judges by
+    its own data.
+
+    Args:
+        filepath: Path of the file, as in Keras.
+        *args: As in Keras.
+        keep: Integer, how many files to keep if `filepath` has a place for
+            the epoch, the batch or a metric in the name of the file. Defaults
+            to `None`, which keeps all.
+        **kwargs: As in Keras.
 
     Example:
     ```python
     callbacks = [
         kr.callbacks.MetricAverageCallback(),
         kr.callbacks.ModelCheckpoint("best.keras", save_best_only=True),
+        kr.callbacks.ModelCheckpoint("epoch-{epoch:03d}.keras", keep=3),
     ]
     ```
     """
+
+    def __init__(
+        self,
+        filepath: str | os.PathLike[str],
+        *args: Any,
+        keep: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if keep is not None and keep < 1:
+            raise ValueError(
+                f"`keep` must be at least 1. Received: keep={keep}"
+            )
+        if keep is not None and "{" in str(Path(filepath).parent):
+            raise ValueError(
+                "With `keep`, what is different in each path must be in the "
+                "name of the file, so that all files are in one folder. "
+                f"Received: filepath={os.fspath(filepath)!r}, keep={keep}"
+            )
+        super().__init__(filepath, *args, **kwargs)
+        self.keep = keep
 
     def _save_model(
         self, epoch: int, batch: int | None, logs: dict[str, Any] | None
@@ -38,25 +72,49 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         """Saves the model if it is to be saved. Keras calls this."""
         logs = logs or {}
 
+        def write(path: Path) -> None:
+            save_atomically(
+                self.model,
+                path,
+                weights_only=self.save_weights_only,
+                description={
+                    "template": Path(self.filepath).name,
+                    "at": _moment(epoch, batch),
+                    "ranks": basics.size(),
+                    "versions": checkpoint.versions(),
+                },
+            )
+            if self.keep is not None:
+                _saved_files.prune(path, self.keep)
+
         def save() -> Any:
-            own.save_if_due(self, epoch, batch, logs, self._write)
+            own.save_if_due(self, epoch, batch, logs, write)
             return self.best
 
         self.best = on_rank_zero(
             f"save the model to {self.filepath}", save, "model_checkpoint"
         )
 
-    def _write(self, path: Path) -> None:
-        save_atomically(self.model, path, weights_only=self.save_weights_only)
+
+def _moment(epoch: int, batch: int | None) -> list[int]:
+    """Returns how many epochs, and how many batches of the next, are done."""
+    return [epoch + 1, 0] if batch is None else [epoch, batch + 1]
 
 
-def save_atomically(model: Any, path: Path, *, weights_only: bool) -> None:
+def save_atomically(
+    model: Any,
+    path: Path,
+    *,
+    weights_only: bool,
+    description: Mapping[str, Any],
+) -> None:
     """Saves a model to a file that is the old one or the new one, and whole.
 
     Args:
         model: A `keras.Model`.
         path: Where to, with a suffix that Keras knows.
         weights_only: Boolean, whether to call `save_weights`.
+        description: What the manifest says besides size and SHA-256.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Keras goes by the suffix, so the name is changed in front. The next save
@@ -69,7 +127,8 @@ def save_atomically(model: Any, path: Path, *, weights_only: bool) -> None:
             model.save(part, overwrite=True)
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        part.replace(path)
+        _saved_files.replace(path, part, description)
     finally:
-        part.unlink(missing_ok=True)
-    sync_directory(path.parent)
+        # Where the disk is read-only, there is an error already.
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -1,11 +1,15 @@
 """Callbacks on a ring of equal ranks."""
 
+import json
+import os
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_ring as kr
+from keras_ring import _saved_files as files
 from keras_ring import ops
 from keras_ring.callbacks import (
     BroadcastGlobalVariablesCallback,
@@ -16,6 +20,7 @@ from keras_ring.callbacks import (
 )
 from keras_ring.errors import CheckpointError
 from keras_ring.optimizer import DistributedOptimizer
+from keras_ring.saving import load_model
 
 
 def make_data(num=24):
@@ -609,7 +614,56 @@ class TestModelCheckpoint:
             callback.on_epoch_end(1, {})
         assert seen == [before]
         assert path.read_bytes() == before
-        assert [p.name for p in tmp_path.iterdir()] == [path.name]
+        assert sorted(p.name for p in tmp_path.iterdir()) == [
+            path.name,
+            f"{path.name}.manifest.json",
+        ]
+
+    def test_the_last_are_kept(self, ring, tmp_path):
+        for number in (1, 2):
+            # The second one is a run that goes on.
+            callback = ModelCheckpoint(
+                tmp_path / "{epoch}-{loss:.1f}.weights.h5",
+                save_weights_only=True,
+                keep=2,
+            )
+            callback.set_model(make_model("built"))
+            for epoch in range(number):
+                callback.on_epoch_begin(number + epoch)
+                callback.on_epoch_end(number + epoch, {"loss": 0.5})
+        assert sorted(p.name for p in tmp_path.glob("*.h5")) == [
+            "3-0.5.weights.h5",
+            "4-0.5.weights.h5",
+        ]
+        manifest = json.loads(
+            (tmp_path / "4-0.5.weights.h5.manifest.json").read_text()
+        )
+        assert manifest["at"] == [4, 0]
+        assert manifest["versions"]["keras"] == keras.__version__
+
+    @pytest.mark.parametrize(
+        ("path", "keep"), [("{epoch}.keras", 0), ("{epoch}/model.keras", 2)]
+    )
+    def test_arguments_without_meaning(self, path, keep):
+        with pytest.raises(ValueError, match="`keep`"):
+            ModelCheckpoint(path, keep=keep)
+
+    def test_a_damaged_model_is_not_loaded(self, ring, tmp_path):
+        path = tmp_path / "m.keras"
+        model = make_model("built")
+        model.optimizer.build(model.trainable_variables)
+        callback = ModelCheckpoint(path)
+        callback.set_model(model)
+        callback.on_epoch_begin(0)
+        callback.on_epoch_end(0, {})
+        load_model(path)
+        model.layers[-1].bias.assign([1.0])
+        model.save(path)
+        load_model(path)
+        times = files.manifest_path(path).stat().st_mtime_ns
+        os.utime(path, ns=(times, times))
+        with pytest.raises(CheckpointError, match="The model is damaged"):
+            load_model(path)
 
     def test_other_ranks_write_nothing(self, ring, monkeypatch, tmp_path):
         ring.rank = 1
