@@ -17,9 +17,19 @@ def test_digits(command):
     assert accuracy >= 0.95
 
 
-def test_sync_batch_norm():
-    accuracy, _ = last_lines(2, "sync_batch_norm.py")
-    assert accuracy >= 0.9
+@pytest.mark.parametrize(
+    ("example", "least"),
+    [
+        ("custom_train_step.py", 0.95),
+        ("gradient_accumulation.py", 0.95),
+        ("mixed_precision.py", 0.95),
+        ("sync_batch_norm.py", 0.9),
+        ("transfer_learning.py", 0.9),
+    ],
+)
+def test_features(example, least):
+    accuracy, _ = last_lines(2, example)
+    assert accuracy >= least
 
 
 def test_checkpoint_resume(tmp_path):
