@@ -9,7 +9,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test lint test-cpp fuzz fuzz-corpus test-bazel test-python \
-        test-tf215 \
+        test-tf215 parity \
         test-package system-packages docs clean
 
 # Installs the package and trains a small model on two ranks.
@@ -99,6 +99,14 @@ $(VENV_TF215)/.installed: $(VENV_TF215)/.dependencies $(NATIVE_SOURCES) \
 test-tf215: $(VENV_TF215)/.installed
 	PYTHONSAFEPATH=1 $(BIN_TF215)/python -m pytest -c tests/keras2/pytest.ini \
 	  --rootdir=. tests/keras2
+
+# --- Tables ---
+
+# Ranks against one process: weights after 30 steps, and metrics.
+parity: $(VENV)/.installed $(VENV_TF215)/.installed
+	$(BIN)/python -m tests.keras.parity
+	$(BIN)/python -m tests.keras.metric_table
+	PYTHONSAFEPATH=1 $(BIN_TF215)/python tests/keras2/parity.py
 
 # --- Other ---
 

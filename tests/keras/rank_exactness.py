@@ -1,12 +1,21 @@
 """What ranks do in `test_exactness_on_ranks.py`. Each returns plain values."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
+import pandas
 import tensorflow as tf
-from rank_training import digest, make_classifier, make_data, sparse_loss, start
 
 import keras_ring as kr
 from keras_ring.callbacks.metric_average import combine_metric_state
+from tests.keras.rank_training import (
+    digest,
+    make_classifier,
+    make_data,
+    sparse_loss,
+    start,
+)
 
 
 def together(calls):
@@ -372,10 +381,6 @@ def fit_on_shards():
             *arguments, weight = kr.data.shard((x, y, weights))
             fit.update(batch_size=mine, sample_weight=weight)
         elif kind == "pandas":
-            try:
-                import pandas
-            except ImportError:
-                continue
             frame = pandas.DataFrame(x, index=[f"row {i}" for i in range(num)])
             arguments = kr.data.shard((frame, pandas.Series(y)))
             fit.update(batch_size=mine)
@@ -511,6 +516,22 @@ def ends():
             [OnLastRankInBatch1(_change), kr.callbacks.ConsistencyCheck(1)]
         ),
     }
+    # Nor are weights that were said to be each rank's own.
+    for name, act in (("local", lambda model: None), ("local change", _change)):
+        keras.utils.set_random_seed(11)
+        x, y = kr.data.shard(make_data(32))
+        model = make_classifier()
+        optimizer = kr.PartialDistributedOptimizer(
+            keras.optimizers.SGD(0.1), model.layers[0]
+        )
+        model.compile(optimizer, sparse_loss())
+        error = None
+        try:
+            model.fit(x, y, verbose=0, callbacks=[OnLastRank(act), broadcast()])
+        except kr.errors.ConsistencyError as raised:
+            error = str(raised)
+        results[name] = error, [digest([w]) for w in model.weights]
+
     x, y = make_data(32)
     rows = slice(0, 8 if kr.rank() == 0 else 20)
     results["steps"] = _fit_on_ranks([broadcast()], x=x[rows], y=y[rows])
@@ -532,34 +553,57 @@ def ends():
     return results
 
 
-def decisions():
-    """Callbacks that decide by metrics, before the one that combines them."""
+ORDERS = 3
+
+
+def decisions(directory):
+    """Callbacks that decide by metrics, in several orders."""
     start()
+    return [
+        _decisions(order, f"{directory}/{order}") for order in range(ORDERS)
+    ]
+
+
+def _decisions(order, directory):
+    keras.utils.set_random_seed(11)
     x, y = make_data(120)
+    # What is best for one rank is not for the other.
     part = (y < 2) if kr.rank() == 0 else (y >= 2)
     model = make_classifier()
     model.compile(
         kr.DistributedOptimizer(keras.optimizers.SGD(1.5)), sparse_loss()
     )
     rates = []
+    callbacks = [
+        keras.callbacks.EarlyStopping(patience=6, restore_best_weights=True),
+        kr.callbacks.ModelCheckpoint(
+            f"{directory}/{{epoch:02d}}.weights.h5",
+            save_best_only=True,
+            save_weights_only=True,
+        ),
+        keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: rates.append(
+                float(model.optimizer.learning_rate)
+            )
+        ),
+        keras.callbacks.TerminateOnNaN(),
+        kr.callbacks.BroadcastGlobalVariablesCallback(),
+        kr.callbacks.MetricAverageCallback(),
+    ]
+    if order == 1:
+        callbacks.reverse()
+    elif order == 2:
+        callbacks = callbacks[4:] + callbacks[:4]
     history = model.fit(
         *kr.data.shard((x[:24], y[:24])),
         batch_size=4,
         epochs=40,
+        shuffle=False,
         verbose=0,
         validation_data=(x[part], y[part]),
-        callbacks=[
-            keras.callbacks.EarlyStopping(
-                patience=6, restore_best_weights=True
-            ),
-            keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1),
-            keras.callbacks.LambdaCallback(
-                on_epoch_end=lambda epoch, logs: rates.append(
-                    float(model.optimizer.learning_rate)
-                )
-            ),
-            kr.callbacks.BroadcastGlobalVariablesCallback(),
-            kr.callbacks.MetricAverageCallback(),
-        ],
+        callbacks=callbacks,
     )
-    return history.history["val_loss"], rates, digest(model.weights)
+    saved = sorted(path.name for path in Path(directory).glob("*.h5"))
+    kr.barrier(name="listed")
+    return history.history["val_loss"], rates, saved, digest(model.weights)

@@ -171,20 +171,33 @@ def failures(directory):
     kr.checkpoint.save(model, directory, 1)
     errors = {}
 
+    def fit_with(callback):
+        data = kr.data.shard(make_data(16))
+        return caught(fit, model, *data, callbacks=[callback])
+
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if kr.rank() == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
     errors["full"] = caught(kr.checkpoint.save, model, directory, 2)
+    for name in ("model.keras", "model.weights.h5"):
+        errors[f"full {name}"] = fit_with(
+            kr.callbacks.ModelCheckpoint(
+                f"{directory}-full/{name}", save_weights_only="w" in name
+            )
+        )
+    errors["full backup"] = fit_with(
+        kr.callbacks.BackupAndRestore(f"{directory}-full", save_freq=1)
+    )
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     on_rank_0(lambda: open(directory + "-file", "w").close())
     errors["file"] = caught(kr.checkpoint.save, model, directory + "-file", 2)
     errors["read-only"] = caught(kr.checkpoint.save, model, "/proc/x", 2)
-    errors["callback"] = caught(
-        fit,
-        model,
-        *kr.data.shard(make_data(16)),
-        callbacks=[kr.callbacks.ModelCheckpoint("/proc/x/model.keras")],
+    errors["callback"] = fit_with(
+        kr.callbacks.ModelCheckpoint("/proc/x/model.keras")
+    )
+    errors["read-only backup"] = fit_with(
+        kr.callbacks.BackupAndRestore("/proc/x", save_freq=1)
     )
     other = keras.Sequential([keras.Input((10,)), keras.layers.Dense(3)])
     errors["model"] = caught(kr.checkpoint.restore, other, directory)
@@ -198,7 +211,8 @@ def failures(directory):
     step = kr.checkpoint.restore(model, directory)
     kr.checkpoint.save(model, directory, 2)
     kr.barrier(name="listed")
-    return errors, step, sorted(os.listdir(directory))
+    left = [os.listdir(f"{directory}{suffix}") for suffix in ("", "-full")]
+    return errors, step, [sorted(each) for each in left]
 
 
 class Interrupted(Exception):

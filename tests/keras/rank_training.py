@@ -201,79 +201,12 @@ def overflow(explicit, accumulation):
     }
 
 
-def shipped_optimizers():
-    """Returns one of each optimizer, by name."""
-    optimizers = {
-        name: getattr(keras.optimizers, name)()
-        for name in dir(keras.optimizers)
-        if isinstance(getattr(keras.optimizers, name), type)
-        and issubclass(getattr(keras.optimizers, name), keras.Optimizer)
-        and name not in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer")
-    }
-    optimizers["LossScaleOptimizer"] = keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.Adam()
-    )
-    optimizers["MultiOptimizer"] = keras.optimizers.MultiOptimizer(
-        keras.optimizers.OptimizerMap(
-            keras.optimizers.SGD(), {".*bias": keras.optimizers.Adam()}
-        )
-    )
-    return optimizers
+def embeddings():
+    """Trains embeddings, whose gradients are rows, which are squared."""
+    return [_embedding(sparse_as_dense) for sparse_as_dense in (False, True)]
 
 
-def every_optimizer():
-    """Trains a little with each optimizer that Keras ships."""
-    start()
-    results = {}
-    for name, optimizer in shipped_optimizers().items():
-        keras.utils.set_random_seed(11)
-        x, y = kr.data.shard(make_data(4 * 16))
-        model = make_classifier()
-        before = digest(model.weights)
-        model.compile(
-            kr.DistributedOptimizer(optimizer),
-            sparse_loss(),
-            steps_per_execution=2,
-        )
-        # Built by the first step, as Keras does on its own, the momentum of
-        # ScheduleFreeAdamW is not what its `build` makes it.
-        optimizer.build(model.trainable_variables)
-        history = model.fit(
-            x,
-            y,
-            batch_size=16 // kr.size(),
-            epochs=2,
-            shuffle=False,
-            verbose=0,
-            callbacks=[
-                kr.callbacks.BroadcastGlobalVariablesCallback(),
-                kr.callbacks.MetricAverageCallback(),
-            ],
-        )
-        assert digest(model.weights) != before
-        results[name] = (state_digest(model), history.history["loss"])
-    return results
-
-
-def accumulation():
-    """Counts the tensors reduced in 8 steps, 4 of which make an update."""
-    start()
-    counts = {}
-    weights = {}
-    for steps in (None, 4):
-        keras.utils.set_random_seed(11)
-        x, y = kr.data.shard(make_data(8 * 8))
-        model = make_classifier()
-        optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=steps)
-        model.compile(kr.DistributedOptimizer(optimizer), sparse_loss())
-        before = kr.metrics()["entries"]
-        model.fit(x, y, batch_size=8 // kr.size(), shuffle=False, verbose=0)
-        counts[steps] = kr.metrics()["entries"] - before
-        weights[steps] = (state_digest(model), model.get_weights())
-    return counts, weights
-
-
-def _embedding(name, **settings):
+def _embedding(sparse_as_dense):
     start()
     rng = np.random.default_rng(5)
     # Many duplicates within a batch, and between ranks.
@@ -288,24 +221,14 @@ def _embedding(name, **settings):
             keras.layers.Dense(4),
         ]
     )
-    optimizers = {
-        "SGD": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
-        "Adagrad": lambda: keras.optimizers.Adagrad(0.1),
-    }
     model.compile(
-        kr.DistributedOptimizer(optimizers[name](), **settings), sparse_loss()
+        kr.DistributedOptimizer(
+            keras.optimizers.Adagrad(0.1), sparse_as_dense=sparse_as_dense
+        ),
+        sparse_loss(),
     )
     model.fit(x, y, batch_size=16 // kr.size(), shuffle=False, verbose=0)
     return state_digest(model), model.get_weights()
-
-
-def embeddings():
-    """Trains embeddings, whose gradients are rows."""
-    return [
-        _embedding(name, sparse_as_dense=sparse_as_dense)
-        for name in ("SGD", "Adagrad")
-        for sparse_as_dense in (False, True)
-    ]
 
 
 UNEQUAL = (20, 17)
@@ -514,39 +437,6 @@ def two_models_of_one_name():
     for i in range(10):
         step(x[2 * i : 2 * i + 2])
     return [digest(model.weights) for model in models]
-
-
-def settings():
-    """Trains with each of several settings of the optimizer."""
-    start()
-    results = {}
-    for name, arguments in {
-        "none": {},
-        "groups": {"groups": 2},
-        "lists": {"groups": "lists"},
-        "eager": {"run_eagerly": True},
-        "sum": {"op": kr.Sum},
-        "predivide": {"gradient_predivide_factor": 2.0},
-        "fp16": {"compression": kr.Compression.fp16},
-        "bf16": {"compression": kr.Compression.bf16},
-    }.items():
-        eager = arguments.pop("run_eagerly", False)
-        keras.utils.set_random_seed(11)
-        x, y = kr.data.shard(make_data(4 * 16))
-        model = make_classifier()
-        if arguments.get("groups") == "lists":
-            arguments["groups"] = [model.weights[:1], model.weights[2:]]
-        optimizer = keras.optimizers.SGD(0.1 / kr.size())
-        if arguments.get("op") is not kr.Sum:
-            optimizer.learning_rate = 0.1
-        model.compile(
-            kr.DistributedOptimizer(optimizer, **arguments),
-            sparse_loss(),
-            run_eagerly=eager,
-        )
-        model.fit(x, y, batch_size=16 // kr.size(), shuffle=False, verbose=0)
-        results[name] = (state_digest(model), model.get_weights())
-    return results
 
 
 def save_and_load(path):

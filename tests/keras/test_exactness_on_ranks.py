@@ -18,7 +18,6 @@ ON_TWO_RANKS = [
     ("normalization", True),
     ("unequal_ends",),
     ("ends",),
-    ("decisions",),
 ]
 
 
@@ -39,8 +38,13 @@ def one_rank():
 
 
 @pytest.fixture(scope="module")
-def two_ranks():
-    return run(2, ON_TWO_RANKS)
+def directory(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("exactness"))
+
+
+@pytest.fixture(scope="module")
+def two_ranks(directory):
+    return run(2, [*ON_TWO_RANKS, ("decisions", directory)])
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +134,6 @@ def test_moments_of_unequal_batches(several, masked, one_rank, request):
 def test_shards_of_each_kind(one_rank, two_ranks, kind):
     (one,) = one_rank("fit_on_shards")
     first, second = two_ranks("fit_on_shards")
-    if kind not in one:
-        pytest.skip("pandas is not installed")
     history, weights = first[kind]
     assert history == second[kind][0]
     expected, expected_weights = one[kind]
@@ -206,7 +208,21 @@ def test_different_numbers_of_batches_are_an_error_on_all(two_ranks):
     assert "kr.data.shard" in message
 
 
-def test_decisions_are_those_of_all(two_ranks):
-    losses, rates, _ = only(two_ranks("decisions"))
+def test_own_weights_are_not_compared_and_others_are(two_ranks):
+    (first, *_), (second, *_) = (r["local"] for r in two_ranks("ends"))
+    assert (first, second) == (None, None)
+    results = [rank["local"][1] for rank in two_ranks("ends")]
+    differ = [a != b for a, b in zip(*results, strict=True)]
+    assert differ == [True, True, False, False]
+    message = only([rank["local change"][0] for rank in two_ranks("ends")])
+    assert "after epoch 1, 1 of 2 do" in message
+    assert "classifier/two/kernel" in message
+
+
+def test_decisions_are_those_of_all_in_any_order(two_ranks, directory):
+    orders = only(two_ranks("decisions", directory))
+    losses, rates, saved, _ = only(orders)
     assert len(losses) < 40, "EarlyStopping was meant to act"
     assert rates[-1] < rates[0], "ReduceLROnPlateau was meant to act"
+    best = [i for i in range(len(losses)) if losses[i] == min(losses[: i + 1])]
+    assert saved == [f"{i + 1:02d}.weights.h5" for i in best]

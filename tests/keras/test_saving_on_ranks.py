@@ -109,7 +109,11 @@ def test_failures_of_rank_0_are_those_of_all(two_ranks):
         "full": r"Rank 0 could not write .* step 2 .*OSError:.*File too large",
         "file": r"Rank 0 could not write .*FileExistsError",
         "read-only": r"Rank 0 could not write .*/proc/x",
+        "full model.keras": r"Rank 0 could not save the model to \S+full/model",
+        "full model.weights.h5": r"Rank 0 could not save .*: \[?OSError|Errno",
+        "full backup": r"Rank 0 could not write .* step 1 .*File too large",
         "callback": r"Rank 0 could not save the model to /proc/x/model.keras",
+        "read-only backup": r"Rank 0 could not write .*/proc/x",
         "model": r"it has 3 variables and the checkpoint \d+, and at pos",
     }.items():
         kind, message = errors[name]
@@ -117,7 +121,8 @@ def test_failures_of_rank_0_are_those_of_all(two_ranks):
         assert re.search(text, message, re.DOTALL), (name, message)
     assert errors["unbuilt"][0] == "ValueError"
     assert step == 1
-    assert left == ["step-00000001", "step-00000002"]
+    # Nothing half-written.
+    assert left == [["step-00000001", "step-00000002"], []]
 
 
 def test_a_resumed_training_ends_as_one_that_was_not_interrupted(two_ranks):
@@ -157,8 +162,14 @@ def test_model_checkpoint(two_ranks, directory):
         if losses[i] < min([np.inf, *losses[:i]])
     ]
     # Hidden files would be here, too.
-    assert first["models"] == improved
-    assert first["files"] == ["best", "latest.weights.h5", "rank-0.csv"]
+    manifests = [f"{name}.manifest.json" for name in improved]
+    assert first["models"] == sorted([*improved, *manifests])
+    assert first["files"] == [
+        "best",
+        "latest.weights.h5",
+        "latest.weights.h5.manifest.json",
+        "rank-0.csv",
+    ]
     assert second["notes"] == []
     keys = ["accuracy", "loss", "val_accuracy", "val_loss"]
     assert first["notes"] == [(epoch, keys, 6) for epoch in range(6)]
