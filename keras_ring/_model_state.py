@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
+import tensorflow as tf
 
 from keras_ring._compat import own
 from keras_ring._names import variable_path
 from keras_ring.errors import CheckpointError
+
+_OVERHEAD = 8192  # bytes for each variable in a file
 
 
 def state_variables(model: Any) -> list[Any]:
@@ -68,6 +72,23 @@ def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
         }
         for variable in variables
     ]
+
+
+def num_bytes(model: Any) -> int:
+    """Returns about how much a file of a model may hold, and rather more.
+
+    Weights, the optimizer's variables if it has any yet, and what HDF5 and
+    Keras add to each.
+    """
+    variables = list(model.variables)
+    optimizer = getattr(model, "optimizer", None)
+    if own.is_optimizer(optimizer):
+        variables.extend(own.optimizer_variables(optimizer))
+    of_values = sum(
+        math.prod(variable.shape) * tf.as_dtype(own.dtype_name(variable)).size
+        for variable in variables
+    )
+    return of_values + _OVERHEAD * (1 + len(variables))
 
 
 def as_arrays(variables: Iterable[Any]) -> list[Any]:

@@ -10,7 +10,9 @@ Knows no model and no ranks.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,30 @@ from keras_ring._checkpoint_files import (
 SUFFIX = ".manifest.json"
 FORMAT = 1
 
+# Of a file system that cannot tell.
+_NOT_KNOWN = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV)
+
 
 def manifest_path(path: Path) -> Path:
     """Returns the path of the manifest of a file."""
     return path.with_name(path.name + SUFFIX)
+
+
+def require_room(part: Path, num_bytes: int) -> None:
+    """Makes a file of a size, to see whether the disk takes it.
+
+    For what is written by HDF5, which ends the process (a segmentation fault)
+    some time after it could not write.
+
+    Raises:
+        OSError: If the disk is full, read-only and so on.
+    """
+    with part.open("wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError as error:
+            if error.errno not in _NOT_KNOWN:
+                raise
 
 
 def replace(path: Path, part: Path, description: Mapping[str, Any]) -> None:

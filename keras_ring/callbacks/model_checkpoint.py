@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring import _saved_files, basics, checkpoint
+from keras_ring import _model_state, _saved_files, basics, checkpoint
 from keras_ring._compat import keras, own
 from keras_ring._rank_zero import on_rank_zero
 
@@ -121,6 +121,7 @@ def save_atomically(
     # overwrites what a program that was killed has left.
     part = path.with_name(f".writing-{path.name}")
     try:
+        _saved_files.require_room(part, _model_state.num_bytes(model))
         if weights_only:
             model.save_weights(part, overwrite=True)
         else:
