@@ -6,7 +6,7 @@ import os
 import pytest
 
 from keras_ring import _saved_files as files
-from keras_ring._checkpoint_files import Damaged
+from keras_ring._checkpoint_files import Damaged, described
 
 
 def save(path, content, at=(0, 1), template="{epoch}.bin"):
@@ -74,11 +74,13 @@ def test_a_program_that_ends_at_any_call(tmp_path, monkeypatch, at, times):
                 pass
         assert path.read_bytes() in (b"old", b"new", b"newer")
         files.require_whole(path)
+        manifest = json.loads(files.manifest_path(path).read_text())
+        assert described(path) in manifest["files"]
     save(path, b"last")
     files.require_whole(path)
     assert path.read_bytes() == b"last"
-    described = json.loads(files.manifest_path(path).read_text())["files"]
-    assert [each["bytes"] for each in described] == [4]
+    manifest = json.loads(files.manifest_path(path).read_text())
+    assert [each["bytes"] for each in manifest["files"]] == [4]
 
 
 def unchanged_time(path, content):
