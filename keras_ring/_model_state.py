@@ -88,7 +88,7 @@ def num_bytes(model: Any) -> int:
         math.prod(variable.shape) * tf.as_dtype(own.dtype_name(variable)).size
         for variable in variables
     )
-    return of_values + _OVERHEAD * (1 + len(variables))
+    return int(of_values) + _OVERHEAD * (1 + len(variables))
 
 
 def as_arrays(variables: Iterable[Any]) -> list[Any]:
