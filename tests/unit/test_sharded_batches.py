@@ -5,6 +5,7 @@ from unittest import mock
 
 import keras
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
@@ -200,8 +201,7 @@ def test_data_that_are_gone_are_not_told():
 
 
 def test_pandas():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"a": range(5), "b": "vwxyz"}, index=[*"pqrst"])
+    frame = pandas.DataFrame({"a": range(5), "b": [*"vwxyz"]}, index=[*"pqrst"])
     with job(1, 2):
         part, numbers = shard((frame, pandas.Series(range(5)) * 10))
     assert part.to_dict("list") == {"a": [1, 3, 0], "b": ["w", "y", "v"]}
