@@ -74,7 +74,9 @@ class _Zygote:
                 env={
                     name: value
                     for name, value in os.environ.items()
-                    if not name.startswith("KERAS_RING_")
+                    # It finds `rank_main` beside it.
+                    if name != "PYTHONSAFEPATH"
+                    and not name.startswith("KERAS_RING_")
                 },
             )
 
