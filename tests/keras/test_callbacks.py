@@ -12,6 +12,7 @@ import keras_ring as kr
 from keras_ring import _saved_files as files
 from keras_ring import ops
 from keras_ring.callbacks import (
+    BackupAndRestore,
     BroadcastGlobalVariablesCallback,
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
@@ -680,3 +681,33 @@ class TestModelCheckpoint:
         assert callback.best == 0.5
         assert shared == [(None, None)]
         assert list(tmp_path.iterdir()) == []
+
+
+class TestBackupAndRestore:
+    @pytest.mark.parametrize(
+        ("settings", "count"),
+        [({}, 2), ({"double_checkpoint": False}, 1), ({"keep": 3}, 3)],
+    )
+    def test_the_last_are_kept(
+        self, ring, monkeypatch, tmp_path, settings, count
+    ):
+        monkeypatch.setattr(
+            "keras_ring._rank_zero.broadcast_object", lambda obj, name: obj
+        )
+        monkeypatch.setattr(
+            "keras_ring.checkpoint.allgather_object", lambda obj, name: [obj]
+        )
+        model = make_model("built")
+        backup = BackupAndRestore(
+            tmp_path, save_freq=1, delete_checkpoint=False, **settings
+        )
+        x, y = make_data()
+        model.fit(x, y, batch_size=4, verbose=0, callbacks=[backup])
+        # Of the six steps.
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            f"step-{step:08d}" for step in range(7 - count, 7)
+        ]
+
+    def test_arguments_without_meaning(self):
+        with pytest.raises(ValueError, match="`keep`"):
+            BackupAndRestore("backup", keep=0)
