@@ -160,6 +160,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/comm/arena_test.cc
   tests/cpp/comm/frame_test.cc
   tests/cpp/comm/handshake_test.cc
+  tests/cpp/comm/job_mesh_test.cc
   tests/cpp/comm/join_record_test.cc
   tests/cpp/comm/rendezvous_test.cc
   tests/cpp/comm/socket_test.cc

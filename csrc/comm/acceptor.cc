@@ -15,6 +15,8 @@ namespace keras_ring {
 namespace {
 
 constexpr Duration kOutOfDescriptorsPause = std::chrono::milliseconds(100);
+// Then it is the turn of those that are inside already, whoever else comes.
+constexpr int kAcceptsInARow = 64;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
@@ -97,7 +99,7 @@ int Acceptor::TimeoutMs() const {
 }
 
 void Acceptor::AcceptWaiting() {
-  while (true) {
+  for (int i = 0; i < kAcceptsInARow; ++i) {
     if (pending_.size() >= options_.max_pending) {
       MakeRoom();
       if (pending_.size() >= options_.max_pending) return;
@@ -118,15 +120,23 @@ void Acceptor::AcceptWaiting() {
   }
 }
 
+TimePoint Acceptor::EvictedAt(const Pending& pending) const {
+  return pending.since + (pending.handshake.opened() ? options_.eviction_age
+                                                     : options_.silence_age);
+}
+
+// Drops the one whose time came first, or waits for it.
 void Acceptor::MakeRoom() {
-  const Pending& oldest = pending_.front();
-  TimePoint old_enough = oldest.since + options_.eviction_age;
-  if (Now() < old_enough) {
-    accept_again_ = old_enough;
+  auto first = std::min_element(pending_.begin(), pending_.end(),
+                                [this](const Pending& a, const Pending& b) {
+                                  return EvictedAt(a) < EvictedAt(b);
+                                });
+  if (Now() < EvictedAt(*first)) {
+    accept_again_ = EvictedAt(*first);
     return;
   }
-  Reject(oldest, DeadlineExceededError("no handshake in time, others wait"));
-  pending_.pop_front();
+  Reject(*first, DeadlineExceededError("no handshake in time, others wait"));
+  pending_.erase(first);
 }
 
 void Acceptor::Drive(std::list<Pending>::iterator it) {

@@ -23,9 +23,12 @@ struct AcceptorOptions {
   Duration handshake_limit = std::chrono::seconds(10);
   // At most so many handshakes at once; more wait in the listener's backlog.
   size_t max_pending = 256;
-  // When that many are pending and another waits, the oldest is dropped if it
+  // When that many are pending and another waits, the oldest is dropped that
   // is older than this: an honest handshake takes milliseconds.
   Duration eviction_age = std::chrono::milliseconds(500);
+  // Or than this, if it has not even said its first message: an honest client
+  // has sent it before its turn comes.
+  Duration silence_age = std::chrono::milliseconds(100);
 };
 
 class Acceptor {
@@ -56,6 +59,7 @@ class Acceptor {
 
   void Run();
   void AcceptWaiting();
+  TimePoint EvictedAt(const Pending& pending) const;
   void MakeRoom();
   void Drive(std::list<Pending>::iterator it);
   void Expire();

@@ -37,6 +37,18 @@ Sha256Digest ClientProof(const JobKey& key, std::string_view opening,
   return HmacSha256(key.bytes(), message);
 }
 
+// Over the whole exchange, so that only the one for whom the hello was meant
+// can say it. The server's first proof does not name the server: any rank of
+// the job gives one to whoever asks, who may pass it on.
+Sha256Digest VerdictProof(const JobKey& key, std::string_view opening,
+                          std::string_view server_message,
+                          std::string_view claim, uint8_t verdict) {
+  std::string message("keras_ring handshake: verdict");
+  message.append(opening).append(server_message).append(claim);
+  message += static_cast<char>(verdict);
+  return HmacSha256(key.bytes(), message);
+}
+
 std::string EncodeHello(const Hello& hello) {
   WireWriter writer;
   writer.Byte(static_cast<uint8_t>(hello.kind));
@@ -85,6 +97,9 @@ Status VerdictStatus(uint8_t verdict) {
     case Verdict::kWrongTarget:
       return FailedPreconditionError(
           "the rank that listened there has left this job");
+    case Verdict::kWrongRank:
+      return FailedPreconditionError(
+          "the rank there takes no such link from a rank of this number");
   }
   return InternalError("unknown verdict " + std::to_string(verdict));
 }
@@ -165,9 +180,17 @@ Status ClientHandshake(const Socket& socket, const JobKey& key,
   status = WriteFull(socket, message.data(), message.size(), deadline);
   if (!status.ok()) return explain(status);
 
-  uint8_t verdict = 0;
-  status = ReadFull(socket, &verdict, 1, deadline);
+  std::string last(kVerdictBytes, '\0');
+  status = ReadFull(socket, last.data(), last.size(), deadline);
   if (!status.ok()) return explain(status);
+  const uint8_t verdict = static_cast<uint8_t>(last[0]);
+  const Sha256Digest expected =
+      VerdictProof(key, opening, answer, message, verdict);
+  if (!ConstantTimeEqual(std::string_view(last).substr(1), AsBytes(expected))) {
+    return explain(UnauthenticatedError(
+        "the other end does not hold this job's key: it passed on what a rank "
+        "had said"));
+  }
   return explain(VerdictStatus(verdict));
 }
 
@@ -246,6 +269,7 @@ ServerHandshake::State ServerHandshake::CheckClientProof() {
     return Fail("it does not hold this job's key");
   }
   if (!DecodeHello(hello, &hello_)) return Fail("its hello is malformed");
+  claim_ = std::exchange(input_, std::string());
   return state_ = State::kHello;
 }
 
@@ -273,7 +297,9 @@ ServerHandshake::State ServerHandshake::Advance() {
 
 ServerHandshake::State ServerHandshake::Answer(Verdict verdict) {
   KR_CHECK(state_ == State::kHello);
-  output_.assign(1, static_cast<char>(verdict));
+  const uint8_t code = static_cast<uint8_t>(verdict);
+  output_.assign(1, static_cast<char>(code));
+  output_ += AsBytes(VerdictProof(key_, opening_, proof_, claim_, code));
   step_ = Step::kVerdict;
   state_ = State::kPending;
   return Advance();

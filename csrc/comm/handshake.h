@@ -71,20 +71,24 @@ struct Hello {
 // The server's answer to an authenticated hello. On the wire.
 enum class Verdict : uint8_t {
   kAccepted = 0,
-  kNotNow = 1,      // the job is complete or closing; try again
-  kWrongTarget = 2  // this is not who you think it is
+  kNotNow = 1,       // the job is complete or closing; try again
+  kWrongTarget = 2,  // this is not who you think it is
+  kWrongRank = 3     // no rank of that number dials this one
 };
+inline constexpr int kNumVerdicts = 4;
 
-inline constexpr uint8_t kWireProtocolVersion = 2;
+inline constexpr uint8_t kWireProtocolVersion = 3;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kClientOpeningBytes = 8 + kNonceBytes;
 inline constexpr size_t kServerProofBytes = 8 + kNonceBytes + 32;
 inline constexpr size_t kHelloBytes = 20;
 inline constexpr size_t kClientProofBytes = kHelloBytes + 32;
+inline constexpr size_t kVerdictBytes = 1 + 32;
 
 // The blocking side that dials. Errors:
 //   kUnauthenticated    the other end does not hold the key,
-//   kFailedPrecondition it speaks another protocol version, or is another rank,
+//   kFailedPrecondition it speaks another protocol version, is another rank, or
+//                       does not take this one,
 //   kUnavailable        it closed the connection or said kNotNow: try again,
 //   kDeadlineExceeded.
 Status ClientHandshake(const Socket& socket, const JobKey& key,
@@ -105,6 +109,9 @@ class ServerHandshake {
   ServerHandshake(Socket socket, const JobKey& key);
 
   State Advance();
+  // Whether the client's first message has come. An honest one sends it at
+  // once.
+  bool opened() const { return step_ != Step::kOpening; }
   // In kHello: queues the verdict and goes on.
   State Answer(Verdict verdict);
 
@@ -132,6 +139,7 @@ class ServerHandshake {
   std::string output_;
   std::string opening_;  // the client's first message, as received
   std::string proof_;    // ours, as sent
+  std::string claim_;    // the client's second message: hello and proof
   Hello hello_;
   Status error_;
 };

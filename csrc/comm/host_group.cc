@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/sha256.h"
 #include "csrc/comm/local_socket.h"
 
 namespace keras_ring {
@@ -115,7 +116,8 @@ Result<std::pair<int, Socket>> Receive(const Socket& listener,
       int32_t index;
     } shown = {};
     if (ReadFull(guest, &shown, sizeof(shown), LimitOfGuest(deadline)).ok() &&
-        shown.pass == invitation.pass) {
+        ConstantTimeEqual({shown.pass.data(), kPassBytes},
+                          {invitation.pass.data(), kPassBytes})) {
       return std::pair<int, Socket>(shown.index, std::move(guest));
     }
   }

@@ -9,12 +9,21 @@ namespace {
 // refusal is final but for what passes: a full backlog, an evicted handshake.
 constexpr Duration kDialAgainFor = std::chrono::seconds(3);
 constexpr Duration kDialPause = std::chrono::milliseconds(50);
+// A rank that dials again has given up what it had. Two are on their way when
+// it asks for two in a row; more than a few are a fault.
+constexpr size_t kMaxLinksPerUse = 4;
+
+Deadline DialAgainUntil(Deadline deadline) {
+  return Deadline(std::min(deadline.at(), Deadline::After(kDialAgainFor).at()));
+}
 
 }  // namespace
 
 void LinkInbox::Put(const Hello& hello, Socket socket) {
   MutexLock lock(mutex_);
-  links_.emplace(Key(hello.set, hello.kind, hello.rank), std::move(socket));
+  const Key key(hello.set, hello.kind, hello.rank);
+  if (links_.count(key) >= kMaxLinksPerUse) links_.erase(links_.find(key));
+  links_.emplace(key, std::move(socket));
   came_.NotifyAll();
 }
 
@@ -69,17 +78,19 @@ Result<std::map<int, Socket>> LinkInbox::Take(LinkUse use,
   return taken;
 }
 
-JobMesh::JobMesh(int rank, const JobKey& key, uint64_t target, uint16_t port)
-    : rank_(rank), key_(key), target_(target), port_(port) {}
+JobMesh::JobMesh(int rank, int size, const JobKey& key, uint64_t target,
+                 uint16_t port)
+    : rank_(rank), size_(size), key_(key), target_(target), port_(port) {}
 
-Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, const JobKey& key,
+Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, int size,
+                                                const JobKey& key,
                                                 Socket listener,
                                                 bool serve_store,
                                                 Counters& counters) {
   KR_ASSIGN_OR_RETURN(uint16_t port, LocalPort(listener));
   uint64_t target = 0;
   KR_RETURN_IF_ERROR(RandomBytes(&target, sizeof(target)));
-  std::unique_ptr<JobMesh> mesh(new JobMesh(rank, key, target, port));
+  std::unique_ptr<JobMesh> mesh(new JobMesh(rank, size, key, target, port));
   if (serve_store) {
     mesh->store_server_ = std::make_unique<TcpStoreServer>();
     KR_RETURN_IF_ERROR(mesh->store_server_->Start());
@@ -98,10 +109,13 @@ Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, const JobKey& key,
 
 Verdict JobMesh::Admit(const Hello& hello) const {
   if (hello.kind == LinkKind::kStore) {
+    // Whose rank is wrong is told so by rank 0, in its table.
     if (store_server_ == nullptr) return Verdict::kWrongTarget;
     return store_server_->sealed() ? Verdict::kNotNow : Verdict::kAccepted;
   }
-  return hello.target == target_ ? Verdict::kAccepted : Verdict::kWrongTarget;
+  if (hello.target != target_) return Verdict::kWrongTarget;
+  const bool dials_us = hello.rank > rank_ && hello.rank < size_;
+  return dials_us ? Verdict::kAccepted : Verdict::kWrongRank;
 }
 
 void JobMesh::Connected(const Hello& hello, Socket socket) {
@@ -115,13 +129,17 @@ void JobMesh::Connected(const Hello& hello, Socket socket) {
 Result<Socket> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
   const Member& member = table_.members[peer];
   const Hello hello = {use.kind, rank_, table_.targets[peer], use.set};
-  const Deadline again(
-      std::min(deadline.at(), Deadline::After(kDialAgainFor).at()));
+  Deadline again = DialAgainUntil(deadline);
   while (true) {
     Result<Socket> socket =
         keras_ring::Connect(member.address, member.port, deadline);
     Status status = socket.status();
-    if (socket.ok()) status = ClientHandshake(*socket, key_, hello, deadline);
+    if (socket.ok()) {
+      status = ClientHandshake(*socket, key_, hello, deadline);
+      // Somebody listens: among many strangers it may have been our turn only
+      // after seconds.
+      again = DialAgainUntil(deadline);
+    }
     if (status.ok()) return socket;
     if (status.code() != StatusCode::kUnavailable || again.expired()) {
       return status.WithContext("rank " + std::to_string(peer) + " on " +

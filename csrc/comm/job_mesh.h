@@ -25,6 +25,7 @@ namespace keras_ring {
 // rank and dial before it does. Thread-safe.
 class LinkInbox {
  public:
+  // Of those that wait for one and the same use, the last few are kept.
   void Put(const Hello& hello, Socket socket) KR_EXCLUDES(mutex_);
   // Waits for one link for `use` from each of `ranks`. Process sets are made
   // one after the other, so links of an earlier one, which has failed, go.
@@ -52,7 +53,8 @@ class LinkInbox {
 class JobMesh final : public Mesh {
  public:
   // `serve_store`: on rank 0. `counters` must outlive the mesh.
-  static Result<std::unique_ptr<JobMesh>> Start(int rank, const JobKey& key,
+  static Result<std::unique_ptr<JobMesh>> Start(int rank, int size,
+                                                const JobKey& key,
                                                 Socket listener,
                                                 bool serve_store,
                                                 Counters& counters);
@@ -73,12 +75,14 @@ class JobMesh final : public Mesh {
   void Abort(const Status& cause) override { inbox_.Abort(cause); }
 
  private:
-  JobMesh(int rank, const JobKey& key, uint64_t target, uint16_t port);
+  JobMesh(int rank, int size, const JobKey& key, uint64_t target,
+          uint16_t port);
   Verdict Admit(const Hello& hello) const;
   void Connected(const Hello& hello, Socket socket);
   Result<Socket> Dial(LinkUse use, int peer, Deadline deadline) const;
 
   const int rank_;
+  const int size_;
   const JobKey key_;
   const uint64_t target_;
   const uint16_t port_;

@@ -124,10 +124,10 @@ Result<std::unique_ptr<Mesh>> JoinAsRankZero(const RendezvousOptions& options,
           ? AdoptListener(options.store_listen_fd)
           : Listen(options.store_host, options.store_port);
   if (!listener.ok()) return listener.status();
-  KR_ASSIGN_OR_RETURN(
-      std::unique_ptr<JobMesh> mesh,
-      JobMesh::Start(options.rank, options.key, std::move(listener).value(),
-                     /*serve_store=*/true, counters));
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<JobMesh> mesh,
+                      JobMesh::Start(options.rank, options.size, options.key,
+                                     std::move(listener).value(),
+                                     /*serve_store=*/true, counters));
   TcpStoreServer& server = *mesh->store_server();
   JoinRecord own = OwnRecord(options, *mesh, options.store_host);
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
@@ -190,7 +190,8 @@ Result<std::unique_ptr<Mesh>> JoinAsOther(const RendezvousOptions& options,
         KR_ASSIGN_OR_RETURN(address, ListenAddress(options, **store));
         KR_ASSIGN_OR_RETURN(Socket listener, Listen(address, 0));
         KR_ASSIGN_OR_RETURN(
-            mesh, JobMesh::Start(options.rank, options.key, std::move(listener),
+            mesh, JobMesh::Start(options.rank, options.size, options.key,
+                                 std::move(listener),
                                  /*serve_store=*/false, counters));
       }
       Result<JobTable> table =

@@ -22,6 +22,11 @@ Result<SharedMemory> SharedMemory::Create(const char* name, size_t bytes) {
   const int fd = memory.descriptor_.fd();
   if (fd < 0)
     return ResourceExhaustedError("memfd_create: " + ErrnoText(errno));
+  // It has no name, but whoever is handed a descriptor of it could otherwise
+  // open it again with more rights: it begins with those of everybody.
+  if (fchmod(fd, 0600) != 0) {
+    return InternalError("fchmod of a memfd: " + ErrnoText(errno));
+  }
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     return ResourceExhaustedError("ftruncate to " + std::to_string(bytes) +
                                   " bytes: " + ErrnoText(errno));

@@ -88,7 +88,11 @@ void ServeMember(std::string_view nonce, std::string_view hello,
   KR_CHECK(state == State::kHello);
   CheckHello(server.hello());
   KR_CHECK(server.Answer(verdict) == State::kDone);
-  KR_CHECK(Hear(client) == std::string(1, static_cast<char>(verdict)));
+  const std::string code(1, static_cast<char>(verdict));
+  KR_CHECK(Hear(client) ==
+           code + std::string(AsBytes(HmacSha256(
+                      Key().bytes(), "keras_ring handshake: verdict" + opening +
+                                         answer + message + code))));
 }
 
 // What answers does not have the key.
@@ -128,7 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     }
     case 1: {
-      const auto verdict = static_cast<Verdict>(script.Choice(3));
+      const auto verdict = static_cast<Verdict>(script.Choice(kNumVerdicts));
       const std::string_view nonce = script.Text();
       ServeMember(nonce, script.Rest(), verdict);
       break;

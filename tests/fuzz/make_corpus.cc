@@ -324,10 +324,10 @@ void AddHandshakes(Corpus& corpus) {
           .bytes();
   corpus["handshake/seed-http"] =
       ScriptWriter().Byte(0).Text("GET").Rest(" / HTTP/1.1\r\n").bytes();
-  for (int verdict = 0; verdict < 3; ++verdict) {
+  for (int verdict = 0; verdict < kNumVerdicts; ++verdict) {
     // The kind of the link, the rank and other numbers, little-endian.
     std::string hello(kHelloBytes, '\0');
-    hello[0] = static_cast<char>(verdict + 1);
+    hello[0] = static_cast<char>((verdict + 1) % kNumLinkKinds);
     hello[4] = 5;
     corpus["handshake/seed-member-" + std::to_string(verdict)] =
         ScriptWriter().Byte(1).Byte(verdict).Text("nonce").Rest(hello).bytes();

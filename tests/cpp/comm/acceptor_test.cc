@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +26,12 @@ class AcceptorTest : public DescriptorTest {
  protected:
   // Opens `acceptor_` on `port_`.
   void Open(AcceptorOptions options = {}) {
+    OpenLater(options);
+    ASSERT_TRUE(acceptor_->Start().ok());
+  }
+
+  // Who comes before it is started waits.
+  void OpenLater(AcceptorOptions options = {}) {
     TestListener listener;
     port_ = listener.port;
     acceptor_ = std::make_unique<Acceptor>(
@@ -35,7 +44,14 @@ class AcceptorTest : public DescriptorTest {
           accepted_.emplace(hello.rank, std::move(socket));
         },
         counters_, options);
-    ASSERT_TRUE(acceptor_->Start().ok());
+  }
+
+  // A first message as an honest client's.
+  static std::string Opening() {
+    std::string opening("KRNG");
+    opening += static_cast<char>(kWireProtocolVersion);
+    opening.resize(kClientOpeningBytes, '\0');
+    return opening;
   }
 
   void TearDown() override {
@@ -136,10 +152,102 @@ TEST_F(AcceptorTest, WhenEveryPlaceIsTakenTheOldestStrangersGo) {
   AcceptorOptions options;
   options.max_pending = 4;
   options.eviction_age = milliseconds(30);
+  options.silence_age = milliseconds(30);
   Open(options);
-  for (int i = 0; i < 9; ++i) AddStranger("");
+  for (int i = 0; i < 9; ++i) AddStranger(i % 2 == 0 ? "" : Opening());
   EXPECT_TRUE(Join(1).ok());
   EXPECT_GE(counters_.rejected_connections, 6u);
+}
+
+// One that has said its first message may be a member on a slow host.
+TEST_F(AcceptorTest, SilentStrangersGoFirst) {
+  AcceptorOptions options;
+  options.max_pending = 2;
+  options.eviction_age = seconds(20);
+  options.silence_age = milliseconds(20);
+  Open(options);
+  AddStranger(Opening());
+  AddStranger("KRNG");
+  EXPECT_TRUE(Join(1).ok());
+  EXPECT_TRUE(WaitForRejections(1));
+  EXPECT_TRUE(Eventually([&] { return IsDead(strangers_[1]); }));
+  char proof[kServerProofBytes];
+  EXPECT_TRUE(ReadFull(strangers_[0], proof, sizeof(proof), Soon()).ok());
+  EXPECT_FALSE(IsDead(strangers_[0]));
+}
+
+// However many wait to be accepted, who is inside has a turn in between.
+TEST_F(AcceptorTest, AQueueAtTheDoorHoldsUpNobodyInside) {
+  constexpr int kStrangers = 1500;
+  bool overtook = false;
+  // The member's own thread may get no time from the system meanwhile.
+  for (int attempt = 0; attempt < 10 && !overtook; ++attempt) {
+    OpenLater();
+    std::string opening = Opening();
+    Result<Socket> member = Connect("127.0.0.1", port_, Soon());
+    ASSERT_TRUE(member.ok());
+    RunRanks(2, [&](int side) {
+      if (side == 0) {
+        EXPECT_TRUE(
+            ClientHandshake(*member, key_, {LinkKind::kData, 1, 0}, Soon())
+                .ok());
+        overtook = counters_.rejected_connections.load() < kStrangers;
+        return;
+      }
+      for (int i = 0; i < kStrangers; ++i) {
+        Result<Socket> socket = Connect("127.0.0.1", port_, Soon());
+        ASSERT_TRUE(socket.ok()) << socket.status().ToString();
+        ASSERT_TRUE(WriteFull(*socket, "G", 1, Soon()).ok());
+      }
+      ASSERT_TRUE(acceptor_->Start().ok());
+      EXPECT_TRUE(WaitForRejections(kStrangers));
+    });
+    acceptor_.reset();
+    accepted_.clear();
+    counters_.rejected_connections = 0;
+  }
+  EXPECT_TRUE(overtook);
+}
+
+// Members come in while strangers of several kinds keep knocking: there are
+// always more of them than places.
+TEST_F(AcceptorTest, MembersComeInDuringAFlood) {
+  AcceptorOptions options;
+  options.max_pending = 16;
+  options.eviction_age = milliseconds(20);
+  options.silence_age = milliseconds(5);
+  Open(options);
+  std::atomic<bool> over{false};
+  std::atomic<uint64_t> knocked{0};
+  RunRanks(3, [&](int side) {
+    if (side == 0) {
+      for (int rank = 20; rank < 40; ++rank) {
+        Status status = UnavailableError("");
+        // As those who dial do.
+        while (status.code() == StatusCode::kUnavailable) status = Join(rank);
+        EXPECT_TRUE(status.ok()) << status.ToString();
+      }
+      EXPECT_TRUE(Eventually([&] { return knocked.load() > 200; }));
+      over = true;
+      return;
+    }
+    const std::string words[] = {"", "GET / HTTP/1.1\r\n", "KRNG", Opening(),
+                                 Opening() + std::string(52, 'x')};
+    std::list<Socket> open;
+    while (!over) {
+      if (knocked.load() > counters_.rejected_connections.load() + 60) {
+        Pause(milliseconds(1), Soon());
+        continue;
+      }
+      Result<Socket> socket = Connect("127.0.0.1", port_, Soon());
+      ASSERT_TRUE(socket.ok());
+      const std::string& said = words[knocked++ % std::size(words)];
+      (void)WriteFull(*socket, said.data(), said.size(), Soon());
+      open.push_back(std::move(socket).value());
+      if (open.size() > 100) open.pop_front();
+    }
+  });
+  EXPECT_EQ(NumAccepted(), 20u);
 }
 
 // More members at once than there are places, none of them evicted.
@@ -147,6 +255,7 @@ TEST_F(AcceptorTest, ManyMembersAtOnce) {
   AcceptorOptions options;
   options.max_pending = 4;
   options.eviction_age = seconds(20);
+  options.silence_age = seconds(20);
   Open(options);
   RunRanks(12, [&](int rank) {
     Status status = Join(rank);

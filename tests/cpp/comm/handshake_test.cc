@@ -63,9 +63,19 @@ class HandshakeTest : public DescriptorTest {
     return DriveUntil(*server_, AfterMs(wait_ms), Verdict::kAccepted);
   }
 
-  static std::string Opening(char nonce_byte, char version = 2) {
-    return std::string("KRNG") + version + std::string(3, '\0') +
-           std::string(kNonceBytes, nonce_byte);
+  static std::string Opening(char nonce_byte) {
+    return std::string("KRNG") + static_cast<char>(kWireProtocolVersion) +
+           std::string(3, '\0') + std::string(kNonceBytes, nonce_byte);
+  }
+
+  static std::string Heard(const Socket& socket, size_t bytes) {
+    std::string heard(bytes, '\0');
+    EXPECT_TRUE(ReadFull(socket, heard.data(), bytes, Soon()).ok());
+    return heard;
+  }
+
+  static void Say(const Socket& socket, const std::string& bytes) {
+    EXPECT_TRUE(WriteFull(socket, bytes.data(), bytes.size(), Soon()).ok());
   }
 
   const JobKey key_ = NewKey();
@@ -107,6 +117,11 @@ TEST_F(HandshakeTest, VerdictsReachTheClient) {
 
 TEST_F(HandshakeTest, AWrongTargetIsFinal) {
   EXPECT_EQ(RunBoth(key_, {}, Verdict::kWrongTarget).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST_F(HandshakeTest, AWrongRankIsFinal) {
+  EXPECT_EQ(RunBoth(key_, {}, Verdict::kWrongRank).code(),
             StatusCode::kFailedPrecondition);
 }
 
@@ -186,7 +201,8 @@ TEST_F(HandshakeTest, AReplayIsRefused) {
     ASSERT_TRUE(ReadFull(relay, bytes, kClientProofBytes, Soon()).ok());
     proof.assign(bytes, kClientProofBytes);
     EXPECT_EQ(AfterBytes(proof), State::kDone);
-    ASSERT_TRUE(WriteFull(relay, "\0", 1, Soon()).ok());
+    ASSERT_TRUE(ReadFull(client_, bytes, kVerdictBytes, Soon()).ok());
+    ASSERT_TRUE(WriteFull(relay, bytes, kVerdictBytes, Soon()).ok());
   });
 
   auto [again, server_end] = ConnectedPair();
@@ -215,6 +231,78 @@ TEST_F(HandshakeTest, AReflectionIsRefused) {
   EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
 }
 
+// A stranger listens where a rank of the job has been, and has the client's
+// messages answered by another rank of it. That one's proof is good, but its
+// verdict says that the hello was not for it; and no other verdict is to be
+// had.
+class PassedOn : public HandshakeTest,
+                 public testing::WithParamInterface<const char*> {
+ protected:
+  // What the stranger says in the end, having heard the whole exchange.
+  std::string LastWord(const std::string& claim, const std::string& verdict) {
+    const std::string accepted(1, '\0');
+    const std::string way = GetParam();
+    if (way == "no proof") return accepted + std::string(32, '\0');
+    if (way == "another verdict's") return accepted + verdict.substr(1);
+    if (way == "the client's") return accepted + claim.substr(kHelloBytes);
+    if (way == "one bit less") {
+      std::string changed = verdict;
+      changed.back() ^= 1;
+      return changed;
+    }
+    return earlier_;  // "an earlier handshake's"
+  }
+
+  std::string earlier_;
+};
+
+TEST_P(PassedOn, IsNotBelieved) {
+  const Hello hello = {LinkKind::kControl, 3, 77, 5};
+  // Another rank lets the same client in.
+  ASSERT_TRUE(RunBoth(key_, hello).ok());
+  {
+    auto [near, relay] = ConnectedPair();
+    auto [client, socket] = ConnectedPair();
+    client_ = std::move(client);
+    server_ = std::make_unique<ServerHandshake>(std::move(socket), key_);
+    RunRanks(2, [&, &near = near, &relay = relay](int side) {
+      if (side == 0) {
+        EXPECT_TRUE(ClientHandshake(near, key_, hello, Soon()).ok());
+        return;
+      }
+      AfterBytes(Heard(relay, kClientOpeningBytes));
+      Say(relay, Heard(client_, kServerProofBytes));
+      EXPECT_EQ(AfterBytes(Heard(relay, kClientProofBytes)), State::kDone);
+      earlier_ = Heard(client_, kVerdictBytes);
+      Say(relay, earlier_);
+    });
+  }
+  auto [near, stranger] = ConnectedPair();
+  auto [client, socket] = ConnectedPair();
+  client_ = std::move(client);
+  server_ = std::make_unique<ServerHandshake>(std::move(socket), key_);
+  Status status;
+  RunRanks(2, [&, &near = near, &stranger = stranger](int side) {
+    if (side == 0) {
+      status = ClientHandshake(near, key_, hello, Soon());
+      return;
+    }
+    AfterBytes(Heard(stranger, kClientOpeningBytes));
+    Say(stranger, Heard(client_, kServerProofBytes));
+    const std::string claim = Heard(stranger, kClientProofBytes);
+    Say(client_, claim);
+    EXPECT_EQ(DriveUntil(*server_, Soon(), Verdict::kWrongTarget),
+              State::kDone);
+    Say(stranger, LastWord(claim, Heard(client_, kVerdictBytes)));
+  });
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated) << status.ToString();
+}
+
+INSTANTIATE_TEST_SUITE_P(Way, PassedOn,
+                         testing::Values("no proof", "another verdict's",
+                                         "the client's", "one bit less",
+                                         "an earlier handshake's"));
+
 // The server's own proof, sent back as the client's, fails: roles differ.
 TEST_F(HandshakeTest, TheServersProofIsNotTheClients) {
   ASSERT_EQ(AfterBytes(Opening('n')), State::kPending);
@@ -242,11 +330,11 @@ TEST_F(HandshakeTest, NoncesAreFresh) {
 TEST_F(HandshakeTest, AnotherVersionIsNamed) {
   auto [near, other] = ConnectedPair();
   std::string answer(kServerProofBytes, '\0');
-  answer.replace(0, 5, "KRNG\x03");
+  answer.replace(0, 5, "KRNG\x02");
   ASSERT_TRUE(WriteFull(other, answer.data(), answer.size(), Soon()).ok());
   Status status = ClientHandshake(near, key_, {}, Soon());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("protocol version 3 there, version 2 here"),
+  EXPECT_NE(status.message().find("protocol version 2 there, version 3 here"),
             std::string::npos);
 }
 

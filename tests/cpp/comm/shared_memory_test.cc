@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,13 @@ TEST_F(SharedMemoryTest, NobodyCanChangeItsSize) {
     EXPECT_EQ(ftruncate(memory.descriptor().fd(), bytes), -1);
     EXPECT_EQ(errno, EPERM);
   }
+}
+
+TEST_F(SharedMemoryTest, IsOfItsUserAlone) {
+  SharedMemory memory = New();
+  struct stat facts = {};
+  ASSERT_EQ(fstat(memory.descriptor().fd(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
 }
 
 TEST_F(SharedMemoryTest, MovesWithItsPages) {
