@@ -100,7 +100,10 @@ def _write(
     # Renamed into place, so that the launcher never reads half a file.
     part = path.with_name(path.name + ".part")
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        # A name that others may have put there first, with rights of its own
+        # or as a link to elsewhere, is not written to.
+        part.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open(os.open(part, flags, 0o600), "w", encoding="utf-8") as file:
             json.dump(record, file)
         os.replace(part, path)

@@ -109,6 +109,10 @@ def _within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
+_PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")
+_UNPICKLING = ("functions.py", "running.py", "_function_rank.py")
+
+
 def python_problems(path: str, text: str) -> list[str]:
     """Returns what is wrong with the imports of a file of keras_ring."""
     modules = imported_modules(text)
@@ -124,6 +128,10 @@ def python_problems(path: str, text: str) -> list[str]:
         alone = ("_native.py", "launcher/child.py")
         if _within(module, "ctypes") and path not in alone:
             problems.append(f"imports {module}; only {alone} do")
+        # Loading a pickle runs what it says: theirs come over authenticated
+        # links or from private files.
+        if module in _PICKLES and path not in _UNPICKLING:
+            problems.append(f"imports {module}; only {_UNPICKLING} do")
     if path.startswith("launcher/"):
         problems += _launcher_problems(modules)
     return problems

@@ -77,6 +77,9 @@ def test_only_one_file_reads_the_environment():
         ("ops.py", "from keras_ring import _core", True),
         ("_native.py", "from keras_ring import _core", False),
         ("ops.py", "import ctypes", True),
+        ("functions.py", "import pickle", False),
+        ("launcher/error_file.py", "import pickle", True),
+        ("data.py", "def f():\n    from cloudpickle import loads", True),
     ],
 )
 def test_python(path, line, bad):

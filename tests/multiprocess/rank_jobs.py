@@ -1,7 +1,10 @@
 """What single ranks do in test_failure, test_strangers, test_steady_state."""
 
+import os
 import resource
 import time
+from pathlib import Path
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -61,6 +64,16 @@ def fit_until_killed():
 
 def train_for(seconds):
     """Steps until the time is up on rank 0; returns how many."""
+    end = time.monotonic() + seconds
+    return _train_while(lambda: time.monotonic() < end)
+
+
+def train_until(path):
+    """Steps until there is a file on rank 0; returns how many."""
+    return _train_while(lambda: not Path(path).exists())
+
+
+def _train_while(condition):
     kr.init()
 
     @tf.function
@@ -72,9 +85,8 @@ def train_for(seconds):
 
     x = tf.ones([256])
     steps = 0
-    end = time.monotonic() + seconds
     while True:
-        total, go_on = step(x, tf.constant(time.monotonic() < end))
+        total, go_on = step(x, tf.constant(condition()))
         assert float(total[0]) == kr.size()
         steps += 1
         if steps == 5:
@@ -82,6 +94,59 @@ def train_for(seconds):
         if not bool(go_on):
             break
     return steps, kr.metrics()["rejected_connections"]
+
+
+def fit_until(path, width):
+    """Fits a model until there is a file on rank 0; returns when it stepped.
+
+    Returns:
+        The end of each batch (`time.monotonic`), the number of rejected
+        connections, and of open descriptors at the begin and at the end.
+    """
+    import keras
+    import numpy as np
+
+    kr.init()
+    model = keras.Sequential(
+        [
+            keras.layers.Dense(width, activation="relu"),
+            keras.layers.Dense(width, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+    model.compile(
+        kr.DistributedOptimizer(keras.optimizers.SGD(0.001)), loss="mse"
+    )
+
+    class Clock(keras.callbacks.Callback):
+        ends: ClassVar[list[float]] = []
+        descriptors = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.ends.append(time.monotonic())
+            if len(self.ends) == 50:
+                type(self).descriptors = len(os.listdir("/proc/self/fd"))
+                notify("training")
+            if len(self.ends) % 20 == 0:
+                go_on = tf.constant(not Path(path).exists())
+                if not bool(kr.broadcast(go_on, 0, name="go on")):
+                    self.model.stop_training = True
+
+    rows = 32 * 1000
+    model.fit(
+        np.ones((rows, 64), "float32"),
+        np.ones((rows, 10), "float32"),
+        batch_size=32,
+        epochs=1_000_000,
+        verbose=0,
+        callbacks=[kr.callbacks.BroadcastGlobalVariablesCallback(), Clock()],
+    )
+    return (
+        Clock.ends,
+        kr.metrics()["rejected_connections"],
+        Clock.descriptors,
+        len(os.listdir("/proc/self/fd")),
+    )
 
 
 def cpu_seconds_while_idle(seconds):

@@ -1,14 +1,21 @@
 """Whoever connects without the job's key is dropped; training goes on."""
 
-import contextlib
-import os
-import socket
-import struct
+import signal
+import stat
+from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.harness import run_ranks
 from tests.multiprocess import rank_jobs
+from tests.multiprocess.bad_connections import Strangers, job_key
+from tests.multiprocess.test_flight import wait_for_files
+
+pytestmark = pytest.mark.timeout(180)
+# Whoever knows the key and is wrong all the same is told so, not rejected;
+# those that come and go may be gone before they are seen.
+KEYLESS = 16
 
 
 def ports_of(pids):
@@ -22,58 +29,65 @@ def ports_of(pids):
     )
 
 
-def strangers(port):
-    """Connects in several bad ways; returns the connections left open."""
-    silent = []
-    payloads = [
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        os.urandom(4096),
-        struct.pack("<I", 0xFFFFFFFF) * 64,  # huge lengths
-        b"\x00" * 1000,
-        b"KRNG" + os.urandom(200),  # something like a hello
-        b"\x01",
-        b"",
-    ]
-    for payload in payloads:
-        connection = socket.create_connection(("127.0.0.1", port), timeout=5)
-        with contextlib.suppress(OSError):
-            connection.sendall(payload)
-        if len(payload) < 2:
-            silent.append(connection)  # says nothing more, and stays
-        else:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(4096):
-                    pass
-            connection.close()
-    return silent
+def files_below(directory):
+    return [path for path in directory.rglob("*") if path.is_file()]
 
 
-def test_strangers_do_not_disturb():
-    opened = []
+def test_strangers_do_not_disturb(tmp_path):
+    """Of all kinds, at every rank; and nothing that is left has the key."""
+    stop, bomb = tmp_path / "stop", tmp_path / "bomb"
+    flights = tmp_path / "flights"
+    keys, made = [], {}
 
     def disturb(running):
         for rank in range(3):
             running.wait_for(rank, "training", timeout=60)
+        keys.append(job_key(running.pids[0]))
+        for pid in running.pids:
+            environment = Path(f"/proc/{pid}/environ")
+            assert stat.S_IMODE(environment.stat().st_mode) == 0o400
+            assert keys[0].hex() not in Path(f"/proc/{pid}/cmdline").read_text()
         ports = ports_of(running.pids)
         # One listener per rank; that of rank 0 serves the store as well.
         assert len(ports) == 3, ports
-        for _ in range(5):
-            for port in ports:
-                opened.extend(strangers(port))
+        strangers = Strangers(keys[0], bomb)
+        for _ in range(2):
+            for kind in strangers.kinds:
+                for port in ports:
+                    strangers.knock(kind, port)
+        made.update(strangers.counts)
+        running.send(0, signal.SIGUSR1)
+        wait_for_files(flights, ["flight.0.json"])
+        strangers.close()
+        stop.touch()
 
     result = run_ranks(
-        rank_jobs.train_for, 3, args=(15.0,), on_start=disturb, deadline=90
+        rank_jobs.train_until,
+        3,
+        args=(str(stop),),
+        env={
+            "KERAS_RING_LOG_LEVEL": "debug",
+            "KERAS_RING_FLIGHT_DIRECTORY": str(flights),
+        },
+        on_start=disturb,
+        deadline=120,
     )
-    for connection in opened:
-        connection.close()
     steps = [value[0] for value in result.values]
     rejected = [value[1] for value in result.values]
+    assert len(made) >= 12
+    assert set(made.values()) == {2 * 3}
     assert min(steps) == max(steps) > 50
-    assert min(rejected) >= 5 * 4, rejected
+    assert min(rejected) >= 2 * KEYLESS, rejected
+    assert not bomb.exists()
+    left = [rank.stdout + rank.stderr for rank in result.ranks]
+    for path in files_below(flights):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        left.append(path.read_text())
+    assert "refused a connection" in left[0]
+    assert not any(keys[0].hex() in text for text in left)
 
 
-def test_strangers_cannot_keep_a_job_from_starting():
+def test_strangers_cannot_keep_a_job_from_starting(tmp_path):
     """They come before and while the ranks meet, and stay silent."""
     opened = []
 
@@ -85,12 +99,15 @@ def test_strangers_cannot_keep_a_job_from_starting():
             except psutil.NoSuchProcess:
                 break
             for port in ports[:1]:
-                opened.extend(strangers(port))
+                key = job_key(running.pids[0])
+                opened.append(Strangers(key, tmp_path / "bomb"))
+                for kind in ("silence", "half an opening", "reset") * 3:
+                    opened[-1].knock(kind, port)
                 found += 1
 
     result = run_ranks(
         rank_jobs.train_for, 2, args=(1.0,), on_start=disturb, deadline=90
     )
-    for connection in opened:
-        connection.close()
-    assert result.values[0][0] > 5
+    for strangers in opened:
+        strangers.close()
+    assert result.values[0][0] >= 1

@@ -1,4 +1,5 @@
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -47,6 +48,32 @@ def test_a_fatal_exception_is_written_once_and_told_at_exit(tmp_path):
     error = error_file.read(path)
     assert error.chain == ("ValueError", "KeyError")
     assert error.time == record["time"]
+
+
+@pytest.mark.parametrize("planted", ["file", "link"])
+def test_what_was_planted_there_is_not_written_to(tmp_path, planted):
+    path, part = tmp_path / "error.json", tmp_path / "error.json.part"
+    other = tmp_path / "other"
+    other.write_text("other")
+    if planted == "link":
+        part.symlink_to(other)
+    else:
+        part.touch()
+        part.chmod(0o666)
+    _run({"KERAS_RING_ERROR_FILE": str(path)})
+    assert error_file.read(path).type == "ValueError"
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert other.read_text() == "other"
+
+
+def test_files_are_private_whatever_the_umask(tmp_path):
+    path = tmp_path / "error.json"
+    before = os.umask(0)
+    try:
+        _run({"KERAS_RING_ERROR_FILE": str(path)})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_without_a_file_or_a_place_for_it(tmp_path):

@@ -1,6 +1,8 @@
 #include "csrc/comm/acceptor.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <atomic>
 #include <iterator>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "csrc/base/mutex.h"
+#include "csrc/base/sha256.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
@@ -34,6 +37,7 @@ class AcceptorTest : public DescriptorTest {
   void OpenLater(AcceptorOptions options = {}) {
     TestListener listener;
     port_ = listener.port;
+    listener_fd_ = listener.socket.fd();
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listener.socket), key_,
         [this](const Hello& hello) {
@@ -80,6 +84,15 @@ class AcceptorTest : public DescriptorTest {
     return accepted_.size();
   }
 
+  // How many connections have yet to be accepted.
+  int NumWaiting() const {
+    tcp_info info = {};
+    socklen_t size = sizeof(info);
+    KR_CHECK(getsockopt(listener_fd_, IPPROTO_TCP, TCP_INFO, &info, &size) ==
+             0);
+    return static_cast<int>(info.tcpi_unacked);
+  }
+
   bool WaitForRejections(uint64_t count) {
     return Eventually(
         [&] { return counters_.rejected_connections.load() == count; });
@@ -89,6 +102,7 @@ class AcceptorTest : public DescriptorTest {
   LogCapture logs_;
   Counters counters_;
   uint16_t port_ = 0;
+  int listener_fd_ = -1;  // the acceptor's
   Mutex mutex_;
   std::map<int, Socket> accepted_;
   std::vector<Socket> strangers_;
@@ -183,14 +197,27 @@ TEST_F(AcceptorTest, AQueueAtTheDoorHoldsUpNobodyInside) {
   // The member's own thread may get no time from the system meanwhile.
   for (int attempt = 0; attempt < 10 && !overtook; ++attempt) {
     OpenLater();
-    std::string opening = Opening();
     Result<Socket> member = Connect("127.0.0.1", port_, Soon());
     ASSERT_TRUE(member.ok());
     RunRanks(2, [&](int side) {
       if (side == 0) {
+        // Its second message comes when others have been looked at.
+        const std::string opening = Opening();
+        std::string proof(kServerProofBytes, '\0');
+        std::string claim(kHelloBytes, '\0');
         EXPECT_TRUE(
-            ClientHandshake(*member, key_, {LinkKind::kData, 1, 0}, Soon())
-                .ok());
+            WriteFull(*member, opening.data(), opening.size(), Soon()).ok());
+        EXPECT_TRUE(ReadFull(*member, proof.data(), proof.size(), Soon()).ok());
+        EXPECT_TRUE(Eventually(
+            [&] { return counters_.rejected_connections.load() > 0; }));
+        claim +=
+            AsBytes(HmacSha256(key_.bytes(), "keras_ring handshake: client" +
+                                                 opening + proof + claim));
+        EXPECT_TRUE(
+            WriteFull(*member, claim.data(), claim.size(), Soon()).ok());
+        char verdict[kVerdictBytes] = {1};
+        EXPECT_TRUE(ReadFull(*member, verdict, sizeof(verdict), Soon()).ok());
+        EXPECT_EQ(verdict[0], 0);
         overtook = counters_.rejected_connections.load() < kStrangers;
         return;
       }
@@ -199,6 +226,8 @@ TEST_F(AcceptorTest, AQueueAtTheDoorHoldsUpNobodyInside) {
         ASSERT_TRUE(socket.ok()) << socket.status().ToString();
         ASSERT_TRUE(WriteFull(*socket, "G", 1, Soon()).ok());
       }
+      // Connected here is not yet there.
+      ASSERT_TRUE(Eventually([&] { return NumWaiting() == kStrangers + 1; }));
       ASSERT_TRUE(acceptor_->Start().ok());
       EXPECT_TRUE(WaitForRejections(kStrangers));
     });
