@@ -66,6 +66,17 @@ def test_no_environment_sleep_or_feature_test_in_cpp():
     assert not told, told
 
 
+def test_nobody_takes_connections_without_a_handshake():
+    """Those over TCP come through the acceptor, which has one."""
+    taking = {
+        path.name
+        for path in _cpp_files(*floors.CPP_FLOORS, "tf_ops", "keras_ring")
+        if path.name not in ("socket.h", "socket.cc", "local_socket.cc")
+        and re.search(r"\b(Accept|accept4?)\(", path.read_text())
+    }
+    assert taking == {"acceptor.cc"}
+
+
 def test_every_folder_of_csrc_is_a_floor():
     folders = {
         f"csrc/{path.name}"

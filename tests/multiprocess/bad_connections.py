@@ -38,7 +38,9 @@ def _opening() -> bytes:
     return PREFIX + secrets.token_bytes(32)
 
 
-def _hello(kind: int, rank: int, target: int = 0, process_set: int = 0) -> bytes:
+def _hello(
+    kind: int, rank: int, target: int = 0, process_set: int = 0
+) -> bytes:
     return struct.pack("<BxxxIQI", kind, rank, target, process_set)
 
 
