@@ -25,15 +25,6 @@ class Accepted(AssertionError):
     """A rank has let in whom it must not."""
 
 
-def job_key(pid: int) -> bytes:
-    """Returns the key of a rank's job, as one of its own user can read it."""
-    for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-        name, _, value = variable.partition(b"=")
-        if name == b"KERAS_RING_JOB_KEY":
-            return bytes.fromhex(value.decode())
-    raise LookupError(f"process {pid} has no job key")
-
-
 def _opening() -> bytes:
     return PREFIX + secrets.token_bytes(32)
 
@@ -74,12 +65,13 @@ class Strangers:
     """Makes bad connections to ranks, one kind after the other.
 
     Args:
-        key: The job's key, for those that know it and are still wrong.
+        key: The job's key in hexadecimal digits, for those that know it and
+            are still wrong.
         bomb: A path that the pickle among the kinds would create.
     """
 
-    def __init__(self, key: bytes, bomb: Path) -> None:
-        self._key = key
+    def __init__(self, key: str, bomb: Path) -> None:
+        self._key = bytes.fromhex(key)
         self._open: deque[socket.socket] = deque()
         self._drips: deque[tuple[socket.socket, bytes]] = deque()
         self._tls = _client_hello()

@@ -68,9 +68,16 @@ def train_for(seconds):
     return _train_while(lambda: time.monotonic() < end)
 
 
-def train_until(path):
+def train_until(path, key_path):
     """Steps until there is a file on rank 0; returns how many."""
+    _tell_key(key_path)
     return _train_while(lambda: not Path(path).exists())
+
+
+def _tell_key(path):
+    """For strangers who know it and are wrong all the same."""
+    if os.environ["KERAS_RING_RANK"] == "0":
+        Path(path).write_text(os.environ["KERAS_RING_JOB_KEY"])
 
 
 def _train_while(condition):
@@ -96,7 +103,7 @@ def _train_while(condition):
     return steps, kr.metrics()["rejected_connections"]
 
 
-def fit_until(path, width):
+def fit_until(path, key_path, width):
     """Fits a model until there is a file on rank 0; returns when it stepped.
 
     Returns:
@@ -106,6 +113,7 @@ def fit_until(path, width):
     import keras
     import numpy as np
 
+    _tell_key(key_path)
     kr.init()
     model = keras.Sequential(
         [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.harness import run_ranks
 from tests.multiprocess import rank_jobs
-from tests.multiprocess.bad_connections import Strangers, job_key
+from tests.multiprocess.bad_connections import Strangers
 from tests.multiprocess.test_strangers import ports_of
 
 
@@ -94,6 +94,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="kr-strangers-") as name:
         stop, bomb = Path(name) / "stop", Path(name) / "bomb"
+        key_path = Path(name) / "key"
 
         def disturb(running):
             try:
@@ -101,7 +102,7 @@ def main() -> None:
                     running.wait_for(rank, "training", timeout=120)
                 time.sleep(3.0)  # the first steps are slower
                 with contextlib.closing(
-                    Strangers(job_key(running.pids[0]), bomb)
+                    Strangers(key_path.read_text(), bomb)
                 ) as strangers:
                     windows.run(strangers, ports_of(running.pids))
                     made.update(strangers.counts)
@@ -111,7 +112,7 @@ def main() -> None:
         result = run_ranks(
             rank_jobs.fit_until,
             2,
-            args=(str(stop), arguments.width),
+            args=(str(stop), str(key_path), arguments.width),
             on_start=disturb,
             deadline=300 + 4 * arguments.window * arguments.pairs,
             env={"KERAS_RING_FLIGHT_DIRECTORY": "off"},
