@@ -141,7 +141,12 @@ def main() -> None:
         f" {statistics.median(quiet):.1f} alone,"
         f" {statistics.median(disturbed):.1f} with strangers"
     )
-    print(f"ratio, median of pairs: {statistics.median(ratios):.3f}")
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(f"ratio of pairs, quartiles: {low:.3f} {middle:.3f} {high:.3f}")
+    used = sum(value[4] for value in result.values)
+    print(
+        f"a rank's own time for one: {used / sum(made.values()) * 1e6:.0f} us"
+    )
     print(
         f"the strangers' own use of a core: "
         f"{windows.own_cpu / (arguments.window * arguments.pairs):.1%}"

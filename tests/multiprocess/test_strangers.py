@@ -1,5 +1,6 @@
 """Whoever connects without the job's key is dropped; training goes on."""
 
+import contextlib
 import signal
 import stat
 
@@ -40,20 +41,26 @@ def test_strangers_do_not_disturb(tmp_path):
     made = {}
 
     def disturb(running):
+        try:
+            knock(running)
+        finally:
+            stop.touch()
+
+    def knock(running):
         for rank in range(3):
             running.wait_for(rank, "training", timeout=60)
         ports = ports_of(running.pids)
         # One listener per rank; that of rank 0 serves the store as well.
         assert len(ports) == 3, ports
-        strangers = Strangers(key_path.read_text(), bomb)
-        for kind in strangers.kinds:
-            for port in ports:
-                strangers.knock(kind, port)
-        made.update(strangers.counts)
-        running.send(0, signal.SIGUSR1)
-        wait_for_files(flights, ["flight.0.json"])
-        strangers.close()
-        stop.touch()
+        with contextlib.closing(
+            Strangers(key_path.read_text(), bomb)
+        ) as strangers:
+            for kind in strangers.kinds:
+                for port in ports:
+                    strangers.knock(kind, port)
+            made.update(strangers.counts)
+            running.send(0, signal.SIGUSR1)
+            wait_for_files(flights, ["flight.0.json"])
 
     result = run_ranks(
         rank_jobs.train_until,
