@@ -122,7 +122,10 @@ def main() -> None:
     ends = result.values[0][0]
     quiet = [steps_per_second(ends, w) for w in windows.quiet]
     disturbed = [steps_per_second(ends, w) for w in windows.disturbed]
-    ratios = [d / q for q, d in zip(quiet, disturbed, strict=True)]
+    # Without those in which the whole machine stood still.
+    ratios = [
+        d / q for q, d in zip(quiet, disturbed, strict=True) if min(q, d) > 0
+    ]
     print(f"{'kind':28}connections")
     for kind, count in made.items():
         print(f"{kind:28}{count:11}")
@@ -141,8 +144,15 @@ def main() -> None:
         f" {statistics.median(quiet):.1f} alone,"
         f" {statistics.median(disturbed):.1f} with strangers"
     )
+    print(
+        f"ratio of means {sum(disturbed) / sum(quiet):.3f}, of medians"
+        f" {statistics.median(disturbed) / statistics.median(quiet):.3f}"
+    )
     low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"ratio of pairs, quartiles: {low:.3f} {middle:.3f} {high:.3f}")
+    print(
+        f"ratio in {len(ratios)} pairs, quartiles: {low:.3f} {middle:.3f}"
+        f" {high:.3f}"
+    )
     used = sum(value[4] for value in result.values)
     print(
         f"a rank's own time for one: {used / sum(made.values()) * 1e6:.0f} us"
