@@ -85,8 +85,8 @@ def main() -> None:
     """Runs it and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", type=int, default=10_000)
-    parser.add_argument("--window", type=float, default=4.0, metavar="S")
-    parser.add_argument("--pairs", type=int, default=16)
+    parser.add_argument("--window", type=float, default=0.8, metavar="S")
+    parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--width", type=int, default=512)
     arguments = parser.parse_args()
     windows = Windows(arguments.connections, arguments.window, arguments.pairs)
