@@ -33,9 +33,15 @@ def converted():
     return {name for name in sys.modules if name.startswith("__autograph")}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def job():
+    kr.init()
+    yield
+    kr.shutdown()
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_of_ours_is_converted(name):
-    kr.init()
     before = converted()
     tf.function(CALLS[name])(tf.ones([2]))
     assert len(converted() - before) == 1
