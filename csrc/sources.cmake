@@ -43,6 +43,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/control/bucket_gate.cc
   csrc/control/control_tree.cc
   csrc/control/controller.cc
+  csrc/control/doing.cc
   csrc/control/flight_recorder.cc
   csrc/control/fusion_plan.cc
   csrc/control/message.cc
@@ -136,6 +137,7 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/control/bucket_gate_test.cc
   tests/cpp/control/control_tree_test.cc
   tests/cpp/control/controller_test.cc
+  tests/cpp/control/doing_test.cc
   tests/cpp/control/flight_recorder_test.cc
   tests/cpp/control/fusion_plan_test.cc
   tests/cpp/control/message_test.cc

@@ -16,6 +16,10 @@ constexpr int64_t kPlannedBytes = 16 << 20;
 // operations in flight.
 constexpr size_t kMaxPending = 1 << 20;
 
+// A report waits so long for ranks to say what they do. They answer whatever
+// their program does, so who has not by then will not.
+constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+
 // What is executed as one bucket must be of one kind.
 Status CheckBucket(const std::vector<std::shared_ptr<const Agreed>>& items) {
   for (const auto& item : items) {
@@ -84,6 +88,8 @@ NameTable<Controller::Pending>::iterator Controller::PendingFor(
   if (pending_.empty()) {
     oldest_pending_ = clock_.Now();
     stalls_.Reset();
+    // They were about something else.
+    if (!report_due_) answers_ = Answers();
   }
   const auto [it, is_new] = pending_.TryEmplace(name);
   Pending& pending = it->second;
@@ -341,7 +347,17 @@ Status Controller::Handle(int peer, WaitingMessage message) {
     return InternalError("a stall report from a rank that is not below");
   }
   waiting_below_[peer] = std::move(message);
-  ReportStalls(clock_.Now(), ListStalls());
+  if (!tree_.is_root()) {
+    TellStalls();
+    return OkStatus();
+  }
+  // Here nothing may wait of it. Others may have come before with the same.
+  const TimePoint now = clock_.Now();
+  if (stalls_.ReportDue(now, now - options_.stall_check_time)) {
+    InquireStalls();
+  } else if (!report_due_) {
+    CheckDeadlock(ListStalls());
+  }
   return OkStatus();
 }
 
@@ -402,6 +418,57 @@ Status Controller::Handle(int peer, JoinMessage message) {
     SendUp(std::move(message));
   }
   return OkStatus();
+}
+
+Status Controller::Handle(int peer, ByeMessage) {
+  byes_.insert(peer);
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, AskMessage message) {
+  if (peer != tree_.parent) {
+    return InternalError("a question from a rank that is not the parent");
+  }
+  for (const auto& [child, below] : tree_.children) {
+    AskMessage part = message;
+    part.ranks.clear();
+    std::set_intersection(message.ranks.begin(), message.ranks.end(),
+                          below.begin(), below.end(),
+                          std::back_inserter(part.ranks));
+    if (part.ranks.empty()) continue;
+    output_.messages.emplace_back(child, EncodeMessage(part));
+  }
+  if (std::binary_search(message.ranks.begin(), message.ranks.end(),
+                         tree_.rank)) {
+    SendUp(DoingMessage{message.question, tree_.rank,
+                        DescribeDoing(message.awaits)});
+  }
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, DoingMessage message) {
+  const auto child = tree_.children.find(peer);
+  if (child == tree_.children.end() ||
+      !std::binary_search(child->second.begin(), child->second.end(),
+                          message.rank)) {
+    return InternalError("what rank " + std::to_string(message.rank) +
+                         " does, from a rank that it is not below");
+  }
+  if (!tree_.is_root()) {
+    SendUp(std::move(message));
+    return OkStatus();
+  }
+  if (message.question != question_ || !report_due_) return OkStatus();
+  answers_.doing[message.rank] = std::move(message.doing);
+  if (answers_.doing.size() == answers_.asked.size()) ReportStalls();
+  return OkStatus();
+}
+
+std::vector<std::pair<int, std::string>> Controller::ByeMessages() const {
+  const std::string bytes = EncodeMessage(ByeMessage{});
+  std::vector<std::pair<int, std::string>> messages;
+  for (int peer : tree_.Peers()) messages.emplace_back(peer, bytes);
+  return messages;
 }
 
 std::vector<std::pair<int, std::string>> Controller::AbortMessages(
@@ -541,6 +608,9 @@ Status Controller::Apply(const Decision& decision) {
       }
       KR_RETURN_IF_ERROR(CheckBucket(command.items));
       KR_RETURN_IF_ERROR(CheckNonePends(command.items));
+      for (const auto& item : command.items) {
+        ForgetWaitingBelow(item->request.name);
+      }
       // A rank that has joined since this was agreed on brings nothing of its
       // own any more.
       for (auto& item : command.items) {
@@ -552,6 +622,7 @@ Status Controller::Apply(const Decision& decision) {
     case Decision::Kind::kFail:
       for (const std::string& name : decision.names) {
         pending_.Erase(name);
+        ForgetWaitingBelow(name);
         failed_[name] = sequence_;
       }
       command.names = decision.names;
@@ -661,6 +732,7 @@ std::optional<TimePoint> Controller::NextTimer() const {
   std::optional<TimePoint> oldest;
   if (!pending_.empty()) oldest = oldest_pending_;
   std::optional<TimePoint> next = stalls_.NextCheck(oldest);
+  if (report_due_ && (!next || *report_due_ < *next)) next = report_due_;
   if (!ready_.empty() && outstanding_ < options_.max_outstanding) {
     TimePoint linger = ready_.front().since + options_.linger;
     if (!next || linger < *next) next = linger;
@@ -669,31 +741,90 @@ std::optional<TimePoint> Controller::NextTimer() const {
 }
 
 void Controller::OnTimer() {
+  const TimePoint now = clock_.Now();
+  if (report_due_ && now >= *report_due_) ReportStalls();
   if (pending_.empty()) {
-    stalls_.Reset();
-    waiting_below_.clear();
+    // What waits below is told again by those below.
+    if (!report_due_) {
+      stalls_.Reset();
+      waiting_below_.clear();
+    }
     return;
   }
-  const TimePoint now = clock_.Now();
   const std::optional<TimePoint> due = stalls_.NextCheck(oldest_pending_);
   if (!due || now < *due) return;
-  TimePoint newest = TimePoint::min();
   oldest_pending_ = now;
   for (const auto& [name, pending] : pending_) {
     oldest_pending_ = std::min(oldest_pending_, pending.since);
-    newest = std::max(newest, pending.since);
   }
-  const std::vector<StalledTensor> stalled = ListStalls();
   if (stalls_.ReportDue(now, oldest_pending_)) {
-    ReportStalls(now, stalled);
-    const bool quiet = ready_.empty() && outstanding_ == 0 &&
-                       now - newest >= options_.stall_check_time;
-    Status deadlock = quiet ? stalls_.Deadlock(stalled) : OkStatus();
-    if (!deadlock.ok()) FailStalled(stalled, deadlock);
+    if (tree_.is_root()) {
+      InquireStalls();
+    } else {
+      TellStalls();
+    }
   }
-  for (const StalledTensor& tensor : stalled) {
-    Status verdict = stalls_.Verdict(tensor, now);
+  for (const StalledTensor& tensor : ListStalls()) {
+    Status verdict = stalls_.Verdict(tensor, answers_, now);
     if (!verdict.ok()) FailStalled({tensor}, verdict);
+  }
+}
+
+void Controller::InquireStalls() {
+  // The last round is not over; its report has all that is known now.
+  if (report_due_) return;
+  answers_ = stalls_.Questions(ListStalls());
+  ++question_;
+  report_due_ = clock_.Now() + kAnswerLimit;
+  AskMessage ask{question_, {}, answers_.names};
+  for (const auto& [child, below] : tree_.children) {
+    ask.ranks.clear();
+    std::set_intersection(answers_.asked.begin(), answers_.asked.end(),
+                          below.begin(), below.end(),
+                          std::back_inserter(ask.ranks));
+    if (ask.ranks.empty()) continue;
+    output_.messages.emplace_back(child, EncodeMessage(ask));
+  }
+  if (std::binary_search(answers_.asked.begin(), answers_.asked.end(),
+                         tree_.rank)) {
+    answers_.doing[tree_.rank] = DescribeDoing(answers_.names);
+  }
+  if (answers_.doing.size() == answers_.asked.size()) ReportStalls();
+}
+
+void Controller::ReportStalls() {
+  report_due_.reset();
+  const std::vector<StalledTensor> stalled = ListStalls();
+  // It may have come together while the others answered.
+  if (stalled.empty()) return;
+  output_.reports.push_back(stalls_.Report(stalled, answers_, clock_.Now()));
+  CheckDeadlock(stalled);
+}
+
+void Controller::CheckDeadlock(const std::vector<StalledTensor>& stalled) {
+  if (options_.stall_check_time == Duration::zero()) return;
+  if (!ready_.empty() || outstanding_ > 0) return;
+  const TimePoint now = clock_.Now();
+  for (const auto& [name, pending] : pending_) {
+    if (now - pending.since < options_.stall_check_time) return;
+  }
+  const Status deadlock = stalls_.Deadlock(stalled, answers_);
+  if (!deadlock.ok()) FailStalled(stalled, deadlock);
+}
+
+Doing Controller::DescribeDoing(const std::vector<std::string>& names) const {
+  return options_.describe_doing
+             ? options_.describe_doing(names)
+             : keras_ring::DescribeDoing({}, names, clock_.Now());
+}
+
+void Controller::ForgetWaitingBelow(const std::string& name) {
+  for (auto& [child, message] : waiting_below_) {
+    auto& waiting = message.waiting;
+    waiting.erase(
+        std::remove_if(waiting.begin(), waiting.end(),
+                       [&](const auto& one) { return one.name == name; }),
+        waiting.end());
   }
 }
 
@@ -727,14 +858,9 @@ std::vector<StalledTensor> Controller::ListStalls() const {
   return list;
 }
 
-void Controller::ReportStalls(TimePoint now,
-                              const std::vector<StalledTensor>& stalled) {
-  if (tree_.is_root()) {
-    output_.reports.push_back(stalls_.Report(stalled, now));
-    return;
-  }
+void Controller::TellStalls() {
   WaitingMessage message;
-  for (const StalledTensor& tensor : stalled) {
+  for (const StalledTensor& tensor : ListStalls()) {
     message.waiting.push_back({tensor.label, tensor.name, tensor.ranks});
   }
   SendUp(std::move(message));

@@ -7,9 +7,11 @@
 #ifndef KERAS_RING_CONTROL_CONTROLLER_H_
 #define KERAS_RING_CONTROL_CONTROLLER_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +23,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/control/doing.h"
 #include "csrc/control/message.h"
 #include "csrc/control/name_table.h"
 #include "csrc/control/request.h"
@@ -40,6 +43,8 @@ struct ControllerOptions {
   int max_outstanding = 2;
   Duration stall_check_time = std::chrono::seconds(60);  // zero: never
   Duration stall_shutdown_time = Duration::zero();       // zero: never
+  // What this rank does, for others that wait for `names`.
+  std::function<Doing(const std::vector<std::string>& names)> describe_doing;
 };
 
 // A decision as this rank is to carry it out.
@@ -99,6 +104,12 @@ class Controller {
   std::vector<std::pair<int, std::string>> AbortMessages(const Status& cause,
                                                          int except) const;
 
+  // This rank leaves after an agreed end, and has done its share: addressed to
+  // every peer.
+  std::vector<std::pair<int, std::string>> ByeMessages() const;
+  // Whether that peer has said so.
+  bool HasSaidBye(int peer) const { return byes_.count(peer) > 0; }
+
   uint64_t sequence() const { return sequence_; }
   const ResponseCache& cache() const { return cache_; }
 
@@ -147,6 +158,9 @@ class Controller {
   Status Handle(int peer, AbortMessage message);
   Status Handle(int peer, PingMessage message);
   Status Handle(int peer, JoinMessage message);
+  Status Handle(int peer, ByeMessage message);
+  Status Handle(int peer, AskMessage message);
+  Status Handle(int peer, DoingMessage message);
 
   // Coordinator only.
   void DecideReady();
@@ -168,7 +182,15 @@ class Controller {
   void ForgetEvicted();
 
   std::vector<StalledTensor> ListStalls() const;
-  void ReportStalls(TimePoint now, const std::vector<StalledTensor>& stalled);
+  // Inner nodes: tells the coordinator what waits below.
+  void TellStalls();
+  // Coordinator: asks the ranks that others wait for, then reports.
+  void InquireStalls();
+  void ReportStalls();
+  // Coordinator: fails what can never be ready.
+  void CheckDeadlock(const std::vector<StalledTensor>& stalled);
+  void ForgetWaitingBelow(const std::string& name);
+  Doing DescribeDoing(const std::vector<std::string>& names) const;
   void FailStalled(const std::vector<StalledTensor>& stalled,
                    const Status& status);
 
@@ -212,6 +234,12 @@ class Controller {
 
   StallInspector stalls_;
   std::map<int, WaitingMessage> waiting_below_;
+  // The coordinator's last question and what came of it; until when the report
+  // waits for the rest.
+  Answers answers_;
+  uint64_t question_ = 0;
+  std::optional<TimePoint> report_due_;
+  std::set<int> byes_;
   Output output_;
 };
 

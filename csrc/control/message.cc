@@ -11,7 +11,8 @@ constexpr size_t kMaxTextBytes = 1 << 20;
 
 // In the order of the alternatives of Message: the first byte on the wire.
 const char* const kMessageNames[] = {"Ready", "Waiting", "Leave", "Decision",
-                                     "Abort", "Ping",    "Join"};
+                                     "Abort", "Ping",    "Join",  "Bye",
+                                     "Ask",   "Doing"};
 
 // Ascending numbers as runs (gap, length): the steady state of training, where
 // all of a model's slots are ready together, is one run of three bytes.
@@ -300,6 +301,62 @@ void Encode(WireWriter& writer, const JoinMessage& message) {
   writer.Varint(message.rank);
 }
 
+void Encode(WireWriter&, const ByeMessage&) {}
+
+void EncodeNames(WireWriter& writer, const std::vector<std::string>& names) {
+  writer.Varint(names.size());
+  for (const std::string& name : names) writer.Text(name);
+}
+
+std::vector<std::string> DecodeNames(WireReader& reader) {
+  std::vector<std::string> names;
+  const size_t count = reader.Count(/*element_bytes=*/1);
+  if (count > kMaxDoingNames) reader.Fail();
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    names.emplace_back(reader.Text(kMaxNameBytes));
+  }
+  return names;
+}
+
+void Encode(WireWriter& writer, const AskMessage& message) {
+  writer.Varint(message.question);
+  EncodeRanks(writer, message.ranks);
+  EncodeNames(writer, message.awaits);
+}
+
+AskMessage DecodeAsk(WireReader& reader, int size) {
+  AskMessage message;
+  message.question = reader.Varint();
+  message.ranks = DecodeRanks(reader, size);
+  message.awaits = DecodeNames(reader);
+  return message;
+}
+
+void Encode(WireWriter& writer, const DoingMessage& message) {
+  writer.Varint(message.question);
+  writer.Varint(message.rank);
+  writer.Text(message.doing.text);
+  EncodeNames(writer, message.doing.waits);
+  writer.Varint(message.doing.knows.size());
+  for (bool knows : message.doing.knows) writer.Byte(knows ? 1 : 0);
+}
+
+DoingMessage DecodeDoing(WireReader& reader, int size) {
+  DoingMessage message;
+  message.question = reader.Varint();
+  message.rank = DecodeRank(reader, size);
+  message.doing.text = std::string(reader.Text(kMaxDoingBytes));
+  message.doing.waits = DecodeNames(reader);
+  const size_t count = reader.Count(/*element_bytes=*/1);
+  if (count > kMaxDoingNames) reader.Fail();
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    const uint8_t knows = reader.Byte();
+    if (knows > 1) reader.Fail();
+    message.doing.knows.push_back(knows == 1);
+  }
+  return message;
+}
+
 }  // namespace
 
 std::string EncodeMessage(const Message& message) {
@@ -334,6 +391,15 @@ Result<Message> DecodeMessage(std::string_view bytes, int size) {
       break;
     case 6:
       message = JoinMessage{DecodeRank(reader, size)};
+      break;
+    case 7:
+      message = ByeMessage{};
+      break;
+    case 8:
+      message = DecodeAsk(reader, size);
+      break;
+    case 9:
+      message = DecodeDoing(reader, size);
       break;
     default:
       return InternalError("control message of unknown type " +

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/control/doing.h"
 #include "csrc/control/request.h"
 #include "csrc/control/step_plan.h"
 
@@ -80,9 +81,27 @@ struct JoinMessage {
   int32_t rank = 0;
 };
 
-using Message =
-    std::variant<ReadyMessage, WaitingMessage, LeaveMessage, DecisionMessage,
-                 AbortMessage, PingMessage, JoinMessage>;
+// Both ways, the last word after an agreed end: the sender has carried out all
+// that was decided. Who goes without it was lost.
+struct ByeMessage {};
+
+// Down: others wait for these ranks. What are they doing?
+struct AskMessage {
+  uint64_t question = 0;
+  std::vector<int32_t> ranks;       // ascending, not empty
+  std::vector<std::string> awaits;  // names that wait for some of them
+};
+
+// Up: the answer of one of them.
+struct DoingMessage {
+  uint64_t question = 0;
+  int32_t rank = 0;
+  Doing doing;
+};
+
+using Message = std::variant<ReadyMessage, WaitingMessage, LeaveMessage,
+                             DecisionMessage, AbortMessage, PingMessage,
+                             JoinMessage, ByeMessage, AskMessage, DoingMessage>;
 
 std::string EncodeMessage(const Message& message);
 // `size`: of the job; ranks outside it are malformed. The error says which

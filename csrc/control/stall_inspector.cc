@@ -1,7 +1,7 @@
 #include "csrc/control/stall_inspector.h"
 
 #include <algorithm>
-#include <sstream>
+#include <set>
 
 #include "csrc/control/request.h"
 
@@ -10,12 +10,8 @@ namespace {
 
 constexpr size_t kMaxListed = 10;
 
-std::string SecondsText(Duration duration) {
-  std::ostringstream stream;
-  stream.precision(3);
-  stream << std::chrono::duration<double>(duration).count() << " s";
-  return stream.str();
-}
+// More would make reports long, and the coordinator busy.
+constexpr size_t kMaxAsked = 16;
 
 }  // namespace
 
@@ -75,7 +71,82 @@ std::string StallInspector::JoinedText() const {
   return " " + text + " nothing.";
 }
 
+Answers StallInspector::Questions(
+    const std::vector<StalledTensor>& stalled) const {
+  Answers answers;
+  std::set<int32_t> ranks;
+  for (const StalledTensor& tensor : stalled) {
+    if (answers.names.size() < kMaxListed) answers.names.push_back(tensor.name);
+    for (int32_t rank : Missing(tensor)) ranks.insert(rank);
+  }
+  for (int32_t rank : ranks) {
+    if (answers.asked.size() < kMaxAsked) answers.asked.push_back(rank);
+  }
+  return answers;
+}
+
+std::string StallInspector::DoingText(const std::vector<int32_t>& ranks,
+                                      const Answers& answers) const {
+  std::string text;
+  for (int32_t rank : ranks) {
+    if (!std::binary_search(answers.asked.begin(), answers.asked.end(), rank)) {
+      continue;
+    }
+    text += "\n  Rank " + std::to_string(ranks_.Global(rank)) + " ";
+    const auto it = answers.doing.find(rank);
+    if (it == answers.doing.end()) {
+      text += "does not answer: its process is stopped, or its host is busy.";
+    } else {
+      text += it->second.text + ".";
+    }
+  }
+  return text;
+}
+
+// Tensors are matched by name, so names tell: whoever has asked for what others
+// wait for has been in their loop, and is not there now.
+std::string StallInspector::Explanation(
+    const std::vector<StalledTensor>& stalled, const Answers& answers) const {
+  std::vector<int32_t> elsewhere, strangers;
+  for (const auto& [rank, doing] : answers.doing) {
+    bool knows = false;
+    size_t misses = 0;
+    for (const StalledTensor& tensor : stalled) {
+      const auto name =
+          std::find(answers.names.begin(), answers.names.end(), tensor.name);
+      const size_t i = name - answers.names.begin();
+      if (i >= doing.knows.size() ||
+          std::binary_search(tensor.ranks.begin(), tensor.ranks.end(), rank)) {
+        continue;
+      }
+      ++misses;
+      knows = knows || doing.knows[i];
+    }
+    if (misses == 0 || doing.waits.empty()) continue;
+    (knows ? elsewhere : strangers).push_back(rank);
+  }
+  if (!elsewhere.empty()) {
+    std::string who = RanksText(ranks_.Global(elsewhere));
+    who.front() = 'R';
+    return " " + who + (elsewhere.size() > 1 ? " have" : " has") +
+           " asked for some of these before, and " +
+           (elsewhere.size() > 1 ? "wait" : "waits") +
+           " for something else now: either the ranks have different numbers "
+           "of steps, or some are in an evaluation, a callback or a branch "
+           "that others are not in.";
+  }
+  if (!strangers.empty()) {
+    std::string who = RanksText(ranks_.Global(strangers));
+    who.front() = 'R';
+    return " " + who + (strangers.size() > 1 ? " have" : " has") +
+           " not asked for any of these lately: the ranks use different sets "
+           "of tensors, or names that differ.";
+  }
+  return "";
+}
+
 std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
+                                   const Answers& answers,
                                    TimePoint now) const {
   std::string text = "Stalled: " + std::to_string(stalled.size()) +
                      (stalled.size() == 1 ? " tensor waits" : " tensors wait") +
@@ -88,6 +159,10 @@ std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
   }
   if (stalled.size() > kMaxListed) text += "\n  ...";
   if (!joined_.empty()) text += "\n " + JoinedText();
+  const std::string doing = DoingText(answers.asked, answers);
+  if (!doing.empty()) text += "\nMeanwhile:" + doing;
+  const std::string explanation = Explanation(stalled, answers);
+  if (!explanation.empty()) return text + "\n" + explanation.substr(1);
   return text +
          "\nThe usual causes: a collective that only some ranks reach (inside "
          "`if rank == 0`, or after an exception), ranks with different numbers "
@@ -95,7 +170,7 @@ std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
 }
 
 Status StallInspector::Verdict(const StalledTensor& tensor,
-                               TimePoint now) const {
+                               const Answers& answers, TimePoint now) const {
   if (shutdown_time_ == Duration::zero() ||
       now - tensor.since < shutdown_time_) {
     return OkStatus();
@@ -103,11 +178,12 @@ Status StallInspector::Verdict(const StalledTensor& tensor,
   return DeadlineExceededError(
       tensor.label + ": stalled for " + SecondsText(now - tensor.since) +
       " (KERAS_RING_STALL_SHUTDOWN_TIME is " + SecondsText(shutdown_time_) +
-      "): " + WhoseText(tensor) + "." + JoinedText());
+      "): " + WhoseText(tensor) + "." + JoinedText() +
+      DoingText(Missing(tensor), answers));
 }
 
-Status StallInspector::Deadlock(
-    const std::vector<StalledTensor>& stalled) const {
+Status StallInspector::Deadlock(const std::vector<StalledTensor>& stalled,
+                                const Answers& answers) const {
   std::map<std::vector<int32_t>, std::string> labels_by_ranks;
   std::vector<bool> waits(size_, false);
   for (int32_t rank : joined_) waits[rank] = true;
@@ -128,7 +204,7 @@ Status StallInspector::Deadlock(
   }
   text.back() = '.';
   return FailedPreconditionError(
-      text + JoinedText() +
+      text + JoinedText() + Explanation(stalled, answers) +
       " Tensors are matched by name, so every rank must use the same "
       "names.");
 }

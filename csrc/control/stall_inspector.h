@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/control/doing.h"
 
 namespace keras_ring {
 
@@ -20,6 +21,13 @@ struct StalledTensor {
   std::string label;           // "allreduce 'dense/kernel'"
   std::vector<int32_t> ranks;  // that have it, ascending
   TimePoint since;
+};
+
+// What ranks that others wait for have said that they do; what was asked.
+struct Answers {
+  std::vector<int32_t> asked;  // ascending
+  std::vector<std::string> names;
+  std::map<int32_t, Doing> doing;  // by rank
 };
 
 class StallInspector {
@@ -45,22 +53,33 @@ class StallInspector {
   // Nothing waits any more.
   void Reset() { next_report_.reset(); }
 
+  // Whom to ask, and about what, before a report. Not all of a large job.
+  Answers Questions(const std::vector<StalledTensor>& stalled) const;
+
   // The text of a report.
   std::string Report(const std::vector<StalledTensor>& stalled,
-                     TimePoint now) const;
+                     const Answers& answers, TimePoint now) const;
 
   // The error that ends `tensor`, if it has waited beyond the shutdown time.
-  Status Verdict(const StalledTensor& tensor, TimePoint now) const;
+  Status Verdict(const StalledTensor& tensor, const Answers& answers,
+                 TimePoint now) const;
 
   // The error for a job in which every rank waits for something and no tensor
   // can ever be ready, because the ranks wait for different names; OK when
   // some rank waits for nothing and may still bring what is missing.
-  Status Deadlock(const std::vector<StalledTensor>& stalled) const;
+  Status Deadlock(const std::vector<StalledTensor>& stalled,
+                  const Answers& answers) const;
 
  private:
   std::vector<int32_t> Missing(const StalledTensor& tensor) const;
   // "asked for by rank 0, missing ranks 1-2"
   std::string WhoseText(const StalledTensor& tensor) const;
+  // "\n  Rank 2 is in no collective ...", for each of `ranks` that was asked.
+  std::string DoingText(const std::vector<int32_t>& ranks,
+                        const Answers& answers) const;
+  // What the answers tell of the cause, in a sentence; or nothing.
+  std::string Explanation(const std::vector<StalledTensor>& stalled,
+                          const Answers& answers) const;
   bool HasJoined(int32_t rank) const;
   // " Rank 2 has joined ...", or nothing.
   std::string JoinedText() const;

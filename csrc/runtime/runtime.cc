@@ -11,6 +11,7 @@
 #include "csrc/comm/transport.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/controller.h"
+#include "csrc/control/doing.h"
 #include "csrc/control/tensor_queue.h"
 #include "csrc/runtime/background_loop.h"
 #include "csrc/runtime/executor.h"
@@ -76,9 +77,13 @@ Runtime::Runtime(RuntimeDeps deps)
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)) {
   const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
   queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); });
-  controller_ =
-      std::make_unique<Controller>(tree, ControllerOptionsOf(deps_.options),
-                                   *deps_.clock, *deps_.counters, deps_.ranks);
+  ControllerOptions control = ControllerOptionsOf(deps_.options);
+  control.describe_doing = [this](const std::vector<std::string>& names) {
+    return DescribeDoing(queue_->recorder().Records(), names,
+                         std::chrono::steady_clock::now());
+  };
+  controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
+                                             *deps_.counters, deps_.ranks);
   executor_ = std::make_unique<Executor>(
       topology_.rank, topology_.size, *deps_.collective, *deps_.counters,
       Executor::Callbacks{

@@ -139,7 +139,10 @@ std::vector<std::pair<std::string, Message>> Messages() {
           {"fail-plan-end", rest},
           {"abort", AbortMessage{UnavailableError("lost rank 2")}},
           {"ping", PingMessage{}},
-          {"join", JoinMessage{3}}};
+          {"join", JoinMessage{3}},
+          {"bye", ByeMessage{}},
+          {"ask", AskMessage{7, {1, 3}, {"dense/kernel"}}},
+          {"doing", DoingMessage{7, 3, {"waits", {"loss"}, {true}}}}};
 }
 
 void AddMessages(Corpus& corpus) {

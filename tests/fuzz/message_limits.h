@@ -118,6 +118,25 @@ inline void CheckLimits(const JoinMessage& message, int size) {
   KR_CHECK(message.rank >= 0 && message.rank < size);
 }
 
+inline void CheckLimits(const ByeMessage&, int) {}
+
+inline void CheckNames(const std::vector<std::string>& names) {
+  KR_CHECK(names.size() <= kMaxDoingNames);
+  for (const auto& name : names) KR_CHECK(name.size() <= kMaxNameBytes);
+}
+
+inline void CheckLimits(const AskMessage& message, int size) {
+  CheckRanks(message.ranks, size);
+  CheckNames(message.awaits);
+}
+
+inline void CheckLimits(const DoingMessage& message, int size) {
+  KR_CHECK(message.rank >= 0 && message.rank < size);
+  KR_CHECK(message.doing.text.size() <= kMaxDoingBytes);
+  CheckNames(message.doing.waits);
+  KR_CHECK(message.doing.knows.size() <= kMaxDoingNames);
+}
+
 inline void CheckLimits(const Message& message, int size) {
   std::visit([size](const auto& body) { CheckLimits(body, size); }, message);
 }

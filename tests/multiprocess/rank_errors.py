@@ -63,8 +63,21 @@ def different_names():
     return error
 
 
+def different_steps():
+    """Rank 1 comes to the end of its steps sooner."""
+    kr.init()
+
+    def train():
+        for _ in range(2 if kr.rank() == 1 else 3):
+            kr.allreduce(tf.ones([4]), name="grad")
+        kr.allreduce(tf.ones([]), name="val_loss")
+
+    return _error(train)
+
+
 def stall_shutdown():
     kr.init()
+    kr.allreduce(tf.ones([4]), name="step")
     if kr.rank() == 0:
         time.sleep(6)  # busy, in no collective
         kr.broadcast(1, 0, name="meet")

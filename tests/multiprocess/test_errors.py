@@ -41,6 +41,22 @@ def test_different_names_are_recognised():
     assert kind == "FailedPreconditionError"
     for rank in range(3):
         assert f"rank {rank} waits for allreduce 'mine/{rank}'" in text
+    assert "the ranks use different sets of tensors" in text
+
+
+def test_different_numbers_of_steps_are_recognised():
+    result = run_ranks(
+        rank_errors.different_steps,
+        3,
+        env={"KERAS_RING_STALL_CHECK_TIME": "1"},
+    )
+    kind, text = result.values[0]
+    assert result.values == [(kind, text)] * 3
+    assert kind == "FailedPreconditionError"
+    assert "ranks 0, 2 wait for allreduce 'grad'" in text
+    assert "rank 1 waits for allreduce 'val_loss'" in text
+    assert "Rank 1 has asked for some of these before" in text
+    assert "different numbers of steps" in text
 
 
 def test_a_stalled_tensor_is_reported_and_ended():
@@ -56,7 +72,14 @@ def test_a_stalled_tensor_is_reported_and_ended():
     assert kind == "DeadlineExceededError"
     assert "'lonely'" in text and "missing rank 0" in text
     assert result.values[2] == result.values[1]
-    assert "asked for by ranks 1-2, missing rank 0" in result.ranks[0].stderr
+    # What the missing one does: in the error and in the report.
+    doing = "Rank 0 is in no collective; the last that ended, allreduce 'step'"
+    assert doing in text
+    log = result.ranks[0].stderr
+    assert "asked for by ranks 1-2, missing rank 0" in log
+    assert doing in log
+    # At 0.5 s, 1.5 s and 3.5 s: at growing intervals.
+    assert log.count("Stalled: 1 tensor") == 3
 
 
 def test_a_name_in_flight():

@@ -664,6 +664,123 @@ TEST_P(ControllerTopology, StallIsReportedWithTheRanks) {
   EXPECT_EQ(Executed(cluster, 0).size(), 1u);
 }
 
+// Lets time pass on all ranks, children first.
+void PassTime(ControllerCluster& cluster, double seconds) {
+  cluster.clock().Advance(std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(seconds)));
+  for (int rank = cluster.size() - 1; rank >= 0; --rank) {
+    cluster.Timer(rank);
+    cluster.Settle();
+  }
+}
+
+TEST_P(ControllerTopology, AReportSaysWhatTheMissingDo) {
+  ControllerOptions options;
+  options.stall_shutdown_time = std::chrono::seconds(100);
+  options.describe_doing = [](const std::vector<std::string>& names) {
+    return Doing{"is asked about " + names.front(), {}, {false}};
+  };
+  ControllerCluster cluster(GetParam(), options, 2);
+  const int late = cluster.size() - 1;
+  const std::string doing =
+      "\n  Rank " + std::to_string(late) + " is asked about x.";
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  PassTime(cluster, 61);
+  ASSERT_EQ(cluster.reports(0).size(), 1u);
+  EXPECT_THAT(cluster.reports(0)[0], HasSubstr("\nMeanwhile:" + doing));
+  // Once, whatever inner nodes tell; and what is known is in the error, too.
+  PassTime(cluster, 2);
+  EXPECT_EQ(cluster.reports(0).size(), 1u);
+  PassTime(cluster, 38);
+  ASSERT_FALSE(cluster.commands(0).empty());
+  EXPECT_THAT(cluster.commands(0).back().status.message(), HasSubstr(doing));
+  EXPECT_TRUE(cluster.error().ok());
+}
+
+TEST_P(ControllerTopology, ReportsComeAtGrowingIntervals) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int late = cluster.size() - 1;
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  std::vector<int> at;
+  for (int second = 1; second <= 1000; ++second) {
+    PassTime(cluster, 1);
+    while (at.size() < cluster.reports(0).size()) at.push_back(second);
+  }
+  ASSERT_EQ(at.size(), 4u);
+  EXPECT_NEAR(at[0], 60, 2);
+  EXPECT_NEAR(at[1], 180, 4);
+  EXPECT_NEAR(at[2], 420, 6);
+  EXPECT_NEAR(at[3], 900, 8);
+}
+
+// Else it would be said to wait, and with it a tensor could be failed for which
+// nobody waits.
+TEST_P(ControllerTopology, WhatWaitedOnceIsNotInLaterReports) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int late = cluster.size() - 1;
+  for (const std::string name : {"x", "y"}) {
+    for (int rank = 0; rank < late; ++rank) {
+      cluster.Submit(rank, AllreduceRequest(name, 8));
+    }
+    cluster.Settle();
+    PassTime(cluster, 61);
+    ASSERT_FALSE(cluster.reports(0).empty());
+    cluster.Submit(late, AllreduceRequest(name, 8));
+    cluster.Settle();
+  }
+  EXPECT_THAT(cluster.reports(0).back(),
+              AllOf(HasSubstr("Stalled: 1 tensor"), HasSubstr("'y'")));
+}
+
+TEST(Controller, WhoDoesNotAnswerIsNamed) {
+  ControllerCluster cluster({"a", "a", "a"}, ControllerOptions());
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(61));
+  cluster.Timer(0);
+  cluster.Deliver({0, 1});
+  cluster.Deliver({1, 0});
+  EXPECT_TRUE(cluster.reports(0).empty());
+  cluster.clock().Advance(std::chrono::seconds(1));
+  cluster.Timer(0);
+  ASSERT_EQ(cluster.reports(0).size(), 1u);
+  EXPECT_THAT(cluster.reports(0)[0],
+              AllOf(HasSubstr("Rank 1 is in no collective"),
+                    HasSubstr("Rank 2 does not answer")));
+  // An answer that comes later is no harm.
+  cluster.Settle();
+  EXPECT_TRUE(cluster.error().ok());
+  EXPECT_EQ(cluster.reports(0).size(), 1u);
+}
+
+// Which of the usual causes it is.
+TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
+  for (bool knows : {true, false}) {
+    ControllerOptions options;
+    options.describe_doing = [&](const std::vector<std::string>& names) {
+      return Doing{"waits", {"z"}, std::vector<bool>(names.size(), knows)};
+    };
+    ControllerCluster cluster({"a", "a"}, options);
+    cluster.Submit(0, AllreduceRequest("x", 8));
+    cluster.Submit(1, AllreduceRequest("z", 8));
+    cluster.Settle();
+    PassTime(cluster, 61);
+    ASSERT_EQ(cluster.reports(0).size(), 1u);
+    const std::string text =
+        knows ? "different numbers of steps" : "different sets of tensors";
+    EXPECT_THAT(cluster.reports(0)[0], HasSubstr(text));
+    ASSERT_EQ(cluster.commands(1).size(), 1u);
+    EXPECT_THAT(cluster.commands(1)[0].status.message(),
+                AllOf(HasSubstr("every rank waits"), HasSubstr(text)));
+  }
+}
+
 // A failed name, a contribution to its last use still on the way, and the next
 // use of the name: the late contribution must not count for it.
 TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {

@@ -49,7 +49,10 @@ std::vector<Message> SomeMessages() {
           decisions,
           AbortMessage{UnavailableError("lost rank 2")},
           PingMessage{},
-          JoinMessage{2}};
+          JoinMessage{2},
+          ByeMessage{},
+          AskMessage{300, {0, 2}, {"a", "b"}},
+          DoingMessage{300, 2, {"waits", {"c"}, {true, false}}}};
 }
 
 TEST(MessageWire, RoundTripsToTheSameBytes) {
@@ -101,7 +104,8 @@ TEST(MessageWire, TruncatedAnywhereIsAnError) {
 
 TEST(MessageWire, RanksOutsideTheJobAreAnError) {
   for (const Message& message : SomeMessages()) {
-    const bool has_ranks = message.index() < 3 || message.index() == 6;
+    const bool has_ranks =
+        message.index() < 3 || message.index() == 6 || message.index() > 7;
     EXPECT_EQ(DecodeMessage(EncodeMessage(message), 2).ok(),
               !has_ranks && message.index() != 3)
         << message.index();

@@ -1,0 +1,78 @@
+#include "csrc/control/doing.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace keras_ring {
+namespace {
+
+// Named one by one.
+constexpr size_t kMaxListed = 3;
+
+// "allreduce 'a', allreduce 'b' and 7 more"
+std::string List(const std::vector<const FlightRecord*>& records) {
+  std::string text;
+  for (size_t i = 0; i < std::min(records.size(), kMaxListed); ++i) {
+    text += (i > 0 ? ", " : "") + records[i]->request->Label();
+  }
+  if (records.size() > kMaxListed) {
+    text += " and " + std::to_string(records.size() - kMaxListed) + " more";
+  }
+  return text;
+}
+
+// "; the last that ended, allreduce 'a', did so 3 s ago"
+std::string LastEnded(const std::vector<FlightRecord>& records, TimePoint now) {
+  const FlightRecord* last = nullptr;
+  for (const FlightRecord& record : records) {
+    const bool ended = record.state == FlightState::kDone ||
+                       record.state == FlightState::kFailed;
+    if (ended && (last == nullptr || last->ended <= record.ended)) {
+      last = &record;
+    }
+  }
+  if (last == nullptr) return "; none has ended so far";
+  return "; the last that ended, " + last->request->Label() +
+         (last->state == FlightState::kFailed ? ", failed " : ", did so ") +
+         SecondsText(now - last->ended) + " ago";
+}
+
+}  // namespace
+
+std::string SecondsText(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s",
+                std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+Doing DescribeDoing(const std::vector<FlightRecord>& records,
+                    const std::vector<std::string>& names, TimePoint now) {
+  std::vector<const FlightRecord*> waiting, running;
+  for (const FlightRecord& record : records) {
+    if (record.state == FlightState::kWaiting) waiting.push_back(&record);
+    if (record.state == FlightState::kRunning) running.push_back(&record);
+  }
+  Doing doing;
+  for (const FlightRecord* record : waiting) {
+    if (doing.waits.size() == kMaxDoingNames) break;
+    doing.waits.push_back(record->request->name);
+  }
+  for (const std::string& name : names) {
+    doing.knows.push_back(std::any_of(
+        records.begin(), records.end(),
+        [&](const auto& record) { return record.request->name == name; }));
+  }
+  if (!running.empty()) doing.text = "runs " + List(running);
+  if (!waiting.empty()) {
+    doing.text += (running.empty() ? "" : ", and ") +
+                  ("waits for " + List(waiting)) + ", for " +
+                  SecondsText(now - waiting.front()->submitted);
+  }
+  if (doing.text.empty()) doing.text = "is in no collective";
+  doing.text += LastEnded(records, now);
+  doing.text.resize(std::min(doing.text.size(), kMaxDoingBytes));
+  return doing;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,37 @@
+// Doing: what a rank says that it does while others wait for it.
+#ifndef KERAS_RING_CONTROL_DOING_H_
+#define KERAS_RING_CONTROL_DOING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/control/flight_recorder.h"
+
+namespace keras_ring {
+
+struct Doing {
+  // "waits for allreduce 'loss', for 60 s; before that ..."
+  std::string text;
+  // What it waits for, by name; a few at most.
+  std::vector<std::string> waits;
+  // For each name that it was asked about: whether it is among its last
+  // operations.
+  std::vector<bool> knows;
+};
+
+// What a text about a rank, and the names of a question, may be long.
+inline constexpr size_t kMaxDoingBytes = 2048;
+inline constexpr size_t kMaxDoingNames = 16;
+
+// Of the rank with these `records`, oldest first, asked about `names`.
+Doing DescribeDoing(const std::vector<FlightRecord>& records,
+                    const std::vector<std::string>& names, TimePoint now);
+
+// "3.25 s"
+std::string SecondsText(Duration duration);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_DOING_H_
