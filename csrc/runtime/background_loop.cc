@@ -9,6 +9,12 @@
 #include "csrc/base/thread_name.h"
 
 namespace keras_ring {
+namespace {
+
+// How long a rank that leaves waits for its last words to be on their way.
+constexpr Duration kByeLimit = std::chrono::seconds(1);
+
+}  // namespace
 
 BackgroundLoop::BackgroundLoop(const BackgroundLoopOptions& options, int rank,
                                Controller& controller, MessageChannel& channel,
@@ -132,31 +138,53 @@ void BackgroundLoop::Run() {
   if (!finished_) {
     Finish(UnavailableError("this rank has shut down"));
   }
+  if (agreed_) SayBye();
+}
+
+void BackgroundLoop::SayBye() {
+  if (!rest_aborted_) TellPeers(controller_.ByeMessages());
+  const TimePoint until = std::chrono::steady_clock::now() + kByeLimit;
+  while (!channel_.Flushed() && std::chrono::steady_clock::now() < until) {
+    (void)channel_.Poll(&until);
+  }
+}
+
+void BackgroundLoop::TellPeers(
+    const std::vector<std::pair<int, std::string>>& messages) {
+  for (const auto& [peer, message] : messages) {
+    channel_.Send(peer, message);
+    last_said_[peer] = std::chrono::steady_clock::now();
+  }
 }
 
 void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
   if (event.kind == MessageChannel::Event::Kind::kClosed) {
-    // The end is agreed on, and some buckets are still to run. A peer that was
-    // faster may go; one that was killed is missed by whoever still needs it.
-    // Else this rank gives up its collective, and that is not to be taken for
-    // the cause by a rank that does not hear of the abort, having the end.
-    executor_.PeerGone(event.peer);
-    if (finished_ || EndIsNext()) return;
-    Abort(UnavailableError(
-              "lost " + options_.describe_peer(event.peer) +
-              ": its control connection ended: " + event.status.message()),
-          event.peer);
-    return;
+    return HandleClosed(event.peer, event.status);
   }
-  if (finished_) return;
+  // After an agreed end a peer may still say that it leaves, or who was lost.
+  if (finished_ && !agreed_) return;
   Status status = controller_.OnMessage(event.peer, event.message);
-  if (!status.ok()) {
+  if (!status.ok() && !agreed_) {
     Abort(status.WithContext("rank " +
                              std::to_string(options_.ranks.Global(rank_)) +
                              " cannot go on with what " +
                              options_.describe_peer(event.peer) + " sent"),
           -1);
   }
+}
+
+void BackgroundLoop::HandleClosed(int peer, const Status& why) {
+  // First what it said before: it may have left because of another.
+  Collect();
+  // In shared memory it is marked before this rank gives up its collective:
+  // who waits for this one then blames the other.
+  executor_.PeerGone(peer);
+  // The end is agreed on, and some buckets are still to run. A peer that was
+  // faster may go.
+  if ((agreed_ || EndIsNext()) && controller_.HasSaidBye(peer)) return;
+  Abort(UnavailableError("lost " + options_.describe_peer(peer) +
+                         ": its control connection ended: " + why.message()),
+        peer);
 }
 
 bool BackgroundLoop::EndIsNext() const {
@@ -177,9 +205,8 @@ void BackgroundLoop::HandleTimers() {
   }
   if (!broken.ok()) AbortAtOnce(broken, -1);
   if (finished_) {
-    // A peer went before the last bucket was through: nobody else will tell
-    // the data thread.
-    if (!suspicion.ok()) executor_.Abort(suspicion);
+    // A peer went before the last bucket was through.
+    if (agreed_) HandleSuspicion(suspicion, now);
     return;
   }
   if (leave_now) {
@@ -187,16 +214,17 @@ void BackgroundLoop::HandleTimers() {
     controller_.Leave(reason);
   }
   if (reported_) return;  // the job's word comes next
-  if (!suspicion.ok()) {
-    if (!suspicion_due_) suspicion_due_ = now + options_.suspicion_grace;
-    if (now >= *suspicion_due_) {
-      Abort(suspicion, -1);
-      return;
-    }
-  }
+  HandleSuspicion(suspicion, now);
+  if (finished_ || reported_) return;
   std::optional<TimePoint> timer = controller_.NextTimer();
   if (timer && now >= *timer) controller_.OnTimer();
   Heartbeat(now);
+}
+
+void BackgroundLoop::HandleSuspicion(const Status& suspicion, TimePoint now) {
+  if (suspicion.ok()) return;
+  if (!suspicion_due_) suspicion_due_ = now + options_.suspicion_grace;
+  if (now >= *suspicion_due_) Abort(suspicion, -1);
 }
 
 void BackgroundLoop::Heartbeat(TimePoint now) {
@@ -224,10 +252,7 @@ void BackgroundLoop::Heartbeat(TimePoint now) {
 
 void BackgroundLoop::Collect() {
   Controller::Output output = controller_.Take();
-  for (const auto& [peer, message] : output.messages) {
-    channel_.Send(peer, message);
-    last_said_[peer] = std::chrono::steady_clock::now();
-  }
+  TellPeers(output.messages);
   for (const std::string& report : output.reports) {
     KR_LOG(kWarning) << report;
   }
@@ -275,6 +300,7 @@ void BackgroundLoop::CarryOut(Command command) {
       }
       break;
     case Decision::Kind::kEnd:
+      agreed_ = true;
       Finish(command.status);
       break;
     case Decision::Kind::kPlan:
@@ -303,17 +329,15 @@ void BackgroundLoop::KeepInTouch() {
 
 void BackgroundLoop::Abort(const Status& cause, int told_by) {
   if (!options_.report_loss) return AbortAtOnce(cause, told_by);
-  if (finished_ || std::exchange(reported_, true)) return;
+  if ((finished_ && !agreed_) || std::exchange(reported_, true)) return;
   options_.report_loss(cause);
 }
 
 void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
   // After an agreed end, sets may still run.
+  if (agreed_) AbortTheRest(cause, told_by);
   if (finished_) return TellBroken(cause);
-  for (const auto& [peer, message] :
-       controller_.AbortMessages(cause, told_by)) {
-    channel_.Send(peer, message);
-  }
+  TellPeers(controller_.AbortMessages(cause, told_by));
   if (options_.ranks.is_job()) {
     KR_LOG(kError) << "the job is broken: " << cause.message();
   }
@@ -326,6 +350,12 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
   TellBroken(cause);
   // At last: it may take its time.
   if (options_.broken) options_.broken(cause, std::move(records));
+}
+
+void BackgroundLoop::AbortTheRest(const Status& cause, int told_by) {
+  if (std::exchange(rest_aborted_, true)) return;
+  TellPeers(controller_.AbortMessages(cause, told_by));
+  executor_.Abort(cause);
 }
 
 // From here on everything fails with `status`. What was decided before an
@@ -346,7 +376,9 @@ void BackgroundLoop::End(std::vector<TensorEntry> entries,
 }
 
 std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
-  if (finished_ || reported_) return std::nullopt;
+  if (reported_) return std::nullopt;
+  if (finished_)
+    return agreed_ && !rest_aborted_ ? suspicion_due_ : std::nullopt;
   std::optional<TimePoint> next = controller_.NextTimer();
   auto consider = [&next](TimePoint at) {
     if (!next || at < *next) next = at;

@@ -80,6 +80,12 @@ class BackgroundLoop {
   // Whether what is left to be carried out ends with the job's end.
   bool EndIsNext() const;
   void HandleTimers();
+  void HandleClosed(int peer, const Status& why);
+  // The data plane's word is taken for the cause, if the control plane names no
+  // better one in time.
+  void HandleSuspicion(const Status& suspicion, TimePoint now);
+  // The last words, and all that is still to be said.
+  void SayBye();
   // Sends what the controller has to say, and gathers what is to be done.
   void Collect();
   void CarryOut();
@@ -89,6 +95,9 @@ class BackgroundLoop {
   void Heartbeat(TimePoint now);
   void Abort(const Status& cause, int told_by);
   void AbortAtOnce(const Status& cause, int told_by);
+  // A peer is lost after the end was agreed on, while buckets still run.
+  void AbortTheRest(const Status& cause, int told_by);
+  void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
   void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
   void Finish(const Status& status);
   // Takes down how the entries end, and fires their completions.
@@ -121,6 +130,9 @@ class BackgroundLoop {
   bool leave_sent_ = false;
   bool reported_ = false;  // a loss, and no answer yet
   bool finished_ = false;
+  // Finished by an agreed end, and whether what was to run then has failed.
+  bool agreed_ = false;
+  bool rest_aborted_ = false;
   std::optional<TimePoint> suspicion_due_;
   std::map<int, TimePoint> last_said_;
   std::vector<RequestPtr> requests_;  // just popped

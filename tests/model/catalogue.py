@@ -235,12 +235,12 @@ SEEDED = [
         talks.Faults,
         "negotiation: 2 ranks, one is killed",
         "ignores_a_death_after_the_end",
-        "finishes_twice",
     ),
     *_seeded(
         talks.Faults,
         "negotiation: star of 3, killed",
         "keeps_the_cause",
+        "finishes_twice",
         "blames_who_left_first",
         "aborts_without_a_mark",
     ),

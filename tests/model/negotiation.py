@@ -29,9 +29,9 @@ class Faults:
     counts_what_failed: bool = False
     # Close: leaves what no decision has named.
     forgets_the_undecided: bool = False
-    # HandleEvent: an agreed end does not make a closed connection harmless.
+    # HandleClosed: a peer that has said Bye is taken for dead.
     takes_an_end_for_a_death: bool = False
-    # HandleEvent: after an agreed end, PeerGone is not called.
+    # HandleClosed: after an agreed end, whoever goes has left.
     ignores_a_death_after_the_end: bool = False
     # Abort: tells nobody.
     keeps_the_cause: bool = False
@@ -39,7 +39,7 @@ class Faults:
     finishes_twice: bool = False
     # Lost: blames the first that has left, whyever. This one was in the code.
     blames_who_left_first: bool = False
-    # HandleEvent: PeerGone after an agreed end only. So was this one.
+    # HandleClosed: PeerGone after an agreed end only. So was this one.
     aborts_without_a_mark: bool = False
     # Executor::Stop: does not wait for buckets.
     leaves_before_its_buckets: bool = False
@@ -88,6 +88,7 @@ class Rank(NamedTuple):
     finished: tuple | None = None  # why
     leave_sent: bool = False
     gone: frozenset = frozenset()  # peers whose connections are closed
+    byes: frozenset = frozenset()  # peers that have said so
     suspicion: tuple | None = None
     # Executor and Collective
     buckets: tuple = ()  # of operations each
@@ -226,11 +227,8 @@ class Negotiation:
     def _grace_over(self, job, rank):
         """BackgroundLoopOptions::suspicion_grace.
 
-        Assumed to be long enough for everything that is on its way; none is
-        given, and none needed, once the end is agreed on.
+        Assumed to be long enough for everything that is on its way.
         """
-        if rank.finished is not None:
-            return True
         return not any(
             peer not in other.gone
             and (job.wires[self.wires[peer, index]] or not job.ranks[peer].up)
@@ -344,8 +342,17 @@ class Work:
     def close(self):
         """The rest of Runtime::Shutdown; connections close."""
         self.set_left(self.index, LEFT)
+        if self.has_agreed and not self.me.aborted:
+            for peer in self.model.peers[self.index]:
+                if peer not in self.me.gone:
+                    self.send(peer, ("bye",))
         self.set(up=False)
         self._drop_what_came()
+
+    @property
+    def has_agreed(self):
+        """BackgroundLoop::agreed_."""
+        return self.me.finished is not None and self.me.finished[0] == "end"
 
     def be_killed(self):
         self.deaths -= 1
@@ -394,7 +401,14 @@ class Work:
         wire = self.model.wires[peer, self.index]
         (kind, *rest), *others = self.wires[wire]
         self.wires[wire] = tuple(others)
-        if self.me.finished is not None:
+        if self.me.finished is not None and not self.has_agreed:
+            return
+        if kind == "bye":
+            self.set(byes=self.me.byes | {peer})
+            return
+        if self.has_agreed:
+            if kind == "abort":
+                self.abort_the_rest(rest[0], None)
             return
         ready = []
         if kind == "ready":
@@ -428,18 +442,15 @@ class Work:
     def see_closed(self, peer):
         """HandleEvent of a closed connection."""
         self.set(gone=self.me.gone | {peer})
-        agreed = self.me.finished is not None or (
+        agreed = self.has_agreed or (
             self.me.commands and self.me.commands[-1][0] == "end"
         )
-        if self.faults.takes_an_end_for_a_death:
-            agreed = False
-        if not (
-            self.faults.ignores_a_death_after_the_end
-            if agreed
-            else self.faults.aborts_without_a_mark
-        ):
+        if agreed and self.faults.ignores_a_death_after_the_end:
+            return
+        if agreed or not self.faults.aborts_without_a_mark:
             self.set_left(peer, GONE)
-        if agreed:
+        heeds = not self.faults.takes_an_end_for_a_death
+        if agreed and peer in self.me.byes and heeds:
             return
         self.abort(("lost", peer), peer)
 
@@ -450,22 +461,28 @@ class Work:
 
     def suspect(self):
         """HandleTimers: the data plane's word is taken for the cause."""
-        if self.me.finished is not None:
-            self.abort_executor(self.me.suspicion)
-        else:
-            self.abort(self.me.suspicion, None)
+        self.abort(self.me.suspicion, None)
 
     def abort(self, cause, told_by):
         """BackgroundLoop::Abort."""
-        if self.me.finished is not None and not (
-            self.faults.takes_an_end_for_a_death
-        ):
+        if self.has_agreed:
+            self.abort_the_rest(cause, told_by)
+        if self.me.finished is not None:
             return
         if not self.faults.keeps_the_cause:
             for peer in self.model.peers[self.index]:
                 if peer != told_by and peer not in self.me.gone:
                     self.send(peer, ("abort", cause))
         self.finish(cause)
+        self.abort_executor(cause)
+
+    def abort_the_rest(self, cause, told_by):
+        """BackgroundLoop::AbortTheRest."""
+        if self.me.aborted:
+            return
+        for peer in self.model.peers[self.index]:
+            if peer != told_by and peer not in self.me.gone:
+                self.send(peer, ("abort", cause))
         self.abort_executor(cause)
 
     def finish(self, cause):
