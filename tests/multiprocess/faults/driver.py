@@ -118,7 +118,9 @@ def run_case(case: Case) -> Verdict:
         environment = {
             "KERAS_RING_COLLECTIVE": case.collective,
             "KERAS_RING_HEARTBEAT_TIMEOUT": str(catalogue.HEARTBEAT_TIMEOUT),
-            "KERAS_RING_START_TIMEOUT": str(catalogue.START_TIMEOUT),
+            "KERAS_RING_START_TIMEOUT": str(
+                catalogue.START_TIMEOUT * TIME_SCALE
+            ),
             "KERAS_RING_FLIGHT_DIRECTORY": str(directory / "flight"),
         }
         if case.moment != "init":
@@ -261,10 +263,24 @@ def _judge(case, job, survivor, at, verdict) -> None:
         return
     _check_time(case, name, float(outcome["at"]) - at, verdict)
     verdict.seconds.append(float(outcome["at"]) - at)
-    if blamed(text) != {case.victim}:
+    # Before the job begins, others too may not have come yet.
+    lacks = case.moment == "init" and _lacks(text, case)
+    if blamed(text) != {case.victim} and not lacks:
         verdict.problems.append(
             f"{name} blames {sorted(blamed(text))}: {text[-300:]}"
         )
+
+
+def _lacks(text: str, case: Case) -> bool:
+    """Whether a text counts the victim among those that did not come."""
+    listed = re.search(r"ranks? ([\d, -]+) of \d+ did not join", text)
+    if listed is None:
+        return "rank 0 did not come" in text
+    for part in listed.group(1).split(","):
+        first, _, last = part.strip().partition("-")
+        if int(first) <= case.victim <= int(last or first):
+            return True
+    return False
 
 
 def _check_time(case, name, seconds, verdict) -> None:

@@ -41,31 +41,45 @@ class Orders:
                 if word == "exit":
                     os._exit(3)
                 elif word == "closed network":
-                    for fd in _connections():
-                        socket.socket(fileno=os.dup(fd)).shutdown(
-                            socket.SHUT_RDWR
-                        )
+                    self._cut(_close)
                 elif word == "half-open":
-                    self._swallow()
+                    self._cut(self._swallow)
                 elif word == "oom":
                     _use_memory()
                 elif word == "go":
                     self.go.set()
 
-    def _swallow(self) -> None:
+    def _cut(self, cut: Callable[[int], None]) -> None:
+        """Cuts all connections; while there are none yet, the next."""
+        done: set[int] = set()
+        until = time.monotonic() + FOREVER
+        while time.monotonic() < until:
+            for fd in set(_connections()) - done:
+                if not done:
+                    # Others that are on their way are cut, too.
+                    until = time.monotonic() + 0.3
+                done.add(fd)
+                cut(fd)
+            time.sleep(0.002)
+
+    def _swallow(self, fd: int) -> None:
         # What was the connection stays open, and nobody is at its end: as when
         # a host vanishes. What this rank writes goes nowhere.
-        for fd in _connections():
-            os.dup(fd)
-            hole = self._blocked[0].fileno()
-            os.set_blocking(hole, False)
-            os.dup2(hole, fd)
+        os.dup(fd)
+        hole = self._blocked[0].fileno()
+        os.set_blocking(hole, False)
+        os.dup2(hole, fd)
 
     def wait(self, raises: bool) -> None:
         """Waits for the fault; ends the program if it is one of the program."""
         self.go.wait(FOREVER)
         if raises:
             raise RuntimeError("the disk is full")
+
+
+def _close(fd: int) -> None:
+    with socket.socket(fileno=os.dup(fd)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _connections() -> Iterator[int]:
@@ -227,7 +241,8 @@ def _run_on(case, step, orders, raises, is_victim) -> None:
                 if case.fault == "busy":
                     _hold_the_interpreter()
                 end[case.victim] = 1.0
-            end = list(kr.broadcast(tf.constant(end), case.victim, name="end"))
+            told = kr.broadcast(tf.constant(end), case.victim, name="end")
+            end = told.numpy().tolist()
         return
 
     def go_on():
