@@ -49,7 +49,7 @@ class Orders:
                 elif word == "go":
                     self.go.set()
 
-    def _cut(self, cut: Callable[[int], None]) -> None:
+    def _cut(self, cut: Callable[[int], int]) -> None:
         """Cuts all connections; while there are none yet, the next."""
         done: set[int] = set()
         until = time.monotonic() + FOREVER
@@ -58,17 +58,17 @@ class Orders:
                 if not done:
                     # Others that are on their way are cut, too.
                     until = time.monotonic() + 0.3
-                done.add(fd)
-                cut(fd)
+                done |= {fd, cut(fd)}
             time.sleep(0.002)
 
-    def _swallow(self, fd: int) -> None:
+    def _swallow(self, fd: int) -> int:
         # What was the connection stays open, and nobody is at its end: as when
         # a host vanishes. What this rank writes goes nowhere.
-        os.dup(fd)
+        kept = os.dup(fd)
         hole = self._blocked[0].fileno()
         os.set_blocking(hole, False)
         os.dup2(hole, fd)
+        return kept
 
     def wait(self, raises: bool) -> None:
         """Waits for the fault; ends the program if it is one of the program."""
@@ -77,9 +77,10 @@ class Orders:
             raise RuntimeError("the disk is full")
 
 
-def _close(fd: int) -> None:
+def _close(fd: int) -> int:
     with socket.socket(fileno=os.dup(fd)) as connection:
         connection.shutdown(socket.SHUT_RDWR)
+    return fd
 
 
 def _connections() -> Iterator[int]:
