@@ -5,6 +5,7 @@ This part runs inside the rank: `install()` is called when keras_ring starts.
 
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -16,6 +17,8 @@ from keras_ring.launcher import contract
 
 # TensorFlow's error for a lost peer: it tells of another rank's death.
 _PEER_LOST = "UnavailableError"
+# And its words, which are ours.
+_LOST_RANK = re.compile(r"\blost rank \d+ \(|the job is over: rank \d+ ")
 # Of a file. Longer ones are none of ours.
 _MAX_BYTES = 64 << 20
 
@@ -133,7 +136,10 @@ class RankError:
     @property
     def peer_lost(self) -> bool:
         """Whether the exception only tells that another rank was lost."""
-        return _PEER_LOST in (self.type, *self.chain)
+        if _PEER_LOST in (self.type, *self.chain):
+            return True
+        # Of a compiled function TensorFlow makes it an `InternalError`.
+        return _LOST_RANK.search(self.message) is not None
 
     def __str__(self) -> str:
         """Returns the exception on one line."""

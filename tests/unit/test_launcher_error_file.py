@@ -88,3 +88,19 @@ def test_a_broken_file_is_no_error(tmp_path, text):
     (tmp_path / "e").write_text(text)
     assert error_file.read(tmp_path / "e") is None
     assert error_file.read(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    "kind, message, is_told",
+    [
+        ("UnavailableError", "no matter what", True),
+        # Of compiled functions.
+        ("InternalError", "lost rank 1 (host a, pid 2): it closed", True),
+        ("InternalError", "[x] the job is over: rank 2 ended with E", True),
+        ("InternalError", "XLA has no such instruction", False),
+        ("ValueError", "I have lost rank and file", False),
+    ],
+)
+def test_an_error_that_only_tells_of_a_lost_peer(kind, message, is_told):
+    error = error_file.RankError(kind, message, 0.0, chain=(kind,))
+    assert error.peer_lost is is_told
