@@ -222,7 +222,11 @@ void MessageChannel::CloseConnection(int peer, const Status& why,
                                          std::to_string(ranks_.Global(peer)));
   auto it = connections_.find(peer);
   if (it->second->local) --num_local_;
-  connections_.erase(it);  // closing it takes it out of the epoll set
+  // Closing it would not take it out of the set where a fork of this process,
+  // say a worker that loads data, still has it open.
+  (void)epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, it->second->framed.socket().fd(),
+                  nullptr);
+  connections_.erase(it);
 }
 
 bool MessageChannel::Flushed() const {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -139,6 +140,23 @@ TEST_F(MessageChannelTest, LastMessagesComeBeforeTheClose) {
 }
 
 // A send that fails must not hide what the peer said before it left.
+// A fork of the process keeps its connections open, too, and with them their
+// place in an epoll set.
+TEST_F(MessageChannelTest, APeerThatWentIsForgottenThoughAForkHasItOpen) {
+  auto [ours, theirs] = ConnectedPair();
+  const Socket of_the_fork(dup(ours.fd()));
+  ASSERT_TRUE(of_the_fork.valid());
+  std::map<int, Socket> peers;
+  peers[1] = std::move(ours);
+  auto channel = New(std::move(peers));
+  theirs = Socket();
+  ASSERT_EQ(PollFor(*channel, 1).size(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    EXPECT_TRUE(channel->Poll(&now).empty());
+  }
+}
+
 TEST_F(MessageChannelTest, LastMessagesComeEvenAfterASendFailed) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);

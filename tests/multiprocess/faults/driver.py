@@ -197,6 +197,12 @@ def _harm(case, job, cgroup, verdict) -> None:
         at = victim.ended_at
     for other in survivors:
         _judge(case, job, other, at, verdict)
+    if victim.exit_code in (-signal.SIGSEGV, -signal.SIGBUS) and (
+        case.fault != "SIGSEGV"
+    ):
+        told = job.stderr(case.victim)
+        where = max(told.find("Fatal Python error"), 0)
+        verdict.problems.append("the victim crashed: " + told[where:][:1500])
 
 
 def _inject(case, victim, cgroup) -> float:

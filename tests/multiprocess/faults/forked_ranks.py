@@ -9,6 +9,7 @@ serves that is made when the package is imported.
 
 import atexit
 import ctypes
+import faulthandler
 import json
 import os
 import secrets
@@ -141,6 +142,8 @@ class ForkedRanks:
                     os.close(fd)
                 except OSError:
                     continue  # that of the listing itself
+        # Says where, should a rank crash that nobody has killed.
+        faulthandler.enable(file=2, all_threads=False)
         told = contract.environment({**os.environ, **environment})
         os.environ.clear()
         os.environ.update(told)
