@@ -25,7 +25,8 @@ _CGROUPS = Path("/sys/fs/cgroup/memory")
 # Who is said to be the cause.
 _BLAMED = re.compile(
     r"lost rank (\d+)|rank (\d+) ended with|rank (\d+) has shut down"
-    r"|rank (\d+) of \d+ did not join|rank (\d+) closed|rank (\d+) has left"
+    r"|rank (\d+) (?:closed|has left)"
+    r"|rank (\d+) (?:of \d+ did not join|did not come|did not connect)"
 )
 
 
