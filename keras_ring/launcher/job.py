@@ -184,5 +184,6 @@ class Job:
             process.release()
         self._ranks.clear()
         self._listener.close()
-        self._guardian.dismiss()
         shutil.rmtree(self.directory, ignore_errors=True)
+        # Last: a second Ctrl-C may end this process in between.
+        self._guardian.dismiss()

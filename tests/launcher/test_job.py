@@ -37,3 +37,16 @@ def test_the_guardian_does_no_harm_when_all_is_well():
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_the_guardian_goes_when_nothing_is_left_to_do(monkeypatch):
+    left = []
+    with Job(1) as job:
+        dismiss = job._guardian.dismiss
+
+        def look_and_dismiss():
+            left.append(job.directory.exists())
+            dismiss()
+
+        monkeypatch.setattr(job._guardian, "dismiss", look_and_dismiss)
+    assert left == [False]
