@@ -272,7 +272,14 @@ def _judge(case, job, survivor, at, verdict) -> None:
     verdict.seconds.append(float(outcome["at"]) - at)
     # Before the job begins, others too may not have come yet.
     lacks = case.moment == "init" and _lacks(text, case)
-    if blamed(text) != {case.victim} and not lacks:
+    # Its links are cut one after the other, and rank 0 tells those that are
+    # still there what it sees of the first: that the other end has gone.
+    one_end = (
+        case.fault == "closed network"
+        and case.victim == 0
+        and len(blamed(text)) == 1
+    )
+    if blamed(text) != {case.victim} and not lacks and not one_end:
         verdict.problems.append(
             f"{name} blames {sorted(blamed(text))}: {text[-300:]}"
         )
