@@ -18,7 +18,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 const std::vector<std::string> kFlat = {"a", "a", "a"};
