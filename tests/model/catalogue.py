@@ -102,6 +102,14 @@ CASES = [
     _talk("star of 3, stalled", STAR, A, AA, A, stalls=1, hasty=(0, 1, 2)),
     _talk("star of 3, killed", STAR, A, deaths=1, hasty=(0, 1, 2)),
     _talk(
+        "star of 3, killed, impatient",
+        STAR,
+        A,
+        deaths=1,
+        hasty=(0, 1, 2),
+        impatient=True,
+    ),
+    _talk(
         "star of 3, killed, inline",
         STAR,
         A,
@@ -112,6 +120,14 @@ CASES = [
     _talk("chain of 3, 2 orders", CHAIN, AB, BA, AB),
     _talk("chain of 3, stalled", CHAIN, A, A, AA, stalls=1, hasty=(0, 1, 2)),
     _talk("chain of 3, killed", CHAIN, A, deaths=1, hasty=(0, 1, 2)),
+    _talk(
+        "chain of 3, killed, impatient",
+        CHAIN,
+        A,
+        deaths=1,
+        hasty=(0, 1, 2),
+        impatient=True,
+    ),
     _talk(
         "chain of 3, killed, inline",
         CHAIN,
@@ -241,6 +257,11 @@ SEEDED = [
         "negotiation: star of 3, killed",
         "keeps_the_cause",
         "finishes_twice",
+    ),
+    # With patience, the control plane's word comes first.
+    *_seeded(
+        talks.Faults,
+        "negotiation: star of 3, killed, impatient",
         "blames_who_left_first",
         "aborts_without_a_mark",
     ),

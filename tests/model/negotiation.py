@@ -64,6 +64,8 @@ class Scenario:
     inline: bool = False
     # Ranks that leave as soon as they have submitted all.
     hasty: tuple[int, ...] = ()
+    # The grace of a suspicion is too short, once the end is agreed on.
+    impatient: bool = False
 
 
 class Rank(NamedTuple):
@@ -229,6 +231,8 @@ class Negotiation:
 
         Assumed to be long enough for everything that is on its way.
         """
+        if self.scenario.impatient and rank.finished is not None:
+            return True
         return not any(
             peer not in other.gone
             and (job.wires[self.wires[peer, index]] or not job.ranks[peer].up)
