@@ -7,7 +7,6 @@ that neighbours differ in what the forks of one share: the order of sets, and
 where libraries lie in memory.
 """
 
-import array
 import atexit
 import json
 import os
@@ -82,10 +81,7 @@ class _Zygote:
 
     def ask(self, request: dict[str, Any], fds: Sequence[int] = ()) -> Any:
         """Sends a request with descriptors; returns the answer."""
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        self._socket.sendmsg(
-            [json.dumps(request).encode()], rights if fds else []
-        )
+        socket.send_fds(self._socket, [json.dumps(request).encode()], list(fds))
         answer = self._socket.recv(4096)
         if not answer:
             code = self._process.wait()

@@ -1,6 +1,5 @@
 """The zygote of `zygote.py`; a program: `zygote_main.py SOCKET`."""
 
-import array
 import ctypes
 import fcntl
 import gc
@@ -30,12 +29,7 @@ def _moved(fd: int) -> int:
 
 
 def _receive(requests: socket.socket) -> tuple[Any, list[int]]:
-    data, rights, _, _ = requests.recvmsg(
-        1 << 18, socket.CMSG_SPACE(_MAX_FDS * 4)
-    )
-    fds = array.array("i")
-    for _, _, received in rights:
-        fds.frombytes(received)
+    data, fds, _, _ = socket.recv_fds(requests, 1 << 18, _MAX_FDS)
     return (json.loads(data) if data else None), [_moved(fd) for fd in fds]
 
 
