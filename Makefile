@@ -38,8 +38,9 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
 	  --no-build-isolation --no-deps --editable .
 	touch $@
 
-# gtest for the C++ tests, Bazel for its build of them, clang for libFuzzer.
-SYSTEM_PACKAGES := libgtest-dev libgmock-dev bazel-bootstrap clang \
+# gtest for the C++ tests, OpenSSL for TLS, Bazel for its build of both, clang
+# for libFuzzer.
+SYSTEM_PACKAGES := libgtest-dev libgmock-dev libssl-dev bazel-bootstrap clang \
   libclang-rt-dev
 system-packages:
 	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)

@@ -28,6 +28,7 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/comm/host_group.cc
   csrc/comm/job_mesh.cc
   csrc/comm/join_record.cc
+  csrc/comm/link.cc
   csrc/comm/local_link.cc
   csrc/comm/local_socket.cc
   csrc/comm/local_store.cc
@@ -36,10 +37,13 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/comm/shared_memory.cc
   csrc/comm/shm_stream.cc
   csrc/comm/socket.cc
+  csrc/comm/start_agreement.cc
+  csrc/comm/start_watch.cc
   csrc/comm/store_message.cc
   csrc/comm/sub_mesh.cc
   csrc/comm/tcp_store.cc
   csrc/comm/tcp_transport.cc
+  csrc/comm/tls.cc
   csrc/control/bucket_gate.cc
   csrc/control/control_tree.cc
   csrc/control/controller.cc
@@ -65,6 +69,11 @@ set(KERAS_RING_CSRC_SOURCES
   csrc/runtime/runtime_factory.cc
   csrc/runtime/runtime_parts.cc
   csrc/runtime/stand_ins.cc
+)
+# Of csrc/tls, which OpenSSL must be there for.
+set(KERAS_RING_TLS_SOURCES
+  csrc/tls/library.cc
+  csrc/tls/openssl_tls.cc
 )
 # By processor: those of x86-64, and those of all others.
 set(KERAS_RING_X86_64_SOURCES
@@ -166,6 +175,10 @@ set(KERAS_RING_CPP_TESTS
   tests/cpp/comm/join_record_test.cc
   tests/cpp/comm/rendezvous_test.cc
   tests/cpp/comm/socket_test.cc
+  tests/cpp/comm/start_agreement_test.cc
   tests/cpp/comm/store_test.cc
   tests/cpp/comm/sub_mesh_test.cc
+  tests/cpp/tls/openssl_tls_test.cc
+  tests/cpp/tls/tls_links_test.cc
+  tests/cpp/tls/tls_transport_test.cc
 )

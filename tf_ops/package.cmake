@@ -1,6 +1,7 @@
 # The libraries of the package, all in one directory of it:
 #   libkeras_ring.so            csrc, one runtime per process whoever loads it
 #   _core.*.so                  for Python
+#   libkeras_ring_tls.so        encrypts links by OpenSSL, loaded when wanted
 #   libkeras_ring_tf_X_Y.so     kernels for TensorFlow X.Y
 #   libkeras_ring_arena_X_Y.so  its allocator over the arena
 #   libkeras_ring_xla_X_Y.so    the same under XLA
@@ -13,10 +14,20 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${KERAS_RING_OUTPUT_DIR})
 # headers, from the same sources, and nobody else links it.
 add_library(keras_ring SHARED ${KERAS_RING_CSRC_SOURCES})
 target_include_directories(keras_ring PUBLIC ${CMAKE_SOURCE_DIR})
-target_link_libraries(keras_ring PUBLIC Threads::Threads)
+target_link_libraries(keras_ring PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 target_compile_definitions(keras_ring PUBLIC ${TF_ABI_DEFINITIONS})
 set_target_properties(keras_ring PROPERTIES CXX_VISIBILITY_PRESET default
                                             VISIBILITY_INLINES_HIDDEN OFF)
+
+# Apart, for OpenSSL must not meet the BoringSSL in TensorFlow's libraries
+# (csrc/comm/tls.cc), and need not be there.
+find_package(OpenSSL 3.0)
+if(OpenSSL_FOUND)
+  list(TRANSFORM KERAS_RING_TLS_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/
+       OUTPUT_VARIABLE tls_sources)
+  add_library(keras_ring_tls SHARED ${tls_sources})
+  target_link_libraries(keras_ring_tls PRIVATE keras_ring OpenSSL::SSL)
+endif()
 
 set(PYBIND11_FINDPYTHON ON)
 find_package(pybind11 CONFIG REQUIRED)

@@ -245,6 +245,10 @@ const Row kRows[] = {
      "Whether TensorFlow's tensors are put where the other ranks of the host "
      "can read them, so that large ones are reduced without being copied.",
      SwitchField<&Options::zero_copy>, ShowSwitch<&Options::zero_copy>, false},
+    {"TLS", "0 or 1",
+     "Whether every TCP connection between ranks, and to the store, is "
+     "encrypted, by TLS 1.3. Ranks of one host go on sharing memory.",
+     SwitchField<&Options::tls>, ShowSwitch<&Options::tls>, true},
     {"FLIGHT_DIRECTORY", "directory, or off",
      "Where ranks write what they did last when the job breaks, or on SIGUSR1, "
      "for `keras-ring doctor`: an absolute path, or off. Without it, "

@@ -38,6 +38,7 @@ struct Options {
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or shm, or ring
   bool zero_copy = true;
+  bool tls = false;
   // For the flight logs. Empty: one of the job's own; "off": none.
   std::string flight_directory;
 

@@ -113,8 +113,9 @@ void Acceptor::AcceptWaiting() {
     }
     if (!socket->valid()) return;
     std::string peer = PeerName(*socket);
-    pending_.push_back({ServerHandshake(std::move(socket).value(), key_),
-                        std::move(peer), Now()});
+    pending_.push_back(
+        {ServerHandshake(std::move(socket).value(), key_, options_.tls),
+         std::move(peer), Now()});
     // Its first message has often come with it.
     Drive(std::prev(pending_.end()));
   }
@@ -142,9 +143,7 @@ void Acceptor::MakeRoom() {
 void Acceptor::Drive(std::list<Pending>::iterator it) {
   ServerHandshake::State state = it->handshake.Advance();
   if (state == ServerHandshake::State::kHello) {
-    Verdict verdict = admit_(it->handshake.hello());
-    it->refused = verdict != Verdict::kAccepted;
-    state = it->handshake.Answer(verdict);
+    state = it->handshake.Answer(admit_(it->handshake.hello()));
   }
   switch (state) {
     case ServerHandshake::State::kPending:
@@ -154,8 +153,9 @@ void Acceptor::Drive(std::list<Pending>::iterator it) {
       Reject(*it, it->handshake.error());
       break;
     case ServerHandshake::State::kDone:
-      if (!it->refused) {
-        connected_(it->handshake.hello(), it->handshake.TakeSocket());
+      // Of the others, who are refused, only the verdict had to be delivered.
+      if (it->handshake.accepted()) {
+        connected_(it->handshake.hello(), it->handshake.TakeLink());
       }
       break;
   }

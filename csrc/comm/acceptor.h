@@ -13,6 +13,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/handshake.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/rejection_log.h"
 #include "csrc/comm/socket.h"
 
@@ -29,15 +30,17 @@ struct AcceptorOptions {
   // Or than this, if it has not even said its first message: an honest client
   // has sent it before its turn comes.
   Duration silence_age = std::chrono::milliseconds(100);
+  // Encrypts the links. Null: TLS is off. Must outlive the acceptor.
+  Tls* tls = nullptr;
 };
 
 class Acceptor {
  public:
   // Both are called on the acceptor's thread and must not block. `admit`
-  // judges a hello that is authentic; `connected` gets the socket of one that
-  // was accepted, once the verdict is on its way.
+  // judges a hello that is authentic; `connected` gets the link of one that
+  // was accepted, once the verdict is on its way and TLS, if any, is ready.
   using Admit = std::function<Verdict(const Hello& hello)>;
-  using Connected = std::function<void(const Hello& hello, Socket socket)>;
+  using Connected = std::function<void(const Hello& hello, Link link)>;
 
   // `counters` must outlive the acceptor.
   Acceptor(Socket listener, const JobKey& key, Admit admit, Connected connected,
@@ -54,7 +57,6 @@ class Acceptor {
     ServerHandshake handshake;
     std::string peer;  // asked for at once: a closed socket has none
     TimePoint since;
-    bool refused = false;  // finishes only to deliver the verdict
   };
 
   void Run();

@@ -1,7 +1,5 @@
 #include "csrc/comm/duplex_stream.h"
 
-#include <errno.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -20,14 +18,11 @@ uint64_t TotalBytes(const Segments& segments) {
   return total;
 }
 
-bool IsTransient(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 }  // namespace
 
-SendStream::SendStream(const Duplex& duplex, int fd, const RankSet& ranks)
-    : duplex_(duplex), fd_(fd), ranks_(ranks), done_(duplex.to < 0) {
+SendStream::SendStream(const Duplex& duplex, const Link* link,
+                       const RankSet& ranks)
+    : duplex_(duplex), link_(link), ranks_(ranks), done_(duplex.to < 0) {
   if (!done_) {
     EncodeDataHeader({duplex.tag, TotalBytes(duplex.sends)}, header_);
   }
@@ -59,17 +54,13 @@ Result<size_t> SendStream::Advance() {
   }
   size_t sent = 0;
   if (num_parts > 0) {  // none: only empty segments are released
-    msghdr message = {};
-    message.msg_iov = parts;
-    message.msg_iovlen = num_parts;
-    ssize_t result = sendmsg(fd_, &message, MSG_NOSIGNAL);
-    if (result < 0) {
-      if (IsTransient(errno)) return size_t{0};
-      return UnavailableError("sending to rank " +
-                              std::to_string(ranks_.Global(duplex_.to)) + ": " +
-                              ErrnoText(errno));
+    const Result<size_t> result = link_->Send(parts, num_parts);
+    if (!result.ok()) {
+      return result.status().WithContext(
+          "sending to rank " + std::to_string(ranks_.Global(duplex_.to)));
     }
-    sent = static_cast<size_t>(result);
+    sent = *result;
+    if (sent == 0) return sent;
   }
   Skip(sent);
   return sent;
@@ -94,8 +85,9 @@ void SendStream::Skip(size_t bytes) {
   done_ = segment_ == duplex_.sends.size();
 }
 
-ReceiveStream::ReceiveStream(Duplex& duplex, int fd, const RankSet& ranks)
-    : duplex_(duplex), fd_(fd), ranks_(ranks), done_(duplex.from < 0) {
+ReceiveStream::ReceiveStream(Duplex& duplex, const Link* link,
+                             const RankSet& ranks)
+    : duplex_(duplex), link_(link), ranks_(ranks), done_(duplex.from < 0) {
   if (!done_) total_ = TotalBytes(duplex.receives);
 }
 
@@ -153,16 +145,15 @@ Result<size_t> ReceiveStream::Advance() {
                             segment.bytes - offset_};
     }
   }
-  ssize_t result = readv(fd_, parts, static_cast<int>(num_parts));
-  if (result == 0) {
+  const Result<Received> received = link_->Receive(parts, num_parts);
+  if (!received.ok()) {
+    return received.status().WithContext("receiving from " + PeerText());
+  }
+  if (received->ended) {
     return UnavailableError(PeerText() + " closed the connection");
   }
-  if (result < 0) {
-    if (IsTransient(errno)) return size_t{0};
-    return UnavailableError("receiving from " + PeerText() + ": " +
-                            ErrnoText(errno));
-  }
-  const size_t got = static_cast<size_t>(result);
+  const size_t got = received->bytes;
+  if (got == 0) return got;
   size_t of_segment = got;
   if (header_got_ < sizeof(header_)) {
     const size_t of_header = std::min(got, sizeof(header_) - header_got_);

@@ -1,5 +1,5 @@
-// The two halves of a Duplex on non-blocking sockets: what is left to send and
-// what is left to receive, each advanced as far as its socket allows.
+// The two halves of a Duplex on links: what is left to send and what is left to
+// receive, each advanced as far as its link allows.
 #ifndef KERAS_RING_COMM_DUPLEX_STREAM_H_
 #define KERAS_RING_COMM_DUPLEX_STREAM_H_
 
@@ -10,18 +10,19 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/data_header.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/transport.h"
 
 namespace keras_ring {
 
 class SendStream {
  public:
-  // Both references must outlive the stream. `ranks`: those that the duplex
-  // names.
-  SendStream(const Duplex& duplex, int fd, const RankSet& ranks);
+  // All must outlive the stream. `link`: null when there is nothing to send.
+  // `ranks`: those that the duplex names.
+  SendStream(const Duplex& duplex, const Link* link, const RankSet& ranks);
 
-  // One sendmsg of what is released. Returns the bytes that left; 0 when the
-  // socket is full or nothing is released.
+  // One send of what is released. Returns the bytes that left; 0 when the
+  // link takes none now or nothing is released.
   Result<size_t> Advance();
   // Sends nothing any more: all has left.
   bool done() const { return done_; }
@@ -32,7 +33,7 @@ class SendStream {
   void Skip(size_t bytes);
 
   const Duplex& duplex_;
-  const int fd_;
+  const Link* const link_;
   const RankSet& ranks_;
   bool done_;
   uint8_t header_[kDataHeaderBytes];
@@ -43,7 +44,7 @@ class SendStream {
 
 class ReceiveStream {
  public:
-  ReceiveStream(Duplex& duplex, int fd, const RankSet& ranks);
+  ReceiveStream(Duplex& duplex, const Link* link, const RankSet& ranks);
 
   // One read, into the header or the current segment; runs on_received for
   // what it completes. Returns the bytes that came; 0 for none now.
@@ -57,7 +58,7 @@ class ReceiveStream {
   std::string PeerText() const;
 
   Duplex& duplex_;
-  const int fd_;
+  const Link* const link_;
   const RankSet& ranks_;
   bool done_;
   uint64_t total_ = 0;

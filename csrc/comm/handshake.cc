@@ -52,7 +52,8 @@ Sha256Digest VerdictProof(const JobKey& key, std::string_view opening,
 std::string EncodeHello(const Hello& hello) {
   WireWriter writer;
   writer.Byte(static_cast<uint8_t>(hello.kind));
-  writer.Raw(std::string_view("\0\0\0", 3));
+  writer.Byte(hello.tls ? 1 : 0);
+  writer.Raw(std::string_view("\0\0", 2));
   writer.Fixed32(static_cast<uint32_t>(hello.rank));
   writer.Fixed64(hello.target);
   writer.Fixed32(hello.set);
@@ -62,16 +63,29 @@ std::string EncodeHello(const Hello& hello) {
 bool DecodeHello(std::string_view bytes, Hello* hello) {
   WireReader reader(bytes);
   uint8_t kind = reader.Byte();
-  reader.Raw(3);
+  uint8_t tls = reader.Byte();
+  reader.Raw(2);
   uint32_t rank = reader.Fixed32();
   hello->target = reader.Fixed64();
   hello->set = reader.Fixed32();
-  if (!reader.Finished() || kind >= kNumLinkKinds || rank > INT32_MAX) {
+  if (!reader.Finished() || kind >= kNumLinkKinds || tls > 1 ||
+      rank > INT32_MAX) {
     return false;
   }
   hello->kind = static_cast<LinkKind>(kind);
   hello->rank = static_cast<int>(rank);
+  hello->tls = tls == 1;
   return true;
+}
+
+// The secret that TLS starts from: made of the whole exchange, so that it opens
+// this connection and no other. Never sent.
+Sha256Digest TlsSecret(const JobKey& key, std::string_view opening,
+                       std::string_view server_message, std::string_view claim,
+                       std::string_view verdict) {
+  std::string message("keras_ring handshake: tls");
+  message.append(opening).append(server_message).append(claim).append(verdict);
+  return HmacSha256(key.bytes(), message);
 }
 
 Result<std::string> NewNonce() {
@@ -87,10 +101,24 @@ int HexDigit(char c) {
   return -1;
 }
 
-Status VerdictStatus(uint8_t verdict) {
+const char* OnOrOff(bool on) { return on ? "1" : "0"; }
+
+Status TlsDiffers(bool here) {
+  return FailedPreconditionError(std::string("KERAS_RING_TLS is ") +
+                                 OnOrOff(here) + " here and " + OnOrOff(!here) +
+                                 " there");
+}
+
+Status VerdictStatus(uint8_t verdict, const Hello& hello) {
   switch (static_cast<Verdict>(verdict)) {
     case Verdict::kAccepted:
+      // The store's server may differ: then the job is refused through it.
+      if (hello.tls && hello.kind != LinkKind::kStore) return TlsDiffers(true);
       return OkStatus();
+    case Verdict::kEncrypted:
+      return hello.tls ? OkStatus() : TlsDiffers(false);
+    case Verdict::kTlsDiffers:
+      return TlsDiffers(hello.tls);
     case Verdict::kNotNow:
       return UnavailableError(
           "the job there is already complete, or just closing");
@@ -136,7 +164,8 @@ Result<JobKey> JobKey::Random() {
 }
 
 Status ClientHandshake(const Socket& socket, const JobKey& key,
-                       const Hello& hello, Deadline deadline) {
+                       const Hello& hello, Deadline deadline,
+                       Agreement* agreement) {
   const std::string context = "handshake with " + PeerName(socket);
   auto explain = [&](const Status& status) {
     return status.WithContext(context);
@@ -191,13 +220,38 @@ Status ClientHandshake(const Socket& socket, const JobKey& key,
         "the other end does not hold this job's key: it passed on what a rank "
         "had said"));
   }
-  return explain(VerdictStatus(verdict));
+  if (agreement != nullptr &&
+      static_cast<Verdict>(verdict) == Verdict::kEncrypted) {
+    agreement->tls = true;
+    agreement->secret = TlsSecret(key, opening, answer, message, last);
+  }
+  return explain(VerdictStatus(verdict, hello));
 }
 
-ServerHandshake::ServerHandshake(Socket socket, const JobKey& key)
-    : socket_(std::move(socket)), key_(key) {}
+Result<Link> OpenLink(Socket socket, const JobKey& key, Hello hello, Tls* tls,
+                      Deadline deadline) {
+  hello.tls = tls != nullptr;
+  Agreement agreement;
+  KR_RETURN_IF_ERROR(ClientHandshake(socket, key, hello, deadline, &agreement));
+  if (!agreement.tls) return Link(std::move(socket));
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<TlsSession> session,
+      tls->NewSession(socket.fd(), Tls::Role::kClient, agreement.secret));
+  const std::string context = "TLS handshake with " + PeerName(socket);
+  while (true) {
+    const Result<bool> done = session->Handshake();
+    if (!done.ok()) return done.status().WithContext(context);
+    if (*done) return Link(std::move(socket), std::move(session));
+    const Status ready = WaitFor(socket, session->wanted_events(), deadline);
+    if (!ready.ok()) return ready.WithContext(context);
+  }
+}
+
+ServerHandshake::ServerHandshake(Socket socket, const JobKey& key, Tls* tls)
+    : socket_(std::move(socket)), key_(key), tls_(tls) {}
 
 short ServerHandshake::wanted_events() const {
+  if (session_ != nullptr) return session_->wanted_events();
   return output_.empty() ? POLLIN : POLLOUT;
 }
 
@@ -292,14 +346,46 @@ ServerHandshake::State ServerHandshake::Advance() {
     if (input_.size() < kClientProofBytes) return state_;
     return CheckClientProof();
   }
+  if (step_ == Step::kVerdict && agreement_.tls) return StartTls();
+  if (step_ == Step::kTls) return AdvanceTls();
   return state_ = State::kDone;  // kVerdict, written
+}
+
+Verdict ServerHandshake::WithTls(Verdict verdict) const {
+  if (verdict != Verdict::kAccepted) return verdict;
+  if (hello_.tls && tls_ != nullptr) return Verdict::kEncrypted;
+  const bool differs = hello_.tls || tls_ != nullptr;
+  return differs && hello_.kind != LinkKind::kStore ? Verdict::kTlsDiffers
+                                                    : verdict;
+}
+
+ServerHandshake::State ServerHandshake::StartTls() {
+  step_ = Step::kTls;
+  Result<std::unique_ptr<TlsSession>> session =
+      tls_->NewSession(socket_.fd(), Tls::Role::kServer, agreement_.secret);
+  if (!session.ok()) return Fail(session.status().message());
+  session_ = std::move(session).value();
+  return AdvanceTls();
+}
+
+ServerHandshake::State ServerHandshake::AdvanceTls() {
+  const Result<bool> done = session_->Handshake();
+  if (!done.ok()) return Fail(done.status().message());
+  return *done ? state_ = State::kDone : state_;
 }
 
 ServerHandshake::State ServerHandshake::Answer(Verdict verdict) {
   KR_CHECK(state_ == State::kHello);
+  KR_CHECK(static_cast<int>(verdict) < kNumVerdicts);
+  verdict = WithTls(verdict);
+  accepted_ = verdict == Verdict::kAccepted || verdict == Verdict::kEncrypted;
   const uint8_t code = static_cast<uint8_t>(verdict);
   output_.assign(1, static_cast<char>(code));
   output_ += AsBytes(VerdictProof(key_, opening_, proof_, claim_, code));
+  if (verdict == Verdict::kEncrypted) {
+    agreement_.tls = true;
+    agreement_.secret = TlsSecret(key_, opening_, proof_, claim_, output_);
+  }
   step_ = Step::kVerdict;
   state_ = State::kPending;
   return Advance();

@@ -32,13 +32,12 @@ struct Invitation {
   std::array<char, kPassBytes> pass;
 };
 
-Status SendVerdict(const Socket& link, const Status& status,
-                   Deadline deadline) {
+Status SendVerdict(const Link& link, const Status& status, Deadline deadline) {
   const char well = status.ok() ? 1 : 0;
   return WriteFull(link, &well, 1, deadline);
 }
 
-Status ReceiveVerdict(const Socket& link, Deadline deadline) {
+Status ReceiveVerdict(const Link& link, Deadline deadline) {
   char well = 0;
   KR_RETURN_IF_ERROR(ReadFull(link, &well, 1, deadline));
   if (well == 1) return OkStatus();
@@ -126,7 +125,7 @@ Result<std::pair<int, Socket>> Receive(const Socket& listener,
 class Meeting {
  public:
   Meeting(const std::vector<int>& ranks, const HostGroupLayout& layout,
-          const std::map<int, Socket>& links, Deadline deadline)
+          const Links& links, Deadline deadline)
       : ranks_(ranks), layout_(layout), links_(links), deadline_(deadline) {}
 
   Result<std::vector<HostGroup::Member>> Lead(Result<HostGroup::Member> own) {
@@ -192,7 +191,7 @@ class Meeting {
 
   Result<std::vector<HostGroup::Member>> Attend(Result<HostGroup::Member> own,
                                                 int32_t index) {
-    const Socket& link = links_.begin()->second;
+    const Link& link = links_.begin()->second;
     KR_RETURN_IF_ERROR(ReceiveVerdict(link, deadline_));
     Invitation invitation;
     KR_RETURN_IF_ERROR(
@@ -256,7 +255,7 @@ class Meeting {
 
   const std::vector<int>& ranks_;
   const HostGroupLayout& layout_;
-  const std::map<int, Socket>& links_;
+  const Links& links_;
   const Deadline deadline_;
 };
 
@@ -284,8 +283,8 @@ Result<HostGroup::Member> NewHostGroupMember(
 
 Result<std::unique_ptr<HostGroup>> HostGroup::Form(
     const std::vector<int>& ranks, int own_rank, const HostGroupLayout& layout,
-    std::shared_ptr<const SharedMemory> arena,
-    const std::map<int, Socket>& links, Deadline deadline, const RankSet& set) {
+    std::shared_ptr<const SharedMemory> arena, const Links& links,
+    Deadline deadline, const RankSet& set) {
   const int index = static_cast<int>(
       std::find(ranks.begin(), ranks.end(), own_rank) - ranks.begin());
   KR_CHECK(index < static_cast<int>(ranks.size()));
@@ -303,8 +302,8 @@ Result<std::unique_ptr<HostGroup>> HostGroup::Form(
 
 Result<std::unique_ptr<HostGroup>> HostGroup::FormWithin(
     const HostGroup& job, const RankSet& set, const std::vector<int>& ranks,
-    int own_rank, const HostGroupLayout& layout,
-    const std::map<int, Socket>& links, Deadline deadline) {
+    int own_rank, const HostGroupLayout& layout, const Links& links,
+    Deadline deadline) {
   KR_ASSIGN_OR_RETURN(
       std::unique_ptr<HostGroup> group,
       Form(ranks, own_rank, layout, nullptr, links, deadline, set));

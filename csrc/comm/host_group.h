@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/shared_memory.h"
 #include "csrc/comm/socket.h"
 
@@ -57,14 +57,13 @@ class HostGroup {
   static Result<std::unique_ptr<HostGroup>> Form(
       const std::vector<int>& ranks, int own_rank,
       const HostGroupLayout& layout, std::shared_ptr<const SharedMemory> arena,
-      const std::map<int, Socket>& links, Deadline deadline,
-      const RankSet& set = {});
+      const Links& links, Deadline deadline, const RankSet& set = {});
   // The same for some of the ranks of the job's group. Their arenas are mapped
   // there, and not once more.
   static Result<std::unique_ptr<HostGroup>> FormWithin(
       const HostGroup& job, const RankSet& set, const std::vector<int>& ranks,
-      int own_rank, const HostGroupLayout& layout,
-      const std::map<int, Socket>& links, Deadline deadline);
+      int own_rank, const HostGroupLayout& layout, const Links& links,
+      Deadline deadline);
 
   HostGroup(std::vector<Member> members, int index,
             const HostGroupLayout& layout, RankSet ranks = {})

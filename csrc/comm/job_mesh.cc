@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/comm/start_agreement.h"
+
 namespace keras_ring {
 namespace {
 
@@ -19,11 +21,11 @@ Deadline DialAgainUntil(Deadline deadline) {
 
 }  // namespace
 
-void LinkInbox::Put(const Hello& hello, Socket socket) {
+void LinkInbox::Put(const Hello& hello, Link link) {
   MutexLock lock(mutex_);
   const Key key(hello.set, hello.kind, hello.rank);
   if (links_.count(key) >= kMaxLinksPerUse) links_.erase(links_.find(key));
-  links_.emplace(key, std::move(socket));
+  links_.emplace(key, std::move(link));
   came_.NotifyAll();
 }
 
@@ -31,6 +33,11 @@ void LinkInbox::Abort(const Status& cause) {
   MutexLock lock(mutex_);
   if (aborted_.ok()) aborted_ = cause;
   came_.NotifyAll();
+}
+
+Status LinkInbox::aborted() const {
+  MutexLock lock(mutex_);
+  return aborted_;
 }
 
 size_t LinkInbox::size() const {
@@ -49,15 +56,14 @@ std::vector<int> LinkInbox::MissingLocked(LinkUse use,
   std::vector<int> missing;
   for (int rank : ranks) {
     auto [it, end] = links_.equal_range(Key(use.set, use.kind, rank));
-    while (it != end && IsDead(it->second)) it = links_.erase(it);
+    while (it != end && IsDead(it->second.socket())) it = links_.erase(it);
     if (it == end) missing.push_back(rank);
   }
   return missing;
 }
 
-Result<std::map<int, Socket>> LinkInbox::Take(LinkUse use,
-                                              const std::vector<int>& ranks,
-                                              Deadline deadline) {
+Result<Links> LinkInbox::Take(LinkUse use, const std::vector<int>& ranks,
+                              Deadline deadline) {
   MutexLock lock(mutex_);
   DropEarlierLocked(use.set);
   came_.WaitUntil(mutex_, deadline.at(), [&] {
@@ -69,7 +75,7 @@ Result<std::map<int, Socket>> LinkInbox::Take(LinkUse use,
     return DeadlineExceededError(RankNames(missing) +
                                  " did not connect in time");
   }
-  std::map<int, Socket> taken;
+  Links taken;
   for (int rank : ranks) {
     auto it = links_.find(Key(use.set, use.kind, rank));
     taken.emplace(rank, std::move(it->second));
@@ -79,30 +85,41 @@ Result<std::map<int, Socket>> LinkInbox::Take(LinkUse use,
 }
 
 JobMesh::JobMesh(int rank, int size, const JobKey& key, uint64_t target,
-                 uint16_t port)
-    : rank_(rank), size_(size), key_(key), target_(target), port_(port) {}
+                 uint16_t port, Tls* tls)
+    : rank_(rank),
+      size_(size),
+      key_(key),
+      target_(target),
+      port_(port),
+      tls_(tls) {}
 
 Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, int size,
                                                 const JobKey& key,
                                                 Socket listener,
                                                 bool serve_store,
-                                                Counters& counters) {
+                                                Counters& counters, Tls* tls) {
   KR_ASSIGN_OR_RETURN(uint16_t port, LocalPort(listener));
   uint64_t target = 0;
   KR_RETURN_IF_ERROR(RandomBytes(&target, sizeof(target)));
-  std::unique_ptr<JobMesh> mesh(new JobMesh(rank, size, key, target, port));
+  std::unique_ptr<JobMesh> mesh(
+      new JobMesh(rank, size, key, target, port, tls));
+  JobMesh* self = mesh.get();  // outlives its server and acceptor
   if (serve_store) {
-    mesh->store_server_ = std::make_unique<TcpStoreServer>();
+    mesh->store_server_ = std::make_unique<TcpStoreServer>(
+        [self](const std::string& key, const std::string& value) {
+          if (IsTrouble(key, value)) self->GiveUpStart();
+        });
     KR_RETURN_IF_ERROR(mesh->store_server_->Start());
   }
-  JobMesh* self = mesh.get();  // outlives its acceptor
+  AcceptorOptions options;
+  options.tls = tls;
   mesh->acceptor_ = std::make_unique<Acceptor>(
       std::move(listener), key,
       [self](const Hello& hello) { return self->Admit(hello); },
-      [self](const Hello& hello, Socket socket) {
-        self->Connected(hello, std::move(socket));
+      [self](const Hello& hello, Link link) {
+        self->Connected(hello, std::move(link));
       },
-      counters);
+      counters, options);
   KR_RETURN_IF_ERROR(mesh->acceptor_->Start());
   return mesh;
 }
@@ -118,29 +135,47 @@ Verdict JobMesh::Admit(const Hello& hello) const {
   return dials_us ? Verdict::kAccepted : Verdict::kWrongRank;
 }
 
-void JobMesh::Connected(const Hello& hello, Socket socket) {
+void JobMesh::Connected(const Hello& hello, Link link) {
   if (hello.kind == LinkKind::kStore) {
-    store_server_->Serve(std::move(socket));
+    store_server_->Serve(std::move(link), StartedKey(hello.rank));
   } else {
-    inbox_.Put(hello, std::move(socket));
+    inbox_.Put(hello, std::move(link));
   }
 }
 
-Result<Socket> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
+Status JobMesh::KeepStore(std::unique_ptr<TcpStoreClient> store,
+                          Deadline of_rank_zero) {
+  store_ = std::move(store);
+  deadline_of_rank_zero_ = of_rank_zero;
+  asked_ = AskForVerdict(*store_);
+  KR_ASSIGN_OR_RETURN(
+      watch_, StartWatch::Start(store_->socket(), [this] { GiveUpStart(); }));
+  return OkStatus();
+}
+
+// What rank 0 says of it is what this rank will report.
+void JobMesh::GiveUpStart() {
+  inbox_.Abort(UnavailableError("the job could not start"));
+}
+
+Result<Link> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
   const Member& member = table_.members[peer];
   const Hello hello = {use.kind, rank_, table_.targets[peer], use.set};
   Deadline again = DialAgainUntil(deadline);
   while (true) {
+    KR_RETURN_IF_ERROR(inbox_.aborted());
     Result<Socket> socket =
         keras_ring::Connect(member.address, member.port, deadline);
     Status status = socket.status();
     if (socket.ok()) {
-      status = ClientHandshake(*socket, key_, hello, deadline);
+      Result<Link> link =
+          OpenLink(std::move(socket).value(), key_, hello, tls_, deadline);
+      if (link.ok()) return link;
+      status = link.status();
       // Somebody listens: among many strangers it may have been our turn only
       // after seconds.
       again = DialAgainUntil(deadline);
     }
-    if (status.ok()) return socket;
     if (status.code() != StatusCode::kUnavailable || again.expired()) {
       return status.WithContext("rank " + std::to_string(peer) + " on " +
                                 member.host);
@@ -149,12 +184,22 @@ Result<Socket> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
   }
 }
 
+Status JobMesh::AgreeOnStart(const Status& own) {
+  if (store_server_ != nullptr) {
+    return AgreeAsRankZero(*store_server_, members(), own, deadline_);
+  }
+  watch_.reset();
+  const std::unique_ptr<TcpStoreClient> store = std::move(store_);
+  KR_CHECK(store != nullptr);
+  return AgreeAsOther(*store, asked_, rank_, members(), own,
+                      deadline_of_rank_zero_);
+}
+
 // Dials first: a peer's acceptor answers whatever the peer itself is waiting
 // for, so no circle of ranks can wait for each other.
-Result<std::map<int, Socket>> JobMesh::Connect(LinkUse use,
-                                               const std::vector<int>& peers,
-                                               Deadline deadline) {
-  std::map<int, Socket> dialled;
+Result<Links> JobMesh::Connect(LinkUse use, const std::vector<int>& peers,
+                               Deadline deadline) {
+  Links dialled;
   std::vector<int> higher;
   for (int peer : peers) {
     KR_CHECK(peer >= 0 && peer != rank_ &&
@@ -163,8 +208,8 @@ Result<std::map<int, Socket>> JobMesh::Connect(LinkUse use,
       higher.push_back(peer);
       continue;
     }
-    KR_ASSIGN_OR_RETURN(Socket socket, Dial(use, peer, deadline));
-    dialled.emplace(peer, std::move(socket));
+    KR_ASSIGN_OR_RETURN(Link link, Dial(use, peer, deadline));
+    dialled.emplace(peer, std::move(link));
   }
   KR_ASSIGN_OR_RETURN(auto links, inbox_.Take(use, higher, deadline));
   links.merge(dialled);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 64 << 10;
 constexpr uint64_t kMaxSize = INT32_MAX;
+constexpr uint64_t kMaxMilliseconds = uint64_t{1} << 40;  // 30 years
 
 void WriteMember(WireWriter& writer, const Member& member) {
   writer.Text(member.host_id);
@@ -117,6 +118,8 @@ std::string Encode(const JobTable& table) {
   WireWriter writer;
   writer.Byte(static_cast<uint8_t>(table.status.code()));
   writer.Text(table.status.message());
+  writer.Varint(static_cast<uint64_t>(
+      std::chrono::floor<std::chrono::milliseconds>(table.time_left).count()));
   writer.Varint(table.members.size());
   for (size_t rank = 0; rank < table.members.size(); ++rank) {
     WriteMember(writer, table.members[rank]);
@@ -131,6 +134,10 @@ bool Decode(std::string_view bytes, JobTable* table) {
   std::string message(reader.Text(bytes.size()));
   table->status =
       code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));
+  const uint64_t milliseconds = reader.Varint();
+  // More than that does not fit into a duration.
+  if (milliseconds > kMaxMilliseconds) return false;
+  table->time_left = std::chrono::milliseconds(milliseconds);
   // A member takes at least its five lengths and eight bytes.
   size_t count = reader.Count(13);
   table->members.clear();

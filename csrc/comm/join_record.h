@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/comm/store.h"
@@ -30,6 +31,8 @@ struct JobTable {
   Status status;
   std::vector<Member> members;    // by rank
   std::vector<uint64_t> targets;  // by rank
+  // Until rank 0 gives up the start. On the wire in milliseconds.
+  Duration time_left = Duration::zero();
 };
 
 inline constexpr char kJoinPrefix[] = "join/";

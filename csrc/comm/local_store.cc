@@ -36,6 +36,14 @@ void LocalStore::SetOwned(const std::string& key, const std::string& value,
   came_.NotifyAll();
 }
 
+bool LocalStore::SetIfMissing(const std::string& key,
+                              const std::string& value) {
+  MutexLock lock(mutex_);
+  const bool is_new = entries_.emplace(key, Entry{value, kNoOwner}).second;
+  if (is_new) came_.NotifyAll();
+  return is_new;
+}
+
 void LocalStore::RemoveOwner(int owner) {
   MutexLock lock(mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {

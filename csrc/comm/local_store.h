@@ -30,6 +30,8 @@ class LocalStore final : public Store {
   static constexpr int kNoOwner = -1;
   void SetOwned(const std::string& key, const std::string& value, int owner);
   void RemoveOwner(int owner);
+  // Nobody's key. False if it was there.
+  bool SetIfMissing(const std::string& key, const std::string& value);
   std::optional<StoreEntries> TryList(const std::string& prefix,
                                       size_t at_least) const;
 

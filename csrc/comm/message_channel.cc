@@ -33,8 +33,8 @@ Status Watch(int epoll_fd, int operation, int fd, uint32_t events, void* what) {
 }  // namespace
 
 struct MessageChannel::Connection {
-  Connection(int peer, Socket socket, size_t max_frame_bytes)
-      : peer(peer), framed(std::move(socket), max_frame_bytes) {}
+  Connection(int peer, Link link, size_t max_frame_bytes)
+      : peer(peer), framed(std::move(link), max_frame_bytes) {}
 
   bool wants_write() const {
     return local ? local->wants_write() : framed.wants_write();
@@ -53,7 +53,7 @@ MessageChannel::MessageChannel(Counters& counters, Duration spin,
 MessageChannel::~MessageChannel() = default;
 
 Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
-    std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters,
+    Links peers, size_t max_frame_bytes, Counters& counters,
     const HostGroup* host, Duration spin, const RankSet& ranks) {
   std::unique_ptr<MessageChannel> channel(
       new MessageChannel(counters, spin, ranks));
@@ -71,10 +71,10 @@ Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
   // A null pointer stands for the bell.
   KR_RETURN_IF_ERROR(Watch(epoll_fd, EPOLL_CTL_ADD, channel->bell_fd_->fd(),
                            EPOLLIN, nullptr));
-  for (auto& [peer, socket] : peers) {
-    const int fd = socket.fd();
+  for (auto& [peer, link] : peers) {
+    const int fd = link.socket().fd();
     auto connection =
-        std::make_unique<Connection>(peer, std::move(socket), max_frame_bytes);
+        std::make_unique<Connection>(peer, std::move(link), max_frame_bytes);
     const int place = host != nullptr ? host->IndexOf(peer) : -1;
     if (place >= 0) {
       connection->local.emplace(*host, place, max_frame_bytes);

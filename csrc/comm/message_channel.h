@@ -16,6 +16,7 @@
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/host_group.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/loop_bell.h"
 #include "csrc/comm/socket.h"
 
@@ -34,18 +35,17 @@ class MessageChannel {
     Status status;        // kClosed: why
   };
 
-  // Takes connected and authenticated sockets, by peer rank. Messages with the
-  // peers in `host` (null: there are none) go through its memory; their sockets
-  // then only tell when a peer is gone. `counters` and `host` must outlive the
-  // channel. `spin`: how long Poll may look for messages before it sleeps.
-  // `ranks`: those that peers are counted in.
+  // Messages with the peers in `host` (null: there are none) go through its
+  // memory; their links then only tell when a peer is gone. `counters` and
+  // `host` must outlive the channel. `spin`: how long Poll may look for
+  // messages before it sleeps. `ranks`: those that peers are counted in.
   static Result<std::unique_ptr<MessageChannel>> Create(
-      std::map<int, Socket> peers, size_t max_frame_bytes, Counters& counters,
+      Links peers, size_t max_frame_bytes, Counters& counters,
       const HostGroup* host = nullptr, Duration spin = Duration::zero(),
       const RankSet& ranks = {});
   ~MessageChannel();
 
-  // Queues a message and writes what the socket takes at once. Never blocks;
+  // Queues a message and writes what the link takes at once. Never blocks;
   // the rest leaves during later Polls. To a closed peer: dropped.
   void Send(int peer, std::string_view message);
 

@@ -14,9 +14,14 @@ namespace {
 
 // Ranks that start together reach their deadlines together. The others wait
 // this much longer, so that all report rank 0's verdict, in the same words.
-constexpr Duration kVerdictGrace = std::chrono::seconds(1);
+constexpr Duration kVerdictGrace = std::chrono::milliseconds(500);
+// And then as long for an answer that rank 0 has at hand.
+constexpr Duration kAnswerGrace = std::chrono::milliseconds(300);
 // How long rank 0 stays to tell the others why there is no job.
 constexpr Duration kVerdictLinger = std::chrono::seconds(2);
+// The last of the start's time is for the ranks to tell each other why there is
+// no job; a quarter of it at most.
+constexpr Duration kTellingTime = std::chrono::milliseconds(750);
 constexpr Duration kJoinAgainPause = std::chrono::milliseconds(20);
 
 std::string HostName() {
@@ -47,19 +52,23 @@ JoinRecord OwnRecord(const RendezvousOptions& options, const JobMesh& mesh,
 }
 
 // A job of one rank: no sockets at all.
-class SoloMesh final : public Mesh {
+class SoloMesh final : public StartingMesh {
  public:
-  explicit SoloMesh(Member member) : members_{std::move(member)} {}
+  SoloMesh(Member member, Deadline deadline)
+      : members_{std::move(member)}, deadline_(deadline) {}
   const std::vector<Member>& members() const override { return members_; }
-  Result<std::map<int, Socket>> Connect(LinkUse, const std::vector<int>& peers,
-                                        Deadline) override {
+  Result<Links> Connect(LinkUse, const std::vector<int>& peers,
+                        Deadline) override {
     KR_CHECK(peers.empty());
-    return std::map<int, Socket>();
+    return Links();
   }
   void Abort(const Status&) override {}
+  Deadline deadline() const override { return deadline_; }
+  Status AgreeOnStart(const Status& own) override { return own; }
 
  private:
   const std::vector<Member> members_;
+  const Deadline deadline_;
 };
 
 Status CheckOptions(const RendezvousOptions& options) {
@@ -90,16 +99,20 @@ JobTable CollectRecords(Store& store, int size, Deadline deadline) {
     // One at a time, so that a wrong rank shows when it comes.
     Result<StoreEntries> entries =
         store.List(kJoinPrefix, records.size() + 1, deadline);
-    if (!entries.ok()) {
-      bool late = entries.status().code() == StatusCode::kDeadlineExceeded;
-      failed.status = late ? MissingRanks(records, size) : entries.status();
-      return failed;
-    }
+    const bool late = entries.status().code() == StatusCode::kDeadlineExceeded;
+    // Those that are there now: one that was may have gone.
+    if (late) entries = store.List(kJoinPrefix, 0, deadline);
+    failed.status = entries.status();
+    if (!failed.status.ok()) return failed;
     Result<std::vector<JoinRecord>> decoded = DecodeRecords(*entries);
     failed.status =
         decoded.ok() ? CheckRanks(*decoded, size) : decoded.status();
     if (!failed.status.ok()) return failed;
     records = std::move(decoded).value();
+    if (late && records.size() < static_cast<size_t>(size)) {
+      failed.status = MissingRanks(records, size);
+      return failed;
+    }
   }
   failed.status = CompareFingerprints(records);
   return failed.status.ok() ? MakeTable(records) : failed;
@@ -116,18 +129,18 @@ Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
   return table.status;
 }
 
-Result<std::unique_ptr<Mesh>> JoinAsRankZero(const RendezvousOptions& options,
-                                             Deadline deadline,
-                                             Counters& counters) {
+Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
+    const RendezvousOptions& options, Deadline deadline, Counters& counters) {
   Result<Socket> listener =
       options.store_listen_fd >= 0
           ? AdoptListener(options.store_listen_fd)
           : Listen(options.store_host, options.store_port);
   if (!listener.ok()) return listener.status();
-  KR_ASSIGN_OR_RETURN(std::unique_ptr<JobMesh> mesh,
-                      JobMesh::Start(options.rank, options.size, options.key,
-                                     std::move(listener).value(),
-                                     /*serve_store=*/true, counters));
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<JobMesh> mesh,
+      JobMesh::Start(options.rank, options.size, options.key,
+                     std::move(listener).value(),
+                     /*serve_store=*/true, counters, options.tls));
   TcpStoreServer& server = *mesh->store_server();
   JoinRecord own = OwnRecord(options, *mesh, options.store_host);
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
@@ -136,9 +149,13 @@ Result<std::unique_ptr<Mesh>> JoinAsRankZero(const RendezvousOptions& options,
   // Before the table is out: a rank that has it may leave and come back for
   // the next job, and must not meet this one's store.
   server.Seal();
+  const Duration left = std::max(
+      Duration::zero(), deadline.at() - std::chrono::steady_clock::now());
+  table.time_left = left - std::min(kTellingTime, left / 4);
+  const Deadline of_links = Deadline::After(table.time_left);
   KR_RETURN_IF_ERROR(server.store().Set(kTableKey, Encode(table), deadline));
-  mesh->SetTable(std::move(table));
-  return std::unique_ptr<Mesh>(std::move(mesh));
+  mesh->SetTable(std::move(table), of_links);
+  return std::unique_ptr<StartingMesh>(std::move(mesh));
 }
 
 // The address of this rank's listener.
@@ -152,8 +169,8 @@ Result<std::string> ListenAddress(const RendezvousOptions& options,
 
 // The table of the job, which may say that there is none. kUnavailable when
 // the store went away meanwhile.
-Result<JobTable> AwaitTable(TcpStoreClient& store, const JoinRecord& own,
-                            Deadline deadline) {
+Result<JobTable> AskForTable(TcpStoreClient& store, const JoinRecord& own,
+                             Deadline deadline) {
   KR_RETURN_IF_ERROR(store.Set(JoinKey(own), Encode(own), deadline));
   const Deadline patient(deadline.at() + kVerdictGrace);
   Result<StoreEntries> entries = store.List(kTableKey, 1, patient);
@@ -170,20 +187,33 @@ Result<JobTable> AwaitTable(TcpStoreClient& store, const JoinRecord& own,
   // Rank 0 has a later deadline and still waits: say for whom.
   KR_ASSIGN_OR_RETURN(
       StoreEntries present,
-      store.List(kJoinPrefix, 0, Deadline::After(kVerdictGrace)));
+      store.List(kJoinPrefix, 0, Deadline::After(kAnswerGrace)));
   KR_ASSIGN_OR_RETURN(auto records, DecodeRecords(present));
-  return MissingRanks(records, own.size);
+  JobTable none;
+  none.status = MissingRanks(records, own.size);
+  return none;
 }
 
-Result<std::unique_ptr<Mesh>> JoinAsOther(const RendezvousOptions& options,
-                                          Deadline deadline,
-                                          Counters& counters) {
+Result<JobTable> AwaitTable(TcpStoreClient& store, const JoinRecord& own,
+                            const std::string& where, Deadline deadline) {
+  Result<JobTable> table = AskForTable(store, own, deadline);
+  if (table.status().code() != StatusCode::kDeadlineExceeded) return table;
+  return DeadlineExceededError(
+      "lost rank 0 (at " + where +
+      ") while the job started: it let this rank in, and nothing came from it "
+      "within KERAS_RING_START_TIMEOUT; its process is stopped or its host or "
+      "network is gone");
+}
+
+Result<std::unique_ptr<StartingMesh>> JoinAsOther(
+    const RendezvousOptions& options, Deadline deadline, Counters& counters) {
   const std::string where = HostPort(options.store_host, options.store_port);
   std::unique_ptr<JobMesh> mesh;
   std::string address;
   while (true) {
     auto store = TcpStoreClient::Connect(options.store_host, options.store_port,
-                                         options.key, options.rank, deadline);
+                                         options.key, options.rank, deadline,
+                                         options.tls);
     Status status = store.status();
     if (store.ok()) {
       if (mesh == nullptr) {
@@ -192,17 +222,21 @@ Result<std::unique_ptr<Mesh>> JoinAsOther(const RendezvousOptions& options,
         KR_ASSIGN_OR_RETURN(
             mesh, JobMesh::Start(options.rank, options.size, options.key,
                                  std::move(listener),
-                                 /*serve_store=*/false, counters));
+                                 /*serve_store=*/false, counters, options.tls));
       }
-      Result<JobTable> table =
-          AwaitTable(**store, OwnRecord(options, *mesh, address), deadline);
+      Result<JobTable> table = AwaitTable(
+          **store, OwnRecord(options, *mesh, address), where, deadline);
       if (table.ok()) {
         KR_RETURN_IF_ERROR(table->status);
         if (table->members.size() != static_cast<size_t>(options.size)) {
           return InternalError("the table has a wrong number of members");
         }
-        mesh->SetTable(std::move(table).value());
-        return std::unique_ptr<Mesh>(std::move(mesh));
+        const Deadline of_rank_zero = Deadline::After(table->time_left);
+        mesh->SetTable(std::move(table).value(),
+                       Deadline(std::min(deadline.at(), of_rank_zero.at())));
+        KR_RETURN_IF_ERROR(
+            mesh->KeepStore(std::move(store).value(), of_rank_zero));
+        return std::unique_ptr<StartingMesh>(std::move(mesh));
       }
       status = table.status();
       if (status.code() != StatusCode::kUnavailable) return status;
@@ -222,12 +256,13 @@ Result<std::unique_ptr<Mesh>> JoinAsOther(const RendezvousOptions& options,
 
 }  // namespace
 
-Result<std::unique_ptr<Mesh>> JoinJob(const RendezvousOptions& options,
-                                      Deadline deadline, Counters& counters) {
+Result<std::unique_ptr<StartingMesh>> JoinJob(const RendezvousOptions& options,
+                                              Deadline deadline,
+                                              Counters& counters) {
   KR_RETURN_IF_ERROR(CheckOptions(options));
   if (options.size == 1) {
-    return std::unique_ptr<Mesh>(
-        std::make_unique<SoloMesh>(OwnMember(options)));
+    return std::unique_ptr<StartingMesh>(
+        std::make_unique<SoloMesh>(OwnMember(options), deadline));
   }
   return options.rank == 0 ? JoinAsRankZero(options, deadline, counters)
                            : JoinAsOther(options, deadline, counters);

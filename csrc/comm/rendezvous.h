@@ -2,7 +2,6 @@
 #ifndef KERAS_RING_COMM_RENDEZVOUS_H_
 #define KERAS_RING_COMM_RENDEZVOUS_H_
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +10,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/handshake.h"
-#include "csrc/comm/socket.h"
+#include "csrc/comm/link.h"
 
 namespace keras_ring {
 
@@ -26,6 +25,8 @@ struct RendezvousOptions {
   // again.
   int store_listen_fd = -1;
   JobKey key;
+  // Encrypts every link. Null: TLS is off. Must outlive the mesh.
+  Tls* tls = nullptr;
   // Identity of the host: ranks with equal ids share one.
   std::string host_id;
   // Address at which peers reach this rank's listener. Empty: the one from
@@ -51,15 +52,26 @@ class Mesh {
  public:
   virtual ~Mesh() = default;
   virtual const std::vector<Member>& members() const = 0;
-  // One socket per peer. Both ends of a link must ask for it; the higher rank
+  // One link per peer. Both ends of a link must ask for it; the higher rank
   // dials, the lower accepts. Peers must not contain the own rank. The error
   // names the peers that did not come.
-  virtual Result<std::map<int, Socket>> Connect(LinkUse use,
-                                                const std::vector<int>& peers,
-                                                Deadline deadline) = 0;
+  virtual Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
+                                Deadline deadline) = 0;
   // Thread-safe: who waits for a peer's link, or will, fails with `cause`. The
   // first cause is kept.
   virtual void Abort(const Status& cause) = 0;
+};
+
+// The mesh of a job that has yet to start.
+class StartingMesh : public Mesh {
+ public:
+  // When the start is given up, at most: none of the others' is later than
+  // rank 0's.
+  virtual Deadline deadline() const = 0;
+  // To be called once, however the start went here (`own`). Waits for all
+  // ranks: OK if it went well on all of them, and an error on all if not, which
+  // names who is lost or could not start.
+  virtual Status AgreeOnStart(const Status& own) = 0;
 };
 
 // Meets the other ranks. Fails with kDeadlineExceeded naming the ranks that
@@ -67,8 +79,9 @@ class Mesh {
 // and both values (the same text on all ranks), kUnauthenticated when the
 // store does not know the key, kInvalidArgument for a bad rank/size.
 // `counters` must outlive the mesh.
-Result<std::unique_ptr<Mesh>> JoinJob(const RendezvousOptions& options,
-                                      Deadline deadline, Counters& counters);
+Result<std::unique_ptr<StartingMesh>> JoinJob(const RendezvousOptions& options,
+                                              Deadline deadline,
+                                              Counters& counters);
 
 }  // namespace keras_ring
 

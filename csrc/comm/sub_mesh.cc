@@ -11,15 +11,14 @@ SubMesh::SubMesh(Mesh& job, RankSet set) : job_(job), set_(std::move(set)) {
   }
 }
 
-Result<std::map<int, Socket>> SubMesh::Connect(LinkUse use,
-                                               const std::vector<int>& peers,
-                                               Deadline deadline) {
+Result<Links> SubMesh::Connect(LinkUse use, const std::vector<int>& peers,
+                               Deadline deadline) {
   KR_CHECK(use.set == 0);
   KR_ASSIGN_OR_RETURN(auto links, job_.Connect(LinkUse(use.kind, set_.number()),
                                                set_.Global(peers), deadline));
-  std::map<int, Socket> of_set;
-  for (auto& [rank, socket] : links) {
-    of_set.emplace(set_.Local(rank), std::move(socket));
+  Links of_set;
+  for (auto& [rank, link] : links) {
+    of_set.emplace(set_.Local(rank), std::move(link));
   }
   return of_set;
 }

@@ -2,7 +2,6 @@
 #ifndef KERAS_RING_COMM_SUB_MESH_H_
 #define KERAS_RING_COMM_SUB_MESH_H_
 
-#include <map>
 #include <vector>
 
 #include "csrc/base/rank_set.h"
@@ -18,9 +17,8 @@ class SubMesh final : public Mesh {
   SubMesh(Mesh& job, RankSet set);
 
   const std::vector<Member>& members() const override { return members_; }
-  Result<std::map<int, Socket>> Connect(LinkUse use,
-                                        const std::vector<int>& peers,
-                                        Deadline deadline) override;
+  Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
+                        Deadline deadline) override;
   // Of the whole job.
   void Abort(const Status& cause) override { job_.Abort(cause); }
 

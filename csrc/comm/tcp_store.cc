@@ -22,10 +22,13 @@ constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 
 }  // namespace
 
-TcpStoreServer::Client::Client(int number, Socket socket)
-    : number(number), connection(std::move(socket), kMaxStoreRequestBytes) {}
+TcpStoreServer::Client::Client(int number, Link link, std::string last_word)
+    : number(number),
+      last_word(std::move(last_word)),
+      connection(std::move(link), kMaxStoreRequestBytes) {}
 
-TcpStoreServer::TcpStoreServer() : entries_([this] { Signal(wake_); }) {}
+TcpStoreServer::TcpStoreServer(Heard heard)
+    : heard_(std::move(heard)), entries_([this] { Signal(wake_); }) {}
 
 TcpStoreServer::~TcpStoreServer() { Stop(); }
 
@@ -55,11 +58,11 @@ void TcpStoreServer::Stop(Duration linger) {
   num_clients_ = 0;
 }
 
-void TcpStoreServer::Serve(Socket socket) {
+void TcpStoreServer::Serve(Link link, std::string last_word) {
   {
     MutexLock lock(mutex_);
     if (ended_) return;
-    arrived_.push_back(std::move(socket));
+    arrived_.emplace_back(std::move(link), std::move(last_word));
     ++num_clients_;
   }
   Signal(wake_);
@@ -111,13 +114,14 @@ void TcpStoreServer::Run() {
 }
 
 void TcpStoreServer::TakeNewClients() {
-  std::vector<Socket> arrived;
+  std::vector<std::pair<Link, std::string>> arrived;
   {
     MutexLock lock(mutex_);
     arrived.swap(arrived_);
   }
-  for (Socket& socket : arrived) {
-    clients_.emplace_back(next_number_++, std::move(socket));
+  for (auto& [link, last_word] : arrived) {
+    clients_.emplace_back(next_number_++, std::move(link),
+                          std::move(last_word));
   }
 }
 
@@ -147,6 +151,7 @@ Status TcpStoreServer::Handle(Client& client, std::string_view bytes) {
   }
   if (request.kind == StoreRequest::Kind::kSet) {
     entries_.SetOwned(request.key, request.value, client.number);
+    if (heard_) heard_(request.key, request.value);
     client.connection.Send(Encode(StoreReply{request.id, {}}));
     return OkStatus();
   }
@@ -178,7 +183,10 @@ void TcpStoreServer::AnswerWaits() {
 void TcpStoreServer::Drop(Client& client) {
   client.gone = true;
   // Once the job is complete its table must outlive them.
-  if (!sealed_) entries_.RemoveOwner(client.number);
+  if (!sealed_) return entries_.RemoveOwner(client.number);
+  if (client.last_word.empty()) return;
+  if (!entries_.SetIfMissing(client.last_word, "")) return;
+  if (heard_) heard_(client.last_word, "");
 }
 
 void TcpStoreServer::RemoveGoneClients() {
@@ -203,12 +211,12 @@ bool TcpStoreServer::EndIfAlone() {
   return ended_;
 }
 
-TcpStoreClient::TcpStoreClient(Socket socket)
-    : connection_(std::move(socket), kMaxStoreReplyBytes) {}
+TcpStoreClient::TcpStoreClient(Link link)
+    : connection_(std::move(link), kMaxStoreReplyBytes) {}
 
 Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     const std::string& host, uint16_t port, const JobKey& key, int rank,
-    Deadline deadline) {
+    Deadline deadline, Tls* tls) {
   const Hello hello = {LinkKind::kStore, rank, 0};
   Duration pause = kFirstPause;
   Status last;  // why it did not work, when the deadline comes
@@ -216,11 +224,13 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     Result<Socket> socket = keras_ring::Connect(host, port, deadline);
     Status status = socket.status();
     if (socket.ok()) {
-      status = ClientHandshake(*socket, key, hello, deadline);
-      if (status.ok()) {
+      Result<Link> link =
+          OpenLink(std::move(socket).value(), key, hello, tls, deadline);
+      if (link.ok()) {
         return std::unique_ptr<TcpStoreClient>(
-            new TcpStoreClient(std::move(socket).value()));
+            new TcpStoreClient(std::move(link).value()));
       }
+      status = link.status();
     }
     if (status.code() == StatusCode::kDeadlineExceeded && !last.ok()) {
       return last;
@@ -233,17 +243,16 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
   }
 }
 
-// Sends a request and waits for the reply to it; replies to earlier ones, on
-// which the caller has given up, are passed over.
-Result<std::string> TcpStoreClient::Ask(uint64_t id, std::string_view request,
-                                        Deadline deadline) {
-  connection_.Send(request);
+Result<std::string> TcpStoreClient::Await(uint64_t id, Deadline deadline) {
   while (true) {
     std::string_view reply;
     KR_ASSIGN_OR_RETURN(bool whole, connection_.Next(&reply));
     if (whole) {
       WireReader reader(reply);
-      if (reader.Varint() == id) return std::string(reply);
+      const uint64_t answered = reader.Varint();
+      if (answered == id) return std::string(reply);
+      auto begun = begun_.find(answered);
+      if (begun != begun_.end()) begun->second = std::string(reply);
       continue;
     }
     short events = POLLIN;
@@ -265,19 +274,39 @@ Status TcpStoreClient::Set(const std::string& key, const std::string& value,
   request.id = next_id_++;
   request.key = key;
   request.value = value;
-  Result<std::string> reply = Ask(request.id, Encode(request), deadline);
-  return reply.status();
+  connection_.Send(Encode(request));
+  return Await(request.id, deadline).status();
 }
 
 Result<StoreEntries> TcpStoreClient::List(const std::string& prefix,
                                           size_t at_least, Deadline deadline) {
+  const uint64_t id = BeginList(prefix, at_least);
+  Result<StoreEntries> entries = EndList(id, deadline);
+  begun_.erase(id);
+  return entries;
+}
+
+uint64_t TcpStoreClient::BeginList(const std::string& prefix, size_t at_least) {
   StoreRequest request;
   request.kind = StoreRequest::Kind::kList;
   request.id = next_id_++;
   request.key = prefix;
   request.at_least = at_least;
-  KR_ASSIGN_OR_RETURN(std::string bytes,
-                      Ask(request.id, Encode(request), deadline));
+  begun_.emplace(request.id, std::nullopt);
+  connection_.Send(Encode(request));
+  return request.id;
+}
+
+Result<StoreEntries> TcpStoreClient::EndList(uint64_t id, Deadline deadline) {
+  auto begun = begun_.find(id);
+  KR_CHECK(begun != begun_.end());
+  std::string bytes;
+  if (begun->second) {
+    bytes = *std::move(begun->second);
+  } else {
+    KR_ASSIGN_OR_RETURN(bytes, Await(id, deadline));
+  }
+  begun_.erase(begun);
   StoreReply reply;
   if (!Decode(bytes, &reply)) return InternalError("a malformed reply");
   return std::move(reply.entries);

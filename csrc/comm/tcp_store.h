@@ -3,10 +3,14 @@
 #define KERAS_RING_COMM_TCP_STORE_H_
 
 #include <atomic>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/deadline.h"
@@ -14,6 +18,7 @@
 #include "csrc/base/status.h"
 #include "csrc/comm/framed_connection.h"
 #include "csrc/comm/handshake.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/local_store.h"
 #include "csrc/comm/socket.h"
 #include "csrc/comm/store.h"
@@ -25,7 +30,11 @@ namespace keras_ring {
 // client has its table.
 class TcpStoreServer {
  public:
-  TcpStoreServer();
+  // `heard`, if any, is called on the server's thread with each key that comes
+  // from a client, or is set for one that has gone.
+  using Heard =
+      std::function<void(const std::string& key, const std::string& value)>;
+  explicit TcpStoreServer(Heard heard = nullptr);
   ~TcpStoreServer();  // stops
 
   Status Start();
@@ -35,8 +44,9 @@ class TcpStoreServer {
   void Stop(Duration linger = std::chrono::seconds(1));
 
   // Takes over a client's connection, or closes it when the job is complete
-  // already. Any thread.
-  void Serve(Socket socket);
+  // already. Any thread. If it goes once the job is complete, and nobody has
+  // set `last_word`, that is set then, empty: so others learn of it.
+  void Serve(Link link, std::string last_word = "");
 
   // From now on new clients are to be told to come back later: the job is
   // complete, so whoever comes belongs to the next one. Any thread.
@@ -56,8 +66,9 @@ class TcpStoreServer {
     size_t at_least = 0;
   };
   struct Client {
-    Client(int number, Socket socket);
+    Client(int number, Link link, std::string last_word);
     int number;
+    std::string last_word;
     FramedConnection connection;
     std::vector<Wait> waits;
     bool gone = false;
@@ -74,6 +85,7 @@ class TcpStoreServer {
   // Ends the work, so that Serve turns clients away, if there are none now.
   bool EndIfAlone();
 
+  const Heard heard_;
   Socket wake_;
   LocalStore entries_;
   std::list<Client> clients_;  // the thread's own
@@ -81,7 +93,7 @@ class TcpStoreServer {
 
   Mutex mutex_;
   CondVar alone_;
-  std::vector<Socket> arrived_ KR_GUARDED_BY(mutex_);
+  std::vector<std::pair<Link, std::string>> arrived_ KR_GUARDED_BY(mutex_);
   size_t num_clients_ KR_GUARDED_BY(mutex_) = 0;  // arrived_ included
   bool ended_ KR_GUARDED_BY(mutex_) = false;
 
@@ -98,22 +110,30 @@ class TcpStoreClient final : public Store {
   // just closing does. kUnauthenticated at once when the keys differ.
   static Result<std::unique_ptr<TcpStoreClient>> Connect(
       const std::string& host, uint16_t port, const JobKey& key, int rank,
-      Deadline deadline);
+      Deadline deadline, Tls* tls = nullptr);
 
   Status Set(const std::string& key, const std::string& value,
              Deadline deadline) override;
   Result<StoreEntries> List(const std::string& prefix, size_t at_least,
                             Deadline deadline) override;
+  // List in two steps, which others may come between. Once the second could
+  // return there is something to read from the socket, and nothing before.
+  uint64_t BeginList(const std::string& prefix, size_t at_least);
+  // May be called again after kDeadlineExceeded.
+  Result<StoreEntries> EndList(uint64_t id, Deadline deadline);
 
   const Socket& socket() const { return connection_.socket(); }
 
  private:
-  explicit TcpStoreClient(Socket socket);
-  Result<std::string> Ask(uint64_t id, std::string_view request,
-                          Deadline deadline);
+  explicit TcpStoreClient(Link link);
+  // The reply to what was sent under `id`. Those to lists that were begun are
+  // kept for their ends; on others the caller has given up.
+  Result<std::string> Await(uint64_t id, Deadline deadline);
 
   FramedConnection connection_;
   uint64_t next_id_ = 1;
+  // By id: lists that have begun and not ended, and their replies.
+  std::map<uint64_t, std::optional<std::string>> begun_;
 };
 
 }  // namespace keras_ring

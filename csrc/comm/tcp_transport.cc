@@ -16,7 +16,8 @@ class Wait {
  public:
   explicit Wait(int wake_fd) : entries_{{wake_fd, POLLIN, 0}} {}
 
-  void Add(int fd, short events) {
+  void Add(const Link& link, short events) {
+    const int fd = link.socket().fd();
     for (int i = 1; i < size_; ++i) {
       if (entries_[i].fd == fd) {
         entries_[i].events |= events;
@@ -43,9 +44,8 @@ class Wait {
 
 }  // namespace
 
-TcpTransport::TcpTransport(int rank, int size, std::map<int, Socket> peers,
-                           Duration idle_limit, Counters& counters,
-                           const RankSet& ranks)
+TcpTransport::TcpTransport(int rank, int size, Links peers, Duration idle_limit,
+                           Counters& counters, const RankSet& ranks)
     : rank_(rank),
       size_(size),
       peers_(std::move(peers)),
@@ -54,10 +54,10 @@ TcpTransport::TcpTransport(int rank, int size, std::map<int, Socket> peers,
       ranks_(ranks) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
-    int rank, int size, std::map<int, Socket> peers, Duration idle_limit,
-    Counters& counters, const RankSet& ranks) {
-  for (const auto& [peer, socket] : peers) {
-    KR_CHECK(peer >= 0 && peer < size && peer != rank && socket.valid());
+    int rank, int size, Links peers, Duration idle_limit, Counters& counters,
+    const RankSet& ranks) {
+  for (const auto& [peer, link] : peers) {
+    KR_CHECK(peer >= 0 && peer < size && peer != rank && link.valid());
   }
   std::unique_ptr<TcpTransport> transport(new TcpTransport(
       rank, size, std::move(peers), idle_limit, counters, ranks));
@@ -108,10 +108,10 @@ Status TcpTransport::Run(Duplex& duplex) {
   if (is_broken_) return FirstCause();
   KR_RETURN_IF_ERROR(CheckPeer(duplex.to));
   KR_RETURN_IF_ERROR(CheckPeer(duplex.from));
-  const int to_fd = duplex.to < 0 ? -1 : peers_.at(duplex.to).fd();
-  const int from_fd = duplex.from < 0 ? -1 : peers_.at(duplex.from).fd();
-  SendStream send(duplex, to_fd, ranks_);
-  ReceiveStream receive(duplex, from_fd, ranks_);
+  const Link* const to = duplex.to < 0 ? nullptr : &peers_.at(duplex.to);
+  const Link* const from = duplex.from < 0 ? nullptr : &peers_.at(duplex.from);
+  SendStream send(duplex, to, ranks_);
+  ReceiveStream receive(duplex, from, ranks_);
 
   Deadline idle = Deadline::After(idle_limit_);
   while (!send.done() || !receive.done()) {
@@ -129,8 +129,8 @@ Status TcpTransport::Run(Duplex& duplex) {
     if (send.done() && receive.done()) break;
 
     Wait wait(wake_.fd());
-    if (!receive.done()) wait.Add(from_fd, POLLIN);
-    if (send.ready()) wait.Add(to_fd, POLLOUT);
+    if (!receive.done()) wait.Add(*from, POLLIN);
+    if (send.ready()) wait.Add(*to, POLLOUT);
     Result<bool> ready = wait.Until(idle);
     if (!ready.ok()) return Break(ready.status());
     if (!*ready) {

@@ -1,9 +1,8 @@
-// TcpTransport: the Transport over one TCP socket per peer.
+// TcpTransport: the Transport over one TCP link per peer.
 #ifndef KERAS_RING_COMM_TCP_TRANSPORT_H_
 #define KERAS_RING_COMM_TCP_TRANSPORT_H_
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/socket.h"
 #include "csrc/comm/transport.h"
 
@@ -19,12 +19,11 @@ namespace keras_ring {
 
 class TcpTransport final : public Transport {
  public:
-  // Takes connected and authenticated sockets, by peer rank; those of the
-  // peers that Run will name. `counters` must outlive the transport. `ranks`:
-  // those of `size`.
+  // Takes the links with the peers that Run will name. `counters` must outlive
+  // the transport. `ranks`: those of `size`.
   static Result<std::unique_ptr<TcpTransport>> Create(
-      int rank, int size, std::map<int, Socket> peers, Duration idle_limit,
-      Counters& counters, const RankSet& ranks = {});
+      int rank, int size, Links peers, Duration idle_limit, Counters& counters,
+      const RankSet& ranks = {});
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -32,8 +31,8 @@ class TcpTransport final : public Transport {
   void Abort(const Status& cause) override;
 
  private:
-  TcpTransport(int rank, int size, std::map<int, Socket> peers,
-               Duration idle_limit, Counters& counters, const RankSet& ranks);
+  TcpTransport(int rank, int size, Links peers, Duration idle_limit,
+               Counters& counters, const RankSet& ranks);
   // "rank 3"
   std::string RankText(int rank) const;
   std::string Silence(const Duplex& duplex, bool sending, bool receiving) const;
@@ -44,7 +43,7 @@ class TcpTransport final : public Transport {
 
   const int rank_;
   const int size_;
-  const std::map<int, Socket> peers_;
+  const Links peers_;
   const Duration idle_limit_;
   Counters& counters_;
   const RankSet ranks_;

@@ -152,8 +152,14 @@ bool SameButForTensors(const Request& a, const Request& b) {
          a.compression == b.compression && a.root == b.root;
 }
 
+template <typename Iterator>
+bool HasZero(Iterator begin, Iterator end) {
+  return std::find(begin, end, 0) != end;
+}
+
 // The product of the dimensions behind the first; INT64_MAX if it is more.
 int64_t RowElements(const TensorSpec& spec) {
+  if (HasZero(spec.shape.begin() + 1, spec.shape.end())) return 0;
   int64_t count = 1;
   for (size_t i = 1; i < spec.shape.size(); ++i) {
     if (__builtin_mul_overflow(count, spec.shape[i], &count)) return INT64_MAX;
@@ -231,6 +237,8 @@ const char* RequestKindName(RequestKind kind) {
 }
 
 int64_t TensorSpec::num_elements() const {
+  // First, for what stands before a 0 may have a product beyond any number.
+  if (HasZero(shape.begin(), shape.end())) return 0;
   int64_t count = 1;
   for (int64_t dim : shape) count *= dim;
   return count;

@@ -103,14 +103,21 @@ std::string StallInspector::DoingText(const std::vector<int32_t>& ranks,
   return text;
 }
 
+std::string StallInspector::SubjectText(
+    const std::vector<int32_t>& ranks) const {
+  std::string who = RanksText(ranks_.Global(ranks));
+  who.front() = 'R';
+  return who + (ranks.size() > 1 ? " have" : " has");
+}
+
 // Tensors are matched by name, so names tell: whoever has asked for what others
 // wait for has been in their loop, and is not there now.
 std::string StallInspector::Explanation(
     const std::vector<StalledTensor>& stalled, const Answers& answers) const {
-  std::vector<int32_t> elsewhere, strangers;
+  // `idle`: in no collective. `novices`: lack a name that is new to them.
+  std::vector<int32_t> elsewhere, strangers, idle, novices;
   for (const auto& [rank, doing] : answers.doing) {
-    bool knows = false;
-    size_t misses = 0;
+    size_t known = 0, unknown = 0;
     for (const StalledTensor& tensor : stalled) {
       const auto name =
           std::find(answers.names.begin(), answers.names.end(), tensor.name);
@@ -119,28 +126,43 @@ std::string StallInspector::Explanation(
           std::binary_search(tensor.ranks.begin(), tensor.ranks.end(), rank)) {
         continue;
       }
-      ++misses;
-      knows = knows || doing.knows[i];
+      ++(doing.knows[i] ? known : unknown);
     }
-    if (misses == 0 || doing.waits.empty()) continue;
-    (knows ? elsewhere : strangers).push_back(rank);
+    if (doing.waits.empty()) {
+      if (known > 0) idle.push_back(rank);
+      continue;
+    }
+    if (known > 0) elsewhere.push_back(rank);
+    if (unknown == 0) continue;
+    novices.push_back(rank);
+    if (known == 0) strangers.push_back(rank);
   }
   if (!elsewhere.empty()) {
-    std::string who = RanksText(ranks_.Global(elsewhere));
-    who.front() = 'R';
-    return " " + who + (elsewhere.size() > 1 ? " have" : " has") +
-           " asked for some of these before, and " +
-           (elsewhere.size() > 1 ? "wait" : "waits") +
+    const bool many = elsewhere.size() > 1;
+    return " " + SubjectText(elsewhere) +
+           " asked for some of these before, and " + (many ? "wait" : "waits") +
            " for something else now: either the ranks have different numbers "
            "of steps, or some are in an evaluation, a callback or a branch "
-           "that others are not in.";
+           "that others are not in." +
+           (novices.empty()
+                ? std::string()
+                : " " + SubjectText(novices) +
+                      " not asked for others of these lately, so the ranks may "
+                      "also use different sets of tensors.");
   }
   if (!strangers.empty()) {
-    std::string who = RanksText(ranks_.Global(strangers));
-    who.front() = 'R';
-    return " " + who + (strangers.size() > 1 ? " have" : " has") +
+    return " " + SubjectText(strangers) +
            " not asked for any of these lately: the ranks use different sets "
            "of tensors, or names that differ.";
+  }
+  if (!idle.empty()) {
+    const bool many = idle.size() > 1;
+    return " " + SubjectText(idle) + " asked for some of these before, and " +
+           (many ? "are" : "is") +
+           " in no collective now: " + (many ? "they" : "it") +
+           " may be in an evaluation, a callback or a save that others are not "
+           "in, wait for data, or have come to the end of " +
+           (many ? "their" : "its") + " steps.";
   }
   return "";
 }

@@ -80,6 +80,8 @@ class StallInspector {
   // What the answers tell of the cause, in a sentence; or nothing.
   std::string Explanation(const std::vector<StalledTensor>& stalled,
                           const Answers& answers) const;
+  // "Rank 2 has", "Ranks 0-1 have"
+  std::string SubjectText(const std::vector<int32_t>& ranks) const;
   bool HasJoined(int32_t rank) const;
   // " Rank 2 has joined ...", or nothing.
   std::string JoinedText() const;

@@ -205,8 +205,9 @@ void BackgroundLoop::HandleTimers() {
   }
   if (!broken.ok()) AbortAtOnce(broken, -1);
   if (finished_) {
-    // A peer went before the last bucket was through.
+    // A peer may go, or stop, before the last bucket is through.
     if (agreed_) HandleSuspicion(suspicion, now);
+    if (agreed_ && !rest_aborted_) Heartbeat(now);
     return;
   }
   if (leave_now) {
@@ -230,6 +231,7 @@ void BackgroundLoop::HandleSuspicion(const Status& suspicion, TimePoint now) {
 void BackgroundLoop::Heartbeat(TimePoint now) {
   static const std::string ping = EncodeMessage(PingMessage{});
   for (int peer : peers_) {
+    if (agreed_ && controller_.HasSaidBye(peer)) continue;
     if (now - channel_.LastHeard(peer) >= options_.heartbeat_timeout) {
       std::ostringstream seconds;
       seconds
@@ -377,9 +379,9 @@ void BackgroundLoop::End(std::vector<TensorEntry> entries,
 
 std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
   if (reported_) return std::nullopt;
-  if (finished_)
-    return agreed_ && !rest_aborted_ ? suspicion_due_ : std::nullopt;
-  std::optional<TimePoint> next = controller_.NextTimer();
+  if (finished_ && (!agreed_ || rest_aborted_)) return std::nullopt;
+  std::optional<TimePoint> next;
+  if (!finished_) next = controller_.NextTimer();
   auto consider = [&next](TimePoint at) {
     if (!next || at < *next) next = at;
   };
@@ -388,6 +390,7 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
     consider(*release);
   }
   for (int peer : peers_) {
+    if (agreed_ && controller_.HasSaidBye(peer)) continue;
     consider(channel_.LastHeard(peer) + options_.heartbeat_timeout);
     consider(last_said_.at(peer) + options_.heartbeat_timeout / 3);
   }

@@ -8,6 +8,7 @@
 #include "csrc/comm/message_channel.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/comm/sub_mesh.h"
+#include "csrc/comm/tls.h"
 #include "csrc/runtime/runtime_parts.h"
 
 namespace keras_ring {
@@ -82,12 +83,20 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   if (options.size > 1) {
     KR_ASSIGN_OR_RETURN(key, JobKey::FromHex(options.job_key));
   }
-  KR_ASSIGN_OR_RETURN(deps.mesh,
-                      JoinJob(RendezvousOptionsOf(options, std::move(key),
-                                                  std::move(fingerprint)),
-                              deadline, *deps.counters));
-  NameMembers(deps.mesh->members(), deps);
-  KR_RETURN_IF_ERROR(ConnectParts(*deps.mesh, arena, nullptr, deadline, deps));
+  RendezvousOptions rendezvous =
+      RendezvousOptionsOf(options, std::move(key), std::move(fingerprint));
+  if (options.tls && options.size > 1) {
+    KR_ASSIGN_OR_RETURN(rendezvous.tls, LoadTls());
+  }
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<StartingMesh> mesh,
+                      JoinJob(rendezvous, deadline, *deps.counters));
+  NameMembers(mesh->members(), deps);
+  const Status connected =
+      ConnectParts(*mesh, arena, nullptr, mesh->deadline(), deps);
+  // Nobody goes on who could wait for a rank that does not: it would take it
+  // for lost when it says nothing.
+  KR_RETURN_IF_ERROR(mesh->AgreeOnStart(connected));
+  deps.mesh = std::move(mesh);
   std::shared_ptr<Runtime> job = Runtime::Start(std::move(deps));
   return std::make_shared<ProcessSets>(
       job, [job](const RankSet& set) { return ConnectSet(job, set); });

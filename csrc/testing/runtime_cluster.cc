@@ -21,20 +21,19 @@
 namespace keras_ring {
 namespace {
 
-// sockets[r][p]: rank r's end of its connection to p.
-std::vector<std::map<int, Socket>> ControlSockets(
-    const std::vector<std::string>& host_ids) {
-  std::vector<std::map<int, Socket>> sockets(host_ids.size());
+// links[r][p]: rank r's end of its connection to p.
+std::vector<Links> ControlLinks(const std::vector<std::string>& host_ids) {
+  std::vector<Links> links(host_ids.size());
   for (int rank = 0; rank < static_cast<int>(host_ids.size()); ++rank) {
     const ControlTree tree = BuildControlTree(host_ids, rank);
     if (tree.is_root()) continue;
     int pair[2];
     KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
                         pair) == 0);
-    sockets[rank].emplace(tree.parent, Socket(pair[0]));
-    sockets[tree.parent].emplace(rank, Socket(pair[1]));
+    links[rank].emplace(tree.parent, Socket(pair[0]));
+    links[tree.parent].emplace(rank, Socket(pair[1]));
   }
-  return sockets;
+  return links;
 }
 
 // By rank.
@@ -66,15 +65,15 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
                                     const RankSet& set) {
   RuntimeClusterParts parts;
   const int size = static_cast<int>(host_ids.size());
-  std::vector<std::map<int, Socket>> sockets = ControlSockets(host_ids);
+  std::vector<Links> links = ControlLinks(host_ids);
   std::vector<std::unique_ptr<HostGroup>> hosts(size);
   if (setup.shares_memory) hosts = HostGroups(host_ids);
   std::vector<std::unique_ptr<Transport>> transports =
       CreateLocalTransports(size);
   for (int rank = 0; rank < size; ++rank) {
     parts.control.emplace_back();
-    for (const auto& [peer, socket] : sockets[rank]) {
-      parts.control.back().push_back(socket.fd());
+    for (const auto& [peer, link] : links[rank]) {
+      parts.control.back().push_back(link.socket().fd());
     }
     RuntimeDeps deps;
     deps.options = options;
@@ -104,9 +103,9 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     if (setup.wrap_collective) {
       deps.collective = setup.wrap_collective(rank, std::move(deps.collective));
     }
-    Result<std::unique_ptr<MessageChannel>> channel = MessageChannel::Create(
-        std::move(sockets[rank]), 1 << 20, *deps.counters, deps.host.get(),
-        setup.spin, set);
+    Result<std::unique_ptr<MessageChannel>> channel =
+        MessageChannel::Create(std::move(links[rank]), 1 << 20, *deps.counters,
+                               deps.host.get(), setup.spin, set);
     KR_CHECK(channel.ok());
     deps.channel = std::move(channel).value();
     parts.deps.push_back(std::move(deps));

@@ -109,6 +109,11 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that the ranks wait for each other at the start",
     )
+    run.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="whether connections between ranks are encrypted (default: not)",
+    )
     run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
     run.add_argument(
         "command", nargs=argparse.REMAINDER, help="program and arguments"
@@ -130,6 +135,7 @@ def _plan(
         variables=tuple(arguments.variables),
         start_timeout=arguments.start_timeout,
         log_level=arguments.log_level,
+        tls=arguments.tls,
     )
     return make_plan(request, environment, own_names={socket.gethostname()})
 

@@ -18,7 +18,10 @@ from keras_ring.launcher import contract
 # TensorFlow's error for a lost peer: it tells of another rank's death.
 _PEER_LOST = "UnavailableError"
 # And its words, which are ours.
-_LOST_RANK = re.compile(r"\blost rank \d+ \(|the job is over: rank \d+ ")
+_LOST_RANK = re.compile(
+    r"\blost rank \d+ \(|the job is over: rank \d+ "
+    r"|\brank \d+ \(host .*\) could not start: "
+)
 # Of a file. Longer ones are none of ours.
 _MAX_BYTES = 64 << 20
 

@@ -61,6 +61,7 @@ class RunRequest:
         variables: Values of `--env`.
         start_timeout: Value of `--start-timeout`.
         log_level: Value of `--log-level`.
+        tls: Whether `--tls` or `--no-tls` was given; None for neither.
     """
 
     command: tuple[str, ...]
@@ -71,6 +72,7 @@ class RunRequest:
     variables: tuple[str, ...] = ()
     start_timeout: str | None = None
     log_level: str | None = None
+    tls: bool | None = None
 
 
 def make_plan(
@@ -97,6 +99,8 @@ def make_plan(
         rank_environment[contract.START_TIMEOUT] = request.start_timeout
     if request.log_level is not None:
         rank_environment[contract.LOG_LEVEL] = request.log_level
+    if request.tls is not None:
+        rank_environment[contract.TLS] = "1" if request.tls else "0"
     check_settings(rank_environment)
     check_command(request.command, rank_environment.get("PATH"))
     output_dir = Path(request.output_dir) if request.output_dir else None

@@ -57,6 +57,7 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "START_TIMEOUT": _TIME_LIMIT,
     "COLLECTIVE": _COLLECTIVE,
     "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
+    "TLS": (("0", "1").__contains__, "0 or 1"),
     "LOG_LEVEL": _LEVEL,
     "FLIGHT_DIRECTORY": (
         lambda text: text == "off" or text.startswith("/"),

@@ -31,7 +31,8 @@ def shortened(words, tmp_path):
     if "bench" in words:
         kind = words[words.index("bench") + 1]
         return [*words, *_ONCE, *_BENCH_OPTIONS[kind]]
-    return [*words, *_script_options(tmp_path)[words[1]]]
+    script = next(word for word in words if word.startswith("benchmarks/"))
+    return [*words, *_script_options(tmp_path)[script]]
 
 
 _BENCH_OPTIONS = {
@@ -48,6 +49,7 @@ def _script_options(tmp_path):
             *("--systems=keras_ring", "--sections=ladder", "--max-bytes=4"),
             *("--yardstick-bytes=1MiB", f"--out={tmp_path}"),
         ),
+        "benchmarks/tls.py": ("--rounds=1", "--iterations=1", "--sizes=4KiB"),
         "benchmarks/allocator.py": (
             *("--rounds=1", "--steps=1", "--width=4", "--batch=1"),
             "--models=dense",

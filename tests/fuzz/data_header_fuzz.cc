@@ -34,7 +34,7 @@ void CheckStream(uint64_t tag, std::string_view sizes,
   int fds[2];
   KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
   Socket sender(fds[0]);
-  Socket receiver(fds[1]);
+  const Link receiver{Socket(fds[1])};
   KR_CHECK(send(sender.fd(), stream.data(), stream.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(stream.size()));
   sender.Close();
@@ -58,7 +58,7 @@ void CheckStream(uint64_t tag, std::string_view sizes,
     return ++received;
   };
   const RankSet ranks;
-  ReceiveStream receive(duplex, receiver.fd(), ranks);
+  ReceiveStream receive(duplex, &receiver, ranks);
   while (!receive.done()) {
     Result<size_t> got = receive.Advance();
     if (!got.ok()) return;

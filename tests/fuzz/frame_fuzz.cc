@@ -52,7 +52,7 @@ Frames ThroughASocket(std::string_view stream) {
   int fds[2];
   KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
   Socket sender(fds[0]);
-  FramedConnection connection(Socket(fds[1]), kLimit);
+  FramedConnection connection(Link{Socket(fds[1])}, kLimit);
   KR_CHECK(send(sender.fd(), stream.data(), stream.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(stream.size()));
   sender.Close();

@@ -88,6 +88,11 @@ void ServeMember(std::string_view nonce, std::string_view hello,
   KR_CHECK(state == State::kHello);
   CheckHello(server.hello());
   KR_CHECK(server.Answer(verdict) == State::kDone);
+  const Hello& read = server.hello();
+  if (verdict == Verdict::kAccepted && read.tls &&
+      read.kind != LinkKind::kStore) {
+    verdict = Verdict::kTlsDiffers;  // TLS is off here
+  }
   const std::string code(1, static_cast<char>(verdict));
   KR_CHECK(Hear(client) ==
            code + std::string(AsBytes(HmacSha256(

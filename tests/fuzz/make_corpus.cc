@@ -331,6 +331,7 @@ void AddHandshakes(Corpus& corpus) {
     // The kind of the link, the rank and other numbers, little-endian.
     std::string hello(kHelloBytes, '\0');
     hello[0] = static_cast<char>((verdict + 1) % kNumLinkKinds);
+    hello[1] = static_cast<char>(verdict == 0);  // TLS
     hello[4] = 5;
     corpus["handshake/seed-member-" + std::to_string(verdict)] =
         ScriptWriter().Byte(1).Byte(verdict).Text("nonce").Rest(hello).bytes();

@@ -11,6 +11,7 @@ import re
 CPP_FLOORS = {
     "csrc/base": {"csrc/base"},
     "csrc/comm": {"csrc/base", "csrc/comm"},
+    "csrc/tls": {"csrc/base", "csrc/comm", "csrc/tls"},
     "csrc/collective": {"csrc/base", "csrc/comm", "csrc/collective"},
     "csrc/control": {"csrc/base", "csrc/comm", "csrc/control"},
     "csrc/runtime": {
@@ -59,6 +60,8 @@ def core_problems(folder: str, text: str) -> list[str]:
     for header in includes(text):
         if header.startswith(_FORBIDDEN_HEADERS):
             problems.append(f"csrc knows no {header}")
+        elif header.startswith("openssl/") and folder != "csrc/tls":
+            problems.append(f"only csrc/tls knows {header}")
         elif header.startswith(("csrc/", "tf_ops/", "keras_ring/")):
             place = header.rpartition("/")[0]
             if place not in CPP_FLOORS[folder]:

@@ -107,6 +107,7 @@ def disagreements(bazel: str, cmake: str) -> list[str]:
         *lists.pop("KERAS_RING_CSRC_SOURCES"),
         *lists.pop("KERAS_RING_X86_64_SOURCES", []),
         *lists.pop("KERAS_RING_OTHER_CPU_SOURCES", []),
+        *lists.pop("KERAS_RING_TLS_SOURCES", []),
     ]
     problems = []
     for name, flags in bazel_flags(bazel).items():

@@ -97,6 +97,10 @@ def test_a_broken_file_is_no_error(tmp_path, text):
         # Of compiled functions.
         ("InternalError", "lost rank 1 (host a, pid 2): it closed", True),
         ("InternalError", "[x] the job is over: rank 2 ended with E", True),
+        # Of a job that does not start.
+        ("StartError", "UNAVAILABLE: lost rank 1 (host a, pid 2) while", True),
+        ("StartError", "rank 1 (host a, pid 2) could not start: why", True),
+        ("StartError", "why", False),
         ("InternalError", "XLA has no such instruction", False),
         ("ValueError", "I have lost rank and file", False),
     ],

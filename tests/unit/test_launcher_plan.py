@@ -86,6 +86,14 @@ def test_options_become_variables():
     assert plan.environment["KERAS_RING_LOG_LEVEL"] == "debug"
 
 
+@pytest.mark.parametrize(("tls", "value"), [(True, "1"), (False, "0")])
+def test_tls(tls, value):
+    # It wins over what was exported.
+    plan = _plan(tls=tls, variables=("KERAS_RING_TLS=1",))
+    assert plan.environment["KERAS_RING_TLS"] == value
+    assert "KERAS_RING_TLS" not in _plan().environment
+
+
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
     [
@@ -97,6 +105,7 @@ def test_options_become_variables():
         ("START_TIMEOUT", "0", "60"),
         ("HEARTBEAT_TIMEOUT", "soon", "1e1"),
         ("LOG_LEVEL", "LOUD", "info"),
+        ("TLS", "yes", "1"),
     ],
 )
 def test_settings(name, bad, good):

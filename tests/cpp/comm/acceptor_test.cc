@@ -43,9 +43,9 @@ class AcceptorTest : public DescriptorTest {
         [this](const Hello& hello) {
           return hello.rank == 13 ? Verdict::kNotNow : Verdict::kAccepted;
         },
-        [this](const Hello& hello, Socket socket) {
+        [this](const Hello& hello, Link link) {
           MutexLock lock(mutex_);
-          accepted_.emplace(hello.rank, std::move(socket));
+          accepted_.emplace(hello.rank, std::move(link));
         },
         counters_, options);
   }
@@ -104,7 +104,7 @@ class AcceptorTest : public DescriptorTest {
   uint16_t port_ = 0;
   int listener_fd_ = -1;  // the acceptor's
   Mutex mutex_;
-  std::map<int, Socket> accepted_;
+  Links accepted_;
   std::vector<Socket> strangers_;
   std::unique_ptr<Acceptor> acceptor_;
 };

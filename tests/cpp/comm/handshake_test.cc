@@ -95,9 +95,9 @@ TEST_F(HandshakeTest, BothHoldTheKey) {
   EXPECT_EQ(server_->hello().set, 0x89abcdef);
   // The link begins exactly where the handshake ends.
   ASSERT_TRUE(WriteFull(client_, "link", 4, Soon()).ok());
-  Socket socket = server_->TakeSocket();
+  Link link = server_->TakeLink();
   char bytes[4];
-  ASSERT_TRUE(ReadFull(socket, bytes, 4, Soon()).ok());
+  ASSERT_TRUE(ReadFull(link, bytes, 4, Soon()).ok());
   EXPECT_EQ(std::string(bytes, 4), "link");
 }
 
@@ -330,11 +330,11 @@ TEST_F(HandshakeTest, NoncesAreFresh) {
 TEST_F(HandshakeTest, AnotherVersionIsNamed) {
   auto [near, other] = ConnectedPair();
   std::string answer(kServerProofBytes, '\0');
-  answer.replace(0, 5, "KRNG\x02");
+  answer.replace(0, 5, "KRNG\x03");
   ASSERT_TRUE(WriteFull(other, answer.data(), answer.size(), Soon()).ok());
   Status status = ClientHandshake(near, key_, {}, Soon());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("protocol version 2 there, version 3 here"),
+  EXPECT_NE(status.message().find("protocol version 3 there, version 4 here"),
             std::string::npos);
 }
 

@@ -18,7 +18,6 @@
 namespace keras_ring {
 namespace {
 
-using Links = std::map<int, Socket>;
 using Formed = Result<std::unique_ptr<HostGroup>>;
 
 HostGroupLayout Layout() {
@@ -33,8 +32,8 @@ std::vector<Links> LinksOf(const std::vector<int>& ranks) {
   std::vector<Links> links(ranks.size());
   for (size_t i = 1; i < ranks.size(); ++i) {
     auto [leader, other] = ConnectedPair();
-    links[0][ranks[i]] = std::move(leader);
-    links[i][ranks[0]] = std::move(other);
+    links[0][ranks[i]] = Link(std::move(leader));
+    links[i][ranks[0]] = Link(std::move(other));
   }
   return links;
 }

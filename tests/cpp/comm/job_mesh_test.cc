@@ -79,7 +79,7 @@ TEST(JobMesh, DialsAgainAsLongAsSomebodyListens) {
   table.members[0].address = "127.0.0.1";
   table.members[0].port = busy.port;
   table.targets = {7, 8};
-  (*mesh)->SetTable(std::move(table));
+  (*mesh)->SetTable(std::move(table), Soon());
   RunRanks(2, [&](int side) {
     if (side == 0) {
       auto links = (*mesh)->Connect(LinkKind::kData, {0}, Soon());
@@ -110,7 +110,7 @@ TEST(LinkInbox, KeepsTheLastFewLinksForOneUse) {
   std::vector<Socket> diallers;
   for (int i = 0; i < 50; ++i) {
     auto [dialler, accepted] = ConnectedPair();
-    inbox.Put(Hello{LinkKind::kData, 1, 0, 0}, std::move(accepted));
+    inbox.Put(Hello{LinkKind::kData, 1, 0, 0}, Link(std::move(accepted)));
     diallers.push_back(std::move(dialler));
   }
   EXPECT_LE(inbox.size(), 4u);

@@ -43,12 +43,14 @@ TEST(JoinRecord, ComesBack) {
 
 TEST(JobTable, ComesBack) {
   JobTable table = MakeTable({NewRecord(0, 2), NewRecord(1, 2)});
+  table.time_left = std::chrono::milliseconds(59'999);
   JobTable read;
   ASSERT_TRUE(Decode(Encode(table), &read));
   EXPECT_TRUE(read.status.ok());
   ASSERT_EQ(read.members.size(), 2u);
   EXPECT_EQ(read.members[1].host, "host1");
   EXPECT_EQ(read.targets, (std::vector<uint64_t>{1000, 1001}));
+  EXPECT_EQ(read.time_left, table.time_left);
 
   JobTable failed;
   failed.status = FailedPreconditionError("why not");
@@ -75,6 +77,15 @@ TEST(JoinRecord, TruncatedAndRandomBytesAreRefused) {
     (void)Decode(bytes, &read);
     (void)Decode(bytes, &read_table);
   }
+}
+
+TEST(JobTable, ATimeThatNoDurationHoldsIsRefused) {
+  JobTable table;
+  table.time_left = std::chrono::hours(24 * 365);
+  JobTable read;
+  EXPECT_TRUE(Decode(Encode(table), &read));
+  table.time_left = std::chrono::hours(24 * 365 * 100);
+  EXPECT_FALSE(Decode(Encode(table), &read));
 }
 
 // Else it would stand in the table in another rank's place.

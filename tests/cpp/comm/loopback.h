@@ -8,13 +8,13 @@
 #include <poll.h>
 
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/deadline.h"
 #include "csrc/comm/handshake.h"
+#include "csrc/comm/link.h"
 #include "csrc/comm/socket.h"
 
 namespace keras_ring {
@@ -58,17 +58,17 @@ inline std::pair<Socket, Socket> ConnectedPair() {
   return {std::move(first).value(), std::move(second).value()};
 }
 
-// sockets[rank][peer], for every pair.
-inline std::vector<std::map<int, Socket>> ConnectedMesh(int size) {
-  std::vector<std::map<int, Socket>> sockets(size);
+// links[rank][peer], for every pair.
+inline std::vector<Links> ConnectedMesh(int size) {
+  std::vector<Links> links(size);
   for (int a = 0; a < size; ++a) {
     for (int b = a + 1; b < size; ++b) {
       auto [first, second] = ConnectedPair();
-      sockets[a][b] = std::move(first);
-      sockets[b][a] = std::move(second);
+      links[a][b] = Link(std::move(first));
+      links[b][a] = Link(std::move(second));
     }
   }
-  return sockets;
+  return links;
 }
 
 inline JobKey NewKey() {

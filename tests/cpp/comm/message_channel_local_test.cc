@@ -44,11 +44,11 @@ class MessageChannelLocalTest : public testing::TestWithParam<int> {
     layout.control_bytes = (ControlPage::BytesFor(size) + 63) / 64 * 64;
     layout.data_bytes = 64;
     groups_ = CreateLocalHostGroups(size, layout);
-    std::vector<std::map<int, Socket>> sockets = ConnectedMesh(size);
+    std::vector<Links> links = ConnectedMesh(size);
     std::vector<std::unique_ptr<MessageChannel>> channels;
     for (int rank = 0; rank < size; ++rank) {
       auto channel = MessageChannel::Create(
-          std::move(sockets[rank]), kLimit, counters_, groups_[rank].get(),
+          std::move(links[rank]), kLimit, counters_, groups_[rank].get(),
           std::chrono::microseconds(GetParam()));
       KR_CHECK(channel.ok());
       channels.push_back(std::move(channel).value());
@@ -261,8 +261,8 @@ TEST_P(MessageChannelLocalTest, BytesOnTheSocketOfALocalPeerAreAnError) {
   layout.data_bytes = 64;
   groups_ = CreateLocalHostGroups(2, layout);
   auto [ours, theirs] = ConnectedPair();
-  std::map<int, Socket> peers;
-  peers[1] = std::move(ours);
+  Links peers;
+  peers[1] = Link(std::move(ours));
   auto channel = MessageChannel::Create(std::move(peers), kLimit, counters_,
                                         groups_[0].get(),
                                         std::chrono::microseconds(GetParam()));
@@ -280,11 +280,11 @@ TEST_P(MessageChannelLocalTest, LocalAndRemotePeersOfOneChannel) {
   layout.control_bytes = (ControlPage::BytesFor(2) + 63) / 64 * 64;
   layout.data_bytes = 64;
   groups_ = CreateLocalHostGroups(2, layout);
-  auto sockets = ConnectedMesh(3);
+  auto links = ConnectedMesh(3);
   std::vector<std::unique_ptr<MessageChannel>> channels;
   for (int rank = 0; rank < 3; ++rank) {
     auto channel =
-        MessageChannel::Create(std::move(sockets[rank]), kLimit, counters_,
+        MessageChannel::Create(std::move(links[rank]), kLimit, counters_,
                                rank < 2 ? groups_[rank].get() : nullptr,
                                std::chrono::microseconds(GetParam()));
     ASSERT_TRUE(channel.ok());

@@ -24,7 +24,7 @@ constexpr size_t kLimit = 1 << 20;
 
 class MessageChannelTest : public DescriptorTest {
  protected:
-  std::unique_ptr<MessageChannel> New(std::map<int, Socket> peers) {
+  std::unique_ptr<MessageChannel> New(Links peers) {
     auto channel = MessageChannel::Create(std::move(peers), kLimit, counters_);
     KR_CHECK(channel.ok());
     return std::move(channel).value();
@@ -34,8 +34,8 @@ class MessageChannelTest : public DescriptorTest {
   std::unique_ptr<MessageChannel> NewWithRawPeer(Socket* peer) {
     auto [ours, theirs] = ConnectedPair();
     *peer = std::move(theirs);
-    std::map<int, Socket> peers;
-    peers[1] = std::move(ours);
+    Links peers;
+    peers[1] = Link(std::move(ours));
     return New(std::move(peers));
   }
 
@@ -59,10 +59,10 @@ class MessageChannelTest : public DescriptorTest {
 };
 
 TEST_F(MessageChannelTest, MessagesOfAllSizesArriveInOrder) {
-  auto sockets = ConnectedMesh(3);
+  auto links = ConnectedMesh(3);
   // They outlive the threads, or the first to leave would be seen closed.
   std::vector<std::unique_ptr<MessageChannel>> channels;
-  for (auto& peers : sockets) channels.push_back(New(std::move(peers)));
+  for (auto& peers : links) channels.push_back(New(std::move(peers)));
   RunRanks(3, [&](int rank) {
     MessageChannel* channel = channels[rank].get();
     std::vector<size_t> sizes = {0, 1, 127, 128, 16383, 16384, 200000, kLimit};
@@ -146,8 +146,8 @@ TEST_F(MessageChannelTest, APeerThatWentIsForgottenThoughAForkHasItOpen) {
   auto [ours, theirs] = ConnectedPair();
   const Socket of_the_fork(dup(ours.fd()));
   ASSERT_TRUE(of_the_fork.valid());
-  std::map<int, Socket> peers;
-  peers[1] = std::move(ours);
+  Links peers;
+  peers[1] = Link(std::move(ours));
   auto channel = New(std::move(peers));
   theirs = Socket();
   ASSERT_EQ(PollFor(*channel, 1).size(), 1u);
@@ -185,9 +185,9 @@ TEST_F(MessageChannelTest, AMessageCutShortIsSaid) {
 TEST_F(MessageChannelTest, AFrameOverTheLimitClosesOnlyThatPeer) {
   auto [a, raw_a] = ConnectedPair();
   auto [b, raw_b] = ConnectedPair();
-  std::map<int, Socket> peers;
-  peers[1] = std::move(a);
-  peers[2] = std::move(b);
+  Links peers;
+  peers[1] = Link(std::move(a));
+  peers[2] = Link(std::move(b));
   auto channel = New(std::move(peers));
   // 2^62 - 1 bytes to come, it says.
   Write(raw_a, std::string(8, '\xff') + "\x3f");
@@ -238,9 +238,9 @@ TEST_F(MessageChannelTest, RandomBytes) {
 // Sends more than the sockets hold, both ways, so that the rest leaves in
 // Polls.
 TEST_F(MessageChannelTest, SendNeverBlocks) {
-  auto sockets = ConnectedMesh(2);
-  auto a = New(std::move(sockets[0]));
-  auto b = New(std::move(sockets[1]));
+  auto links = ConnectedMesh(2);
+  auto a = New(std::move(links[0]));
+  auto b = New(std::move(links[1]));
   constexpr int kMessages = 40;
   const std::string message(kLimit / 2, 'm');
   for (int i = 0; i < kMessages; ++i) {

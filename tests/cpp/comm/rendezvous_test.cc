@@ -1,22 +1,27 @@
 #include "csrc/comm/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <string.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "csrc/comm/join_record.h"
+#include "csrc/comm/tcp_store.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
+#include "tests/cpp/comm/rendezvous_peer.h"
 
 namespace keras_ring {
 namespace {
 
-using Joined = Result<std::unique_ptr<Mesh>>;
+using Joined = Result<std::unique_ptr<StartingMesh>>;
 
 class RendezvousTest : public DescriptorTest {
  protected:
@@ -27,13 +32,7 @@ class RendezvousTest : public DescriptorTest {
   }
 
   RendezvousOptions OptionsOf(int rank, int size) {
-    RendezvousOptions options;
-    options.rank = rank;
-    options.size = size;
-    options.store_host = "127.0.0.1";
-    options.store_port = listener_.port;
-    if (rank == 0) options.store_listen_fd = listener_.socket.fd();
-    options.key = key_;
+    RendezvousOptions options = OptionsOfPeer(rank, size, listener_, key_);
     options.host_id = "host";
     options.fingerprint = {"version=1"};
     return options;
@@ -41,6 +40,12 @@ class RendezvousTest : public DescriptorTest {
 
   Joined Join(const RendezvousOptions& options, Deadline deadline = Soon()) {
     return JoinJob(options, deadline, counters_);
+  }
+
+  Joined JoinAndStart(const RendezvousOptions& options) {
+    Joined mesh = Join(options);
+    if (mesh.ok()) KR_RETURN_IF_ERROR((*mesh)->AgreeOnStart(OkStatus()));
+    return mesh;
   }
 
   static std::vector<int> Others(int rank, int size) {
@@ -52,7 +57,7 @@ class RendezvousTest : public DescriptorTest {
   }
 
   // Says this rank's number on each link and expects the peer's.
-  static void Greet(const std::map<int, Socket>& links, int rank) {
+  static void Greet(const Links& links, int rank) {
     const uint8_t own = static_cast<uint8_t>(rank);
     for (const auto& [peer, socket] : links) {
       EXPECT_TRUE(WriteFull(socket, &own, 1, Soon()).ok());
@@ -189,6 +194,41 @@ TEST_F(RendezvousTest, MissingRanksAreNamedOnAllRanksThatCame) {
             "ranks 2, 4 of 5 did not join in time (ranks 0-1, 3 did)");
 }
 
+// It had come, and its place was not taken by the one that came after it.
+TEST_F(RendezvousTest, ARankThatLeftIsTheMissingOne) {
+  std::vector<Status> statuses(4);
+  const Deadline deadline = AfterMs(1500);
+  std::atomic<bool> left{false};
+  RunRanks(4, [&](int rank) {
+    if (rank == 1) {
+      auto store = TcpStoreClient::Connect("127.0.0.1", listener_.port, key_, 1,
+                                           deadline);
+      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      JoinRecord record;
+      record.rank = 1;
+      record.size = 4;
+      ASSERT_TRUE(
+          (*store)->Set(JoinKey(record), Encode(record), deadline).ok());
+      ASSERT_TRUE((*store)->List(kJoinPrefix, 3, deadline).ok());
+      // Rank 0 has been told of three.
+      Pause(std::chrono::milliseconds(50), deadline);
+      store->reset();
+      left = true;
+      return;
+    }
+    if (rank == 3) {
+      EXPECT_TRUE(Eventually([&] { return left.load(); }));
+    }
+    statuses[rank] = Join(OptionsOf(rank, 4), deadline).status();
+  });
+  for (int rank : {0, 2, 3}) {
+    EXPECT_EQ(statuses[rank],
+              DeadlineExceededError(
+                  "rank 1 of 4 did not join in time (ranks 0, 2-3 did)"))
+        << rank;
+  }
+}
+
 // Rank 0 is patient; the others say themselves whom they miss.
 TEST_F(RendezvousTest, AnEarlierDeadlineNamesTheMissingRanksToo) {
   RunRanks(2, [&](int rank) {
@@ -218,6 +258,33 @@ TEST_F(RendezvousTest, ASilentRankZeroIsNamed) {
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message().find("rank 0 did not come"), 0u)
       << status.ToString();
+}
+
+// It stops after it has let this rank in.
+TEST_F(RendezvousTest, ARankZeroThatStopsIsNamed) {
+  RunRanks(2, [&](int rank) {
+    if (rank == 1) {
+      Status status = Join(OptionsOf(1, 2), AfterMs(200)).status();
+      EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(status.message().find("lost rank 0 (at 127.0.0.1:"), 0u)
+          << status.ToString();
+      listener_.socket.Close();
+      return;
+    }
+    ASSERT_TRUE(WaitFor(listener_.socket, POLLIN, Soon()).ok());
+    Result<Socket> client = Accept(listener_.socket);
+    ASSERT_TRUE(client.ok() && client->valid());
+    ServerHandshake server(std::move(client).value(), key_);
+    while (server.Advance() == ServerHandshake::State::kPending) {
+      pollfd entry = {server.fd(), server.wanted_events(), 0};
+      ASSERT_GT(poll(&entry, 1, 10000), 0);
+    }
+    ASSERT_EQ(server.Answer(Verdict::kAccepted), ServerHandshake::State::kDone);
+    const Link link = server.TakeLink();
+    // Until it has given up.
+    char byte = 0;
+    while (ReadFull(link, &byte, 1, Soon()).ok()) continue;
+  });
 }
 
 TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
@@ -285,7 +352,7 @@ TEST_F(RendezvousTest, ARankMayLeaveAndComeAgain) {
 
 TEST_F(RendezvousTest, ALinkThatOnlyOneSideAsksForNamesThePeer) {
   RunRanks(2, [&](int rank) {
-    Joined mesh = Join(OptionsOf(rank, 2));
+    Joined mesh = JoinAndStart(OptionsOf(rank, 2));
     ASSERT_TRUE(mesh.ok());
     if (rank == 0) {
       auto links = (*mesh)->Connect(LinkKind::kData, {1}, AfterMs(50));
@@ -319,7 +386,7 @@ TEST_F(RendezvousTest, ADeadLinkIsPassedOver) {
 TEST_F(RendezvousTest, APeerThatLeftIsNamed) {
   std::vector<std::unique_ptr<Mesh>> meshes(2);
   RunRanks(2, [&](int rank) {
-    Joined mesh = Join(OptionsOf(rank, 2));
+    Joined mesh = JoinAndStart(OptionsOf(rank, 2));
     ASSERT_TRUE(mesh.ok());
     meshes[rank] = std::move(mesh).value();
   });
@@ -339,7 +406,7 @@ TEST_F(RendezvousTest, ALinkToAnEarlierJobIsRefused) {
   for (auto* meshes : {&first, &second}) {
     first[0].reset();
     RunRanks(2, [&](int rank) {
-      Joined mesh = Join(OptionsOf(rank, 2));
+      Joined mesh = JoinAndStart(OptionsOf(rank, 2));
       ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
       (*meshes)[rank] = std::move(mesh).value();
     });

@@ -50,7 +50,7 @@ class TcpUnderTest final : public StoreUnderTest {
         [this](const Hello&) {
           return server_.sealed() ? Verdict::kNotNow : Verdict::kAccepted;
         },
-        [this](const Hello&, Socket s) { server_.Serve(std::move(s)); },
+        [this](const Hello&, Link link) { server_.Serve(std::move(link)); },
         counters_);
     KR_CHECK(acceptor_->Start().ok());
     for (int i = 0; i < kClients; ++i) clients_.push_back(NewClient());
@@ -185,6 +185,38 @@ TEST_F(TcpStoreTest, OnceSealedKeysStayAndNewClientsWait) {
   EXPECT_EQ(store.Client(2).List("k", 1, Soon())->size(), 1u);
 }
 
+// What was begun is there at its end, whatever was asked for meanwhile, and
+// until then the socket is silent.
+TEST_F(TcpStoreTest, AListEndsAfterItHasBegun) {
+  TcpUnderTest store;
+  TcpStoreClient& client = *store.clients_[1];
+  const uint64_t begun = client.BeginList("k", 1);
+  EXPECT_EQ(WaitFor(client.socket(), POLLIN, AfterMs(20)).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(client.EndList(begun, AfterMs(0)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(store.Client(2).Set("k", "v", Soon()).ok());
+  EXPECT_TRUE(WaitFor(client.socket(), POLLIN, Soon()).ok());
+  // It comes before the reply to this.
+  EXPECT_TRUE(client.Set("other", "v", Soon()).ok());
+  auto entries = client.EndList(begun, AfterMs(0));
+  ASSERT_TRUE(entries.ok()) << entries.status().ToString();
+  EXPECT_EQ(*entries, (StoreEntries{{"k", "v"}}));
+}
+
+TEST_F(TcpStoreTest, WhatCameBeforeTheStoreWentIsThere) {
+  TcpUnderTest store;
+  TcpStoreClient& client = *store.clients_[1];
+  const uint64_t begun = client.BeginList("k", 1);
+  ASSERT_TRUE(client.List("", 0, Soon()).ok());  // so the server has it
+  ASSERT_TRUE(store.Client(0).Set("k", "v", Soon()).ok());
+  store.server_.Stop(std::chrono::milliseconds(50));
+  EXPECT_EQ(client.Set("other", "v", Soon()).code(), StatusCode::kUnavailable);
+  auto entries = client.EndList(begun, Soon());
+  ASSERT_TRUE(entries.ok()) << entries.status().ToString();
+  EXPECT_EQ(*entries, (StoreEntries{{"k", "v"}}));
+}
+
 TEST_F(TcpStoreTest, WaitUntilAlone) {
   TcpUnderTest store;
   EXPECT_FALSE(store.server_.WaitUntilAlone(AfterMs(10)));
@@ -259,7 +291,8 @@ TEST_F(TcpStoreTest, TheClientWaitsForTheServerToCome) {
     acceptor = std::make_unique<Acceptor>(
         std::move(late).value(), key,
         [](const Hello&) { return Verdict::kAccepted; },
-        [&](const Hello&, Socket s) { server.Serve(std::move(s)); }, counters);
+        [&](const Hello&, Link link) { server.Serve(std::move(link)); },
+        counters);
     ASSERT_TRUE(acceptor->Start().ok());
   });
 }

@@ -10,16 +10,17 @@
 #include "csrc/comm/job_mesh.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
+#include "tests/cpp/comm/rendezvous_peer.h"
 
 namespace keras_ring {
 namespace {
 
-void Say(const Socket& socket, char what) {
-  ASSERT_TRUE(WriteFull(socket, &what, 1, Soon()).ok());
+void Say(const Link& link, char what) {
+  ASSERT_TRUE(WriteFull(link, &what, 1, Soon()).ok());
 }
-char Hear(const Socket& socket) {
+char Hear(const Link& link) {
   char heard = 0;
-  EXPECT_TRUE(ReadFull(socket, &heard, 1, Soon()).ok());
+  EXPECT_TRUE(ReadFull(link, &heard, 1, Soon()).ok());
   return heard;
 }
 
@@ -34,13 +35,7 @@ class SubMeshTest : public DescriptorTest {
   void JoinAll(int size) {
     meshes_.resize(size);
     RunRanks(size, [&](int rank) {
-      RendezvousOptions options;
-      options.rank = rank;
-      options.size = size;
-      options.store_host = "127.0.0.1";
-      options.store_port = listener_.port;
-      if (rank == 0) options.store_listen_fd = listener_.socket.fd();
-      options.key = key_;
+      RendezvousOptions options = OptionsOfPeer(rank, size, listener_, key_);
       options.host_id = "host " + std::to_string(rank);
       auto mesh = JoinJob(options, Soon(), counters_);
       ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
@@ -118,7 +113,7 @@ TEST_F(SubMeshTest, AnAbortEndsTheWaitForAPeer) {
 TEST(LinkInbox, DropsWhatEarlierSetsHaveLeft) {
   LinkInbox inbox;
   for (uint32_t set : {0u, 1u, 2u, 3u}) {
-    inbox.Put(Hello{LinkKind::kData, 1, 0, set}, ConnectedPair().first);
+    inbox.Put(Hello{LinkKind::kData, 1, 0, set}, Link(ConnectedPair().first));
   }
   EXPECT_EQ(inbox.size(), 4u);
   (void)inbox.Take(LinkUse(LinkKind::kHost, 2), {1}, AfterMs(0));

@@ -20,11 +20,11 @@ class TcpTransportTest : public DescriptorTest {
  protected:
   std::vector<std::unique_ptr<Transport>> NewGroup(
       int size, std::chrono::milliseconds idle_limit) {
-    auto sockets = ConnectedMesh(size);
+    auto links = ConnectedMesh(size);
     std::vector<std::unique_ptr<Transport>> group;
     for (int rank = 0; rank < size; ++rank) {
-      auto transport = TcpTransport::Create(
-          rank, size, std::move(sockets[rank]), idle_limit, counters_);
+      auto transport = TcpTransport::Create(rank, size, std::move(links[rank]),
+                                            idle_limit, counters_);
       KR_CHECK(transport.ok());
       group.push_back(std::move(transport).value());
     }
@@ -35,9 +35,9 @@ class TcpTransportTest : public DescriptorTest {
   std::unique_ptr<Transport> NewWithRawPeer(Socket* peer) {
     auto [ours, theirs] = ConnectedPair();
     *peer = std::move(theirs);
-    std::map<int, Socket> sockets;
-    sockets[1] = std::move(ours);
-    auto transport = TcpTransport::Create(0, 2, std::move(sockets),
+    Links links;
+    links[1] = Link(std::move(ours));
+    auto transport = TcpTransport::Create(0, 2, std::move(links),
                                           std::chrono::seconds(30), counters_);
     KR_CHECK(transport.ok());
     return std::move(transport).value();

@@ -782,6 +782,47 @@ TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
   }
 }
 
+// One that trains on with others' tensors and some of its own.
+TEST(Controller, AReportTellsWhenSetsMayDifferToo) {
+  ControllerOptions options;
+  options.describe_doing = [](const std::vector<std::string>& names) {
+    Doing doing{"waits", {"?"}, {}};
+    for (const std::string& name : names) doing.knows.push_back(name == "x");
+    return doing;
+  };
+  ControllerCluster cluster({"a", "a"}, options);
+  cluster.Submit(0, AllreduceRequest("x", 8));
+  cluster.Submit(1, AllreduceRequest("own", 8));
+  cluster.Settle();
+  PassTime(cluster, 61);
+  ASSERT_EQ(cluster.reports(0).size(), 1u);
+  EXPECT_THAT(cluster.reports(0)[0],
+              AllOf(HasSubstr("Rank 1 has asked for some of these before"),
+                    HasSubstr("Rank 0 has not asked for others of these "
+                              "lately, so the ranks may also use different "
+                              "sets of tensors.")));
+}
+
+// In an evaluation alone, say, which needs nobody.
+TEST(Controller, AReportTellsWhoHasLeftTheLoop) {
+  for (bool knows : {true, false}) {
+    ControllerOptions options;
+    options.describe_doing = [&](const std::vector<std::string>& names) {
+      return Doing{"idles", {}, std::vector<bool>(names.size(), knows)};
+    };
+    ControllerCluster cluster({"a", "a", "a"}, options);
+    cluster.Submit(0, AllreduceRequest("x", 8));
+    cluster.Settle();
+    PassTime(cluster, 61);
+    ASSERT_EQ(cluster.reports(0).size(), 1u);
+    const std::string text =
+        knows ? "Ranks 1-2 have asked for some of these before, and are in no "
+                "collective now: they may be in an evaluation"
+              : "The usual causes";
+    EXPECT_THAT(cluster.reports(0)[0], HasSubstr(text));
+  }
+}
+
 // A failed name, a contribution to its last use still on the way, and the next
 // use of the name: the late contribution must not count for it.
 TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {

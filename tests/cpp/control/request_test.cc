@@ -18,6 +18,18 @@ Request Allreduce(std::vector<int64_t> shape) {
   return request;
 }
 
+// Of a shape for each rank.
+std::vector<Variant> Allgathers(
+    const std::vector<std::vector<int64_t>>& shapes) {
+  std::vector<Variant> variants;
+  for (const std::vector<int64_t>& shape : shapes) {
+    const int32_t rank = static_cast<int32_t>(variants.size());
+    variants.push_back({Allreduce(shape), {rank}});
+    variants.back().request.kind = RequestKind::kAllgather;
+  }
+  return variants;
+}
+
 TEST(Agree, NamesTheFirstDifferenceRanksAndValues) {
   struct Case {
     const char* feature;
@@ -337,18 +349,25 @@ TEST(RequestWire, RefusesRowsThatOverflow) {
 }
 
 TEST(Agree, RefusesRowsThatTogetherOverflow) {
-  std::vector<Variant> variants;
-  for (int rank = 0; rank < 2; ++rank) {
-    Request request;
-    request.name = "g";
-    request.kind = RequestKind::kAllgather;
-    request.tensors = {{DType::kFloat32, {kMaxElements - rank}}};
-    variants.push_back({request, {rank}});
-  }
-  Result<Agreed> agreed = Agree(variants, 2);
+  Result<Agreed> agreed =
+      Agree(Allgathers({{kMaxElements}, {kMaxElements - 1}}), 2);
   EXPECT_EQ(agreed.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(agreed.status().message().find("than can be counted"),
             std::string::npos);
+}
+
+// Rows are counted, however many there are, while the 0 behind them makes them
+// nothing.
+TEST(Agree, ManyRowsOfNothing) {
+  constexpr int64_t kMany = kMaxElements / 2;
+  std::vector<Variant> variants =
+      Allgathers({{kMany, 119, 0}, {kMany - 1, 119, 0}});
+  EXPECT_EQ(variants[0].request.num_bytes(), 0);
+  Result<Agreed> agreed = Agree(variants, 2);
+  ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
+  EXPECT_EQ(agreed->RequestOf(1).num_bytes(), 0);
+  variants[0].request.tensors[0].shape[0] = kMaxElements;
+  EXPECT_EQ(Agree(variants, 2).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Agreed, KnowsWhatARankHasAskedFor) {

@@ -13,8 +13,13 @@
 
 #include "csrc/base/deadline.h"
 #include "csrc/base/sticky_status.h"
+#include "csrc/comm/message_channel.h"
 #include "csrc/comm/socket.h"
+#include "csrc/control/control_tree.h"
+#include "csrc/control/controller.h"
+#include "csrc/control/message.h"
 #include "csrc/testing/controller_cluster.h"
+#include "csrc/testing/fake_collective.h"
 #include "csrc/testing/faulty_transport.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
@@ -581,6 +586,64 @@ TEST_P(RuntimeTest, ARankLostAfterAnAgreedEndIsMissedByWhoNeedsIt) {
 }
 
 // Small buckets run inline and large ones on the data thread, in any mixture.
+// Fault: rank 2 gives up because of another, of which rank 1 tells; rank 0 sees
+// both at one look. Error: that which rank 1 tells of.
+TEST(Runtime, WhatWasSaidBeforeAPeerWentIsTheCause) {
+  LogCapture log;
+  RuntimeClusterParts parts = ConnectRuntimes({"a", "a", "a"}, Options(), {});
+  const Status cause = UnavailableError("lost rank 7 (host z, pid 1): gone");
+  parts.deps[1].channel->Send(0, EncodeMessage(AbortMessage{cause}));
+  parts.deps[2].channel.reset();
+  const std::shared_ptr<Runtime> runtime =
+      Runtime::Start(std::move(parts.deps[0]));
+  EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
+  EXPECT_EQ(runtime->status(), cause);
+}
+
+// Fault: a rank stops when the end is agreed on, and the last bucket still runs
+// and needs it. Error: after the heartbeat limit, with its name.
+TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
+  Options options;
+  options.heartbeat_timeout = 0.3;
+  const std::vector<std::string> hosts = {"a", "a"};
+  RuntimeClusterSetup setup;
+  FakeCollective* running = nullptr;
+  setup.wrap_collective = [&](int rank, std::unique_ptr<Collective>) {
+    auto collective = std::make_unique<FakeCollective>(rank);
+    collective->Block();
+    if (rank == 0) running = collective.get();
+    return collective;
+  };
+  LogCapture log;
+  RuntimeClusterParts parts = ConnectRuntimes(hosts, options, setup);
+  // All that rank 1 says: it asks for the bucket, and leaves.
+  SystemClock clock;
+  Counters counters;
+  Controller other(BuildControlTree(hosts, 1), ControllerOptions(), clock,
+                   counters);
+  auto tell = [&] {
+    for (const auto& [peer, message] : other.Take().messages) {
+      parts.deps[1].channel->Send(peer, message);
+    }
+  };
+  const std::shared_ptr<Runtime> runtime =
+      Runtime::Start(std::move(parts.deps[0]));
+  FloatOperation last;
+  last.input.assign(4, 1.0f);
+  ASSERT_TRUE(EnqueueSum(*runtime, "last", last).ok());
+  other.Submit(std::make_shared<const Request>(AllreduceRequest("last", 4)));
+  tell();
+  ASSERT_TRUE(running->AwaitCalls(1));
+  other.Leave("");
+  tell();
+  EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
+  EXPECT_THAT(runtime->status().message(), HasSubstr("the job is over"));
+  const Status status = Await(last);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("lost rank 1"),
+                    HasSubstr("nothing was heard from it for 0.3 s")));
+}
+
 TEST_P(RuntimeTest, BucketsOfAllSizesAreExact) {
   constexpr int kTensors = 12;
   Options options;

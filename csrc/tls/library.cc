@@ -1,0 +1,12 @@
+// What csrc/comm/tls.cc looks for in libkeras_ring_tls.so.
+#include <utility>
+
+#include "csrc/tls/openssl_tls.h"
+
+// The caller owns what it gets; null: `status` says why.
+extern "C" __attribute__((visibility("default"))) keras_ring::Tls*
+keras_ring_new_tls(keras_ring::Status* status) {
+  auto tls = keras_ring::NewOpenSslTls();
+  *status = tls.status();
+  return tls.ok() ? std::move(tls).value().release() : nullptr;
+}
