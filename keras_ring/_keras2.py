@@ -159,6 +159,15 @@ def save_if_due(
         del checkpoint._save_handler
 
 
+# `on_epoch_end` is called after each epoch, and at no other time.
+EPOCH_AT_FIRST = 0
+
+
+def num_batches(dataset: Any) -> int | None:
+    """Returns the number of batches of a `Dataset`."""
+    return len(dataset)
+
+
 def dataset_arguments(dataset: Any) -> dict[str, Any]:
     """Returns the arguments for a `Dataset` that is read like `dataset`."""
     del dataset

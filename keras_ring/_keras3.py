@@ -118,6 +118,16 @@ def save_if_due(
         save(Path(path))
 
 
+# Before the first epoch, `on_epoch_end` is called as well.
+EPOCH_AT_FIRST = -1
+
+
+def num_batches(dataset: Any) -> int | None:
+    """Returns the number of batches of a `Dataset`, `None` without an end."""
+    count: int | None = dataset.num_batches
+    return count
+
+
 def dataset_arguments(dataset: Any) -> dict[str, Any]:
     """Returns the arguments for a `Dataset` that is read like `dataset`."""
     return {

@@ -31,8 +31,7 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
         self._total = total
         self._shuffle = shuffle
         self._seed = seed
-        # Keras calls `on_epoch_end` before the first epoch as well.
-        self._epoch = -1
+        self._epoch = own.EPOCH_AT_FIRST
         _epochs.register(self)
 
     @property
@@ -56,7 +55,7 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
         return self._dataset[int(self._order()[position])]
 
     def _order(self) -> Any:
-        count = self._dataset.num_batches
+        count = own.num_batches(self._dataset)
         order = np.arange(count)
         if self._shuffle:
             # Of the epoch, so that a rank may start at any.

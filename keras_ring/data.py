@@ -222,7 +222,7 @@ def _shard_dataset(
 def _shard_py_dataset(
     dataset: Any, uneven: Uneven, shuffle: bool, seed: int
 ) -> Any:
-    count = dataset.num_batches
+    count = own.num_batches(dataset)
     if shuffle and count is None:
         raise ValueError("A `PyDataset` without end cannot be shuffled.")
     total = None if count is None else _even_length(count, uneven)

@@ -14,7 +14,7 @@ from keras_ring.optimizer import DistributedOptimizer
 
 
 def load_model(
-    filepath: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     *,
     custom_objects: dict[str, Any] | None = None,
     safe_mode: bool = True,
@@ -28,7 +28,7 @@ def load_model(
     compared with its manifest first.
 
     Args:
-        filepath: Path of a file that `model.save` or
+        path: Path of a file that `model.save` or
             `kr.callbacks.ModelCheckpoint` wrote.
         custom_objects: As in `keras.saving.load_model`.
         safe_mode: As in `keras.saving.load_model`.
@@ -48,14 +48,14 @@ def load_model(
     ```
     """
     try:
-        _saved_files.require_whole(Path(filepath))
+        _saved_files.require_whole(Path(path))
     except Damaged as damaged:
         raise CheckpointError(
             f"The model is damaged: {damaged}. Use another copy of it; to load "
             "it all the same, delete the manifest."
         ) from damaged
     model = keras.saving.load_model(
-        filepath, custom_objects=custom_objects, safe_mode=safe_mode
+        path, custom_objects=custom_objects, safe_mode=safe_mode
     )
     if getattr(model, "optimizer", None) is not None:
         DistributedOptimizer(model.optimizer, **settings)

@@ -22,7 +22,8 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
     optimizer, as it would for a schedule of your own.
 
     Args:
-        schedule: Float, or a `keras.optimizers.schedules.LearningRateSchedule`.
+        schedule_or_lr: Float, or a
+            `keras.optimizers.schedules.LearningRateSchedule`.
         warmup_steps: Integer, the number of steps. With 0 there is none.
         name: String. Defaults to `"Warmup"`.
 
@@ -34,9 +35,10 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
     """
 
     def __init__(
-        self, schedule: Any, warmup_steps: int, name: str = "Warmup"
+        self, schedule_or_lr: Any, warmup_steps: int, name: str = "Warmup"
     ) -> None:
         super().__init__()
+        schedule = schedule_or_lr
         if not isinstance(
             schedule, keras.optimizers.schedules.LearningRateSchedule
         ):
@@ -65,7 +67,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
         if callable(schedule):
             schedule = keras.saving.serialize_keras_object(schedule)
         return {
-            "schedule": schedule,
+            "schedule_or_lr": schedule,
             "warmup_steps": self.warmup_steps,
             "name": self.name,
         }
@@ -73,7 +75,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Warmup:
         """Makes it again from what `get_config` returned."""
-        schedule = config["schedule"]
+        schedule = config["schedule_or_lr"]
         if isinstance(schedule, dict):
             schedule = keras.saving.deserialize_keras_object(schedule)
-        return cls(**{**config, "schedule": schedule})
+        return cls(**{**config, "schedule_or_lr": schedule})

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_ring import _reduction_guard, ops
 from keras_ring._autograph import unconverted
+from keras_ring._local_sources import LocalSources
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import ReductionSettings, reduce_gradients
 from keras_ring.process_sets import ProcessSet, global_process_set
@@ -42,6 +43,10 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             `None`.
         process_set: A `kr.ProcessSet` of which this rank is a member. Only
             its ranks take part. Defaults to all ranks.
+        scale_local_gradients: Boolean. With `kr.Average`, gradients of
+            variables that were registered by `register_local_source` are
+            divided by the number of ranks, as their part in the average of
+            the losses is. Defaults to `True`.
 
     Example:
     ```python
@@ -63,6 +68,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         gradient_predivide_factor: float = 1.0,
         groups: int | Sequence[Sequence[Any]] | None = None,
         process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
     ) -> None:
         if not isinstance(tape, tf.GradientTape):
             raise TypeError(
@@ -78,12 +84,14 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             gradient_predivide_factor,
             groups,
             process_set,
+            scale_local_gradients=scale_local_gradients,
         )
+        self._local_sources = LocalSources()
         _reduction_guard.install()
 
     def __getattr__(self, name: str) -> Any:
         # The state of a tape, which this one leaves to the tape inside.
-        if name == "_local_tape":
+        if name in ("_local_tape", "_local_sources"):
             raise AttributeError(name)
         return getattr(self._local_tape, name)
 
@@ -118,6 +126,17 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         """As in `tf.GradientTape`: the Jacobian on this rank alone."""
         return self._local_tape.batch_jacobian(*args, **kwargs)
 
+    def register_local_source(self, var: Any) -> None:
+        """Leaves the gradients of a variable to each rank.
+
+        It is trained on this rank's data alone, and its value differs between
+        ranks. It must be registered on all ranks, before `gradient`.
+
+        Args:
+            var: A variable.
+        """
+        self._local_sources.add(var)
+
     @unconverted
     def gradient(
         self,
@@ -137,14 +156,18 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             unconnected_gradients: As in `tf.GradientTape.gradient`.
 
         Returns:
-            A structure like `sources`, the same on all ranks.
+            A structure like `sources`, the same on all ranks but for those
+            of local sources.
         """
         gradients = self._local_tape.gradient(
             target, sources, output_gradients, unconnected_gradients
         )
         flat_sources = tf.nest.flatten(sources)
         reduced = reduce_gradients(
-            tf.nest.flatten(gradients), flat_sources, self._settings
+            tf.nest.flatten(gradients),
+            flat_sources,
+            self._settings,
+            local=self._local_sources,
         )
         _reduction_guard.mark_reduced(flat_sources)
         return tf.nest.pack_sequence_as(gradients, reduced)

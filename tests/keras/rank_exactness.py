@@ -284,13 +284,15 @@ def normalization(jit_compile):
     return results
 
 
-def moments(masked):
+def moments(masked, policy="float32"):
     """One layer, on unequal parts; its results and gradients, gathered."""
     start()
+    keras.config.set_dtype_policy(policy)
     num = 20
     rng = np.random.default_rng(6)
     # Far from 0, where a variance from plain sums would be lost.
-    x = rng.normal(1000.0, 0.5, size=(num, 5, 3)).astype("float32")
+    center = 1000.0 if policy == "float32" else 1.0
+    x = rng.normal(center, 0.5, size=(num, 5, 3)).astype("float32")
     factors = rng.normal(size=x.shape).astype("float32")
     mask = rng.uniform(size=x.shape[:2]) < 0.6 if masked else None
     rows = part_of_rank(num)
@@ -306,12 +308,13 @@ def moments(masked):
             training=True,
             mask=None if mask is None else tf.constant(mask[rows]),
         )
-        loss = tf.reduce_sum(y * factors[rows])
+        loss = tf.reduce_sum(tf.cast(y, tf.float32) * factors[rows])
     between = kr.metrics()["entries"]
     gradient = tape.gradient(loss, mine)
     after = kr.metrics()["entries"]
+    keras.config.set_dtype_policy("float32")
     return {
-        "y": kr.allgather(y, name="y").numpy(),
+        "y": kr.allgather(tf.cast(y, tf.float32), name="y").numpy(),
         "gradient": kr.allgather(gradient, name="dy").numpy(),
         "moving": [w.numpy() for w in layer.non_trainable_weights],
         "entries": (between - before, after - between),

@@ -1,17 +1,20 @@
 """What ranks do in `test_saving_on_ranks.py`. Each returns plain values."""
 
+import contextlib
 import os
 import resource
 import shutil
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 from rank_training import digest, make_data, sparse_loss, start
+from tiny_disk import TinyDisk
 
 import keras_ring as kr
-from keras_ring import _model_state
+from keras_ring import _checkpoint_files, _model_state, _saved_files
 from tests.harness import notify
 
 
@@ -213,6 +216,89 @@ def failures(directory):
     kr.barrier(name="listed")
     left = [os.listdir(f"{directory}{suffix}") for suffix in ("", "-full")]
     return errors, step, [sorted(each) for each in left]
+
+
+def full_disk(directory):
+    """Rank 0's disk is full, in earnest, and later read-only.
+
+    Each way of saving has something there already. Then it is tried with no
+    page left, with one, and so on, until it can: so it fails at each of the
+    files that it writes, and each time in the middle of one.
+    """
+    start()
+    disk = None
+    if kr.rank() == 0:
+        with contextlib.suppress(PermissionError):
+            disk = TinyDisk(directory, 256)
+    if not kr.broadcast_object(disk is not None):
+        return None
+    model = make_model()
+    data = kr.data.shard(make_data(16))
+    fit(model, *data)
+    results = {}
+    for name in SAVES:
+        path = f"{directory}/{name}"
+        before = _save(model, path, 1)
+        seen = []
+        for num_pages in range(64):
+            on_rank_0(lambda n=num_pages: disk.leave(n))
+            error = _save(model, path, 2)
+            kr.barrier(name="tried")
+            seen.append((error, _files(directory), _whole(path)))
+            kr.barrier(name="seen")
+            if error[0] == "nothing":
+                break
+        on_rank_0(lambda: disk.clear())
+        results[name] = before, seen, _save(model, path, 3)
+    backup = kr.callbacks.BackupAndRestore(f"{directory}/backup", save_freq=1)
+    on_rank_0(lambda: disk.leave(0))
+    results["backup"] = caught(fit, model, *data, callbacks=[backup])
+    on_rank_0(lambda: disk.make_read_only())
+    results["read-only"] = [
+        _save(model, f"{directory}/{name}", 4) for name in SAVES
+    ]
+    kr.barrier(name="done")
+    restored = kr.checkpoint.restore(model, f"{directory}/checkpoints")
+    return results, restored
+
+
+SAVES = ("checkpoints", "model.keras", "model.weights.h5")
+
+
+def _save(model, path, step):
+    """Saves in one of the ways; returns the class and text of the error."""
+    kernel = model.layers[0].kernel
+    kernel.assign(keras.ops.full(kernel.shape, step))
+    if path.endswith("checkpoints"):
+        return caught(kr.checkpoint.save, model, path, step)
+    callback = kr.callbacks.ModelCheckpoint(
+        path, save_weights_only="weights" in path
+    )
+    callback.set_model(model)
+    return caught(callback.on_epoch_end, step, {})
+
+
+def _files(directory):
+    """What rank 0 has there; the others do not see its disk."""
+    found = sorted(
+        str(path.relative_to(directory))
+        for path in Path(directory).rglob("*")
+        if path.name != "filler"
+    )
+    return kr.broadcast_object(found)
+
+
+def _whole(path):
+    """Whether what is there is what its manifest says, on rank 0's disk."""
+    whole = None
+    if kr.rank() == 0:
+        if path.endswith("checkpoints"):
+            found = _checkpoint_files.find(Path(path))
+            whole = [_checkpoint_files.read_manifest(c)["step"] for c in found]
+        else:
+            _saved_files.require_whole(Path(path))
+            whole = _saved_files.described(Path(path))["sha256"]
+    return kr.broadcast_object(whole)
 
 
 class Interrupted(Exception):

@@ -394,7 +394,9 @@ class TestMetricAverage:
         assert ring.calls == []
 
 
-def learning_rates(callback, optimizer=None, epochs=3, **arguments):
+def learning_rates(
+    callback, optimizer=None, epochs=3, initial_epoch=0, **arguments
+):
     """Trains, and returns the learning rate of each call of the step."""
     model = make_model(
         "built",
@@ -408,6 +410,7 @@ def learning_rates(callback, optimizer=None, epochs=3, **arguments):
         y,
         batch_size=6,
         epochs=epochs,
+        initial_epoch=initial_epoch,
         verbose=0,
         callbacks=[callback, watch],
     )
@@ -431,6 +434,22 @@ class TestLearningRate:
         ring.rank = 1
         learning_rates(LearningRateWarmupCallback(0.8, 1, verbose=1))
         assert "learning rate" not in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: LearningRateWarmupCallback(0.8, warmup_epochs=2),
+            lambda: LearningRateScheduleCallback(
+                0.8, lambda epoch: 0.5**epoch, staircase=False
+            ),
+        ],
+        ids=["warmup", "schedule"],
+    )
+    def test_a_run_that_goes_on_at_an_epoch(self, ring, make):
+        whole, _ = learning_rates(make())
+        rest, _ = learning_rates(make(), initial_epoch=1)
+        np.testing.assert_allclose(rest, whole[4:])
+        assert len(set(whole)) > 1
 
     def test_warmup_of_one_rank(self, ring):
         ring.size = 1

@@ -31,6 +31,8 @@ NAMES = [
     "model_checkpoint",
     "portable",
     "restore_only",
+    # Last, for rank 0 has a disk of its own from then on.
+    "full_disk",
 ]
 
 
@@ -44,7 +46,7 @@ def two_ranks(directory, killed):
     calls = [(name, str(directory / name)) for name in NAMES]
     for name in NAMES:
         # Some of them are made by what is tested.
-        if name in ("model_checkpoint", "portable"):
+        if name in ("model_checkpoint", "portable", "full_disk"):
             (directory / name).mkdir()
     result = run_ranks(rank_saving.together, 2, args=(calls,), deadline=400)
 
@@ -124,6 +126,39 @@ def test_failures_of_rank_0_are_those_of_all(two_ranks):
     assert step == 1
     # Nothing half-written.
     assert left == [["step-00000001", "step-00000002"], []]
+
+
+def test_a_full_disk_of_rank_0(two_ranks, directory):
+    found = only(two_ranks("full_disk"))
+    if found is None:
+        pytest.skip("this process may not mount a file system")
+    results, restored = found
+    path = re.escape(str(directory / "full_disk"))
+    for name in rank_saving.SAVES:
+        before, seen, after = results[name]
+        assert (before[0], after[0]) == ("nothing", "nothing"), name
+        *failed, (error, _, whole) = seen
+        assert error[0] == "nothing", (name, error)
+        # Of the pages that it takes, there was each number less than that.
+        assert len(failed) > 2, name
+        for (kind, message), left, old in failed:
+            assert kind == "CheckpointError", message
+            assert re.search(
+                rf"Rank 0 could not \S+ .*{path}/{name}.*"
+                "No space left on device",
+                message,
+            ), message
+            # Nothing half-written, and what was there is there.
+            assert left == failed[0][1]
+            assert not any("writing" in each for each in left)
+            assert old == failed[0][2]
+        assert whole != failed[0][2]
+    assert results["backup"][0] == "CheckpointError"
+    assert "No space left on device" in results["backup"][1]
+    for kind, message in results["read-only"]:
+        assert kind == "CheckpointError"
+        assert "Read-only file system" in message
+    assert restored == 3
 
 
 def test_a_resumed_training_ends_as_one_that_was_not_interrupted(two_ranks):

@@ -154,6 +154,26 @@ def test_settings_reach_the_reduction(ring, variables):
     assert {c.options["prescale_factor"] for c in ring.calls} == {0.5}
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_gradients_of_local_sources_stay(ring, variables, scaled):
+    with tf.GradientTape() as tape:
+        loss = loss_of(*variables)
+    tape = DistributedGradientTape(tape, scale_local_gradients=scaled)
+    tape.register_local_source(variables[1])
+    first, second = tape.gradient(loss, variables)
+    assert first.numpy().tolist() == [6.0, 16.0]
+    whole = np.array([1.0, 4.0])
+    expected = whole / ring.size if scaled else whole
+    np.testing.assert_allclose(second, expected)
+    assert ring.names() == ["gradient/a"]
+
+
+def test_only_a_variable_is_a_local_source(ring):
+    tape = DistributedGradientTape(tf.GradientTape())
+    with pytest.raises(ValueError, match="Only a variable"):
+        tape.register_local_source(tf.constant(1.0))
+
+
 @pytest.mark.parametrize("sparse_as_dense", [False, True])
 def test_sparse_gradients(ring, sparse_as_dense):
     table = tf.Variable(tf.ones((4, 2)), name="table")

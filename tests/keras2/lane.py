@@ -20,7 +20,7 @@ HAS_ESTIMATOR = MINOR <= (2, 15)
 ENVIRONMENT = {} if MINOR <= (2, 15) else {"TF_USE_LEGACY_KERAS": "1"}
 
 
-def run_calls(module, num_ranks, calls, deadline=400, **options):
+def run_calls(module, num_ranks, calls, deadline=600, **options):
     """Makes several calls in one job: starting ranks takes longer than most.
 
     Args:

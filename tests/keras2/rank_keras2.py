@@ -8,12 +8,19 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.optimizer import distributed_settings
+from tests.keras2 import exactness, programs
 from tests.keras2.counting import Counted
+from tests.keras2.models import (
+    BATCH_SIZE,
+    STEPS,
+    Subclassed,
+    make_data,
+    make_model,
+    of_this_rank,
+)
 
 keras = tf.keras
 legacy = keras.optimizers.legacy
-
-STEPS, BATCH_SIZE = 30, 16
 
 OPTIMIZERS = {
     "SGD": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
@@ -59,6 +66,7 @@ SETTINGS = {
 def together(calls):
     """Makes several calls in one job."""
     kr.init()
+    calls_by_name = {**vars(exactness), **vars(programs), **globals()}
     results = {}
     for name, *arguments in calls:
         print(f"{name}{tuple(arguments)}", flush=True)
@@ -66,49 +74,8 @@ def together(calls):
         keras.backend.set_floatx("float32")
         keras.mixed_precision.set_global_policy("float32")
         keras.utils.set_random_seed(11)
-        results[f"{name}{tuple(arguments)}"] = globals()[name](*arguments)
+        results[f"{name}{tuple(arguments)}"] = calls_by_name[name](*arguments)
     return results
-
-
-def make_data(num, seed=3):
-    rng = np.random.default_rng(seed)
-    words = rng.integers(0, 20, size=(num, 4))
-    return words, rng.normal(size=(num, 3))
-
-
-def make_model(sparse=True):
-    """Its first variable has gradients of rows and indices, if `sparse`."""
-    first = keras.layers.Embedding(20, 5) if sparse else Scaled()
-    return keras.Sequential(
-        [
-            keras.Input((4,), dtype="int32"),
-            first,
-            keras.layers.Flatten(),
-            keras.layers.Dense(6, activation="tanh", name="one"),
-            keras.layers.Dense(3, name="two"),
-        ],
-        name="model",
-    )
-
-
-class Scaled(keras.layers.Layer):
-    """Makes numbers of words."""
-
-    def call(self, inputs):
-        return tf.cast(inputs, self.compute_dtype) / 20
-
-
-def of_this_rank(array, passes):
-    """This rank's part of each batch, which all ranks have a part of.
-
-    On one rank, a batch is that of all the passes.
-    """
-    size = kr.size()
-    if size == 1:
-        return array, BATCH_SIZE * passes
-    parts = array.reshape(-1, BATCH_SIZE, *array.shape[1:])
-    mine = parts[:, kr.rank() :: size]
-    return mine.reshape(-1, *array.shape[1:]), BATCH_SIZE // size
 
 
 def train(optimizer_name, settings_name="plain"):
@@ -347,18 +314,6 @@ def fit_with_callbacks(directory, subclassed):
             float(v) for v in model.evaluate(x, y, verbose=0, batch_size=10)
         ],
     }
-
-
-class Subclassed(keras.Model):
-    """Has no weights before it sees data."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = make_model()
-        self.last = keras.layers.Dense(3)
-
-    def call(self, inputs):
-        return self.last(self.inner(inputs))
 
 
 def saved_model(directory, suffix):

@@ -159,6 +159,67 @@ def own_gradients():
     return float(shared[0]), float(own[0])
 
 
+def arguments():
+    """What each argument that is not in `SETTINGS` makes of 1 + rank."""
+
+    def applied(gradient, local=False, **settings):
+        optimizer = v1.train.GradientDescentOptimizer(1.0)
+        optimizer = kr.DistributedOptimizer(optimizer, **settings)
+        variable = tf.Variable([0.0])
+        if local:
+            optimizer.register_local_var(variable)
+        for _ in range(settings.get("backward_passes_per_step", 1)):
+            optimizer.apply_gradients([(tf.constant([gradient]), variable)])
+        return -float(variable[0])
+
+    mine = 1.0 + kr.rank()
+    found = {
+        op.name: applied(mine, op=op)
+        for op in (kr.Average, kr.Sum, kr.Min, kr.Max, kr.Product)
+    }
+    # Which 16 bits round to 1.
+    fine = 1.0 + 2.0**-12
+    for name in ("none", "fp16", "bf16"):
+        compression = getattr(kr.Compression, name)
+        found[name] = applied(fine, compression=compression)
+    for scaled in (True, False):
+        found[f"local {scaled}"] = applied(
+            2.0, local=True, scale_local_gradients=scaled
+        )
+    found["summed passes"] = applied(mine, backward_passes_per_step=2)
+    sets = [kr.add_process_set([rank]) for rank in range(kr.size())]
+    found["process_set"] = applied(mine, process_set=sets[kr.rank()])
+    for each in sets:
+        kr.remove_process_set(each)
+    return found
+
+
+def every_optimizer():
+    """Each optimizer, and a plain one with the average."""
+    others = ("Optimizer", "SyncReplicasOptimizer")
+    extra = {
+        "MomentumOptimizer": lambda: [0.9],
+        "AdagradDAOptimizer": lambda: [tf.Variable(1, dtype=tf.int64)],
+    }
+    found = {}
+    for name in dir(v1.train):
+        if not name.endswith("Optimizer") or name in others:
+            continue
+        optimizer_class = getattr(v1.train, name)
+        arguments = extra.get(name, list)
+        plain, ours = (optimizer_class(0.1, *arguments()) for _ in range(2))
+        kr.DistributedOptimizer(ours)
+        variables = [tf.Variable([1.0, 2.0]) for _ in range(2)]
+        for step in range(3):
+            gradient = tf.constant([0.5, -0.25]) * (1.0 + step)
+            with kr.allow_local_updates():
+                plain.apply_gradients([(1.5 * gradient, variables[0])])
+            mine = gradient * (1.0 + kr.rank())
+            ours.apply_gradients([(mine, variables[1])])
+        found[name] = [v.numpy().tolist() for v in variables]
+    return found
+
+
 def local_update():
     """An optimizer that does not reduce is refused."""
     with tf.Graph().as_default():

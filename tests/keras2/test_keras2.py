@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 import rank_keras2
+from comparison import bound, difference
 from lane import HAS_ESTIMATOR, run_calls
+
+from tests.keras2 import exactness
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -26,6 +29,45 @@ PARITY = [
     ("tape",),
 ]
 KINDS = ("new", "legacy")
+# Each with how many tensors are reduced in its 30 steps.
+PROGRAMS = {
+    ("fits", "custom train_step", "new"): 4 * 30,
+    ("fits", "frozen layer", "new"): 2 * 30,
+    ("fits", "unused variables", "new"): 4 * 30,
+    ("gan", "new"): 2 * 4 * 30,
+    ("half", "mixed_float16", "new"): 4 * 30,
+    ("half", "mixed_float16 given", "new"): 4 * 30,
+    ("half", "mixed_bfloat16", "new"): 4 * 30,
+    ("trainable_set_changes", "new"): (4 + 2 + 4) * 10,
+}
+if not IS_KERAS2_LANE:
+    # With TensorFlow 2.15 there are no collectives under XLA.
+    PROGRAMS |= {("fits", "jit_compile", "new"): 4 * 30}
+else:
+    PROGRAMS |= {
+        (name, *arguments, "legacy"): count
+        for (name, *arguments, _), count in PROGRAMS.items()
+    }
+    PROGRAMS |= {
+        ("fits", "clone_model", "new"): 4 * 30,
+        ("fits", "steps_per_execution", "new"): 4 * 30,
+        # Eagerly, all that has no rows is one group.
+        ("fits", "run_eagerly", "new"): 30,
+        ("half", "mixed_float16 train_step", "new"): 4 * 30,
+        ("half", "mixed_float16 train_step", "legacy"): 4 * 30,
+        ("loop", "persistent tape"): 2 * 4 * 30,
+        ("loop", "nested tape"): 4 * 30,
+        ("copied_model",): 4 * 30,
+        ("weighted",): (6 + 4) * 15,
+        ("alone",): 0,
+    }
+SHARDS = [
+    ("shards", kind)
+    for kind in exactness.SHARDS
+    if IS_KERAS2_LANE or kind == "Sequence"
+]
+ORDERS = range(3 if IS_KERAS2_LANE else 1)
+RAW = ("raw_loop", "momentum_correction")
 OVERFLOWS = [
     ("overflow", kind, implicit, settings)
     for kind in KINDS
@@ -54,7 +96,13 @@ def one_rank(directory):
     return run_calls(
         rank_keras2,
         1,
-        [*PARITY, ("normalization",), ("fit_with_callbacks", directory, False)],
+        [
+            *PARITY,
+            *PROGRAMS,
+            *SHARDS,
+            ("normalization",),
+            ("fit_with_callbacks", directory, False),
+        ],
     )
 
 
@@ -66,6 +114,7 @@ def two_ranks(directory):
         [
             ("local_updates",),
             *PARITY,
+            *PROGRAMS,
             *OVERFLOWS,
             *(
                 (name, kind)
@@ -87,6 +136,15 @@ def two_ranks(directory):
             ("checkpoints", directory),
             ("collectives",),
             ("normalization",),
+            ("every_metric",),
+            ("evaluate",),
+            ("every_optimizer",),
+            *(("decisions", directory, order) for order in ORDERS),
+            ("ends",),
+            *SHARDS,
+            ("shuffled",),
+            ("exported", directory),
+            *((name, kind) for name in RAW for kind in KINDS),
         ],
     )
 
@@ -112,6 +170,31 @@ def test_parity_with_one_process_on_the_whole_batch(one_rank, two_ranks, call):
     passes = {"passes": 3, "summed passes": 2}.get(call[-1], 1)
     iterations = only([rank["iterations"] for rank in ranks])
     assert iterations == one["iterations"] == rank_keras2.STEPS / passes
+
+
+@pytest.mark.parametrize("call", PROGRAMS, ids=" ".join)
+def test_parity_of_programs(one_rank, two_ranks, call):
+    (one,), ranks = one_rank(*call), two_ranks(*call)
+    weights = only([rank["weights"] for rank in ranks])
+    assert difference(one["weights"], weights) <= bound(call)
+    assert all(rank["collectives"] == PROGRAMS[call] for rank in ranks)
+    assert only([rank["iterations"] for rank in ranks]) == one["iterations"]
+
+
+@pytest.mark.parametrize(
+    "call", [call for call in PROGRAMS if call[0] == "half"], ids=" ".join
+)
+def test_loss_scales(two_ranks, call):
+    results = two_ranks(*call)
+    scale, dynamic = only([(r["scale"], r["dynamic"]) for r in results])
+    name = call[1]
+    if name == "mixed_bfloat16":
+        assert (scale, dynamic) == (None, None)
+    elif name == "mixed_float16":
+        assert dynamic
+    else:
+        # Twice as large after 12 steps without an overflow, and again.
+        assert (scale, dynamic) == (2.0**6, True)
 
 
 @pytest.mark.parametrize("name", ["Adam", "legacy SGD"])
@@ -223,3 +306,96 @@ def test_normalization(one_rank, two_ranks):
     assert first[2:] == second[2:]
     np.testing.assert_allclose(first[2], one[2], rtol=1e-9)
     np.testing.assert_allclose(first[3], one[3], rtol=1e-9)
+
+
+def test_every_metric(two_ranks):
+    results, not_covered = only(two_ranks("every_metric"))
+    assert not_covered == []
+    for name, (of_ranks, of_one) in results.items():
+        np.testing.assert_allclose(
+            of_ranks, of_one, rtol=1e-6, atol=1e-6, err_msg=name
+        )
+
+
+def test_evaluate(two_ranks):
+    found, whole = only(two_ranks("evaluate"))
+    assert len(whole) == 4
+    assert found == pytest.approx(whole, rel=1e-6)
+
+
+def test_every_optimizer(two_ranks):
+    found = only(two_ranks("every_optimizer"))
+    assert len([name for name in found if "legacy" in name]) >= 8
+    assert len(found) >= 18
+    for name, (plain, ours, copied) in found.items():
+        assert plain != [1.0, 2.0], name
+        assert ours == pytest.approx(plain, rel=1e-6), name
+        # Keras 2 keeps some of its state where no file and no copy has it.
+        assert name == "Nadam" or copied == ours, name
+
+
+def test_decisions_are_those_of_all_in_any_order(two_ranks, directory):
+    found = [only(two_ranks("decisions", directory, i)) for i in ORDERS]
+    losses, saved, rate, _ = only(found)
+    assert len(losses) < 25, "EarlyStopping was meant to act"
+    assert rate < 2.0, "ReduceLROnPlateau was meant to act"
+    best = [i for i in range(len(losses)) if losses[i] == min(losses[: i + 1])]
+    assert saved == [f"{i + 1:02d}.weights.h5" for i in best]
+
+
+def test_what_makes_ranks_part(two_ranks):
+    found = only(two_ranks("ends"))
+    assert found["nan"] == (2, None)
+    steps, message = found["change"]
+    assert steps == 4
+    assert "after epoch 1, 1 of 4 do" in message
+    assert "dense/two/kernel" in message or "two/kernel" in message
+    assert "rank 0 has one value and rank 1 has another" in message
+
+
+@pytest.mark.parametrize("call", SHARDS, ids=" ".join)
+def test_shards(one_rank, two_ranks, call):
+    (expected, weights), (found, others) = (
+        one_rank(*call)[0],
+        only(two_ranks(*call)),
+    )
+    assert difference(weights, others) < 1e-5
+    assert found.keys() == expected.keys()
+    for key, values in found.items():
+        np.testing.assert_allclose(values, expected[key], rtol=1e-5)
+
+
+def test_shuffled_batches(two_ranks):
+    """In each epoch, each batch on one rank, in an order of its own."""
+    ranks = two_ranks("shuffled")
+    epochs = [first + second for first, second in zip(*ranks, strict=True)]
+    assert len(epochs) == 3
+    assert all(sorted(epoch) == list(range(16)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_exported_models(two_ranks, directory):
+    close, _ = only(two_ranks("exported", directory))
+    assert close == [True] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_with_a_plain_tape(two_ranks, kind):
+    message, value = only(two_ranks("raw_loop", kind))
+    assert "kr.DistributedGradientTape(tape)" in message
+    assert value == [1.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_momentum_correction(two_ranks, kind):
+    """From 0.05, which it starts with, to 0.025."""
+    found = only(two_ranks("momentum_correction", kind))
+    for corrected, values in found.items():
+        value, momentum, expected = 0.0, 0.0, []
+        for rate in (0.05, 0.05, 0.025, 0.025):
+            if corrected and len(expected) == 2:
+                momentum *= 0.5
+            momentum = 0.5 * momentum - rate
+            value += momentum
+            expected.append(value)
+        assert values == pytest.approx(expected, rel=1e-5), corrected

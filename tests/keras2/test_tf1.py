@@ -45,6 +45,8 @@ def two_ranks(directory):
             *PARITY,
             ("eagerly",),
             ("own_gradients",),
+            ("arguments",),
+            ("every_optimizer",),
             ("copies",),
             ("monitored", where, 7, 1),
             ("monitored", where, 12, 100),
@@ -91,6 +93,25 @@ def test_eager_execution(two_ranks):
 
 def test_gradients_from_elsewhere_are_reduced(two_ranks):
     assert two_ranks("own_gradients") == [(-3.0, -1.0), (-3.0, -2.0)]
+
+
+def test_arguments(two_ranks):
+    for rank, found in enumerate(two_ranks("arguments")):
+        assert found == {
+            **{"Average": 1.5, "Sum": 3.0, "Min": 1.0, "Max": 2.0},
+            **{"Product": 2.0, "none": 1.0 + 2.0**-12},
+            **{"fp16": 1.0, "bf16": 1.0},
+            **{"local True": 1.0, "local False": 2.0},
+            **{"summed passes": 3.0, "process_set": 1.0 + rank},
+        }
+
+
+def test_every_optimizer(two_ranks):
+    found = only(two_ranks("every_optimizer"))
+    assert len(found) >= 10
+    for name, (plain, ours) in found.items():
+        assert plain != [1.0, 2.0], name
+        assert ours == pytest.approx(plain, rel=1e-6), name
 
 
 def test_local_updates_are_refused(two_ranks):

@@ -52,7 +52,7 @@ def test_in_an_optimizer(tmp_path):
 def test_config_of_a_number():
     schedule = kr.schedules.Warmup(0.8, 4, name="mine")
     config = schedule.get_config()
-    assert config == {"schedule": 0.8, "warmup_steps": 4, "name": "mine"}
+    assert config == {"schedule_or_lr": 0.8, "warmup_steps": 4, "name": "mine"}
     again = kr.schedules.Warmup.from_config(config)
     assert rates(again, range(6)) == rates(schedule, range(6))
 

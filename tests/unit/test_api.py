@@ -1,0 +1,141 @@
+"""Names and arguments that users type: what is here may not change."""
+
+import inspect
+
+import keras
+import pytest
+
+import keras_ring as kr
+
+_REDUCTION = {
+    "op": kr.Average,
+    "compression": kr.Compression.none,
+    "sparse_as_dense": False,
+    "gradient_predivide_factor": 1.0,
+    "groups": None,
+    "process_set": kr.global_process_set,
+    "scale_local_gradients": True,
+}
+_OPTIMIZER = {
+    **_REDUCTION,
+    "backward_passes_per_step": 1,
+    "average_aggregated_gradients": False,
+}
+_REQUIRED = inspect.Parameter.empty
+# Arguments with their defaults.
+SIGNATURES = {
+    "DistributedGradientTape": {"tape": _REQUIRED, **_REDUCTION},
+    "DistributedOptimizer": {"optimizer": _REQUIRED, **_OPTIMIZER},
+    "PartialDistributedOptimizer": {
+        "optimizer": _REQUIRED,
+        "local_layers": (),
+    },
+    "callbacks.BroadcastGlobalVariablesCallback": {"root_rank": 0},
+    "callbacks.MetricAverageCallback": {},
+    "callbacks.LearningRateScheduleCallback": {
+        "initial_lr": _REQUIRED,
+        "multiplier": _REQUIRED,
+        "start_epoch": 0,
+        "end_epoch": None,
+        "staircase": True,
+        "momentum_correction": True,
+        "steps_per_epoch": None,
+    },
+    "callbacks.LearningRateWarmupCallback": {
+        "initial_lr": _REQUIRED,
+        "warmup_epochs": 5,
+        "momentum_correction": True,
+        "steps_per_epoch": None,
+        "verbose": 0,
+    },
+    "callbacks.ConsistencyCheck": {"every": "epoch"},
+    "callbacks.RankZeroOnly": {"callback": _REQUIRED},
+    "schedules.Warmup": {
+        "schedule_or_lr": _REQUIRED,
+        "warmup_steps": _REQUIRED,
+    },
+    "data.shard": {
+        "dataset": _REQUIRED,
+        "uneven": "pad",
+        "shuffle": False,
+        "seed": 0,
+    },
+    "BroadcastGlobalVariablesHook": {"root_rank": _REQUIRED, "device": ""},
+    "checkpoint.save": {
+        "model": _REQUIRED,
+        "directory": _REQUIRED,
+        "step": _REQUIRED,
+    },
+    "checkpoint.restore": {"model": _REQUIRED, "directory": _REQUIRED},
+}
+
+
+def _found(name):
+    value = kr
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments(name):
+    parameters = inspect.signature(_found(name)).parameters
+    for argument, default in SIGNATURES[name].items():
+        assert argument in parameters, argument
+        assert parameters[argument].default == default, argument
+    # More of them must not be in the way of these.
+    for argument, parameter in parameters.items():
+        if argument not in SIGNATURES[name]:
+            assert (
+                parameter.default is not _REQUIRED
+                or parameter.kind is parameter.VAR_KEYWORD
+            ), argument
+
+
+@pytest.mark.parametrize(
+    ("ours", "its"),
+    [
+        (kr.SyncBatchNormalization, keras.layers.BatchNormalization),
+        (kr.callbacks.ModelCheckpoint, keras.callbacks.ModelCheckpoint),
+        (kr.callbacks.BackupAndRestore, keras.callbacks.BackupAndRestore),
+    ],
+)
+def test_arguments_of_keras_are_taken(ours, its):
+    """By name or through to Keras, and in the same places."""
+    mine = list(inspect.signature(ours).parameters.values())
+    kinds = {parameter.kind for parameter in mine}
+    names = [parameter.name for parameter in mine]
+    for place, parameter in enumerate(
+        inspect.signature(its).parameters.values()
+    ):
+        if parameter.name in names and parameter.kind is not (
+            parameter.VAR_KEYWORD
+        ):
+            assert names.index(parameter.name) == place
+        else:
+            assert parameter.VAR_KEYWORD in kinds, parameter.name
+
+
+@pytest.mark.parametrize("name", ["none", "fp16", "bf16"])
+def test_compressions(name):
+    assert hasattr(kr.Compression, name)
+
+
+def test_methods():
+    assert callable(kr.DistributedGradientTape.register_local_source)
+    optimizer = kr.DistributedOptimizer(keras.optimizers.SGD())
+    assert callable(optimizer.register_local_var)
+    gradient = inspect.signature(kr.DistributedGradientTape.gradient)
+    assert [name for name in gradient.parameters if name != "self"] == [
+        "target",
+        "sources",
+        "output_gradients",
+        "unconnected_gradients",
+    ]
+
+
+def test_load_model_takes_the_settings_of_an_optimizer():
+    path, *others = inspect.signature(kr.load_model).parameters.values()
+    assert path.name == "path"
+    assert path.kind is path.POSITIONAL_OR_KEYWORD
+    assert others[-1].kind is others[-1].VAR_KEYWORD
