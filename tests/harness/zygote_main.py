@@ -1,22 +1,20 @@
 """The zygote of `zygote.py`; a program: `zygote_main.py SOCKET`."""
 
-import ctypes
 import fcntl
 import gc
 import json
 import os
 import random
-import signal
 import socket
 import sys
 import warnings
 from typing import Any
 
+import forked
 import numpy as np
 import rank_main
 import tensorflow as tf
 
-_PR_SET_PDEATHSIG = 1
 _MAX_FDS = 16
 # Numbers above those that ranks are told of.
 _FIRST_OWN_FD = 600
@@ -35,9 +33,7 @@ def _receive(requests: socket.socket) -> tuple[Any, list[int]]:
 
 def _become_rank(request: Any, fds: list[int], zygote: int) -> None:
     os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != zygote:
-        os._exit(1)
+    forked.die_with(zygote)
     for fd, number in zip(fds, request["numbers"], strict=True):
         if number > 2 and os.path.exists(f"/proc/self/fd/{number}"):
             raise RuntimeError(f"descriptor {number} is in use")

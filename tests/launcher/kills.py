@@ -13,9 +13,11 @@ import dataclasses
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.harness.result import shared_memory_names
@@ -145,13 +147,17 @@ def _end(kill: Kill, command: Command, here: Path) -> list[str]:
             if word.endswith("twice"):
                 # Two that come before the first is seen are one.
                 time.sleep(0.3 + kill.delay)
+                _wait_until_seen(command.process.pid, signum)
                 command.process.send_signal(signum)
     elif word.startswith("SIG"):
         time.sleep(kill.delay)
         pid = _pid_of_rank(command, kill.rank)
         os.kill(pid, signal.Signals[word])
     started = time.monotonic()
-    done = command.wait()
+    try:
+        done = command.wait()
+    except subprocess.TimeoutExpired:
+        return ["hung"]
     seconds = time.monotonic() - started
     problems = []
     wanted = _wanted(kill, word)
@@ -166,6 +172,19 @@ def _end(kill: Kill, command: Command, here: Path) -> list[str]:
     if seconds > (4.0 if "twice" in kill.kind else 15.0) * _TIME_SCALE:
         problems.append(f"took {seconds:.1f} s")
     return problems
+
+
+def _wait_until_seen(pid: int, signum: int) -> None:
+    end = time.monotonic() + 30.0
+    while time.monotonic() < end:
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except FileNotFoundError:
+            return
+        pending = next(line for line in lines if line.startswith("ShdPnd:"))
+        if not int(pending.split()[1], 16) >> (signum - 1) & 1:
+            return
+        time.sleep(0.01)
 
 
 def _wanted(kill: Kill, word: str) -> set[int]:
@@ -197,15 +216,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=3, help="jobs")
     arguments = parser.parse_args()
     print(f"{arguments.count} jobs of seed {arguments.seed}", flush=True)
+    # A shell has what it runs in the background ignore it, and so would the
+    # launchers.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    kills = draw(arguments.seed, arguments.count)
     wrong = 0
     started = time.monotonic()
-    for kill in draw(arguments.seed, arguments.count):
-        problems = run(kill)
-        if problems:
-            wrong += 1
-            print(kill, *problems, sep="\n    ", flush=True)
+    # They wait far more than they work.
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        ends = zip(kills, pool.map(run, kills), strict=True)
+        for number, (kill, problems) in enumerate(ends, start=1):
+            if problems:
+                wrong += 1
+                print(kill, *problems, sep="\n    ", flush=True)
+            if number % 50 == 0:
+                seconds = time.monotonic() - started
+                print(f"{number} after {seconds:.0f} s", flush=True)
     seconds = time.monotonic() - started
     print(
         f"{arguments.count} jobs in {seconds:.0f} s: "

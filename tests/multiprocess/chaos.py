@@ -11,18 +11,25 @@ import dataclasses
 import os
 import random
 import re
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from tests.harness.result import shared_memory_names
-from tests.launcher.command import Command
+# Before anything is imported that reads them.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["KERAS_RING_ZERO_COPY"] = "0"
 
-HEARTBEAT_TIMEOUT = 5.0
+from tests.harness.result import shared_memory_names
+from tests.multiprocess import run_fit
+from tests.multiprocess.forked_launcher import ForkedLauncher
+
+HEARTBEAT_TIMEOUT = 3.0
+START_TIMEOUT = 10.0
 FAULTS = (
     "SIGKILL",
     "SIGSEGV",
@@ -31,7 +38,6 @@ FAULTS = (
     "pause",
     "launcher SIGKILL",
 )
-_SCRIPT = Path(__file__).with_name("run_fit.py")
 _GONE_WITHIN = 10.0
 
 
@@ -44,7 +50,7 @@ class Fault:
         size: Number of ranks.
         rank: Which is hit.
         delay: Seconds after all ranks have begun to train; if negative, after
-            the start of the job, with the sign turned.
+            the first rank's start, with the sign turned.
         collective: What reduces.
     """
 
@@ -63,7 +69,7 @@ def draw(random_: random.Random) -> Fault:
         random_.choice(FAULTS),
         size,
         random_.randrange(size),
-        -random_.uniform(0.5, 8.0) if early else random_.uniform(0.0, 2.0),
+        -random_.uniform(0.01, 2.0) if early else random_.uniform(0.0, 2.0),
         random_.choice(("shm", "ring")),
     )
 
@@ -71,63 +77,75 @@ def draw(random_: random.Random) -> Fault:
 def run(fault: Fault, time_scale: float = 1.0) -> list[str]:
     """Runs one job; returns what was wrong."""
     shared = shared_memory_names()
-    with tempfile.TemporaryDirectory(prefix="kr-chaos-") as folder:
-        here, temporary = Path(folder) / "here", Path(folder) / "tmp"
-        here.mkdir()
-        temporary.mkdir()
-        command = Command(
-            *("run", "-np", str(fault.size), "--"),
-            *(sys.executable, str(_SCRIPT), str(here), "2"),
-            TMPDIR=str(temporary),
-            TF_CPP_MIN_LOG_LEVEL="3",
-            KERAS_RING_HEARTBEAT_TIMEOUT=str(HEARTBEAT_TIMEOUT),
-            KERAS_RING_COLLECTIVE=fault.collective,
-            KERAS_RING_FLIGHT_DIRECTORY="off",
-        )
-        try:
-            problems = _harm(fault, command, here, time_scale)
-        finally:
-            left = command.wait_until_gone(_GONE_WITHIN)
-        problems += [f"left running: process {pid}" for pid in left]
-        end = time.monotonic() + _GONE_WITHIN
-        ours = "keras-ring-*"
-        while list(temporary.glob(ours)) and time.monotonic() < end:
-            time.sleep(0.02)
-        problems += [f"left: {path}" for path in temporary.glob(ours)]
+    # Not a `TemporaryDirectory`, which the forked ranks would remove.
+    folder = Path(tempfile.mkdtemp(prefix="kr-chaos-"))
+    here, temporary = folder / "here", folder / "tmp"
+    here.mkdir()
+    temporary.mkdir()
+    # Nobody misses a rank that stops when all have come to their end.
+    seconds = 4.0 if fault.kind == "pause" else 600.0
+    launcher = ForkedLauncher(
+        fault.size,
+        lambda: run_fit.main(here, seconds),
+        {
+            "TMPDIR": str(temporary),
+            "KERAS_RING_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT),
+            "KERAS_RING_START_TIMEOUT": str(START_TIMEOUT * time_scale),
+            "KERAS_RING_COLLECTIVE": fault.collective,
+            "KERAS_RING_FLIGHT_DIRECTORY": "off",
+        },
+        here,
+    )
+    try:
+        problems = _harm(fault, launcher, here, time_scale)
+    finally:
+        left = launcher.end(_GONE_WITHIN * time_scale)
+    problems += [f"left running: process {pid}" for pid in left]
+    problems += [f"left: {path}" for path in temporary.glob("keras-ring-*")]
     problems += [f"left: {name}" for name in shared_memory_names() - shared]
+    shutil.rmtree(folder)
     return problems
 
 
-def _harm(fault, command, here, time_scale) -> list[str]:
-    begun = time.monotonic() + 60.0 * time_scale
-    if fault.delay < 0:
-        time.sleep(-fault.delay)
-    else:
-        while len(list(here.glob("here.*"))) < fault.size:
-            if time.monotonic() > begun or command.process.poll() is not None:
-                return ["the ranks did not train: " + _end(command, 1.0)[1]]
-            time.sleep(0.02)
-        time.sleep(fault.delay)
-    pid = command.process.pid
+def _harm(fault, launcher, here, time_scale) -> list[str]:
+    until = time.monotonic() + 60.0 * time_scale
+    awaited = "pid.0" if fault.delay < 0 else "here.*"
+    wanted = 1 if fault.delay < 0 else fault.size
+    while len(list(here.glob(awaited))) < wanted:
+        if time.monotonic() > until or launcher.wait(0.0):
+            return ["the ranks did not train: " + launcher.stderr()[-800:]]
+        time.sleep(0.005)
+    time.sleep(abs(fault.delay))
+    pid = launcher.pid
     if not fault.kind.startswith("launcher"):
-        pid = pid_of_rank(command, fault.rank)
-    if pid is None:
-        return ["the rank had ended"]
-    if fault.kind == "pause":
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(HEARTBEAT_TIMEOUT / 2)
-        os.kill(pid, signal.SIGCONT)
-    else:
-        os.kill(pid, signal.Signals[fault.kind.split()[-1]])
-    limit = (60.0 if fault.delay < 0 else 15.0) * time_scale
-    hung, stderr = _end(command, limit + 30.0 * (fault.kind == "pause"))
+        while (pid := launcher.pid_of_rank(fault.rank)) is None:
+            time.sleep(0.005)
+    try:
+        if fault.kind == "pause":
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(HEARTBEAT_TIMEOUT / 2)
+            os.kill(pid, signal.SIGCONT)
+        else:
+            os.kill(pid, signal.Signals[fault.kind.split()[-1]])
+    except ProcessLookupError:
+        return ["the rank had ended: " + launcher.stderr()[-800:]]
+    limit = 30.0 + 30.0 * (fault.kind == "pause")
+    hung = not launcher.wait(limit * time_scale)
     problems = ["hung"] if hung else []
-    code = command.process.returncode
+    if hung:
+        os.kill(launcher.pid, signal.SIGKILL)
+        launcher.wait(10.0)
+    return problems + _judge(fault, pid, launcher)
+
+
+def _judge(fault, pid, launcher) -> list[str]:
+    code, stderr = launcher.returncode, launcher.stderr()
+    problems = []
     if fault.kind == "pause":
         if code != 0:
             problems.append(f"exit code {code}: {stderr[-800:]}")
     elif fault.kind == "SIGSTOP":
-        if fault.delay > 0 and not _blames(stderr, fault.rank):
+        if not _blames(stderr, fault.rank):
             problems.append(f"names another: {stderr[-800:]}")
     elif not fault.kind.startswith("launcher"):
         if code != 128 + signal.Signals[fault.kind]:
@@ -138,31 +156,13 @@ def _harm(fault, command, here, time_scale) -> list[str]:
 
 
 def _blames(stderr: str, rank: int) -> bool:
-    return set(re.findall(r"lost rank (\d+)", stderr)) == {str(rank)}
-
-
-def _end(command: Command, limit: float) -> tuple[bool, str]:
-    """Waits for the launcher; returns whether it hung, and what it wrote."""
-    try:
-        _, stderr = command.process.communicate(timeout=limit)
-        return False, stderr.decode(errors="replace")
-    except subprocess.TimeoutExpired:
-        command.process.kill()
-        _, stderr = command.process.communicate()
-        return True, stderr.decode(errors="replace")
-
-
-def pid_of_rank(command: Command, rank: int) -> int | None:
-    """Returns the process of a rank: the leader of its session."""
-    variable = f"KERAS_RING_RANK={rank}".encode()
-    for pid in command.alive():
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if variable in environ and os.getsid(pid) == pid:
-                return pid
-        except OSError:
-            continue
-    return None
+    """Whether those that waited for a stopped rank name it, and no other."""
+    names = set(
+        re.findall(r"lost rank (\d+)|rank (\d+) of \d+ did not join", stderr)
+    )
+    if not names:
+        return rank == 0 and "rank 0 did not come" in stderr
+    return {name for pair in names for name in pair if name} == {str(rank)}
 
 
 def main() -> int:
@@ -170,6 +170,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, help="of faults, at most")
     arguments = parser.parse_args()
     random_ = random.Random(arguments.seed)
     scale = float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
@@ -177,8 +178,11 @@ def main() -> int:
     count: Counter[str] = Counter()
     end = time.monotonic() + 60 * arguments.minutes
     while time.monotonic() < end:
+        if count["faults injected"] == arguments.count:
+            break
         fault = draw(random_)
         problems = run(fault, scale)
+        count[fault.kind] += 1
         count["faults injected"] += 1
         count["ended rightly"] += not problems
         count["hung"] += "hung" in problems
@@ -193,6 +197,7 @@ def main() -> int:
                 "ended rightly",
                 "hung",
                 "left something",
+                *FAULTS,
             )
         ),
         sep="\n",

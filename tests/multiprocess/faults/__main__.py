@@ -1,16 +1,19 @@
 """Runs the table of faults: `python -m tests.multiprocess.faults`.
 
-A line for each case that went wrong, and a table at the end. Without `--all`
+A line for each case that went wrong, and tables at the end. Without `--all`
 each fault happens at each moment in each mode, on both collectives, to one
 rank of a job of 2 to 8 ranks, drawn at random.
 """
 
 import argparse
+import json
 import os
 import statistics
 import sys
 import time
 from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 # Before anything is imported that reads them.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -35,33 +38,65 @@ def _arguments() -> argparse.Namespace:
         metavar="WORDS",
         help="cases with all of these words, with '+' between them",
     )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="to add them to; the tables are of all in it",
+    )
     parser.add_argument("--largest", type=int, default=8, help="job")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args()
 
 
-def _table(verdicts: list[Verdict]) -> str:
-    rows = defaultdict(list)
-    for verdict in verdicts:
-        rows[verdict.case.fault, verdict.case.moment].append(verdict)
+def _row(verdict: Verdict) -> dict[str, Any]:
+    """Returns what the tables need of a verdict."""
+    case = verdict.case
+    return {
+        "what": f"{case.fault} | {case.moment}",
+        "how": f"{case.mode} | {case.collective}",
+        "who": f"{case.victim} | {case.size}",
+        "seconds": verdict.seconds,
+        "wrong": bool(verdict.problems),
+        "hung": verdict.hung,
+        "left": verdict.leftovers,
+    }
+
+
+def _table(rows: list[dict[str, Any]], key: str, heads: str) -> str:
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row[key]].append(row)
     lines = [
-        "| fault | moment | cases | survivors | median s | max s | faults |"
-        " hung | left |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| {heads} | cases | survivors | median s | max s | wrong | hung |"
+        " left |",
+        "|---" * 9 + "|",
     ]
-    for (fault, moment), group in sorted(rows.items()):
-        seconds = [s for verdict in group for s in verdict.seconds]
+    for name, group in sorted(groups.items()):
+        seconds = [s for row in group for s in row["seconds"]]
         times = "- | -"
         if seconds:
             times = f"{statistics.median(seconds):.2f} | {max(seconds):.2f}"
-        wrong = sum(bool(verdict.problems) for verdict in group)
-        hung = sum(verdict.hung for verdict in group)
-        left = sum(verdict.leftovers for verdict in group)
+        wrong, hung, left = (
+            sum(row[what] for row in group)
+            for what in ("wrong", "hung", "left")
+        )
         lines.append(
-            f"| {fault} | {moment} | {len(group)} | {len(seconds)} | {times} |"
+            f"| {name} | {len(group)} | {len(seconds)} | {times} |"
             f" {wrong} | {hung} | {left} |"
         )
     return "\n".join(lines)
+
+
+def _tables(rows: list[dict[str, Any]]) -> str:
+    return "\n\n".join(
+        _table(rows, key, heads)
+        for key, heads in (
+            ("what", "fault | moment"),
+            ("how", "mode | collective"),
+            ("who", "rank | of"),
+        )
+    )
 
 
 def main() -> int:
@@ -80,20 +115,27 @@ def main() -> int:
     end = float("inf")
     if arguments.minutes:
         end = time.monotonic() + 60 * arguments.minutes
-    verdicts = []
+    rows = []
     for case in cases:
         if time.monotonic() > end:
             break
         verdict = run_case(case)
-        verdicts.append(verdict)
+        rows.append(_row(verdict))
+        if arguments.results:
+            with arguments.results.open("a") as results:
+                print(json.dumps(rows[-1]), file=results)
         if verdict.problems or arguments.verbose:
             print(f"{case}:", *verdict.problems, sep="\n    ")
             for number, text in verdict.errors.items():
                 print(f"    ({number}) {text[:400]}")
         sys.stdout.flush()
-    print(_table(verdicts))
-    wrong = [verdict for verdict in verdicts if verdict.problems]
-    print(f"{len(verdicts)} cases, {len(wrong)} with faults")
+    wrong = sum(row["wrong"] for row in rows)
+    told = rows
+    if arguments.results:
+        lines = arguments.results.read_text().splitlines()
+        told = [json.loads(line) for line in lines]
+    print(_tables(told))
+    print(f"{len(rows)} cases, {wrong} with faults")
     return 1 if wrong else 0
 
 

@@ -7,8 +7,6 @@ Tensors are not shared with other ranks (`KERAS_RING_ZERO_COPY=0`), since what
 serves that is made when the package is imported.
 """
 
-import atexit
-import ctypes
 import faulthandler
 import json
 import os
@@ -17,15 +15,13 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from keras_ring.launcher.contract import RankContract
-
-_PR_SET_PDEATHSIG = 1
+from tests.harness import forked
 
 
 class ForkedRank:
@@ -85,9 +81,7 @@ class ForkedRanks:
         hosts: Sequence[str] | None,
         function: Callable[[int, int, Callable[[str], None]], None],
     ) -> None:
-        threads = os.listdir("/proc/self/task")
-        if len(threads) != 1:
-            raise RuntimeError(f"a process with {len(threads)} threads forks")
+        forked.check_one_thread()
         self.directory = directory
         self.ranks: list[ForkedRank] = []
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -119,11 +113,10 @@ class ForkedRanks:
             return
         code = 70
         try:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() == parent:
-                kept = {tell, read_orders, contract.rendezvous_fd}
-                self._become_a_rank(contract, environment, kept)
-                code = _run(contract.rank, read_orders, tell, function)
+            forked.die_with(parent)
+            kept = {tell, read_orders, contract.rendezvous_fd}
+            self._become_a_rank(contract, environment, kept)
+            code = _run(contract.rank, read_orders, tell, function)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -135,13 +128,7 @@ class ForkedRanks:
             path = self.directory / f"{name}.{contract.rank}"
             file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             os.dup2(file, number)
-        for entry in os.listdir("/proc/self/fd"):
-            fd = int(entry)
-            if fd > 2 and fd not in kept:
-                try:
-                    os.close(fd)
-                except OSError:
-                    continue  # that of the listing itself
+        forked.close_all_but(kept)
         # Says where, should a rank crash that nobody has killed.
         faulthandler.enable(file=2, all_threads=False)
         told = contract.environment({**os.environ, **environment})
@@ -197,8 +184,12 @@ def _run(rank, orders, tell, function) -> int:
     """Runs the function as the interpreter does a program."""
     directory = Path(os.environ["KERAS_RING_ERROR_FILE"]).parent
 
-    def note(kind: str, message: str) -> None:
-        outcome = {"type": kind, "message": message, "at": time.monotonic()}
+    def ended(error: BaseException | None) -> None:
+        outcome = {
+            "type": type(error).__name__ if error else "",
+            "message": str(error or ""),
+            "at": time.monotonic(),
+        }
         part = directory / f"outcome.{rank}.part"
         part.write_text(json.dumps(outcome))
         part.replace(directory / f"outcome.{rank}.json")
@@ -206,15 +197,4 @@ def _run(rank, orders, tell, function) -> int:
     def say(text: str) -> None:
         os.write(tell, f"{text}\n".encode())
 
-    code = 0
-    try:
-        function(rank, orders, say)
-        note("", "")
-        threading._shutdown()
-    except BaseException as error:
-        note(type(error).__name__, str(error))
-        code = 1
-        # May end the process itself.
-        sys.excepthook(type(error), error, error.__traceback__)
-    atexit._run_exitfuncs()
-    return code
+    return forked.run(lambda: function(rank, orders, say), ended)

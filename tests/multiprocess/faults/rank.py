@@ -32,6 +32,7 @@ class Orders:
         self.go = threading.Event()
         self._fd = fd
         self._blocked = socket.socketpair()
+        self._kept: list[int] = []
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -41,34 +42,40 @@ class Orders:
                 if word == "exit":
                     os._exit(3)
                 elif word == "closed network":
-                    self._cut(_close)
+                    self._start_cutting(_close)
                 elif word == "half-open":
-                    self._cut(self._swallow)
+                    self._start_cutting(self._swallow)
                 elif word == "oom":
                     _use_memory()
                 elif word == "go":
                     self.go.set()
 
-    def _cut(self, cut: Callable[[int], int]) -> None:
-        """Cuts all connections; while there are none yet, the next."""
+    def _start_cutting(self, cut: Callable[[int], None]) -> None:
+        threading.Thread(target=self._cut, args=(cut,), daemon=True).start()
+
+    def _cut(self, cut: Callable[[int], None]) -> None:
+        """Cuts all connections, and from then on whatever is made."""
         done: set[int] = set()
         until = time.monotonic() + FOREVER
         while time.monotonic() < until:
-            for fd in set(_connections()) - done:
-                if not done:
-                    # Others that are on their way are cut, too.
-                    until = time.monotonic() + 0.3
-                done |= {fd, cut(fd)}
+            for fd in _connections():
+                try:
+                    # Not the number: another connection may get it.
+                    inode = os.fstat(fd).st_ino
+                    if inode not in done:
+                        done.add(inode)
+                        cut(fd)
+                except OSError:
+                    continue  # closed meanwhile
             time.sleep(0.002)
 
-    def _swallow(self, fd: int) -> int:
+    def _swallow(self, fd: int) -> None:
         # What was the connection stays open, and nobody is at its end: as when
         # a host vanishes. What this rank writes goes nowhere.
-        kept = os.dup(fd)
+        self._kept.append(os.dup(fd))
         hole = self._blocked[0].fileno()
         os.set_blocking(hole, False)
         os.dup2(hole, fd)
-        return kept
 
     def wait(self, raises: bool) -> None:
         """Waits for the fault; ends the program if it is one of the program."""
@@ -77,10 +84,9 @@ class Orders:
             raise RuntimeError("the disk is full")
 
 
-def _close(fd: int) -> int:
+def _close(fd: int) -> None:
     with socket.socket(fileno=os.dup(fd)) as connection:
         connection.shutdown(socket.SHUT_RDWR)
-    return fd
 
 
 def _connections() -> Iterator[int]:
