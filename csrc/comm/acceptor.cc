@@ -61,7 +61,7 @@ void Acceptor::Run() {
   std::vector<pollfd> entries;
   std::vector<std::list<Pending>::iterator> ready;
   while (!stopping_) {
-    bool accepting = Now() >= accept_again_;
+    const bool accepting = Now() >= accept_again_;
     entries.clear();
     entries.push_back({wake_.fd(), POLLIN, 0});
     // poll skips a negative descriptor.
@@ -70,7 +70,7 @@ void Acceptor::Run() {
       entries.push_back(
           {pending.handshake.fd(), pending.handshake.wanted_events(), 0});
     }
-    if (poll(entries.data(), entries.size(), TimeoutMs()) < 0 &&
+    if (poll(entries.data(), entries.size(), TimeoutMs(accepting)) < 0 &&
         errno != EINTR) {
       KR_LOG(kError) << "the acceptor has stopped: poll: " << ErrnoText(errno);
       return;
@@ -87,14 +87,16 @@ void Acceptor::Run() {
   }
 }
 
-// Milliseconds until the oldest handshake expires or accepting resumes; -1,
-// for ever, when there is neither.
-int Acceptor::TimeoutMs() const {
+// Milliseconds until the oldest handshake expires or, if this is not
+// `accepting`, that resumes; -1, for ever, when there is neither. Whether it is
+// must be decided once: a pause that ended since then would have nobody wake
+// the thread for those who wait at the door.
+int Acceptor::TimeoutMs(bool accepting) const {
   TimePoint until = TimePoint::max();
   if (!pending_.empty()) {
     until = pending_.front().since + options_.handshake_limit;
   }
-  if (Now() < accept_again_) until = std::min(until, accept_again_);
+  if (!accepting) until = std::min(until, accept_again_);
   return until == TimePoint::max() ? -1 : Deadline(until).PollTimeoutMs();
 }
 

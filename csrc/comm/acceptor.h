@@ -66,7 +66,7 @@ class Acceptor {
   void Drive(std::list<Pending>::iterator it);
   void Expire();
   void Reject(const Pending& pending, const Status& why);
-  int TimeoutMs() const;
+  int TimeoutMs(bool accepting) const;
 
   const JobKey key_;
   const Admit admit_;
