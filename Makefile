@@ -55,7 +55,7 @@ lint: $(VENV)/.installed
 	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc \
 	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc
 
-# Plain, then under sanitizers: address with undefined, and thread.
+# Under sanitizers: address with undefined, and thread. Bazel runs them plain.
 test-cpp: $(VENV)/.dependencies system-packages
 	PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: kernel_symbols.sh OBJECT...
+# Usage: kernel_symbols.sh OBJECT-OR-ARCHIVE...
 # The kernels that only some processors can run hold no code that the linker
 # may give to others: csrc/collective/kernels_inl.h says why.
 set -eu
@@ -8,9 +8,10 @@ found=no
 status=0
 for object; do
   case "$object" in
-    */kernels_baseline.*) found=yes ;;
-    */kernels_avx*)
-      if nm -C --extern-only --defined-only "$object" | grep ' [TWi] '; then
+    *kernels_baseline.*) found=yes ;;
+    *kernels_avx*)
+      symbols=$(nm -C --extern-only --defined-only "$object")
+      if echo "$symbols" | grep ' [TWi] '; then
         echo "is visible in $object"
         status=1
       fi
