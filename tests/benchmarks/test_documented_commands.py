@@ -66,12 +66,12 @@ def as_run(words):
     if words[0] == "python":
         return words[1:]
     assert words[0] == "keras-ring"
-    inner = [sys.executable, "-m", "keras_ring"]
-    rest = [
-        word
-        for each in words[1:]
-        for word in (inner if each == "keras-ring" else [each])
-    ]
+    # The programs that it starts are in nobody's PATH.
+    inner = {
+        "keras-ring": [sys.executable, "-m", "keras_ring"],
+        "python": [sys.executable],
+    }
+    rest = [word for each in words[1:] for word in inner.get(each, [each])]
     return ["-m", "keras_ring", *rest]
 
 
