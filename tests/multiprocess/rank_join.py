@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -173,20 +174,25 @@ def all_at_once():
     return [kr.join() for _ in range(50)]
 
 
-def other_threads():
-    """A rank that has joined has no collectives; returns the error."""
+def other_threads(told):
+    """A rank that has joined has no collectives; returns the error.
+
+    Its join is over when the other rank joins, too: after there is a file
+    `told`.
+    """
     kr.init()
     error = None
+    deadline = time.monotonic() + 60
     if kr.rank() == 0:
         joining = threading.Thread(target=kr.join)
         joining.start()
-        deadline = time.monotonic() + 60
         while error is None and time.monotonic() < deadline:
             # Until the join has begun, this waits for rank 1.
             try:
                 kr.allreduce(1.0, kr.Sum, name="thread")
             except tf.errors.FailedPreconditionError as caught:
                 error = str(caught)
+        Path(told).touch()
         joining.join()
     else:
         # As often as rank 0 does it.
@@ -194,6 +200,8 @@ def other_threads():
             count = kr.allreduce(1.0, kr.Sum, name="thread")
             if count == 1.0:
                 break
+        while not Path(told).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
         kr.join()
     return error
 

@@ -59,8 +59,10 @@ def test_all_join_at_once_and_again():
     assert set(values[0]) <= {0, 1, 2}
 
 
-def test_a_rank_that_has_joined_has_no_collectives():
-    error, none = run_ranks(rank_join.other_threads, 2, deadline=90).values
+def test_a_rank_that_has_joined_has_no_collectives(tmp_path):
+    error, none = run_ranks(
+        rank_join.other_threads, 2, args=(str(tmp_path / "told"),), deadline=90
+    ).values
     assert none is None
     assert "allreduce 'thread': this rank has called join()" in error
 
