@@ -85,7 +85,7 @@ set(KERAS_RING_OTHER_CPU_SOURCES
   csrc/base/cpu_features_other.cc
   csrc/collective/kernels_other.cc
 )
-# Flags of kernels_*.cc. -O3 in every build: without, functions that should be
+# Flags of kernels_*.cc, in every build: without, functions that should be
 # inlined would stay for the linker to find (tests/cpp/kernel_symbols.sh).
 set(KERAS_RING_KERNEL_COPTS -O3)
 set(KERAS_RING_AVX2_COPTS -mavx2 -mf16c)
