@@ -2,15 +2,93 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/mutex.h"
 
 namespace keras_ring {
 namespace {
+
+// A thread that does one thing after the other, for as long as the process is
+// there.
+class Worker {
+ public:
+  Worker() {
+    std::thread([this] { Run(); }).detach();
+  }
+
+  void Begin(std::function<void()> work) {
+    MutexLock lock(mutex_);
+    work_ = std::move(work);
+    changed_.NotifyAll();
+  }
+
+  // Returns once it can begin with something else.
+  void AwaitEnd() {
+    MutexLock lock(mutex_);
+    changed_.Wait(mutex_,
+                  [this]() KR_REQUIRES(mutex_) { return work_ == nullptr; });
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::function<void()> work;
+      {
+        MutexLock lock(mutex_);
+        changed_.Wait(
+            mutex_, [this]() KR_REQUIRES(mutex_) { return work_ != nullptr; });
+        work = work_;
+      }
+      work();
+      MutexLock lock(mutex_);
+      work_ = nullptr;
+      changed_.NotifyAll();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::function<void()> work_ KR_GUARDED_BY(mutex_);
+};
+
+// Workers without work. Under TSAN it takes milliseconds to make a thread, and
+// the tests of a collective would need tens of thousands of them.
+class Crew {
+ public:
+  static Crew& Get() {
+    static Crew& crew = *new Crew;
+    return crew;
+  }
+
+  std::vector<std::unique_ptr<Worker>> Hire(int count) {
+    std::vector<std::unique_ptr<Worker>> hired(count);
+    MutexLock lock(mutex_);
+    for (auto& worker : hired) {
+      if (idle_.empty()) {
+        worker = std::make_unique<Worker>();
+      } else {
+        worker = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    return hired;
+  }
+
+  void TakeBack(std::vector<std::unique_ptr<Worker>> workers) {
+    MutexLock lock(mutex_);
+    for (auto& worker : workers) idle_.push_back(std::move(worker));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Worker>> idle_ KR_GUARDED_BY(mutex_);
+};
 
 struct Progress {
   Mutex mutex;
@@ -41,9 +119,9 @@ void RunRanks(int size, const std::function<void(int rank)>& function,
               std::chrono::seconds limit) {
   Progress progress;
   for (int rank = 0; rank < size; ++rank) progress.running.insert(rank);
-  std::vector<std::thread> threads;
+  std::vector<std::unique_ptr<Worker>> workers = Crew::Get().Hire(size);
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
+    workers[rank]->Begin([&, rank] {
       function(rank);
       MutexLock lock(progress.mutex);
       progress.running.erase(rank);
@@ -51,7 +129,8 @@ void RunRanks(int size, const std::function<void(int rank)>& function,
     });
   }
   AwaitAll(progress, limit);
-  for (std::thread& thread : threads) thread.join();
+  for (auto& worker : workers) worker->AwaitEnd();
+  Crew::Get().TakeBack(std::move(workers));
 }
 
 }  // namespace keras_ring

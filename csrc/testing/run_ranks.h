@@ -7,10 +7,11 @@
 
 namespace keras_ring {
 
-// Calls function(rank) for each rank of [0, size) on a thread of its own and
-// returns when all have returned. If some have not within `limit`, aborts the
-// process with a message that names them: a hang must end the test, and a
-// thread cannot be ended.
+// Calls function(rank) for each rank of [0, size) on a thread of its own, which
+// an earlier call may have used, and returns when all have returned. If some
+// have not within `limit`, aborts the process with a message that names them: a
+// hang must end the test, and a thread cannot be ended. Not for the child of a
+// fork.
 void RunRanks(int size, const std::function<void(int rank)>& function,
               std::chrono::seconds limit = std::chrono::seconds(60));
 

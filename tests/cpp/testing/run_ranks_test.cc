@@ -24,6 +24,18 @@ TEST(RunRanksTest, RunsEachRankOnceAndAtTheSameTime) {
   EXPECT_EQ(present, (std::set<int>{0, 1, 2, 3, 4, 5, 6}));
 }
 
+// Threads are used again, but not by two at once.
+TEST(RunRanksTest, RanksMayRunRanks) {
+  std::atomic<int> calls{0};
+  for (int round = 0; round < 20; ++round) {
+    RunRanks(3, [&](int) {
+      RunRanks(2, [&](int) { ++calls; });
+      ++calls;
+    });
+  }
+  EXPECT_EQ(calls, 20 * 3 * 3);
+}
+
 TEST(RunRanksTest, NoRanksAreNoWork) {
   RunRanks(0, [](int) { FAIL(); });
 }
