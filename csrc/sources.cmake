@@ -85,8 +85,9 @@ set(KERAS_RING_OTHER_CPU_SOURCES
   csrc/base/cpu_features_other.cc
   csrc/collective/kernels_other.cc
 )
-# Flags of kernels_*.cc, in every build: without, functions that should be
-# inlined would stay for the linker to find (tests/cpp/kernel_symbols.sh).
+# Flags of kernels_*.cc, in every build, though -O2 does with a sanitizer:
+# without, functions that should be inlined would stay for the linker to find
+# (tests/cpp/kernel_symbols.sh).
 set(KERAS_RING_KERNEL_COPTS -O3)
 set(KERAS_RING_AVX2_COPTS -mavx2 -mf16c)
 set(KERAS_RING_AVX512_COPTS

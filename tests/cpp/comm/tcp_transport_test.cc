@@ -10,6 +10,7 @@
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/transport_conformance.h"
 #include "tests/cpp/comm/loopback.h"
+#include "tests/cpp/comm/tcp_group.h"
 
 namespace keras_ring {
 namespace {
@@ -20,15 +21,7 @@ class TcpTransportTest : public DescriptorTest {
  protected:
   std::vector<std::unique_ptr<Transport>> NewGroup(
       int size, std::chrono::milliseconds idle_limit) {
-    auto links = ConnectedMesh(size);
-    std::vector<std::unique_ptr<Transport>> group;
-    for (int rank = 0; rank < size; ++rank) {
-      auto transport = TcpTransport::Create(rank, size, std::move(links[rank]),
-                                            idle_limit, counters_);
-      KR_CHECK(transport.ok());
-      group.push_back(std::move(transport).value());
-    }
-    return group;
+    return NewTcpGroup(ConnectedMesh(size), idle_limit, counters_);
   }
 
   // Rank 0 of two; the peer's end of its socket is the test's.

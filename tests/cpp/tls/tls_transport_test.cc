@@ -9,6 +9,7 @@
 #include "csrc/comm/tcp_transport.h"
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/transport_conformance.h"
+#include "tests/cpp/comm/tcp_group.h"
 #include "tests/cpp/tls/encrypted.h"
 
 namespace keras_ring {
@@ -18,15 +19,7 @@ class TlsTransportTest : public DescriptorTest {
  protected:
   std::vector<std::unique_ptr<Transport>> NewGroup(
       int size, std::chrono::milliseconds idle_limit) {
-    auto links = EncryptedMesh(size);
-    std::vector<std::unique_ptr<Transport>> group;
-    for (int rank = 0; rank < size; ++rank) {
-      auto transport = TcpTransport::Create(rank, size, std::move(links[rank]),
-                                            idle_limit, counters_);
-      KR_CHECK(transport.ok());
-      group.push_back(std::move(transport).value());
-    }
-    return group;
+    return NewTcpGroup(EncryptedMesh(size), idle_limit, counters_);
   }
 
   Counters counters_;

@@ -1,0 +1,33 @@
+// A job's TcpTransports in one process.
+#ifndef KERAS_RING_TESTS_COMM_TCP_GROUP_H_
+#define KERAS_RING_TESTS_COMM_TCP_GROUP_H_
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/counters.h"
+#include "csrc/comm/link.h"
+#include "csrc/comm/tcp_transport.h"
+
+namespace keras_ring {
+
+// links[rank][peer], for every pair. `counters` must outlive the transports.
+inline std::vector<std::unique_ptr<Transport>> NewTcpGroup(
+    std::vector<Links> links, std::chrono::milliseconds idle_limit,
+    Counters& counters) {
+  const int size = static_cast<int>(links.size());
+  std::vector<std::unique_ptr<Transport>> group;
+  for (int rank = 0; rank < size; ++rank) {
+    auto transport = TcpTransport::Create(rank, size, std::move(links[rank]),
+                                          idle_limit, counters);
+    KR_CHECK(transport.ok());
+    group.push_back(std::move(transport).value());
+  }
+  return group;
+}
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTS_COMM_TCP_GROUP_H_
