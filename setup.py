@@ -2,9 +2,11 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -13,50 +15,84 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 
 
-def tensorflow_settings() -> dict[str, str]:
+class TensorFlow:
     """What CMake must know of the TensorFlow to build for."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf
 
-    definitions = [
-        flag[2:]
-        for flag in tf.sysconfig.get_compile_flags()
-        if flag.startswith("-D")
-    ]
-    major, minor = tf.__version__.split(".")[:2]
-    return {
-        "TF_MINOR": f"{major}_{minor}",
-        "TF_INCLUDE_DIR": tf.sysconfig.get_include(),
-        "TF_LIBRARY_DIR": tf.sysconfig.get_lib(),
-        "TF_DEFINITIONS": ";".join(definitions),
-        "TF_ABI_DEFINITIONS": ";".join(
-            d for d in definitions if d.startswith("_GLIBCXX_USE_CXX11_ABI")
-        ),
-    }
+    def __init__(self) -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import tensorflow as tf
+
+        self.minor = "_".join(tf.__version__.split(".")[:2])
+        self.include_dir = tf.sysconfig.get_include()
+        self.library_dir = tf.sysconfig.get_lib()
+        self.definitions = [
+            flag[2:]
+            for flag in tf.sysconfig.get_compile_flags()
+            if flag.startswith("-D")
+        ]
+
+    def abi_options(self) -> list[str]:
+        """Returns the flags that the core must share."""
+        return [
+            f"-D{definition}"
+            for definition in self.definitions
+            if definition.startswith("_GLIBCXX_USE_CXX11_ABI")
+        ]
 
 
 class CMakeBuild(build_ext):
-    """Runs CMake once; it puts all libraries beside `keras_ring._core`."""
+    """Builds the core and its adapters, and puts all beside `_core`.
+
+    The builds are kept: one of the core for all versions of Python and
+    TensorFlow, one of the adapters for each. So a wheel after an editable
+    install compiles nothing.
+    """
 
     def build_extension(self, ext: Extension) -> None:
         import pybind11
 
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        tensorflow = tensorflow_settings()
-        # Kept, so that a wheel after an editable install compiles nothing.
-        tag = f"{sys.implementation.cache_tag}-tf{tensorflow['TF_MINOR']}"
-        build = ROOT / "build" / f"native-{tag}"
-        settings = {
-            "CMAKE_BUILD_TYPE": "Release",
-            "KERAS_RING_OUTPUT_DIR": str(package),
-            "Python_EXECUTABLE": sys.executable,
-            "pybind11_DIR": pybind11.get_cmake_dir(),
-            **tensorflow,
-        }
-        configure = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
-        configure += [f"-D{name}={value}" for name, value in settings.items()]
-        subprocess.run(configure, check=True)
+        tensorflow = TensorFlow()
+        abi = tensorflow.abi_options()
+        core = ROOT / "build" / "core"
+        self._build(ROOT, core, package, {"KERAS_RING_ABI_OPTIONS": abi})
+        tag = f"{sys.implementation.cache_tag}-tf{tensorflow.minor}"
+        self._build(
+            ROOT / "tf_ops",
+            ROOT / "build" / f"adapters-{tag}",
+            package,
+            {
+                "KERAS_RING_CORE_DIR": core,
+                "Python_EXECUTABLE": sys.executable,
+                "pybind11_DIR": pybind11.get_cmake_dir(),
+                "TF_MINOR": tensorflow.minor,
+                "TF_INCLUDE_DIR": tensorflow.include_dir,
+                "TF_LIBRARY_DIR": tensorflow.library_dir,
+                "TF_DEFINITIONS": tensorflow.definitions,
+            },
+        )
+
+    def _build(
+        self,
+        source: Path,
+        build: Path,
+        package: Path,
+        settings: Mapping[str, object],
+    ) -> None:
+        """Configures, builds and installs one project into the package."""
+        command = ["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja"]
+        # Said each time: of an isolated build, pip removes that of the last.
+        settings = {**settings, "CMAKE_MAKE_PROGRAM": shutil.which("ninja")}
+        for name, value in settings.items():
+            words = value if isinstance(value, list) else [str(value)]
+            command.append(f"-D{name}={';'.join(words)}")
+        command += shlex.split(os.environ.get("CMAKE_ARGS", ""))
+        subprocess.run(command, check=True)
         subprocess.run(["cmake", "--build", str(build)], check=True)
+        subprocess.run(
+            ["cmake", "--install", str(build), "--prefix", str(package)],
+            check=True,
+        )
 
     def copy_extensions_to_source(self) -> None:
         """Of an editable install: all libraries, not the extension alone."""

@@ -1,12 +1,9 @@
 #!/bin/sh
-# Builds the fuzz targets and runs each on the corpus for FUZZ_SECONDS (2).
+# Runs each fuzz target of build/asan on the corpus for FUZZ_SECONDS (2).
 # What was found is in build/fuzz/found; FUZZ_TARGETS narrows it to some.
 set -eu
 
-cmake -S . -B build/fuzz -G Ninja -Wno-deprecated -Wno-dev \
-  -DCMAKE_CXX_COMPILER=clang++ -DKERAS_RING_BUILD_PACKAGE=OFF \
-  -DKERAS_RING_BUILD_FUZZERS=ON >/dev/null
-cmake --build build/fuzz --target fuzzers
+cmake --build build/asan --target fuzzers
 mkdir -p build/fuzz/found
 
 names=${FUZZ_TARGETS:-$(cd tests/fuzz && ls ./*_fuzz.cc | sed 's,./,,;s,_fuzz.cc,,')}
@@ -17,7 +14,7 @@ for name in $names; do
   dictionary="tests/fuzz/$name.dict"
   [ -f "$dictionary" ] || dictionary=""
   log="build/fuzz/$name.log"
-  if "build/fuzz/tests/fuzz/${name}_fuzz" \
+  if "build/asan/tests/fuzz/${name}_fuzz" \
       -max_total_time="${FUZZ_SECONDS:-2}" -timeout=5 -rss_limit_mb=512 \
       -max_len=8192 -print_final_stats=1 \
       -artifact_prefix="build/fuzz/found/$name-" \

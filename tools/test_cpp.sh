@@ -1,18 +1,47 @@
 #!/bin/sh
-# Builds and runs the C++ tests under ASAN and UBSAN, and under TSAN. SANITIZERS
-# names others; "none" is without. The builds are kept in build/. Lines are what
-# a stack needs of debug information; all of it takes a third of the compiler's
-# time.
+# Builds and runs the C++ tests. Usage: test_cpp.sh FLAVOUR [TEST-REGEX]
+#
+#   plain  against the core of the package, in build/core, which is there
+#   asan   clang, address with undefined; also builds what fuzz.sh runs
+#   tsan   clang, thread; tests that have none are left out, unless
+#          KERAS_RING_TSAN_ALL=ON
+#
+# The builds are kept in build/.
 set -eu
 
-for sanitize in ${SANITIZERS:-address,undefined thread}; do
-  [ "$sanitize" != none ] || sanitize=""
-  directory="build/cpp${sanitize:+-$(echo "$sanitize" | tr , -)}"
-  echo "== C++ tests ${sanitize:+under $sanitize}"
-  cmake -S . -B "$directory" -G Ninja -Wno-deprecated -Wno-dev \
-    -DKERAS_RING_BUILD_PACKAGE=OFF -DKERAS_RING_BUILD_TESTS=ON \
-    -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O2 -g1" \
-    -DSANITIZE="$sanitize" >/dev/null
-  cmake --build "$directory"
-  ctest --test-dir "$directory" --output-on-failure -j "$(nproc)"
-done
+flavour=$1
+filter=${2:-}
+tests="-DKERAS_RING_BUILD_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON"
+sanitized="-S . -G Ninja -DCMAKE_CXX_COMPILER=clang++"
+targets="cpp_tests"
+case "$flavour" in
+  plain)
+    directory=build/core
+    set -- -DKERAS_RING_BUILD_BENCHMARKS=ON
+    targets="cpp_tests benchmarks"
+    ;;
+  asan)
+    directory=build/asan
+    # shellcheck disable=SC2086  # words are wanted
+    set -- $sanitized -DSANITIZE=address,undefined
+    targets="cpp_tests fuzzers"
+    ;;
+  tsan)
+    directory=build/tsan
+    # shellcheck disable=SC2086  # words are wanted
+    set -- $sanitized -DSANITIZE=thread \
+      -DKERAS_RING_TSAN_ALL="${KERAS_RING_TSAN_ALL:-OFF}"
+    ;;
+  *)
+    echo "test_cpp.sh: no flavour '$flavour' (plain, asan, tsan)" >&2
+    exit 2
+    ;;
+esac
+
+echo "== C++ tests, $flavour"
+# shellcheck disable=SC2086  # words are wanted
+cmake -B "$directory" -Wno-deprecated -Wno-dev $tests "$@" >/dev/null
+# shellcheck disable=SC2086  # words are wanted
+cmake --build "$directory" --target $targets
+ctest --test-dir "$directory" --output-on-failure --no-tests=error \
+  -j "$(nproc)" ${filter:+-R "$filter"}

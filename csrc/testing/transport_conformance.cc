@@ -1,0 +1,338 @@
+#include "csrc/testing/transport_conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "csrc/base/status.h"
+#include "csrc/testing/run_ranks.h"
+
+namespace keras_ring {
+namespace transport_conformance {
+namespace {
+
+using std::chrono::milliseconds;
+using Group = std::vector<std::unique_ptr<Transport>>;
+
+// For tests in which nothing may time out, however loaded the machine.
+constexpr milliseconds kPatient{30000};
+
+// The byte at `at` of what `from` sends under `tag`.
+uint8_t Pattern(int from, uint64_t tag, size_t at) {
+  return static_cast<uint8_t>(from * 31 + tag * 7 + at + (at >> 8) * 3);
+}
+
+std::vector<uint8_t> Message(int from, uint64_t tag, size_t bytes) {
+  std::vector<uint8_t> message(bytes);
+  for (size_t at = 0; at < bytes; ++at) message[at] = Pattern(from, tag, at);
+  return message;
+}
+
+// Cuts memory into segments of at most `segment` bytes, with an empty one at
+// each end.
+template <typename Segments>
+Segments Cut(uint8_t* data, size_t bytes, size_t segment) {
+  Segments segments;
+  segments.push_back({data, 0});
+  for (size_t at = 0; at < bytes; at += segment) {
+    segments.push_back({data + at, std::min(segment, bytes - at)});
+  }
+  segments.push_back({data + bytes, 0});
+  return segments;
+}
+
+}  // namespace
+
+Duplex Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
+             std::vector<uint8_t>& in, size_t segment) {
+  Duplex duplex;
+  duplex.tag = tag;
+  duplex.to = to;
+  duplex.from = from;
+  if (to >= 0) {
+    duplex.sends =
+        Cut<std::vector<ConstSegment>>(out.data(), out.size(), segment);
+    duplex.released = duplex.sends.size();
+  }
+  if (from >= 0) {
+    duplex.receives = Cut<std::vector<Segment>>(in.data(), in.size(), segment);
+  }
+  const size_t released = duplex.released;
+  duplex.on_received = [released](size_t) { return released; };
+  return duplex;
+}
+
+namespace {
+
+int Next(int rank, int size) { return (rank + 1) % size; }
+int Previous(int rank, int size) { return (rank + size - 1) % size; }
+
+// Each rank sends to the next and receives from the previous, at once.
+void RingExchange(Group& group, size_t bytes, size_t segment) {
+  const int size = static_cast<int>(group.size());
+  RunRanks(size, [&](int rank) {
+    for (uint64_t tag = 1; tag <= 3; ++tag) {
+      const int from = Previous(rank, size);
+      std::vector<uint8_t> out = Message(rank, tag, bytes);
+      std::vector<uint8_t> in(bytes, 0xee);
+      Duplex duplex = Whole(tag, Next(rank, size), out, from, in, segment);
+      Status status = group[rank]->Run(duplex);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(in, Message(from, tag, bytes)) << "rank " << rank;
+    }
+  });
+}
+
+void RingOfOddSizes(const TransportFactory& factory, int size) {
+  Group group = factory(size, kPatient);
+  const size_t n = static_cast<size_t>(size);
+  for (size_t bytes : {size_t{0}, size_t{1}, n - 1, n, n + 1, size_t{1000},
+                       size_t{65537}, size_t{1000003}}) {
+    for (size_t segment : {size_t{7919}, size_t{1} << 30}) {
+      SCOPED_TRACE(testing::Message() << bytes << " bytes by " << segment);
+      RingExchange(group, bytes, segment);
+    }
+  }
+}
+
+// Many small segments: more than any implementation hands over in one call.
+void ManySegments(const TransportFactory& factory, int size) {
+  Group group = factory(size, kPatient);
+  RingExchange(group, 3001, 3);
+}
+
+// A chain: rank 0 only sends, the last only receives, the others forward each
+// segment when it has arrived and not before.
+void Chain(const TransportFactory& factory, int size) {
+  Group group = factory(size, kPatient);
+  constexpr size_t kBytes = 300007;
+  RunRanks(size, [&](int rank) {
+    std::vector<uint8_t> memory(kBytes);
+    if (rank == 0) memory = Message(0, 9, kBytes);
+    const int to = rank + 1 < size ? rank + 1 : -1;
+    Duplex duplex = Whole(9, to, memory, rank - 1, memory, 4096);
+    if (rank > 0) {
+      duplex.released = 0;
+      duplex.on_received = [](size_t i) { return i + 1; };
+    }
+    Status status = group[rank]->Run(duplex);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(memory, Message(0, 9, kBytes)) << "rank " << rank;
+  });
+}
+
+// on_received comes in order, once per segment, with the segment complete and
+// the next one untouched: all segments share one scratch memory here.
+void SharedScratch(const TransportFactory& factory, int size) {
+  Group group = factory(size, kPatient);
+  constexpr size_t kSegment = 1500;
+  constexpr size_t kSegments = 200;
+  RunRanks(size, [&](int rank) {
+    const int from = Previous(rank, size);
+    std::vector<uint8_t> out = Message(rank, 5, kSegment * kSegments);
+    const std::vector<uint8_t> expected =
+        Message(from, 5, kSegment * kSegments);
+    std::vector<uint8_t> scratch(kSegment);
+    Duplex duplex;
+    duplex.tag = 5;
+    duplex.to = Next(rank, size);
+    duplex.from = from;
+    for (size_t i = 0; i < kSegments; ++i) {
+      duplex.sends.push_back({out.data() + i * kSegment, kSegment});
+      duplex.receives.push_back({scratch.data(), kSegment});
+    }
+    duplex.released = 1;
+    size_t expected_index = 0;
+    bool all_right = true;
+    duplex.on_received = [&](size_t i) {
+      all_right = all_right && i == expected_index++ &&
+                  std::equal(scratch.begin(), scratch.end(),
+                             expected.begin() + i * kSegment);
+      return i + 2;
+    };
+    Status status = group[rank]->Run(duplex);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(all_right) << "rank " << rank;
+    EXPECT_EQ(expected_index, kSegments);
+  });
+}
+
+// Nothing to send and nothing to receive, with peers and without.
+void NothingToDo(const TransportFactory& factory, int size) {
+  Group group = factory(size, kPatient);
+  RunRanks(size, [&](int rank) {
+    Duplex alone;
+    Status status = group[rank]->Run(alone);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    if (size == 1) return;
+    Duplex empty;
+    empty.tag = 3;
+    empty.to = Next(rank, size);
+    empty.from = Previous(rank, size);
+    status = group[rank]->Run(empty);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  });
+}
+
+void TagMismatch(const TransportFactory& factory) {
+  Group group = factory(2, kPatient);
+  RunRanks(2, [&](int rank) {
+    std::vector<uint8_t> out(100), in(100);
+    Duplex duplex = Whole(40 + rank, 1 - rank, out, 1 - rank, in, 100);
+    Status status = group[rank]->Run(duplex);
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status.ToString();
+    const std::string peer = "rank " + std::to_string(1 - rank);
+    EXPECT_NE(status.message().find(peer), std::string::npos)
+        << status.ToString();
+    for (const char* tag : {"40", "41"}) {
+      EXPECT_NE(status.message().find(tag), std::string::npos)
+          << status.ToString();
+    }
+    // Broken for good.
+    Duplex again;
+    EXPECT_EQ(group[rank]->Run(again), status);
+  });
+}
+
+// Rank 1 goes away while rank 0 receives from it.
+void PeerLossReceiving(const TransportFactory& factory) {
+  Group group = factory(2, kPatient);
+  RunRanks(2, [&](int rank) {
+    std::vector<uint8_t> half = Message(1, 2, 5000);
+    if (rank == 1) {
+      Duplex duplex = Whole(2, 0, half, -1, half, 5000);
+      EXPECT_TRUE(group[1]->Run(duplex).ok());
+      group[1].reset();
+      return;
+    }
+    std::vector<uint8_t> in(5000);
+    Duplex first = Whole(2, -1, in, 1, in, 5000);
+    Status status = group[0]->Run(first);
+    // What was sent before the loss still arrives.
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(in, half);
+    Duplex second = Whole(3, -1, in, 1, in, 5000);
+    status = group[0]->Run(second);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+    EXPECT_NE(status.message().find("rank 1"), std::string::npos);
+    EXPECT_EQ(group[0]->Run(second), status);
+  });
+}
+
+// Rank 1 goes away while rank 0 sends more than fits on the way.
+void PeerLossSending(const TransportFactory& factory) {
+  Group group = factory(2, kPatient);
+  std::atomic<bool> sending{false};
+  RunRanks(2, [&](int rank) {
+    if (rank == 1) {
+      std::vector<uint8_t> in(1000);
+      Duplex some = Whole(1, -1, in, 0, in, 1000);
+      EXPECT_TRUE(group[1]->Run(some).ok());
+      while (!sending) std::this_thread::yield();
+      group[1].reset();
+      return;
+    }
+    std::vector<uint8_t> out(1000);
+    Duplex some = Whole(1, 1, out, -1, out, 1000);
+    EXPECT_TRUE(group[0]->Run(some).ok());
+    out.resize(64 << 20);
+    Duplex more = Whole(2, 1, out, -1, out, 1 << 20);
+    sending = true;
+    Status status = group[0]->Run(more);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+    EXPECT_NE(status.message().find("rank 1"), std::string::npos);
+  });
+}
+
+// Abort, from another thread, of a Run that waits for a peer that never comes.
+void AbortWhileWaiting(const TransportFactory& factory) {
+  Group group = factory(2, kPatient);
+  const Status cause = CancelledError("the job was told to stop");
+  std::atomic<bool> running{false};
+  std::thread aborter([&] {
+    while (!running) std::this_thread::yield();
+    group[0]->Abort(cause);
+    group[0]->Abort(InternalError("a later cause is not kept"));
+  });
+  std::vector<uint8_t> in(10);
+  Duplex duplex = Whole(1, -1, in, 1, in, 10);
+  running = true;
+  EXPECT_EQ(group[0]->Run(duplex), cause);
+  aborter.join();
+  Duplex later;
+  later.tag = 2;
+  EXPECT_EQ(group[0]->Run(later), cause);
+}
+
+void AbortBeforeRun(const TransportFactory& factory) {
+  Group group = factory(2, kPatient);
+  const Status cause = UnavailableError("rank 1 was killed");
+  group[0]->Abort(cause);
+  std::vector<uint8_t> in(10);
+  Duplex duplex = Whole(1, 1, in, 1, in, 10);
+  EXPECT_EQ(group[0]->Run(duplex), cause);
+}
+
+// A peer that is alive and silent.
+void IdleLimit(const TransportFactory& factory) {
+  Group group = factory(2, milliseconds(50));
+  std::vector<uint8_t> in(10);
+  Duplex duplex = Whole(1, -1, in, 1, in, 10);
+  const auto begin = std::chrono::steady_clock::now();
+  Status status = group[0]->Run(duplex);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+  EXPECT_NE(status.message().find("rank 1"), std::string::npos);
+  EXPECT_GE(took, milliseconds(50));
+  EXPECT_LT(took, milliseconds(10000));
+}
+
+// A peer that is slow, but never silent for the limit, is waited for: one
+// Run of 600 ms under a limit of 300 ms.
+void SlowIsNotIdle(const TransportFactory& factory) {
+  Group group = factory(2, milliseconds(300));
+  constexpr size_t kSegments = 10;
+  RunRanks(2, [&](int rank) {
+    std::vector<uint8_t> out(kSegments), in(kSegments);
+    Duplex duplex = Whole(1, 1 - rank, out, 1 - rank, in, 1);
+    duplex.released = rank == 0 ? duplex.sends.size() : 0;
+    duplex.on_received = [rank, &duplex](size_t i) {
+      if (rank == 0) return duplex.sends.size();
+      const auto until = std::chrono::steady_clock::now() + milliseconds(50);
+      while (std::chrono::steady_clock::now() < until) {
+        std::this_thread::yield();
+      }
+      return i + 1;
+    };
+    Status status = group[rank]->Run(duplex);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  });
+}
+
+}  // namespace
+}  // namespace transport_conformance
+
+void RunTransportConformance(const TransportFactory& factory) {
+  using namespace transport_conformance;
+  for (int size : {1, 2, 3, 4, 7}) {
+    SCOPED_TRACE(testing::Message() << size << " ranks");
+    NothingToDo(factory, size);
+    if (size == 1) continue;
+    RingOfOddSizes(factory, size);
+    ManySegments(factory, size);
+    Chain(factory, size);
+    SharedScratch(factory, size);
+  }
+  TagMismatch(factory);
+  PeerLossReceiving(factory);
+  PeerLossSending(factory);
+  AbortWhileWaiting(factory);
+  AbortBeforeRun(factory);
+  IdleLimit(factory);
+  SlowIsNotIdle(factory);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,155 @@
+"""The rules on BUILD and the CMake files, as functions over text.
+
+Both builds take all sources of a floor's folder, so there are no lists to
+compare: only what is said twice (floors, flags), and what neither would find.
+"""
+
+import ast
+import re
+
+from tests.lint import floors
+
+# Floor of csrc -> the floors that it may use, from the same table as the rule
+# on includes.
+FLOORS = {
+    folder.removeprefix("csrc/"): {
+        other.removeprefix("csrc/") for other in allowed - {folder}
+    }
+    for folder, allowed in floors.CPP_FLOORS.items()
+}
+# Libraries with flags of their own that are parts of a floor.
+PARTS = ["kernels", "kernels_baseline", "kernels_avx2", "kernels_avx512"]
+DEPS = {
+    **{
+        floor: {f":{other}" for other in used} for floor, used in FLOORS.items()
+    },
+    "testing": {*(f":{floor}" for floor in FLOORS), "//tools/bazel:gtest_main"},
+    "collective_conformance": {":testing"},
+    **{part: {":kernels"} for part in PARTS},
+}
+DEPS["kernels"] = {":base"}
+DEPS["collective"] |= {f":{part}" for part in PARTS}
+
+# Where the builds look for sources.
+_PLACES = [
+    re.compile(rf"csrc/({'|'.join([*FLOORS, 'testing'])})/\w+\.(cc|h)"),
+    re.compile(r"tests/cpp/\w+/\w+(_test\.cc|\.h)"),
+    re.compile(r"tests/cpp/precompiled\.cc"),
+]
+# What makes threads, or runs what does.
+_THREADS = re.compile(
+    r"std::thread|std::async|pthread_create|RunRanks|Cluster|_conformance\.h"
+)
+
+
+def _rules(bazel: str) -> dict[str, dict[str, ast.expr]]:
+    """Returns the arguments of each cc_library."""
+    rules = {}
+    for statement in ast.parse(bazel).body:
+        call = getattr(statement, "value", None)
+        if isinstance(call, ast.Call) and call.func.id == "cc_library":
+            arguments = {word.arg: word.value for word in call.keywords}
+            rules[ast.literal_eval(arguments["name"])] = arguments
+    return rules
+
+
+def _strings(node: ast.expr | None) -> list[str]:
+    """Returns the strings of a value; of a select, all that it may be."""
+    if node is None:
+        return []
+    if isinstance(node, ast.BinOp):
+        return _strings(node.left) + _strings(node.right)
+    if isinstance(node, ast.Call) and node.func.id == "select":
+        choices = ast.literal_eval(node.args[0]).values()
+        return [item for choice in choices for item in choice]
+    return list(ast.literal_eval(node))
+
+
+def wrong_deps(bazel: str) -> list[str]:
+    """Returns the libraries whose deps are not those of the table."""
+    rules = _rules(bazel)
+    problems = [f"{name} is no floor" for name in rules.keys() - DEPS]
+    for name, deps in DEPS.items():
+        if name not in rules:
+            problems.append(f"there is no library {name}")
+            continue
+        found = _strings(rules[name].get("deps"))
+        if sorted(found) != sorted(deps):
+            problems.append(
+                f"{name} depends on {sorted(found)}, not on {sorted(deps)}"
+            )
+    return problems
+
+
+def foreign_sources(bazel: str) -> list[str]:
+    """Returns what a floor's library takes from another folder."""
+    problems = []
+    for name, rule in _rules(bazel).items():
+        floor = "collective" if name in PARTS else name
+        if name == "collective_conformance":
+            floor = "testing"
+        for argument in ("srcs", "hdrs"):
+            words = re.findall(
+                r"csrc/(\w+)/", ast.unparse(rule.get(argument, ast.List([])))
+            )
+            problems += [
+                f"{name} takes sources from csrc/{word}"
+                for word in words
+                if word != floor
+            ]
+    return problems
+
+
+def misplaced(files: list[str]) -> list[str]:
+    """Returns the C++ files that neither build would find."""
+    return [
+        name
+        for name in files
+        if not any(place.fullmatch(name) for place in _PLACES)
+    ]
+
+
+def flag_differences(bazel: str, cmake: str) -> list[str]:
+    """Returns the flags of kernels in which BUILD and CMake differ."""
+    of_bazel = {
+        statement.targets[0].id: ast.literal_eval(statement.value)
+        for statement in ast.parse(bazel).body
+        if isinstance(statement, ast.Assign)
+        and statement.targets[0].id.endswith("_COPTS")
+    }
+    of_cmake = {
+        name: words.split()
+        for name, words in re.findall(
+            r"\bset\((\w+_COPTS)\s([^)]*)\)", code(cmake)
+        )
+    }
+    return [
+        f"{name}: {of_bazel.get(name)} in BUILD, {of_cmake.get(name)} in CMake"
+        for name in sorted(of_bazel.keys() | of_cmake)
+        if of_bazel.get(name) != of_cmake.get(name)
+    ]
+
+
+def forgotten_ops(cmake: str, on_disk: list[str]) -> list[str]:
+    """Returns the sources that tf_ops/CMakeLists.txt or the disk lacks."""
+    named = set(re.findall(r"\b\w+\.cc\b", code(cmake))) - {"_core.cc"}
+    return sorted(named ^ set(on_disk))
+
+
+def single_threaded_tests(cmake: str) -> list[str]:
+    """Returns the tests that TSAN does not run, by name."""
+    found = re.search(
+        r"set\(SINGLE_THREADED_TESTS([^)]*)\)", code(cmake), re.DOTALL
+    )
+    assert found
+    return found.group(1).split()
+
+
+def has_threads(test: str) -> bool:
+    """Returns whether the code of a C++ test makes threads."""
+    return bool(_THREADS.search(re.sub(r"//[^\n]*", "", test)))
+
+
+def code(cmake: str) -> str:
+    """Returns a CMake file without its comments."""
+    return re.sub(r"#[^\n]*", "", cmake)
