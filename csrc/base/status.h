@@ -123,4 +123,14 @@ class [[nodiscard]] Result {
       ::keras_ring::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
+// The same in debug and sanitizer builds; else nothing is evaluated.
+#ifdef NDEBUG
+#define KR_DCHECK(condition) \
+  do {                       \
+    (void)sizeof(condition); \
+  } while (false)
+#else
+#define KR_DCHECK(condition) KR_CHECK(condition)
+#endif
+
 #endif  // KERAS_RING_BASE_STATUS_H_

@@ -53,6 +53,7 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
 // --- Readiness, on its way up ---
 
 void Controller::Submit(const RequestPtr& request) {
+  KR_DCHECK(thread_.IsOwner());
   if (ended_) return;  // its entry was finished by the end of the job
   if (request->kind == RequestKind::kJoin) {
     if (tree_.is_root()) return DecideJoin(tree_.rank);
@@ -292,6 +293,7 @@ void Controller::FlushReady() {
 // --- Messages ---
 
 Status Controller::OnMessage(int peer, std::string_view bytes) {
+  KR_DCHECK(thread_.IsOwner());
   KR_ASSIGN_OR_RETURN(Message message, DecodeMessage(bytes, tree_.size));
   return std::visit([&](auto&& body) { return Handle(peer, std::move(body)); },
                     std::move(message));
@@ -689,6 +691,7 @@ void Controller::ForgetEvicted() {
 }
 
 void Controller::OnExecuted(int count) {
+  KR_DCHECK(thread_.IsOwner());
   // Only the coordinator paces decisions by its own data thread.
   if (!tree_.is_root()) return;
   outstanding_ -= count;
@@ -696,6 +699,7 @@ void Controller::OnExecuted(int count) {
 }
 
 void Controller::Leave(const std::string& reason) {
+  KR_DCHECK(thread_.IsOwner());
   LeaveMessage leave{tree_.rank, reason};
   if (tree_.is_root()) {
     EndJob(leave);
@@ -705,6 +709,7 @@ void Controller::Leave(const std::string& reason) {
 }
 
 Controller::Output Controller::Take() {
+  KR_DCHECK(thread_.IsOwner());
   if (tree_.is_root()) {
     // Before anything new is decided: all its slots are live now.
     if (std::optional<StepPlan> plan = planner_.NewPlan()) {
@@ -729,6 +734,7 @@ Controller::Output Controller::Take() {
 // --- Timers ---
 
 std::optional<TimePoint> Controller::NextTimer() const {
+  KR_DCHECK(thread_.IsOwner());
   std::optional<TimePoint> oldest;
   if (!pending_.empty()) oldest = oldest_pending_;
   std::optional<TimePoint> next = stalls_.NextCheck(oldest);
@@ -741,6 +747,7 @@ std::optional<TimePoint> Controller::NextTimer() const {
 }
 
 void Controller::OnTimer() {
+  KR_DCHECK(thread_.IsOwner());
   const TimePoint now = clock_.Now();
   if (report_due_ && now >= *report_due_) ReportStalls();
   if (pending_.empty()) {

@@ -22,6 +22,7 @@
 #include "csrc/base/counters.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread_checker.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/doing.h"
 #include "csrc/control/message.h"
@@ -69,6 +70,9 @@ class Controller {
   // tree.
   Controller(ControlTree tree, const ControllerOptions& options,
              const Clock& clock, Counters& counters, RankSet ranks = {});
+
+  // Another thread takes the controller over.
+  void DetachFromThread() { thread_.Detach(); }
 
   // This rank is ready with `request`. The name is not in flight here. With a
   // join nothing is; and nothing is submitted until the command that ends it.
@@ -200,6 +204,7 @@ class Controller {
   const Clock& clock_;
   Counters& counters_;
   const std::vector<int32_t> self_;  // {rank}
+  ThreadChecker thread_;             // it has no lock
 
   uint64_t sequence_ = 0;  // decisions applied
   bool ended_ = false;

@@ -90,6 +90,7 @@ bool Executor::MayRunHere(const Bucket& bucket) {
 }
 
 void Executor::RunOrPush(Bucket bucket, const std::function<void()>& duties) {
+  KR_DCHECK(pusher_.IsOwner());
   if (!MayRunHere(bucket)) return Push(std::move(bucket));
   collective_.SetDuties(&duties);
   Execute(std::move(bucket));

@@ -13,6 +13,7 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread_checker.h"
 #include "csrc/collective/collective.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/tensor_entry.h"
@@ -88,6 +89,7 @@ class Executor {
   Counters& counters_;
   const Callbacks callbacks_;
   const RankSet ranks_;
+  ThreadChecker pusher_;  // the one thread of RunOrPush
 
   Mutex mutex_;
   CondVar changed_;
