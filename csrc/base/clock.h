@@ -21,6 +21,12 @@ class SystemClock final : public Clock {
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 };
 
+// The system's, for whoever was given no other. Lives for ever.
+inline const Clock& SystemTime() {
+  static const SystemClock clock;
+  return clock;
+}
+
 // Stands still until a test advances it. Thread-safe.
 class ManualClock final : public Clock {
  public:

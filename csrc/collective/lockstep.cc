@@ -14,8 +14,6 @@ namespace {
 constexpr Duration kNap = std::chrono::milliseconds(200);
 constexpr Duration kDutyNap = std::chrono::milliseconds(1);
 
-TimePoint Now() { return std::chrono::steady_clock::now(); }
-
 }  // namespace
 
 Lockstep::Lockstep(std::vector<ProgressPage*> pages, std::vector<int> ranks,
@@ -119,7 +117,7 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
   auto done = [&] { return HasDone(place, phase, chunk) || aborted_.load(); };
   if (spinner_.Until(done)) return Outcome(place, phase, chunk, place);
   ProgressPage::Bed& bed = pages_[index_]->bed;
-  const TimePoint until = Now() + options_.limit;
+  const TimePoint until = options_.clock->Now() + options_.limit;
   while (true) {
     if (duties_ != nullptr) (*duties_)();
     const uint32_t calls = bed.calls.load();
@@ -128,7 +126,7 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
     // one may not come so far either.
     const int lost = Lost(phase, chunk);
     const bool over = lost >= 0 || done();
-    const Duration left = until - Now();
+    const Duration left = until - options_.clock->Now();
     if (!over && left > Duration::zero()) {
       FutexWait(bed.calls, calls,
                 std::min(left, duties_ != nullptr ? kDutyNap : kNap));

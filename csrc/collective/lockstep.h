@@ -54,6 +54,8 @@ struct LockstepOptions {
   // Longest wait for a peer that does not move.
   Duration limit = std::chrono::seconds(30);
   Duration spin = Duration::zero();
+  // What `limit` is of. Must outlive the lockstep.
+  const Clock* clock = &SystemTime();
 };
 
 // For one thread, except Abort.

@@ -18,8 +18,6 @@ constexpr int kMaxEpollEvents = 64;
 // How long the sockets may go unlooked at while the bell rings and rings.
 constexpr Duration kLookInterval = std::chrono::milliseconds(1);
 
-TimePoint Now() { return std::chrono::steady_clock::now(); }
-
 Status Watch(int epoll_fd, int operation, int fd, uint32_t events, void* what) {
   epoll_event event = {};
   event.events = events;
@@ -47,16 +45,17 @@ struct MessageChannel::Connection {
 };
 
 MessageChannel::MessageChannel(Counters& counters, Duration spin,
-                               const RankSet& ranks)
-    : counters_(counters), ranks_(ranks), spinner_(spin) {}
+                               const RankSet& ranks, const Clock& clock)
+    : counters_(counters), ranks_(ranks), clock_(clock), spinner_(spin) {}
 
 MessageChannel::~MessageChannel() = default;
 
 Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
     Links peers, size_t max_frame_bytes, Counters& counters,
-    const HostGroup* host, Duration spin, const RankSet& ranks) {
+    const HostGroup* host, Duration spin, const RankSet& ranks,
+    const Clock& clock) {
   std::unique_ptr<MessageChannel> channel(
-      new MessageChannel(counters, spin, ranks));
+      new MessageChannel(counters, spin, ranks, clock));
   channel->epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
   if (!channel->epoll_.valid()) {
     return ResourceExhaustedError("epoll_create1: " + ErrnoText(errno));
@@ -82,13 +81,14 @@ Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
     }
     KR_RETURN_IF_ERROR(
         Watch(epoll_fd, EPOLL_CTL_ADD, fd, EPOLLIN, connection.get()));
-    channel->heard_[peer] = Now();
+    channel->heard_[peer] = clock.Now();
     channel->connections_[peer] = std::move(connection);
   }
   return channel;
 }
 
 void MessageChannel::Send(int peer, std::string_view message) {
+  KR_DCHECK(thread_.IsOwner());
   auto it = connections_.find(peer);
   if (it == connections_.end()) return;
   Connection& connection = *it->second;
@@ -112,15 +112,16 @@ void MessageChannel::Wake() { bell_->Ring(*bell_fd_); }
 
 std::vector<MessageChannel::Event> MessageChannel::Poll(
     const TimePoint* until) {
+  KR_DCHECK(thread_.IsOwner());
   std::vector<Event> events;
   // The bell says nothing of the sockets. So where messages come by socket
   // there is nothing to spin on, and one must look at the others now and then
   // even when the bell never falls silent.
-  const bool may_spin =
-      connections_.size() == num_local_ && (until == nullptr || *until > Now());
+  const bool may_spin = connections_.size() == num_local_ &&
+                        (until == nullptr || *until > clock_.Now());
   const bool rung =
       may_spin && spinner_.Until([this] { return bell_->Rung(); });
-  if (!rung || Now() - last_look_ > kLookInterval) {
+  if (!rung || clock_.Now() - last_look_ > kLookInterval) {
     Sleep(until, events);
   } else {
     bell_->WakeUp();
@@ -129,15 +130,19 @@ std::vector<MessageChannel::Event> MessageChannel::Poll(
   return events;
 }
 
+int MessageChannel::TimeoutMs(const TimePoint* until) const {
+  if (until == nullptr) return -1;
+  return Deadline::After(*until - clock_.Now()).PollTimeoutMs();
+}
+
 void MessageChannel::Sleep(const TimePoint* until, std::vector<Event>& events) {
   const bool sleep = bell_->FallAsleep();
-  int timeout_ms = 0;
-  if (sleep) timeout_ms = until ? Deadline(*until).PollTimeoutMs() : -1;
+  const int timeout_ms = sleep ? TimeoutMs(until) : 0;
 
   epoll_event ready[kMaxEpollEvents];
   const int count = epoll_wait(epoll_.fd(), ready, kMaxEpollEvents, timeout_ms);
   bell_->WakeUp();
-  last_look_ = Now();
+  last_look_ = clock_.Now();
 
   for (int i = 0; i < count; ++i) {
     if (ready[i].data.ptr == nullptr) {
@@ -201,7 +206,7 @@ template <typename Link>
 Status MessageChannel::Deliver(int peer, size_t bytes, Link& link,
                                std::vector<Event>& events) {
   if (bytes == 0) return OkStatus();
-  heard_[peer] = Now();
+  heard_[peer] = clock_.Now();
   counters_.control_bytes_received.fetch_add(bytes, std::memory_order_relaxed);
   while (true) {
     std::string_view frame;
@@ -230,6 +235,7 @@ void MessageChannel::CloseConnection(int peer, const Status& why,
 }
 
 bool MessageChannel::Flushed() const {
+  KR_DCHECK(thread_.IsOwner());
   for (const auto& [peer, connection] : connections_) {
     if (connection->wants_write()) return false;
   }
@@ -237,6 +243,7 @@ bool MessageChannel::Flushed() const {
 }
 
 TimePoint MessageChannel::LastHeard(int peer) const {
+  KR_DCHECK(thread_.IsOwner());
   auto it = heard_.find(peer);
   KR_CHECK(it != heard_.end());
   return it->second;

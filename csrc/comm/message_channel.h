@@ -15,6 +15,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread_checker.h"
 #include "csrc/comm/host_group.h"
 #include "csrc/comm/link.h"
 #include "csrc/comm/loop_bell.h"
@@ -36,14 +37,18 @@ class MessageChannel {
   };
 
   // Messages with the peers in `host` (null: there are none) go through its
-  // memory; their links then only tell when a peer is gone. `counters` and
-  // `host` must outlive the channel. `spin`: how long Poll may look for
+  // memory; their links then only tell when a peer is gone. `counters`, `host`
+  // and `clock` must outlive the channel. `spin`: how long Poll may look for
   // messages before it sleeps. `ranks`: those that peers are counted in.
+  // `clock`: what `until` and LastHeard are of.
   static Result<std::unique_ptr<MessageChannel>> Create(
       Links peers, size_t max_frame_bytes, Counters& counters,
       const HostGroup* host = nullptr, Duration spin = Duration::zero(),
-      const RankSet& ranks = {});
+      const RankSet& ranks = {}, const Clock& clock = SystemTime());
   ~MessageChannel();
+
+  // Another thread takes the channel over.
+  void DetachFromThread() { thread_.Detach(); }
 
   // Queues a message and writes what the link takes at once. Never blocks;
   // the rest leaves during later Polls. To a closed peer: dropped.
@@ -67,7 +72,8 @@ class MessageChannel {
  private:
   struct Connection;
 
-  MessageChannel(Counters& counters, Duration spin, const RankSet& ranks);
+  MessageChannel(Counters& counters, Duration spin, const RankSet& ranks,
+                 const Clock& clock);
   void UpdateWatch(Connection& connection);
   void Sleep(const TimePoint* until, std::vector<Event>& events);
   void HandleReady(Connection& connection, uint32_t ready,
@@ -79,8 +85,12 @@ class MessageChannel {
                  std::vector<Event>& events);
   void CloseConnection(int peer, const Status& why, std::vector<Event>& events);
 
+  int TimeoutMs(const TimePoint* until) const;
+
   Counters& counters_;
   const RankSet ranks_;
+  const Clock& clock_;
+  ThreadChecker thread_;
   Socket epoll_;
   // Rung by Wake and by peers of the host: then in their memory, too.
   LoopBell own_bell_;

@@ -18,19 +18,21 @@ constexpr Duration kByeLimit = std::chrono::seconds(1);
 
 BackgroundLoop::BackgroundLoop(const BackgroundLoopOptions& options, int rank,
                                Controller& controller, MessageChannel& channel,
-                               TensorQueue& queue, Executor& executor)
+                               TensorQueue& queue, Executor& executor,
+                               const Clock& clock)
     : options_(options),
       rank_(rank),
       controller_(controller),
       channel_(channel),
       queue_(queue),
-      executor_(executor) {}
+      executor_(executor),
+      clock_(clock) {}
 
 BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
 
 void BackgroundLoop::Start(ControlTree tree) {
   peers_ = tree.Peers();
-  for (int peer : peers_) last_said_[peer] = std::chrono::steady_clock::now();
+  for (int peer : peers_) last_said_[peer] = clock_.Now();
   thread_ = std::thread([this] {
     SetThreadName("kr-loop", options_.ranks.number());
     Run();
@@ -113,6 +115,9 @@ void BackgroundLoop::Stop() {
 }
 
 void BackgroundLoop::Run() {
+  // Both were used by the thread that has made them.
+  controller_.DetachFromThread();
+  channel_.DetachFromThread();
   for (;;) {
     const std::optional<TimePoint> until = NextWakeUp();
     for (const MessageChannel::Event& event :
@@ -143,8 +148,8 @@ void BackgroundLoop::Run() {
 
 void BackgroundLoop::SayBye() {
   if (!rest_aborted_) TellPeers(controller_.ByeMessages());
-  const TimePoint until = std::chrono::steady_clock::now() + kByeLimit;
-  while (!channel_.Flushed() && std::chrono::steady_clock::now() < until) {
+  const TimePoint until = clock_.Now() + kByeLimit;
+  while (!channel_.Flushed() && clock_.Now() < until) {
     (void)channel_.Poll(&until);
   }
 }
@@ -153,7 +158,7 @@ void BackgroundLoop::TellPeers(
     const std::vector<std::pair<int, std::string>>& messages) {
   for (const auto& [peer, message] : messages) {
     channel_.Send(peer, message);
-    last_said_[peer] = std::chrono::steady_clock::now();
+    last_said_[peer] = clock_.Now();
   }
 }
 
@@ -192,7 +197,7 @@ bool BackgroundLoop::EndIsNext() const {
 }
 
 void BackgroundLoop::HandleTimers() {
-  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint now = clock_.Now();
   bool leave_now = false;
   std::string reason;
   Status suspicion, broken;
@@ -276,7 +281,7 @@ void BackgroundLoop::CarryOut(Command command) {
   switch (command.kind) {
     case Decision::Kind::kExecute: {
       Bucket bucket;
-      bucket.decided = std::chrono::steady_clock::now();
+      bucket.decided = clock_.Now();
       if (!std::binary_search(command.joined.begin(), command.joined.end(),
                               rank_)) {
         const Status status = queue_.Take(command.items, rank_, bucket.entries);
@@ -321,7 +326,7 @@ void BackgroundLoop::CarryOut(Command command) {
 // A rank may be lost while its bucket runs, and others may depend on what this
 // one passes on. New commands wait their turn.
 void BackgroundLoop::KeepInTouch() {
-  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint now = clock_.Now();
   for (const MessageChannel::Event& event : channel_.Poll(&now)) {
     HandleEvent(event);
   }
@@ -373,7 +378,7 @@ void BackgroundLoop::Finish(const Status& status) {
 
 void BackgroundLoop::End(std::vector<TensorEntry> entries,
                          const Status& status) {
-  queue_.recorder().Ended(entries, status, std::chrono::steady_clock::now());
+  queue_.recorder().Ended(entries, status, clock_.Now());
   for (TensorEntry& entry : entries) entry.completion.Fire(status);
 }
 

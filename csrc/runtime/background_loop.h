@@ -43,10 +43,10 @@ struct BackgroundLoopOptions {
 
 class BackgroundLoop {
  public:
-  // References must outlive the loop.
+  // References must outlive the loop. `clock` is that of the channel.
   BackgroundLoop(const BackgroundLoopOptions& options, int rank,
                  Controller& controller, MessageChannel& channel,
-                 TensorQueue& queue, Executor& executor);
+                 TensorQueue& queue, Executor& executor, const Clock& clock);
   ~BackgroundLoop();
 
   void Start(ControlTree tree);
@@ -110,6 +110,7 @@ class BackgroundLoop {
   MessageChannel& channel_;
   TensorQueue& queue_;
   Executor& executor_;
+  const Clock& clock_;
 
   std::atomic<int> executed_{0};
 

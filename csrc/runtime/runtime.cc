@@ -107,9 +107,9 @@ Runtime::Runtime(RuntimeDeps deps)
                           std::vector<FlightRecord> records) {
     WriteFlightLog(cause.ToString(), std::move(records));
   };
-  loop_ =
-      std::make_unique<BackgroundLoop>(options, topology_.rank, *controller_,
-                                       *deps_.channel, *queue_, *executor_);
+  loop_ = std::make_unique<BackgroundLoop>(options, topology_.rank,
+                                           *controller_, *deps_.channel,
+                                           *queue_, *executor_, *deps_.clock);
   executor_->Start();
   loop_->Start(tree);
 }

@@ -151,13 +151,14 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
   KR_ASSIGN_OR_RETURN(
       deps.channel, MessageChannel::Create(std::move(control), kMaxControlFrame,
                                            *deps.counters, deps.host.get(),
-                                           spin, deps.ranks));
+                                           spin, deps.ranks, *deps.clock));
   KR_ASSIGN_OR_RETURN(const bool shared,
                       UsesSharedMemory(options, deps.host.get()));
   if (shared) {
     ShmCollectiveOptions collective;
     collective.lockstep = LockstepOptionsOf(options);
     collective.lockstep.spin = spin;
+    collective.lockstep.clock = deps.clock.get();
     collective.direct_resident_bytes = ResidentBytes(deps);
     deps.collective =
         std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);

@@ -21,6 +21,16 @@
 namespace keras_ring {
 namespace {
 
+// One clock for several runtimes, each of which owns its own.
+class SharedClock final : public Clock {
+ public:
+  explicit SharedClock(const Clock& clock) : clock_(clock) {}
+  TimePoint Now() const override { return clock_.Now(); }
+
+ private:
+  const Clock& clock_;
+};
+
 // links[r][p]: rank r's end of its connection to p.
 std::vector<Links> ControlLinks(const std::vector<std::string>& host_ids) {
   std::vector<Links> links(host_ids.size());
@@ -81,7 +91,7 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     deps.options.size = size;
     deps.ranks = set;
     deps.counters = std::make_shared<Counters>();
-    deps.clock = std::make_unique<SystemClock>();
+    deps.clock = std::make_unique<SharedClock>(*setup.clock);
     deps.host_ids = host_ids;
     for (const std::string& host : host_ids) {
       deps.peer_names.push_back("host " + host);
@@ -90,6 +100,7 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     if (deps.host && deps.host->size() == size) {
       ShmCollectiveOptions collective;
       collective.lockstep.spin = setup.spin;
+      collective.lockstep.clock = deps.clock.get();
       deps.collective = std::make_unique<ShmCollective>(*deps.host, collective,
                                                         *deps.counters);
     } else {
@@ -105,7 +116,7 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     }
     Result<std::unique_ptr<MessageChannel>> channel =
         MessageChannel::Create(std::move(links[rank]), 1 << 20, *deps.counters,
-                               deps.host.get(), setup.spin, set);
+                               deps.host.get(), setup.spin, set, *deps.clock);
     KR_CHECK(channel.ok());
     deps.channel = std::move(channel).value();
     parts.deps.push_back(std::move(deps));

@@ -22,6 +22,8 @@ struct RuntimeClusterSetup {
   // one host go through memory, and so do the tensors if there is only one.
   bool shares_memory = false;
   Duration spin = Duration::zero();
+  // What the loops go by. Must outlive the runtimes.
+  const Clock* clock = &SystemTime();
   // May put something around a rank's transport (where there is one) or its
   // collective.
   std::function<std::unique_ptr<Transport>(int rank,

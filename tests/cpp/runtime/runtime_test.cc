@@ -603,10 +603,11 @@ TEST(Runtime, WhatWasSaidBeforeAPeerWentIsTheCause) {
 // Fault: a rank stops when the end is agreed on, and the last bucket still runs
 // and needs it. Error: after the heartbeat limit, with its name.
 TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
-  Options options;
-  options.heartbeat_timeout = 0.3;
+  const Options options;
+  ManualClock time;
   const std::vector<std::string> hosts = {"a", "a"};
   RuntimeClusterSetup setup;
+  setup.clock = &time;
   FakeCollective* running = nullptr;
   setup.wrap_collective = [&](int rank, std::unique_ptr<Collective>) {
     auto collective = std::make_unique<FakeCollective>(rank);
@@ -626,6 +627,7 @@ TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
       parts.deps[1].channel->Send(peer, message);
     }
   };
+  MessageChannel& channel = *parts.deps[0].channel;
   const std::shared_ptr<Runtime> runtime =
       Runtime::Start(std::move(parts.deps[0]));
   FloatOperation last;
@@ -638,10 +640,16 @@ TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
   tell();
   EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
   EXPECT_THAT(runtime->status().message(), HasSubstr("the job is over"));
+  time.Advance(std::chrono::milliseconds(29'999));
+  channel.Wake();
+  EXPECT_EQ(last.status.wait_for(std::chrono::milliseconds(20)),
+            std::future_status::timeout);
+  time.Advance(std::chrono::milliseconds(1));
+  channel.Wake();
   const Status status = Await(last);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("lost rank 1"),
-                    HasSubstr("nothing was heard from it for 0.3 s")));
+                    HasSubstr("nothing was heard from it for 30 s")));
 }
 
 TEST_P(RuntimeTest, BucketsOfAllSizesAreExact) {
