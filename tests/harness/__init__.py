@@ -1,5 +1,6 @@
 """Runs test functions on several ranks, with a hard deadline."""
 
+from tests.harness.calls import only, run_calls
 from tests.harness.notify import notify
 from tests.harness.result import ANY, RanksFailed, Result
 from tests.harness.run_ranks import run_ranks
@@ -11,5 +12,7 @@ __all__ = [
     "Result",
     "RunningRanks",
     "notify",
+    "only",
+    "run_calls",
     "run_ranks",
 ]

@@ -1,4 +1,8 @@
-"""A forked process that goes on as if an interpreter had just started in it."""
+"""A forked process that goes on as if an interpreter had just started in it.
+
+The one place where tests fork: ranks of `run_ranks` (`zygote`), ranks of the
+table of faults, and launchers with their ranks.
+"""
 
 import atexit
 import ctypes
@@ -6,7 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection
+import traceback
+from collections.abc import Callable, Collection, Mapping
 
 _PR_SET_PDEATHSIG = 1
 
@@ -18,16 +23,86 @@ def check_one_thread() -> None:
         raise RuntimeError(f"a process with {len(threads)} threads forks")
 
 
-def die_with(parent: int) -> None:
-    """Ties the life of this process to that of `parent`."""
+def fork(
+    environment: Mapping[str, str],
+    files: Mapping[int, int],
+    *,
+    keep: Collection[int] | None = None,
+    tied: bool = True,
+) -> int:
+    """Forks a process with the surroundings of one that was just started.
+
+    It has a session of its own and signals as the interpreter sets them.
+
+    Args:
+        environment: All of its variables.
+        files: Number of a descriptor there -> the descriptor here, which is
+            closed there.
+        keep: The descriptors that stay open as they are; None: all.
+        tied: Boolean, whether it is killed when this process ends.
+
+    Returns:
+        The process id; 0 in the new process, which goes on from here.
+    """
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(signum, signal.SIG_DFL)
+        for signum in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+            signal.signal(signum, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if tied:
+            _die_with(parent)
+        _move(files)
+        if keep is not None:
+            _close_all_but({*keep, *files})
+        environment = dict(environment)
+        os.environ.clear()
+        os.environ.update(environment)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(70)
+    return 0
+
+
+def end_with(body: Callable[[], int]) -> None:
+    """Runs `body` and ends this process with the code that it returns."""
+    code = 70
+    try:
+        code = body()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # It may have died before the line above.
     if os.getppid() != parent:
         os._exit(1)
 
 
-def close_all_but(kept: Collection[int]) -> None:
-    """Closes all descriptors but the standard ones and these."""
+def _move(files: Mapping[int, int]) -> None:
+    for number, fd in files.items():
+        if fd == number:
+            continue
+        if number > 2 and os.path.exists(f"/proc/self/fd/{number}"):
+            raise RuntimeError(f"descriptor {number} is in use")
+        os.dup2(fd, number)
+        os.close(fd)
+
+
+def _close_all_but(kept: Collection[int]) -> None:
     for entry in os.listdir("/proc/self/fd"):
         fd = int(entry)
         if fd > 2 and fd not in kept:
@@ -35,6 +110,12 @@ def close_all_but(kept: Collection[int]) -> None:
                 os.close(fd)
             except OSError:
                 continue  # that of the listing itself
+
+
+def returncode(ended: os.waitid_result) -> int:
+    """Returns an exit code, or the negative number of a signal."""
+    exited = ended.si_code == os.CLD_EXITED
+    return ended.si_status if exited else -ended.si_status
 
 
 def run(

@@ -31,16 +31,7 @@ def _receive(requests: socket.socket) -> tuple[Any, list[int]]:
     return (json.loads(data) if data else None), [_moved(fd) for fd in fds]
 
 
-def _become_rank(request: Any, fds: list[int], zygote: int) -> None:
-    os.setsid()
-    forked.die_with(zygote)
-    for fd, number in zip(fds, request["numbers"], strict=True):
-        if number > 2 and os.path.exists(f"/proc/self/fd/{number}"):
-            raise RuntimeError(f"descriptor {number} is in use")
-        os.dup2(fd, number)
-        os.close(fd)
-    os.environ.clear()
-    os.environ.update(request["environment"])
+def _become_rank(request: Any) -> None:
     os.chdir(request["cwd"])
     sys.argv = [rank_main.__file__, *request["start"]]
     # What processes that multiprocessing spawns run again, by its path.
@@ -57,10 +48,7 @@ def _exit_code(pid: int, *options: int) -> int | None:
     for option in options:
         flags |= option
     ended = os.waitid(os.P_PID, pid, flags)
-    if ended is None:
-        return None
-    exited = ended.si_code == os.CLD_EXITED
-    return ended.si_status if exited else -ended.si_status
+    return None if ended is None else forked.returncode(ended)
 
 
 def main() -> int:
@@ -71,7 +59,6 @@ def main() -> int:
     # Collections in ranks, and their ends, would copy every page of it.
     gc.collect()
     gc.freeze()
-    zygote = os.getpid()
     # It has threads of OpenBLAS, which sees to forks.
     warnings.filterwarnings(
         "ignore", message=".*fork", category=DeprecationWarning
@@ -81,10 +68,11 @@ def main() -> int:
         if request is None:
             return 0
         if "start" in request:
-            pid = os.fork()
+            files = dict(zip(request["numbers"], fds, strict=True))
+            pid = forked.fork(request["environment"], files)
             if pid == 0:
                 requests.close()
-                _become_rank(request, fds, zygote)
+                _become_rank(request)
                 return rank_main.main()
             answer: int | None = pid
         elif "poll" in request:

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 from tabulate import tabulate
 
-from tests.harness import run_ranks
+from tests.harness import run_calls
 from tests.keras import rank_exactness
 
 BOUND = 1e-6
@@ -16,13 +16,10 @@ BOUND = 1e-6
 
 def differences(num_ranks):
     """Returns the difference of each metric, over 1 + its value."""
-    result = run_ranks(
-        rank_exactness.together,
-        num_ranks,
-        args=([("every_metric",)],),
-        deadline=400,
+    of_call = run_calls(
+        rank_exactness, num_ranks, [("every_metric",)], deadline=400
     )
-    results, _ = result.ranks[0].value["every_metric()"]
+    results, _ = of_call("every_metric")[0]
     return {
         name: float(
             np.max(np.abs(np.subtract(of_ranks, of_one)) / (1 + np.abs(of_one)))

@@ -18,15 +18,6 @@ from tests.keras.rank_training import (
 )
 
 
-def together(calls):
-    """As in `rank_training`, with the functions of this module."""
-    results = {}
-    for name, *arguments in calls:
-        print(f"{name}{tuple(arguments)}", flush=True)
-        results[f"{name}{tuple(arguments)}"] = globals()[name](*arguments)
-    return results
-
-
 def part_of_rank(num):
     """Returns rows of this rank: unequal parts, none of them empty."""
     bounds = {1: [0, 1], 2: [0, 0.7, 1], 3: [0, 0.2, 0.85, 1]}[kr.size()]

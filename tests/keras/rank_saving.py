@@ -18,15 +18,6 @@ from keras_ring import _checkpoint_files, _model_state, _saved_files
 from tests.harness import notify
 
 
-def together(calls):
-    """As in `rank_training`, with the functions of this module."""
-    results = {}
-    for name, *arguments in calls:
-        print(f"{name}{tuple(arguments)}", flush=True)
-        results[f"{name}{tuple(arguments)}"] = globals()[name](*arguments)
-    return results
-
-
 def state(model):
     return digest(_model_state.state_variables(model))
 

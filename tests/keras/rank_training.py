@@ -9,22 +9,6 @@ import tensorflow as tf
 import keras_ring as kr
 
 
-def together(calls):
-    """Makes several calls in one job: starting ranks takes longer than most.
-
-    Args:
-        calls: A list of (name of a function here, its arguments).
-
-    Returns:
-        What each returned, by the text of the call.
-    """
-    results = {}
-    for name, *arguments in calls:
-        print(f"{name}{tuple(arguments)}", flush=True)
-        results[f"{name}{tuple(arguments)}"] = globals()[name](*arguments)
-    return results
-
-
 def start():
     """Joins the job. Initial weights are the same on all ranks by the seed."""
     kr.init()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import rank_exactness
 
-from tests.harness import run_ranks
+from tests.harness import only, run_calls
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -24,14 +24,7 @@ ON_TWO_RANKS = [
 
 
 def run(num_ranks, calls):
-    result = run_ranks(
-        rank_exactness.together, num_ranks, args=(calls,), deadline=400
-    )
-
-    def of_ranks(name, *arguments):
-        return [rank.value[f"{name}{arguments}"] for rank in result.ranks]
-
-    return of_ranks
+    return run_calls(rank_exactness, num_ranks, calls, deadline=400)
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +48,6 @@ def three_ranks():
 
 
 SEVERAL = pytest.mark.parametrize("several", ["two_ranks", "three_ranks"])
-
-
-def only(values):
-    """Returns what all ranks returned alike."""
-    assert all(value == values[0] for value in values), values
-    return values[0]
 
 
 @SEVERAL

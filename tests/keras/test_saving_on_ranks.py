@@ -16,7 +16,7 @@ import rank_saving
 import rank_training
 
 from keras_ring import _checkpoint_files
-from tests.harness import ANY, run_ranks
+from tests.harness import ANY, only, run_calls, run_ranks
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -48,19 +48,8 @@ def two_ranks(directory, killed):
         # Some of them are made by what is tested.
         if name in ("model_checkpoint", "portable", "full_disk"):
             (directory / name).mkdir()
-    result = run_ranks(rank_saving.together, 2, args=(calls,), deadline=400)
-
-    def of_ranks(name):
-        key = f"{name}{(str(directory / name),)}"
-        return [rank.value[key] for rank in result.ranks]
-
-    return of_ranks
-
-
-def only(values):
-    """Returns what all ranks returned alike."""
-    assert all(value == values[0] for value in values), values
-    return values[0]
+    result = run_calls(rank_saving, 2, calls, deadline=400)
+    return lambda name: result(name, str(directory / name))
 
 
 def test_a_round_trip(two_ranks):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import rank_training
 
-from tests.harness.run_ranks import run_ranks
+from tests.harness import only, run_calls
 
 # One job makes many calls, and the first test of a module waits for it.
 pytestmark = pytest.mark.timeout(900)
@@ -29,15 +29,7 @@ ON_TWO_RANKS = [
 
 
 def run(num_ranks, calls):
-    result = run_ranks(
-        rank_training.together, num_ranks, args=(calls,), deadline=280
-    )
-    values = [rank.value for rank in result.ranks]
-
-    def of_ranks(name, *arguments):
-        return [value[f"{name}{arguments}"] for value in values]
-
-    return of_ranks
+    return run_calls(rank_training, num_ranks, calls, deadline=280)
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +45,6 @@ def two_ranks():
 @pytest.fixture(scope="module")
 def four_ranks():
     return run(4, [PARITY])
-
-
-def only(values):
-    """Returns what all ranks returned alike."""
-    assert all(value == values[0] for value in values), values
-    return values[0]
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])

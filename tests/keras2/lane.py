@@ -2,7 +2,7 @@
 
 import importlib.metadata
 
-from tests.harness.run_ranks import run_ranks
+from tests.harness import run_calls as calls_in_one_job
 
 
 def _version():
@@ -21,27 +21,12 @@ ENVIRONMENT = {} if MINOR <= (2, 15) else {"TF_USE_LEGACY_KERAS": "1"}
 
 
 def run_calls(module, num_ranks, calls, deadline=600, **options):
-    """Makes several calls in one job: starting ranks takes longer than most.
-
-    Args:
-        module: A module with a function `together`.
-        num_ranks: Integer.
-        calls: A list of (name of a function in the module, its arguments).
-        deadline: Seconds.
-        **options: Of `run_ranks`.
-
-    Returns:
-        A function of a call, that returns what each rank returned.
-    """
-    result = run_ranks(
-        module.together,
+    """As `calls.run_calls`, with the Keras of this lane."""
+    return calls_in_one_job(
+        module,
         num_ranks,
-        args=(calls,),
+        calls,
         deadline=deadline,
         env=ENVIRONMENT,
         **options,
     )
-    values = [rank.value for rank in result.ranks]
-    return lambda name, *arguments: [
-        value[f"{name}{arguments}"] for value in values
-    ]

@@ -63,19 +63,16 @@ SETTINGS = {
 }
 
 
-def together(calls):
-    """Makes several calls in one job."""
+# Beside those here.
+MORE_CALLS = (programs, exactness)
+
+
+def before_each_call():
     kr.init()
-    calls_by_name = {**vars(exactness), **vars(programs), **globals()}
-    results = {}
-    for name, *arguments in calls:
-        print(f"{name}{tuple(arguments)}", flush=True)
-        keras.backend.clear_session()
-        keras.backend.set_floatx("float32")
-        keras.mixed_precision.set_global_policy("float32")
-        keras.utils.set_random_seed(11)
-        results[f"{name}{tuple(arguments)}"] = calls_by_name[name](*arguments)
-    return results
+    keras.backend.clear_session()
+    keras.backend.set_floatx("float32")
+    keras.mixed_precision.set_global_policy("float32")
+    keras.utils.set_random_seed(11)
 
 
 def train(optimizer_name, settings_name="plain"):

@@ -36,14 +36,8 @@ SETTINGS = {
 }
 
 
-def together(calls):
-    """Makes several calls in one job."""
+def before_each_call():
     kr.init()
-    results = {}
-    for name, *arguments in calls:
-        print(f"{name}{tuple(arguments)}", flush=True)
-        results[f"{name}{tuple(arguments)}"] = globals()[name](*arguments)
-    return results
 
 
 class Program:

@@ -6,6 +6,7 @@ import rank_keras2
 from comparison import bound, difference
 from lane import HAS_ESTIMATOR, run_calls
 
+from tests.harness import only
 from tests.keras2 import exactness
 
 pytestmark = pytest.mark.timeout(900)
@@ -147,12 +148,6 @@ def two_ranks(directory):
             *((name, kind) for name in RAW for kind in KINDS),
         ],
     )
-
-
-def only(values):
-    """Returns what all ranks returned alike."""
-    assert all(value == values[0] for value in values), values
-    return values[0]
 
 
 def assert_close(one, several):

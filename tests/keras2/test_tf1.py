@@ -5,7 +5,7 @@ import pytest
 import rank_tf1
 from lane import HAS_ESTIMATOR, run_calls
 
-from tests.harness.run_ranks import run_ranks
+from tests.harness import only, run_ranks
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -53,12 +53,6 @@ def two_ranks(directory):
             *((name, str(directory / f"two{name}")) for name in ESTIMATOR),
         ],
     )
-
-
-def only(values):
-    """Returns what all ranks returned alike."""
-    assert all(value == values[0] for value in values), values
-    return values[0]
 
 
 def assert_close(one, several):

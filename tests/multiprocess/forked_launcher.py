@@ -11,7 +11,6 @@ import ctypes
 import io
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,6 @@ from typing import IO
 from keras_ring.launcher import child_process, cli
 from keras_ring.launcher.job import Job
 from keras_ring.launcher.plan import LaunchPlan
-from keras_ring.launcher.signals import REPORTING, STOPPING
 from keras_ring.launcher.supervisor import Supervisor
 from tests.harness import forked
 
@@ -46,17 +44,6 @@ class _Fork:
         os.waitpid(self.pid, 0)
 
 
-def _go(body: Callable[[], int]) -> None:
-    """Ends this process as `body` tells, whatever happens."""
-    code = 70
-    try:
-        code = body()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
-
-
 def _starter(program: Callable[[], None]) -> child_process.Start:
     """Returns what starts ranks that run `program`, whatever the command."""
 
@@ -71,10 +58,10 @@ def _starter(program: Callable[[], None]) -> child_process.Start:
     ) -> _Fork:
         forked.check_one_thread()
         pipes = [os.pipe(), os.pipe()]
-        launcher = os.getpid()
-        pid = os.fork()
+        files = {number: pipe[1] for number, pipe in enumerate(pipes, start=1)}
+        pid = forked.fork(environment, files, keep=pass_fds)
         if pid == 0:
-            _go(lambda: _rank(program, environment, pipes, pass_fds, launcher))
+            forked.end_with(lambda: forked.run(program))
         readable = []
         for ours, theirs in pipes:
             os.close(theirs)
@@ -82,21 +69,6 @@ def _starter(program: Callable[[], None]) -> child_process.Start:
         return _Fork(pid, *readable)
 
     return start
-
-
-def _rank(program, environment, pipes, pass_fds, launcher) -> int:
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    for signum in (*STOPPING, *REPORTING):
-        signal.signal(signum, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    forked.die_with(launcher)
-    for number, (_, theirs) in enumerate(pipes, start=1):
-        os.dup2(theirs, number)
-    forked.close_all_but(pass_fds)
-    os.environ.clear()
-    os.environ.update(environment)
-    return forked.run(program)
 
 
 class ForkedLauncher:
@@ -125,19 +97,20 @@ class ForkedLauncher:
             command=("forked",),
             environment={**os.environ, **environment},
         )
-        sys.stdout.flush()
-        self.pid = os.fork()
+        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        files = {
+            number: os.open(directory / name, how, 0o600)
+            for number, name in ((1, "stdout"), (2, "stderr"))
+        }
+        self.pid = forked.fork(
+            {**os.environ, **environment}, files, keep=(), tied=False
+        )
         if self.pid == 0:
-            _go(lambda: self._launch(environment, program))
+            forked.end_with(lambda: self._launch(program))
+        for file in files.values():
+            os.close(file)
 
-    def _launch(self, environment, program) -> int:
-        os.setsid()
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            path = self._directory / name
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(file, number)
-        forked.close_all_but(())
-        os.environ.update(environment)
+    def _launch(self, program) -> int:
         tempfile.tempdir = None  # what TMPDIR says
         start = _starter(program)
 

@@ -7,29 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import run_ranks
+from tests.harness import codes, run_ranks
+from tests.multiprocess import rank_jobs
 
 # Seconds from the death of a rank to the end of the others' processes. The
 # deadlines of a slow machine are stretched, as the harness does.
 LIMIT = 1.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 SCRIPT = Path(__file__).with_name("run_job.py")
-SURVIVOR = 1  # an uncaught exception
 
 
-def kill_and_check(function, victim, num_ranks=4, args=(), hosts=None):
+def kill_and_check(
+    target, victim, args=(), hosts=None, survivor=codes.TEST_FAILURE
+):
     killed_at = []
+    num_ranks = 4
 
     def kill(running):
         for rank in range(num_ranks):
             running.wait_for(rank, "training", timeout=60)
         killed_at.append(running.send(victim, signal.SIGKILL))
 
-    expect = dict.fromkeys(range(num_ranks), SURVIVOR)
+    expect = dict.fromkeys(range(num_ranks), survivor)
     expect[victim] = -signal.SIGKILL
     result = run_ranks(
-        SCRIPT,
+        target,
         num_ranks,
-        args=(function, *args),
+        args=args,
         expect=expect,
         on_start=kill,
         hosts=hosts,
@@ -48,18 +51,23 @@ def kill_and_check(function, victim, num_ranks=4, args=(), hosts=None):
 
 @pytest.mark.parametrize("victim", range(4))
 def test_fit(victim):
-    kill_and_check("fit_until_killed", victim)
+    kill_and_check(rank_jobs.fit_until_killed, victim)
+
+
+def test_programs_as_users_start_them():
+    """Each in an interpreter of its own, ended by an uncaught exception."""
+    kill_and_check(SCRIPT, 0, args=("fit_until_killed",), survivor=1)
 
 
 @pytest.mark.parametrize("mode", ["eager", "function", "compiled"])
 def test_collectives(mode):
-    kill_and_check("train_until_killed", 2, args=(mode,))
+    kill_and_check(rank_jobs.train_until_killed, 2, args=(mode,))
 
 
 @pytest.mark.parametrize("victim", [1, 2, 3])
 def test_two_hosts(victim):
     kill_and_check(
-        "train_until_killed",
+        rank_jobs.train_until_killed,
         victim,
         args=("function",),
         hosts=[0, 0, 1, 1],
@@ -71,20 +79,24 @@ def test_a_frozen_rank_is_lost_after_the_heartbeat_limit():
         for rank in range(3):
             running.wait_for(rank, "training", timeout=60)
         running.send(1, signal.SIGSTOP)
-        time.sleep(10)  # three times the limit; the others have ended
+        time.sleep(4)  # three times the limit; the others have ended
         running.send(1, signal.SIGKILL)
 
     result = run_ranks(
-        SCRIPT,
+        rank_jobs.train_until_killed,
         3,
-        args=("train_until_killed", "function"),
-        expect={0: SURVIVOR, 1: -signal.SIGKILL, 2: SURVIVOR},
+        args=("function",),
+        expect={
+            0: codes.TEST_FAILURE,
+            1: -signal.SIGKILL,
+            2: codes.TEST_FAILURE,
+        },
         on_start=freeze,
-        env={"KERAS_RING_HEARTBEAT_TIMEOUT": "3"},
+        env={"KERAS_RING_HEARTBEAT_TIMEOUT": "1"},
         deadline=120,
     )
     for rank in (0, 2):
         assert "UnavailableError" in result.ranks[rank].stderr
         assert "lost rank 1" in result.ranks[rank].stderr
-        assert "nothing was heard from it for 3 s" in result.ranks[rank].stderr
-        assert result.ranks[rank].end_time < result.ranks[1].end_time - 2
+        assert "nothing was heard from it for 1 s" in result.ranks[rank].stderr
+        assert result.ranks[rank].end_time < result.ranks[1].end_time - 1

@@ -6,15 +6,13 @@ test_programs.py.
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 import keras_ring as kr
-from tests.harness import RanksFailed, run_ranks
+from tests.harness import RanksFailed, codes, run_ranks
 from tests.multiprocess import rank_process_sets
 
-SCRIPT = Path(__file__).with_name("run_process_set.py")
 # Seconds; see test_failure.py.
 LIMIT = 1.5 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 
@@ -168,10 +166,13 @@ def test_a_rank_that_dies_in_a_set_is_lost_to_all(where, hosts):
         killed_at.append(running.send(2, signal.SIGKILL))
 
     result = run_ranks(
-        SCRIPT,
+        rank_process_sets.train_in_set_until_killed,
         4,
-        args=("train_in_set_until_killed", where),
-        expect={0: 1, 1: 1, 2: -signal.SIGKILL, 3: 1},
+        args=(where,),
+        expect={
+            **dict.fromkeys(range(4), codes.TEST_FAILURE),
+            2: -signal.SIGKILL,
+        },
         on_start=kill,
         hosts=hosts,
         deadline=120,

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import keras_ring
-from tests.harness import run_ranks
-from tests.multiprocess import rank_tls
-
-SCRIPT = Path(__file__).with_name("run_job.py")
+from tests.harness import codes, run_ranks
+from tests.multiprocess import rank_jobs, rank_tls
 
 
 def test_what_is_sent_can_be_read_without_it_and_not_with_it():
@@ -37,10 +35,14 @@ def test_a_killed_rank_is_named():
         running.send(1, signal.SIGKILL)
 
     result = run_ranks(
-        SCRIPT,
+        rank_jobs.train_until_killed,
         3,
-        args=("train_until_killed", "function"),
-        expect={0: 1, 1: -signal.SIGKILL, 2: 1},
+        args=("function",),
+        expect={
+            0: codes.TEST_FAILURE,
+            1: -signal.SIGKILL,
+            2: codes.TEST_FAILURE,
+        },
         on_start=kill,
         hosts=[0, 1, 2],
         env={"KERAS_RING_TLS": "1"},

@@ -3,18 +3,15 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.harness import run_ranks
+from tests.harness import codes, run_ranks
 from tests.multiprocess import rank_zero_copy_ends
 
 ON = {"KERAS_RING_ZERO_COPY": "1"}
-SCRIPT = Path(__file__).with_name("run_large.py")
 # Of survivors, as in test_failure.
 LIMIT = 1.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
-SURVIVOR = 1  # an uncaught exception
 
 
 def test_a_cancelled_step_keeps_its_tensors_for_the_others():
@@ -53,10 +50,14 @@ def test_a_rank_dies_while_it_is_read(how, again):
         killed.append(running.send(1, signal.SIGKILL))
 
     result = run_ranks(
-        SCRIPT,
+        rank_zero_copy_ends.reduce_large_until_death,
         3,
         args=(how,),
-        expect={0: SURVIVOR, 1: DEATHS[how], 2: SURVIVOR},
+        expect={
+            0: codes.TEST_FAILURE,
+            1: DEATHS[how],
+            2: codes.TEST_FAILURE,
+        },
         on_start=kill if how == "signal" else None,
         env=ON,
         deadline=120,

@@ -14,9 +14,7 @@ import secrets
 import select
 import signal
 import socket
-import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -103,37 +101,25 @@ class ForkedRanks:
     def _fork(self, contract, environment, function) -> None:
         notices, tell = os.pipe()
         read_orders, orders = os.pipe()
-        sys.stdout.flush()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            os.close(tell)
-            os.close(read_orders)
-            self.ranks.append(ForkedRank(contract.rank, pid, notices, orders))
-            return
-        code = 70
-        try:
-            forked.die_with(parent)
-            kept = {tell, read_orders, contract.rendezvous_fd}
-            self._become_a_rank(contract, environment, kept)
-            code = _run(contract.rank, read_orders, tell, function)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-
-    def _become_a_rank(self, contract, environment, kept) -> None:
-        os.setsid()
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            path = self.directory / f"{name}.{contract.rank}"
-            file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-            os.dup2(file, number)
-        forked.close_all_but(kept)
-        # Says where, should a rank crash that nobody has killed.
-        faulthandler.enable(file=2, all_threads=False)
+        how = os.O_WRONLY | os.O_CREAT
+        files = {
+            number: os.open(
+                self.directory / f"{name}.{contract.rank}", how, 0o600
+            )
+            for number, name in ((1, "stdout"), (2, "stderr"))
+        }
+        keep = {tell, read_orders, contract.rendezvous_fd} - {None}
         told = contract.environment({**os.environ, **environment})
-        os.environ.clear()
-        os.environ.update(told)
+        pid = forked.fork(told, files, keep=keep)
+        if pid == 0:
+            # Says where, should a rank crash that nobody has killed.
+            faulthandler.enable(file=2, all_threads=False)
+            forked.end_with(
+                lambda: _run(contract.rank, read_orders, tell, function)
+            )
+        for fd in (tell, read_orders, *files.values()):
+            os.close(fd)
+        self.ranks.append(ForkedRank(contract.rank, pid, notices, orders))
 
     def wait(self, condition: Callable[[], bool], until: float) -> bool:
         """Takes in what ranks tell and how they end until `condition` holds.
