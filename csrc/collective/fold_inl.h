@@ -53,7 +53,7 @@ template <typename Isa, typename Wide, typename Op, typename Rounded,
                                             To* output, Rounded* copy) {
   constexpr int kLanes = kLanesOf<Isa, Wide>;
   Vector<Wide, kLanes> tile[kVectorsPerTile];
-  auto load = [&factors](const auto* from) {
+  auto load = [&](const auto* from) {
     auto lanes = Load<Isa, Wide>(from);
     if constexpr (!std::is_integral_v<Wide>) {
       if (factors.prescales) lanes *= factors.prescale;

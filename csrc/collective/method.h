@@ -12,6 +12,7 @@
 #include "csrc/collective/collective.h"
 #include "csrc/collective/pack.h"
 #include "csrc/collective/reduce.h"
+#include "csrc/collective/spans.h"
 
 namespace keras_ring {
 
@@ -24,7 +25,7 @@ inline void CopyIfApart(void* to, const void* from, size_t bytes) {
 template <typename Byte>
 Byte* Advance(Byte* data, int64_t count, size_t element_size) {
   using Char = std::conditional_t<std::is_const_v<Byte>, const char, char>;
-  return static_cast<Char*>(data) + count * element_size;
+  return Advance(static_cast<Char*>(data), count * element_size);
 }
 
 // How a reduction is done: from tensors to *values* (of the wire dtype), from

@@ -11,6 +11,13 @@
 
 namespace keras_ring {
 
+// `data` and so many bytes. Null, of an empty tensor or of one that is not
+// wanted, stays null: nothing may be added to it.
+template <typename Char>
+Char* Advance(Char* data, size_t bytes) {
+  return data == nullptr ? nullptr : data + bytes;
+}
+
 // Elements [begin, end) of the row.
 struct Range {
   int64_t begin = 0;
@@ -72,8 +79,10 @@ class Spans {
       piece.offset = (at - begins_[t]) * element_size_;
       piece.at = (at - range.begin) * wire_size_;
       piece.bytes = piece.count * element_size_;
-      piece.input = static_cast<const char*>(tensors_[t].input) + piece.offset;
-      piece.output = static_cast<char*>(tensors_[t].output) + piece.offset;
+      piece.input =
+          Advance(static_cast<const char*>(tensors_[t].input), piece.offset);
+      piece.output =
+          Advance(static_cast<char*>(tensors_[t].output), piece.offset);
       f(piece);
       at += piece.count;
     }

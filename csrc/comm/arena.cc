@@ -115,14 +115,15 @@ void Arena::Free(void* block) {
 // Joins the neighbours that are alike: what has been given back stays apart
 // from what is still there.
 void Arena::AddFree(Offset begin, FreeBlock block) {
-  auto join = [&](std::map<Offset, FreeBlock>::iterator neighbour) {
-    const auto [at, other] = *neighbour;
-    if (other.kept() != block.kept()) return;
-    RemoveFree(at);
-    begin = std::min(begin, at);
-    block.bytes += other.bytes;
-    block.kept_since = std::max(block.kept_since, other.kept_since);
-  };
+  auto join =
+      [&](std::map<Offset, FreeBlock>::iterator neighbour) KR_REQUIRES(mutex_) {
+        const auto [at, other] = *neighbour;
+        if (other.kept() != block.kept()) return;
+        RemoveFree(at);
+        begin = std::min(begin, at);
+        block.bytes += other.bytes;
+        block.kept_since = std::max(block.kept_since, other.kept_since);
+      };
   auto next = free_.lower_bound(begin);
   if (next != free_.end() && next->first == begin + block.bytes) join(next);
   auto before = free_.lower_bound(begin);

@@ -66,7 +66,7 @@ Result<Links> LinkInbox::Take(LinkUse use, const std::vector<int>& ranks,
                               Deadline deadline) {
   MutexLock lock(mutex_);
   DropEarlierLocked(use.set);
-  came_.WaitUntil(mutex_, deadline.at(), [&] {
+  came_.WaitUntil(mutex_, deadline.at(), [&]() KR_REQUIRES(mutex_) {
     return !aborted_.ok() || MissingLocked(use, ranks).empty();
   });
   const std::vector<int> missing = MissingLocked(use, ranks);

@@ -20,7 +20,8 @@ Result<StoreEntries> LocalStore::List(const std::string& prefix,
                                       size_t at_least, Deadline deadline) {
   MutexLock lock(mutex_);
   bool enough = came_.WaitUntil(
-      mutex_, deadline.at(), [&] { return CountLocked(prefix) >= at_least; });
+      mutex_, deadline.at(),
+      [&]() KR_REQUIRES(mutex_) { return CountLocked(prefix) >= at_least; });
   if (!enough) {
     return DeadlineExceededError(std::to_string(CountLocked(prefix)) + " of " +
                                  std::to_string(at_least) + " keys '" + prefix +

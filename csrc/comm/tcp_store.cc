@@ -70,8 +70,9 @@ void TcpStoreServer::Serve(Link link, std::string last_word) {
 
 bool TcpStoreServer::WaitUntilAlone(Deadline deadline) {
   MutexLock lock(mutex_);
-  return alone_.WaitUntil(mutex_, deadline.at(),
-                          [this] { return num_clients_ == 0; });
+  return alone_.WaitUntil(mutex_, deadline.at(), [this]() KR_REQUIRES(mutex_) {
+    return num_clients_ == 0;
+  });
 }
 
 void TcpStoreServer::Run() {

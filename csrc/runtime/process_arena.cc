@@ -41,9 +41,14 @@ bool PagesArePromised() {
   return file >> how && how == 2;
 }
 
-void BeforeFork() { ProcessArena()->BeforeFork(); }
-void InParent() { ProcessArena()->AfterFork(/*in_child=*/false); }
-void InChild() { ProcessArena()->AfterFork(/*in_child=*/true); }
+// The lock is taken in one of them and released in another.
+void BeforeFork() KR_NO_THREAD_SAFETY_ANALYSIS { ProcessArena()->BeforeFork(); }
+void InParent() KR_NO_THREAD_SAFETY_ANALYSIS {
+  ProcessArena()->AfterFork(/*in_child=*/false);
+}
+void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {
+  ProcessArena()->AfterFork(/*in_child=*/true);
+}
 
 }  // namespace
 

@@ -101,7 +101,7 @@ void AwaitAll(Progress& progress, std::chrono::seconds limit) {
   MutexLock lock(progress.mutex);
   const bool done = progress.changed.WaitUntil(
       progress.mutex, std::chrono::steady_clock::now() + limit,
-      [&] { return progress.running.empty(); });
+      [&]() KR_REQUIRES(progress.mutex) { return progress.running.empty(); });
   if (done) return;
   std::string ranks;
   for (int rank : progress.running) ranks += " " + std::to_string(rank);
@@ -118,7 +118,10 @@ void AwaitAll(Progress& progress, std::chrono::seconds limit) {
 void RunRanks(int size, const std::function<void(int rank)>& function,
               std::chrono::seconds limit) {
   Progress progress;
-  for (int rank = 0; rank < size; ++rank) progress.running.insert(rank);
+  {
+    MutexLock lock(progress.mutex);
+    for (int rank = 0; rank < size; ++rank) progress.running.insert(rank);
+  }
   std::vector<std::unique_ptr<Worker>> workers = Crew::Get().Hire(size);
   for (int rank = 0; rank < size; ++rank) {
     workers[rank]->Begin([&, rank] {

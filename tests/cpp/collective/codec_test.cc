@@ -217,7 +217,7 @@ TEST(CodecTest, UnpacksExactlyAtEveryLevel) {
 // With the bits of the wire dtype's own fold, which kernels_test.cc compares
 // with a loop over the numbers.
 TEST(CodecTest, FoldsLikeTensorsOfTheWireDType) {
-  constexpr int kSources = 5;
+  static constexpr int kSources = 5;
   ForEachPair([](auto value, auto wire, DType dtype, DType wire_dtype) {
     using Value = decltype(value);
     using Wire = decltype(wire);

@@ -40,7 +40,7 @@ class AcceptorTest : public DescriptorTest {
     listener_fd_ = listener.socket.fd();
     acceptor_ = std::make_unique<Acceptor>(
         std::move(listener.socket), key_,
-        [this](const Hello& hello) {
+        [](const Hello& hello) {
           return hello.rank == 13 ? Verdict::kNotNow : Verdict::kAccepted;
         },
         [this](const Hello& hello, Link link) {

@@ -272,6 +272,7 @@ TEST_F(MessageChannelTest, TheRestLeavesToASilentPeer) {
   const std::string message(kLimit, 'm');
   for (int i = 0; i < kMessages; ++i) channel->Send(1, message);
   ASSERT_FALSE(channel->Flushed());
+  channel->DetachFromThread();
   RunRanks(2, [&](int side) {
     if (side == 0) {
       const TimePoint until = Soon().at();
@@ -283,6 +284,7 @@ TEST_F(MessageChannelTest, TheRestLeavesToASilentPeer) {
     std::string bytes(kMessages * (kLimit + 3), '\0');
     EXPECT_TRUE(ReadFull(peer, bytes.data(), bytes.size(), Soon()).ok());
   });
+  channel->DetachFromThread();
   EXPECT_TRUE(channel->Flushed());
 }
 

@@ -76,6 +76,7 @@ TEST_F(TlsTransportTest, MessagesOfAllSizesArrive) {
     }
   });
   channels[0].reset();
+  channels[1]->DetachFromThread();
   const TimePoint until = Soon().at();
   const auto events = channels[1]->Poll(&until);
   ASSERT_EQ(events.size(), 1u);
