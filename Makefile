@@ -8,17 +8,61 @@ BIN := $(VENV)/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-cpp fuzz fuzz-corpus test-bazel test-python \
-        test-tf215 parity \
-        test-package system-packages docs clean
+# Ours alone: warnings of other compilers must not stop a user.
+export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+
+.PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
+        test-asan test-tsan test-sanitized-all fuzz fuzz-corpus bazel-analysis \
+        test-bazel test-python test-quick test-tf215 test-package parity \
+        landed system-packages docs clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
 	$(BIN)/keras-ring run -np 2 -- $(BIN)/python examples/keras_digits.py
 
-# Everything.
-test: lint test-cpp fuzz test-bazel test-python test-tf215 test-package
+# --- The tiers (docs/testing.md) ---
+
+# Before each commit: minutes.
+check: lint test-cpp test-quick
+	@echo "All checks passed."
+
+# Everything that a change must pass. What waits for nothing comes first.
+test: lint test-cpp test-python test-asan fuzz test-tsan bazel-analysis \
+  test-tf215 test-package test-pulled
 	@echo "All tests passed."
+
+# What the gate leaves out because nothing that it protects has changed, where
+# something has. Parts that are Python tests run in test-python and test-tf215.
+test-pulled: $(VENV)/.installed
+	set -e; for part in $$($(BIN)/python -m tests.tiers --make); do \
+	  $(MAKE) $$part; done
+
+# All of it and at length, with fresh seeds, which are printed: hours. SEED and
+# KERAS_RING_TEST_SEED repeat a run.
+ifndef SEED
+SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
+LONG_FUZZ_SECONDS ?= 300
+test-long: lint test-cpp test-sanitized-all test-bazel
+	$(MAKE) fuzz FUZZ_SECONDS=$(LONG_FUZZ_SECONDS)
+	$(MAKE) test-python test-tf215 TIER=long
+	$(MAKE) test-package parity
+	$(MAKE) test-at-length SEED=$(SEED)
+	@echo "The long tier passed."
+
+# What is no test of pytest, for it takes as long as it is given.
+test-at-length: $(VENV)/.installed
+	@echo "seed $(SEED)"
+	$(BIN)/python -m tests.model --large
+	$(BIN)/python -m tests.multiprocess.faults --all --seed $(SEED)
+	$(BIN)/python -m tests.launcher.kills --count 1000 --seed $(SEED)
+	$(BIN)/python -m tests.keras.kills --kills 50 --seed $(SEED)
+	$(BIN)/python -m tests.multiprocess.chaos --minutes 10 --seed $(SEED)
+	$(BIN)/python -m tests.multiprocess.soak --minutes 30 --ranks 4
+
+# Of whoever goes on from a commit that has landed: see tests/tiers.
+landed:
+	git rev-parse HEAD > .ci/landed
 
 # --- Installation ---
 
@@ -29,8 +73,10 @@ $(VENV)/.dependencies: requirements.txt
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	touch $@
 
-NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/sources.cmake \
-  keras_ring/_core.cc $(wildcard csrc/*/*.cc csrc/*/*.h tf_ops/*)
+NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
+  $(wildcard tools/cmake/*) keras_ring/_core.cc \
+  $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h)) \
+  $(wildcard tf_ops/*)
 
 # Against the TensorFlow that is in .venv, hence no build isolation.
 $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
@@ -38,10 +84,10 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
 	  --no-build-isolation --no-deps --editable .
 	touch $@
 
-# gtest for the C++ tests, OpenSSL for TLS, Bazel for its build of both, clang
-# for libFuzzer.
-SYSTEM_PACKAGES := libgtest-dev libgmock-dev libssl-dev bazel-bootstrap clang \
-  libclang-rt-dev
+# gtest for the C++ tests, OpenSSL for TLS, clang for sanitizers and libFuzzer,
+# Bazel for its build, ccache for the next build.
+SYSTEM_PACKAGES := libgtest-dev libgmock-dev libssl-dev clang libclang-rt-dev \
+  bazel-bootstrap ccache
 system-packages:
 	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)
 
@@ -55,23 +101,43 @@ lint: $(VENV)/.installed
 	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc \
 	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc
 
-# Under sanitizers: address with undefined, and thread. Bazel runs them plain.
-test-cpp: $(VENV)/.dependencies system-packages
-	PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh
+# The C++ tests against the core that is in the package.
+CPP := PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh
+test-cpp: system-packages $(VENV)/.installed
+	$(CPP) plain
+
+# The same by clang under sanitizers. No package is needed for them.
+test-asan: system-packages $(VENV)/.dependencies
+	$(CPP) asan
+test-tsan: system-packages $(VENV)/.dependencies
+	$(CPP) tsan
+# Nothing is left out of either.
+test-sanitized-all: system-packages $(VENV)/.dependencies
+	KERAS_RING_ALL_TESTS=ON $(CPP) asan
+	KERAS_RING_ALL_TESTS=ON $(CPP) tsan
 
 # FUZZ_SECONDS for each target: few here, an hour by hand (docs/fuzzing.md).
-fuzz: $(VENV)/.dependencies system-packages
+fuzz: test-asan
 	PATH="$(abspath $(BIN)):$$PATH" sh tools/fuzz.sh
 
 # Makes the seeds again, after a change of what is sent.
-fuzz-corpus: $(VENV)/.dependencies system-packages
+fuzz-corpus: system-packages $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" sh tools/make_fuzz_corpus.sh
 
+# BUILD is right: labels, visibility, flags. Its tests are those of test-cpp.
+bazel-analysis: system-packages
+	bazel --batch build --nobuild //...
 test-bazel: system-packages
 	bazel --batch test //...
 
+# Two at a time, for most of them wait; what measures time comes after them,
+# alone. TIER is quick, gate or long.
+TIER ?= gate
 test-python: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --tier=$(TIER) -n 2 -m "not alone"
+	$(BIN)/python -m pytest --tier=$(TIER) -m alone
+test-quick: $(VENV)/.installed
+	$(BIN)/python -m pytest --tier=quick -n 2
 
 # The wheel, as a user gets it: built alone, installed elsewhere, run.
 test-package: $(VENV)/.installed
@@ -99,7 +165,7 @@ $(VENV_TF215)/.installed: $(VENV_TF215)/.dependencies $(NATIVE_SOURCES) \
 # A safe path, for the checkout holds a keras_ring, too.
 test-tf215: $(VENV_TF215)/.installed
 	PYTHONSAFEPATH=1 $(BIN_TF215)/python -m pytest -c tests/keras2/pytest.ini \
-	  --rootdir=. tests/keras2
+	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/keras2
 
 # --- Tables ---
 

@@ -1,6 +1,8 @@
 // The core alone: queue, negotiation and collective, without TensorFlow.
 //
-//   keras-ring run -np 2 -- build/core_benchmark [repetitions] [bytes...]
+//   make test-cpp   # builds it
+//   keras-ring run -np 2 --
+//     build/core/benchmarks/core_benchmark [repetitions] [bytes...]
 //
 // Each line: bytes, then the median, 10th and 90th percentile of the time from
 // Enqueue to completion in microseconds, as rank 0 saw it, and what the phases

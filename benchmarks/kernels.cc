@@ -1,10 +1,8 @@
 // Times the kernels that fold, level by level: GB/s of everything read and
 // written, sources, output and copy.
 //
-//   cmake -S . -B build/bench -DKERAS_RING_BUILD_BENCHMARKS=ON
-//     -DKERAS_RING_BUILD_PACKAGE=OFF
-//   cmake --build build/bench --target kernels_benchmark
-//   build/bench/kernels_benchmark
+//   make test-cpp   # builds it
+//   build/core/benchmarks/kernels_benchmark
 //
 // A size is that of each array. The best of several runs, since a shared
 // machine only ever makes them slower.

@@ -3,15 +3,16 @@
 #
 #   plain  against the core of the package, in build/core, which is there
 #   asan   clang, address with undefined; also builds what fuzz.sh runs
-#   tsan   clang, thread; tests that have none are left out, unless
-#          KERAS_RING_TSAN_ALL=ON
+#   tsan   clang, thread
 #
+# KERAS_RING_ALL_TESTS=ON: sanitizers leave nothing out (tests/cpp).
 # The builds are kept in build/.
 set -eu
 
 flavour=$1
 filter=${2:-}
-tests="-DKERAS_RING_BUILD_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON"
+tests="-DKERAS_RING_BUILD_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
+  -DKERAS_RING_ALL_TESTS=${KERAS_RING_ALL_TESTS:-OFF}"
 sanitized="-S . -G Ninja -DCMAKE_CXX_COMPILER=clang++"
 targets="cpp_tests"
 case "$flavour" in
@@ -29,8 +30,7 @@ case "$flavour" in
   tsan)
     directory=build/tsan
     # shellcheck disable=SC2086  # words are wanted
-    set -- $sanitized -DSANITIZE=thread \
-      -DKERAS_RING_TSAN_ALL="${KERAS_RING_TSAN_ALL:-OFF}"
+    set -- $sanitized -DSANITIZE=thread
     ;;
   *)
     echo "test_cpp.sh: no flavour '$flavour' (plain, asan, tsan)" >&2

@@ -9,6 +9,7 @@ import pytest
 from keras_ring.bench import table
 from tests.benchmarks.command import run
 from tests.harness import ANY, RanksFailed, run_ranks
+from tests.tiers import few
 
 QUICK = ("--iterations=3", "--warmup=1")
 
@@ -64,7 +65,7 @@ def test_json_from_two_ranks():
         assert record["control_bytes"] > 0
 
 
-@pytest.mark.parametrize("api", ["keras_ring", "none"])
+@pytest.mark.parametrize("api", few(["keras_ring", "none"], "benchmarks"))
 def test_alone(api):
     (line,) = bench(
         0, "step", "many_small", "--fresh", "--json", f"--api={api}"
@@ -75,6 +76,7 @@ def test_alone(api):
     assert record["system"] == api
 
 
+@pytest.mark.long("benchmarks")
 def test_a_wrong_result_is_an_error():
     words = ("step", "many_small", *QUICK)
     script = Path(__file__).with_name("rank_wrong.py")

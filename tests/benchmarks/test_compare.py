@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
 from comparing.comparison import Comparison
 
 from tests.benchmarks.command import run
+
+pytestmark = pytest.mark.long("benchmarks")
 
 QUICK = (
     *("benchmarks/compare.py", "--rounds=1", "--iterations=3", "--warmup=1"),

@@ -9,6 +9,7 @@ import pytest
 from comparing.comparison import Comparison
 
 from tests.benchmarks.command import ROOT, run
+from tests.tiers import few
 
 PAGE = (ROOT / "docs/performance.md").read_text()
 # Options that win over those before them.
@@ -79,7 +80,7 @@ def test_there_are_commands():
     assert len(documented_commands()) > 8
 
 
-@pytest.mark.parametrize("line", documented_commands())
+@pytest.mark.parametrize("line", few(documented_commands(), "benchmarks", 2))
 def test_command(line, tmp_path):
     words = shlex.split(line, comments=True)
     if f"--replay={_RECORDED}" in words:

@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from tests.benchmarks.command import run
+
+pytestmark = pytest.mark.long("benchmarks")
 
 
 def test_two_processes():

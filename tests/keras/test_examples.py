@@ -5,11 +5,20 @@ import sys
 import pytest
 
 from tests.harness.examples import EXAMPLES, last_lines, run
+from tests.tiers import few
 
 
 @pytest.mark.parametrize(
     "command",
-    [["keras_digits.py"], ["keras_digits.py", "--jit"], ["tape_digits.py"]],
+    few(
+        [
+            ["keras_digits.py"],
+            ["tape_digits.py"],
+            ["keras_digits.py", "--jit"],
+        ],
+        "examples",
+        keep=2,
+    ),
     ids=" ".join,
 )
 def test_digits(command):
@@ -17,6 +26,7 @@ def test_digits(command):
     assert accuracy >= 0.95
 
 
+@pytest.mark.long("examples")
 @pytest.mark.parametrize(
     ("example", "least"),
     [
@@ -32,6 +42,7 @@ def test_features(example, least):
     assert accuracy >= least
 
 
+@pytest.mark.long("examples")
 def test_checkpoint_resume(tmp_path):
     """A run that stops, one that goes on, and one that does neither."""
     example = "checkpoint_resume.py"
@@ -59,6 +70,7 @@ def make_text(path):
     return path
 
 
+@pytest.mark.long("examples")
 def test_shakespeare(tmp_path):
     text = make_text(tmp_path / "text.txt")
     loss, _ = last_lines(
@@ -68,6 +80,7 @@ def test_shakespeare(tmp_path):
     assert loss < 1.5
 
 
+@pytest.mark.long("examples")
 def test_without_a_launcher(tmp_path):
     text = make_text(tmp_path / "text.txt")
     finished = run(
@@ -78,7 +91,8 @@ def test_without_a_launcher(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "example", sorted(path.name for path in EXAMPLES.glob("*.py"))
+    "example",
+    few(sorted(path.name for path in EXAMPLES.glob("*.py")), "examples"),
 )
 def test_help(example):
     finished = run(EXAMPLES / example, "--help")

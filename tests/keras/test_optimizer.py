@@ -22,6 +22,7 @@ from keras_ring.optimizer import (
     distributed_settings,
 )
 from keras_ring.saving import load_model
+from tests.tiers import few
 
 ALL_OPTIMIZERS = {
     "SGD": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
@@ -101,7 +102,7 @@ def test_the_list_of_optimizers_is_complete():
     assert shipped - {"Optimizer"} == set(ALL_OPTIMIZERS)
 
 
-@pytest.mark.parametrize("name", ALL_OPTIMIZERS)
+@pytest.mark.parametrize("name", few(ALL_OPTIMIZERS, "parity", keep=5))
 def test_every_optimizer_trains_as_its_plain_self(ring, name):
     distributed = fit(DistributedOptimizer(ALL_OPTIMIZERS[name]()))
     assert set(ring.names()) == {

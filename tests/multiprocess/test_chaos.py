@@ -9,16 +9,19 @@ import sys
 
 import pytest
 
+from tests import tiers
+
 
 @pytest.mark.timeout(240)
 def test_random_faults_during_training():
     scale = os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1")
     command = [sys.executable, "-m", "tests.multiprocess.chaos"]
+    count = str(tiers.amount(4 if tiers.pulled("faults") else 1, 12))
     done = subprocess.run(
-        [*command, "--count", "4", "--seed", "5"],
+        [*command, "--count", count, "--seed", str(tiers.seed(5))],
         capture_output=True,
         text=True,
         timeout=200 * float(scale),
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert "ended rightly: 4" in done.stdout
+    assert f"ended rightly: {count}" in done.stdout

@@ -6,13 +6,14 @@ import pytest
 import keras_ring as kr
 from tests.harness import run_ranks
 from tests.multiprocess import collective_table, rank_collectives
+from tests.tiers import few
 
 pytestmark = pytest.mark.skipif(
     not kr.xla_built(), reason="not built for this TensorFlow"
 )
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", few([3, 2], "programs"))
 def test_every_collective_in_every_mode(num_ranks):
     result = run_ranks(
         rank_collectives.forward_table, num_ranks, args=(True,), deadline=240
@@ -113,6 +114,7 @@ def test_topology_is_found_out_when_the_graph_runs():
         assert "not initialized" in text
 
 
+@pytest.mark.long("large")
 def test_more_than_two_gib():
     needed = 12 << 30
     available = psutil.virtual_memory().available

@@ -5,6 +5,7 @@ import pytest
 import keras_ring as kr
 from tests.harness import run_ranks
 from tests.multiprocess import rank_compressed_ops
+from tests.tiers import few
 
 MODES = ["eager", "function", *(["compiled"] if kr.xla_built() else [])]
 
@@ -21,7 +22,7 @@ def run(num_ranks, calls, **options):
     return result.values
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", few([3, 2], "programs"))
 @pytest.mark.parametrize("mode", MODES)
 def test_the_bits_of_the_model(mode, num_ranks):
     values = run(num_ranks, [("exactness", mode)])

@@ -9,7 +9,9 @@ import pytest
 
 from tests.harness import codes, run_ranks
 from tests.multiprocess import rank_jobs
+from tests.tiers import few
 
+pytestmark = pytest.mark.alone
 # Seconds from the death of a rank to the end of the others' processes. The
 # deadlines of a slow machine are stretched, as the harness does.
 LIMIT = 1.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
@@ -49,7 +51,7 @@ def kill_and_check(
     assert max(delays) < LIMIT, delays
 
 
-@pytest.mark.parametrize("victim", range(4))
+@pytest.mark.parametrize("victim", few(range(4), "faults"))
 def test_fit(victim):
     kill_and_check(rank_jobs.fit_until_killed, victim)
 
@@ -59,12 +61,14 @@ def test_programs_as_users_start_them():
     kill_and_check(SCRIPT, 0, args=("fit_until_killed",), survivor=1)
 
 
-@pytest.mark.parametrize("mode", ["eager", "function", "compiled"])
+@pytest.mark.parametrize(
+    "mode", few(["function", "compiled", "eager"], "faults", 2)
+)
 def test_collectives(mode):
     kill_and_check(rank_jobs.train_until_killed, 2, args=(mode,))
 
 
-@pytest.mark.parametrize("victim", [1, 2, 3])
+@pytest.mark.parametrize("victim", few([2, 1, 3], "faults"))
 def test_two_hosts(victim):
     kill_and_check(
         rank_jobs.train_until_killed,

@@ -9,6 +9,7 @@ import keras_ring as kr
 from tests.harness import run_ranks
 from tests.multiprocess import collective_table as table
 from tests.multiprocess import rank_gradients
+from tests.tiers import few
 
 pytestmark = pytest.mark.skipif(
     not kr.xla_built(), reason="not built for this TensorFlow"
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.skipif(
 
 # The last is of a process set.
 @pytest.mark.parametrize(
-    "num_ranks, members", [(2, None), (3, None), (3, [2, 0])]
+    "num_ranks, members",
+    few([(2, None), (3, None), (3, [2, 0])], "programs"),
 )
 def test_gradients_are_right(num_ranks, members):
     result = run_ranks(

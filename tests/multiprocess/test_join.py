@@ -5,6 +5,7 @@ import pytest
 import keras_ring as kr
 from tests.harness import run_ranks
 from tests.multiprocess import rank_join
+from tests.tiers import few
 
 MODES = ["eager", "function", *(["compiled"] if kr.xla_built() else [])]
 
@@ -23,7 +24,8 @@ def test_training_on_parts_of_any_length(num_ranks, hosts):
 
 
 @pytest.mark.parametrize(
-    "num_ranks, hosts", [(2, None), (4, None), (4, [0, 0, 1, 1])]
+    "num_ranks, hosts",
+    few([(2, None), (4, [0, 0, 1, 1]), (4, None)], "programs", 2),
 )
 def test_every_collective_without_a_rank(num_ranks, hosts):
     result = run_ranks(

@@ -12,6 +12,7 @@ import pytest
 import keras_ring as kr
 from tests.harness import RanksFailed, codes, run_ranks
 from tests.multiprocess import rank_process_sets
+from tests.tiers import few
 
 # Seconds; see test_failure.py.
 LIMIT = 1.5 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
@@ -155,8 +156,9 @@ def test_threads_have_names():
     assert {"kr-loop/1", "kr-exec/1"}.isdisjoint(other)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("where", ["set", "job"])
-@pytest.mark.parametrize("hosts", [None, [0, 0, 1, 1]])
+@pytest.mark.parametrize("hosts", few([None, [0, 0, 1, 1]], "faults"))
 def test_a_rank_that_dies_in_a_set_is_lost_to_all(where, hosts):
     killed_at = []
 

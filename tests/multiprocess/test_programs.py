@@ -10,8 +10,10 @@ import os
 
 import pytest
 
+from tests import tiers
 from tests.harness import run_ranks
 from tests.multiprocess import programs, rank_programs
+from tests.tiers import pulled
 
 # Ranks, and the host that each pretends to be on. On one host sums are made
 # through shared memory, in the order of the ranks; else round a ring.
@@ -27,8 +29,9 @@ JOBS = [
 
 @pytest.mark.parametrize("num_ranks, hosts", JOBS)
 def test_random_programs(num_ranks, hosts):
-    count = int(os.environ.get("KERAS_RING_TEST_PROGRAMS", "2100"))
-    seed = int(os.environ.get("KERAS_RING_TEST_SEED", "1"))
+    usual = 2100 if pulled("programs") else 600
+    count = int(os.environ.get("KERAS_RING_TEST_PROGRAMS", usual))
+    seed = tiers.seed(1)
     count = -(-count // len(JOBS))
     seed = seed * 100 + JOBS.index((num_ranks, hosts))
     print(f"{count} programs of seed {seed} on {num_ranks} ranks, {hosts}")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness import run_ranks
 from tests.multiprocess import rank_zero_copy
+from tests.tiers import few
 
 ON = {"KERAS_RING_ZERO_COPY": "1"}
 PROGRAM = Path(__file__).with_name("import_orders.py")
@@ -68,13 +69,17 @@ def imported(order):
 
 @pytest.mark.parametrize(
     "order",
-    [
-        "tensorflow,keras_ring",
-        "keras,keras_ring",
-        "keras_ring,tensorflow",
-        "keras_ring,keras",
-        "tensorflow,config,function,keras_ring",
-    ],
+    few(
+        [
+            "tensorflow,keras_ring",
+            "keras_ring,keras",
+            "keras,keras_ring",
+            "keras_ring,tensorflow",
+            "tensorflow,config,function,keras_ring",
+        ],
+        "stress",
+        keep=2,
+    ),
 )
 def test_any_order_of_imports_will_do(order):
     ended = imported(order)
@@ -87,13 +92,16 @@ def test_any_order_of_imports_will_do(order):
 
 @pytest.mark.parametrize(
     "first",
-    [
-        "tensorflow,tensor",
-        "tensorflow,session",
-        "tensorflow,devices",
-        "tensorflow,data",
-        "keras,model",
-    ],
+    few(
+        [
+            "keras,model",
+            "tensorflow,tensor",
+            "tensorflow,session",
+            "tensorflow,devices",
+            "tensorflow,data",
+        ],
+        "stress",
+    ),
 )
 def test_too_late_is_said_and_tensors_are_copied(first):
     ended = imported(f"{first},keras_ring")

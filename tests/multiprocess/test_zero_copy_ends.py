@@ -8,6 +8,10 @@ import pytest
 
 from tests.harness import codes, run_ranks
 from tests.multiprocess import rank_zero_copy_ends
+from tests.tiers import few
+
+# Limits on how soon survivors end.
+pytestmark = pytest.mark.alone
 
 ON = {"KERAS_RING_ZERO_COPY": "1"}
 # Of survivors, as in test_failure.
@@ -38,7 +42,7 @@ DEATHS = {
 
 
 # A rank is read for most of the time; the moments differ all the same.
-@pytest.mark.parametrize("again", range(2))
+@pytest.mark.parametrize("again", few(range(4), "faults"))
 @pytest.mark.parametrize("how", list(DEATHS))
 def test_a_rank_dies_while_it_is_read(how, again):
     killed = []

@@ -4,6 +4,7 @@ import pytest
 
 from tests.harness import run_ranks
 from tests.multiprocess import rank_memory
+from tests.tiers import few
 
 # Twice the fusion threshold, and 16 MiB.
 BOUND = 2 * 64 + 16
@@ -26,7 +27,7 @@ def most_resident(size, zero_copy, **env):
     return result.values
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", few([2, 3], "stress"))
 def test_a_rank_takes_little_more_than_alone(size):
     ((alone, *_),) = most_resident(1, "0")
     copied = max(rank[0] for rank in most_resident(size, "0"))

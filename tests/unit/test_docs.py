@@ -36,6 +36,7 @@ def test_the_readme_has_a_before_and_an_after():
     assert len(code_blocks("python")) == 2
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("num_ranks", [0, 1, 2])
 def test_readme_examples(tmp_path, num_ranks):
     """Number 0: the program before, without keras_ring."""

@@ -1,0 +1,144 @@
+"""Tiers of tests: docs/testing.md and tests/tiers."""
+
+import importlib.util
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+# Behind what is installed: in the lane of TensorFlow 2.15, keras_ring is not
+# that of the checkout.
+_ROOT = str(Path(__file__).parents[1])
+if _ROOT not in sys.path:
+    sys.path.append(_ROOT)
+
+from tests import tiers  # noqa: E402
+from tests.tiers import path_map  # noqa: E402
+from tests.tiers.changes import changed_paths  # noqa: E402
+
+_IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
+# Whole folders of what needs no ranks; other tests ask for it by mark.
+_QUICK = ("unit", "lint", "tiers")
+# Seconds. A quick test that takes longer is none.
+_QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
+# These take longest: what two workers share should not end with one of them.
+_FIRST = (
+    "keras/test_optimizer.py",
+    "keras/test_parity.py",
+    "keras/test_exactness_on_ranks.py",
+    "keras/test_saving_on_ranks.py",
+    "multiprocess/test_process_sets.py",
+    "multiprocess/test_xla.py",
+    "launcher/test_run.py",
+    "launcher/test_function.py",
+    "multiprocess/test_zero_copy.py",
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--tier",
+        choices=tiers.TIERS,
+        default="gate",
+        help="quick: before a commit; gate: what a change must pass; long: all",
+    )
+    parser.addoption(
+        "--pull",
+        default=None,
+        help="parts of the long tier for the gate, as `faults,parity`, instead"
+        " of those that changes pull; '' for none",
+    )
+
+
+def pytest_configure(config):
+    for line in (
+        "quick: also in the quick tier",
+        "long(part): left out of the gate unless a change pulls the part",
+        "alone: nothing may run beside it",
+        "gate: not in the quick tier, though its folder is",
+    ):
+        config.addinivalue_line("markers", line)
+    tier = config.getoption("--tier")
+    os.environ[tiers.TIER_VARIABLE] = tier
+    os.environ[tiers.PULLED_VARIABLE] = " ".join(sorted(_pulled(config)))
+    if tier == "long":
+        fresh = str(random.SystemRandom().randrange(1 << 31))
+        os.environ.setdefault(tiers.SEED_VARIABLE, fresh)
+
+
+def _pulled(config) -> frozenset[str]:
+    tier = config.getoption("--tier")
+    if tier == "quick":
+        return path_map.NONE
+    if tier == "long":
+        return path_map.ALL
+    if (parts := config.getoption("--pull")) is not None:
+        unknown = set(filter(None, parts.split(","))) - path_map.ALL
+        if unknown:
+            raise pytest.UsageError(f"--pull: no part {unknown}")
+        return frozenset(filter(None, parts.split(",")))
+    return path_map.pulled_by(changed_paths())
+
+
+def pytest_report_header(config):
+    pulled = [part for part in path_map.PARTS if part in _pulled(config)]
+    lines = [
+        f"tier: {config.getoption('--tier')};"
+        f" parts of the long tier: {', '.join(pulled) or 'none'}"
+    ]
+    if tiers.SEED_VARIABLE in os.environ:
+        lines.append(
+            f"seed: {tiers.SEED_VARIABLE}={os.environ[tiers.SEED_VARIABLE]}"
+        )
+    return lines
+
+
+def _is_quick(item) -> bool:
+    if any(map(item.get_closest_marker, ("long", "alone", "gate"))):
+        return False
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return folder in _QUICK or item.get_closest_marker("quick") is not None
+
+
+def _place(item) -> int:
+    name = item.path.relative_to(Path(__file__).parent).as_posix()
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def pytest_collection_modifyitems(config, items):
+    pulled = _pulled(config)
+    quick = config.getoption("--tier") == "quick"
+    selected, left_out = [], []
+    for item in items:
+        # Keras 2 has a lane of its own; here it is on the newest TensorFlow.
+        if _IN_MAIN_LANE and item.path.parent.name == "keras2":
+            item.add_marker(pytest.mark.long("parity"))
+        mark = item.get_closest_marker("long")
+        if mark and mark.args[0] not in path_map.PARTS:
+            raise pytest.UsageError(f"{item.nodeid}: no part {mark.args[0]}")
+        wanted = mark is None or mark.args[0] in pulled
+        if quick:
+            wanted = _is_quick(item)
+        (selected if wanted else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = sorted(selected, key=_place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if (
+        item.config.getoption("--tier") == "quick"
+        and call.when == "call"
+        and report.passed
+        and call.duration > _QUICK_LIMIT
+    ):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"took {call.duration:.1f} s, and a quick test may take"
+            f" {_QUICK_LIMIT:.0f}: mend it, or have it in the gate alone"
+        )
+    return report

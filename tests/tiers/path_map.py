@@ -1,0 +1,110 @@
+"""Which parts of the long tier a change pulls into the gate.
+
+A part is tests of one kind: those with the mark `long("part")`, or the target
+`make test-part`. What protects a floor runs in the gate when files of that
+floor change, and always in the long tier.
+"""
+
+from collections.abc import Iterable
+
+# Part -> what it adds to the gate. Those in MAKE are targets of the Makefile.
+PARTS = {
+    "sanitized-all": "what the C++ tests under sanitizers leave out "
+    "(tests/cpp/CMakeLists.txt)",
+    "bazel": "the C++ tests, built by Bazel",
+    "programs": "random programs of collectives with many seeds",
+    "stress": "ranks that allocate and reduce at random",
+    "faults": "the table of faults, random faults in trainings, ranks killed "
+    "at each place",
+    "launcher-kills": "launchers killed at random",
+    "saves": "programs and ranks killed while they save",
+    "strangers": "floods of connections that do not belong to the job",
+    "large": "tensors and models of gigabytes",
+    "parity": "every case of Keras, on Keras 3 and Keras 2",
+    "examples": "all examples, as users start them, in both lanes",
+    "benchmarks": "every command of performance.md",
+    "models": "larger cases of the models of the protocols",
+    "package": "the wheel, installed alone",
+}
+MAKE = ("sanitized-all", "bazel")
+ALL = frozenset(PARTS)
+NONE: frozenset[str] = frozenset()
+
+# Beginning of a path -> the parts that protect what lies there. The longest
+# beginning counts. A path without one pulls everything.
+_NATIVE = frozenset({"programs", "stress", "faults"})
+PATH_MAP: dict[str, frozenset[str]] = {
+    "csrc/base/": _NATIVE | {"sanitized-all"},
+    "csrc/base/options": frozenset({"faults"}),
+    "csrc/collective/": _NATIVE | {"large"},
+    "csrc/comm/": _NATIVE | {"strangers"},
+    "csrc/control/": _NATIVE | {"sanitized-all", "models"},
+    "csrc/runtime/": _NATIVE | {"sanitized-all"},
+    "csrc/tls/": frozenset({"strangers", "faults"}),
+    "csrc/testing/": frozenset({"sanitized-all"}),
+    "csrc/CMakeLists.txt": _NATIVE | {"package", "bazel", "sanitized-all"},
+    "tf_ops/": _NATIVE | {"large", "parity"},
+    "tf_ops/CMakeLists.txt": frozenset({"package", "parity"}),
+    "keras_ring/": frozenset({"parity", "examples"}),
+    "keras_ring/_core.cc": _NATIVE | {"package"},
+    "keras_ring/bench/": frozenset({"benchmarks"}),
+    "keras_ring/launcher/": frozenset({"launcher-kills", "faults", "examples"}),
+    "keras_ring/callbacks/": frozenset({"parity", "examples", "saves"}),
+    "keras_ring/checkpoint.py": frozenset({"saves"}),
+    "keras_ring/_checkpoint_files.py": frozenset({"saves"}),
+    "keras_ring/_saved_files.py": frozenset({"saves"}),
+    "keras_ring/_arena.py": frozenset({"stress", "large"}),
+    "examples/": frozenset({"examples"}),
+    "benchmarks/": frozenset({"benchmarks"}),
+    "docs/": NONE,
+    "docs/performance.md": frozenset({"benchmarks"}),
+    "README.md": NONE,
+    ".ci/landed": NONE,
+    ".gitignore": NONE,
+    ".clang-format": NONE,
+    ".pre-commit-config.yaml": NONE,
+    "BUILD": frozenset({"bazel"}),
+    "WORKSPACE": frozenset({"bazel"}),
+    ".bazel": frozenset({"bazel"}),
+    "tools/bazel/": frozenset({"bazel"}),
+    "tools/cmake/": frozenset({"package", "sanitized-all", "bazel"}),
+    "tools/generate_": NONE,
+    "tools/test_package.sh": frozenset({"package"}),
+    "tools/fuzz.sh": NONE,
+    "tools/make_fuzz_corpus.sh": NONE,
+    "tools/test_cpp.sh": frozenset({"sanitized-all"}),
+    "CMakeLists.txt": frozenset({"package", "sanitized-all", "bazel"}),
+    "setup.py": frozenset({"package"}),
+    # Tests run when they have changed; those of the long tier by their part.
+    "tests/": NONE,
+    "tests/cpp/CMakeLists.txt": frozenset({"sanitized-all"}),
+    "tests/harness/": ALL,
+    "tests/tiers/": ALL,
+    "tests/conftest.py": ALL,
+    "tests/model/": frozenset({"models"}),
+    "tests/multiprocess/programs.py": frozenset({"programs"}),
+    "tests/multiprocess/rank_programs.py": frozenset({"programs"}),
+    "tests/multiprocess/collective_model.py": frozenset({"programs"}),
+    "tests/multiprocess/faults/": frozenset({"faults"}),
+    "tests/multiprocess/chaos.py": frozenset({"faults"}),
+    "tests/multiprocess/strangers.py": frozenset({"strangers"}),
+    "tests/multiprocess/bad_connections.py": frozenset({"strangers"}),
+    "tests/multiprocess/rank_zero_copy": frozenset({"stress"}),
+    "tests/launcher/kills.py": frozenset({"launcher-kills"}),
+    "tests/keras/parity/": frozenset({"parity"}),
+    "tests/keras2/": frozenset({"parity"}),
+    "tests/benchmarks/": frozenset({"benchmarks"}),
+}
+
+
+def pulled_by(paths: Iterable[str] | None) -> frozenset[str]:
+    """Returns the parts that these changed paths pull; None: nobody knows."""
+    if paths is None:
+        return ALL
+    parts: frozenset[str] = NONE
+    for path in paths:
+        beginnings = [start for start in PATH_MAP if path.startswith(start)]
+        if not beginnings:
+            return ALL
+        parts |= PATH_MAP[max(beginnings, key=len)]
+    return parts
