@@ -42,6 +42,7 @@ def test_a_table_from_two_ranks():
     assert all(row.endswith(" ok") for row in rows)
 
 
+@pytest.mark.long("benchmarks")
 def test_json_from_two_ranks():
     lines = bench(
         *(2, "grouped", "--json", "--tensors=2,30", "--bytes=60KiB"),
@@ -65,7 +66,9 @@ def test_json_from_two_ranks():
         assert record["control_bytes"] > 0
 
 
-@pytest.mark.parametrize("api", few(["keras_ring", "none"], "benchmarks"))
+@pytest.mark.parametrize(
+    "api", few(["keras_ring", "none"], "benchmarks", keep=0)
+)
 def test_alone(api):
     (line,) = bench(
         0, "step", "many_small", "--fresh", "--json", f"--api={api}"

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import rank_exactness
 
+from tests import tiers
 from tests.harness import only, run_calls
 
 pytestmark = pytest.mark.timeout(900)
@@ -14,8 +15,10 @@ MOMENTS = [("moments", False), ("moments", True)]
 HALVES = [("moments", False, f"mixed_{kind}") for kind in HALF_BITS]
 METRICS = [("every_metric",), ("two_outputs",)]
 ON_ONE_RANK = [*MOMENTS, *HALVES, ("normalization", False), ("fit_on_shards",)]
+# Every metric of Keras takes a minute; the gate has those of `fit_on_shards`.
+IF_PULLED = METRICS if tiers.pulled("parity") else []
 ON_TWO_RANKS = [
-    *METRICS,
+    *IF_PULLED,
     *ON_ONE_RANK,
     ("normalization", True),
     ("unequal_ends",),
@@ -44,12 +47,13 @@ def two_ranks(directory):
 
 @pytest.fixture(scope="module")
 def three_ranks():
-    return run(3, [*METRICS, *MOMENTS, *HALVES])
+    return run(3, [*IF_PULLED, *MOMENTS, *HALVES])
 
 
 SEVERAL = pytest.mark.parametrize("several", ["two_ranks", "three_ranks"])
 
 
+@pytest.mark.long("parity")
 @SEVERAL
 def test_every_metric(several, request):
     results, covered = only(request.getfixturevalue(several)("every_metric"))
@@ -66,6 +70,7 @@ def test_every_metric(several, request):
         )
 
 
+@pytest.mark.long("parity")
 @SEVERAL
 def test_compiled_metrics_of_two_outputs(several, request):
     result = only(request.getfixturevalue(several)("two_outputs"))

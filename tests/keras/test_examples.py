@@ -100,6 +100,7 @@ def test_help(example):
     assert "--seed" in finished.stdout
 
 
+@pytest.mark.long("examples")
 @pytest.mark.parametrize(
     ("flag", "message"),
     [("--data=nowhere.txt", "no file"), ("--data=", "no file")],
@@ -111,6 +112,7 @@ def test_a_text_that_is_not_there(tmp_path, flag, message):
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.long("examples")
 def test_a_text_that_is_too_short(tmp_path):
     text = tmp_path / "short.txt"
     text.write_text("Too short.")

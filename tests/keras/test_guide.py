@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 GUIDE = Path(__file__).parents[2] / "docs/keras_guide.md"
 
 # What the guide says it leaves out.
@@ -44,6 +46,7 @@ def examples():
     return re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
 
 
+@pytest.mark.long("examples")
 def test_examples(tmp_path):
     found = examples()
     assert len(found) >= 11

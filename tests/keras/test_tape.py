@@ -22,6 +22,7 @@ def loss_of(first, second):
     return tf.reduce_sum(first * first * second)
 
 
+@pytest.mark.quick
 def test_it_is_a_gradient_tape(ring, variables):
     tape = DistributedGradientTape(tf.GradientTape(persistent=True))
     assert isinstance(tape, tf.GradientTape)

@@ -40,6 +40,7 @@ def start(tmp_path):
         assert command.wait_until_gone(5.0) == set()
 
 
+@pytest.mark.quick
 def test_what_a_rank_is_told(start):
     done = start(
         2,
@@ -174,6 +175,7 @@ def test_a_rank_may_end_before_the_others(start):
     assert done.stdout.splitlines() == ["[0] end", "[1] end"]
 
 
+@pytest.mark.quick
 def test_the_killed_rank_is_named_with_its_last_words(start):
     started = time.monotonic()
     done = start(

@@ -12,11 +12,12 @@ import pytest
 from tests import tiers
 
 
+@pytest.mark.long("faults")
 @pytest.mark.timeout(240)
 def test_random_faults_during_training():
     scale = os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1")
     command = [sys.executable, "-m", "tests.multiprocess.chaos"]
-    count = str(tiers.amount(4 if tiers.pulled("faults") else 1, 12))
+    count = str(tiers.amount(4, 12))
     done = subprocess.run(
         [*command, "--count", count, "--seed", str(tiers.seed(5))],
         capture_output=True,

@@ -8,6 +8,7 @@ from tests.harness import RanksFailed, run_ranks
 from tests.multiprocess import rank_errors
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("hosts", [[0, 0, 0], [0, 1, 1]])
 def test_mismatches(hosts):
     result = run_ranks(rank_errors.mismatches, 3, hosts=hosts, deadline=90)
@@ -99,6 +100,7 @@ def test_init_after_shutdown():
     assert run_ranks(rank_errors.init_again, 3).values == [[3.0] * 5] * 3
 
 
+@pytest.mark.quick
 def test_a_rank_that_ends_early():
     kind, text = run_ranks(rank_errors.leaves_early, 2).values[0]
     assert kind == "UnavailableError"

@@ -1,9 +1,12 @@
 """How often and in which order TensorFlow runs our ops."""
 
+import pytest
+
 from tests.harness import run_ranks
 from tests.multiprocess import rank_graph
 
 
+@pytest.mark.quick
 def test_two_allreduces_of_a_function_are_in_flight_at_once():
     run_ranks(rank_graph.overlap, 2)
 

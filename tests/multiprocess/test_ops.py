@@ -43,10 +43,12 @@ def test_allgather_and_broadcast():
     )
 
 
+@pytest.mark.quick
 def test_grouped_allreduce_is_one_entry():
     assert run(2, [("grouped", mode) for mode in COMPILED]) == [[1] * 4] * 2
 
 
+@pytest.mark.quick
 def test_scales_compression_and_sparse_tensors():
     run(3, [("scales_and_compression",), ("sparse",)])
 

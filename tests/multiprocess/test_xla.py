@@ -8,6 +8,7 @@ import pytest
 import keras_ring as kr
 from tests.harness import run_ranks
 from tests.multiprocess import rank_graph, rank_xla
+from tests.tiers import few
 
 pytestmark = pytest.mark.skipif(
     not kr.xla_built(), reason="not built for this TensorFlow"
@@ -116,7 +117,7 @@ def test_before_init_and_after_shutdown():
             assert "call keras_ring.init() first" in message
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2])
+@pytest.mark.parametrize("num_ranks", few([2, 1], "parity"))
 def test_fit_gives_what_it_gives_without(num_ranks):
     scale = float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
     result = run_ranks(rank_xla.trainings, num_ranks, deadline=150 * scale)

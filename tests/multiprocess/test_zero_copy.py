@@ -78,7 +78,7 @@ def imported(order):
             "tensorflow,config,function,keras_ring",
         ],
         "stress",
-        keep=2,
+        keep=1,
     ),
 )
 def test_any_order_of_imports_will_do(order):

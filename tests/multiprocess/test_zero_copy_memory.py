@@ -27,7 +27,7 @@ def most_resident(size, zero_copy, **env):
     return result.values
 
 
-@pytest.mark.parametrize("size", few([2, 3], "stress"))
+@pytest.mark.parametrize("size", few([2, 3], "stress", keep=0))
 def test_a_rank_takes_little_more_than_alone(size):
     ((alone, *_),) = most_resident(1, "0")
     copied = max(rank[0] for rank in most_resident(size, "0"))

@@ -10,6 +10,7 @@ import pytest
 from tests import tiers
 from tests.harness import run_ranks
 from tests.multiprocess import rank_zero_copy_stress
+from tests.tiers import few
 
 # MiB that four threads may have at once: 48 that are kept, and of the largest
 # tensor, of 64, the parts that it is made of and those that it is checked with.
@@ -24,7 +25,7 @@ SECONDS = float(
 
 
 @pytest.mark.timeout(SECONDS + 300)
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", few([2, 3], "stress"))
 def test_stress(size):
     result = run_ranks(
         rank_zero_copy_stress.stress,

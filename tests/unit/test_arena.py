@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from keras_ring import _arena, _native, errors
+from tests.tiers import few
 
 MAPPED = "keras_ring tensors"
 RANK = {
@@ -23,15 +24,20 @@ print(open("/proc/self/maps").read())
 """
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("change", "mapped"),
-    [
-        ({}, True),
-        ({"KERAS_RING_ZERO_COPY": "0"}, False),
-        ({"KERAS_RING_SIZE": "1"}, False),
-        # Without a launcher.
-        (dict.fromkeys(RANK), False),
-    ],
+    few(
+        [
+            ({}, True),
+            # Without a launcher.
+            (dict.fromkeys(RANK), False),
+            ({"KERAS_RING_ZERO_COPY": "0"}, False),
+            ({"KERAS_RING_SIZE": "1"}, False),
+        ],
+        "stress",
+        keep=2,
+    ),
 )
 def test_only_ranks_of_a_job_have_an_arena(change, mapped):
     environment = {**os.environ, **RANK, **change}

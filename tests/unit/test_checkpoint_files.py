@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from keras_ring import _checkpoint_files as files
+from tests import tiers
 
-KILLS = int(os.environ.get("KERAS_RING_TEST_KILLS", "10"))
+KILLS = tiers.amount(10 if tiers.pulled("saves") else 4, 50)
 
 
 def write(directory, step, content=b"content", **more):

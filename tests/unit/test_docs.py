@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import few
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -37,7 +39,7 @@ def test_the_readme_has_a_before_and_an_after():
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("num_ranks", [0, 1, 2])
+@pytest.mark.parametrize("num_ranks", few([2, 1, 0], "examples"))
 def test_readme_examples(tmp_path, num_ranks):
     """Number 0: the program before, without keras_ring."""
     before, after = code_blocks("python")
