@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
 .PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
-        test-asan test-tsan test-sanitized-all fuzz fuzz-corpus bazel-analysis \
+        test-asan test-tsan fuzz fuzz-corpus bazel-analysis \
         test-bazel test-python test-quick test-tf215 test-package parity \
         landed system-packages docs clean
 
@@ -32,8 +32,9 @@ test: lint test-cpp test-python test-asan fuzz test-tsan bazel-analysis \
 	@echo "All tests passed."
 
 # What the gate leaves out because nothing that it protects has changed, where
-# something has. Parts that are Python tests run in test-python and test-tf215.
-test-pulled: $(VENV)/.installed
+# something has (tests/tiers). Parts that are Python tests are pulled by pytest,
+# what sanitizers leave out by the targets of those.
+test-pulled: $(VENV)/.dependencies
 	set -e; for part in $$($(BIN)/python -m tests.tiers --make); do \
 	  $(MAKE) $$part; done
 
@@ -43,8 +44,9 @@ ifndef SEED
 SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 endif
 LONG_FUZZ_SECONDS ?= 300
-test-long: lint test-cpp test-sanitized-all test-bazel
-	$(MAKE) fuzz FUZZ_SECONDS=$(LONG_FUZZ_SECONDS)
+test-long: lint test-cpp test-bazel
+	$(MAKE) test-asan test-tsan SANITIZED_ALL=ON
+	$(MAKE) fuzz FUZZ_SECONDS=$(LONG_FUZZ_SECONDS) SANITIZED_ALL=ON
 	$(MAKE) test-python test-tf215 TIER=long
 	$(MAKE) test-package parity
 	$(MAKE) test-at-length SEED=$(SEED)
@@ -106,15 +108,14 @@ CPP := PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh
 test-cpp: system-packages $(VENV)/.installed
 	$(CPP) plain
 
-# The same by clang under sanitizers. No package is needed for them.
+# The same by clang under sanitizers. No package is needed for them. They leave
+# something out (tests/cpp/CMakeLists.txt), unless what it protects has changed.
+SANITIZED_ALL = $(if $(findstring sanitized-all,$(shell $(BIN)/python -m \
+  tests.tiers)),ON,OFF)
 test-asan: system-packages $(VENV)/.dependencies
-	$(CPP) asan
+	KERAS_RING_ALL_TESTS=$(SANITIZED_ALL) $(CPP) asan
 test-tsan: system-packages $(VENV)/.dependencies
-	$(CPP) tsan
-# Nothing is left out of either.
-test-sanitized-all: system-packages $(VENV)/.dependencies
-	KERAS_RING_ALL_TESTS=ON $(CPP) asan
-	KERAS_RING_ALL_TESTS=ON $(CPP) tsan
+	KERAS_RING_ALL_TESTS=$(SANITIZED_ALL) $(CPP) tsan
 
 # FUZZ_SECONDS for each target: few here, an hour by hand (docs/fuzzing.md).
 fuzz: test-asan

@@ -12,10 +12,8 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
 @pytest.mark.parametrize(
     ("path", "part"),
     [
-        ("csrc/comm/socket.cc", "strangers"),
         ("csrc/comm/new_file.h", "faults"),
         ("csrc/collective/ring.cc", "programs"),
-        ("csrc/control/controller.cc", "models"),
         ("csrc/control/controller.cc", "sanitized-all"),
         ("csrc/runtime/background_loop.cc", "faults"),
         ("tf_ops/collective_kernel.cc", "programs"),
@@ -69,6 +67,22 @@ def test_every_part_is_pulled_by_something():
         )
     )
     assert pulled == narrow == path_map.ALL
+
+
+def test_every_part_is_something():
+    tests = "".join(
+        path.read_text()
+        for path in (ROOT / "tests").rglob("*.py")
+        if path.parent.name != "tiers" or path.name == "__init__.py"
+    )
+    makefile = (ROOT / "Makefile").read_text()
+    for part in path_map.PARTS:
+        if part in path_map.MAKE:
+            assert f"\ntest-{part}:" in makefile
+        else:
+            assert f'"{part}"' in tests or f"findstring {part}," in makefile, (
+                part
+            )
 
 
 def test_no_source_is_in_doubt():
