@@ -69,10 +69,16 @@ landed:
 # --- Installation ---
 
 # Exactly what is tested. Wider ranges are in pyproject.toml.
+# The core needs no TensorFlow, so it is compiled while pip fetches that; what is
+# wrong with it, setup.py will say.
 $(VENV)/.dependencies: requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet $$(grep -E '^(cmake|ninja)' $<)
+	mkdir -p build
+	PATH="$(abspath $(BIN)):$$PATH" nice sh tools/build_core.sh \
+	  >build/core.log 2>&1 & \
+	$(BIN)/python -m pip install --quiet -r $<; status=$$?; wait; exit $$status
 	touch $@
 
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \

@@ -32,11 +32,25 @@ class TensorFlow:
         ]
 
     def abi_options(self) -> list[str]:
-        """Returns the flags that the core must share."""
+        """Returns the flags that the core must share and would not have."""
+        wanted = [
+            definition
+            for definition in self.definitions
+            if definition.startswith("_GLIBCXX_USE_CXX11_ABI=")
+        ]
+        defaults = subprocess.run(
+            [
+                *shlex.split(os.environ.get("CXX", "c++")),
+                *("-dM", "-E", "-x", "c++", "-include", "string", os.devnull),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
         return [
             f"-D{definition}"
-            for definition in self.definitions
-            if definition.startswith("_GLIBCXX_USE_CXX11_ABI")
+            for definition in wanted
+            if f"#define {definition.replace('=', ' ')}" not in defaults
         ]
 
 
