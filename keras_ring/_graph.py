@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops.control_flow_v2_func_graphs import (
+    ControlFlowFuncGraph,
+)
 
 _ORDER = "_keras_ring_order"
+_PLACE = "_keras_ring_place"
+_PARTS = "_keras_ring_parts"
+# What TensorFlow makes of the name of a function: the number counts upwards.
+_GENERATED = re.compile(r"__(inference|forward|backward)_(?P<name>.*)_\d+")
 
 
 def run_independently(op: Any) -> None:
@@ -33,6 +43,53 @@ def run_independently(op: Any) -> None:
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(op)
+
+
+def place(graph: Any, *, compiled: bool = False) -> str:
+    """Returns which function of the program a graph is, for names.
+
+    It is the same whatever was traced before, here or elsewhere: the name of
+    the function; for the body of a loop or a branch, that of the function
+    around it, and its number among those of the function that have
+    collectives.
+
+    Functions of one name that a function calls run one after the other, but
+    not in a program that XLA has compiled. They are traced with it, so there
+    they are numbered like bodies.
+
+    Args:
+        graph: A `tf.Graph`.
+        compiled: Boolean, whether XLA compiles the function.
+
+    Returns:
+        A string, empty for a graph that is no function.
+    """
+    found = getattr(graph, _PLACE, None)
+    if found is None:
+        found = _find_place(graph, compiled)
+        setattr(graph, _PLACE, found)
+    return str(found)
+
+
+def _find_place(graph: Any, compiled: bool) -> str:
+    if not isinstance(graph, FuncGraph):
+        return ""
+    around = graph.outer_graph
+    is_body = isinstance(graph, ControlFlowFuncGraph)
+    if is_body:
+        # Its own name has a number, too, but of all that there ever were.
+        name = re.sub(r"[_\d]+$", "", graph.name)
+    else:
+        generated = _GENERATED.fullmatch(graph.name)
+        name = generated["name"] if generated else graph.name
+    if not is_body and not (compiled and isinstance(around, FuncGraph)):
+        return str(name)
+    parts = getattr(around, _PARTS, None)
+    if parts is None:
+        parts = collections.Counter()
+        setattr(around, _PARTS, parts)
+    parts[name] += 1
+    return f"{place(around, compiled=compiled)}/{name}.{parts[name]}"
 
 
 def collectives_so_far() -> list[Any]:

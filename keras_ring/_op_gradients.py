@@ -20,11 +20,7 @@ from keras_ring.process_sets import ProcessSet
 
 
 def _name_of(op: Any) -> str:
-    name = f"{op.get_attr('tensor_name').decode()}/gradient"
-    if tf.executing_eagerly():
-        return name
-    # A tape may differentiate one op several times in one graph.
-    return f"{name}.{ops.unnamed_number()}"
+    return f"{op.get_attr('tensor_name').decode()}/gradient"
 
 
 def _set_of(op: Any) -> ProcessSet:

@@ -26,12 +26,12 @@ def broadcast_variables(
     root_rank: int,
     *,
     process_set: ProcessSet = global_process_set,
-) -> None:
+) -> Any:
     """Gives variables the values they have on one rank.
 
     All ranks (of the process set) must call this with the same number of
-    variables, with the same shapes and types in the same order. That is
-    checked first, so a difference is an error on every rank.
+    variables, with the same shapes and types in the same order. In eager
+    execution that is checked first, so a difference is an error on every rank.
 
     Args:
         variables: Keras or TensorFlow variables.
@@ -39,6 +39,11 @@ def broadcast_variables(
             job.
         process_set: The `ProcessSet` whose members share them. Defaults to
             all ranks.
+
+    Returns:
+        `None` in eager execution. In a graph, the operation: a TensorFlow 1
+        program runs it once the variables are initialized; in a `tf.function`
+        it runs by itself.
 
     Raises:
         ValueError: If `root_rank` is not a member, or the variables differ.
@@ -52,7 +57,7 @@ def broadcast_variables(
     variables = list(variables)
     _check_root(root_rank, process_set)
     if process_sets.is_alone(process_set) or not variables:
-        return
+        return None if tf.executing_eagerly() else tf.no_op()
     described = [(tuple(v.shape), _dtype(v).name) for v in variables]
     if tf.executing_eagerly():
         require_same(
@@ -67,7 +72,7 @@ def broadcast_variables(
             compared=[f"{dtype}{shape}" for shape, dtype in described],
             process_set=process_set,
         )
-    for position, variable in enumerate(variables):
+    assigned = [
         variable.assign(
             _broadcast_any_dtype(
                 tf.convert_to_tensor(variable),
@@ -76,6 +81,12 @@ def broadcast_variables(
                 process_set,
             )
         )
+        for position, variable in enumerate(variables)
+    ]
+    if tf.executing_eagerly():
+        return None
+    # A Keras variable tells nothing of its assignment.
+    return tf.group(*(each for each in assigned if each is not None))
 
 
 @unconverted

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import itertools
 import struct
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _native, _xla, process_sets
+from keras_ring import _graph, _names, _native, _xla, process_sets
 from keras_ring._autograph import unconverted
 from keras_ring.compression import Compression, Compressor
 from keras_ring.process_sets import ProcessSet, global_process_set
@@ -70,8 +69,6 @@ class Kind(enum.IntEnum):
 # By the numbers of the native Compression.
 _COMPRESSIONS = (Compression.none, Compression.fp16, Compression.bf16)
 
-_unnamed = itertools.count()
-
 
 @unconverted
 def allreduce(
@@ -98,9 +95,11 @@ def allreduce(
         op: A `ReduceOp`. `Average` of integers is the exact sum, divided and
             rounded down, as in NumPy. `Adasum` is of floating dtypes only.
             Defaults to `Average`.
-        name: String. Defaults to one made from the number of unnamed
-            operations so far (in eager execution: to one fixed name), so give
-            one wherever ranks may differ in their order.
+        name: String, the same on all ranks. Defaults to the place in the
+            program: the function that is traced, the loop or branch in it, and
+            which of the collectives there. A name that is given again in one
+            function gets a number behind it. In eager execution those without
+            a name share one, and only one thread may make them.
         prescale_factor: Float, multiplied to each rank's tensor before the
             reduction. Floating dtypes only. Defaults to `1.0`.
         postscale_factor: Float, multiplied to the result. Floating dtypes
@@ -119,6 +118,7 @@ def allreduce(
 
     Raises:
         TypeError: If `op` is not a `ReduceOp`.
+        ValueError: If two threads make eager collectives without names.
         tf.errors.FailedPreconditionError: If the ranks disagree; the text,
             the same on all of them, names the tensor, the ranks and values.
         tf.errors.InvalidArgumentError: If they agree on something impossible,
@@ -137,7 +137,7 @@ def allreduce(
         return gradients.allreduce_indexed_slices(
             tensor,
             op,
-            name=_name("allreduce", name),
+            name=_names.collective_name("allreduce", name),
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
             compression=compression,
@@ -146,13 +146,13 @@ def allreduce(
     call = AllreduceCall(
         [tensor],
         op,
-        _name("allreduce", name),
+        _names.collective_name("allreduce", name),
         prescale_factor,
         postscale_factor,
         compression,
         process_set,
     )
-    return allreduce_calls([call])[0][0]
+    return _run_reductions([call], Kind.allreduce)[0][0]
 
 
 @unconverted
@@ -198,13 +198,13 @@ def grouped_allreduce(
     call = AllreduceCall(
         tensors,
         op,
-        _name("grouped_allreduce", name),
+        _names.collective_name("grouped_allreduce", name),
         prescale_factor,
         postscale_factor,
         compression,
         process_set,
     )
-    return allreduce_calls([call])[0]
+    return _run_reductions([call], Kind.allreduce)[0]
 
 
 @unconverted
@@ -248,7 +248,7 @@ def reducescatter(
     call = AllreduceCall(
         [tensor],
         op,
-        _name("reducescatter", name),
+        _names.collective_name("reducescatter", name),
         prescale_factor,
         postscale_factor,
         compression,
@@ -294,7 +294,7 @@ def grouped_reducescatter(
     call = AllreduceCall(
         tensors,
         op,
-        _name("grouped_reducescatter", name),
+        _names.collective_name("grouped_reducescatter", name),
         prescale_factor,
         postscale_factor,
         compression,
@@ -331,7 +331,9 @@ def allgather(
     predictions = kr.allgather(local_predictions, name="predictions")
     ```
     """
-    return _allgather([tensor], _name("allgather", name), process_set)[0]
+    return _allgather(
+        [tensor], _names.collective_name("allgather", name), process_set
+    )[0]
 
 
 @unconverted
@@ -368,7 +370,9 @@ def grouped_allgather(
     _check_list(tensors)
     if not tensors:
         return []
-    return _allgather(tensors, _name("grouped_allgather", name), process_set)
+    return _allgather(
+        tensors, _names.collective_name("grouped_allgather", name), process_set
+    )
 
 
 def _allgather(
@@ -440,7 +444,7 @@ def alltoall(
     """
     tensor = tf.convert_to_tensor(tensor)
     _check_rows("alltoall", "divide", tensor)
-    name = _name("alltoall", name)
+    name = _names.collective_name("alltoall", name)
     if _xla.is_tracing():
         _xla.reject(
             "alltoall",
@@ -529,7 +533,7 @@ def broadcast_group(
     """
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     attributes = {
-        "tensor_name": _name("broadcast", name),
+        "tensor_name": _names.collective_name("broadcast", name),
         "root_rank": root_rank,
         "process_set_id": process_sets.id_of(process_set),
     }
@@ -565,7 +569,7 @@ def barrier(
     Raises:
         tf.errors.OpError: As in `allreduce`.
     """
-    name = _name("barrier", name)
+    name = _names.collective_name("barrier", name)
     if _xla.is_tracing():
         _xla.reject(
             "barrier",
@@ -664,7 +668,13 @@ def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
     Returns:
         The result of each.
     """
-    return _run_reductions(calls, Kind.allreduce)
+    named = [
+        dataclasses.replace(
+            call, name=_names.collective_name("allreduce", call.name)
+        )
+        for call in calls
+    ]
+    return _run_reductions(named, Kind.allreduce)
 
 
 def _run_reductions(
@@ -855,21 +865,6 @@ def _double_bits(value: float) -> int:
 def _independent(output: Any) -> None:
     if not tf.executing_eagerly():
         _graph.run_independently(output.op)
-
-
-def unnamed_number() -> int:
-    """Returns a number that no other unnamed operation of a graph has."""
-    return next(_unnamed)
-
-
-def _name(kind: str, name: str | None) -> str:
-    if name is not None:
-        return name
-    if tf.executing_eagerly():
-        # An eager op has finished before the next one starts, so one name
-        # serves all, and the ranks' response caches stay small.
-        return f"{kind}.eager"
-    return f"{kind}.{unnamed_number()}"
 
 
 def reduce_op_of(op: Any) -> ReduceOp:

@@ -1,0 +1,67 @@
+"""A name means one thing, the same on all ranks, whatever each has traced."""
+
+import pytest
+
+import keras_ring as kr
+from tests import tiers
+from tests.harness import run_ranks
+from tests.multiprocess import rank_names
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.skipif(
+                not kr.xla_built(), reason="not built for this TensorFlow"
+            ),
+        ),
+    ],
+)
+def test_random_programs(compiled):
+    count = tiers.amount(60 if tiers.pulled("programs") else 4, 1000)
+    count = count // 4 if compiled else count
+    seed = tiers.seed(1) % 100_000 * 1000
+    print(f"seeds {seed} to {seed + count - 1}")
+    result = run_ranks(
+        rank_names.programs,
+        2,
+        args=(seed, count, compiled),
+        deadline=60 + 10 * count,
+    )
+    assert result.values == [4 * count] * 2
+
+
+def test_two_broadcasts_in_one_function():
+    values = run_ranks(rank_names.broadcasts_in_one_function, 2).values
+    assert values == [(1.0, 2.0)] * 2
+
+
+def test_one_name_twice_in_a_tf1_graph():
+    values = run_ranks(rank_names.broadcasts_in_a_tf1_graph, 2).values
+    assert values == [[0.0, 10.0, 20.0, 30.0]] * 2
+
+
+@pytest.mark.skipif(not kr.xla_built(), reason="compiles a function")
+def test_functions_of_one_name_in_a_compiled_one():
+    values = run_ranks(rank_names.functions_of_one_name_compiled, 2).values
+    assert values == [[3.0, 30.0]] * 2
+
+
+def test_a_rank_that_traces_again_alone():
+    values = run_ranks(rank_names.one_rank_traces_again, 2).values
+    assert values == [[4.0, 3.0, 4.0]] * 2
+
+
+def test_threads():
+    for totals, errors in run_ranks(rank_names.threads, 2).values:
+        for number in range(5):
+            assert totals[number] == [
+                1.0 + 20 * number + 2 * step for step in range(20)
+            ]
+        assert 5 not in totals
+        (error,) = errors
+        assert "called without a name on thread" in error
+        assert 'kr.allreduce(..., name="...")' in error
