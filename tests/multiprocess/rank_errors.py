@@ -1,5 +1,7 @@
 """What single ranks do in test_errors.py."""
 
+import queue
+import threading
 import time
 
 import tensorflow as tf
@@ -88,20 +90,31 @@ def stall_shutdown():
 
 
 def name_in_flight():
-    """The same name twice at once on one rank."""
+    """The same name twice at once on one rank, from two threads."""
     kr.init()
-
-    @tf.function
-    def step(x):
-        return kr.allreduce(x, name="w"), kr.allreduce(2.0 * x, name="w")
-
+    ones = tf.ones([4])
     if kr.rank() == 0:
-        error = _error(lambda: step(tf.ones([4])))
+        ended = queue.Queue()
+
+        def reduce():
+            try:
+                kr.allreduce(ones, name="w")
+                ended.put(None)
+            except tf.errors.OpError as error:
+                ended.put((type(error).__name__, str(error)))
+
+        threads = [threading.Thread(target=reduce) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        # The one that came second; the other waits for rank 1.
+        error = ended.get(timeout=30)
         kr.broadcast(1, 0, name="go")
+        for thread in threads:
+            thread.join()
+        assert ended.get_nowait() is None
     else:
         kr.broadcast(1, 0, name="go")
-        # Rank 0's first use is still there, cancelled or not.
-        error = kr.allreduce(tf.ones([4]), name="w").numpy().shape
+        error = kr.allreduce(ones, name="w").numpy().shape
     kr.barrier()
     return error
 
