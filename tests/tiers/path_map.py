@@ -10,6 +10,7 @@ from collections.abc import Iterable
 # Part -> what it adds to the gate. Those in MAKE are targets of the Makefile;
 # "sanitized-all" is a setting of two of its targets, and the others are tests.
 PARTS = {
+    "sanitized": "the C++ tests under sanitizers, and the fuzz targets",
     "sanitized-all": "what the C++ tests under sanitizers leave out "
     "(tests/cpp/CMakeLists.txt)",
     "bazel": "the C++ tests, built by Bazel",
@@ -24,23 +25,25 @@ PARTS = {
     "examples": "all examples, as users start them, in both lanes",
     "benchmarks": "every command of performance.md",
 }
-MAKE = ("bazel",)
+MAKE = ("sanitized", "bazel")
 ALL = frozenset(PARTS)
 NONE: frozenset[str] = frozenset()
 
 # Beginning of a path -> the parts that protect what lies there. The longest
 # beginning counts. A path without one pulls everything.
 _NATIVE = frozenset({"programs", "stress", "faults"})
+_SANITIZED = frozenset({"sanitized"})
+_SANITIZED_ALL = frozenset({"sanitized", "sanitized-all"})
 PATH_MAP: dict[str, frozenset[str]] = {
-    "csrc/base/": _NATIVE | {"sanitized-all"},
-    "csrc/base/options": frozenset({"faults"}),
-    "csrc/collective/": _NATIVE | {"large"},
-    "csrc/comm/": _NATIVE,
-    "csrc/control/": _NATIVE | {"sanitized-all"},
-    "csrc/runtime/": _NATIVE | {"sanitized-all"},
-    "csrc/tls/": frozenset({"faults"}),
-    "csrc/testing/": frozenset({"sanitized-all"}),
-    "csrc/CMakeLists.txt": _NATIVE | {"bazel", "sanitized-all"},
+    "csrc/base/": _NATIVE | _SANITIZED_ALL,
+    "csrc/base/options": _SANITIZED | {"faults"},
+    "csrc/collective/": _NATIVE | _SANITIZED | {"large"},
+    "csrc/comm/": _NATIVE | _SANITIZED,
+    "csrc/control/": _NATIVE | _SANITIZED_ALL,
+    "csrc/runtime/": _NATIVE | _SANITIZED_ALL,
+    "csrc/tls/": _SANITIZED | {"faults"},
+    "csrc/testing/": _SANITIZED_ALL,
+    "csrc/CMakeLists.txt": _NATIVE | _SANITIZED_ALL | {"bazel"},
     "tf_ops/": _NATIVE | {"large", "parity"},
     "tf_ops/CMakeLists.txt": frozenset({"parity"}),
     "keras_ring/": frozenset({"parity", "examples"}),
@@ -66,19 +69,21 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "WORKSPACE": frozenset({"bazel"}),
     ".bazel": frozenset({"bazel"}),
     "tools/bazel/": frozenset({"bazel"}),
-    "tools/cmake/": frozenset({"sanitized-all", "bazel"}),
+    "tools/cmake/": _SANITIZED_ALL | {"bazel"},
     "tools/generate_": NONE,
     "tools/test_package.sh": NONE,
     # Wrong, it leaves nothing to test.
     "tools/build_core.sh": NONE,
-    "tools/fuzz.sh": NONE,
+    "tools/fuzz.sh": _SANITIZED,
     "tools/make_fuzz_corpus.sh": NONE,
-    "tools/test_cpp.sh": frozenset({"sanitized-all"}),
-    "CMakeLists.txt": frozenset({"sanitized-all", "bazel"}),
+    "tools/test_cpp.sh": _SANITIZED_ALL,
+    "CMakeLists.txt": _SANITIZED_ALL | {"bazel"},
     "setup.py": NONE,
     # Tests run when they have changed; those of the long tier by their part.
     "tests/": NONE,
-    "tests/cpp/CMakeLists.txt": frozenset({"sanitized-all"}),
+    "tests/cpp/": _SANITIZED,
+    "tests/cpp/CMakeLists.txt": _SANITIZED_ALL,
+    "tests/fuzz/": _SANITIZED,
     "tests/harness/": ALL,
     "tests/tiers/": ALL,
     "tests/conftest.py": ALL,

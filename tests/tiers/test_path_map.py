@@ -15,6 +15,10 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
         ("csrc/comm/new_file.h", "faults"),
         ("csrc/collective/ring.cc", "programs"),
         ("csrc/control/controller.cc", "sanitized-all"),
+        ("csrc/base/options.cc", "sanitized"),
+        ("csrc/tls/openssl_tls.cc", "sanitized"),
+        ("tests/cpp/comm/new_test.cc", "sanitized"),
+        ("tests/fuzz/corpus/wire/new", "sanitized"),
         ("csrc/runtime/background_loop.cc", "faults"),
         ("tf_ops/collective_kernel.cc", "programs"),
         ("keras_ring/launcher/job.py", "launcher-kills"),
@@ -32,6 +36,12 @@ def test_a_floor_pulls_what_protects_it(path, part):
 @pytest.mark.parametrize("path", ["docs/faults.md", ".gitignore"])
 def test_pages_pull_nothing(path):
     assert path_map.pulled_by([path]) == path_map.NONE
+
+
+def test_a_setting_of_a_target_comes_with_the_target():
+    for start, parts in path_map.PATH_MAP.items():
+        if "sanitized-all" in parts:
+            assert "sanitized" in parts, start
 
 
 def test_parts_add_up():
