@@ -87,24 +87,31 @@ NameTable<Controller::Pending>::iterator Controller::PendingFor(
     return pending_.end();
   }
   if (pending_.empty()) {
-    oldest_pending_ = clock_.Now();
+    oldest_pending_ = BatchTime();
     stalls_.Reset();
     // They were about something else.
-    if (!report_due_) answers_ = Answers();
+    if (!inquiry_due_) answers_ = Answers();
   }
   const auto [it, is_new] = pending_.TryEmplace(name);
   Pending& pending = it->second;
-  if (is_new) pending.since = clock_.Now();
+  if (is_new) pending.since = BatchTime();
   return it;
 }
 
+TimePoint Controller::BatchTime() {
+  if (!batch_time_) batch_time_ = clock_.Now();
+  return *batch_time_;
+}
+
 Status Controller::AddContributor(Pending& pending, const std::string& name,
-                                  int from) const {
+                                  int from) {
   if (std::find(pending.from.begin(), pending.from.end(), from) !=
       pending.from.end()) {
     return InternalError("readiness a second time for '" + name + "'");
   }
   pending.from.push_back(from);
+  pending.last = BatchTime();
+  stalls_.Asked(pending.last);
   return OkStatus();
 }
 
@@ -348,18 +355,15 @@ Status Controller::Handle(int peer, WaitingMessage message) {
   if (tree_.children.count(peer) == 0) {
     return InternalError("a stall report from a rank that is not below");
   }
-  waiting_below_[peer] = std::move(message);
-  if (!tree_.is_root()) {
-    TellStalls();
-    return OkStatus();
-  }
-  // Here nothing may wait of it. Others may have come before with the same.
   const TimePoint now = clock_.Now();
-  if (stalls_.ReportDue(now, now - options_.stall_check_time)) {
-    InquireStalls();
-  } else if (!report_due_) {
-    CheckDeadlock(ListStalls());
+  std::vector<StalledTensor>& below = waiting_below_[peer];
+  below.clear();
+  for (WaitingMessage::Waiting& waiting : message.waiting) {
+    below.push_back({std::move(waiting.name), std::move(waiting.label),
+                     std::move(waiting.ranks), now - waiting.since_first,
+                     now - waiting.since_last});
   }
+  LookAtStalls(/*told=*/true);
   return OkStatus();
 }
 
@@ -460,9 +464,9 @@ Status Controller::Handle(int peer, DoingMessage message) {
     SendUp(std::move(message));
     return OkStatus();
   }
-  if (message.question != question_ || !report_due_) return OkStatus();
+  if (message.question != question_ || !inquiry_due_) return OkStatus();
   answers_.doing[message.rank] = std::move(message.doing);
-  if (answers_.doing.size() == answers_.asked.size()) ReportStalls();
+  if (answers_.doing.size() == answers_.asked.size()) ConcludeInquiry();
   return OkStatus();
 }
 
@@ -710,6 +714,7 @@ void Controller::Leave(const std::string& reason) {
 
 Controller::Output Controller::Take() {
   KR_DCHECK(thread_.IsOwner());
+  batch_time_.reset();
   if (tree_.is_root()) {
     // Before anything new is decided: all its slots are live now.
     if (std::optional<StepPlan> plan = planner_.NewPlan()) {
@@ -738,7 +743,7 @@ std::optional<TimePoint> Controller::NextTimer() const {
   std::optional<TimePoint> oldest;
   if (!pending_.empty()) oldest = oldest_pending_;
   std::optional<TimePoint> next = stalls_.NextCheck(oldest);
-  if (report_due_ && (!next || *report_due_ < *next)) next = report_due_;
+  if (inquiry_due_ && (!next || *inquiry_due_ < *next)) next = inquiry_due_;
   if (!ready_.empty() && outstanding_ < options_.max_outstanding) {
     TimePoint linger = ready_.front().since + options_.linger;
     if (!next || linger < *next) next = linger;
@@ -749,10 +754,10 @@ std::optional<TimePoint> Controller::NextTimer() const {
 void Controller::OnTimer() {
   KR_DCHECK(thread_.IsOwner());
   const TimePoint now = clock_.Now();
-  if (report_due_ && now >= *report_due_) ReportStalls();
+  if (inquiry_due_ && now >= *inquiry_due_) ConcludeInquiry();
   if (pending_.empty()) {
     // What waits below is told again by those below.
-    if (!report_due_) {
+    if (!inquiry_due_) {
       stalls_.Reset();
       waiting_below_.clear();
     }
@@ -764,25 +769,41 @@ void Controller::OnTimer() {
   for (const auto& [name, pending] : pending_) {
     oldest_pending_ = std::min(oldest_pending_, pending.since);
   }
-  if (stalls_.ReportDue(now, oldest_pending_)) {
-    if (tree_.is_root()) {
-      InquireStalls();
-    } else {
-      TellStalls();
-    }
-  }
+  LookAtStalls(/*told=*/false);
   for (const StalledTensor& tensor : ListStalls()) {
     Status verdict = stalls_.Verdict(tensor, answers_, now);
     if (!verdict.ok()) FailStalled({tensor}, verdict);
   }
 }
 
-void Controller::InquireStalls() {
-  // The last round is not over; its report has all that is known now.
-  if (report_due_) return;
-  answers_ = stalls_.Questions(ListStalls());
+void Controller::LookAtStalls(bool told) {
+  const TimePoint now = clock_.Now();
+  const std::vector<StalledTensor> stalled = ListStalls();
+  if (stalled.empty()) return;
+  TimePoint oldest = now, youngest{};
+  for (const StalledTensor& tensor : stalled) {
+    oldest = std::min(oldest, tensor.since);
+    youngest = std::max(youngest, tensor.last);
+  }
+  const bool report = stalls_.ReportDue(now, oldest);
+  if (!report && !told && !stalls_.LookDue(now)) return;
+  stalls_.Looked(now, youngest);
+  if (tree_.is_root()) {
+    InquireStalls(report);
+  } else {
+    TellStalls();
+  }
+}
+
+void Controller::InquireStalls(bool report) {
+  report_wanted_ = report_wanted_ || report;
+  // The last round is not over; its end has all that is known now.
+  if (inquiry_due_) return;
+  const std::vector<StalledTensor> stalled = ListStalls();
+  if (!report && !MayBeDeadlock(stalled)) return;
+  answers_ = stalls_.Questions(stalled);
   ++question_;
-  report_due_ = clock_.Now() + kAnswerLimit;
+  inquiry_due_ = clock_.Now() + kAnswerLimit;
   AskMessage ask{question_, {}, answers_.names};
   for (const auto& [child, below] : tree_.children) {
     ask.ranks.clear();
@@ -796,27 +817,32 @@ void Controller::InquireStalls() {
                          tree_.rank)) {
     answers_.doing[tree_.rank] = DescribeDoing(answers_.names);
   }
-  if (answers_.doing.size() == answers_.asked.size()) ReportStalls();
+  if (answers_.doing.size() == answers_.asked.size()) ConcludeInquiry();
 }
 
-void Controller::ReportStalls() {
-  report_due_.reset();
+void Controller::ConcludeInquiry() {
+  inquiry_due_.reset();
+  const bool report = std::exchange(report_wanted_, false);
   const std::vector<StalledTensor> stalled = ListStalls();
   // It may have come together while the others answered.
   if (stalled.empty()) return;
-  output_.reports.push_back(stalls_.Report(stalled, answers_, clock_.Now()));
-  CheckDeadlock(stalled);
-}
-
-void Controller::CheckDeadlock(const std::vector<StalledTensor>& stalled) {
-  if (options_.stall_check_time == Duration::zero()) return;
-  if (!ready_.empty() || outstanding_ > 0) return;
-  const TimePoint now = clock_.Now();
-  for (const auto& [name, pending] : pending_) {
-    if (now - pending.since < options_.stall_check_time) return;
+  if (report) {
+    output_.reports.push_back(stalls_.Report(stalled, answers_, clock_.Now()));
   }
+  if (!MayBeDeadlock(stalled)) return;
   const Status deadlock = stalls_.Deadlock(stalled, answers_);
   if (!deadlock.ok()) FailStalled(stalled, deadlock);
+}
+
+bool Controller::MayBeDeadlock(
+    const std::vector<StalledTensor>& stalled) const {
+  if (options_.stall_check_time == Duration::zero()) return false;
+  if (!ready_.empty() || outstanding_ > 0) return false;
+  const TimePoint now = clock_.Now();
+  for (const StalledTensor& tensor : stalled) {
+    if (now - tensor.last < options_.stall_check_time) return false;
+  }
+  return !stalls_.Deadlock(stalled, Answers()).ok();
 }
 
 Doing Controller::DescribeDoing(const std::vector<std::string>& names) const {
@@ -826,8 +852,7 @@ Doing Controller::DescribeDoing(const std::vector<std::string>& names) const {
 }
 
 void Controller::ForgetWaitingBelow(const std::string& name) {
-  for (auto& [child, message] : waiting_below_) {
-    auto& waiting = message.waiting;
+  for (auto& [child, waiting] : waiting_below_) {
     waiting.erase(
         std::remove_if(waiting.begin(), waiting.end(),
                        [&](const auto& one) { return one.name == name; }),
@@ -843,21 +868,20 @@ std::vector<StalledTensor> Controller::ListStalls() const {
     const Request& request = pending.agreed ? pending.agreed->request
                                             : pending.variants.front().request;
     stalled[name] = StalledTensor{name, request.Label(), ReadyRanks(pending),
-                                  pending.since};
+                                  pending.since, pending.last};
   }
-  for (const auto& [child, message] : waiting_below_) {
-    for (const auto& waiting : message.waiting) {
-      auto [it, is_new] = stalled.try_emplace(
-          waiting.name,
-          StalledTensor{waiting.name,
-                        waiting.label,
-                        {},
-                        clock_.Now() - options_.stall_check_time});
+  for (const auto& [child, below] : waiting_below_) {
+    for (const StalledTensor& waiting : below) {
+      auto [it, is_new] = stalled.try_emplace(waiting.name, waiting);
+      if (is_new) continue;
+      StalledTensor& tensor = it->second;
       std::vector<int32_t> ranks;
-      std::set_union(it->second.ranks.begin(), it->second.ranks.end(),
+      std::set_union(tensor.ranks.begin(), tensor.ranks.end(),
                      waiting.ranks.begin(), waiting.ranks.end(),
                      std::back_inserter(ranks));
-      it->second.ranks = std::move(ranks);
+      tensor.ranks = std::move(ranks);
+      tensor.since = std::min(tensor.since, waiting.since);
+      tensor.last = std::max(tensor.last, waiting.last);
     }
   }
   std::vector<StalledTensor> list;
@@ -867,8 +891,10 @@ std::vector<StalledTensor> Controller::ListStalls() const {
 
 void Controller::TellStalls() {
   WaitingMessage message;
+  const TimePoint now = clock_.Now();
   for (const StalledTensor& tensor : ListStalls()) {
-    message.waiting.push_back({tensor.label, tensor.name, tensor.ranks});
+    message.waiting.push_back({tensor.label, tensor.name, tensor.ranks,
+                               now - tensor.since, now - tensor.last});
   }
   SendUp(std::move(message));
 }

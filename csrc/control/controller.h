@@ -125,7 +125,8 @@ class Controller {
     std::shared_ptr<const Agreed> agreed;  // of the slot
     std::vector<Variant> variants;         // the others
     std::vector<int> from;                 // contributors: self and children
-    TimePoint since;
+    TimePoint since;                       // the first of them
+    TimePoint last;                        // the last of them
 
     void Clear();
   };
@@ -138,8 +139,10 @@ class Controller {
   // the name that has failed since.
   NameTable<Pending>::iterator PendingFor(const std::string& name,
                                           uint64_t sent_at);
-  Status AddContributor(Pending& pending, const std::string& name,
-                        int from) const;
+  Status AddContributor(Pending& pending, const std::string& name, int from);
+  // Now, for all that one Take brings to its end: asked for each tensor, the
+  // clock would cost more than the tensor.
+  TimePoint BatchTime();
   void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks) const;
   void CompleteIfReady(NameTable<Pending>::iterator it);
   // All of this node's ranks are ready with a slot, all with the same.
@@ -186,13 +189,16 @@ class Controller {
   void ForgetEvicted();
 
   std::vector<StalledTensor> ListStalls() const;
+  // Does what is due for what waits. `told`: what waits below is news.
+  void LookAtStalls(bool told);
   // Inner nodes: tells the coordinator what waits below.
   void TellStalls();
-  // Coordinator: asks the ranks that others wait for, then reports.
-  void InquireStalls();
-  void ReportStalls();
-  // Coordinator: fails what can never be ready.
-  void CheckDeadlock(const std::vector<StalledTensor>& stalled);
+  // Coordinator: looks for a deadlock, and asks what the ranks do of which
+  // others wait if there may be one, or if that is to be reported; then does.
+  void InquireStalls(bool report);
+  void ConcludeInquiry();
+  // Coordinator: nothing can ever be ready, as far as it knows.
+  bool MayBeDeadlock(const std::vector<StalledTensor>& stalled) const;
   void ForgetWaitingBelow(const std::string& name);
   Doing DescribeDoing(const std::vector<std::string>& names) const;
   void FailStalled(const std::vector<StalledTensor>& stalled,
@@ -216,6 +222,7 @@ class Controller {
   NameTable<Pending> pending_;
   // Nothing pending is older. A bound, so that not every step looks for it.
   TimePoint oldest_pending_;
+  std::optional<TimePoint> batch_time_;
 
   // Names that a decision has failed, and its number: a contribution sent
   // before the sender knew must not count for the next use.
@@ -238,12 +245,13 @@ class Controller {
   DecisionMessage decided_;
 
   StallInspector stalls_;
-  std::map<int, WaitingMessage> waiting_below_;
-  // The coordinator's last question and what came of it; until when the report
-  // waits for the rest.
+  std::map<int, std::vector<StalledTensor>> waiting_below_;
+  // The coordinator's last question and what came of it; until when it waits
+  // for the rest, and whether it reports then.
   Answers answers_;
   uint64_t question_ = 0;
-  std::optional<TimePoint> report_due_;
+  std::optional<TimePoint> inquiry_due_;
+  bool report_wanted_ = false;
   std::set<int> byes_;
   Output output_;
 };

@@ -72,6 +72,23 @@ int32_t DecodeRank(WireReader& reader, int size) {
   return static_cast<int32_t>(rank);
 }
 
+// No tensor waits for longer: 30 years.
+constexpr uint64_t kMaxMicroseconds = uint64_t{1} << 50;
+
+void EncodeDuration(WireWriter& writer, Duration duration) {
+  const int64_t count =
+      std::chrono::floor<std::chrono::microseconds>(duration).count();
+  writer.Varint(std::min(static_cast<uint64_t>(std::max<int64_t>(count, 0)),
+                         kMaxMicroseconds));
+}
+
+Duration DecodeDuration(WireReader& reader) {
+  const uint64_t count = reader.Varint();
+  if (count <= kMaxMicroseconds) return std::chrono::microseconds(count);
+  reader.Fail();
+  return Duration::zero();
+}
+
 // What many ranks and tensors have to say can be longer than the reader takes.
 void EncodeText(WireWriter& writer, std::string_view text) {
   writer.Text(text.substr(0, kMaxTextBytes));
@@ -131,16 +148,21 @@ void Encode(WireWriter& writer, const WaitingMessage& message) {
     writer.Text(waiting.label);
     writer.Text(waiting.name);
     EncodeRanks(writer, waiting.ranks);
+    EncodeDuration(writer, waiting.since_first);
+    EncodeDuration(writer, waiting.since_last);
   }
 }
 
 WaitingMessage DecodeWaiting(WireReader& reader, int size) {
   WaitingMessage message;
-  message.waiting.resize(reader.Count(/*element_bytes=*/3));
+  message.waiting.resize(reader.Count(/*element_bytes=*/5));
   for (WaitingMessage::Waiting& waiting : message.waiting) {
     waiting.label = std::string(reader.Text(kMaxNameBytes + 64));
     waiting.name = std::string(reader.Text(kMaxNameBytes));
     waiting.ranks = DecodeRanks(reader, size);
+    waiting.since_first = DecodeDuration(reader);
+    waiting.since_last = DecodeDuration(reader);
+    if (waiting.since_last > waiting.since_first) reader.Fail();
     if (!reader.ok()) break;
   }
   return message;

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/control/doing.h"
 #include "csrc/control/request.h"
@@ -33,6 +34,10 @@ struct WaitingMessage {
     std::string label;
     std::string name;
     std::vector<int32_t> ranks;  // that have it
+    // Since the first of them asked for it, and since the last did. On the
+    // wire in microseconds.
+    Duration since_first = Duration::zero();
+    Duration since_last = Duration::zero();
   };
   std::vector<Waiting> waiting;
 };

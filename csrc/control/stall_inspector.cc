@@ -24,6 +24,7 @@ std::optional<TimePoint> StallInspector::NextCheck(
   };
   if (check_time_ > Duration::zero()) {
     consider(next_report_.value_or(*oldest + check_time_));
+    if (next_look_) consider(*next_look_);
   }
   if (shutdown_time_ > Duration::zero()) consider(*oldest + shutdown_time_);
   return next;
@@ -31,7 +32,8 @@ std::optional<TimePoint> StallInspector::NextCheck(
 
 bool StallInspector::ReportDue(TimePoint now, TimePoint oldest) {
   if (check_time_ == Duration::zero()) return false;
-  if (!next_report_) {
+  // What waited before may have come together, and something else waits.
+  if (!next_report_ || now - oldest < check_time_) {
     next_report_ = oldest + check_time_;
     interval_ = check_time_;
   }
@@ -39,6 +41,18 @@ bool StallInspector::ReportDue(TimePoint now, TimePoint oldest) {
   interval_ *= 2;
   next_report_ = now + interval_;
   return true;
+}
+
+void StallInspector::Looked(TimePoint now, TimePoint youngest) {
+  looked_ = true;
+  next_look_.reset();
+  if (youngest + check_time_ > now) next_look_ = youngest + check_time_;
+}
+
+void StallInspector::Reset() {
+  next_report_.reset();
+  looked_ = false;
+  next_look_.reset();
 }
 
 std::vector<int32_t> StallInspector::Missing(

@@ -20,7 +20,8 @@ struct StalledTensor {
   std::string name;
   std::string label;           // "allreduce 'dense/kernel'"
   std::vector<int32_t> ranks;  // that have it, ascending
-  TimePoint since;
+  TimePoint since;             // the first of them has asked
+  TimePoint last;              // the last of them has
 };
 
 // What ranks that others wait for have said that they do; what was asked.
@@ -43,15 +44,30 @@ class StallInspector {
   // These ranks, ascending, are not waited for.
   void SetJoined(const std::vector<int32_t>& joined) { joined_ = joined; }
 
-  // When the oldest of the waiting tensors (if any) next needs a look.
+  // When the waiting tensors next need a look. `oldest`: of them, if any.
   std::optional<TimePoint> NextCheck(
       const std::optional<TimePoint>& oldest) const;
 
   // A report is due for what waits since `oldest`: the first after the check
   // time, then each after twice as long.
   bool ReportDue(TimePoint now, TimePoint oldest);
+
+  // A deadlock is taken for one when no rank has asked for anything that waits
+  // for as long as the check time: who has just come may ask for more. The
+  // ranks never come at the same time, so the first report is too early for
+  // that by what lies between them. Then the next look is due as soon as the
+  // youngest is as old, however late the next report.
+  bool LookDue(TimePoint now) const { return next_look_ && now >= *next_look_; }
+  // After each look, also that of a report. `youngest`: when a rank last asked
+  // for something that waits.
+  void Looked(TimePoint now, TimePoint youngest);
+  // A rank has asked for something that may have to wait.
+  void Asked(TimePoint now) {
+    if (looked_ && !next_look_) next_look_ = now + check_time_;
+  }
+
   // Nothing waits any more.
-  void Reset() { next_report_.reset(); }
+  void Reset();
 
   // Whom to ask, and about what, before a report. Not all of a large job.
   Answers Questions(const std::vector<StalledTensor>& stalled) const;
@@ -92,6 +108,8 @@ class StallInspector {
   const RankSet ranks_;
   std::vector<int32_t> joined_;
   std::optional<TimePoint> next_report_;
+  bool looked_ = false;  // since the last Reset
+  std::optional<TimePoint> next_look_;
   Duration interval_ = Duration::zero();
 };
 

@@ -105,7 +105,11 @@ std::vector<std::pair<std::string, Message>> Messages() {
     ready.news.push_back({Variant{*request, {0, 2}}, Variant{*request, {1}}});
   }
   WaitingMessage waiting;
-  waiting.waiting = {{"allreduce 'w'", "w", {0, 3}}};
+  waiting.waiting = {{"allreduce 'w'",
+                      "w",
+                      {0, 3},
+                      std::chrono::seconds(70),
+                      std::chrono::milliseconds(3)}};
   DecisionMessage execute;
   execute.decisions.resize(1);
   execute.decisions[0].slots = {4, 5};

@@ -719,6 +719,117 @@ TEST_P(ControllerTopology, ReportsComeAtGrowingIntervals) {
   EXPECT_NEAR(at[3], 900, 8);
 }
 
+// Each rank asks for a name of its own, some milliseconds after the last: when
+// the first is reported, the others are too young to prove anything.
+TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
+  constexpr auto kApart = std::chrono::milliseconds(5);
+  ControllerOptions options;
+  ControllerCluster cluster(GetParam(), options, 2);
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    if (rank > 0) cluster.clock().Advance(kApart);
+    cluster.Submit(rank, AllreduceRequest(std::to_string(rank), 8));
+    cluster.Settle();
+  }
+  const TimePoint provable = cluster.clock().Now() + options.stall_check_time;
+  // As a loop does: each rank looks when it has said that it will.
+  while (cluster.commands(0).empty()) {
+    TimePoint next = TimePoint::max();
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      next = std::min(next,
+                      cluster.at(rank).NextTimer().value_or(TimePoint::max()));
+    }
+    ASSERT_GE(next, cluster.clock().Now());
+    ASSERT_LE(next, provable);
+    cluster.clock().Advance(next - cluster.clock().Now());
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      cluster.Timer(rank);
+      cluster.Settle();
+    }
+  }
+  EXPECT_EQ(cluster.clock().Now(), provable);
+  // Said once, before that.
+  EXPECT_EQ(cluster.reports(0).size(), 1u);
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ASSERT_EQ(cluster.commands(rank).size(), 1u);
+    EXPECT_EQ(cluster.commands(rank)[0].names.size(), size_t(cluster.size()));
+    EXPECT_EQ(cluster.commands(rank)[0].status.code(),
+              StatusCode::kFailedPrecondition);
+  }
+}
+
+// The last rank comes long after the report, with a name of its own: what was
+// asked then does not tell what it does now.
+TEST_P(ControllerTopology, ADeadlockIsExplainedByWhatTheRanksDoThen) {
+  ControllerOptions options;
+  std::string doing = "sleeps";
+  options.describe_doing = [&](const std::vector<std::string>& names) {
+    std::vector<std::string> waits;
+    if (doing == "waits") waits = {"y"};
+    return Doing{doing, waits, std::vector<bool>(names.size(), true)};
+  };
+  ControllerCluster cluster(GetParam(), options, 2);
+  const int late = cluster.size() - 1;
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  PassTime(cluster, 61);
+  ASSERT_EQ(cluster.reports(0).size(), 1u);
+  PassTime(cluster, 9);
+  doing = "waits";
+  cluster.Submit(late, AllreduceRequest("y", 8));
+  cluster.Settle();
+  PassTime(cluster, 59);
+  EXPECT_TRUE(cluster.commands(0).empty());
+  PassTime(cluster, 1);
+  ASSERT_EQ(cluster.commands(0).size(), 1u);
+  EXPECT_THAT(cluster.commands(0)[0].status.message(),
+              AllOf(HasSubstr("for something else now"),
+                    Not(HasSubstr("in no collective"))));
+}
+
+// Somewhere in the tree a rank has waited for long. The last one has just come
+// with the first of two names, and the second is what that one waits for.
+TEST_P(ControllerTopology, WhoHasJustComeMayBringMore) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int late = cluster.size() - 1;
+  for (int rank = 0; rank < late; ++rank) {
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+  }
+  cluster.Settle();
+  cluster.clock().Advance(std::chrono::seconds(60));
+  cluster.Submit(late, AllreduceRequest("y", 8));
+  cluster.Settle();
+  for (int rank = cluster.size() - 1; rank >= 0; --rank) {
+    cluster.Timer(rank);
+    cluster.Settle();
+  }
+  EXPECT_EQ(cluster.reports(0).size(), 1u);
+  cluster.Submit(late, AllreduceRequest("x", 8));
+  cluster.Settle();
+  EXPECT_THAT(Executed(cluster, 0), ElementsAre(ElementsAre("x")));
+}
+
+// At any time something waits, and nothing for long.
+TEST_P(ControllerTopology, WhatComesTogetherInTimeIsNotReported) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int late = cluster.size() - 1;
+  for (int second = 0; second < 200; ++second) {
+    for (int rank = 0; rank < late; ++rank) {
+      cluster.Submit(rank, AllreduceRequest(std::to_string(second % 3), 8));
+    }
+    cluster.Settle();
+    if (second > 0) {
+      cluster.Submit(late,
+                     AllreduceRequest(std::to_string((second + 2) % 3), 8));
+    }
+    cluster.Settle();
+    PassTime(cluster, 1);
+  }
+  EXPECT_EQ(Executed(cluster, 0).size(), 199u);
+  EXPECT_TRUE(cluster.reports(0).empty());
+}
+
 // Else it would be said to wait, and with it a tensor could be failed for which
 // nobody waits.
 TEST_P(ControllerTopology, WhatWaitedOnceIsNotInLaterReports) {

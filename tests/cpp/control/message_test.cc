@@ -20,7 +20,11 @@ std::vector<Message> SomeMessages() {
   ready.slots = {0, 1, 2, 9, 10, 5000};
   ready.news = {{Variant{SomeRequest(), {0, 2}}, Variant{SomeRequest(), {1}}}};
   WaitingMessage waiting;
-  waiting.waiting = {{"allreduce 'w'", "w", {0, 3}}};
+  waiting.waiting = {{"allreduce 'w'",
+                      "w",
+                      {0, 3},
+                      std::chrono::seconds(70),
+                      std::chrono::milliseconds(3)}};
   DecisionMessage decisions;
   decisions.decisions.resize(5);
   decisions.decisions[0].slots = {4, 5};
