@@ -217,7 +217,8 @@ const Row kRows[] = {
      true},
     {"CACHE_CAPACITY", "names",
      "Agreements that are remembered, so that a repeated tensor costs bytes "
-     "instead of its description. 0: none.",
+     "instead of its description: at least as many as a step has names, so "
+     "that steps can be planned. Each takes about a kilobyte. 0: none.",
      IntegerField<&Options::cache_capacity, 0, 1 << 20>,
      ShowInteger<&Options::cache_capacity>, true},
     {"STALL_CHECK_TIME", "seconds",

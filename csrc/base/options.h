@@ -30,7 +30,7 @@ struct Options {
   // Behaviour.
   int64_t fusion_threshold = int64_t{64} << 20;  // bytes
   double cycle_time_ms = 0.0;
-  int64_t cache_capacity = 1024;     // names
+  int64_t cache_capacity = 65536;    // names
   double stall_check_time = 60.0;    // seconds; 0: never
   double stall_shutdown_time = 0.0;  // seconds; 0: never
   double heartbeat_timeout = 30.0;   // seconds

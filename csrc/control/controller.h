@@ -36,7 +36,7 @@ namespace keras_ring {
 
 struct ControllerOptions {
   int64_t fusion_threshold = 64 << 20;  // bytes
-  size_t cache_capacity = 1024;         // names
+  size_t cache_capacity = 65536;        // names
   // How long the coordinator holds a ready tensor back for others to join it.
   Duration linger = Duration::zero();
   // Buckets decided and not yet executed. Two keep the data thread busy while

@@ -4,6 +4,27 @@
 #include <utility>
 
 namespace keras_ring {
+namespace {
+
+// What is not used again among so many times as many uses as there are names is
+// not. Of a larger cycle less than a quarter could be kept.
+constexpr uint64_t kPatience = 4;
+
+// Reckoned, not measured: the same on every rank.
+size_t BytesOf(const Agreed& agreed) {
+  // Nodes and pointers, and the request that the rank made itself.
+  size_t bytes = 512 + 4 * agreed.request.name.size();
+  for (const TensorSpec& tensor : agreed.request.tensors) {
+    bytes += 2 * (sizeof(tensor) + 8 * tensor.shape.size());
+  }
+  bytes += 8 * agreed.rows.size();
+  for (const std::vector<int64_t>& splits : agreed.splits) {
+    bytes += sizeof(splits) + 8 * splits.size();
+  }
+  return bytes;
+}
+
+}  // namespace
 
 std::optional<ResponseCache::Slot> ResponseCache::Find(
     const std::string& name) const {
@@ -34,26 +55,38 @@ bool ResponseCache::Agrees(Slot slot, const RequestPtr& request, int rank) {
 ResponseCache::Slot ResponseCache::Insert(std::shared_ptr<const Agreed> agreed,
                                           uint64_t sequence) {
   const Slot slot = next_slot_++;
-  if (capacity_ == 0) return slot;
+  ++uses_;
   const std::string& name = agreed->request.name;
   if (std::optional<Slot> before = Find(name)) Evict(*before, sequence);
-  if (by_name_.size() >= capacity_) Evict(by_age_.front(), sequence);
+  const size_t bytes = BytesOf(*agreed);
+  if (bytes > max_bytes_) return slot;
+  while (!HasRoom(bytes)) {
+    if (by_age_.empty() || !IsOverdue(by_age_.front())) return slot;
+    Evict(by_age_.front(), sequence);
+  }
   by_age_.push_back(slot);
   by_name_[name] = slot;
-  by_slot_[slot] =
-      Entry{std::move(agreed), nullptr, true, std::prev(by_age_.end())};
+  bytes_ += bytes;
+  by_slot_[slot] = Entry{std::move(agreed),       nullptr, true, bytes, uses_,
+                         std::prev(by_age_.end())};
   return slot;
+}
+
+bool ResponseCache::IsOverdue(Slot slot) const {
+  return uses_ - by_slot_.at(slot).used > kPatience * by_name_.size();
 }
 
 void ResponseCache::Touch(Slot slot) {
   auto it = by_slot_.find(slot);
   if (it == by_slot_.end() || !it->second.live) return;
+  it->second.used = ++uses_;
   by_age_.splice(by_age_.end(), by_age_, it->second.age);
 }
 
 void ResponseCache::Evict(Slot slot, uint64_t sequence) {
   Entry& entry = by_slot_.at(slot);
   entry.live = false;
+  bytes_ -= entry.bytes;
   by_age_.erase(entry.age);
   by_name_.erase(entry.agreed->request.name);
   evicted_.push_back(Evicted{sequence, slot});
@@ -67,7 +100,7 @@ void ResponseCache::Forget(uint64_t sequence) {
 }
 
 uint64_t ResponseCache::Hash() const {
-  uint64_t hash = next_slot_;
+  uint64_t hash = next_slot_ + (uses_ << 32);
   for (Slot slot : by_age_) {
     const std::string& name = At(slot)->request.name;
     for (uint64_t part : {std::hash<std::string>()(name), size_t(slot)}) {

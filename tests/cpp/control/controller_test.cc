@@ -1067,6 +1067,40 @@ TEST(Controller, SteadyStateCostsBytes) {
   EXPECT_LE(cluster.bytes_sent() - before, 161 * 18u);
 }
 
+// What a step of so many names costs once it is learned, in bytes of control.
+uint64_t BytesOfAStep(int names, const ControllerOptions& options) {
+  ControllerCluster cluster({"a", "a"}, options);
+  uint64_t before = 0;
+  for (int step = 0; step < 8; ++step) {
+    before = cluster.bytes_sent();
+    for (int rank : {1, 0}) {
+      // What a rank asks for at once goes up in one message.
+      cluster.SetHeld(true);
+      for (int i = 0; i < names; ++i) {
+        cluster.Submit(rank, AllreduceRequest("t" + std::to_string(i), 100));
+      }
+      cluster.Release();
+    }
+    cluster.Settle();
+  }
+  EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+  return cluster.bytes_sent() - before;
+}
+
+TEST(Controller, AStepOfAnyNumberOfNamesCostsAsManyBytes) {
+  const uint64_t small = BytesOfAStep(160, ControllerOptions());
+  const uint64_t large = BytesOfAStep(3000, ControllerOptions());
+  EXPECT_LE(large, small) << small << " bytes for 160 names";
+}
+
+// What there is no room for costs its description, and only that.
+TEST(Controller, NamesBeyondTheCapacityDoNotMakeTheOthersUnknown) {
+  ControllerOptions options;
+  options.cache_capacity = 2990;
+  EXPECT_LE(BytesOfAStep(3000, options),
+            BytesOfAStep(2990, ControllerOptions()) + 10 * 100);
+}
+
 TEST(Controller, LingerHoldsBack) {
   ControllerOptions options;
   options.linger = std::chrono::milliseconds(5);
