@@ -104,6 +104,13 @@ const char* TextField(const std::string& text, Options& options) {
   return nullptr;
 }
 
+// Other ranks are told it.
+template <auto Field>
+const char* ShortTextField(const std::string& text, Options& options) {
+  options.*Field = text;
+  return text.size() <= 1024 ? nullptr : "at most 1024 bytes";
+}
+
 template <auto Field>
 std::string ShowText(const Options& options) {
   return options.*Field;
@@ -198,11 +205,11 @@ const Row kRows[] = {
     {"HOST_ID", "text",
      "Identity of this host; ranks with equal identities share one. Defaults "
      "to the host's name.",
-     TextField<&Options::host_id>, ShowText<&Options::host_id>, false},
+     ShortTextField<&Options::host_id>, ShowText<&Options::host_id>, false},
     {"INTERFACE", "address",
      "Address at which other ranks reach this one. Defaults to the one from "
      "which it reaches the store, so loopback when that is on loopback.",
-     TextField<&Options::interface_address>,
+     ShortTextField<&Options::interface_address>,
      ShowText<&Options::interface_address>, false},
     {"FUSION_THRESHOLD", "bytes",
      "Tensors that are ready together are fused into buckets of at most this "

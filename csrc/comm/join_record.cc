@@ -4,12 +4,15 @@
 #include <map>
 #include <set>
 
+#include "csrc/base/digest_text.h"
 #include "csrc/base/wire.h"
 
 namespace keras_ring {
 namespace {
 
 constexpr size_t kMaxTextBytes = 64 << 10;
+// What the ranks compare. More of it would not make an error clearer.
+constexpr size_t kMaxFingerprintBytes = 4096;
 constexpr uint64_t kMaxSize = INT32_MAX;
 constexpr uint64_t kMaxMilliseconds = uint64_t{1} << 40;  // 30 years
 
@@ -94,7 +97,9 @@ std::string Encode(const JoinRecord& record) {
   WriteMember(writer, record.member);
   writer.Fixed64(record.target);
   writer.Varint(record.fingerprint.size());
-  for (const std::string& item : record.fingerprint) writer.Text(item);
+  for (const std::string& item : record.fingerprint) {
+    writer.Text(DigestText(item, kMaxFingerprintBytes));
+  }
   return writer.Take();
 }
 

@@ -79,6 +79,15 @@ TEST(Options, MalformedValuesNameTheVariableAndTheValue) {
   }
 }
 
+TEST(Options, WhatOtherRanksAreToldIsNotTooLong) {
+  for (const char* variable : {"KERAS_RING_HOST_ID", "KERAS_RING_INTERFACE"}) {
+    EXPECT_TRUE(Parse({{variable, std::string(1024, 'x')}}).ok());
+    EXPECT_THAT(
+        Parse({{variable, std::string(1025, 'x')}}).status().message(),
+        AllOf(HasSubstr(variable), HasSubstr("expected at most 1024 bytes")));
+  }
+}
+
 TEST(Options, TheKeyIsNeverShown) {
   Result<Options> options = Parse({{"KERAS_RING_JOB_KEY", "secret"}});
   ASSERT_FALSE(options.ok());

@@ -41,6 +41,23 @@ TEST(JoinRecord, ComesBack) {
   EXPECT_EQ(read.fingerprint, record.fingerprint);
 }
 
+// As the ranks of process sets of a large job.
+TEST(JoinRecord, LongPropertiesAreComparedByTheirDigests) {
+  const std::string sets = "process_sets=" + std::string(1 << 20, '1');
+  std::vector<JoinRecord> records(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string bytes =
+        Encode(NewRecord(rank, 3, {sets + (rank == 2 ? "2" : "")}));
+    EXPECT_LT(bytes.size(), 5000u);
+    ASSERT_TRUE(Decode(bytes, &records[rank]));
+  }
+  EXPECT_TRUE(CompareFingerprints({records[0], records[1]}).ok());
+  const Status status = CompareFingerprints(records);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("'process_sets': ranks 0-1 have '111"),
+            std::string::npos);
+}
+
 TEST(JobTable, ComesBack) {
   JobTable table = MakeTable({NewRecord(0, 2), NewRecord(1, 2)});
   table.time_left = std::chrono::milliseconds(59'999);
