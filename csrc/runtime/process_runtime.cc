@@ -8,6 +8,7 @@ namespace keras_ring {
 namespace {
 
 struct Slot {
+  SetNumbers numbers;
   Mutex mutex;
   std::shared_ptr<ProcessSets> sets KR_GUARDED_BY(mutex);
 };
@@ -53,6 +54,8 @@ Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
   if (runtime.ok()) return runtime;
   return runtime.status().WithContext("collective '" + name + "'");
 }
+
+SetNumbers& ProcessSetNumbers() { return TheSlot().numbers; }
 
 std::shared_ptr<ProcessSets> TakeProcessSets() {
   MutexLock lock(TheSlot().mutex);

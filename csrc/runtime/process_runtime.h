@@ -28,6 +28,9 @@ std::shared_ptr<Runtime> ProcessRuntime();
 Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
                                                    const std::string& name);
 
+// Of all process sets that this process ever has.
+SetNumbers& ProcessSetNumbers();
+
 // Empties the slot and returns what was in it.
 std::shared_ptr<ProcessSets> TakeProcessSets();
 

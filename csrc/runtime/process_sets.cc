@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "csrc/base/digest_text.h"
+#include "csrc/base/wire.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/runtime/gather_texts.h"
 
@@ -14,6 +16,9 @@ namespace {
 constexpr char kCallName[] = "add_process_set or remove_process_set";
 constexpr char kMadeName[] = "add_process_set: are all members connected";
 
+// What ranks compare is not sent at any length: all send it to all.
+constexpr size_t kMaxCallBytes = 1024;
+
 std::string ListText(const std::vector<int32_t>& ranks) {
   std::string text;
   for (int32_t rank : ranks) {
@@ -23,24 +28,67 @@ std::string ListText(const std::vector<int32_t>& ranks) {
   return "[" + text + "]";
 }
 
+// For errors: of many ranks the first and the last.
+std::string ShortListText(const std::vector<int32_t>& ranks) {
+  constexpr size_t kShown = 16;
+  if (ranks.size() <= kShown) return ListText(ranks);
+  std::string text = ListText({ranks.begin(), ranks.begin() + kShown / 2});
+  text.back() = ',';
+  return text + " ..., " + std::to_string(ranks.back()) + "] of " +
+         std::to_string(ranks.size()) + " ranks";
+}
+
+// One rank's part in a change.
+struct Change {
+  std::string call;
+  uint32_t free_number = 0;
+};
+
+std::string EncodeChange(const Change& change) {
+  WireWriter writer;
+  writer.Varint(change.free_number);
+  writer.Text(DigestText(change.call, kMaxCallBytes));
+  return writer.Take();
+}
+
+Result<Change> DecodeChange(const std::string& bytes) {
+  WireReader reader(bytes);
+  const uint64_t number = reader.Varint();
+  Change change;
+  change.call = std::string(reader.Text(bytes.size()));
+  change.free_number = static_cast<uint32_t>(number);
+  if (!reader.Finished() || number > UINT32_MAX) {
+    return InternalError("a malformed change of process sets");
+  }
+  return change;
+}
+
 }  // namespace
 
-ProcessSets::ProcessSets(std::shared_ptr<Runtime> job, Connect connect)
-    : job_(std::move(job)), connect_(std::move(connect)) {
+ProcessSets::ProcessSets(std::shared_ptr<Runtime> job, Connect connect,
+                         SetNumbers& numbers)
+    : job_(std::move(job)),
+      connect_(std::move(connect)),
+      numbers_(numbers),
+      first_number_(numbers.next()) {
   // `this` is good for as long as the job's loop runs: Shutdown ends that.
   job_->SetBrokenListener([this](const Status& cause) { OnJobBroken(cause); });
 }
 
 ProcessSets::~ProcessSets() { Shutdown("its runtime being destroyed"); }
 
-Status ProcessSets::AgreeOn(const std::string& call) {
-  KR_ASSIGN_OR_RETURN(std::vector<std::string> calls,
-                      GatherTexts(*job_, kCallName, call));
+Result<uint32_t> ProcessSets::AgreeOn(const std::string& call) {
+  KR_ASSIGN_OR_RETURN(
+      const std::vector<std::string> changes,
+      GatherTexts(*job_, kCallName, EncodeChange({call, numbers_.next()})));
   std::map<std::string, std::vector<int32_t>> ranks_of_call;
-  for (size_t rank = 0; rank < calls.size(); ++rank) {
-    ranks_of_call[calls[rank]].push_back(static_cast<int32_t>(rank));
+  uint32_t number = 0;
+  for (size_t rank = 0; rank < changes.size(); ++rank) {
+    KR_ASSIGN_OR_RETURN(const Change change, DecodeChange(changes[rank]));
+    ranks_of_call[change.call].push_back(static_cast<int32_t>(rank));
+    number = std::max(number, change.free_number);
   }
-  if (ranks_of_call.size() == 1) return OkStatus();
+  if (ranks_of_call.size() == 1) return number;
   std::string text = "the ranks change process sets in different ways:";
   for (const auto& [each, ranks] : ranks_of_call) {
     text += " " + RanksText(ranks) + (ranks.size() > 1 ? " call " : " calls ") +
@@ -54,7 +102,7 @@ Status ProcessSets::AgreeOn(const std::string& call) {
 }
 
 Status ProcessSets::Check(const std::vector<int32_t>& ranks) const {
-  const std::string what = "process set " + ListText(ranks);
+  const std::string what = "process set " + ShortListText(ranks);
   const int32_t size = job_->topology().size;
   if (ranks.empty()) {
     return InvalidArgumentError("a process set must have at least one rank");
@@ -82,10 +130,12 @@ Status ProcessSets::Check(const std::vector<int32_t>& ranks) const {
 Result<uint32_t> ProcessSets::Add(std::vector<int32_t> ranks) {
   MutexLock change(change_mutex_);
   std::sort(ranks.begin(), ranks.end());
-  KR_RETURN_IF_ERROR(AgreeOn("add_process_set(" + ListText(ranks) + ")"));
+  KR_ASSIGN_OR_RETURN(const uint32_t number,
+                      AgreeOn("add_process_set(" + ListText(ranks) + ")"));
   KR_RETURN_IF_ERROR(Check(ranks));
 
-  const RankSet set(next_number_++, std::move(ranks));
+  numbers_.Take(number);
+  const RankSet set(number, std::move(ranks));
   Result<RuntimeDeps> deps = RuntimeDeps();
   const bool is_member = set.Local(job_->topology().rank) >= 0;
   if (is_member) deps = connect_(set);
@@ -128,7 +178,7 @@ Status ProcessSets::Insert(const RankSet& set,
 Status ProcessSets::Remove(int64_t number) {
   MutexLock change(change_mutex_);
   KR_RETURN_IF_ERROR(
-      AgreeOn("remove_process_set(" + std::to_string(number) + ")"));
+      AgreeOn("remove_process_set(" + std::to_string(number) + ")").status());
   if (number == 0) {
     return InvalidArgumentError(
         "process set 0 is the job itself and cannot be removed");
@@ -152,7 +202,15 @@ Status ProcessSets::NoSuchSet(int64_t number) const {
     return FailedPreconditionError(
         "this process set was not added, or has been removed");
   }
-  const bool removed = number > 0 && number <= last_number_;
+  if (number < first_number_) {
+    return FailedPreconditionError(
+        "process set " + std::to_string(number) +
+        " was of a job that is over: shutdown() was called since. Add it to "
+        "this job (`init(process_sets=[...])` or `add_process_set`), and trace "
+        "anew what was traced with it: compile the model, or make the "
+        "`tf.function`, again");
+  }
+  const bool removed = number <= last_number_;
   return FailedPreconditionError(
       "process set " + std::to_string(number) +
       (removed ? " has been removed" : " does not exist in this job"));

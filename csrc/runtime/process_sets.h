@@ -13,16 +13,17 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/runtime/runtime.h"
+#include "csrc/runtime/set_numbers.h"
 
 namespace keras_ring {
 
 // A process set is a runtime of its own among its members: connections, control
 // and data threads, memory. So sets wait for nothing but their own ranks.
 //
-// Sets have numbers that are equal on all ranks and never given twice in a job,
-// because all ranks of the job make every change together: what each of them
-// asks for is compared through the job's runtime first. The job itself is set
-// number 0.
+// Sets have numbers that are equal on all ranks and never given twice in a
+// process, because all ranks of the job make every change together: what each
+// of them asks for, and which numbers it has free, is compared through the
+// job's runtime first. The job itself, every job, is set number 0.
 //
 // What breaks a set breaks the job, and the job all sets, with one cause. An
 // end that is agreed on does not: a rank may leave the job while sets of others
@@ -32,7 +33,9 @@ class ProcessSets {
   // Makes the parts of a set on a member. Called on all members at once.
   using Connect = std::function<Result<RuntimeDeps>(const RankSet& set)>;
 
-  ProcessSets(std::shared_ptr<Runtime> job, Connect connect);
+  // `numbers`: those of the process; must outlive the object.
+  ProcessSets(std::shared_ptr<Runtime> job, Connect connect,
+              SetNumbers& numbers);
   ~ProcessSets();  // shuts down
 
   const std::shared_ptr<Runtime>& job() const { return job_; }
@@ -69,7 +72,8 @@ class ProcessSets {
     std::shared_ptr<Runtime> runtime;  // null where this rank is no member
   };
 
-  Status AgreeOn(const std::string& call);
+  // The least number that is free on all ranks, if all make this call.
+  Result<uint32_t> AgreeOn(const std::string& call);
   Status Check(const std::vector<int32_t>& ranks) const KR_EXCLUDES(mutex_);
   Status Insert(const RankSet& set, std::shared_ptr<Runtime> runtime)
       KR_EXCLUDES(mutex_);
@@ -78,10 +82,11 @@ class ProcessSets {
 
   const std::shared_ptr<Runtime> job_;
   const Connect connect_;
+  SetNumbers& numbers_;
+  const uint32_t first_number_;  // what is below was of other jobs
 
   // Held during a change; taken before all others.
   Mutex change_mutex_;
-  uint32_t next_number_ KR_GUARDED_BY(change_mutex_) = 1;
 
   mutable Mutex mutex_;
   std::map<int64_t, Member> sets_ KR_GUARDED_BY(mutex_);  // but the job

@@ -9,6 +9,7 @@
 #include "csrc/comm/rendezvous.h"
 #include "csrc/comm/sub_mesh.h"
 #include "csrc/comm/tls.h"
+#include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime_parts.h"
 
 namespace keras_ring {
@@ -99,7 +100,8 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   deps.mesh = std::move(mesh);
   std::shared_ptr<Runtime> job = Runtime::Start(std::move(deps));
   return std::make_shared<ProcessSets>(
-      job, [job](const RankSet& set) { return ConnectSet(job, set); });
+      job, [job](const RankSet& set) { return ConnectSet(job, set); },
+      ProcessSetNumbers());
 }
 
 }  // namespace keras_ring

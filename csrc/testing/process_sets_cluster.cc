@@ -9,8 +9,13 @@ namespace keras_ring {
 
 ProcessSetsCluster::ProcessSetsCluster(std::vector<std::string> host_ids,
                                        const Options& options,
-                                       const RuntimeClusterSetup& setup)
-    : host_ids_(std::move(host_ids)), options_(options), setup_(setup) {
+                                       const RuntimeClusterSetup& setup,
+                                       std::vector<SetNumbers>* numbers)
+    : host_ids_(std::move(host_ids)),
+      options_(options),
+      setup_(setup),
+      own_numbers_(host_ids_.size()) {
+  if (numbers == nullptr) numbers = &own_numbers_;
   RuntimeClusterParts job = ConnectRuntimes(host_ids_, options_, setup_);
   {
     MutexLock lock(mutex_);
@@ -19,7 +24,8 @@ ProcessSetsCluster::ProcessSetsCluster(std::vector<std::string> host_ids,
   for (int rank = 0; rank < size(); ++rank) {
     sets_.push_back(std::make_shared<ProcessSets>(
         Runtime::Start(std::move(job.deps[rank])),
-        [this, rank](const RankSet& set) { return Connect(rank, set); }));
+        [this, rank](const RankSet& set) { return Connect(rank, set); },
+        (*numbers)[rank]));
   }
 }
 

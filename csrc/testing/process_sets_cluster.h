@@ -16,8 +16,11 @@ namespace keras_ring {
 
 class ProcessSetsCluster {
  public:
+  // `numbers`: of the processes of the ranks, which may have been in jobs
+  // before. Null: new ones.
   ProcessSetsCluster(std::vector<std::string> host_ids, const Options& options,
-                     const RuntimeClusterSetup& setup = {});
+                     const RuntimeClusterSetup& setup = {},
+                     std::vector<SetNumbers>* numbers = nullptr);
   // Shuts down what a test has not, all ranks at once.
   ~ProcessSetsCluster();
 
@@ -42,6 +45,7 @@ class ProcessSetsCluster {
   const Options options_;
   const RuntimeClusterSetup setup_;
   std::function<Status(int rank, const RankSet&)> fault_;
+  std::vector<SetNumbers> own_numbers_;  // by rank
   Mutex mutex_;
   // By number. The first member that comes connects all of them.
   std::map<uint32_t, RuntimeClusterParts> parts_ KR_GUARDED_BY(mutex_);

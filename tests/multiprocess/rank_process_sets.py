@@ -104,9 +104,10 @@ def static_sets():
     """Sets from the beginning, in job after job."""
     sets = [kr.ProcessSet([1, 0]), kr.ProcessSet([2])]
     totals = []
-    for _ in range(2):
+    for first in (1, 3):
         kr.init(process_sets=sets)
-        assert [each.process_set_id for each in sets] == [1, 2]
+        numbers = [each.process_set_id for each in sets]
+        assert numbers == [first, first + 1]
         mine = sets[0] if sets[0].included() else sets[1]
         totals.append(
             kr.allreduce(kr.rank() + 1, kr.Sum, process_set=mine).numpy().item()
@@ -118,6 +119,40 @@ def static_sets():
     kr.init("dynamic")
     assert kr.allreduce(1.0, kr.Sum).numpy() == 3
     return totals, error
+
+
+def traced_in_an_earlier_job():
+    """Calls functions in a second job that were traced in the first."""
+    kr.init()
+    first = kr.add_process_set([0, 1])
+    in_set = tf.function(
+        lambda: kr.allreduce(kr.rank() + 1.0, kr.Sum, process_set=first)
+    )
+    in_job = tf.function(lambda: kr.allreduce(1.0, kr.Sum, name="in job"))
+    results = []
+    if first.included():
+        results.append(in_set().numpy().item())
+    results.append(in_job().numpy().item())
+    kr.shutdown()
+    kr.init()
+    second = kr.add_process_set([0, 2])
+    error = _error(in_set)
+    if second.included():
+        total = kr.allreduce(kr.rank() + 1.0, kr.Sum, process_set=second)
+        results.append(total.numpy().item())
+    results.append(in_job().numpy().item())
+    return results, error
+
+
+def too_many_ranks():
+    """Sets that this job cannot have, of more text than ranks exchange."""
+    wrong = _error(lambda: kr.init(process_sets=[range(20000)]))
+    count = 30000 if os.environ["KERAS_RING_RANK"] == "1" else 20000
+    try:
+        kr.init(process_sets=[range(count)])
+    except kr.errors.StartError as error:
+        return wrong, str(error)
+    return wrong, None
 
 
 def different_static_sets():

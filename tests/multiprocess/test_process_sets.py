@@ -62,6 +62,30 @@ def test_sets_from_the_beginning():
         assert "exists already" in text
 
 
+def test_a_function_of_an_earlier_job_meets_no_other_set():
+    values = run_ranks(
+        rank_process_sets.traced_in_an_earlier_job, 3, deadline=90
+    ).values
+    assert [results for results, _ in values] == [
+        [3.0, 3.0, 4.0, 3.0],
+        [3.0, 3.0, 3.0],
+        [3.0, 4.0, 3.0],
+    ]
+    for _, (kind, text) in values:
+        assert kind == "FailedPreconditionError"
+        assert "process set 1 was of a job that is over" in text
+        assert "trace anew" in text
+
+
+def test_sets_of_many_ranks_from_the_beginning():
+    values = run_ranks(rank_process_sets.too_many_ranks, 2, deadline=90).values
+    for (kind, text), differ in values:
+        assert kind == "ValueError"
+        assert "of 20000 ranks: the ranks of this job are 0 to 1" in text
+        assert "'process_sets': rank 0 has '[[0, 1, 2," in differ
+        assert len(differ) < 16384
+
+
 def test_different_sets_from_the_beginning():
     with pytest.raises(RanksFailed) as failure:
         run_ranks(rank_process_sets.different_static_sets, 3)

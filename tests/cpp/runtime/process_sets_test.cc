@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -165,6 +166,48 @@ TEST_P(ProcessSetsTest, NumbersAreNotGivenAgain) {
       EXPECT_THAT(status.message(), HasSubstr("has been removed"));
     }
   }
+}
+
+// A function that was traced in one job is called in the next. Rank 2 was in no
+// job before.
+TEST_P(ProcessSetsTest, NumbersAreNotGivenAgainInTheNextJob) {
+  std::vector<SetNumbers> numbers(3);
+  {
+    ProcessSetsCluster cluster({"a", "a"}, Options(), setup(), &numbers);
+    for (const std::vector<int32_t>& ranks : {std::vector<int32_t>{0}, {1}}) {
+      AddAll(cluster, ranks);
+    }
+  }
+  ProcessSetsCluster cluster(kFlat, Options(), setup(), &numbers);
+  EXPECT_EQ(AddAll(cluster, {0, 2}), 3u);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Status status = cluster.at(rank).RuntimeOf(1).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("process set 1 was of a job that is over"),
+                      HasSubstr("trace anew")));
+  }
+  EXPECT_EQ(cluster.at(0).RuntimeOf(0).value(), cluster.at(0).job());
+  EXPECT_EQ(AddAll(cluster, {1, 2}), 4u);
+}
+
+// The ranks of each are compared, and not only the first of them.
+TEST_P(ProcessSetsTest, LargeSetsAreToldApart) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  RunRanks(3, [&](int rank) {
+    std::vector<int32_t> ranks(300000);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    Status status = cluster.at(rank).Add(ranks).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "process set [0, 1, 2, 3, 4, 5, 6, 7, ..., 299999] of 300000 "
+              "ranks: the ranks of this job are 0 to 2");
+    if (rank == 1) ranks.back() += 1;
+    status = cluster.at(rank).Add(ranks).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 calls add_process_set([0"));
+    EXPECT_LT(status.message().size(), 4096u);
+  });
 }
 
 TEST_P(ProcessSetsTest, AMemberThatCannotConnectIsNamedAndTheJobGoesOn) {
