@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 
 namespace keras_ring {
@@ -36,7 +37,7 @@ Acceptor::~Acceptor() { Stop(); }
 
 Status Acceptor::Start() {
   KR_ASSIGN_OR_RETURN(wake_, NewEventFd());
-  thread_ = std::thread([this] {
+  auto body = [this] {
     SetThreadName("kr-accept");
     try {
       Run();
@@ -44,7 +45,8 @@ Status Acceptor::Start() {
       // Out of memory, in effect. New connections fail; the job goes on.
       KR_LOG(kError) << "the acceptor has stopped after an exception";
     }
-  });
+  };
+  KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-accept", body));
   return OkStatus();
 }
 

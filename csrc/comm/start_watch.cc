@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 
 namespace keras_ring {
@@ -13,14 +14,15 @@ Result<std::unique_ptr<StartWatch>> StartWatch::Start(
     const Socket& socket, std::function<void()> news) {
   KR_ASSIGN_OR_RETURN(Socket stop, NewEventFd());
   std::unique_ptr<StartWatch> watch(new StartWatch(std::move(stop)));
-  watch->thread_ = std::thread(
-      [socket = socket.fd(), stop = watch->stop_.fd(), news = std::move(news)] {
-        SetThreadName("kr-start");
-        pollfd entries[] = {{stop, POLLIN, 0}, {socket, POLLIN, 0}};
-        while (poll(entries, 2, -1) < 0 && errno == EINTR) {
-        }
-        if (entries[0].revents == 0 && entries[1].revents != 0) news();
-      });
+  auto body = [socket = socket.fd(), stop = watch->stop_.fd(),
+               news = std::move(news)] {
+    SetThreadName("kr-start");
+    pollfd entries[] = {{stop, POLLIN, 0}, {socket, POLLIN, 0}};
+    while (poll(entries, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (entries[0].revents == 0 && entries[1].revents != 0) news();
+  };
+  KR_ASSIGN_OR_RETURN(watch->thread_, StartThread("kr-start", body));
   return watch;
 }
 

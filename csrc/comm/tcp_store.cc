@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 #include "csrc/base/wire.h"
 #include "csrc/comm/store_message.h"
@@ -34,7 +35,7 @@ TcpStoreServer::~TcpStoreServer() { Stop(); }
 
 Status TcpStoreServer::Start() {
   KR_ASSIGN_OR_RETURN(wake_, NewEventFd());
-  thread_ = std::thread([this] {
+  auto body = [this] {
     SetThreadName("kr-store");
     try {
       Run();
@@ -43,7 +44,8 @@ Status TcpStoreServer::Start() {
       KR_LOG(kError) << "the store has stopped after an exception";
     }
     clients_.clear();
-  });
+  };
+  KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-store", body));
   return OkStatus();
 }
 

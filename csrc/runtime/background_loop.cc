@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 
 namespace keras_ring {
@@ -30,13 +31,14 @@ BackgroundLoop::BackgroundLoop(const BackgroundLoopOptions& options, int rank,
 
 BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
 
-void BackgroundLoop::Start(ControlTree tree) {
+Status BackgroundLoop::Start(ControlTree tree) {
   peers_ = tree.Peers();
   for (int peer : peers_) last_said_[peer] = clock_.Now();
-  thread_ = std::thread([this] {
-    SetThreadName("kr-loop", options_.ranks.number());
-    Run();
-  });
+  KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-loop", [this] {
+                        SetThreadName("kr-loop", options_.ranks.number());
+                        Run();
+                      }));
+  return OkStatus();
 }
 
 void BackgroundLoop::OnExecuted() {
@@ -337,7 +339,7 @@ void BackgroundLoop::KeepInTouch() {
 void BackgroundLoop::Abort(const Status& cause, int told_by) {
   if (!options_.report_loss) return AbortAtOnce(cause, told_by);
   if ((finished_ && !agreed_) || std::exchange(reported_, true)) return;
-  options_.report_loss(cause);
+  if (!options_.report_loss(cause)) AbortAtOnce(cause, told_by);
 }
 
 void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
@@ -355,7 +357,6 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
   Finish(cause);
   executor_.Abort(cause);
   TellBroken(cause);
-  // At last: it may take its time.
   if (options_.broken) options_.broken(cause, std::move(records));
 }
 

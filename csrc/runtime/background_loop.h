@@ -34,9 +34,11 @@ struct BackgroundLoopOptions {
   std::function<std::string(int rank)> describe_peer;
   RankSet ranks;
   // Of a process set: takes a cause for the set to break, and later has Break
-  // called, with that of the job. So both end with the same words.
-  std::function<void(const Status& cause)> report_loss;
-  // Called when it breaks, with the flight records of that moment.
+  // called, with that of the job. So both end with the same words. False if
+  // there is no job any more to do so.
+  std::function<bool(const Status& cause)> report_loss;
+  // Called when it breaks, with the flight records of that moment. Must not
+  // block.
   std::function<void(const Status& cause, std::vector<FlightRecord> records)>
       broken;
 };
@@ -49,7 +51,7 @@ class BackgroundLoop {
                  TensorQueue& queue, Executor& executor, const Clock& clock);
   ~BackgroundLoop();
 
-  void Start(ControlTree tree);
+  Status Start(ControlTree tree);
 
   // --- Any thread ---
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/start_thread.h"
 #include "csrc/base/status.h"
 #include "csrc/base/thread_name.h"
 
@@ -54,9 +55,17 @@ bool StartServing(void (*dump)()) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // For ever, like the handler.
-  std::thread(Serve, ends[0], dump).detach();
+  Result<std::thread> thread = StartThread(
+      "kr-dump", [requests = ends[0], dump] { Serve(requests, dump); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return true;
+  if (thread.ok()) {
+    thread->detach();
+    return true;
+  }
+  close(ends[0]);
+  close(ends[1]);
+  errno = EAGAIN;
+  return false;
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "csrc/base/deadline.h"
+#include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 #include "csrc/runtime/stand_ins.h"
 
@@ -52,11 +54,12 @@ Executor::Executor(int rank, int size, Collective& collective,
 
 Executor::~Executor() { KR_CHECK(!thread_.joinable()); }
 
-void Executor::Start() {
-  thread_ = std::thread([this] {
-    SetThreadName("kr-exec", ranks_.number());
-    Run();
-  });
+Status Executor::Start() {
+  KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-exec", [this] {
+                        SetThreadName("kr-exec", ranks_.number());
+                        Run();
+                      }));
+  return OkStatus();
 }
 
 void Executor::Push(Bucket bucket) {
@@ -117,16 +120,24 @@ void Executor::Abort(const Status& cause) {
   for (Bucket& bucket : dropped) End(bucket.entries, cause);
 }
 
-void Executor::Stop() {
+void Executor::Stop(Duration cause_limit) {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
-  MutexLock lock(mutex_);
-  changed_.Wait(
-      mutex_, [this]() KR_REQUIRES(mutex_) { return failed_entries_.empty(); });
+  Status failure;
+  {
+    MutexLock lock(mutex_);
+    if (changed_.WaitUntil(
+            mutex_, Deadline::After(cause_limit).at(),
+            [this]() KR_REQUIRES(mutex_) { return failed_entries_.empty(); })) {
+      return;
+    }
+    failure = failure_;
+  }
+  Abort(failure);
 }
 
 void Executor::Run() {
@@ -161,14 +172,14 @@ void Executor::Execute(Bucket bucket) {
       bucket.entries.size() * (began - bucket.decided).count();
   if (status.ok()) status = RunBucket(bucket.command, bucket.entries);
   if (!status.ok()) {
+    status = status.WithContext(LabelOf(bucket.command));
     bool first;
     {
       MutexLock lock(mutex_);
-      first = !std::exchange(failed_, true);
+      first = failure_.ok();
+      if (first) failure_ = status;
     }
-    if (first) {
-      callbacks_.failed(status.WithContext(LabelOf(bucket.command)));
-    }
+    if (first) callbacks_.failed(status);
     return FinishWhenAborted(std::move(bucket.entries));
   }
   ++counters_.buckets;

@@ -48,7 +48,7 @@ class Executor {
            Callbacks callbacks, RankSet ranks = {});
   ~Executor();
 
-  void Start();
+  Status Start();
   // From one thread. Runs the bucket at once and by itself if it is small and
   // nothing is before it, for handing it over would take longer; else pushes it
   // to the data thread. `duties`: what the thread does while it waits for other
@@ -61,8 +61,9 @@ class Executor {
   // buckets behind it finish with `cause`. The first cause is kept.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
   // Finishes what was pushed, and joins; waits for Abort if a collective has
-  // failed. Idempotent.
-  void Stop() KR_EXCLUDES(mutex_);
+  // failed, but not for longer than `cause_limit`: then the failure is the
+  // cause. Idempotent.
+  void Stop(Duration cause_limit = std::chrono::seconds(5)) KR_EXCLUDES(mutex_);
 
  private:
   void Push(Bucket bucket) KR_EXCLUDES(mutex_);
@@ -95,7 +96,7 @@ class Executor {
   CondVar changed_;
   std::deque<Bucket> buckets_ KR_GUARDED_BY(mutex_);
   bool running_ KR_GUARDED_BY(mutex_) = false;  // a bucket, on some thread
-  bool failed_ KR_GUARDED_BY(mutex_) = false;
+  Status failure_ KR_GUARDED_BY(mutex_);        // the first
   std::vector<TensorEntry> failed_entries_ KR_GUARDED_BY(mutex_);
   Status aborted_ KR_GUARDED_BY(mutex_);
   bool stopping_ KR_GUARDED_BY(mutex_) = false;

@@ -149,8 +149,11 @@ Result<uint32_t> ProcessSets::Add(std::vector<int32_t> ranks) {
     return UnavailableError(set.Text() + " could not be made: rank " +
                             std::to_string(rank) + ": " + failures[rank]);
   }
-  KR_RETURN_IF_ERROR(Insert(
-      set, is_member ? Runtime::Start(std::move(deps).value()) : nullptr));
+  std::shared_ptr<Runtime> runtime;
+  if (is_member) {
+    KR_ASSIGN_OR_RETURN(runtime, Runtime::Start(std::move(deps).value()));
+  }
+  KR_RETURN_IF_ERROR(Insert(set, std::move(runtime)));
   return set.number();
 }
 

@@ -23,6 +23,12 @@ namespace {
 // How long a leaving rank waits for the end to be agreed on.
 constexpr auto kShutdownLimit = std::chrono::seconds(5);
 
+// How long it waits for its flight log. A megabyte takes milliseconds.
+constexpr auto kFlightLogLimit = std::chrono::seconds(3);
+
+// How long a rank that cannot start waits for its word to be on its way.
+constexpr auto kWordLimit = std::chrono::seconds(1);
+
 Duration Seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(seconds));
@@ -68,8 +74,34 @@ RuntimeDeps::~RuntimeDeps() = default;
 RuntimeDeps::RuntimeDeps(RuntimeDeps&&) noexcept = default;
 RuntimeDeps& RuntimeDeps::operator=(RuntimeDeps&&) noexcept = default;
 
-std::shared_ptr<Runtime> Runtime::Start(RuntimeDeps deps) {
-  return std::shared_ptr<Runtime>(new Runtime(std::move(deps)));
+Result<std::shared_ptr<Runtime>> Runtime::Start(RuntimeDeps deps) {
+  std::shared_ptr<Runtime> runtime(new Runtime(std::move(deps)));
+  KR_RETURN_IF_ERROR(runtime->StartThreads());
+  return runtime;
+}
+
+Status Runtime::StartThreads() {
+  Status status = executor_->Start();
+  if (status.ok()) {
+    status = loop_->Start(BuildControlTree(deps_.host_ids, topology_.rank));
+  }
+  if (status.ok()) return status;
+  executor_->Stop();
+  {
+    MutexLock lock(shutdown_mutex_);
+    stopped_ = true;
+  }
+  const Status cause = UnavailableError(
+      "rank " + std::to_string(deps_.ranks.Global(topology_.rank)) +
+      " could not start: " + status.message());
+  for (const auto& [peer, word] : controller_->AbortMessages(cause, -1)) {
+    deps_.channel->Send(peer, word);
+  }
+  const TimePoint until = deps_.clock->Now() + kWordLimit;
+  while (!deps_.channel->Flushed() && deps_.clock->Now() < until) {
+    (void)deps_.channel->Poll(&until);
+  }
+  return status;
 }
 
 Runtime::Runtime(RuntimeDeps deps)
@@ -105,13 +137,13 @@ Runtime::Runtime(RuntimeDeps deps)
   options.report_loss = deps_.report_loss;
   options.broken = [this](const Status& cause,
                           std::vector<FlightRecord> records) {
-    WriteFlightLog(cause.ToString(), std::move(records));
+    if (auto write = FlightLogJob(cause.ToString(), std::move(records))) {
+      flight_log_writer_.Start(std::move(write));
+    }
   };
   loop_ = std::make_unique<BackgroundLoop>(options, topology_.rank,
                                            *controller_, *deps_.channel,
                                            *queue_, *executor_, *deps_.clock);
-  executor_->Start();
-  loop_->Start(tree);
 }
 
 Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }
@@ -130,13 +162,21 @@ void Runtime::SetBrokenListener(
 }
 
 void Runtime::WriteFlightLog(const std::string& reason) const {
-  WriteFlightLog(reason, queue_->recorder().Records());
+  if (const auto write = FlightLogJob(reason, queue_->recorder().Records())) {
+    write();
+  }
 }
 
-void Runtime::WriteFlightLog(const std::string& reason,
-                             std::vector<FlightRecord> records) const {
-  const std::string directory = FlightDirectory(deps_.options);
-  if (directory.empty()) return;
+std::function<void()> Runtime::FlightLogJob(
+    const std::string& reason, std::vector<FlightRecord> records) const {
+  auto write = deps_.write_flight_log;
+  if (!write) {
+    const std::string directory = FlightDirectory(deps_.options);
+    if (directory.empty()) return nullptr;
+    write = [directory](const FlightLog& log) {
+      return keras_ring::WriteFlightLog(directory, log);
+    };
+  }
   FlightLog log;
   log.rank = deps_.ranks.Global(topology_.rank);
   log.members.clear();
@@ -146,12 +186,14 @@ void Runtime::WriteFlightLog(const std::string& reason,
   log.process_set = deps_.ranks.number();
   log.reason = reason;
   log.records = std::move(records);
-  const Result<std::string> path = keras_ring::WriteFlightLog(directory, log);
-  if (path.ok()) {
-    KR_LOG(kInfo) << "the last operations of this rank are in " << *path;
-  } else {
-    KR_LOG(kWarning) << path.status().message();
-  }
+  return [write = std::move(write), log = std::move(log)] {
+    const Result<std::string> path = write(log);
+    if (path.ok()) {
+      KR_LOG(kInfo) << "the last operations of this rank are in " << *path;
+    } else {
+      KR_LOG(kWarning) << path.status().message();
+    }
+  };
 }
 
 void Runtime::Shutdown(const std::string& reason) {
@@ -162,6 +204,10 @@ void Runtime::Shutdown(const std::string& reason) {
   executor_->Stop();
   loop_->Stop();
   stopped_ = true;
+  if (!flight_log_writer_.Wait(Deadline::After(kFlightLogLimit))) {
+    KR_LOG(kWarning) << "the flight record of this rank could not be written "
+                        "in time: the disk does not answer";
+  }
 }
 
 }  // namespace keras_ring

@@ -16,6 +16,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/flight_log_writer.h"
 
 namespace keras_ring {
 
@@ -23,6 +24,7 @@ class BackgroundLoop;
 class Collective;
 class Controller;
 class Executor;
+struct FlightLog;
 struct FlightRecord;
 class HostGroup;
 class Mesh;
@@ -69,13 +71,16 @@ struct RuntimeDeps {
   // Goes first, so that it has left before its rank's connections end.
   std::unique_ptr<Collective> collective;
   // Of a process set: see BackgroundLoopOptions.
-  std::function<void(const Status& cause)> report_loss;
+  std::function<bool(const Status& cause)> report_loss;
+  // Writes a flight log, and says where; may take its time. Null: to the
+  // directory that the options name.
+  std::function<Result<std::string>(const FlightLog& log)> write_flight_log;
 };
 
 class Runtime {
  public:
-  // Starts the threads.
-  static std::shared_ptr<Runtime> Start(RuntimeDeps deps);
+  // Starts the threads. Where that fails, the other ranks are told why.
+  static Result<std::shared_ptr<Runtime>> Start(RuntimeDeps deps);
   ~Runtime();
 
   const Topology& topology() const { return topology_; }
@@ -100,8 +105,8 @@ class Runtime {
   void Break(const Status& cause);
   void SetBrokenListener(std::function<void(const Status& cause)> listener);
 
-  // Leaves a flight log for `keras-ring doctor`. Any thread, any time; may take
-  // as long as a disk does.
+  // Leaves a flight log for `keras-ring doctor`. Any thread but those of the
+  // runtime, any time; takes as long as the disk does.
   void WriteFlightLog(const std::string& reason) const;
 
   // Ends the job in agreement with the other ranks and stops the threads. The
@@ -111,8 +116,11 @@ class Runtime {
 
  private:
   explicit Runtime(RuntimeDeps deps);
-  void WriteFlightLog(const std::string& reason,
-                      std::vector<FlightRecord> records) const;
+  Status StartThreads() KR_EXCLUDES(shutdown_mutex_);
+  // Writes a log of these records, whenever it is called. It needs nothing of
+  // this object. Null if there is to be none.
+  std::function<void()> FlightLogJob(const std::string& reason,
+                                     std::vector<FlightRecord> records) const;
 
   // In order of construction; destroyed in reverse.
   RuntimeDeps deps_;
@@ -121,6 +129,7 @@ class Runtime {
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BackgroundLoop> loop_;
+  FlightLogWriter flight_log_writer_;
 
   std::atomic<bool> retired_{false};
   Mutex shutdown_mutex_;  // held during a shutdown; taken before all others

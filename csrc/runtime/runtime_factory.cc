@@ -57,7 +57,9 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
   deps.clock = std::make_unique<SystemClock>();
   // Not kept alive by its sets: it ends after them.
   deps.report_loss = [job = std::weak_ptr<Runtime>(job)](const Status& cause) {
-    if (const auto runtime = job.lock()) runtime->Break(cause);
+    const auto runtime = job.lock();
+    if (runtime) runtime->Break(cause);
+    return runtime != nullptr;
   };
   SubMesh mesh(*of_job.mesh, set);
   NameMembers(mesh.members(), deps);
@@ -98,7 +100,8 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   // for lost when it says nothing.
   KR_RETURN_IF_ERROR(mesh->AgreeOnStart(connected));
   deps.mesh = std::move(mesh);
-  std::shared_ptr<Runtime> job = Runtime::Start(std::move(deps));
+  KR_ASSIGN_OR_RETURN(const std::shared_ptr<Runtime> job,
+                      Runtime::Start(std::move(deps)));
   return std::make_shared<ProcessSets>(
       job, [job](const RankSet& set) { return ConnectSet(job, set); },
       ProcessSetNumbers());

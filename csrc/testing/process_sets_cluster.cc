@@ -23,7 +23,7 @@ ProcessSetsCluster::ProcessSetsCluster(std::vector<std::string> host_ids,
   }
   for (int rank = 0; rank < size(); ++rank) {
     sets_.push_back(std::make_shared<ProcessSets>(
-        Runtime::Start(std::move(job.deps[rank])),
+        Runtime::Start(std::move(job.deps[rank])).value(),
         [this, rank](const RankSet& set) { return Connect(rank, set); },
         (*numbers)[rank]));
   }
@@ -55,7 +55,9 @@ Result<RuntimeDeps> ProcessSetsCluster::Connect(int rank, const RankSet& set) {
   RuntimeDeps deps = std::move(parts.deps[set.Local(rank)]);
   deps.report_loss =
       [job = std::weak_ptr<Runtime>(sets_[rank]->job())](const Status& cause) {
-        if (const auto runtime = job.lock()) runtime->Break(cause);
+        const auto runtime = job.lock();
+        if (runtime) runtime->Break(cause);
+        return runtime != nullptr;
       };
   return deps;
 }

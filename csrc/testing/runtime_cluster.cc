@@ -130,7 +130,7 @@ RuntimeCluster::RuntimeCluster(const std::vector<std::string>& host_ids,
   RuntimeClusterParts parts = ConnectRuntimes(host_ids, options, setup);
   control_ = std::move(parts.control);
   for (RuntimeDeps& deps : parts.deps) {
-    runtimes_.push_back(Runtime::Start(std::move(deps)));
+    runtimes_.push_back(Runtime::Start(std::move(deps)).value());
   }
 }
 

@@ -33,7 +33,7 @@ struct End {
 
 class ExecutorTest : public testing::Test {
  protected:
-  void SetUp() override { executor_.Start(); }
+  void SetUp() override { ASSERT_TRUE(executor_.Start().ok()); }
   void TearDown() override {
     collective_.Release();
     executor_.Abort(AbortedError("the test is over"));
@@ -254,7 +254,7 @@ TEST(Executor, BucketsRightAfterTheStart) {
     Counters counters;
     Executor executor(0, 1, collective, counters,
                       Executor::Callbacks{[] {}, [](const Status&) {}});
-    executor.Start();
+    ASSERT_TRUE(executor.Start().ok());
     float value = 1.0f;
     std::vector<float> values(1000, 1.0f);
     std::vector<int> ended;
@@ -345,7 +345,7 @@ TEST_F(ExecutorTest, StopWaitsForTheCauseOfAFailure) {
     Executor executor(
         0, 1, collective, counters_,
         Executor::Callbacks{[] {}, [&](const Status&) { failed = true; }});
-    executor.Start();
+    ASSERT_TRUE(executor.Start().ok());
     Bucket bucket = Small("a");
     bucket.entries[0].completion.Disarm();
     bucket.entries[0].completion =
@@ -368,6 +368,25 @@ TEST_F(ExecutorTest, StopWaitsForTheCauseOfAFailure) {
   }
 }
 
+// Fault: a collective fails, and whoever should say why is gone.
+TEST_F(ExecutorTest, StopDoesNotWaitForEverForTheCauseOfAFailure) {
+  for (bool here : {true, false}) {
+    FakeCollective collective(0, here ? kInlineBytes : -1);
+    collective.Fail(UnavailableError("a broken stream"));
+    Status ended;
+    Executor executor(0, 1, collective, counters_,
+                      Executor::Callbacks{[] {}, [](const Status&) {}});
+    ASSERT_TRUE(executor.Start().ok());
+    Bucket bucket = Small("a");
+    bucket.entries[0].completion.Disarm();
+    bucket.entries[0].completion =
+        Completion([&](const Status& status) { ended = status; });
+    executor.RunOrPush(std::move(bucket), [] {});
+    executor.Stop(std::chrono::milliseconds(20));
+    EXPECT_EQ(ended, UnavailableError("allreduce 'a': a broken stream"));
+  }
+}
+
 TEST_F(ExecutorTest, StopRunsWhatWasPushed) {
   collective_.Block();
   Run(Large("a"));
@@ -385,7 +404,7 @@ TEST_F(ExecutorTest, StopRunsWhatWasPushed) {
 // One entry on rank 1 of 3, whose results are asked for on the way.
 class ScatteringTest : public testing::Test {
  protected:
-  void SetUp() override { executor_.Start(); }
+  void SetUp() override { ASSERT_TRUE(executor_.Start().ok()); }
   void TearDown() override {
     executor_.Abort(AbortedError("the test is over"));
     executor_.Stop();

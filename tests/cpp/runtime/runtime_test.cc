@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +20,7 @@
 #include "csrc/control/control_tree.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/message.h"
+#include "csrc/runtime/flight_log.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/fake_collective.h"
 #include "csrc/testing/faulty_transport.h"
@@ -595,9 +598,143 @@ TEST(Runtime, WhatWasSaidBeforeAPeerWentIsTheCause) {
   parts.deps[1].channel->Send(0, EncodeMessage(AbortMessage{cause}));
   parts.deps[2].channel.reset();
   const std::shared_ptr<Runtime> runtime =
-      Runtime::Start(std::move(parts.deps[0]));
+      Runtime::Start(std::move(parts.deps[0])).value();
   EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
   EXPECT_EQ(runtime->status(), cause);
+}
+
+// Fault: a collective of a process set fails, and there is no job any more that
+// could break with it. Error: its own, and the set ends.
+TEST(Runtime, ASetWhoseJobIsGoneBreaksByItself) {
+  LogCapture log;
+  RuntimeClusterSetup setup;
+  setup.wrap_collective = [](int rank, std::unique_ptr<Collective>) {
+    auto collective = std::make_unique<FakeCollective>(rank);
+    collective->Fail(UnavailableError("a broken stream"));
+    return collective;
+  };
+  const RankSet set(1, {0, 2});
+  RuntimeClusterParts parts =
+      ConnectRuntimes({"a", "a"}, Options(), setup, set);
+  std::vector<std::shared_ptr<Runtime>> runtimes;
+  for (RuntimeDeps& deps : parts.deps) {
+    deps.report_loss = [](const Status&) { return false; };
+    runtimes.push_back(Runtime::Start(std::move(deps)).value());
+  }
+  RunRanks(2, [&](int rank) {
+    FloatOperation operation;
+    operation.input = {1.0f};
+    ASSERT_TRUE(EnqueueSum(*runtimes[rank], "x", operation).ok());
+    EXPECT_THAT(Await(operation).message(), HasSubstr("a broken stream"));
+    runtimes[rank]->Shutdown("");
+  });
+}
+
+// Fault: the disk for the flight records does not answer. The rank still hears
+// why the job broke, and leaves.
+TEST(Runtime, ADiskThatHangsHoldsNobody) {
+  struct Disk {
+    Mutex mutex;
+    CondVar changed;
+    bool hangs KR_GUARDED_BY(mutex) = true;
+    int writing KR_GUARDED_BY(mutex) = 0;
+  };
+  const auto disk = std::make_shared<Disk>();
+  LogCapture log;
+  RuntimeClusterParts parts = ConnectRuntimes({"a", "a"}, Options(), {});
+  std::vector<std::shared_ptr<Runtime>> runtimes;
+  for (RuntimeDeps& deps : parts.deps) {
+    deps.write_flight_log = [disk](const FlightLog&) -> Result<std::string> {
+      MutexLock lock(disk->mutex);
+      ++disk->writing;
+      disk->changed.NotifyAll();
+      disk->changed.Wait(disk->mutex, [&disk]() KR_REQUIRES(disk->mutex) {
+        return !disk->hangs;
+      });
+      --disk->writing;
+      disk->changed.NotifyAll();
+      return std::string("there");
+    };
+    runtimes.push_back(Runtime::Start(std::move(deps)).value());
+  }
+  for (int fd : parts.control[1]) ASSERT_EQ(shutdown(fd, SHUT_RDWR), 0);
+  RunRanks(2, [&](int rank) {
+    EXPECT_TRUE(WaitUntilTrue([&] { return !runtimes[rank]->status().ok(); }));
+    // What would have to be answered by the loop.
+    FloatOperation operation;
+    operation.input = {1.0f};
+    EXPECT_FALSE(EnqueueSum(*runtimes[rank], "x", operation).ok());
+    runtimes[rank]->Shutdown("");
+  });
+  runtimes.clear();
+  {
+    MutexLock lock(disk->mutex);
+    EXPECT_EQ(disk->writing, 2);
+    disk->hangs = false;
+    disk->changed.NotifyAll();
+    disk->changed.Wait(disk->mutex, [&disk]() KR_REQUIRES(disk->mutex) {
+      return disk->writing == 0;
+    });
+  }
+  EXPECT_TRUE(WaitUntilTrue([&] {
+    const auto lines = log.lines();
+    return std::count_if(lines.begin(), lines.end(),
+                         [](const std::string& line) {
+                           return line.find("are in there") != line.npos;
+                         }) == 2;
+  }));
+}
+
+// The stack that threads have who ask for none.
+void SetDefaultStack(size_t bytes) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_getattr_default_np(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, bytes), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&attributes), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+size_t DefaultStack() {
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  KR_CHECK(pthread_getattr_default_np(&attributes) == 0);
+  KR_CHECK(pthread_attr_getstacksize(&attributes, &bytes) == 0);
+  pthread_attr_destroy(&attributes);
+  return bytes;
+}
+
+// More than there are addresses.
+constexpr size_t kNoStack = size_t{1} << 50;
+
+// Asked for the time, it sees to it that there are no more threads: the loop
+// does so before it starts its own.
+class LastClock final : public Clock {
+ public:
+  TimePoint Now() const override {
+    SetDefaultStack(kNoStack);
+    return std::chrono::steady_clock::now();
+  }
+};
+
+// Fault: the system has no thread for a rank's loop, or for what runs its
+// buckets. Error: at its start, and on the other rank, with the cause.
+TEST(Runtime, ARankWithoutAThreadDoesNotStartAndSaysWhy) {
+  const size_t before = DefaultStack();
+  for (const std::string thread : {"kr-exec", "kr-loop"}) {
+    LogCapture log;
+    RuntimeClusterParts parts = ConnectRuntimes({"a", "a"}, Options(), {});
+    const std::shared_ptr<Runtime> runtime =
+        Runtime::Start(std::move(parts.deps[0])).value();
+    if (thread == "kr-exec") SetDefaultStack(kNoStack);
+    parts.deps[1].clock = std::make_unique<LastClock>();
+    const Status status = Runtime::Start(std::move(parts.deps[1])).status();
+    SetDefaultStack(before);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(status.message(), HasSubstr("the thread " + thread));
+    EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
+    EXPECT_THAT(runtime->status().message(),
+                AllOf(HasSubstr("rank 1 could not start"), HasSubstr(thread)));
+  }
 }
 
 // Fault: a rank stops when the end is agreed on, and the last bucket still runs
@@ -629,7 +766,7 @@ TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
   };
   MessageChannel& channel = *parts.deps[0].channel;
   const std::shared_ptr<Runtime> runtime =
-      Runtime::Start(std::move(parts.deps[0]));
+      Runtime::Start(std::move(parts.deps[0])).value();
   FloatOperation last;
   last.input.assign(4, 1.0f);
   ASSERT_TRUE(EnqueueSum(*runtime, "last", last).ok());
