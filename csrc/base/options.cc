@@ -234,7 +234,8 @@ const Row kRows[] = {
      TimeField<&Options::stall_check_time>,
      ShowTime<&Options::stall_check_time>, true},
     {"STALL_SHUTDOWN_TIME", "seconds",
-     "Such a tensor ends in an error after this time. 0: never.",
+     "Such a tensor, and a collective in which nothing moves though all ranks "
+     "and connections are alive, ends in an error after this time. 0: never.",
      TimeField<&Options::stall_shutdown_time>,
      ShowTime<&Options::stall_shutdown_time>, true},
     {"HEARTBEAT_TIMEOUT", "seconds",

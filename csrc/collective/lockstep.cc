@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "csrc/base/futex.h"
+#include "csrc/base/logging.h"
 
 namespace keras_ring {
 namespace {
@@ -117,7 +118,8 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
   auto done = [&] { return HasDone(place, phase, chunk) || aborted_.load(); };
   if (spinner_.Until(done)) return Outcome(place, phase, chunk, place);
   ProgressPage::Bed& bed = pages_[index_]->bed;
-  const TimePoint until = options_.clock->Now() + options_.limit;
+  const TimePoint began = options_.clock->Now();
+  Duration next_report = options_.report_time;
   while (true) {
     if (duties_ != nullptr) (*duties_)();
     const uint32_t calls = bed.calls.load();
@@ -126,22 +128,31 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
     // one may not come so far either.
     const int lost = Lost(phase, chunk);
     const bool over = lost >= 0 || done();
-    const Duration left = until - options_.clock->Now();
-    if (!over && left > Duration::zero()) {
+    const Duration idle = options_.clock->Now() - began;
+    const Duration limit = options_.limit->get();
+    if (!over && idle < limit) {
       FutexWait(bed.calls, calls,
-                std::min(left, duties_ != nullptr ? kDutyNap : kNap));
+                std::min(limit - idle, duties_ != nullptr ? kDutyNap : kNap));
     }
     bed.asleep.store(0);
     if (over) {
       return Outcome(place, phase, chunk, lost >= 0 ? lost : place);
     }
-    if (left <= Duration::zero()) {
-      std::ostringstream text;
-      text << "rank " << ranks_[place] << " has not moved for "
-           << std::chrono::duration<double>(options_.limit).count() << " s";
-      return DeadlineExceededError(text.str());
+    if (idle >= limit) return DeadlineExceededError(IdleText(place, limit));
+    if (idle >= next_report) {
+      KR_LOG(kWarning) << IdleText(place, next_report)
+                       << " in a collective that this rank is in; it is waited "
+                          "for as long as its heartbeats come";
+      next_report += 2 * next_report;
     }
   }
+}
+
+std::string Lockstep::IdleText(int place, Duration idle) const {
+  std::ostringstream text;
+  text << "rank " << ranks_[place] << " has not moved for "
+       << std::chrono::duration<double>(idle).count() << " s";
+  return text.str();
 }
 
 Status Lockstep::Outcome(int place, Phase phase, uint64_t chunk, int lost) {

@@ -7,10 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
+#include "csrc/base/idle_limit.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
@@ -52,9 +55,13 @@ struct ProgressPage {
 
 struct LockstepOptions {
   // Longest wait for a peer that does not move.
-  Duration limit = std::chrono::seconds(30);
+  std::shared_ptr<const IdleLimit> limit =
+      std::make_shared<IdleLimit>(std::chrono::seconds(30));
+  // It is logged when one does not for so long, then after twice the time, and
+  // so on.
+  Duration report_time = std::chrono::seconds(30);
   Duration spin = Duration::zero();
-  // What `limit` is of. Must outlive the lockstep.
+  // What these are of. Must outlive the lockstep.
   const Clock* clock = &SystemTime();
 };
 
@@ -106,6 +113,8 @@ class Lockstep {
   Status Outcome(int place, Phase phase, uint64_t chunk, int lost)
       KR_EXCLUDES(mutex_);
   Status HasLeft(int place) const;
+  // "rank 3 has not moved for 30 s"
+  std::string IdleText(int place, Duration idle) const;
   void SetLeft(int place, ProgressPage::Left left);
   // Whom to blame if a rank has left that has not done `phase` of `chunk`; else
   // -1. One whose process has ended, if there is one: others leave because of

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -42,6 +43,9 @@ Result<Addresses> Resolve(const std::string& host, uint16_t port, int flags) {
   return Addresses(list);
 }
 
+// Signs of life that do not come, before the connection is taken for dead.
+constexpr int kProbes = 3;
+
 void SetOption(int fd, int level, int name, int value) {
   // These are improvements, not needs: a failure is not worth an error.
   (void)setsockopt(fd, level, name, &value, sizeof(value));
@@ -53,7 +57,7 @@ void SetStreamOptions(int fd) {
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
 }
 
 std::string NameOf(const sockaddr_storage& address, socklen_t size,
@@ -309,6 +313,28 @@ bool IsDead(const Socket& socket) {
   char byte;
   ssize_t got = recv(socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && !WouldBlock(errno) && errno != EINTR);
+}
+
+void ProbeWhenIdle(const Socket& socket, Duration limit) {
+  const int64_t seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(limit).count();
+  // The first after a third of the time, all of them within five sixths.
+  const auto at_least_one = [](int64_t count) {
+    return static_cast<int>(std::clamp<int64_t>(count, 1, 3600));
+  };
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, at_least_one(seconds / 3));
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, at_least_one(seconds / 6));
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
+
+Duration Unacknowledged(const Socket& socket) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      info.tcpi_unacked == 0) {
+    return Duration::zero();
+  }
+  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 
 Status RandomBytes(void* data, size_t bytes) {

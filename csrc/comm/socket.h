@@ -80,6 +80,15 @@ bool IsLoopback(const std::string& host);
 // Whether the other end has closed and left nothing to read.
 bool IsDead(const Socket& socket);
 
+// Has the system ask an idle peer's system for a sign of life, so that this end
+// fails within `limit`, but seconds at least, once none comes.
+void ProbeWhenIdle(const Socket& socket, Duration limit);
+
+// For how long the other end's system has acknowledged nothing, if there is
+// something for it to acknowledge; else zero. Also zero where the system cannot
+// tell.
+Duration Unacknowledged(const Socket& socket);
+
 Status RandomBytes(void* data, size_t bytes);
 
 // A non-blocking eventfd, for waking a thread that sleeps in poll.

@@ -3,13 +3,19 @@
 #include <errno.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "csrc/base/logging.h"
 #include "csrc/comm/duplex_stream.h"
 
 namespace keras_ring {
 namespace {
+
+// Who waits looks at the limit, which may change, and at its links at least
+// this often.
+constexpr Duration kNap = std::chrono::milliseconds(500);
 
 // The poll entries of one Duplex: the wake-up, and one or two sockets.
 class Wait {
@@ -44,23 +50,29 @@ class Wait {
 
 }  // namespace
 
-TcpTransport::TcpTransport(int rank, int size, Links peers, Duration idle_limit,
-                           Counters& counters, const RankSet& ranks)
+TcpTransport::TcpTransport(int rank, int size, Links peers,
+                           std::shared_ptr<const IdleLimit> idle_limit,
+                           Duration link_limit, Counters& counters,
+                           const RankSet& ranks)
     : rank_(rank),
       size_(size),
       peers_(std::move(peers)),
-      idle_limit_(idle_limit),
+      idle_limit_(std::move(idle_limit)),
+      link_limit_(link_limit),
       counters_(counters),
       ranks_(ranks) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
-    int rank, int size, Links peers, Duration idle_limit, Counters& counters,
-    const RankSet& ranks) {
+    int rank, int size, Links peers,
+    std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
+    Counters& counters, const RankSet& ranks) {
   for (const auto& [peer, link] : peers) {
     KR_CHECK(peer >= 0 && peer < size && peer != rank && link.valid());
+    ProbeWhenIdle(link.socket(), link_limit);
   }
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(
-      rank, size, std::move(peers), idle_limit, counters, ranks));
+  std::unique_ptr<TcpTransport> transport(
+      new TcpTransport(rank, size, std::move(peers), std::move(idle_limit),
+                       link_limit, counters, ranks));
   KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
   return transport;
 }
@@ -87,15 +99,32 @@ std::string TcpTransport::RankText(int rank) const {
 }
 
 std::string TcpTransport::Silence(const Duplex& duplex, bool sending,
-                                  bool receiving) const {
-  const auto limit =
-      std::chrono::duration_cast<std::chrono::milliseconds>(idle_limit_);
+                                  bool receiving, Duration idle) const {
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(idle);
   std::string text =
-      "no byte moved for " + std::to_string(limit.count()) + " ms while";
+      "no byte moved for " + std::to_string(milliseconds.count()) + " ms while";
   if (receiving) text += " receiving from " + RankText(duplex.from);
   if (sending && receiving) text += " and";
   if (sending) text += " sending to " + RankText(duplex.to);
   return text;
+}
+
+Status TcpTransport::CheckLinks() const {
+  for (const auto& [peer, link] : peers_) {
+    const Duration silence = Unacknowledged(link.socket());
+    if (silence < link_limit_) continue;
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(silence);
+    return DeadlineExceededError(
+        "the data connection of " + RankText(rank_) + " with " +
+        RankText(peer) +
+        " is stuck: nothing that was sent was acknowledged "
+        "for " +
+        std::to_string(seconds.count()) +
+        " s; what is between their hosts drops it");
+  }
+  return OkStatus();
 }
 
 Status TcpTransport::CheckPeer(int peer) const {
@@ -113,7 +142,8 @@ Status TcpTransport::Run(Duplex& duplex) {
   SendStream send(duplex, to, ranks_);
   ReceiveStream receive(duplex, from, ranks_);
 
-  Deadline idle = Deadline::After(idle_limit_);
+  TimePoint moved = std::chrono::steady_clock::now();
+  Duration next_report = link_limit_;
   while (!send.done() || !receive.done()) {
     if (is_broken_) return FirstCause();
     Result<size_t> sent = send.Advance();
@@ -123,7 +153,8 @@ Status TcpTransport::Run(Duplex& duplex) {
     counters_.data_bytes_sent.fetch_add(*sent, std::memory_order_relaxed);
     counters_.data_bytes_received.fetch_add(*got, std::memory_order_relaxed);
     if (*sent > 0 || *got > 0) {
-      idle = Deadline::After(idle_limit_);
+      moved = std::chrono::steady_clock::now();
+      next_report = link_limit_;
       continue;
     }
     if (send.done() && receive.done()) break;
@@ -131,12 +162,25 @@ Status TcpTransport::Run(Duplex& duplex) {
     Wait wait(wake_.fd());
     if (!receive.done()) wait.Add(*from, POLLIN);
     if (send.ready()) wait.Add(*to, POLLOUT);
-    Result<bool> ready = wait.Until(idle);
+    const Duration limit = idle_limit_->get();
+    const Duration waited = std::chrono::steady_clock::now() - moved;
+    Result<bool> ready =
+        wait.Until(Deadline::After(std::min(kNap, limit - waited)));
     if (!ready.ok()) return Break(ready.status());
-    if (!*ready) {
+    if (*ready) continue;
+    const Duration idle = std::chrono::steady_clock::now() - moved;
+    if (idle >= limit) {
       return Break(DeadlineExceededError(
-          Silence(duplex, send.ready(), !receive.done())));
+          Silence(duplex, send.ready(), !receive.done(), limit)));
     }
+    if (idle < link_limit_) continue;
+    const Status links = CheckLinks();
+    if (!links.ok()) return Break(links);
+    if (idle < next_report) continue;
+    KR_LOG(kWarning) << Silence(duplex, send.ready(), !receive.done(), idle)
+                     << "; the connections are alive, so a rank is slow, or "
+                        "waits for another one that is";
+    next_report += 2 * next_report;
   }
   return OkStatus();
 }

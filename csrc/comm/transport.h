@@ -58,7 +58,8 @@ class Transport {
   // are handed to the system. One caller at a time. Fails with
   //   kUnavailable       the peer closed or reset the connection (text names
   //                      the rank),
-  //   kDeadlineExceeded  no byte moved for the transport's limit,
+  //   kDeadlineExceeded  no byte moved for the transport's limit, or a link is
+  //                      stuck (text names the rank),
   //   kInternal          tags differ,
   // or with the cause given to Abort. After a failure the transport is broken
   // for good: the streams are at unknown positions.

@@ -200,6 +200,10 @@ void Runtime::Shutdown(const std::string& reason) {
   retired_.store(true, std::memory_order_release);
   MutexLock lock(shutdown_mutex_);
   if (stopped_) return;
+  // Who leaves does not wait for ever for those that are slow.
+  if (deps_.idle_limit) {
+    deps_.idle_limit->Lower(Seconds(deps_.options.heartbeat_timeout));
+  }
   loop_->Leave(reason, Deadline::After(kShutdownLimit));
   executor_->Stop();
   loop_->Stop();

@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/deadline.h"
+#include "csrc/base/idle_limit.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
@@ -70,6 +71,8 @@ struct RuntimeDeps {
   std::unique_ptr<MessageChannel> channel;
   // Goes first, so that it has left before its rank's connections end.
   std::unique_ptr<Collective> collective;
+  // Of `collective`. Null: it has one of its own.
+  std::shared_ptr<IdleLimit> idle_limit;
   // Of a process set: see BackgroundLoopOptions.
   std::function<bool(const Status& cause)> report_loss;
   // Writes a flight log, and says where; may take its time. Null: to the

@@ -49,11 +49,9 @@ Duration SpinOf(const HostGroup& host) {
   return host.NumUsableCores() >= host.size() ? kSpin : Duration::zero();
 }
 
-LockstepOptions LockstepOptionsOf(const Options& options) {
-  LockstepOptions result;
-  result.limit = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(options.heartbeat_timeout));
-  return result;
+Duration Seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(seconds));
 }
 
 // Null where the ranks of this host cannot share memory; then none of them
@@ -126,11 +124,9 @@ Status MakeRing(const Options& options, Mesh& mesh, Deadline deadline,
                               RingPeers(options.rank, options.size), deadline));
   KR_ASSIGN_OR_RETURN(
       deps.transport,
-      TcpTransport::Create(
-          options.rank, options.size, std::move(data),
-          std::chrono::duration_cast<Duration>(
-              std::chrono::duration<double>(options.heartbeat_timeout)),
-          *deps.counters, deps.ranks));
+      TcpTransport::Create(options.rank, options.size, std::move(data),
+                           deps.idle_limit, Seconds(options.heartbeat_timeout),
+                           *deps.counters, deps.ranks));
   deps.collective =
       std::make_unique<CpuCollective>(*deps.transport, CpuCollectiveOptions());
   return OkStatus();
@@ -142,6 +138,9 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
                     const HostGroup* job_host, Deadline deadline,
                     RuntimeDeps& deps) {
   const Options& options = deps.options;
+  deps.idle_limit = std::make_shared<IdleLimit>(
+      options.stall_shutdown_time > 0 ? Seconds(options.stall_shutdown_time)
+                                      : IdleLimit::kNever);
   KR_ASSIGN_OR_RETURN(deps.host,
                       FormHostGroup(deps, arena, job_host, mesh, deadline));
   const Duration spin = deps.host ? SpinOf(*deps.host) : kSpin;
@@ -156,7 +155,8 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
                       UsesSharedMemory(options, deps.host.get()));
   if (shared) {
     ShmCollectiveOptions collective;
-    collective.lockstep = LockstepOptionsOf(options);
+    collective.lockstep.limit = deps.idle_limit;
+    collective.lockstep.report_time = Seconds(options.heartbeat_timeout);
     collective.lockstep.spin = spin;
     collective.lockstep.clock = deps.clock.get();
     collective.direct_resident_bytes = ResidentBytes(deps);

@@ -52,7 +52,7 @@ LockstepOptions Options(Duration spin = Duration::zero(),
                         Duration limit = std::chrono::seconds(30)) {
   LockstepOptions options;
   options.spin = spin;
-  options.limit = limit;
+  options.limit = std::make_shared<IdleLimit>(limit);
   return options;
 }
 

@@ -500,7 +500,8 @@ TEST(ShmCollective, ARankWithABadArgumentFreesTheOthers) {
 // that wait for these, what they say.
 TEST(ShmCollective, ARankThatStopsIsNamedAfterTheLimit) {
   ShmCollectiveOptions options = SmallParts(Duration::zero());
-  options.lockstep.limit = std::chrono::milliseconds(100);
+  options.lockstep.limit =
+      std::make_shared<IdleLimit>(std::chrono::milliseconds(100));
   auto members = MakeShm(3, options);
   std::vector<Status> statuses(3);
   RunRanks(3, [&](int rank) {
