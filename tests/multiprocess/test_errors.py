@@ -43,6 +43,8 @@ def test_different_names_are_recognised():
     for rank in range(3):
         assert f"rank {rank} waits for allreduce 'mine/{rank}'" in text
     assert "the ranks use different sets of tensors" in text
+    # After the time once, and not with the second report, at three times.
+    assert result.ranks[0].stderr.count("Stalled: ") == 1
 
 
 def test_different_numbers_of_steps_are_recognised():
