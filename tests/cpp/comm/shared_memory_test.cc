@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "csrc/comm/local_socket.h"
 #include "tests/cpp/comm/loopback.h"
@@ -133,6 +135,36 @@ TEST_F(SharedMemoryTest, OutlivesItsMaker) {
       SharedMemory::Map(std::move(received->front()), kBytes);
   ASSERT_TRUE(mapped.ok()) << mapped.status().ToString();
   EXPECT_STREQ(mapped->data(), "from the dead");
+}
+
+// Of the mappings of /proc/self/smaps that have `name`: whether all are left
+// out of a core dump, and how many they are.
+std::pair<bool, int> LeftOutOfDumps(const std::string& name) {
+  std::ifstream maps("/proc/self/smaps");
+  bool all = true, named = false;
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("-") < line.find(" ")) {
+      named = line.find(name) != std::string::npos;
+      count += named;
+    } else if (named && line.rfind("VmFlags:", 0) == 0) {
+      all = all && line.find(" dd") != std::string::npos;
+    }
+  }
+  return {all, count};
+}
+
+// The system would allocate the pages that nobody has touched in order to dump
+// them: of the arenas of all ranks more than there is memory.
+TEST_F(SharedMemoryTest, IsLeftOutOfCoreDumps) {
+  Result<SharedMemory> made = SharedMemory::Create("to be dumped", kBytes);
+  ASSERT_TRUE(made.ok());
+  Result<SharedMemory> mapped = SharedMemory::Map(
+      Duplicate(made->descriptor()), kBytes, SharedMemory::Access::kRead);
+  ASSERT_TRUE(mapped.ok());
+  const auto [all, count] = LeftOutOfDumps("to be dumped");
+  EXPECT_EQ(count, 2);
+  EXPECT_TRUE(all);
 }
 
 // A child of the program must not be able to harm the job by its copy; it has
