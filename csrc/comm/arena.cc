@@ -2,11 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
+
+#include "csrc/base/deadline.h"
 
 namespace keras_ring {
 namespace {
@@ -20,15 +23,14 @@ uint64_t WholePages(uint64_t bytes) {
 }  // namespace
 
 Result<std::unique_ptr<Arena>> Arena::Create(size_t bytes, const Clock& clock,
-                                             Duration window, uint64_t slack) {
+                                             const ArenaOptions& options) {
   KR_ASSIGN_OR_RETURN(
       SharedMemory memory,
       SharedMemory::Create("keras_ring tensors", WholePages(bytes)));
   // Unlike a segment of the job's own, the child of a fork needs the place: it
   // must not be taken before its copy is put there.
   (void)madvise(memory.data(), memory.bytes(), MADV_DOFORK);
-  return std::unique_ptr<Arena>(
-      new Arena(std::move(memory), clock, window, slack));
+  return std::unique_ptr<Arena>(new Arena(std::move(memory), clock, options));
 }
 
 void* Arena::Allocate(size_t bytes) {
@@ -153,9 +155,10 @@ void Arena::NoteUse() {
   const TimePoint now = clock_.Now();
   if (now >= window_end_) {
     // Two windows or more without a call: what was before does not count.
-    last_peak_ = now >= window_end_ + window_ ? stats_.bytes_in_use : peak_;
+    last_peak_ =
+        now >= window_end_ + options_.window ? stats_.bytes_in_use : peak_;
     peak_ = stats_.bytes_in_use;
-    window_end_ = now + window_;
+    window_end_ = now + options_.window;
   }
   peak_ = std::max(peak_, stats_.bytes_in_use);
 }
@@ -165,7 +168,7 @@ std::vector<Arena::Excess> Arena::TakeExcess() {
   // A quarter at most: a program that needs little keeps little.
   const uint64_t peak = std::max(peak_, last_peak_);
   // Rounded, or blocks would be cut within a page.
-  const uint64_t limit = WholePages(peak + std::min(slack_, peak / 4));
+  const uint64_t limit = WholePages(peak + std::min(options_.slack, peak / 4));
   while (!by_age_.empty() && stats_.bytes_in_use + stats_.bytes_kept > limit) {
     const Offset begin = by_age_.begin()->second;
     const FreeBlock block = free_.at(begin);
@@ -182,10 +185,13 @@ std::vector<Arena::Excess> Arena::TakeExcess() {
 
 void Arena::GiveBack(const std::vector<Excess>& excess) {
   if (excess.empty()) return;
-  const int how = shared() ? MADV_REMOVE : MADV_DONTNEED;
   for (const Excess& each : excess) {
     // Where this fails the pages stay, which does no harm.
-    (void)madvise(memory_.data() + each.begin, each.bytes, how);
+    if (shared()) {
+      (void)madvise(memory_.data() + each.begin, each.bytes, MADV_REMOVE);
+    } else {
+      (void)Renew(each.begin, each.bytes);
+    }
   }
   MutexLock lock(mutex_);
   for (const Excess& each : excess) {
@@ -205,6 +211,11 @@ size_t Arena::BlockBytes(const void* block) const {
   return it == used_.end() ? 0 : it->second;
 }
 
+bool Arena::IsCopiedByFork() const {
+  MutexLock lock(mutex_);
+  return stats_.bytes_in_use <= options_.fork_copy_bytes;
+}
+
 void Arena::BeforeFork() {
   mutex_.Lock();
   if (!shared()) return;
@@ -220,12 +231,14 @@ void Arena::BeforeFork() {
 // tensors or to use their memory for others. The lock is held meanwhile.
 void Arena::AfterFork(bool in_child) {
   if (shared()) {
-    if (in_child) CopyBlocks();
+    if (in_child) LeaveParent();
     copied_[1] = Socket();
     if (!in_child && copied_[0].valid()) {
       // The end, for nothing is written: the child has closed it, or is dead.
-      char none;
-      while (read(copied_[0].fd(), &none, 1) < 0 && errno == EINTR) {
+      // It may also hang, in what another library does after a fork.
+      const Deadline deadline = Deadline::After(options_.fork_copy_limit);
+      pollfd entry = {copied_[0].fd(), POLLIN, 0};
+      while (poll(&entry, 1, deadline.PollTimeoutMs()) < 0 && errno == EINTR) {
       }
     }
     copied_[0] = Socket();
@@ -233,21 +246,47 @@ void Arena::AfterFork(bool in_child) {
   mutex_.Unlock();
 }
 
-void Arena::CopyBlocks() {
-  void* own =
-      mmap(memory_.data(), memory_.bytes(), PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-  KR_CHECK(own != MAP_FAILED);  // or it would write to its parent's tensors
+void Arena::LeaveParent() {
+  // Or it would write to its parent's tensors.
+  KR_CHECK(Renew(0, memory_.bytes()));
+  const bool copies = stats_.bytes_in_use <= options_.fork_copy_bytes;
+  if (!copies || !CopyBlocks()) MapBlocks();
+  shared_.store(false);
+}
+
+bool Arena::CopyBlocks() {
   for (const auto& [begin, bytes] : used_) {
     for (uint64_t done = 0; done < bytes;) {
       const ssize_t count =
           pread(memory_.descriptor().fd(), memory_.data() + begin + done,
                 bytes - done, static_cast<off_t>(begin + done));
-      KR_CHECK(count > 0 || errno == EINTR);
+      if (count <= 0 && errno != EINTR) return false;
       if (count > 0) done += count;
     }
   }
-  shared_.store(false);
+  return true;
+}
+
+void Arena::MapBlocks() {
+  if (untouched_ == 0) return;
+  void* mapped = mmap(memory_.data(), untouched_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+                      memory_.descriptor().fd(), 0);
+  KR_CHECK(mapped != MAP_FAILED);  // or tensors would be zero
+  (void)madvise(mapped, untouched_, MADV_DONTDUMP);
+  // What is free there is not for the child: where the parent has given it
+  // back, writing to it would take a page in the parent's arena, and another
+  // one here. New blocks come from the rest.
+  free_.clear();
+  by_age_.clear();
+  for (auto& sizes : by_size_) sizes.clear();
+  stats_.bytes_kept = 0;
+}
+
+bool Arena::Renew(Offset begin, uint64_t bytes) {
+  return mmap(memory_.data() + begin, bytes, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
+              0) != MAP_FAILED;
 }
 
 }  // namespace keras_ring

@@ -22,6 +22,17 @@
 
 namespace keras_ring {
 
+struct ArenaOptions {
+  // The "last seconds" of what is said below.
+  Duration window = std::chrono::seconds(10);
+  // Bytes for pieces.
+  uint64_t slack = uint64_t{64} << 20;
+  // The most that the child of a fork gets a copy of, and how long its parent
+  // waits for that: many times what it takes.
+  uint64_t fork_copy_bytes = uint64_t{256} << 20;
+  Duration fork_copy_limit = std::chrono::seconds(10);
+};
+
 // One stretch of addresses, as long as a process could ever need, in a memfd
 // whose pages cost nothing until they are touched: so other ranks map it once,
 // and no growth has to be announced.
@@ -35,7 +46,11 @@ namespace keras_ring {
 // large block and give others back. What is above that goes back to the system.
 //
 // The child of a fork gets a copy of the blocks that are in use, in memory of
-// its own, and nobody else can read what it does there.
+// its own, and nobody else can read what it does there. Of more than
+// `fork_copy_bytes` there is no copy: they would take seconds, and as much
+// memory again in every child. It then sees the blocks where they are, until it
+// writes to them; what the parent writes there later, or puts there after it
+// has freed them, it may see, too.
 //
 // Thread-safe.
 class Arena {
@@ -47,12 +62,10 @@ class Arena {
     uint64_t bytes_returned = 0;  // to the system, since the beginning
   };
 
-  // `clock` must outlive the arena. `window`: the "last seconds" above;
-  // `slack`: the bytes for pieces.
+  // `clock` must outlive the arena.
   static Result<std::unique_ptr<Arena>> Create(
       size_t bytes, const Clock& clock,
-      Duration window = std::chrono::seconds(10),
-      uint64_t slack = uint64_t{64} << 20);
+      const ArenaOptions& options = ArenaOptions());
 
   // Whole pages, page-aligned, contents undefined; null when there are none.
   void* Allocate(size_t bytes) KR_EXCLUDES(mutex_);
@@ -70,9 +83,13 @@ class Arena {
   // Of a block; 0 if there is none at this address.
   size_t BlockBytes(const void* block) const KR_EXCLUDES(mutex_);
 
-  // Around a fork. In the parent, AfterFork waits until the child has its copy.
+  // Around a fork. In the parent, AfterFork waits until the child has its copy,
+  // for some seconds at most.
   void BeforeFork() KR_ACQUIRE(mutex_);
   void AfterFork(bool in_child) KR_RELEASE(mutex_);
+  // Whether the child of a fork would get a copy now.
+  bool IsCopiedByFork() const KR_EXCLUDES(mutex_);
+  uint64_t fork_copy_bytes() const { return options_.fork_copy_bytes; }
 
  private:
   using Offset = uint64_t;
@@ -83,12 +100,8 @@ class Arena {
     bool kept() const { return kept_since != 0; }
   };
 
-  Arena(SharedMemory memory, const Clock& clock, Duration window,
-        uint64_t slack)
-      : memory_(std::move(memory)),
-        clock_(clock),
-        window_(window),
-        slack_(slack) {}
+  Arena(SharedMemory memory, const Clock& clock, const ArenaOptions& options)
+      : memory_(std::move(memory)), clock_(clock), options_(options) {}
   // Free no more, and not to be used before GiveBack.
   struct Excess {
     Offset begin;
@@ -105,13 +118,16 @@ class Arena {
   std::vector<Excess> TakeExcess() KR_REQUIRES(mutex_);
   // Takes as long as their pages are many: hence without the lock.
   void GiveBack(const std::vector<Excess>& excess) KR_EXCLUDES(mutex_);
-  // In the child of a fork.
-  void CopyBlocks() KR_REQUIRES(mutex_);
+  // In the child of a fork:
+  void LeaveParent() KR_REQUIRES(mutex_);
+  bool CopyBlocks() KR_REQUIRES(mutex_);
+  void MapBlocks() KR_REQUIRES(mutex_);
+  // Private pages, zero, in the place of what was there; whether there are.
+  bool Renew(Offset begin, uint64_t bytes);
 
   const SharedMemory memory_;
   const Clock& clock_;
-  const Duration window_;
-  const uint64_t slack_;
+  const ArenaOptions options_;
 
   mutable Mutex mutex_;
   Offset untouched_ KR_GUARDED_BY(mutex_) = 0;  // from here to the end

@@ -85,7 +85,7 @@ class ArenaStress : public testing::Test {
  protected:
   ArenaStress() {
     auto arena =
-        Arena::Create(size_t{1} << 34, clock_, std::chrono::seconds(1), 0);
+        Arena::Create(size_t{1} << 34, clock_, {std::chrono::seconds(1), 0});
     KR_CHECK(arena.ok());
     arena_ = std::move(arena).value();
   }

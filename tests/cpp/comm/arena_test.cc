@@ -1,6 +1,8 @@
 #include "csrc/comm/arena.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,8 +34,9 @@ uint64_t ResidentSharedBytes() {
 
 class ArenaTest : public testing::Test {
  protected:
-  explicit ArenaTest(size_t bytes = size_t{1} << 36, uint64_t slack = 0) {
-    auto arena = Arena::Create(bytes, clock_, seconds(10), slack);
+  explicit ArenaTest(size_t bytes = size_t{1} << 36,
+                     const ArenaOptions& options = {seconds(10), 0}) {
+    auto arena = Arena::Create(bytes, clock_, options);
     KR_CHECK(arena.ok());
     arena_ = std::move(arena).value();
   }
@@ -54,7 +57,7 @@ class ArenaTest : public testing::Test {
 TEST(ArenaPages, WhatGoesBackIsWholePagesToo) {
   for (uint64_t slack : {uint64_t{1}, 3 * kPage + 7, uint64_t{64} << 20}) {
     ManualClock clock;
-    auto arena = Arena::Create(size_t{1} << 36, clock, seconds(10), slack);
+    auto arena = Arena::Create(size_t{1} << 36, clock, {seconds(10), slack});
     ASSERT_TRUE(arena.ok());
     std::mt19937 random(1);
     std::vector<std::pair<char*, size_t>> blocks;
@@ -226,7 +229,7 @@ TEST_F(ArenaTest, NewPagesTakeThePlaceOfKeptOnes) {
 
 class SlackArenaTest : public ArenaTest {
  protected:
-  SlackArenaTest() : ArenaTest(size_t{1} << 36, 64 * kPage) {}
+  SlackArenaTest() : ArenaTest(size_t{1} << 36, {seconds(10), 64 * kPage}) {}
 };
 
 // Pieces into which nothing fits stay, but not many of them.
@@ -345,6 +348,102 @@ TEST_F(ArenaTest, PeersReadTheParentNotTheChild) {
                 [] {}),
             0);
   EXPECT_TRUE(AllBytesAre(0x5a, peer->data() + offset, kPage));
+}
+
+class ForkedArenaTest : public ArenaTest {
+ protected:
+  static constexpr size_t kCopied = 8 * kPage;
+  ForkedArenaTest()
+      : ArenaTest(size_t{1} << 36,
+                  {seconds(10), 0, kCopied, std::chrono::milliseconds(200)}) {}
+
+  // Of the arena, that the system has given.
+  uint64_t FileBytes() {
+    struct stat facts = {};
+    KR_CHECK(fstat(arena_->memory().descriptor().fd(), &facts) == 0);
+    return facts.st_blocks * 512;
+  }
+};
+
+// The private pages of this process.
+uint64_t PrivateBytes() {
+  std::ifstream sums("/proc/self/smaps_rollup");
+  uint64_t bytes = 0;
+  for (std::string line; std::getline(sums, line);) {
+    if (line.rfind("Private_", 0) != 0) continue;
+    bytes += std::stoull(line.substr(line.find(':') + 1)) * 1024;
+  }
+  return bytes;
+}
+
+// A copy of many gigabytes takes seconds, and in each of some workers it is
+// more memory than there is. So a child sees the blocks where they are, and
+// what it does to them is its own.
+TEST_F(ForkedArenaTest, AForkOfManyTensorsCopiesNone) {
+  constexpr size_t kLarge = 4096 * kPage;
+  char* block = static_cast<char*>(Allocate(kLarge));
+  char* freed = static_cast<char*>(Allocate(16 * kPage));
+  Allocate(kPage);
+  arena_->Free(freed);
+  EXPECT_FALSE(arena_->IsCopiedByFork());
+  const uint64_t before = FileBytes();
+  const int code = Fork(
+      *arena_,
+      [&] {
+        if (arena_->shared()) return 1;
+        const uint64_t alone = PrivateBytes();
+        if (!AllBytesAre(0x5a, block, kLarge)) return 2;
+        if (PrivateBytes() > alone + kLarge / 4) return 3;
+        std::memset(block, 'c', 16 * kPage);
+        // Its new blocks take nothing of the parent's.
+        char* fresh = static_cast<char*>(arena_->Allocate(kLarge));
+        if (!AllBytesAre(0, fresh, kLarge)) return 4;
+        std::memset(fresh, 'c', kLarge);
+        arena_->Free(block);
+        clock_.Advance(seconds(30));
+        arena_->Free(arena_->Allocate(kPage));
+        // Given back, and had again: nothing of the parent's is there.
+        char* again = static_cast<char*>(arena_->Allocate(kLarge));
+        if (!AllBytesAre(0, again, kLarge)) return 5;
+        std::memset(again, 'c', kLarge);
+        if (FileBytes() != before) return 6;
+        // The child of a child has all of it.
+        return Fork(
+            *arena_, [&] { return AllBytesAre('c', fresh, kLarge) ? 0 : 7; },
+            [] {});
+      },
+      [] {});
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(AllBytesAre(0x5a, block, kLarge));
+  EXPECT_EQ(FileBytes(), before);
+  EXPECT_TRUE(arena_->shared());
+}
+
+TEST_F(ForkedArenaTest, FewAreCopied) {
+  char* block = static_cast<char*>(Allocate(kCopied));
+  EXPECT_TRUE(arena_->IsCopiedByFork());
+  EXPECT_EQ(
+      Fork(
+          *arena_, [&] { return AllBytesAre(0x5a, block, kCopied) ? 0 : 1; },
+          [&] { std::memset(block, 'p', kCopied); }),
+      0);
+}
+
+// Fault: the child hangs in what another library does after a fork, before it
+// has its copy. Its parent goes on after a while.
+TEST_F(ForkedArenaTest, AChildThatHangsHoldsItsParentUpForAWhileOnly) {
+  Allocate(kPage);
+  arena_->BeforeFork();
+  const pid_t child = fork();
+  if (child == 0) {
+    while (true) pause();
+  }
+  const TimePoint began = std::chrono::steady_clock::now();
+  arena_->AfterFork(/*in_child=*/false);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(5));
+  Allocate(kPage);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 }  // namespace
