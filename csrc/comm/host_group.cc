@@ -265,7 +265,8 @@ Result<HostGroup::Member> NewHostGroupMember(
     int rank, const HostGroupLayout& layout,
     std::shared_ptr<const SharedMemory> arena) {
   KR_ASSIGN_OR_RETURN(SharedMemory segment,
-                      SharedMemory::Create("keras_ring", layout.total()));
+                      SharedMemory::Create("keras_ring", layout.total(),
+                                           SharedMemory::Refused::kFile));
   KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
   auto* facts = reinterpret_cast<HostFacts*>(segment.data());
   if (sched_getaffinity(0, sizeof(facts->cores), &facts->cores) != 0) {

@@ -16,8 +16,12 @@ namespace keras_ring {
 class SharedMemory {
  public:
   SharedMemory() = default;
-  // `name` shows in /proc/<pid>/maps only.
-  static Result<SharedMemory> Create(const char* name, size_t bytes);
+  // `name` shows in /proc/<pid>/maps only. Some systems refuse memfds: then an
+  // error, or a file without a name in /dev/shm. Of that all pages are taken at
+  // once: there may be 64 MiB of it, and touching a page beyond would kill.
+  enum class Refused { kError, kFile };
+  static Result<SharedMemory> Create(const char* name, size_t bytes,
+                                     Refused refused = Refused::kError);
   // Maps what another process made. An error if it is smaller than `bytes`, or
   // could be made smaller: touching what is no more would kill this process.
   enum class Access { kReadWrite, kRead };

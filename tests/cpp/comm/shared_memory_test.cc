@@ -2,18 +2,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
-#include <utility>
 
 #include "csrc/comm/local_socket.h"
 #include "tests/cpp/comm/loopback.h"
@@ -165,6 +170,63 @@ TEST_F(SharedMemoryTest, IsLeftOutOfCoreDumps) {
   const auto [all, count] = LeftOutOfDumps("to be dumped");
   EXPECT_EQ(count, 2);
   EXPECT_TRUE(all);
+}
+
+// Has the system refuse memfd_create with `error` from now on; with a `flag`,
+// only where that is not among its flags.
+bool RefuseMemfds(int error, uint32_t flag = 0) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, flag, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K,
+               SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter = {std::size(program), program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// vm.memfd_noexec is 2.
+TEST_F(SharedMemoryTest, MemoryThatMayNotBeExecutedWillDo) {
+  EXPECT_EQ(InAnotherProcess([] {
+              if (!RefuseMemfds(EACCES, /*MFD_NOEXEC_SEAL*/ 8)) return 1;
+              Result<SharedMemory> made = SharedMemory::Create("test", kBytes);
+              if (!made.ok()) return 2;
+              made->data()[kBytes - 1] = 'x';
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(SharedMemoryTest, WithoutMemfdsAFileWillDoIfThatIsWanted) {
+  EXPECT_EQ(InAnotherProcess([] {
+              if (!RefuseMemfds(EPERM)) return 1;
+              Result<SharedMemory> refused =
+                  SharedMemory::Create("test", kBytes);
+              if (refused.status().code() != StatusCode::kResourceExhausted)
+                return 2;
+              Result<SharedMemory> made = SharedMemory::Create(
+                  "test", kBytes, SharedMemory::Refused::kFile);
+              if (!made.ok()) return 3;
+              Result<SharedMemory> mapped =
+                  SharedMemory::Map(Duplicate(made->descriptor()), kBytes);
+              if (!mapped.ok()) return 4;
+              mapped->data()[kBytes - 1] = 'x';
+              if (made->data()[kBytes - 1] != 'x') return 5;
+              // All of it is there.
+              struct stat facts = {};
+              fstat(made->descriptor().fd(), &facts);
+              if (facts.st_blocks * 512 < static_cast<off_t>(kBytes)) return 6;
+              // And what is not, is said before it is touched.
+              Result<SharedMemory> large = SharedMemory::Create(
+                  "test", size_t{1} << 50, SharedMemory::Refused::kFile);
+              if (large.ok()) return 7;
+              return 0;
+            }),
+            0);
 }
 
 // A child of the program must not be able to harm the job by its copy; it has
