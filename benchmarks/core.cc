@@ -100,7 +100,7 @@ Phases PhasesOf(const Counters& counters) {
 
 Status Run(int repetitions, const std::vector<size_t>& sizes) {
   KR_ASSIGN_OR_RETURN(Options options, Options::FromEnvironment());
-  KR_RETURN_IF_ERROR(CreateProcessArena());
+  KR_RETURN_IF_ERROR(CreateProcessArena(options.size));
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> sets,
                       CreateJob(options, {}, ProcessArena()));
   const std::shared_ptr<Runtime> runtime = sets->job();

@@ -52,9 +52,9 @@ def _install() -> None:
     if _native.mismatch_with(tf.__version__):
         return  # said elsewhere
     try:
-        if not _native.core().zero_copy_wanted():
-            return
-        _refusal = _native.install_arena()
+        num_ranks = _native.core().zero_copy_ranks()
+        if num_ranks:
+            _refusal = _native.install_arena(num_ranks)
     except errors.BuildMismatchError:
         return  # `init()` says so; an import of TensorFlow goes on
     except OSError as error:

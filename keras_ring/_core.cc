@@ -136,9 +136,9 @@ py::dict Metrics() {
   return metrics;
 }
 
-// Whether this process is a rank whose tensors should lie in an arena. What is
-// wrong with the options is said by init.
-bool ZeroCopyWanted() {
+// Of how many ranks the tensors should lie in arenas; 0: of none. What is wrong
+// with the options is said by init.
+int ZeroCopyRanks() {
   Result<Options> options = Options::FromEnvironment();
   return options.ok() && options->size > 1 && options->zero_copy &&
          options->collective != "ring";
@@ -192,7 +192,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_initialized", [] { return ProcessRuntime() != nullptr; });
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
-  module.def("zero_copy_wanted", &ZeroCopyWanted);
+  module.def("zero_copy_ranks", &ZeroCopyRanks);
   module.def("describe_options", &Describe);
   module.def("dtypes", &DTypes);
   module.def("check_environment", &CheckEnvironment);

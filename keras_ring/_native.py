@@ -59,8 +59,11 @@ def tf_ops() -> ModuleType:
     return library
 
 
-def install_arena() -> str:
+def install_arena(job_size: int) -> str:
     """Puts TensorFlow's tensors into shared memory from now on.
+
+    Args:
+        job_size: Number of ranks.
 
     Returns:
         Why not, or an empty string.
@@ -73,7 +76,8 @@ def install_arena() -> str:
     path = _PACKAGE / f"libkeras_ring_arena_{_suffix(tf.__version__)}.so"
     install = ctypes.CDLL(str(path)).KerasRingInstallArena
     install.restype = ctypes.c_char_p
-    why = install()
+    install.argtypes = [ctypes.c_int]
+    why = install(job_size)
     return why.decode() if why else ""
 
 

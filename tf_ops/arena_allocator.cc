@@ -99,18 +99,18 @@ constexpr int kPriority = 500;
 
 }  // namespace
 
-// For keras_ring/_arena.py: null, or why TensorFlow's tensors will not lie in
-// an arena. Once per process; before the first tensor, and not while another
-// thread might be making it.
+// For keras_ring/_native.py: null, or why TensorFlow's tensors will not lie in
+// an arena. `job_size`: the number of ranks. Once per process; before the first
+// tensor, and not while another thread might be making it.
 extern "C" __attribute__((visibility("default"))) const char*
-KerasRingInstallArena() {
+KerasRingInstallArena(int job_size) {
   static std::string why;
   tsl::AllocatorFactoryRegistry* registry =
       tsl::AllocatorFactoryRegistry::singleton();
   if (registry->*Revealed(FirstAllocMade())) {
     return "TensorFlow has made tensors already";
   }
-  const Status status = CreateProcessArena();
+  const Status status = CreateProcessArena(job_size);
   if (!status.ok()) {
     why = status.message();
     return why.c_str();

@@ -19,7 +19,7 @@ def train(task):
     if task["arena"]:
         from keras_ring import _native
 
-        refusal = _native.install_arena()
+        refusal = _native.install_arena(1)
         if refusal:
             raise RuntimeError(refusal)
     import keras

@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "csrc/base/logging.h"
 #include "csrc/base/sha256.h"
 #include "csrc/comm/local_socket.h"
 
@@ -60,18 +63,39 @@ std::vector<int> DescriptorsOf(const HostGroup::Member& member) {
           member.arena ? member.arena->descriptor().fd() : member.bell->fd()};
 }
 
-const HostFacts& FactsOf(const HostGroup::Member& member) {
-  return *reinterpret_cast<const HostFacts*>(member.segment->data());
+HostFacts& FactsOf(const HostGroup::Member& member) {
+  return *reinterpret_cast<HostFacts*>(member.segment->data());
 }
 
-Status MapArena(Socket descriptor, HostGroup::Member& member) {
+// Without a peer's arena tensors are copied, which all ranks must know of: see
+// DropArenas.
+Status MapArena(Socket descriptor, HostGroup::Member& member,
+                HostFacts& own_facts) {
   const uint64_t bytes = FactsOf(member).arena_bytes;
-  if (bytes == 0) return OkStatus();
-  KR_ASSIGN_OR_RETURN(SharedMemory arena,
-                      SharedMemory::Map(std::move(descriptor), bytes,
-                                        SharedMemory::Access::kRead));
-  member.arena = std::make_shared<SharedMemory>(std::move(arena));
+  if (bytes == 0 || own_facts.maps_no_arenas != 0) return OkStatus();
+  Result<SharedMemory> arena = SharedMemory::Map(std::move(descriptor), bytes,
+                                                 SharedMemory::Access::kRead);
+  if (arena.status().code() == StatusCode::kResourceExhausted) {
+    KR_LOG(kWarning) << "the tensors of rank " << member.rank
+                     << " cannot be read where they are ("
+                     << arena.status().message()
+                     << "); the ranks of this host copy theirs instead";
+    own_facts.maps_no_arenas = 1;
+    return OkStatus();
+  }
+  KR_RETURN_IF_ERROR(arena.status());
+  member.arena = std::make_shared<SharedMemory>(std::move(arena).value());
   return OkStatus();
+}
+
+// Once all have mapped what they can: ranks must agree on which tensors they
+// read from each other.
+void DropArenas(std::vector<HostGroup::Member>& members) {
+  for (const HostGroup::Member& member : members) {
+    if (FactsOf(member).maps_no_arenas == 0) continue;
+    for (HostGroup::Member& each : members) each.arena = nullptr;
+    return;
+  }
 }
 
 Result<std::vector<HostGroup::Member>> MembersOf(
@@ -91,7 +115,7 @@ Result<std::vector<HostGroup::Member>> MembersOf(
     member.rank = ranks[i];
     member.segment = std::make_shared<SharedMemory>(std::move(segment));
     member.bell = std::make_shared<Socket>(std::move(of_rank[1]));
-    KR_RETURN_IF_ERROR(MapArena(std::move(of_rank[2]), member));
+    KR_RETURN_IF_ERROR(MapArena(std::move(of_rank[2]), member, FactsOf(own)));
     members.push_back(std::move(member));
   }
   return members;
@@ -186,6 +210,7 @@ class Meeting {
       KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
     }
     if (!status.ok()) return status;
+    DropArenas(*members);
     return members;
   }
 
@@ -209,6 +234,7 @@ class Meeting {
     KR_RETURN_IF_ERROR(SendVerdict(link, members.status(), deadline_));
     others = ReceiveVerdict(link, deadline_);
     if (members.ok() && !others.ok()) return others;
+    if (members.ok()) DropArenas(*members);
     return members;
   }
 
@@ -268,7 +294,7 @@ Result<HostGroup::Member> NewHostGroupMember(
                       SharedMemory::Create("keras_ring", layout.total(),
                                            SharedMemory::Refused::kFile));
   KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
-  auto* facts = reinterpret_cast<HostFacts*>(segment.data());
+  auto* facts = new (segment.data()) HostFacts();
   if (sched_getaffinity(0, sizeof(facts->cores), &facts->cores) != 0) {
     // More cores than the type can hold, so enough of them.
     std::memset(&facts->cores, 0xff, sizeof(facts->cores));

@@ -23,8 +23,9 @@ namespace keras_ring {
 // What a rank says of itself, at the beginning of its segment.
 struct HostFacts {
   static constexpr size_t kBytes = 4096;
-  cpu_set_t cores;       // that it may use
-  uint64_t arena_bytes;  // 0: it has none
+  cpu_set_t cores;  // that it may use
+  uint64_t arena_bytes;     // 0: it has none
+  uint32_t maps_no_arenas;  // addresses do not suffice
 };
 
 // What each rank brings: equal on all ranks of the host.
@@ -45,7 +46,7 @@ class HostGroup {
     std::shared_ptr<SharedMemory> segment;
     std::shared_ptr<Socket> bell;  // an eventfd
     // Where the rank's tensors lie, if they do in shared memory; else null.
-    // Others may read it.
+    // Others may read it. Null for all where a rank cannot map those of all.
     std::shared_ptr<const SharedMemory> arena;
   };
 

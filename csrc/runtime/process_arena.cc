@@ -3,34 +3,28 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <utility>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/logging.h"
 #include "csrc/base/mutex.h"
 
 namespace keras_ring {
 namespace {
 
-struct Slot {
-  SystemClock clock;
-  Mutex mutex;
-  std::shared_ptr<Arena> arena KR_GUARDED_BY(mutex);
-};
+// Of the 128 TiB that a process has, for the arenas of all ranks of its host.
+constexpr uint64_t kAddresses = uint64_t{64} << 40;
+// More than hosts have: a job has many hosts then.
+constexpr int kMostRanksOfHost = 256;
 
-// Leaked, as the tensors in it may be.
-Slot& TheSlot() {
-  static Slot* slot = new Slot;
-  return *slot;
-}
+// Null, or for ever the same: tensors may be in it to the end. Read without a
+// lock, also in the child of a fork, where whoever held one is gone.
+std::atomic<const std::shared_ptr<Arena>*> the_arena{nullptr};
 
-// Addresses, not memory: enough that pieces of free memory which nothing fits
-// into never matter.
-size_t ArenaBytes() {
-  const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return 4 * memory;
-}
+Arena& TheArena() { return **the_arena.load(); }
 
 // Where every page is promised beforehand, malloc can say that there is none
 // left. Pages of a memfd are not, and touching one that is not to be had is
@@ -41,36 +35,58 @@ bool PagesArePromised() {
   return file >> how && how == 2;
 }
 
+// Said once: there may be a fork for every epoch.
+void WarnOfNoCopy() {
+  static std::atomic<bool> said{false};
+  if (TheArena().IsCopiedByFork() || said.exchange(true)) return;
+  KR_LOG(kWarning)
+      << "a process was forked from this one, which has more than "
+      << (TheArena().fork_copy_bytes() >> 20)
+      << " MiB of tensors; they were not copied for it. If it reads tensors "
+         "of this process, it may see what is done to them later. Have such a "
+         "process started by 'spawn', or set KERAS_RING_ZERO_COPY=0";
+}
+
 // The lock is taken in one of them and released in another.
-void BeforeFork() KR_NO_THREAD_SAFETY_ANALYSIS { ProcessArena()->BeforeFork(); }
+void BeforeFork() KR_NO_THREAD_SAFETY_ANALYSIS { TheArena().BeforeFork(); }
 void InParent() KR_NO_THREAD_SAFETY_ANALYSIS {
-  ProcessArena()->AfterFork(/*in_child=*/false);
+  TheArena().AfterFork(/*in_child=*/false);
+  WarnOfNoCopy();
 }
 void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {
-  ProcessArena()->AfterFork(/*in_child=*/true);
+  TheArena().AfterFork(/*in_child=*/true);
 }
 
 }  // namespace
 
-Status CreateProcessArena() {
-  Slot& slot = TheSlot();
-  MutexLock lock(slot.mutex);
-  if (slot.arena != nullptr) return OkStatus();
+uint64_t ProcessArenaBytes(uint64_t memory_bytes, int job_size) {
+  const int sharing = std::clamp(job_size, 1, kMostRanksOfHost);
+  return std::min(4 * memory_bytes, kAddresses / sharing);
+}
+
+Status CreateProcessArena(int job_size) {
+  static Mutex mutex;
+  MutexLock lock(mutex);
+  if (the_arena.load() != nullptr) return OkStatus();
   if (PagesArePromised()) {
     return FailedPreconditionError(
         "the system promises memory before it is used "
         "(vm.overcommit_memory is 2)");
   }
-  KR_ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena,
-                      Arena::Create(ArenaBytes(), slot.clock));
-  slot.arena = std::move(arena);
+  const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  static const SystemClock* clock = new SystemClock;
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<Arena> arena,
+      Arena::Create(ProcessArenaBytes(memory, job_size), *clock));
+  the_arena = new std::shared_ptr<Arena>(std::move(arena));
   pthread_atfork(BeforeFork, InParent, InChild);
   return OkStatus();
 }
 
 std::shared_ptr<Arena> ProcessArena() {
-  MutexLock lock(TheSlot().mutex);
-  return TheSlot().arena;
+  const std::shared_ptr<Arena>* arena = the_arena.load();
+  return arena == nullptr ? nullptr : *arena;
 }
 
 }  // namespace keras_ring

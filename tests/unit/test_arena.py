@@ -55,12 +55,13 @@ def test_only_ranks_of_a_job_have_an_arena(change, mapped):
 class Core:
     """A native module that wants an arena."""
 
-    def zero_copy_wanted(self):
-        return True
+    def zero_copy_ranks(self):
+        return 2
 
 
 def test_a_library_that_does_not_load_is_a_reason(monkeypatch):
-    def install():
+    def install(num_ranks):
+        assert num_ranks == 2
         raise OSError("no such file")
 
     monkeypatch.setattr(_native, "core", Core)

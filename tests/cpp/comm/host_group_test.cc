@@ -1,5 +1,6 @@
 #include "csrc/comm/host_group.h"
 
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "csrc/comm/local_socket.h"
+#include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
 
@@ -64,6 +66,11 @@ std::vector<std::string> ListenerNames() {
 
 class HostGroupTest : public DescriptorTest {
  protected:
+  void TearDown() override {
+    arenas_.clear();
+    DescriptorTest::TearDown();
+  }
+
   // Every rank forms its group with its links, and drops them then, as a rank
   // that starts does. `before` runs on the rank's thread.
   std::vector<Formed> FormAll(
@@ -80,8 +87,9 @@ class HostGroupTest : public DescriptorTest {
       if (before) before(i, own);
       // It closed its links: a rank that is gone.
       if (own.empty()) return;
-      formed[i] = HostGroup::Form(
-          ranks, ranks[i], layout ? layout(i) : Layout(), nullptr, own, Soon());
+      formed[i] =
+          HostGroup::Form(ranks, ranks[i], layout ? layout(i) : Layout(),
+                          arenas_.empty() ? nullptr : arenas_[i], own, Soon());
     });
     return formed;
   }
@@ -99,6 +107,8 @@ class HostGroupTest : public DescriptorTest {
       EXPECT_TRUE(one.ok()) << one.status().ToString();
     }
   }
+
+  std::vector<std::shared_ptr<const SharedMemory>> arenas_;  // by place
 };
 
 TEST_F(HostGroupTest, EveryRankSeesEverySegmentAndBell) {
@@ -145,6 +155,52 @@ TEST_F(HostGroupTest, EveryRankSeesEverySegmentAndBell) {
       }
     }
   }
+}
+
+// Each rank has an arena of `bytes`; null where there are no such addresses.
+std::vector<std::shared_ptr<const SharedMemory>> Arenas(int count,
+                                                        size_t bytes) {
+  std::vector<std::shared_ptr<const SharedMemory>> arenas;
+  for (int i = 0; i < count; ++i) {
+    Result<SharedMemory> arena = SharedMemory::Create("arena", bytes);
+    if (!arena.ok()) return {};
+    arenas.push_back(std::make_shared<SharedMemory>(std::move(*arena)));
+  }
+  return arenas;
+}
+
+// How many of the arenas, over all ranks, each has mapped.
+int NumArenas(const std::vector<Formed>& groups) {
+  int count = 0;
+  for (const Formed& group : groups) {
+    for (int place = 0; place < (*group)->size(); ++place) {
+      count += (*group)->arena(place) != nullptr;
+    }
+  }
+  return count;
+}
+
+TEST_F(HostGroupTest, EveryRankMapsEveryArena) {
+  arenas_ = Arenas(3, size_t{1} << 30);
+  const std::vector<Formed> groups = FormAll({0, 1, 2});
+  ExpectAll(groups);
+  EXPECT_EQ(NumArenas(groups), 9);
+}
+
+// Addresses do not suffice for those of all. The ranks do without them, and all
+// know it; but they share the rest.
+TEST_F(HostGroupTest, ARankThatCannotMapAllArenasHasAllDoWithout) {
+  // Three of them are mapped by three ranks each, in one process.
+  arenas_ = Arenas(3, size_t{28} << 40);
+  if (arenas_.empty()) GTEST_SKIP() << "a sanitizer needs the addresses";
+  LogCapture log;
+  const std::vector<Formed> groups = FormAll({0, 1, 2});
+  ExpectAll(groups);
+  EXPECT_EQ(NumArenas(groups), 0);
+  EXPECT_THAT(log.lines(),
+              testing::Contains(testing::HasSubstr(
+                  "cannot be read where they are (mapping 30786325577728 "
+                  "bytes: Cannot allocate memory")));
 }
 
 TEST_F(HostGroupTest, LeavesNothingBehind) {
