@@ -6,9 +6,11 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "csrc/base/cpu_quota.h"
 #include "csrc/base/logging.h"
 #include "csrc/base/sha256.h"
 #include "csrc/comm/local_socket.h"
@@ -295,6 +297,10 @@ Result<HostGroup::Member> NewHostGroupMember(
                                            SharedMemory::Refused::kFile));
   KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
   auto* facts = new (segment.data()) HostFacts();
+  if (const std::optional<CpuQuota> quota = ReadCpuQuota()) {
+    facts->quota_cores = quota->cores;
+    facts->quota_group = quota->group;
+  }
   if (sched_getaffinity(0, sizeof(facts->cores), &facts->cores) != 0) {
     // More cores than the type can hold, so enough of them.
     std::memset(&facts->cores, 0xff, sizeof(facts->cores));
@@ -347,10 +353,20 @@ Result<std::unique_ptr<HostGroup>> HostGroup::FormWithin(
 int HostGroup::NumUsableCores() const {
   cpu_set_t all;
   CPU_ZERO(&all);
+  // By group: those of a group share one quota.
+  std::map<uint64_t, double> quotas;
+  bool bounded = true;
   for (const Member& member : members_) {
-    CPU_OR(&all, &all, &FactsOf(member).cores);
+    const HostFacts& facts = FactsOf(member);
+    CPU_OR(&all, &all, &facts.cores);
+    bounded = bounded && facts.quota_cores > 0.0;
+    quotas[facts.quota_group] = facts.quota_cores;
   }
-  return CPU_COUNT(&all);
+  const int cores = CPU_COUNT(&all);
+  if (!bounded) return cores;
+  double given = 0.0;
+  for (const auto& [group, quota] : quotas) given += quota;
+  return given < cores ? static_cast<int>(given) : cores;
 }
 
 int HostGroup::IndexOf(int rank) const {

@@ -24,6 +24,10 @@ namespace keras_ring {
 struct HostFacts {
   static constexpr size_t kBytes = 4096;
   cpu_set_t cores;  // that it may use
+  // What it may use of them, in cores, and the number of those that share this;
+  // 0: there is no quota. See CpuQuota.
+  double quota_cores;
+  uint64_t quota_group;
   uint64_t arena_bytes;     // 0: it has none
   uint32_t maps_no_arenas;  // addresses do not suffice
 };
@@ -94,7 +98,8 @@ class HostGroup {
     return members_[index].arena.get();
   }
 
-  // How many cores the ranks may use together.
+  // How many cores the ranks may use together: those that they may run on, or
+  // fewer where there is a quota of CPU time. 0 where that is less than one.
   int NumUsableCores() const;
 
  private:

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "csrc/comm/local_socket.h"
+#include "csrc/testing/local_host_group.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
@@ -201,6 +202,39 @@ TEST_F(HostGroupTest, ARankThatCannotMapAllArenasHasAllDoWithout) {
               testing::Contains(testing::HasSubstr(
                   "cannot be read where they are (mapping 30786325577728 "
                   "bytes: Cannot allocate memory")));
+}
+
+// What ranks may use of their cores, as told by each.
+TEST(HostGroupCoresTest, AQuotaCountsOncePerGroup) {
+  struct Told {
+    double cores;
+    uint64_t group;
+  };
+  struct Case {
+    std::vector<Told> told;
+    int expected;
+  };
+  for (const Case& each : std::vector<Case>{
+           {{{0, 0}, {0, 0}}, 8},
+           {{{3.9, 7}, {3.9, 7}}, 3},
+           {{{3, 7}, {2.5, 8}}, 5},
+           {{{0.5, 7}, {0.5, 7}}, 0},
+           {{{100, 7}, {100, 7}}, 8},
+           // One has none.
+           {{{1, 7}, {0, 0}}, 8},
+       }) {
+    const auto groups = CreateLocalHostGroups(2, Layout());
+    const HostGroup& group = *groups[0];
+    for (int i = 0; i < 2; ++i) {
+      auto* facts =
+          reinterpret_cast<HostFacts*>(group.control(i) - HostFacts::kBytes);
+      CPU_ZERO(&facts->cores);
+      for (int core = 0; core < 8; ++core) CPU_SET(core, &facts->cores);
+      facts->quota_cores = each.told[i].cores;
+      facts->quota_group = each.told[i].group;
+    }
+    EXPECT_EQ(group.NumUsableCores(), each.expected);
+  }
 }
 
 TEST_F(HostGroupTest, LeavesNothingBehind) {

@@ -1,0 +1,26 @@
+// CpuQuota: how much CPU time the system gives to this process and its group.
+#ifndef KERAS_RING_BASE_CPU_QUOTA_H_
+#define KERAS_RING_BASE_CPU_QUOTA_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace keras_ring {
+
+// A container with two of a host's 64 cores may often run on all of them, but
+// not for long: once it has used up its quota, all its threads stand still for
+// the rest of the period. So cores that a process may run on say little.
+struct CpuQuota {
+  double cores = 0.0;
+  // Of the control group that has the quota. Its processes share it.
+  uint64_t group = 0;
+};
+
+// The tightest quota of the control groups (of version 1 or 2) that this
+// process is in; none if it has none. `root`: of the file system, for tests.
+std::optional<CpuQuota> ReadCpuQuota(const std::string& root = "");
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_BASE_CPU_QUOTA_H_
