@@ -64,6 +64,7 @@ void Shutdown(const std::string& reason) {
 
 // The process sets of the job. The calls that change them wait for all ranks.
 std::shared_ptr<ProcessSets> Sets() {
+  ThrowIfError(CheckNotForked());
   std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
   if (sets == nullptr) {
     throw StatusError{FailedPreconditionError("not initialized")};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import platform
 import sys
@@ -27,6 +28,10 @@ def init(process_sets: Any = None) -> None:
 
     Calling it again changes nothing. After `shutdown()`, or after it has
     failed, it may be called again for a new job.
+
+    A process that this one forks later (a worker that loads data) still knows
+    its rank, but has no part in the job: a collective raises an error there,
+    and its end is not the rank's.
 
     Args:
         process_sets: A list of `ProcessSet` (or of lists of ranks) to begin
@@ -100,6 +105,7 @@ def init(process_sets: Any = None) -> None:
             # Registered late, so that it runs early: before TensorFlow and
             # the interpreter take themselves apart.
             atexit.register(_at_exit)
+            _forget_in_forks()
         _log_pump = log_pump
 
 
@@ -233,6 +239,19 @@ def _at_exit() -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(1)
+
+
+@functools.cache
+def _forget_in_forks() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """Leaves the job to the parent, whose threads are not in this process."""
+    global _lock, _log_pump
+    _lock = threading.Lock()
+    _log_pump = None
+    atexit.unregister(_at_exit)
 
 
 def _topology() -> Any:

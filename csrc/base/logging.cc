@@ -1,5 +1,7 @@
 #include "csrc/base/logging.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdio>
 #include <utility>
@@ -17,11 +19,30 @@ struct LogState {
   std::atomic<int> rank{-1};
   Mutex mutex;
   std::shared_ptr<LogSink> sink KR_GUARDED_BY(mutex);
+  // In the child of a fork; see ForgetInChild.
+  LogState* of_parent = nullptr;
 };
 
+// The child of a fork begins anew: a thread of the parent's may have held the
+// lock, and none is left that would take lines from a queue. What was there is
+// never destroyed, for threads seem to wait in it.
+std::atomic<LogState*> the_state{nullptr};
+
+void ForgetInChild() {
+  LogState* of_child = new LogState;
+  of_child->of_parent = the_state.load();
+  of_child->level = of_child->of_parent->level.load();
+  of_child->rank = of_child->of_parent->rank.load();
+  the_state = of_child;
+}
+
 LogState& State() {
-  static LogState* state = new LogState;
-  return *state;
+  static const bool made = [] {
+    the_state = new LogState;
+    return pthread_atfork(nullptr, nullptr, ForgetInChild) == 0;
+  }();
+  (void)made;
+  return *the_state.load(std::memory_order_relaxed);
 }
 
 char LevelLetter(LogLevel level) {

@@ -1,6 +1,11 @@
 #include "csrc/runtime/process_runtime.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <utility>
+#include <vector>
 
 #include "csrc/runtime/dump_signal.h"
 
@@ -11,6 +16,11 @@ struct Slot {
   SetNumbers numbers;
   Mutex mutex;
   std::shared_ptr<ProcessSets> sets KR_GUARDED_BY(mutex);
+  // Whether `sets` is a fork's copy of what its parent has: without threads and
+  // without the memory that the ranks share. It still tells the rank.
+  std::atomic<bool> forked{false};
+  // How many forks this process is away from the first one.
+  std::atomic<int> generation{0};
 };
 
 // Leaked: joining threads while static objects die is how processes hang at
@@ -20,9 +30,23 @@ Slot& TheSlot() {
   return *slot;
 }
 
+// Around a fork nobody else has the lock. It is taken in one of them and
+// released in another.
+void BeforeFork() KR_NO_THREAD_SAFETY_ANALYSIS { TheSlot().mutex.Lock(); }
+void InParent() KR_NO_THREAD_SAFETY_ANALYSIS { TheSlot().mutex.Unlock(); }
+void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {
+  TheSlot().forked = TheSlot().sets != nullptr;
+  ++TheSlot().generation;
+  TheSlot().mutex.Unlock();
+}
+
 }  // namespace
 
 Status InstallProcessSets(std::shared_ptr<ProcessSets> sets) {
+  static const int handled = pthread_atfork(BeforeFork, InParent, InChild);
+  if (handled != 0) {
+    return ResourceExhaustedError("pthread_atfork: no memory");
+  }
   MutexLock lock(TheSlot().mutex);
   if (TheSlot().sets != nullptr) {
     return FailedPreconditionError("this process is initialized already");
@@ -36,6 +60,16 @@ std::shared_ptr<ProcessSets> CurrentProcessSets() {
   return TheSlot().sets;
 }
 
+Status CheckNotForked() {
+  if (!TheSlot().forked) return OkStatus();
+  return FailedPreconditionError(
+      "this process (pid " + std::to_string(getpid()) +
+      ") was forked from rank " +
+      std::to_string(ProcessRuntime()->topology().rank) +
+      ", and only that rank itself has connections with the other ranks; call "
+      "it there");
+}
+
 std::shared_ptr<Runtime> ProcessRuntime() {
   const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
   return sets ? sets->job() : nullptr;
@@ -43,6 +77,8 @@ std::shared_ptr<Runtime> ProcessRuntime() {
 
 Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
                                                    const std::string& name) {
+  const Status here = CheckNotForked();
+  if (!here.ok()) return here.WithContext("collective '" + name + "'");
   const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
   if (sets == nullptr) {
     return FailedPreconditionError(
@@ -59,7 +95,13 @@ SetNumbers& ProcessSetNumbers() { return TheSlot().numbers; }
 
 std::shared_ptr<ProcessSets> TakeProcessSets() {
   MutexLock lock(TheSlot().mutex);
-  return std::exchange(TheSlot().sets, nullptr);
+  std::shared_ptr<ProcessSets> sets = std::exchange(TheSlot().sets, nullptr);
+  if (!TheSlot().forked.exchange(false)) return sets;
+  // Never destroyed: it would wait for threads that are not here, and use what
+  // belongs to the parent.
+  static auto* of_parents = new std::vector<std::shared_ptr<ProcessSets>>;
+  of_parents->push_back(std::move(sets));
+  return nullptr;
 }
 
 void AnswerDumpSignal() {
@@ -69,13 +111,18 @@ void AnswerDumpSignal() {
 }
 
 Result<std::shared_ptr<Runtime>> RuntimeLookup::For(const std::string& name) {
+  // Without the lock, which a thread of the parent's may have held.
+  if (TheSlot().forked) return ProcessRuntimeFor(process_set_, name);
   MutexLock lock(mutex_);
-  if (auto runtime = runtime_.lock(); runtime && !runtime->retired()) {
+  const int generation = TheSlot().generation;
+  if (auto runtime = runtime_.lock();
+      runtime && !runtime->retired() && generation == generation_) {
     return runtime;
   }
   KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
                       ProcessRuntimeFor(process_set_, name));
   runtime_ = runtime;
+  generation_ = generation;
   return runtime;
 }
 

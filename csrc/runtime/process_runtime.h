@@ -15,6 +15,10 @@
 namespace keras_ring {
 
 // Puts `sets` in the slot. kFailedPrecondition if it is taken.
+//
+// The child of a fork has its parent's in the slot, and may ask it where the
+// rank stands, and nothing else: collectives fail there, and taking it out of
+// the slot ends nothing. The parent does not notice the child.
 Status InstallProcessSets(std::shared_ptr<ProcessSets> sets);
 
 // What is in the slot, or null before init and after shutdown.
@@ -22,16 +26,19 @@ std::shared_ptr<ProcessSets> CurrentProcessSets();
 // The runtime of its job, or null.
 std::shared_ptr<Runtime> ProcessRuntime();
 
+// kFailedPrecondition in a process that was forked from the rank.
+Status CheckNotForked();
+
 // The runtime for a collective of this name on a process set. The error says
-// that there is no job (kFailedPrecondition), no such set (the same), or that
-// this rank is not a member (kInvalidArgument).
+// that there is no job, or that it is the parent's (kFailedPrecondition), no
+// such set (the same), or that this rank is not a member (kInvalidArgument).
 Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
                                                    const std::string& name);
 
 // Of all process sets that this process ever has.
 SetNumbers& ProcessSetNumbers();
 
-// Empties the slot and returns what was in it.
+// Empties the slot and returns what was in it; null in the child of a fork.
 std::shared_ptr<ProcessSets> TakeProcessSets();
 
 // From now on SIGUSR1 makes what is in the slot write its flight logs; see
@@ -52,6 +59,7 @@ class RuntimeLookup {
   const int64_t process_set_;
   Mutex mutex_;
   std::weak_ptr<Runtime> runtime_ KR_GUARDED_BY(mutex_);
+  int generation_ KR_GUARDED_BY(mutex_) = 0;  // of the process that went there
 };
 
 }  // namespace keras_ring

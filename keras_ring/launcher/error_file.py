@@ -31,6 +31,7 @@ class _Hook:
 
     def __init__(self) -> None:
         self.last = ""
+        self.pid = os.getpid()
         self._previous = sys.excepthook
 
     def __call__(
@@ -40,6 +41,9 @@ class _Hook:
         trace: TracebackType | None,
     ) -> None:
         try:
+            # A process that the rank has forked does not end the rank.
+            if os.getpid() != self.pid:
+                return
             self.last = one_line(kind, error)
             path = os.environ.get(contract.ERROR_FILE)
             if path:
@@ -62,6 +66,7 @@ def install() -> None:
     if _installed is None:
         _installed = _Hook()
         sys.excepthook = _installed
+    _installed.pid = os.getpid()
 
 
 def last_exception() -> str:

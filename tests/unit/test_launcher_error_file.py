@@ -108,3 +108,22 @@ def test_a_broken_file_is_no_error(tmp_path, text):
 def test_an_error_that_only_tells_of_a_lost_peer(kind, message, is_told):
     error = error_file.RankError(kind, message, 0.0, chain=(kind,))
     assert error.peer_lost is is_told
+
+
+def test_the_exception_of_a_forked_process_is_not_the_ranks(tmp_path):
+    path = tmp_path / "error.json"
+    program = PROGRAM.replace(
+        "try:", "if os.fork():\n    os.wait()\n    sys.exit()\ntry:", 1
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import os" + program],
+        env={"KERAS_RING_ERROR_FILE": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["at exit: ", "at exit: "]
+    # It is told as ever.
+    assert done.stderr == "previous hook\n"
+    assert not path.exists()

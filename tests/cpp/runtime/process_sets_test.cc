@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -399,6 +402,48 @@ TEST(ProcessRuntime, ALookupFollowsItsSet) {
   EXPECT_THAT(lookup.For("x").status().message(),
               HasSubstr("process set 1 has been removed"));
   TakeProcessSets();
+}
+
+// Its threads, and the memory that the ranks share, are not in the child of a
+// fork. It knows its rank, and whatever it does, its parent goes on.
+TEST(ProcessRuntime, AForkHasNoPartInTheJob) {
+  ProcessSetsCluster cluster(kFlat, Options());
+  ASSERT_TRUE(InstallProcessSets(cluster.shared(2)).ok());
+  RuntimeLookup used(0), fresh(0);
+  ASSERT_TRUE(used.For("x").ok());
+  EXPECT_TRUE(CheckNotForked().ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    if (ProcessRuntime()->topology().rank != 2) _exit(1);
+    for (RuntimeLookup* lookup : {&used, &fresh}) {
+      const Status status = lookup->For("x").status();
+      if (status.code() != StatusCode::kFailedPrecondition) _exit(2);
+      const std::string expected = "collective 'x': this process (pid " +
+                                   std::to_string(getpid()) +
+                                   ") was forked from rank 2,";
+      if (status.message().rfind(expected, 0) != 0) _exit(3);
+    }
+    if (CheckNotForked().ok()) _exit(4);
+    // Ends nothing, and then there is no job.
+    if (TakeProcessSets() != nullptr || ProcessRuntime() != nullptr) _exit(5);
+    if (!CheckNotForked().ok() || used.For("x").ok()) _exit(6);
+    exit(0);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_TRUE(WIFEXITED(state));
+  EXPECT_EQ(WEXITSTATUS(state), 0);
+  EXPECT_TRUE(CheckNotForked().ok());
+  EXPECT_TRUE(used.For("x").ok());
+  TakeProcessSets();
+  RunRanks(3, [&](int rank) {
+    FloatOperation operation;
+    operation.input = {float(rank)};
+    ASSERT_TRUE(EnqueueSum(*cluster.runtime(rank, 0), "after", operation).ok());
+    ASSERT_TRUE(Await(operation).ok());
+    EXPECT_EQ(operation.output.front(), 3);
+  });
 }
 
 }  // namespace
