@@ -208,7 +208,8 @@ const Row kRows[] = {
      ShortTextField<&Options::host_id>, ShowText<&Options::host_id>, false},
     {"INTERFACE", "address",
      "Address at which other ranks reach this one. Defaults to the one from "
-     "which it reaches the store, so loopback when that is on loopback.",
+     "which it reaches the store, so loopback when that is on loopback; of "
+     "rank 0, to the store's.",
      ShortTextField<&Options::interface_address>,
      ShowText<&Options::interface_address>, false},
     {"FUSION_THRESHOLD", "bytes",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/comm/addresses.h"
 #include "csrc/comm/job_mesh.h"
 #include "csrc/comm/join_record.h"
 #include "csrc/comm/tcp_store.h"
@@ -22,6 +23,7 @@ constexpr Duration kVerdictLinger = std::chrono::seconds(2);
 // The last of the start's time is for the ranks to tell each other why there is
 // no job; a quarter of it at most.
 constexpr Duration kTellingTime = std::chrono::milliseconds(750);
+constexpr Duration kNamePause = std::chrono::milliseconds(200);
 constexpr Duration kJoinAgainPause = std::chrono::milliseconds(20);
 
 std::string HostName() {
@@ -129,12 +131,38 @@ Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
   return table.status;
 }
 
+// Where rank 0 serves the store, and listens for the ranks that dial it.
+Result<Socket> ListenAsRankZero(const RendezvousOptions& options) {
+  if (options.store_listen_fd >= 0) {
+    return AdoptListener(options.store_listen_fd);
+  }
+  const std::string& host = options.store_host;
+  // The others may come to another address than this host gives itself: by an
+  // interface of their choice, or by a name that is loopback on this host.
+  if (!MeansLoopback(host) &&
+      (!options.advertise_host.empty() || IsLoopback(host))) {
+    return ListenEverywhere(options.store_port);
+  }
+  return Listen(host, options.store_port);
+}
+
+// The name of this host may become known only a while after it has started.
+Result<Socket> ListenWhenNamed(const RendezvousOptions& options,
+                               Deadline deadline) {
+  while (true) {
+    Result<Socket> listener = ListenAsRankZero(options);
+    if (listener.ok() || options.store_listen_fd >= 0 || deadline.expired() ||
+        Resolve(options.store_host, options.store_port, 0).status().code() !=
+            StatusCode::kUnavailable) {
+      return listener;
+    }
+    Pause(kNamePause, deadline);
+  }
+}
+
 Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
     const RendezvousOptions& options, Deadline deadline, Counters& counters) {
-  Result<Socket> listener =
-      options.store_listen_fd >= 0
-          ? AdoptListener(options.store_listen_fd)
-          : Listen(options.store_host, options.store_port);
+  Result<Socket> listener = ListenWhenNamed(options, deadline);
   if (!listener.ok()) return listener.status();
   KR_ASSIGN_OR_RETURN(
       std::unique_ptr<JobMesh> mesh,
@@ -142,7 +170,11 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
                      std::move(listener).value(),
                      /*serve_store=*/true, counters, options.tls));
   TcpStoreServer& server = *mesh->store_server();
-  JoinRecord own = OwnRecord(options, *mesh, options.store_host);
+  const bool elsewhere = !options.advertise_host.empty() &&
+                         options.store_listen_fd < 0 &&
+                         !MeansLoopback(options.store_host);
+  JoinRecord own = OwnRecord(
+      options, *mesh, elsewhere ? options.advertise_host : options.store_host);
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
   JobTable table = CollectRecords(server.store(), options.size, deadline);
   if (!table.status.ok()) return PublishFailure(server, options.size, table);
@@ -161,10 +193,16 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
 // The address of this rank's listener.
 Result<std::string> ListenAddress(const RendezvousOptions& options,
                                   const TcpStoreClient& store) {
-  if (!options.advertise_host.empty() && !IsLoopback(options.store_host)) {
+  const bool one_host = MeansLoopback(options.store_host);
+  if (!options.advertise_host.empty() && !one_host) {
     return options.advertise_host;
   }
-  return LocalAddress(store.socket());
+  KR_ASSIGN_OR_RETURN(std::string address, LocalAddress(store.socket()));
+  if (one_host || !MeansLoopback(address)) return address;
+  // Rank 0 is on this host, whose name is loopback here. For ranks of others it
+  // is not.
+  const std::string outside = OutsideAddress();
+  return outside.empty() ? address : outside;
 }
 
 // The table of the job, which may say that there is none. kUnavailable when

@@ -30,8 +30,10 @@ struct RendezvousOptions {
   // Identity of the host: ranks with equal ids share one.
   std::string host_id;
   // Address at which peers reach this rank's listener. Empty: the one from
-  // which this rank reaches the store. Not used when the store is on loopback
-  // (then so is the listener), nor on rank 0, whose listener is the store's.
+  // which this rank reaches the store, or of rank 0, store_host; but no
+  // loopback address unless that means loopback everywhere: then so is the
+  // listener, whatever is said here. Not used by a rank 0 with an inherited
+  // listener.
   std::string advertise_host;
   // What must be equal on all ranks, as "name=value" (versions, tunables).
   std::vector<std::string> fingerprint;

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,35 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
+
+#include "csrc/comm/addresses.h"
+#include "csrc/comm/connect.h"
 
 namespace keras_ring {
 namespace {
-
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Result<Addresses> Resolve(const std::string& host, uint16_t port, int flags) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  int error = getaddrinfo(host.empty() ? nullptr : host.c_str(),
-                          std::to_string(port).c_str(), &hints, &list);
-  if (error == EAI_AGAIN) {
-    return UnavailableError("cannot resolve the host '" + host +
-                            "': " + gai_strerror(error));
-  }
-  if (error != 0) {
-    return InvalidArgumentError("cannot resolve the host '" + host +
-                                "': " + gai_strerror(error));
-  }
-  return Addresses(list);
-}
 
 // Signs of life that do not come, before the connection is taken for dead.
 constexpr int kProbes = 3;
@@ -51,78 +27,18 @@ void SetOption(int fd, int level, int name, int value) {
   (void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-void SetStreamOptions(int fd) {
-  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A cut cable shows after about a minute even on an idle connection.
-  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-}
-
-std::string NameOf(const sockaddr_storage& address, socklen_t size,
-                   std::string* port) {
-  char host[NI_MAXHOST];
-  char service[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host,
-                  sizeof(host), service, sizeof(service),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return std::string();
-  }
-  if (port != nullptr) *port = service;
-  return host;
-}
-
-// A connection to a port of this host that nobody listens on may, by chance,
-// get that very port as its own and so connect to itself.
-bool ConnectedToItself(int fd) {
-  sockaddr_storage local = {};
-  sockaddr_storage peer = {};
-  socklen_t local_size = sizeof(local);
-  socklen_t peer_size = sizeof(peer);
-  return getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) ==
-             0 &&
-         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 &&
-         local_size == peer_size && std::memcmp(&local, &peer, peer_size) == 0;
-}
-
-Result<Socket> ConnectTo(const addrinfo& address, Deadline deadline) {
-  Socket socket(::socket(address.ai_family,
-                         SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) {
-    return ResourceExhaustedError("socket: " + ErrnoText(errno));
-  }
-  SetStreamOptions(socket.fd());
-  int error = 0;
-  if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0) {
-    error = errno;
-    if (error == EINPROGRESS || error == EINTR) {
-      KR_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline));
-      socklen_t size = sizeof(error);
-      getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-  }
-  if (error == 0 && ConnectedToItself(socket.fd())) error = ECONNREFUSED;
-  if (error != 0) return UnavailableError(ErrnoText(error));
-  return socket;
-}
-
-bool IsLoopbackAddress(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    uint32_t ip =
-        ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
-    return (ip >> 24) == 127;
-  }
-  if (address->sa_family == AF_INET6) {
-    return IN6_IS_ADDR_LOOPBACK(
-        &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  }
-  return false;
-}
-
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 }  // namespace
+
+void SetStreamOptions(const Socket& socket) {
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_NODELAY, 1);
+  // A cut cable shows after about a minute even on an idle connection.
+  SetOption(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
 
 void Socket::Close() {
   if (fd_ >= 0) close(fd_);
@@ -175,23 +91,40 @@ Result<Socket> AdoptListener(int fd) {
   return socket;
 }
 
+Result<Socket> ListenEverywhere(uint16_t port) {
+  Socket socket(
+      ::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // A system without IPv6.
+  if (!socket.valid()) return Listen("0.0.0.0", port);
+  SetOption(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+  SetOption(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  sockaddr_in6 address = {};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_any;
+  address.sin6_port = htons(port);
+  if (bind(socket.fd(), reinterpret_cast<sockaddr*>(&address),
+           sizeof(address)) != 0 ||
+      listen(socket.fd(), SOMAXCONN) != 0) {
+    if (errno == EADDRNOTAVAIL) return Listen("0.0.0.0", port);
+    return UnavailableError("cannot listen on port " + std::to_string(port) +
+                            ": " + ErrnoText(errno));
+  }
+  return socket;
+}
+
 Result<Socket> Connect(const std::string& host, uint16_t port,
                        Deadline deadline) {
   KR_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port, 0));
-  Status first;
-  for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    Result<Socket> socket = ConnectTo(*it, deadline);
-    if (socket.ok()) return socket;
-    if (first.ok()) first = socket.status();
-  }
-  return first.WithContext("connecting to " + HostPort(host, port));
+  Result<Socket> socket = ConnectToAny(addresses, deadline);
+  if (socket.ok()) return socket;
+  return socket.status().WithContext("connecting to " + HostPort(host, port));
 }
 
 Result<Socket> Accept(const Socket& listener) {
   Socket socket(
       accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.valid()) {
-    SetStreamOptions(socket.fd());
+    SetStreamOptions(socket);
     return socket;
   }
   switch (errno) {
@@ -279,7 +212,7 @@ Result<std::string> LocalAddress(const Socket& socket) {
       0) {
     return InternalError("getsockname: " + ErrnoText(errno));
   }
-  return NameOf(address, size, nullptr);
+  return NameOf(reinterpret_cast<const sockaddr*>(&address), size);
 }
 
 std::string PeerName(const Socket& socket) {
@@ -290,23 +223,14 @@ std::string PeerName(const Socket& socket) {
     return "unknown";
   }
   std::string port;
-  std::string host = NameOf(address, size, &port);
+  std::string host =
+      NameOf(reinterpret_cast<const sockaddr*>(&address), size, &port);
   return host + ":" + port;
 }
 
 std::string HostPort(const std::string& host, uint16_t port) {
   bool brackets = host.find(':') != std::string::npos;
   return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
-bool IsLoopback(const std::string& host) {
-  if (host.empty()) return false;
-  Result<Addresses> addresses = Resolve(host, 0, 0);
-  if (!addresses.ok()) return false;
-  for (const addrinfo* it = addresses->get(); it != nullptr; it = it->ai_next) {
-    if (!IsLoopbackAddress(it->ai_addr)) return false;
-  }
-  return true;
 }
 
 bool IsDead(const Socket& socket) {

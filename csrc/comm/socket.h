@@ -42,13 +42,16 @@ class Socket {
 // Port 0 lets the system choose; LocalPort tells which.
 Result<Socket> Listen(const std::string& host, uint16_t port);
 
+// On every address of this host.
+Result<Socket> ListenEverywhere(uint16_t port);
+
 // A duplicate of an inherited listening socket. The original stays open, so
 // that a later init can adopt it again, and connections that arrive meanwhile
 // wait in its backlog.
 Result<Socket> AdoptListener(int fd);
 
-// kUnavailable when nobody listens there (worth trying again while a job
-// starts), kInvalidArgument when the host cannot be resolved.
+// kUnavailable when nobody listens there, or nobody knows the host (worth
+// trying again while a job starts). Of several addresses, see ConnectToAny.
 Result<Socket> Connect(const std::string& host, uint16_t port,
                        Deadline deadline);
 
@@ -66,6 +69,9 @@ Status WaitFor(const Socket& socket, short events, Deadline deadline);
 // A pause before trying something again; ends at `deadline` at the latest.
 void Pause(Duration duration, Deadline deadline);
 
+// What every connection has; improvements, so a failure is no error.
+void SetStreamOptions(const Socket& socket);
+
 Result<uint16_t> LocalPort(const Socket& socket);
 // The numeric address of this end.
 Result<std::string> LocalAddress(const Socket& socket);
@@ -73,9 +79,6 @@ Result<std::string> LocalAddress(const Socket& socket);
 std::string PeerName(const Socket& socket);
 // "host:port", with brackets around an IPv6 address.
 std::string HostPort(const std::string& host, uint16_t port);
-
-// Whether every address of `host` is a loopback address.
-bool IsLoopback(const std::string& host);
 
 // Whether the other end has closed and left nothing to read.
 bool IsDead(const Socket& socket);
