@@ -204,7 +204,7 @@ const Row kRows[] = {
      ParseJobKey, [](const Options&) { return std::string(); }, false},
     {"HOST_ID", "text",
      "Identity of this host; ranks with equal identities share one. Defaults "
-     "to the host's name.",
+     "to that of the running system and of its network.",
      ShortTextField<&Options::host_id>, ShowText<&Options::host_id>, false},
     {"INTERFACE", "address",
      "Address at which other ranks reach this one. Defaults to the one from "

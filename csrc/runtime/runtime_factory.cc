@@ -1,10 +1,9 @@
 #include "csrc/runtime/runtime_factory.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "csrc/comm/host_group.h"
+#include "csrc/comm/host_id.h"
 #include "csrc/comm/message_channel.h"
 #include "csrc/comm/rendezvous.h"
 #include "csrc/comm/sub_mesh.h"
@@ -15,12 +14,6 @@
 namespace keras_ring {
 namespace {
 
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 RendezvousOptions RendezvousOptionsOf(const Options& options, JobKey key,
                                       std::vector<std::string> fingerprint) {
   RendezvousOptions result;
@@ -30,7 +23,7 @@ RendezvousOptions RendezvousOptionsOf(const Options& options, JobKey key,
   result.store_port = options.rendezvous_port;
   result.store_listen_fd = options.rendezvous_fd;
   result.key = std::move(key);
-  result.host_id = options.host_id.empty() ? HostName() : options.host_id;
+  result.host_id = options.host_id.empty() ? OwnHostId() : options.host_id;
   result.advertise_host = options.interface_address;
   result.fingerprint = std::move(fingerprint);
   return result;
