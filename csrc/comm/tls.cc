@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 
 namespace keras_ring {
@@ -10,7 +11,17 @@ namespace {
 
 constexpr char kLibrary[] = "libkeras_ring_tls.so";
 constexpr char kFactory[] = "keras_ring_new_tls";
-using Factory = Tls* (*)(Status* status);
+using Factory = Tls* (*)(const ProcessMemory* memory, Status* status);
+
+// TensorFlow's libraries export functions of BoringSSL that have the names of
+// OpenSSL's. Deep binding has ours found first. A sanitizer ends the process
+// that asks for it.
+int HowToBind() {
+  for (const char* function : {"__asan_init", "__tsan_init", "__msan_init"}) {
+    if (dlsym(RTLD_DEFAULT, function) != nullptr) return RTLD_NOW | RTLD_LOCAL;
+  }
+  return RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+}
 
 // The folder of the library that holds this function.
 std::string OwnFolder() {
@@ -30,9 +41,7 @@ Result<Tls*> Load() {
         "(Debian's libssl-dev), then keras_ring again, from its source (`pip "
         "install --no-build-isolation --force-reinstall --no-deps .`)");
   }
-  // TensorFlow's libraries export functions of BoringSSL that have the names of
-  // OpenSSL's. Deep binding has ours found first.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  void* library = dlopen(path.c_str(), HowToBind());
   void* factory = library != nullptr ? dlsym(library, kFactory) : nullptr;
   if (factory == nullptr) {
     const char* why = dlerror();
@@ -41,7 +50,8 @@ Result<Tls*> Load() {
         (why != nullptr ? why : "an unknown error"));
   }
   Status status;
-  Tls* tls = reinterpret_cast<Factory>(factory)(&status);
+  const ProcessMemory memory = {std::malloc, std::realloc, std::free};
+  Tls* tls = reinterpret_cast<Factory>(factory)(&memory, &status);
   if (tls == nullptr) return status;
   return tls;
 }

@@ -51,6 +51,15 @@ class Tls {
       int fd, Role role, const Sha256Digest& secret) = 0;
 };
 
+// The functions by which all of the process gets memory. They may be those of a
+// library that was preloaded (jemalloc), which what is bound deeply does not
+// find by itself; and what one library has made another may free.
+struct ProcessMemory {
+  void* (*allocate)(size_t bytes);
+  void* (*reallocate)(void* memory, size_t bytes);
+  void (*release)(void* memory);
+};
+
 // That of this installation, for the rest of the process.
 // kFailedPrecondition: it was built without OpenSSL; the text says what to do.
 Result<Tls*> LoadTls();

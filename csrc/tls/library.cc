@@ -5,7 +5,9 @@
 
 // The caller owns what it gets; null: `status` says why.
 extern "C" __attribute__((visibility("default"))) keras_ring::Tls*
-keras_ring_new_tls(keras_ring::Status* status) {
+keras_ring_new_tls(const keras_ring::ProcessMemory* memory,
+                   keras_ring::Status* status) {
+  keras_ring::UseMemoryOfProcess(*memory);
   auto tls = keras_ring::NewOpenSslTls();
   *status = tls.status();
   return tls.ok() ? std::move(tls).value().release() : nullptr;

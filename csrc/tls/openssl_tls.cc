@@ -403,6 +403,17 @@ Status OpenSslTls::Prepare() {
 
 }  // namespace
 
+void UseMemoryOfProcess(const ProcessMemory& memory) {
+  static ProcessMemory of_process;
+  of_process = memory;
+  (void)CRYPTO_set_mem_functions(
+      [](size_t bytes, const char*, int) { return of_process.allocate(bytes); },
+      [](void* old, size_t bytes, const char*, int) {
+        return of_process.reallocate(old, bytes);
+      },
+      [](void* old, const char*, int) { of_process.release(old); });
+}
+
 Result<std::unique_ptr<Tls>> NewOpenSslTls(uint64_t rekey_bytes) {
   auto tls = std::make_unique<OpenSslTls>(rekey_bytes);
   KR_RETURN_IF_ERROR(tls->Prepare());

@@ -11,6 +11,10 @@
 
 namespace keras_ring {
 
+// Has OpenSSL take its memory there. Does nothing once OpenSSL has taken some:
+// then it was loaded by the program, and takes it where the program does.
+void UseMemoryOfProcess(const ProcessMemory& memory);
+
 // `rekey_bytes`: after so many a sender takes new keys. AES-GCM should not
 // encrypt more than 2^24.5 records under one (RFC 8446, 5.5).
 Result<std::unique_ptr<Tls>> NewOpenSslTls(uint64_t rekey_bytes = uint64_t{64}
