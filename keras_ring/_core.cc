@@ -121,7 +121,6 @@ py::dict Metrics() {
   add("cache_hits", counters.cache_hits);
   add("cache_misses", counters.cache_misses);
   add("rejected_connections", counters.rejected_connections);
-  add("peer_bytes_unmapped", counters.peer_bytes_unmapped);
   add("negotiate_ns", counters.negotiate_ns);
   add("queue_ns", counters.queue_ns);
   add("wait_ns", counters.wait_ns);
@@ -141,8 +140,9 @@ py::dict Metrics() {
 // with the options is said by init.
 int ZeroCopyRanks() {
   Result<Options> options = Options::FromEnvironment();
-  return options.ok() && options->size > 1 && options->zero_copy &&
-         options->collective != "ring";
+  const bool wanted = options.ok() && options->size > 1 && options->zero_copy &&
+                      options->collective != "ring";
+  return wanted ? options->size : 0;
 }
 
 py::list Describe() {

@@ -31,7 +31,7 @@ def as_html(comparison):
     ]
     tables.append(
         (
-            "Resident memory",
+            "Memory of a process",
             table.MEMORY_COLUMNS,
             table.memory_rows(comparison),
         )

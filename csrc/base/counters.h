@@ -25,8 +25,6 @@ struct Counters {
   Count cache_hits{0};
   Count cache_misses{0};
   Count rejected_connections{0};
-  // Of other ranks' tensors, that this rank had mapped and has not any more.
-  Count peer_bytes_unmapped{0};
 
   // Where the time of the operations goes, in nanoseconds. Of each entry, from
   // its submission:

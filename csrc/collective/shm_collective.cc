@@ -74,7 +74,6 @@ ShmCollective::ShmCollective(const HostGroup& group,
       lockstep_(ProgressOf(group), RanksOf(group), group.index(),
                 options.lockstep, counters),
       direct_(group, TablesOf(group)),
-      peer_pages_(group, options.direct_resident_bytes, counters),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
   KR_CHECK(options.part_bytes % kAlignment == 0);
@@ -241,16 +240,13 @@ void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
                          sources_[place] = piece.input;
                          continue;
                        }
-                       const char* input =
+                       sources_[place] =
                            direct_.input(place, piece.tensor) + piece.offset;
-                       peer_pages_.NoteRead(place, input, piece.bytes);
-                       sources_[place] = input;
                      }
                      Fold(plan, piece, nullptr);
                    });
   }
   lockstep_.Publish(Phase::kReduced, number);
-  peer_pages_.UnmapIfTooMany();
 }
 
 Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
@@ -261,13 +257,11 @@ Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
     CountTime time(counters_.unpack_ns);
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
-                     const char* output =
-                         direct_.output(owner, piece.tensor) + piece.offset;
-                     peer_pages_.NoteRead(owner, output, piece.bytes);
-                     CopyResult(plan, piece, output);
+                     CopyResult(
+                         plan, piece,
+                         direct_.output(owner, piece.tensor) + piece.offset);
                    });
   }
-  peer_pages_.UnmapIfTooMany();
   return OkStatus();
 }
 

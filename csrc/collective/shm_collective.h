@@ -43,13 +43,12 @@
 #include "csrc/collective/direct_tensors.h"
 #include "csrc/collective/kernels.h"
 #include "csrc/collective/lockstep.h"
-#include "csrc/collective/peer_pages.h"
 #include "csrc/collective/spans.h"
 #include "csrc/comm/host_group.h"
 
 namespace keras_ring {
 
-// Must be equal on all ranks, but for `lockstep` and `direct_resident_bytes`.
+// Must be equal on all ranks, but for `lockstep`.
 struct ShmCollectiveOptions {
   // Of a slot, per rank whose part lies in it. A multiple of 64.
   size_t part_bytes = size_t{128} << 10;
@@ -63,8 +62,6 @@ struct ShmCollectiveOptions {
   // Buckets of this size are written past the caches: nobody finds the first
   // results there once the last are written.
   size_t stream_bytes = size_t{32} << 20;
-  // See PeerPages; a little more in the middle of a collective.
-  size_t direct_resident_bytes = size_t{128} << 20;
   // See Collective::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
   LockstepOptions lockstep;
@@ -147,7 +144,6 @@ class ShmCollective final : public Collective {
   StickyStatus broken_;  // the first failure, or what Abort gave
 
   DirectTensors direct_;
-  PeerPages peer_pages_;
   Adasum adasum_;
 
   // Kept for their memory.

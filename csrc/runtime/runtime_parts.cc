@@ -100,23 +100,6 @@ Result<bool> UsesSharedMemory(const Options& options, const HostGroup* host) {
       "use 'auto'");
 }
 
-// How much of the other ranks' tensors a rank may have mapped: so that these
-// and the segments are a little more than two fusion buffers would be, and a
-// tensor of that size, which one reads half of on each way, need not be mapped
-// anew each time.
-// Process sets may be many, so each has the least.
-size_t ResidentBytes(const RuntimeDeps& deps) {
-  constexpr size_t kLeast = 16 << 20;
-  constexpr size_t kMore = 8 << 20;
-  constexpr size_t kMost = size_t{1} << 40;  // more than any host has
-  if (!deps.ranks.is_job()) return kLeast;
-  const size_t threshold =
-      std::min(static_cast<size_t>(deps.options.fusion_threshold), kMost);
-  const size_t segments = deps.host->size() * deps.host->data_bytes();
-  const size_t all = 2 * threshold + kMore;
-  return std::max(kLeast, all - std::min(all, segments));
-}
-
 Status MakeRing(const Options& options, Mesh& mesh, Deadline deadline,
                 RuntimeDeps& deps) {
   KR_ASSIGN_OR_RETURN(
@@ -159,7 +142,6 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
     collective.lockstep.report_time = Seconds(options.heartbeat_timeout);
     collective.lockstep.spin = spin;
     collective.lockstep.clock = deps.clock.get();
-    collective.direct_resident_bytes = ResidentBytes(deps);
     deps.collective =
         std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);
   } else {

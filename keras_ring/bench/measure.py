@@ -49,8 +49,7 @@ class Meter:
     def __init__(self, system: System, budget: Budget) -> None:
         self._system = system
         self._budget = budget
-        usage.reset_peak()
-        self._resident = usage.resident_bytes()
+        self._memory = self._most_memory = usage.memory_bytes()
 
     def measure(self, case: Case) -> Record:
         """Runs a case on all ranks; each of them must call it.
@@ -98,7 +97,9 @@ class Meter:
     def _record(self, case: Case, loop: _Loop) -> Record:
         iterations = len(loop.times)
         keys = sorted(loop.counted)
-        extra = usage.peak_resident_bytes() - self._resident
+        # Its results are still there.
+        self._most_memory = max(self._most_memory, usage.memory_bytes())
+        extra = self._most_memory - self._memory
         counted = [loop.counted[key] / iterations for key in keys]
         own = [*loop.times, *loop.cpu_times, extra, *counted]
         ranks = self._system.gather(np.array(own, dtype=np.float64))

@@ -24,9 +24,10 @@ class Record:
         op: How they were reduced.
         times_us: For each iteration, the time of its slowest rank.
         cpu_us: CPU time of one iteration, user and system, of all ranks.
-        memory_extra_bytes: By how much the resident memory of a process has
-            grown at its highest since it joined the job, through this case
-            and those before it; of the rank where it is most.
+        memory_extra_bytes: By how much the memory of a process has grown
+            since it joined the job, after the case, of this one and those
+            before it, where that is most; of the rank where it is most.
+            Shared pages count in equal parts to those that share them.
         control_bytes: What a rank sent, or received if that is more, to agree
             on one iteration; `None` if unknown.
         phases_ns: Where the time of one iteration went, the mean of the ranks.

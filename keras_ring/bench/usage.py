@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-_STATUS = Path("/proc/self/status")
-_RESET_PEAK = "5"
+_SUM = Path("/proc/self/smaps_rollup")
 
 
-def resident_bytes() -> int:
-    """The memory of this process that is in RAM."""
-    return _status_field("VmRSS")
+def memory_bytes() -> int:
+    """The memory of this process that is in RAM, with its share of others'.
 
-
-def peak_resident_bytes() -> int:
-    """The most that it has been since `reset_peak()`."""
-    return _status_field("VmHWM")
-
-
-def reset_peak() -> None:
-    """Forgets the peak of the past, where the kernel allows it."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
-
-
-def _status_field(name: str) -> int:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(f"{name}:"):
+    A page that several processes have mapped counts in equal parts to each
+    (`Pss`), so that the sum over processes is what they take together. In
+    `VmRSS` it counts to each of them in full.
+    """
+    for line in _SUM.read_text().splitlines():
+        if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
-    raise LookupError(f"{name} is not in {_STATUS}")
+    raise LookupError(f"Pss is not in {_SUM}")

@@ -10,7 +10,7 @@ import keras_ring as kr
 import numpy as np  # isort: skip
 import tensorflow as tf  # isort: skip
 
-from tests.multiprocess.rank_memory import MIB, resident, view
+from tests.multiprocess.rank_memory import MIB, memory, view
 
 _DTYPES = ("float32", "float32", "int32", "float64", "bfloat16", "uint8")
 # Of compiled functions: one program per size.
@@ -214,11 +214,11 @@ def stress(seconds):
     Returns:
         A dictionary: the numbers of collectives and of allocations, the mean
         MiB in each quarter of the time that the arena held (`held`) and that
-        were resident (`resident`), the most of both (`most`), both at the end
-        (`after`), and `peer_bytes_unmapped`.
+        the process took (`memory`), the most of both (`most`), and both at
+        the end (`after`).
     """
     kr.init()
-    before = resident()[0]
+    before = memory()[0]
     counted = Counted(seconds)
     reducers = [
         threading.Thread(target=counted.run, args=(reduce_at_random, i))
@@ -230,10 +230,10 @@ def stress(seconds):
     ]
     for thread in (*reducers, *allocators):
         thread.start()
-    samples = {"held": [], "resident": []}
+    samples = {"held": [], "memory": []}
     while any(thread.is_alive() for thread in reducers):
         samples["held"].append(_held())
-        samples["resident"].append(resident()[0] - before)
+        samples["memory"].append(memory()[0] - before)
         reducers[0].join(timeout=0.05)
         if counted.errors:
             raise counted.errors[0]
@@ -252,8 +252,7 @@ def stress(seconds):
         "allocations": counted.allocations[0],
         **{key: _means(values) for key, values in samples.items()},
         "most": [max(values) for values in samples.values()],
-        "after": [_held(), resident()[0] - before],
-        "unmapped": kr.metrics()["peer_bytes_unmapped"] // MIB,
+        "after": [_held(), memory()[0] - before],
     }
 
 

@@ -39,14 +39,14 @@ def test_stress(size):
     for value in result.values:
         assert value["collectives"] > SECONDS
         assert value["allocations"] > 5 * SECONDS
-        for key in ("held", "resident"):
+        for key in ("held", "memory"):
             assert 0 < value[key][3] <= _MOST, key
             # Flat: the last quarter needs little more than those before. In
             # less time the largest tensors have come once or not at all.
             if SECONDS >= _LONG:
                 assert value[key][3] <= 1.5 * max(value[key][:3]), key
         # Given back: a small tensor is all that there is in the arena, and
-        # beside it what others lend, and programs that were compiled.
-        held, resident = value["after"]
+        # beside it programs that were compiled.
+        held, memory = value["after"]
         assert held <= 16
-        assert resident <= 2 * 64 + 16 + 400
+        assert memory <= 2 * 64 + 16 + 400

@@ -130,7 +130,6 @@ std::vector<CollectiveMember> MakeDirect(int size) {
   options.direct_bytes = 0;
   options.direct_part_bytes = 128;
   options.stream_bytes = 1000;
-  options.direct_resident_bytes = 0;  // what is read is unmapped at once
   HostGroupLayout layout;
   layout.data_bytes = ShmCollective::DataBytes(size, options);
   std::vector<std::shared_ptr<ArenaFoundation>> foundations;
