@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-from keras_ring import _arena, _native, _version, errors
+from keras_ring import _arena, _caught, _native, _version, errors
 from keras_ring._logs import LogPump
 from keras_ring.launcher import error_file
 
@@ -69,7 +69,7 @@ def init(process_sets: Any = None) -> None:
         if core.is_initialized():
             return
         _native.tf_ops()
-        error_file.install()
+        _note_errors()
         log_pump = LogPump()
         try:
             core.init(
@@ -85,6 +85,7 @@ def init(process_sets: Any = None) -> None:
             core.shutdown("")
             log_pump.stop()
             raise
+        error_file.mark_started()
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
             from keras_ring import _agreed_end, _reduction_guard
@@ -122,7 +123,7 @@ def shutdown() -> None:
         core = _native.core()
         if not core.is_initialized():
             return
-        core.shutdown(error_file.last_exception())
+        core.shutdown(error_file.last_exception() or _caught.reason())
         process_sets.forget_all()
         if _log_pump is not None:
             _log_pump.stop()
@@ -228,6 +229,7 @@ def _at_exit() -> None:
     and the launcher or scheduler wants the whole job gone.
     """
     broken = bool(_native.core().job_error())
+    _caught.write()
     shutdown()
     # Set for uncaught exceptions only; `sys.exit(code)` keeps its code.
     uncaught = getattr(sys, "last_value", None) is not None
@@ -252,6 +254,14 @@ def _after_fork() -> None:
     _lock = threading.Lock()
     _log_pump = None
     atexit.unregister(_at_exit)
+
+
+def _note_errors() -> None:
+    from keras_ring import _op_errors
+
+    error_file.install()
+    _caught.install()
+    _op_errors.install()
 
 
 def _topology() -> Any:

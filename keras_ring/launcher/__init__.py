@@ -19,3 +19,5 @@ ranks it watches.
     error_file     how a rank tells why it died (runs inside the rank)
     check          `keras-ring check`
 """
+    error_text     the cause in TensorFlow's text of an error
+    engines        what mpirun, srun and others tell their processes

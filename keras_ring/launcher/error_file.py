@@ -3,17 +3,19 @@
 This part runs inside the rank: `install()` is called when keras_ring starts.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
 from keras_ring.launcher import contract
+from keras_ring.launcher.error_text import cause, one_line
 
 # TensorFlow's error for a lost peer: it tells of another rank's death.
 _PEER_LOST = "UnavailableError"
@@ -24,10 +26,17 @@ _LOST_RANK = re.compile(
 )
 # Of a file. Longer ones are none of ours.
 _MAX_BYTES = 64 << 20
+# What is added to a file's name to say that its rank called `init`.
+_STARTED = ".started"
 
 
 class _Hook:
-    """Takes note of the fatal exception, then hands it on."""
+    """Takes note of the fatal exception, then hands it on.
+
+    An exception that only tells of another rank's death is one line, where a
+    launcher tells the cause and nobody else has hooked in: as many tracebacks
+    as there are ranks would bury the one that matters.
+    """
 
     def __init__(self) -> None:
         self.last = ""
@@ -40,16 +49,22 @@ class _Hook:
         error: BaseException,
         trace: TracebackType | None,
     ) -> None:
+        shown = False
         try:
             # A process that the rank has forked does not end the rank.
             if os.getpid() != self.pid:
                 return
-            self.last = one_line(kind, error)
+            self.last = one_line(kind.__name__, str(error))
             path = os.environ.get(contract.ERROR_FILE)
             if path:
-                _write(Path(path), kind, error, trace)
+                noted = RankError.of(error, trace)
+                _write(Path(path), noted)
+                if noted.peer_lost and self._previous is sys.__excepthook__:
+                    sys.stderr.write(f"{self.last}{_place(trace)}\n")
+                    shown = True
         finally:
-            self._previous(kind, error, trace)
+            if not shown:
+                self._previous(kind, error, trace)
 
 
 _installed: _Hook | None = None
@@ -79,10 +94,35 @@ def last_exception() -> str:
     return _installed.last if _installed is not None else ""
 
 
-def one_line(kind: type[BaseException], error: BaseException) -> str:
-    """Returns an exception as one line of at most 500 characters."""
-    text = " ".join(str(error).split())
-    return (f"{kind.__name__}: {text}" if text else kind.__name__)[:500]
+def write_caught(error: "RankError") -> None:
+    """Writes an exception that the program has caught, as it ends.
+
+    One that was not caught, and was written before, counts more.
+    """
+    path = os.environ.get(contract.ERROR_FILE)
+    if path and not os.path.exists(path):
+        _write(Path(path), error)
+
+
+def mark_started() -> None:
+    """Tells the launcher that this rank takes part in the job."""
+    path = os.environ.get(contract.ERROR_FILE)
+    if path:
+        with contextlib.suppress(OSError):
+            open(path + _STARTED, "wb").close()
+
+
+def has_started(path: Path) -> bool:
+    """Whether the rank that has this file called `mark_started`."""
+    return path.with_name(path.name + _STARTED).exists()
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Returns where the program was, such as `" (train.py, line 3)"`."""
+    frames = traceback.extract_tb(trace, limit=1)
+    if not frames:
+        return ""
+    return f" ({frames[0].filename}, line {frames[0].lineno})"
 
 
 def _chain(error: BaseException | None) -> list[str]:
@@ -94,20 +134,9 @@ def _chain(error: BaseException | None) -> list[str]:
     return names
 
 
-def _write(
-    path: Path,
-    kind: type[BaseException],
-    error: BaseException,
-    trace: TracebackType | None,
-) -> None:
-    record = {
-        "rank": int(os.environ.get(contract.RANK, "0")),
-        "type": kind.__name__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(kind, error, trace)),
-        "time": time.time(),
-        "chain": _chain(error),
-    }
+def _write(path: Path, error: "RankError") -> None:
+    rank = int(os.environ.get(contract.RANK, "0"))
+    record = {"rank": rank, **asdict(error)}
     # Renamed into place, so that the launcher never reads half a file.
     part = path.with_name(path.name + ".part")
     try:
@@ -133,6 +162,7 @@ class RankError:
         time: When it was noted, in seconds since the epoch.
         chain: Class names of the exception and of those that led to it.
         traceback: As Python prints it.
+        caught: Whether the program caught it, and ended by itself after that.
     """
 
     type: str
@@ -140,6 +170,21 @@ class RankError:
     time: float
     chain: tuple[str, ...] = ()
     traceback: str = ""
+    caught: bool = False
+
+    @classmethod
+    def of(
+        cls, error: BaseException, trace: TracebackType | None
+    ) -> "RankError":
+        """Describes an exception that is just ending this rank."""
+        lines = traceback.format_exception(type(error), error, trace)
+        return cls(
+            type=type(error).__name__,
+            message=str(error),
+            time=time.time(),
+            chain=tuple(_chain(error)),
+            traceback="".join(lines),
+        )
 
     @property
     def peer_lost(self) -> bool:
@@ -149,10 +194,14 @@ class RankError:
         # Of a compiled function TensorFlow makes it an `InternalError`.
         return _LOST_RANK.search(self.message) is not None
 
+    @property
+    def cause(self) -> str:
+        """Its text without TensorFlow's framing."""
+        return cause(self.message)
+
     def __str__(self) -> str:
         """Returns the exception on one line."""
-        text = " ".join(self.message.split())
-        return f"{self.type}: {text}" if text else self.type
+        return one_line(self.type, self.message)
 
 
 def read(path: Path) -> RankError | None:
@@ -169,6 +218,7 @@ def read(path: Path) -> RankError | None:
             time=float(record["time"]),
             chain=tuple(str(name) for name in record.get("chain", ())),
             traceback=str(record.get("traceback", "")),
+            caught=record.get("caught") is True,
         )
     except (
         OSError,

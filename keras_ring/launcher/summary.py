@@ -1,7 +1,8 @@
 """Which rank failed first, and how that is told."""
 
+import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from keras_ring.launcher.error_file import RankError
@@ -50,7 +51,10 @@ class RankEnd:
     def slow_to_leave(self) -> bool:
         """Whether it failed by itself, but was still there to be stopped."""
         return (
-            self.stopped and self.error is not None and not self.error.peer_lost
+            self.stopped
+            and self.error is not None
+            and not self.error.caught
+            and not self.error.peer_lost
         )
 
     def describe(self) -> str:
@@ -112,34 +116,70 @@ def failure_lines(
     tail: Sequence[str],
     seconds: float,
 ) -> list[str]:
-    """Returns the report on a failed job, line by line.
+    """Returns the report on a failed job, line by line: the cause first.
 
     Args:
         first: The rank that failed first.
         ends: How all ranks ended.
-        tail: The last lines of output of the first.
+        tail: The last lines of output of the first. They are left out where it
+            has told why it ends: that was printed already.
         seconds: How long the job had run.
     """
-    lines = [
+    lines = []
+    if first.error is not None:
+        alike = [
+            end.rank
+            for end in ends
+            if end.error is not None and str(end.error) == str(first.error)
+        ]
+        caught = ", which its program caught" if first.error.caught else ""
+        lines.append(f"{rank_names(alike)} raised {first.error}{caught}")
+    lines.append(
         f"rank {first.rank} (pid {first.pid}) {first.describe()}"
         f" after {seconds:.1f} s; it failed first"
-    ]
-    if first.error is not None:
-        lines.append(f"rank {first.rank} raised {first.error}")
-    if tail:
-        lines.append(f"last output of rank {first.rank}:")
-        lines += [f"  | {line}" for line in tail]
-    else:
-        lines.append(f"rank {first.rank} printed nothing")
+    )
+    if first.error is None or first.error.caught:
+        if tail:
+            lines.append(f"last output of rank {first.rank}:")
+            lines += [f"  | {line}" for line in tail]
+        else:
+            lines.append(f"rank {first.rank} printed nothing")
+    others: dict[str, list[int]] = {}
     for end in sorted(ends, key=lambda end: end.rank):
         if end is not first:
-            lines.append(_other_line(end))
+            others.setdefault(_other_text(end, first), []).append(end.rank)
+    lines += [f"{rank_names(ranks)} {text}" for text, ranks in others.items()]
     return lines
 
 
-def _other_line(end: RankEnd) -> str:
+def rank_names(ranks: Collection[int]) -> str:
+    """Returns ranks in words, such as `"rank 3"` or `"ranks 0, 2-7"`."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks)}"
+
+
+def rank_list(ranks: Collection[int]) -> str:
+    """Returns ranks with neighbours folded, such as `"0, 2-7"`."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(
+        str(low) if low == high else f"{low}-{high}" for low, high in runs
+    )
+
+
+def _other_text(end: RankEnd, first: RankEnd) -> str:
     what = end.describe()
     if end.stopped and not end.slow_to_leave:
         what = "was then ended by keras-ring"
-    text = f"rank {end.rank} {what}"
-    return f"{text}: {end.error}" if end.error is not None else text
+    if end.error is None or end.error.caught:
+        return what
+    if first.error is not None and str(end.error) == str(first.error):
+        return what
+    if end.error.peer_lost and re.search(
+        rf"\brank {first.rank}\b", end.error.cause
+    ):
+        return f"{what}, having lost rank {first.rank}"
+    return f"{what}: {end.error}"

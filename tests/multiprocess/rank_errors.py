@@ -58,6 +58,48 @@ def mismatches():
     return errors
 
 
+def texts():
+    """The same disagreement, wherever a program may come upon it."""
+    kr.init()
+    x = tf.ones([5 if kr.rank() == 1 else 4])
+
+    def reduce(name):
+        return kr.allreduce(x, name=name)
+
+    def in_session():
+        with tf.Graph().as_default():
+            reduced = kr.allreduce(tf.ones(x.shape), name="in/session")
+            with tf.compat.v1.Session() as session:
+                session.run(reduced)
+
+    places = {
+        "eager": lambda: reduce("in/eager"),
+        "function": lambda: tf.function(reduce)("in/function"),
+        "nested": lambda: tf.function(lambda: tf.function(reduce)("in/n"))(),
+        "session": in_session,
+        "jit": lambda: tf.function(reduce, jit_compile=True)("in/jit"),
+    }
+    if not kr.xla_built():
+        del places["jit"]
+    found = {}
+    for place, function in places.items():
+        try:
+            function()
+        except tf.errors.OpError as error:
+            found[place] = str(error)
+    return found
+
+
+def not_ours():
+    """An error that has nothing to do with collectives."""
+    kr.init()
+    lookup = tf.function(lambda index: tf.gather(tf.ones([10]), index))
+    try:
+        lookup(tf.constant([99]))
+    except tf.errors.InvalidArgumentError as error:
+        return str(error)
+
+
 def different_names():
     """The ranks come one after the other, as always."""
     kr.init()

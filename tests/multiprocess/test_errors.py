@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.harness import RanksFailed, run_ranks
+from tests.harness.calls import run_calls
 from tests.multiprocess import rank_errors
 
 
@@ -29,6 +30,23 @@ def test_mismatches(hosts):
         error, text = result.values[0][name]
         assert error == f"{kind}Error", name
         assert re.search(pattern, text), (name, text)
+
+
+def test_the_cause_is_the_first_line_wherever_it_is_caught():
+    result = run_calls(rank_errors, 2, [("texts",), ("not_ours",)])
+    for texts in result("texts"):
+        assert set(texts) >= {"eager", "function", "nested", "session"}
+        for place, text in texts.items():
+            first = text.splitlines()[0]
+            assert first.startswith("allreduce 'in/"), (place, text)
+            assert "rank 1 has [5]" in first, (place, text)
+            assert "{{" not in first and "[Op:" not in first
+        # Where in the program it was is still told, after it.
+        for place in ("function", "nested", "session"):
+            assert "rank_errors.py" in texts[place]
+        assert "\n" not in texts["eager"]
+    for text in result("not_ours"):
+        assert text.startswith("Graph execution error:")
 
 
 def test_different_names_are_recognised():

@@ -127,3 +127,65 @@ def test_the_exception_of_a_forked_process_is_not_the_ranks(tmp_path):
     # It is told as ever.
     assert done.stderr == "previous hook\n"
     assert not path.exists()
+
+
+LOST = """
+import sys
+from keras_ring.launcher import error_file
+if sys.argv[1] == "hooked":
+    sys.excepthook = lambda *error: print("previous hook", file=sys.stderr)
+error_file.install()
+class UnavailableError(Exception): pass
+raise UnavailableError("lost rank 1 (host a, pid 2): it closed")
+"""
+
+
+@pytest.mark.parametrize("hooked", ["hooked", ""])
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_lost_peer_is_one_line_where_a_launcher_tells_the_cause(
+    tmp_path, launched, hooked
+):
+    path = tmp_path / "error.json"
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, hooked],
+        env={"KERAS_RING_ERROR_FILE": str(path)} if launched else {},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    if hooked:
+        assert done.stderr == "previous hook\n"
+    elif launched:
+        assert done.stderr == (
+            "UnavailableError: lost rank 1 (host a, pid 2): it closed"
+            " (<string>, line 8)\n"
+        )
+    else:
+        assert "Traceback" in done.stderr
+    if launched:
+        assert "Traceback" in error_file.read(path).traceback
+
+
+def test_an_exception_that_was_caught_does_not_replace_another(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "error.json"
+    monkeypatch.setenv("KERAS_RING_ERROR_FILE", str(path))
+    monkeypatch.setenv("KERAS_RING_RANK", "1")
+    first = error_file.RankError("E", "first", 1.0, ("E",), "t", caught=True)
+    error_file.write_caught(first)
+    assert error_file.read(path) == first
+    second = error_file.RankError("E", "second", 1.0, caught=True)
+    error_file.write_caught(second)
+    assert error_file.read(path) == first
+
+
+def test_who_has_started(tmp_path, monkeypatch):
+    path = tmp_path / "rank.3.error.json"
+    error_file.mark_started()
+    monkeypatch.setenv("KERAS_RING_ERROR_FILE", str(path))
+    assert not error_file.has_started(path)
+    error_file.mark_started()
+    assert error_file.has_started(path)
+    assert error_file.read(path) is None

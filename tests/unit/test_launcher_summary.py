@@ -14,13 +14,24 @@ from keras_ring.launcher.summary import (
 KILL, TERM = -signal.SIGKILL, -signal.SIGTERM
 
 
-def _end(rank, code, seen, error=None, at=0.0, stopped=False, chain=()):
+def _end(
+    rank,
+    code,
+    seen,
+    error=None,
+    at=0.0,
+    stopped=False,
+    chain=(),
+    text="text",
+    caught=False,
+):
+    noted = RankError(error, text, at, tuple(chain), caught=caught)
     return RankEnd(
         rank=rank,
         pid=100 + rank,
         returncode=code,
         seen=seen,
-        error=error and RankError(error, "text", at, tuple(chain)),
+        error=noted if error else None,
         stopped=stopped,
     )
 
@@ -78,6 +89,23 @@ CASES = {
             _end(2, KILL, 3.0, stopped=True),
         ],
     ),
+    "an error that the program caught, though slower to leave": (
+        1,
+        3,
+        [
+            _end(0, 3, 1.0, "UnavailableError", 0.9, caught=True),
+            _end(1, 3, 2.0, "InvalidArgumentError", 0.5, caught=True),
+            _end(2, 3, 1.0),
+        ],
+    ),
+    "one that was caught before the launcher ended the rank": (
+        1,
+        1,
+        [
+            _end(0, TERM, 4.0, "ValueError", 0.1, stopped=True, caught=True),
+            _end(1, 1, 1.0, "KeyError", 0.5),
+        ],
+    ),
     "a shell tells of its command's signal": (
         1,
         139,
@@ -108,3 +136,50 @@ def test_report_names_the_first_and_why():
     assert lines[2:4] == ["  | one", "  | two"]
     assert lines[4] == "rank 0 exited with code 1: UnavailableError: text"
     assert lines[5] == "rank 2 was then ended by keras-ring"
+
+
+LOST = "the job is over: rank 2 ended with ValueError: no row 3"
+
+
+def test_the_cause_comes_first_and_once():
+    ends = [
+        _end(0, 1, 1.2, "UnavailableError", 1.1, text=LOST),
+        _end(1, 1, 1.2, "UnavailableError", 1.1, text=LOST),
+        _end(2, 1, 1.0, "ValueError", 0.9, text="no row 3"),
+        _end(3, 1, 1.2, "UnavailableError", 1.1, text=LOST),
+        _end(4, 1, 1.3, "KeyError", 1.2),
+    ]
+    assert failure_lines(ends[2], ends, ["Traceback", "..."], 9.5) == [
+        "rank 2 raised ValueError: no row 3",
+        "rank 2 (pid 102) exited with code 1 after 9.5 s; it failed first",
+        "ranks 0-1, 3 exited with code 1, having lost rank 2",
+        "rank 4 exited with code 1: KeyError: text",
+    ]
+
+
+def test_ranks_that_raise_alike_are_one_line():
+    framed = "{{function_node f}} text [Op:f]"
+    ends = [
+        _end(0, 1, 1.0, "ValueError", 0.9),
+        _end(1, 1, 1.0, "ValueError", 0.8, text=framed),
+        _end(2, 1, 1.0, "ValueError", 0.9),
+    ]
+    assert failure_lines(ends[1], ends, ["Traceback"], 2.0) == [
+        "ranks 0-2 raised ValueError: text",
+        "rank 1 (pid 101) exited with code 1 after 2.0 s; it failed first",
+        "ranks 0, 2 exited with code 1",
+    ]
+
+
+def test_an_error_that_the_program_caught():
+    ends = [
+        _end(0, 3, 1.2, "UnavailableError", 1.1, text=LOST, caught=True),
+        _end(2, 3, 1.2, "ValueError", 0.9, text="no row 3", caught=True),
+    ]
+    assert failure_lines(ends[1], ends, ["last"], 2.0) == [
+        "rank 2 raised ValueError: no row 3, which its program caught",
+        "rank 2 (pid 102) exited with code 3 after 2.0 s; it failed first",
+        "last output of rank 2:",
+        "  | last",
+        "rank 0 exited with code 3",
+    ]

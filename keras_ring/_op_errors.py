@@ -1,0 +1,55 @@
+"""Puts the cause first in the errors of collectives.
+
+Of an error in a compiled step TensorFlow makes a text that begins with the
+Python stack of the node, kilobytes of it. A program that catches the error and
+logs its first line would say nothing of the rank that was lost.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from keras_ring import _caught
+from keras_ring.launcher.error_text import cause
+
+_HOOKED = "_keras_ring_hooked"
+_NOTED = "_keras_ring_noted"
+# What TensorFlow puts around the text of a kernel: in a compiled function or a
+# session, in a function whose nodes it does not find, and in eager code.
+_COMPILED = ("Graph execution error:", "{{function_node ")
+_EAGER = "{{function_node __wrapped__KerasRing"
+_OURS = "KerasRing"
+
+
+def install() -> None:
+    """Changes what `tf.errors.OpError` says. Once is enough."""
+    message = tf.errors.OpError.message.fget
+    if hasattr(message, _HOOKED):
+        return
+
+    def cause_first(self: tf.errors.OpError) -> str:
+        """The error message that describes the error."""
+        text: str = message(self)
+        # TensorFlow itself reads the message of each error that it raises.
+        if not hasattr(self, _NOTED):
+            setattr(self, _NOTED, True)
+            if not isinstance(self, _EXPECTED):
+                _caught.note(self)
+        return _cause_first(text)
+
+    setattr(cause_first, _HOOKED, True)
+    tf.errors.OpError.message = property(cause_first)
+
+
+# They end iterations and steps.
+_EXPECTED = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
+
+
+def _cause_first(text: str) -> str:
+    if text.startswith(_EAGER):
+        return cause(text)
+    if not text.startswith(_COMPILED) or _OURS not in text:
+        return text
+    first = cause(text) + "\n\n"
+    # TensorFlow may have read it before it has put the rest around it.
+    return first + text.replace(first, "", 1)
