@@ -11,7 +11,14 @@ import sys
 import threading
 from typing import Any
 
-from keras_ring import _arena, _caught, _native, _version, errors
+from keras_ring import (
+    _arena,
+    _caught,
+    _native,
+    _start_checks,
+    _version,
+    errors,
+)
 from keras_ring._logs import LogPump
 from keras_ring.launcher import error_file
 
@@ -41,10 +48,12 @@ def init(process_sets: Any = None) -> None:
     Raises:
         ValueError: If a process set has ranks that the job has not, or is
             there twice.
-        ConfigurationError: If a `KERAS_RING_*` variable does not parse.
+        ConfigurationError: If a `KERAS_RING_*` variable does not parse, or
+            Keras runs on another library than TensorFlow.
         StartError: If the ranks do not come together within
             `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
-            text names the ranks.
+            text names the ranks. Also if MPI, Slurm, torchrun or the like has
+            started several of this process, and `KERAS_RING_SIZE` is not set.
         BuildMismatchError: If keras_ring was built for another TensorFlow.
 
     Example:
@@ -68,6 +77,8 @@ def init(process_sets: Any = None) -> None:
         core = _native.core()
         if core.is_initialized():
             return
+        _start_checks.check_backend()
+        _start_checks.check_launcher(os.environ)
         _native.tf_ops()
         _note_errors()
         log_pump = LogPump()
@@ -86,6 +97,8 @@ def init(process_sets: Any = None) -> None:
             log_pump.stop()
             raise
         error_file.mark_started()
+        if core.topology().rank == 0:
+            _name_ignored_variables()
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
             from keras_ring import _agreed_end, _reduction_guard
@@ -262,6 +275,16 @@ def _note_errors() -> None:
     error_file.install()
     _caught.install()
     _op_errors.install()
+
+
+def _name_ignored_variables() -> None:
+    text = _start_checks.ignored_variables(
+        os.environ, _start_checks.known_variables()
+    )
+    if text:
+        from absl import logging
+
+        logging.log_first_n(logging.WARNING, "keras_ring: %s.", 1, text)
 
 
 def _topology() -> Any:

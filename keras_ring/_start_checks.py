@@ -1,0 +1,122 @@
+"""What `init()` looks at before it starts, and says to whoever has started it.
+
+Each of these would otherwise train, and something else than was meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+
+from keras_ring import _native, errors
+from keras_ring.launcher import contract, engines
+
+_PREFIX = "KERAS_RING_"
+# The tests' own.
+_TESTS = (f"{_PREFIX}TEST_", f"{_PREFIX}STRESS_")
+
+# Horovod's variable -> ours, where it is not of the same name.
+_HOROVOD = {
+    "STALL_CHECK_TIME_SECONDS": "STALL_CHECK_TIME",
+    "STALL_CHECK_DISABLE": "STALL_CHECK_TIME=0",
+    "STALL_SHUTDOWN_TIME_SECONDS": "STALL_SHUTDOWN_TIME",
+    "GLOO_IFACE": "INTERFACE",
+    "GLOO_TIMEOUT_SECONDS": "START_TIMEOUT",
+    "HIERARCHICAL_ALLREDUCE": "COLLECTIVE",
+    "HIERARCHICAL_ALLGATHER": "COLLECTIVE",
+    "TIMELINE": "FLIGHT_DIRECTORY",
+}
+
+
+def check_backend() -> None:
+    """Raises an error if Keras computes with another library.
+
+    Raises:
+        ConfigurationError: If it does.
+    """
+    keras = sys.modules.get("keras")
+    if keras is not None and hasattr(keras, "backend"):
+        backend = keras.backend.backend()
+    else:
+        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if backend != "tensorflow":
+        raise errors.ConfigurationError(
+            f"Keras runs on {backend!r} here (KERAS_BACKEND, or keras.json), "
+            "and keras_ring works with TensorFlow alone: set "
+            "KERAS_BACKEND=tensorflow before the program imports Keras."
+        )
+
+
+def check_launcher(environment: Mapping[str, str]) -> None:
+    """Raises an error if this is one of several processes of another launcher.
+
+    Args:
+        environment: Of this process.
+
+    Raises:
+        StartError: If it is, and has no place in a job of keras_ring.
+    """
+    if environment.get(contract.SIZE):
+        return
+    place = engines.place_among_several(environment)
+    if place is None:
+        return
+    found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
+    which = "one" if place.rank is None else f"rank {place.rank}"
+    raise errors.StartError(
+        f"This process is {which} of {place.size} that {place.engine} has "
+        f"started ({found}), and keras_ring does not take ranks from there "
+        f"yet: each of them would train alone. Start one process, `keras-ring "
+        f"run -np {place.size} -- python ...`, which starts the ranks; or set "
+        f"{contract.SIZE}=1 if each process is to be a job of its own."
+    )
+
+
+def ignored_variables(
+    environment: Mapping[str, str], known: Iterable[str]
+) -> str:
+    """Names the variables that somebody has set in vain, on one line.
+
+    Args:
+        environment: Of this process.
+        known: The variables that count.
+
+    Returns:
+        Each with the one that may have been meant; `""` if there are none.
+    """
+    names = sorted({*known, contract.ERROR_FILE})
+    told = []
+    for name in sorted(environment):
+        if name.startswith("HOROVOD_"):
+            told.append(f"{name} ({_instead(name, names)})")
+        elif (
+            name.startswith(_PREFIX)
+            and name not in names
+            and not name.startswith(_TESTS)
+        ):
+            told.append(name + _meant(name, names))
+    return f"Variables without effect: {', '.join(told)}" if told else ""
+
+
+def _meant(misspelt: str, names: Iterable[str]) -> str:
+    """Returns the name that is nearest, in parentheses, or `""`."""
+    # Without what all begin with: that alone would make any two alike.
+    rests = [name.removeprefix(_PREFIX) for name in names]
+    rest = misspelt.removeprefix(_PREFIX)
+    close = difflib.get_close_matches(rest, rests, n=1)
+    return f" (is it {_PREFIX}{close[0]}?)" if close else ""
+
+
+def _instead(horovods: str, names: Iterable[str]) -> str:
+    """Returns what to set in place of a variable of Horovod."""
+    name = horovods.removeprefix("HOROVOD_")
+    if _PREFIX + name in names:
+        return f"use {_PREFIX}{name}"
+    return f"use {_PREFIX}{_HOROVOD[name]}" if name in _HOROVOD else "none here"
+
+
+def known_variables() -> list[str]:
+    """Returns the variables that the runtime parses."""
+    return [row[0] for row in _native.core().describe_options()]

@@ -1,0 +1,146 @@
+"""What init() says to those that have started it in another way."""
+
+import json
+import re
+import sys
+import types
+
+import pytest
+
+from keras_ring import _start_checks
+from keras_ring.errors import ConfigurationError, StartError
+from keras_ring.launcher.engines import ENGINES, place_among_several
+
+TF_CONFIG = json.dumps(
+    {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]},
+        "task": {"type": "worker", "index": 1},
+    }
+)
+# Engine -> the variables of one of its processes, size, rank.
+STARTED = {
+    "horovodrun": ({"HOROVOD_SIZE": "4", "HOROVOD_RANK": "0"}, 4, 0),
+    "mpirun (Open MPI)": (
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2"},
+        4,
+        2,
+    ),
+    "mpirun (MVAPICH)": (
+        {"MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_RANK": "1"},
+        2,
+        1,
+    ),
+    "jsrun": ({"JSM_NAMESPACE_SIZE": "6", "JSM_NAMESPACE_RANK": "5"}, 6, 5),
+    "mpiexec (MPICH, Intel MPI)": ({"PMI_SIZE": "3", "PMI_RANK": "0"}, 3, 0),
+    "flux run": ({"FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "1"}, 2, 1),
+    "srun (Slurm)": ({"SLURM_NTASKS": "4", "SLURM_PROCID": "3"}, 4, 3),
+    "torchrun, or a like of it": ({"WORLD_SIZE": "4", "RANK": "1"}, 4, 1),
+    "a launcher of Keras": ({"KERAS_DISTRIBUTION_NUM_PROCESSES": "4"}, 4, None),
+    "Kubernetes (LeaderWorkerSet)": (
+        {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "0"},
+        2,
+        0,
+    ),
+    "the one that has set TF_CONFIG": ({"TF_CONFIG": TF_CONFIG}, 3, 2),
+}
+
+
+def test_the_table_above_is_whole():
+    assert [engine.name for engine in ENGINES] == list(STARTED)
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_several_processes_of_another_launcher_are_refused(name):
+    variables, size, rank = STARTED[name]
+    environment = {"HOME": "/", **variables}
+    place = place_among_several(environment)
+    assert (place.engine, place.size, place.rank) == (name, size, rank)
+    with pytest.raises(StartError) as refused:
+        _start_checks.check_launcher(environment)
+    text = str(refused.value)
+    for variable, value in variables.items():
+        assert f"{variable}={value}" in text
+    assert f"keras-ring run -np {size} " in text
+    assert "KERAS_RING_SIZE=1" in text
+    # Ranks of ours, and who says that this is one process.
+    _start_checks.check_launcher({**environment, "KERAS_RING_SIZE": "1"})
+    with pytest.raises(StartError):
+        _start_checks.check_launcher({**environment, "KERAS_RING_SIZE": ""})
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"},
+        {"WORLD_SIZE": "big"},
+        {"RANK": "3"},
+        {"TF_CONFIG": ""},
+        {"TF_CONFIG": "{}"},
+        {"TF_CONFIG": "[1]"},
+        {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'},
+        {"TF_CONFIG": '{"cluster": {"worker": 3}}'},
+    ],
+)
+def test_one_process_is_no_matter(environment):
+    _start_checks.check_launcher(environment)
+
+
+def test_the_engine_that_is_nearest_counts():
+    both = {**STARTED["srun (Slurm)"][0], **STARTED["mpirun (Open MPI)"][0]}
+    assert place_among_several(both).engine == "mpirun (Open MPI)"
+    one = {**both, "OMPI_COMM_WORLD_SIZE": "1"}
+    assert place_among_several(one).engine == "srun (Slurm)"
+
+
+KNOWN = ["KERAS_RING_FUSION_THRESHOLD", "KERAS_RING_STALL_CHECK_TIME"]
+
+
+def test_variables_without_effect_are_named_with_what_was_meant():
+    text = _start_checks.ignored_variables(
+        {
+            "KERAS_RING_FUSION_TRESHOLD": "1",
+            "KERAS_RING_FUSION_THRESHOLD": "1",
+            "KERAS_RING_ERROR_FILE": "/x",
+            "KERAS_RING_TEST_SEED": "1",
+            "KERAS_RING_QQQQ": "1",
+            "HOROVOD_FUSION_THRESHOLD": "1",
+            "HOROVOD_STALL_CHECK_TIME_SECONDS": "1",
+            "HOROVOD_NUM_NCCL_STREAMS": "1",
+        },
+        KNOWN,
+    )
+    assert text == (
+        "Variables without effect: "
+        "HOROVOD_FUSION_THRESHOLD (use KERAS_RING_FUSION_THRESHOLD), "
+        "HOROVOD_NUM_NCCL_STREAMS (none here), "
+        "HOROVOD_STALL_CHECK_TIME_SECONDS (use KERAS_RING_STALL_CHECK_TIME), "
+        "KERAS_RING_FUSION_TRESHOLD (is it KERAS_RING_FUSION_THRESHOLD?), "
+        "KERAS_RING_QQQQ"
+    )
+    assert _start_checks.ignored_variables({"HOME": "/"}, KNOWN) == ""
+
+
+def test_what_is_named_in_place_of_horovods_is_known():
+    known = _start_checks.known_variables()
+    for ours in _start_checks._HOROVOD.values():
+        assert "KERAS_RING_" + ours.partition("=")[0] in known
+    every = dict.fromkeys(known, "1")
+    assert _start_checks.ignored_variables(every, known) == ""
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_another_backend_is_refused_on_one_line(monkeypatch, imported):
+    keras = None
+    if imported:
+        backend = types.SimpleNamespace(backend=lambda: "jax")
+        keras = types.SimpleNamespace(backend=backend)
+    else:
+        monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    with pytest.raises(ConfigurationError) as refused:
+        _start_checks.check_backend()
+    assert re.fullmatch(r"Keras runs on 'jax' here .*", str(refused.value))
+    if not imported:
+        monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+        _start_checks.check_backend()
