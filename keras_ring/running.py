@@ -35,6 +35,7 @@ def run(
     log_level: str | None = None,
     output_dir: str | os.PathLike[str] | None = None,
     prefix_timestamp: bool = False,
+    fold: bool = True,
 ) -> list[Any]:
     """Runs a function on several ranks, each a process of its own.
 
@@ -62,6 +63,8 @@ def run(
         output_dir: Directory to which each rank's output goes as well.
         prefix_timestamp: Boolean, whether each line of output starts with the
             time.
+        fold: Boolean, whether a line that several ranks print alike to
+            standard error is shown once.
 
     Returns:
         A list of what the function returned, by rank.
@@ -109,6 +112,7 @@ def run(
             variables=tuple(f"{k}={v}" for k, v in (env or {}).items()),
             start_timeout=None if start_timeout is None else str(start_timeout),
             log_level=log_level,
+            fold=fold,
         )
         plan = _plan(request)
         _function_rank.write_private(directory / _function_rank.CALL, call)

@@ -14,10 +14,13 @@ ranks it watches.
     child          the small program that becomes the rank
     job_processes  finds and kills what a job started; also the guardian
     supervisor     the event loop that watches the ranks
-    output         lines with prefixes, and a writer that never blocks
+    output         lines from pipes, and a writer that never blocks
+    screen         what of them is shown, and with which prefix
+    folding        lines that ranks print alike
+    tensorflow_lines  what TensorFlow's C++ prints
     summary        which rank failed first, in words
     error_file     how a rank tells why it died (runs inside the rank)
-    check          `keras-ring check`
-"""
     error_text     the cause in TensorFlow's text of an error
     engines        what mpirun, srun and others tell their processes
+    check          `keras-ring check`
+"""

@@ -5,11 +5,11 @@ import importlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import keras_ring
 from keras_ring.launcher import doctor
 from keras_ring.launcher.bench_arguments import (
     add_bench_arguments,
@@ -20,7 +20,7 @@ from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.summary import failure_lines, job_exit_code
 from keras_ring.launcher.supervisor import JobEnd, run_plan
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launcher.usage import UsageError, say
 
 _USAGE_ERROR = 2
 _FAILED = 1
@@ -38,6 +38,11 @@ def _parser() -> _Parser:
         prog="keras-ring",
         description="Distributed training for Keras and TensorFlow.",
         allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"keras-ring {keras_ring.__version__}",
     )
     commands = parser.add_subparsers(
         dest="command_name", metavar="COMMAND", required=True
@@ -116,6 +121,13 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
     run.add_argument(
+        "--fold",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether a line that several ranks print alike to standard error"
+        " is shown once (default: it is)",
+    )
+    run.add_argument(
         "command", nargs=argparse.REMAINDER, help="program and arguments"
     )
 
@@ -136,16 +148,9 @@ def _plan(
         start_timeout=arguments.start_timeout,
         log_level=arguments.log_level,
         tls=arguments.tls,
+        fold=arguments.fold,
     )
     return make_plan(request, environment, own_names={socket.gethostname()})
-
-
-def _say(line: str) -> None:
-    try:
-        print(f"keras-ring: {line}", file=sys.stderr, flush=True)
-    except OSError:
-        # Nobody reads; the exit code still tells.
-        return
 
 
 def _run(plan: LaunchPlan) -> int:
@@ -160,24 +165,29 @@ def _run(plan: LaunchPlan) -> int:
         return _report(run_plan(plan), plan.flight_directory)
     except OSError as error:
         # No more processes, descriptors, or room for files.
-        _say(f"error: cannot run the job: {error}")
+        say(f"error: cannot run the job: {error}")
         return _FAILED
 
 
 def _report(end: JobEnd, flights: Path | None) -> int:
     if end.leftover:
-        _say(f"ended {end.leftover} process(es) that the ranks had left")
+        say(f"ended {end.leftover} process(es) that the ranks had left")
     if end.first is not None:
         for line in failure_lines(end.first, end.ends, end.tail, end.seconds):
-            _say(line)
+            say(line)
         _report_flights(flights)
         return job_exit_code(end.first)
     if end.stop_signal is not None:
         if end.stop_signal != signal.SIGPIPE:
             name = signal.Signals(end.stop_signal).name
-            _say(f"ended by {name} after {end.seconds:.1f} s")
+            say(f"ended by {name} after {end.seconds:.1f} s")
         clean = all(rank_end.returncode == 0 for rank_end in end.ends)
         return 0 if clean else 128 + end.stop_signal
+    if len(end.ends) > 1 and not end.started:
+        say(
+            f"no rank has called keras_ring.init(): these were {len(end.ends)}"
+            " programs, each on its own"
+        )
     return 0
 
 
@@ -190,8 +200,8 @@ def _report_flights(directory: Path | None) -> None:
     except FlightLogError as error:
         lines = [f"unreadable flight records: {error}"]
     for line in lines:
-        _say(line)
-    _say(f"the ranks' flight records are in {directory}")
+        say(line)
+    say(f"the ranks' flight records are in {directory}")
 
 
 def _doctor(directory: str) -> int:
@@ -236,5 +246,5 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _doctor(arguments.directory)
         return _run(_plan(arguments, os.environ))
     except UsageError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return _USAGE_ERROR

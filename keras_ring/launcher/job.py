@@ -172,6 +172,10 @@ class Job:
         """Returns the exception that a rank wrote down, if any."""
         return error_file.read(self._error_path(rank))
 
+    def started(self, rank: int) -> bool:
+        """Whether a rank has called `keras_ring.init()`."""
+        return error_file.has_started(self._error_path(rank))
+
     def kill_all(self) -> set[int]:
         """Kills every process of the job; returns the ids of those killed."""
         sessions = {process.pid for process in self._ranks}

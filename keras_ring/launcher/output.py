@@ -4,7 +4,6 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from typing import BinaryIO
 
 _MAX_LINE = 64 * 1024
@@ -78,24 +77,6 @@ class Tail:
         ]
 
 
-def make_prefix(rank: int, *, timestamp: bool) -> Callable[[], bytes]:
-    """Returns a function that returns what goes in front of a line.
-
-    Args:
-        rank: Index of the rank.
-        timestamp: Whether the local time comes first.
-    """
-    plain = b"[%d] " % rank
-    if not timestamp:
-        return lambda: plain
-
-    def with_time() -> bytes:
-        now = datetime.now().isoformat(sep=" ", timespec="milliseconds")
-        return now.encode() + b" " + plain
-
-    return with_time
-
-
 class Sink:
     """Writes to a descriptor that may be slow, such as a pipe to `less`.
 
@@ -158,9 +139,8 @@ class RankStream:
 
     Args:
         fd: The reading end of the pipe.
-        sink: Where lines go.
-        prefix: Returns what goes in front of a line.
-        tail: Takes note of the last lines.
+        sink: Where lines go in the end.
+        show: Takes each line on its way there.
         file: Gets the bytes as they are; None for no file.
     """
 
@@ -168,14 +148,12 @@ class RankStream:
         self,
         fd: int,
         sink: Sink,
-        prefix: Callable[[], bytes],
-        tail: Tail,
+        show: Callable[[bytes], None],
         file: BinaryIO | None = None,
     ) -> None:
         self.fd = fd
         self.sink = sink
-        self._prefix = prefix
-        self._tail = tail
+        self._show = show
         self._file = file
         self._splitter = LineSplitter()
 
@@ -185,18 +163,17 @@ class RankStream:
         if self._file is not None:
             self._file.write(data)
             self._file.flush()
-        self._show(
+        self._show_all(
             self._splitter.feed(data) if data else self._splitter.finish()
         )
         return bool(data)
 
     def finish(self) -> None:
         """Shows the last line and closes the file."""
-        self._show(self._splitter.finish())
+        self._show_all(self._splitter.finish())
         if self._file is not None:
             self._file.close()
 
-    def _show(self, lines: list[bytes]) -> None:
+    def _show_all(self, lines: list[bytes]) -> None:
         for line in lines:
-            self._tail.add(line)
-            self.sink.put(self._prefix() + line + b"\n")
+            self._show(line)

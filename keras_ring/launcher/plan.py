@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_ring.launcher import contract
+from keras_ring.launcher import contract, tensorflow_lines
 from keras_ring.launcher.hosts import check_local, parse_hosts
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.usage import UsageError
@@ -32,6 +32,8 @@ class LaunchPlan:
         prefix_timestamp: Whether each line of output starts with the time.
         flight_directory: Where the ranks leave flight records; None if they
             are to leave none.
+        fold: Whether lines that ranks print alike to standard error are shown
+            once.
         failure_grace: Seconds that the other ranks get after one has failed.
         term_grace: Seconds between SIGTERM and SIGKILL after that.
         signal_grace: Seconds between a forwarded signal and SIGKILL.
@@ -43,6 +45,7 @@ class LaunchPlan:
     output_dir: Path | None = None
     prefix_timestamp: bool = False
     flight_directory: Path | None = None
+    fold: bool = True
     failure_grace: float = 2.0
     term_grace: float = 2.0
     signal_grace: float = 10.0
@@ -62,6 +65,7 @@ class RunRequest:
         start_timeout: Value of `--start-timeout`.
         log_level: Value of `--log-level`.
         tls: Whether `--tls` or `--no-tls` was given; None for neither.
+        fold: Whether `--no-fold` was not given.
     """
 
     command: tuple[str, ...]
@@ -73,6 +77,7 @@ class RunRequest:
     start_timeout: str | None = None
     log_level: str | None = None
     tls: bool | None = None
+    fold: bool = True
 
 
 def make_plan(
@@ -101,6 +106,8 @@ def make_plan(
         rank_environment[contract.LOG_LEVEL] = request.log_level
     if request.tls is not None:
         rank_environment[contract.TLS] = "1" if request.tls else "0"
+    if not rank_environment.get(tensorflow_lines.LEVEL):
+        rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
     check_settings(rank_environment)
     check_command(request.command, rank_environment.get("PATH"))
     output_dir = Path(request.output_dir) if request.output_dir else None
@@ -113,6 +120,7 @@ def make_plan(
         environment=rank_environment,
         output_dir=output_dir,
         prefix_timestamp=request.prefix_timestamp,
+        fold=request.fold,
         flight_directory=(
             None if flights == contract.NO_FLIGHT_DIRECTORY else Path(flights)
         ),

@@ -4,6 +4,7 @@ One thread and one selector: it sleeps until a rank prints or ends, a signal
 comes, a slow output takes more, or a grace period is over.
 """
 
+import functools
 import selectors
 import signal
 import time
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 
 from keras_ring.launcher import signals
 from keras_ring.launcher.job import Job
-from keras_ring.launcher.output import RankStream, Sink, Tail, make_prefix
+from keras_ring.launcher.output import RankStream, Sink
 from keras_ring.launcher.plan import LaunchPlan
 from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.summary import RankEnd, first_failure
 
@@ -33,6 +35,7 @@ class JobEnd:
         stop_signal: The signal by which the user ended the job; None if the
             job ended, or failed, before.
         leftover: Number of processes that the ranks had left running.
+        started: Whether any rank has called `keras_ring.init()`.
     """
 
     ends: tuple[RankEnd, ...]
@@ -41,6 +44,7 @@ class JobEnd:
     seconds: float
     stop_signal: int | None
     leftover: int
+    started: bool = True
 
 
 class Supervisor:
@@ -60,7 +64,7 @@ class Supervisor:
         self._job = job
         self._selector = selectors.DefaultSelector()
         self._sinks = (Sink(stdout), Sink(stderr))
-        self._tails = [Tail() for _ in range(plan.size)]
+        self._screen = Screen(plan, self._sinks)
         self._streams: set[RankStream] = set()
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
@@ -95,11 +99,12 @@ class Supervisor:
             self._add_streams(process)
 
     def _add_streams(self, process: RankProcess) -> None:
-        prefix = make_prefix(
-            process.rank, timestamp=self._plan.prefix_timestamp
+        screen = self._screen
+        streams = (
+            ("stdout", process.stdout, self._sinks[0], screen.out),
+            ("stderr", process.stderr, self._sinks[1], screen.err),
         )
-        named = (("stdout", process.stdout), ("stderr", process.stderr))
-        for (name, pipe), sink in zip(named, self._sinks, strict=True):
+        for name, pipe, sink, show in streams:
             if pipe is None:
                 continue
             file = None
@@ -107,10 +112,8 @@ class Supervisor:
                 folder = self._plan.output_dir / f"rank.{process.rank}"
                 folder.mkdir(parents=True, exist_ok=True)
                 file = (folder / name).open("wb")
-            stream = RankStream(
-                pipe.fileno(), sink, prefix, self._tails[process.rank], file
-            )
-            self._streams.add(stream)
+            shown = functools.partial(show, process.rank)
+            self._streams.add(RankStream(pipe.fileno(), sink, shown, file))
 
     def _step(self, pipe: SignalPipe) -> bool:
         """Waits for the next events and handles them.
@@ -119,10 +122,7 @@ class Supervisor:
             False when the user wants the launcher itself to end now.
         """
         self._arm()
-        timeout = None
-        if self._schedule:
-            timeout = max(0.0, self._schedule[0][0] - time.monotonic())
-        ready = [key.data for key, _ in self._selector.select(timeout)]
+        ready = [key.data for key, _ in self._selector.select(self._timeout())]
         for source in ready:
             if isinstance(source, RankStream):
                 self._read(source)
@@ -135,7 +135,24 @@ class Supervisor:
                 return False
             self._on_signal(signum)
         self._follow_schedule()
+        self._show()
         return True
+
+    def _timeout(self) -> float | None:
+        """Returns for how long nothing has to be done by itself."""
+        times = [self._schedule[0][0]] if self._schedule else []
+        if self._screen.deadline is not None:
+            times.append(self._screen.deadline)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _show(self) -> None:
+        if self._streams:
+            self._screen.show_due()
+        else:
+            self._screen.show_all()
+        for sink in self._sinks:
+            if sink.always_ready and not sink.empty:
+                self._write(sink)
 
     def _arm(self) -> None:
         """Registers what is to be waited for now."""
@@ -162,8 +179,6 @@ class Supervisor:
             self._selector.unregister(stream.fd)
             self._streams.discard(stream)
             stream.finish()
-        if stream.sink.always_ready:
-            self._write(stream.sink)
 
     def _write(self, sink: Sink) -> None:
         try:
@@ -246,9 +261,14 @@ class Supervisor:
         if first is not None and first.stopped and self._stop_signal:
             first = None
         ended = time.time() if first is None else first.seen
-        tail = () if first is None else tuple(self._tails[first.rank].text())
         return JobEnd(
-            ends, first, tail, ended - started, self._stop_signal, leftover
+            ends=ends,
+            first=first,
+            tail=() if first is None else self._screen.tail(first.rank),
+            seconds=ended - started,
+            stop_signal=self._stop_signal,
+            leftover=leftover,
+            started=any(map(self._job.started, range(self._plan.size))),
         )
 
 

@@ -1,6 +1,8 @@
 """What ranks do in `test_training_on_ranks.py`. Each returns plain values."""
 
+import contextlib
 import hashlib
+import io
 
 import keras
 import numpy as np
@@ -421,6 +423,25 @@ def two_models_of_one_name():
     for i in range(10):
         step(x[2 * i : 2 * i + 2])
     return [digest(model.weights) for model in models]
+
+
+def progress_bars():
+    """Whether anything is printed."""
+    start()
+    model = make_classifier()
+    model.compile(kr.DistributedOptimizer("sgd"), sparse_loss())
+    x, y = make_data(32)
+    calls = {
+        "fit": lambda: model.fit(x, y),
+        "evaluate": lambda: model.evaluate(x, y),
+        "fit, verbose": lambda: model.fit(x, y, verbose=1),
+    }
+    printed = {}
+    for name, call in calls.items():
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            call()
+        printed[name] = bool(out.getvalue())
+    return printed
 
 
 def save_and_load(path):

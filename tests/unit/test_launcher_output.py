@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.launcher.output import LineSplitter, Sink, Tail, make_prefix
+from keras_ring.launcher.output import LineSplitter, Sink, Tail
+from keras_ring.launcher.screen import prefix
 
 
 def _split(*chunks: bytes) -> list[bytes]:
@@ -59,9 +60,10 @@ def test_tail_keeps_the_last_lines_short():
 
 
 def test_prefix():
-    assert make_prefix(2, timestamp=False)() == b"[2] "
+    assert prefix([2], timestamp=False) == b"[2] "
+    assert prefix({0, 2, 3, 4}, timestamp=False) == b"[0, 2-4] "
     stamp = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[2\] "
-    assert re.fullmatch(stamp, make_prefix(2, timestamp=True)())
+    assert re.fullmatch(stamp, prefix([2], timestamp=True))
 
 
 def test_sink_gives_a_pipe_no_more_than_it_takes_at_once():

@@ -1,0 +1,61 @@
+"""What TensorFlow's C++ prints: how severe it is, and which lines are alike."""
+
+import re
+from collections.abc import Mapping
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Neither of them has a word for a user whose program runs.
+QUIET = 2
+
+_SEVERITIES = "IWEF"
+# I0000 00:00:1795354298.905467   19947 port.cc:153] oneDNN ...
+_ABSL = re.compile(
+    rb"([IWEF])\d{4} [\d:.]+ +\d+ (?P<place>\S+\.(?:cc|h|py):\d+\] )"
+)
+# 2026-11-22 13:22:24.123456: I tensorflow/core/util/port.cc:113] oneDNN ...
+_DATED = re.compile(
+    rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: ([IWEF]) "
+    rb"(?P<place>\S+\.(?:cc|h):\d+\] )"
+)
+# They have no severity of their own.
+_CONTINUED = (
+    b"WARNING: All log messages before absl::InitializeLog() is called",
+    b"To enable the following instructions: ",
+)
+
+
+def shown_level(environment: Mapping[str, str]) -> int:
+    """Returns the least severity that is shown: 0 for all lines."""
+    text = environment.get(LEVEL, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def is_shown(line: bytes, level: int) -> bool:
+    """Whether TensorFlow was asked for this line.
+
+    It prints what comes before its logging is set up whatever the variable
+    says.
+
+    Args:
+        line: Of a rank's standard error.
+        level: Of `shown_level`.
+    """
+    if level > 0 and line.startswith(_CONTINUED):
+        return False
+    found = _header(line)
+    if found is None or found["place"].split(b":")[0].endswith(b".py"):
+        return True
+    severity = _SEVERITIES.index(found[1].decode())
+    return severity >= min(level, _SEVERITIES.index("F"))
+
+
+def without_header(line: bytes) -> bytes:
+    """Returns what is equal in the lines that ranks log alike."""
+    found = _header(line)
+    if found is None:
+        return line
+    return found[1] + b" " + found["place"] + line[found.end() :]
+
+
+def _header(line: bytes) -> re.Match[bytes] | None:
+    return _ABSL.match(line) or _DATED.match(line)
