@@ -35,6 +35,8 @@ def run(
     log_level: str | None = None,
     output_dir: str | os.PathLike[str] | None = None,
     prefix_timestamp: bool = False,
+    threads: int | None = None,
+    bind: bool = False,
     fold: bool = True,
 ) -> list[Any]:
     """Runs a function on several ranks, each a process of its own.
@@ -63,6 +65,9 @@ def run(
         output_dir: Directory to which each rank's output goes as well.
         prefix_timestamp: Boolean, whether each line of output starts with the
             time.
+        threads: Integer, of each rank; `0` for as many as its libraries
+            choose. Defaults to the cores divided by the ranks.
+        bind: Boolean, whether each rank is kept on processors of its own.
         fold: Boolean, whether a line that several ranks print alike to
             standard error is shown once.
 
@@ -112,6 +117,8 @@ def run(
             variables=tuple(f"{k}={v}" for k, v in (env or {}).items()),
             start_timeout=None if start_timeout is None else str(start_timeout),
             log_level=log_level,
+            threads=threads,
+            bind=bind,
             fold=fold,
         )
         plan = _plan(request)

@@ -7,6 +7,7 @@ ranks it watches.
     cli            words on the command line -> plan -> exit code
     plan, hosts,   pure: what the user asked for, checked
     settings
+    cores, sharing how many threads a rank gets, and which cores
     contract       the environment variables a rank receives, in one place
     job            what a job owns: directory, key, listening socket, guardian
     rank_process   one started rank

@@ -11,7 +11,12 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from keras_ring.launcher import cores
+from keras_ring.launcher.sharing import Machine, share_cores
+
 _MIN_OPEN_FILES = 1024
+# Of shared memory that is tried out, for the buffers of a rank.
+_SHARED_BYTES = 1 << 30
 _INSTALL = "pip install . (in the keras_ring source directory)"
 
 
@@ -93,6 +98,9 @@ def _check_native(report: Report) -> None:
 
 def _check_host(report: Report) -> None:
     report.facts["cores"] = len(os.sched_getaffinity(0))
+    quota = cores.quota()
+    if quota is not None:
+        report.facts["cores by quota of the control group"] = round(quota, 2)
     flags = _cpu_flags(Path("/proc/cpuinfo"))
     report.facts["CPU features"] = [
         name
@@ -107,6 +115,39 @@ def _check_host(report: Report) -> None:
         report.advice.append(
             f"only {soft} open files per process: ulimit -n"
             f" {_MIN_OPEN_FILES if hard < 0 else min(hard, _MIN_OPEN_FILES)}"
+        )
+
+
+def _check_shared_memory(report: Report) -> None:
+    """Tries what ranks of one host do to share memory."""
+    try:
+        fd = os.memfd_create("keras-ring-check")
+        try:
+            os.ftruncate(fd, _SHARED_BYTES)
+        finally:
+            os.close(fd)
+    except (OSError, AttributeError) as error:
+        report.facts["shared memory"] = False
+        report.missing.append(
+            f"ranks of one host cannot share memory ({error}): allow"
+            " memfd_create, and files of 1 GiB (ulimit -f)"
+        )
+    else:
+        report.facts["shared memory"] = True
+
+
+def _check_ranks(report: Report, num_ranks: int) -> None:
+    """Says what each of so many ranks gets of this host."""
+    machine = Machine.here()
+    share = share_cores(num_ranks, machine, os.environ)
+    report.facts["threads of each rank"] = share.variables.get(
+        "TF_NUM_INTRAOP_THREADS",
+        os.environ.get("TF_NUM_INTRAOP_THREADS") or machine.cores,
+    )
+    if num_ranks > machine.cores:
+        report.advice.append(
+            f"{num_ranks} ranks share {machine.cores} cores: more than"
+            f" -np {machine.cores} is no faster here"
         )
 
 
@@ -139,6 +180,7 @@ _CHECKS: tuple[Callable[[Report], None], ...] = (
     _check_packages,
     _check_native,
     _check_host,
+    _check_shared_memory,
     _check_loopback,
 )
 
@@ -153,11 +195,13 @@ def _show(value: object) -> str:
     return str(value)
 
 
-def run_check(*, as_json: bool) -> int:
+def run_check(*, as_json: bool, num_ranks: int | None = None) -> int:
     """Prints what was found.
 
     Args:
         as_json: Whether to print one JSON object instead of text.
+        num_ranks: Integer, of a job that is meant to run here; None for no
+            look at that.
 
     Returns:
         0 when a job can run here, else 1.
@@ -166,6 +210,8 @@ def run_check(*, as_json: bool) -> int:
     report = Report()
     for check in _CHECKS:
         check(report)
+    if num_ranks is not None:
+        _check_ranks(report, num_ranks)
     if as_json:
         print(
             json.dumps({"ready": report.ready, **asdict(report)}, default=str)

@@ -1,5 +1,6 @@
 """Starting a process, and waiting for it: what a rank is to its launcher."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -84,12 +85,13 @@ def start(
     stderr: int | IO[bytes],
     pass_fds: Sequence[int],
     cwd: Path | None,
+    cpus: Sequence[int] = (),
 ) -> ChildProcess:
     """Runs a command, whose life is tied to that of the calling thread."""
     shim = [sys.executable, "-I", "-S", _CHILD, str(os.getpid())]
     return _Started(
         subprocess.Popen(
-            [*shim, *command],
+            [*shim, ",".join(map(str, cpus)), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -99,3 +101,8 @@ def start(
             start_new_session=True,
         )
     )
+
+
+def bound_to(cpus: Sequence[int]) -> Start:
+    """Returns a `start` whose processes run on these processors only."""
+    return functools.partial(start, cpus=tuple(cpus))

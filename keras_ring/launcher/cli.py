@@ -63,6 +63,12 @@ def _parser() -> _Parser:
     check.add_argument(
         "--json", action="store_true", help="print one JSON object"
     )
+    check.add_argument(
+        "-np",
+        type=int,
+        metavar="N",
+        help="also say whether N ranks fit on this host",
+    )
     diagnosis = commands.add_parser(
         "doctor",
         help="say which rank of a job went another way, from flight records",
@@ -121,6 +127,18 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
     run.add_argument(
+        "--threads",
+        type=int,
+        metavar="T",
+        help="threads of each rank; 0: as many as its libraries choose"
+        " (default: the cores divided by the ranks)",
+    )
+    run.add_argument(
+        "--bind",
+        action="store_true",
+        help="keep each rank on processors of its own",
+    )
+    run.add_argument(
         "--fold",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -148,6 +166,8 @@ def _plan(
         start_timeout=arguments.start_timeout,
         log_level=arguments.log_level,
         tls=arguments.tls,
+        threads=arguments.threads,
+        bind=arguments.bind,
         fold=arguments.fold,
     )
     return make_plan(request, environment, own_names={socket.gethostname()})
@@ -213,6 +233,14 @@ def _doctor(directory: str) -> int:
     return 0
 
 
+def _check(arguments: argparse.Namespace) -> int:
+    from keras_ring.launcher.check import run_check
+
+    if arguments.np is not None and arguments.np < 1:
+        raise UsageError(f"-np {arguments.np}: expected at least 1")
+    return run_check(as_json=arguments.json, num_ranks=arguments.np)
+
+
 def _bench(arguments: argparse.Namespace) -> int:
     try:
         check_bench_arguments(arguments)
@@ -237,9 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         if arguments.command_name == "check":
-            from keras_ring.launcher.check import run_check
-
-            return run_check(as_json=arguments.json)
+            return _check(arguments)
         if arguments.command_name == "bench":
             return _bench(arguments)
         if arguments.command_name == "doctor":

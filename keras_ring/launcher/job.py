@@ -126,6 +126,7 @@ class Job:
         stderr: int | IO[bytes] = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
         cwd: Path | None = None,
+        cpus: Sequence[int] = (),
     ) -> RankProcess:
         """Starts one rank; rank 0 must be the first.
 
@@ -137,6 +138,8 @@ class Job:
             stderr: Where standard error goes.
             pass_fds: Descriptors that the rank inherits.
             cwd: Working directory. Defaults to that of this process.
+            cpus: The processors that it may run on. Defaults to those of this
+                process.
         """
         listener = self._listener.fileno() if rank == 0 else None
         contract = RankContract(
@@ -156,7 +159,7 @@ class Job:
             stderr=stderr,
             pass_fds=[*pass_fds, *([] if listener is None else [listener])],
             cwd=cwd,
-            start=self._start,
+            start=child_process.bound_to(cpus) if cpus else self._start,
         )
         self._ranks.append(process)
         self._guardian.watch(process.pid)

@@ -11,6 +11,7 @@ from pathlib import Path
 from keras_ring.launcher import contract, tensorflow_lines
 from keras_ring.launcher.hosts import check_local, parse_hosts
 from keras_ring.launcher.settings import check_settings
+from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
 
 _MAX_RANKS = 4096
@@ -34,6 +35,8 @@ class LaunchPlan:
             are to leave none.
         fold: Whether lines that ranks print alike to standard error are shown
             once.
+        cpus: The processors that each rank may run on; empty for no limit.
+        notes: What the user is told before the start, line by line.
         failure_grace: Seconds that the other ranks get after one has failed.
         term_grace: Seconds between SIGTERM and SIGKILL after that.
         signal_grace: Seconds between a forwarded signal and SIGKILL.
@@ -46,6 +49,8 @@ class LaunchPlan:
     prefix_timestamp: bool = False
     flight_directory: Path | None = None
     fold: bool = True
+    cpus: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
     failure_grace: float = 2.0
     term_grace: float = 2.0
     signal_grace: float = 10.0
@@ -65,6 +70,8 @@ class RunRequest:
         start_timeout: Value of `--start-timeout`.
         log_level: Value of `--log-level`.
         tls: Whether `--tls` or `--no-tls` was given; None for neither.
+        threads: Value of `--threads`; None if it was not given.
+        bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
     """
 
@@ -77,6 +84,8 @@ class RunRequest:
     start_timeout: str | None = None
     log_level: str | None = None
     tls: bool | None = None
+    threads: int | None = None
+    bind: bool = False
     fold: bool = True
 
 
@@ -84,6 +93,7 @@ def make_plan(
     request: RunRequest,
     environment: Mapping[str, str],
     own_names: Collection[str] = (),
+    machine: Machine | None = None,
 ) -> LaunchPlan:
     """Checks a request and returns the plan for it.
 
@@ -91,6 +101,7 @@ def make_plan(
         request: What the user asked for.
         environment: The environment of the launcher.
         own_names: How this host calls itself, beside the loopback names.
+        machine: What the ranks share. Defaults to this host.
 
     Raises:
         UsageError: If any part of the request is wrong.
@@ -109,6 +120,13 @@ def make_plan(
     if not rank_environment.get(tensorflow_lines.LEVEL):
         rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
     check_settings(rank_environment)
+    share = share_cores(
+        size,
+        machine or Machine.here(),
+        rank_environment,
+        threads=request.threads,
+        bind=request.bind,
+    )
     check_command(request.command, rank_environment.get("PATH"))
     output_dir = Path(request.output_dir) if request.output_dir else None
     flights = rank_environment.setdefault(
@@ -117,10 +135,12 @@ def make_plan(
     return LaunchPlan(
         size=size,
         command=request.command,
-        environment=rank_environment,
+        environment={**rank_environment, **share.variables},
         output_dir=output_dir,
         prefix_timestamp=request.prefix_timestamp,
         fold=request.fold,
+        cpus=share.cpus,
+        notes=share.notes,
         flight_directory=(
             None if flights == contract.NO_FLIGHT_DIRECTORY else Path(flights)
         ),

@@ -18,6 +18,7 @@ from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.summary import RankEnd, first_failure
+from keras_ring.launcher.usage import say
 
 # After the last SIGKILL, a rank that is still there cannot be killed.
 _KILL_PATIENCE = 5.0
@@ -92,7 +93,10 @@ class Supervisor:
     def _start(self) -> None:
         for rank in range(self._plan.size):
             process = self._job.start(
-                rank, self._plan.command, self._plan.environment
+                rank,
+                self._plan.command,
+                self._plan.environment,
+                cpus=self._plan.cpus[rank] if self._plan.cpus else (),
             )
             self._running.append(process)
             self._selector.register(process, selectors.EVENT_READ, process)
@@ -278,5 +282,7 @@ def run_plan(plan: LaunchPlan) -> JobEnd:
     Call it from the main thread: signals go there, and the kernel ties the
     ranks to the thread that started them.
     """
+    for note in plan.notes:
+        say(note)
     with Job(plan.size) as job:
         return Supervisor(plan, job).run()

@@ -69,3 +69,45 @@ def test_cpu_features(tmp_path):
     (tmp_path / "cpuinfo").write_text("x : y\nflags\t\t: fpu avx2 avx512f\n")
     assert check._cpu_flags(tmp_path / "cpuinfo") == {"fpu", "avx2", "avx512f"}
     assert check._cpu_flags(tmp_path / "missing") == set()
+
+
+def test_whether_so_many_ranks_fit(native, capsys, monkeypatch):
+    native("2.21.0")
+    machine = check.Machine(4, (0, 1, 2, 3))
+    monkeypatch.setattr(check.Machine, "here", lambda: machine)
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    found = {}
+    for ranks in (1, 2, 8):
+        assert main(["check", "--json", "-np", str(ranks)]) == 0
+        found[ranks] = json.loads(capsys.readouterr().out)
+    threads = {
+        ranks: int(each["facts"]["threads of each rank"])
+        for ranks, each in found.items()
+    }
+    assert threads == {1: 4, 2: 2, 8: 1}
+    assert not [line for line in found[2]["advice"] if "ranks share" in line]
+    assert "8 ranks share 4 cores" in "".join(found[8]["advice"])
+
+
+def test_a_quota_is_shown(native, capsys, monkeypatch):
+    native("2.21.0")
+    for quota in (None, 1.5):
+        monkeypatch.setattr(check.cores, "quota", lambda quota=quota: quota)
+        main(["check", "--json"])
+        facts = json.loads(capsys.readouterr().out)["facts"]
+        assert facts.get("cores by quota of the control group") == quota
+
+
+def test_a_host_on_which_memory_cannot_be_shared(native, capsys, monkeypatch):
+    native("2.21.0")
+    assert main(["check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["shared memory"] is True
+
+    def refuse(*_):
+        raise PermissionError(1, "not permitted")
+
+    monkeypatch.setattr(check.os, "memfd_create", refuse)
+    assert main(["check", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["facts"]["shared memory"] is False
+    assert "memfd_create" in "".join(found["missing"])

@@ -1,3 +1,4 @@
+import json
 import os
 import select
 import signal
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import keras_ring
 from tests.launcher.command import Command, wait_for_files
 
 pytestmark = pytest.mark.timeout(60)
@@ -64,9 +66,13 @@ else:
 assert sys.stdin.read() == ""
 leads = os.getsid(0) == os.getpid()
 print(os.environ["KERAS_RING_SIZE"], os.environ["EXTRA"], leads)
+from keras_ring.launcher import error_file
+if rank == 1: error_file.mark_started()
 """,
         "--env",
         "EXTRA=a=b",
+        "--threads",
+        "0",
     ).wait()
     assert (done.returncode, done.stderr) == (0, "")
     lines = sorted(done.stdout.splitlines())
@@ -81,6 +87,7 @@ sys.stdout.buffer.write(b"\xff\n10%\r20%\r\nlast without end")
 sys.stderr.write("on stderr\n")
 sys.stdout.flush()
 """,
+        "--no-fold",
         "--output-dir",
         str(tmp_path / "out"),
     ).wait()
@@ -101,6 +108,84 @@ sys.stdout.flush()
         raw = b"\xff\n10%\r20%\r\nlast without end"
         assert (folder / "stdout").read_bytes() == raw
         assert (folder / "stderr").read_bytes() == b"on stderr\n"
+
+
+def _own_lines(done):
+    return [
+        line.removeprefix("keras-ring: ")
+        for line in done.stderr.splitlines()
+        if line.startswith("keras-ring: ")
+    ]
+
+
+def test_an_exception_of_all_ranks_is_shown_once(start):
+    done = start(
+        3,
+        """
+from keras_ring.launcher import error_file
+error_file.install()
+(here / str(rank)).touch()
+while len(list(here.iterdir())) < 3: time.sleep(0.01)
+raise ValueError("of all")
+""",
+        "--threads",
+        "1",
+    ).wait()
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert "[0-2] ValueError: of all" in done.stderr.splitlines()
+    assert _own_lines(done)[0] == "ranks 0-2 raised ValueError: of all"
+    assert len(_own_lines(done)) == 3
+
+
+def test_lines_stay_apart_where_asked_for(start):
+    done = start(
+        2, "print('alike', file=sys.stderr)", "--no-fold", "--threads", "0"
+    ).wait()
+    lines = done.stderr.splitlines()
+    assert sorted(lines[:2]) == ["[0] alike", "[1] alike"]
+
+
+def test_lines_of_tensorflow_that_nobody_wants(start):
+    header = "I0000 00:00:1795354298.905467   19947 port.cc:153]"
+    text = f"print('{header} oneDNN', file=sys.stderr)"
+    options = ("--threads", "0")
+    for level, shown in (("", False), ("2", False), ("0", True)):
+        environment = {"TF_CPP_MIN_LOG_LEVEL": level}
+        done = start(1, text, *options, **environment).wait()
+        assert ("oneDNN" in done.stderr) == shown, level
+
+
+def test_a_program_that_takes_no_part_in_the_job(start):
+    done = start(2, "", "--threads", "0").wait()
+    assert (done.returncode, done.stdout) == (0, "")
+    assert _own_lines(done) == [
+        "no rank has called keras_ring.init(): these were 2 programs, each on"
+        " its own"
+    ]
+    assert start(1, "").wait().stderr == ""
+
+
+THREADS = """
+print(*(os.environ.get(f"{name}_THREADS") for name in (
+    "TF_NUM_INTRAOP", "OMP_NUM")), sorted(os.sched_getaffinity(0)))
+"""
+
+
+def test_cores_are_shared(start):
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("one processor cannot be shared out")
+    environment = {"TF_NUM_INTRAOP_THREADS": "", "OMP_NUM_THREADS": "7"}
+    done = start(2, THREADS, "--bind", **environment).wait()
+    words = [line.split(" ", 3) for line in sorted(done.stdout.splitlines())]
+    assert {tuple(each[2:3]) for each in words} == {("7",)}
+    bound = [json.loads(each[3]) for each in words]
+    assert sorted(bound[0] + bound[1]) == cpus
+    assert int(words[0][1]) >= 1
+    (note, *_) = _own_lines(done)
+    assert f"for 2 ranks: set TF_NUM_INTRAOP_THREADS={words[0][1]}" in note
+    assert "OMP" not in note
 
 
 def test_much_output_at_once_keeps_its_lines(start):
@@ -190,8 +275,8 @@ time.sleep(30)
     ).wait()
     assert time.monotonic() - started < 6.5
     assert done.returncode == 137
-    first = done.stderr.splitlines()[0]
-    assert first.startswith("keras-ring: rank 2 (pid ")
+    first = _own_lines(done)[1]
+    assert first.startswith("rank 2 (pid ")
     assert "was killed by SIGKILL" in first
     assert "keras-ring:   | last words" in done.stderr
 
@@ -214,13 +299,13 @@ raise UnavailableError("rank 1 was lost")
 """,
     ).wait()
     assert done.returncode == 1
-    mine = [
-        line
-        for line in done.stderr.splitlines()
-        if line.startswith("keras-ring:")
-    ]
-    assert mine[0].startswith("keras-ring: rank 1 ")
-    assert mine[1] == "keras-ring: rank 1 raised ValueError: the cause"
+    _, cause, first, others = _own_lines(done)
+    assert cause == "rank 1 raised ValueError: the cause"
+    assert first.startswith("rank 1 (pid ")
+    assert others == "ranks 0, 2 exited with code 1, having lost rank 1"
+    # One traceback, and a line for what the others saw.
+    assert done.stderr.count("Traceback") == 1
+    assert "[0, 2] UnavailableError: rank 1 was lost (" in done.stderr
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -399,10 +484,18 @@ def test_old_kernels_without_pidfd(start, monkeypatch, tmp_path):
     assert done.returncode == 5
 
 
+def test_the_version():
+    done = Command("--version").wait()
+    assert done.stdout == f"keras-ring {keras_ring.__version__}\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ["run", "-np", "0", "--", "true"],
+        ["run", "-np", "2", "--threads", "-1", "--", "true"],
+        ["run", "-np", "4000", "--bind", "--", "true"],
+        ["check", "-np", "0"],
         ["run", "-np", "x", "--", "true"],
         ["run", "-np", "2"],
         ["run", "--", "true"],

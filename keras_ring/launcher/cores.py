@@ -1,0 +1,126 @@
+"""How many cores this process may use, and how ranks share them."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OF_PROCESS = Path("/proc/self/cgroup")
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+# Returns the quota of a group; None for none.
+_Read = Callable[[Path], float | None]
+
+
+def available() -> int:
+    """Returns how many cores there are for this process and its children.
+
+    Those on which the kernel lets it run, or fewer where its control group
+    has a quota, as that of a container; at least 1.
+    """
+    allowed = len(os.sched_getaffinity(0))
+    limit = quota()
+    # A part of a core is good for a thread, too.
+    return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
+
+
+def quota(
+    cgroups: Path = _CGROUPS, of_process: Path = _OF_PROCESS
+) -> float | None:
+    """Returns the quota of the process's control group in cores.
+
+    Args:
+        cgroups: Where control groups are mounted.
+        of_process: What says in which this process is.
+
+    Returns:
+        The least of the group and those around it; None where there is none.
+    """
+    try:
+        lines = of_process.read_text().splitlines()
+    except OSError:
+        return None
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            found += _quotas(cgroups, path, _quota2)
+        elif "cpu" in controllers.split(","):
+            for mount in ("cpu", controllers):
+                found += _quotas(cgroups / mount, path, _quota1)
+    return min(found, default=None)
+
+
+def _quotas(root: Path, path: str, read: _Read) -> list[float]:
+    """Reads the quota of a group and of all that it is in.
+
+    A container sees its own group as the root, while the path may be that of
+    the host: folders that are not there are passed over.
+    """
+    group = Path(path.lstrip("/"))
+    folders = [root / group, *(root / parent for parent in group.parents)]
+    found = []
+    for folder in folders:
+        try:
+            value = read(folder)
+        except (OSError, ValueError):
+            continue
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def _quota2(folder: Path) -> float | None:
+    limit, period = (folder / "cpu.max").read_text().split()
+    return None if limit == "max" else int(limit) / int(period)
+
+
+def _quota1(folder: Path) -> float | None:
+    limit = int((folder / "cpu.cfs_quota_us").read_text())
+    period = int((folder / "cpu.cfs_period_us").read_text())
+    return None if limit < 0 else limit / period
+
+
+def near_each_other(
+    cpus: Sequence[int], topology: Path = _TOPOLOGY
+) -> list[int]:
+    """Returns processors in an order in which neighbours share the most.
+
+    Args:
+        cpus: Numbers of processors.
+        topology: Where the kernel describes them.
+
+    Returns:
+        Them, by socket, then by core.
+    """
+
+    def place(cpu: int) -> tuple[int, int, int]:
+        folder = topology / f"cpu{cpu}" / "topology"
+        numbers = []
+        for name in ("physical_package_id", "core_id"):
+            try:
+                numbers.append(int((folder / name).read_text()))
+            except (OSError, ValueError):
+                numbers.append(0)
+        return numbers[0], numbers[1], cpu
+
+    return sorted(cpus, key=place)
+
+
+def divided(cpus: Sequence[int], num_ranks: int) -> list[tuple[int, ...]]:
+    """Divides processors into as many parts, in their order.
+
+    Args:
+        cpus: At least as many as ranks.
+        num_ranks: Integer; the first ranks get one more where it does not
+            come out even.
+    """
+    least, more = divmod(len(cpus), num_ranks)
+    parts = []
+    start = 0
+    for rank in range(num_ranks):
+        end = start + least + (rank < more)
+        parts.append(tuple(cpus[start:end]))
+        start = end
+    return parts

@@ -1,0 +1,120 @@
+import os
+
+import pytest
+
+from keras_ring.launcher import cores
+from keras_ring.launcher.sharing import Machine, share_cores
+from keras_ring.launcher.usage import UsageError
+
+INTRA, INTER, OPENMP = (
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OMP_NUM_THREADS",
+)
+EIGHT = Machine(8, tuple(range(8)))
+
+
+def _threads(share):
+    return tuple(share.variables.get(name) for name in (INTRA, INTER, OPENMP))
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "threads", "expected"),
+    [
+        (2, None, ("4", "4", "4")),
+        (3, None, ("2", "2", "2")),
+        (8, None, ("1", "2", "1")),
+        (64, None, ("1", "2", "1")),
+        (1, None, (None, None, None)),
+        (2, 0, (None, None, None)),
+        (2, 3, ("3", "3", "3")),
+        (1, 1, ("1", "2", "1")),
+    ],
+)
+def test_cores_are_divided(num_ranks, threads, expected):
+    share = share_cores(num_ranks, EIGHT, {}, threads=threads)
+    assert _threads(share) == expected
+    # The user is told of what he has not asked for.
+    assert len(share.notes) == (threads is None and num_ranks > 1)
+
+
+def test_what_the_user_has_set_stays():
+    mine = {INTRA: "7", OPENMP: "5"}
+    share = share_cores(2, EIGHT, mine)
+    assert share.variables == {INTER: "4"}
+    assert share.notes == (
+        "8 cores for 2 ranks: set TF_NUM_INTEROP_THREADS=4"
+        " (--threads changes it)",
+    )
+    assert share_cores(2, EIGHT, {**mine, INTER: "1"}).notes == ()
+
+
+def test_ranks_are_bound_to_processors_of_their_own():
+    share = share_cores(3, EIGHT, {}, bind=True)
+    assert share.cpus == ((0, 1, 2), (3, 4, 5), (6, 7))
+    with pytest.raises(UsageError, match="9 ranks cannot have"):
+        share_cores(9, EIGHT, {}, bind=True)
+
+
+@pytest.mark.parametrize("threads", [-1, 5000])
+def test_numbers_of_threads_that_make_no_sense(threads):
+    with pytest.raises(UsageError, match="--threads"):
+        share_cores(2, EIGHT, {}, threads=threads)
+
+
+def _group(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_a_quota_of_version_2_also_of_a_group_around(tmp_path):
+    of_process = tmp_path / "cgroup"
+    of_process.write_text("0::/pod/job\n")
+    mount = tmp_path / "fs"
+    assert cores.quota(mount, of_process) is None
+    _group(mount / "pod" / "job", cpu__max="max 100000\n")
+    assert cores.quota(mount, of_process) is None
+    _group(mount / "pod", cpu__max="250000 100000\n")
+    assert cores.quota(mount, of_process) == 2.5
+    _group(mount / "pod" / "job", cpu__max="150000 100000\n")
+    assert cores.quota(mount, of_process) == 1.5
+
+
+def test_a_quota_of_version_1(tmp_path):
+    of_process = tmp_path / "cgroup"
+    of_process.write_text("5:memory:/x\n4:cpu,cpuacct:/docker/1\n")
+    mount = tmp_path / "fs"
+    # In a container the group is the root, whatever the path says.
+    root = mount / "cpu,cpuacct"
+    _group(root, cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
+    assert cores.quota(mount, of_process) is None
+    _group(root, cpu__cfs_quota_us="300000\n")
+    assert cores.quota(mount, of_process) == 3.0
+
+
+def test_where_the_kernel_tells_nothing(tmp_path):
+    assert cores.quota(tmp_path, tmp_path / "missing") is None
+    assert cores.available() >= 1
+
+
+def test_a_quota_counts_where_it_is_less_than_the_processors(monkeypatch):
+    allowed = len(os.sched_getaffinity(0))
+    for quota, expected in ((None, allowed), (1e6, allowed), (0.2, 1)):
+        monkeypatch.setattr(cores, "quota", lambda quota=quota: quota)
+        assert cores.available() == expected
+    if allowed > 1:
+        monkeypatch.setattr(cores, "quota", lambda: allowed - 1.5)
+        assert cores.available() == allowed - 1
+
+
+def test_processors_that_share_a_core_come_together(tmp_path):
+    # Two sockets, two cores each, two threads each: 0 and 4 are one core.
+    for cpu in range(8):
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text(str(cpu % 2))
+        (folder / "core_id").write_text(str(cpu % 4 // 2))
+    order = cores.near_each_other(range(8), tmp_path)
+    assert order == [0, 4, 2, 6, 1, 5, 3, 7]
+    assert cores.near_each_other([3, 1], tmp_path / "missing") == [1, 3]
