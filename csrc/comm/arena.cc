@@ -213,7 +213,7 @@ size_t Arena::BlockBytes(const void* block) const {
 
 bool Arena::IsCopiedByFork() const {
   MutexLock lock(mutex_);
-  return stats_.bytes_in_use <= options_.fork_copy_bytes;
+  return !shared() || stats_.bytes_in_use <= options_.fork_copy_bytes;
 }
 
 void Arena::BeforeFork() {
@@ -284,9 +284,13 @@ void Arena::MapBlocks() {
 }
 
 bool Arena::Renew(Offset begin, uint64_t bytes) {
-  return mmap(memory_.data() + begin, bytes, PROT_READ | PROT_WRITE,
-              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-              0) != MAP_FAILED;
+  void* pages =
+      mmap(memory_.data() + begin, bytes, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return false;
+  // A pipe that a core dump goes to would get a zero for each byte.
+  (void)madvise(pages, bytes, MADV_DONTDUMP);
+  return true;
 }
 
 }  // namespace keras_ring

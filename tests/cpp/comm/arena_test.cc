@@ -390,7 +390,7 @@ TEST_F(ForkedArenaTest, AForkOfManyTensorsCopiesNone) {
   const int code = Fork(
       *arena_,
       [&] {
-        if (arena_->shared()) return 1;
+        if (arena_->shared() || !arena_->IsCopiedByFork()) return 1;
         const uint64_t alone = PrivateBytes();
         if (!AllBytesAre(0x5a, block, kLarge)) return 2;
         if (PrivateBytes() > alone + kLarge / 4) return 3;
