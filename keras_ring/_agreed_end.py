@@ -5,57 +5,14 @@ A rank that stopped alone would leave the others waiting for its gradients.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import basics, ops
-from keras_ring._compat import keras
+from keras_ring import ops
 from keras_ring.errors import ConsistencyError
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
-
-_HOOKED = "_keras_ring_hooked"
-
-
-def install() -> None:
-    """Has `TerminateOnNaN` go by the losses of all ranks. Once is enough.
-
-    It looks at the loss of each batch, which is that of its own rank.
-    """
-    terminate_on_nan = keras.callbacks.TerminateOnNaN
-    on_batch_end = terminate_on_nan.on_batch_end
-    if hasattr(on_batch_end, _HOOKED):
-        return
-
-    @functools.wraps(on_batch_end)
-    def of_all_ranks(
-        self: Any, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
-        if basics.is_initialized() and basics.size() > 1:
-            loss = (logs or {}).get("loss")
-            bad = loss is not None and not np.all(np.isfinite(loss))
-            anywhere = ops.allreduce(
-                tf.constant(int(bad)),
-                ops.Max,
-                name="terminate_on_nan",
-                process_set=_trained_by(self.model),
-            )
-            if int(anywhere) and not bad:
-                logs = {**(logs or {}), "loss": float("nan")}
-        on_batch_end(self, batch, logs)
-
-    setattr(of_all_ranks, _HOOKED, True)
-    terminate_on_nan.on_batch_end = of_all_ranks
-
-
-def _trained_by(model: Any) -> ProcessSet:
-    """Returns whose members train a model."""
-    from keras_ring.optimizer import distributed_settings
-
-    settings = distributed_settings(getattr(model, "optimizer", None))
-    return global_process_set if settings is None else settings.process_set
 
 
 def require_same_steps(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
+import os
+import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import ops, process_sets
+from keras_ring import basics, ops, process_sets
+from keras_ring._budget import Budget
 from keras_ring._compat import own
 from keras_ring._local_sources import local_sources
 from keras_ring._names import variable_path
@@ -17,6 +22,8 @@ from keras_ring.process_sets import ProcessSet, global_process_set
 from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
 _DIGEST_BYTES = 16
+_PIECE = 8 << 20  # bytes that one thread takes at a time
+_ALLOWANCE = 1.0  # seconds of checks at the ends of epochs
 
 
 def compared_weights(model: Any) -> list[Any]:
@@ -29,7 +36,9 @@ def compared_weights(model: Any) -> list[Any]:
     """
     weights: list[Any] = []
     for layer in model._flatten_layers():
-        if isinstance(layer, SyncBatchNormalization):
+        if isinstance(layer, SyncBatchNormalization) or getattr(
+            layer, "synchronized", False
+        ):
             weights.extend(layer.weights)
         else:
             weights.extend(own.made_trainable(layer))
@@ -38,27 +47,37 @@ def compared_weights(model: Any) -> list[Any]:
 
 
 def require_consistent(
-    model: Any, when: str, process_set: ProcessSet = global_process_set
-) -> None:
+    model: Any,
+    when: str,
+    process_set: ProcessSet = global_process_set,
+    wish: int = 0,
+) -> int:
     """Raises an error on all ranks if their weights differ.
 
     Args:
         model: A `keras.Model`.
         when: String, for the error, such as "after epoch 3".
         process_set: Whose members train the model. Defaults to all ranks.
+        wish: Integer, not negative, that travels with the fingerprint.
+
+    Returns:
+        The largest `wish` of all ranks.
 
     Raises:
         ConsistencyError: If they differ; it names the first weight that does,
             and the ranks.
     """
     if process_sets.is_alone(process_set):
-        return
+        return wish
     weights = compared_weights(model)
-    digests = [_digest(weight) for weight in weights]
+    digests = _digests(weights)
     together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
-    gathered = _gathered(together.digest(), "consistency", process_set)
+    content = together.digest() + wish.to_bytes(8, "little")
+    gathered = _gathered(content, "consistency", process_set)
+    wishes = np.ascontiguousarray(gathered[:, _DIGEST_BYTES:]).view("<u8")
+    gathered = gathered[:, :_DIGEST_BYTES]
     if (gathered == gathered[0]).all():
-        return
+        return int(wishes.max())
     # The same branch on all ranks, because of what all have gathered.
     count = len(weights).to_bytes(8, "little")
     counts = _gathered(count, "consistency/count", process_set)
@@ -84,9 +103,66 @@ def require_consistent(
     )
 
 
-def _digest(weight: Any) -> bytes:
+class EpochComparison:
+    """Compares weights at the ends of epochs, as often as it is cheap.
+
+    After each of the first epochs, until that has taken a second; then so
+    rarely that it takes a hundredth of the time; and at the end.
+    """
+
+    def __init__(self) -> None:
+        self._budget = Budget(_ALLOWANCE)
+        self._is_left_out = False
+
+    def at_epoch_end(
+        self, model: Any, epoch: int, process_set: ProcessSet
+    ) -> None:
+        """Compares after epoch number `epoch`, if it is time to."""
+        self._is_left_out = not self._budget.is_due()
+        if not self._is_left_out:
+            self._compare(model, f"after epoch {epoch + 1}", process_set)
+
+    def at_end(self, model: Any, process_set: ProcessSet) -> None:
+        """Compares at the end, if it was left out after the last epoch."""
+        if self._is_left_out:
+            self._compare(model, "at the end of the training", process_set)
+
+    def _compare(self, model: Any, when: str, process_set: ProcessSet) -> None:
+        with self._budget.checking():
+            periods = require_consistent(
+                model, when, process_set, self._budget.wish()
+            )
+        self._budget.agreed(max(1, periods))
+
+
+def digest(weight: Any) -> bytes:
+    """Returns a fingerprint of the bits of a variable.
+
+    Of checksums of its pieces, which are made at several times the speed of a
+    cryptographic hash: differences between ranks are accidents.
+    """
+    return _joined(map(zlib.crc32, _pieces(weight)))
+
+
+def _digests(weights: list[Any]) -> list[bytes]:
+    """Returns the fingerprints of weights, made in threads."""
+    threads = len(os.sched_getaffinity(0)) // basics.local_size()
+    if threads <= 1:
+        return [digest(weight) for weight in weights]
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        checksums = [pool.map(zlib.crc32, _pieces(w)) for w in weights]
+        return [_joined(of_weight) for of_weight in checksums]
+
+
+def _pieces(weight: Any) -> list[Any]:
     array = np.ascontiguousarray(own.as_numpy(weight))
     content: Any = array.reshape(-1).view("uint8")
+    begins = range(0, len(content), _PIECE)
+    return [content[begin : begin + _PIECE] for begin in begins]
+
+
+def _joined(checksums: Iterable[int]) -> bytes:
+    content = b"".join(each.to_bytes(4, "little") for each in checksums)
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 

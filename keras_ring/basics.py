@@ -101,10 +101,14 @@ def init(process_sets: Any = None) -> None:
             _name_ignored_variables()
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
-            from keras_ring import _agreed_end, _progress, _reduction_guard
+            from keras_ring import (
+                _progress,
+                _reduction_guard,
+                _terminate_on_nan,
+            )
 
             _reduction_guard.install()
-            _agreed_end.install()
+            _terminate_on_nan.install()
             if core.topology().rank > 0:
                 _progress.install()
         if core.topology().local_size > 1 and _arena.refusal():

@@ -68,6 +68,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.steps_per_epoch = steps_per_epoch
         self._multiplier = multiplier
         self._epoch = 0
+        # The momentums that `_multiply` was made for.
+        self._scaled: list[int] = []
+        self._multiply: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that the learning rate can be set at all."""
@@ -133,8 +136,24 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         # Horovod scales the momentum factor for one step, which is the same,
         # but Keras compiles the factor into the training step as a constant.
         if self.momentum_correction and old > 0 and new != old:
-            for momentum in own.momentums(optimizer):
-                momentum.assign(momentum * tf.cast(new / old, momentum.dtype))
+            self._scale(own.momentums(optimizer), new / old)
+
+    def _scale(self, momentums: list[Any], factor: float) -> None:
+        """Multiplies all momentums, by one call of one function."""
+        if not momentums:
+            return
+        variables = [own.tf_variable(momentum) for momentum in momentums]
+        identities = [id(variable) for variable in variables]
+        if identities != self._scaled:
+
+            def multiply(factor: Any) -> None:
+                for variable in variables:
+                    by = tf.cast(factor, variable.dtype)
+                    variable.assign(variable * by, read_value=False)
+
+            self._multiply = tf.function(multiply, autograph=False)
+            self._scaled = identities
+        self._multiply(tf.constant(factor, tf.float64))
 
     def _optimizer(self) -> Any:
         optimizer = self.model.optimizer

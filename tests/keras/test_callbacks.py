@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
+from keras_ring import _budget, _consistency, ops
 from keras_ring import _saved_files as files
-from keras_ring import ops
 from keras_ring.callbacks import (
     BackupAndRestore,
     BroadcastGlobalVariablesCallback,
@@ -221,6 +221,64 @@ class TestBroadcast:
             make_model("built").fit(
                 x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
             )
+
+
+class Clock:
+    now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+class TestConsistency:
+    @pytest.mark.parametrize("seconds", [0.01, 1.0])
+    def test_weights_are_compared_as_often_as_it_is_cheap(
+        self, ring, monkeypatch, seconds
+    ):
+        clock = Clock()
+        monkeypatch.setattr(_budget, "time", clock)
+        digests = _consistency._digests
+
+        def slow(weights):
+            clock.now += seconds
+            return digests(weights)
+
+        monkeypatch.setattr(_consistency, "_digests", slow)
+        callback = BroadcastGlobalVariablesCallback()
+        callback.set_model(make_model("built"))
+        callback.set_params({"steps": 1})
+        callback.on_train_begin()
+        compared = []
+        for epoch in range(40):
+            callback.on_epoch_begin(epoch)
+            clock.now += 10.0
+            before = clock.now
+            callback.on_epoch_end(epoch)
+            if clock.now > before:
+                compared.append(epoch)
+        if seconds == 0.01:
+            assert compared == list(range(40))
+        else:
+            assert compared[:2] == [0, 1]
+            assert np.all(np.diff(compared)[1:] >= 10)
+            assert len(compared) >= 4
+        before = clock.now
+        callback.on_train_end()
+        # The last weights are always compared.
+        assert (clock.now > before) == (39 not in compared)
+
+    def test_a_fingerprint_changes_with_each_byte(self, monkeypatch):
+        monkeypatch.setattr(_consistency, "_PIECE", 64)
+        values = np.arange(100, dtype="float32")
+        variable = keras.Variable(values)
+        seen = {_consistency.digest(variable)}
+        assert seen == {_consistency.digest(keras.Variable(values))}
+        for place in range(100):
+            changed = values.copy()
+            changed[place] = np.nextafter(changed[place], np.float32(1000))
+            variable.assign(changed)
+            seen.add(_consistency.digest(variable))
+        assert len(seen) == 101
 
 
 class TestMetricAverage:
@@ -539,6 +597,37 @@ class TestLearningRate:
         np.testing.assert_allclose(
             float(momentum), -0.3 if correction else -0.1
         )
+
+    def test_all_momentums_are_scaled_by_one_call(self, ring, monkeypatch):
+        """Not by one operation for each of them in each batch."""
+        model = keras.Sequential(
+            [keras.Input((4,)), *[keras.layers.Dense(4) for _ in range(8)]]
+        )
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+        model.compile(DistributedOptimizer(optimizer), "mse")
+        assigned = []
+        assign = keras.Variable.assign
+
+        def counted(variable, value):
+            if tf.executing_eagerly() and "momentum" in variable.path:
+                assigned.append(variable.path)
+            return assign(variable, value)
+
+        monkeypatch.setattr(keras.Variable, "assign", counted)
+        callback = LearningRateWarmupCallback(0.1, warmup_epochs=2)
+        x, _ = make_data()
+        model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
+        assert len(optimizer.momentums) == 16
+        assert not assigned
+        multiply = callback._multiply
+        assert multiply.experimental_get_tracing_count() == 1
+        before = [np.array(m) for m in optimizer.momentums]
+        callback._set_learning_rate(0)
+        factor = float(optimizer.learning_rate) / 0.1
+        assert factor != 1
+        for momentum, value in zip(optimizer.momentums, before, strict=True):
+            np.testing.assert_allclose(momentum, value * factor, rtol=1e-6)
+        assert callback._multiply is multiply
 
     def test_momentum_of_adam_knows_no_learning_rate(self, ring):
         model = make_model("built", keras.optimizers.Adam(0.1))

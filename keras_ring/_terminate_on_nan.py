@@ -1,0 +1,102 @@
+"""Has `TerminateOnNaN` go by the losses of all ranks.
+
+It looks at the loss of each batch, which is that of its own rank, and a rank
+that stopped alone would leave the others waiting for its gradients. So ranks
+tell each other whether a loss was bad: after each batch as long as that has
+cost next to nothing, then so rarely that it takes a hundredth of the time, and
+at the end of each epoch. A rank with a bad loss goes on until then.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import basics, ops
+from keras_ring._budget import Budget
+from keras_ring._compat import keras
+from keras_ring._trained_by import trained_by
+from keras_ring.process_sets import is_alone
+
+_HOOKED = "_keras_ring_hooked"
+_WATCH = "_keras_ring_watch"
+_ALLOWANCE = 0.1  # seconds
+
+
+class _Watch:
+    """What one callback has seen on this rank since the last exchange."""
+
+    def __init__(self) -> None:
+        self.budget = Budget(_ALLOWANCE)
+        self.bad: float | None = None
+        self.batch: int | None = None
+
+
+def install() -> None:
+    """Changes the class of Keras. Once is enough."""
+    terminate_on_nan = keras.callbacks.TerminateOnNaN
+    on_batch_end = terminate_on_nan.on_batch_end
+    if hasattr(on_batch_end, _HOOKED):
+        return
+    on_epoch_end = terminate_on_nan.on_epoch_end
+
+    @functools.wraps(on_batch_end)
+    def of_all_ranks(
+        self: Any, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if not _is_of_several(self.model):
+            on_batch_end(self, batch, logs)
+            return
+        watch = _watch_of(self)
+        loss = (logs or {}).get("loss")
+        if loss is not None and not np.all(np.isfinite(loss)):
+            watch.bad = float(np.ravel(loss)[0])
+        watch.batch = batch
+        if watch.budget.is_due():
+            _exchange(self, watch, on_batch_end)
+
+    @functools.wraps(on_epoch_end)
+    def what_is_left(
+        self: Any, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        on_epoch_end(self, epoch, logs)
+        watch = _watch_of(self)
+        if watch.batch is not None and _is_of_several(self.model):
+            _exchange(self, watch, on_batch_end)
+
+    setattr(of_all_ranks, _HOOKED, True)
+    terminate_on_nan.on_batch_end = of_all_ranks
+    terminate_on_nan.on_epoch_end = what_is_left
+
+
+def _is_of_several(model: Any) -> bool:
+    return basics.is_initialized() and not is_alone(trained_by(model))
+
+
+def _watch_of(callback: Any) -> _Watch:
+    watch = vars(callback).get(_WATCH)
+    if watch is None:
+        watch = _Watch()
+        setattr(callback, _WATCH, watch)
+    found: _Watch = watch
+    return found
+
+
+def _exchange(callback: Any, watch: _Watch, on_batch_end: Any) -> None:
+    """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
+    with watch.budget.checking():
+        anywhere, periods = ops.allreduce(
+            tf.constant([watch.bad is not None, watch.budget.wish()], tf.int32),
+            ops.Max,
+            name="terminate_on_nan",
+            process_set=trained_by(callback.model),
+        ).numpy()
+    watch.budget.agreed(int(periods))
+    batch, watch.batch = watch.batch, None
+    loss, watch.bad = watch.bad, None
+    if anywhere:
+        loss = float("nan") if loss is None else loss
+        on_batch_end(callback, batch, {"loss": loss})
