@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import types
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _epochs, basics
-from keras_ring._autograph import unconverted
+from keras_ring import _same_data, basics
 from keras_ring._compat import own
+from keras_ring._epoch_shuffle import shuffled_by_epoch
 from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
+from keras_ring._sharded_files import files_of_this_rank
 
 Uneven = Literal["pad", "drop", "error"]
 
 
 def shard(
-    dataset: Any,
+    dataset: Any = None,
     *,
     uneven: Uneven = "pad",
     shuffle: bool | int = False,
     seed: int = 0,
+    files: str | Sequence[str | os.PathLike[str]] | None = None,
+    lengths: Sequence[int] | None = None,
+    check: bool = True,
 ) -> Any:
     """Returns the part of a data set that belongs to this rank.
 
@@ -40,8 +46,18 @@ def shard(
       are left out.
     * `"error"`: it is a `ValueError`.
 
-    Nothing is sent between ranks. All of them must be given the same data in
-    the same order, and the same arguments.
+    All ranks must be given the same data in the same order, and the same
+    arguments. For arrays and datasets that is compared, once, here: a few rows
+    of arrays, and the sources and seeds of a `tf.data.Dataset`, of which
+    nothing is read and no iteration begins. A difference is an error on all
+    ranks, and so is a dataset that was shuffled before without a seed, which
+    would have another order on each rank. Each rank that splits must call
+    this, as it would a collective.
+
+    Of many files each rank reads its own only, if it is given `files`. They
+    are divided so that ranks have about the same number of elements, and
+    read several at a time, in turn. Where files are fewer than ranks, all
+    ranks read all of them.
 
     Args:
         dataset: One of:
@@ -59,6 +75,11 @@ def shard(
               rank reads its batches only.
             - A generator, which is split element by element (a batch, if it
               yields batches). All of it is read by all ranks.
+            - With `files`, a function from the path of a file, a string
+              tensor, to a `tf.data.Dataset` of its elements. Defaults to
+              `tf.data.TFRecordDataset`.
+            What the `tf.data` service hands out needs no shard, if all ranks
+            read it with one `job_name`.
         uneven: String, see above. Defaults to `"pad"`.
         shuffle: Boolean or integer. If `True`, the elements are shuffled.
             Arrays are shuffled once, before they are split; `fit` shuffles
@@ -72,6 +93,15 @@ def shard(
             `True` holds the whole part of this rank in memory. Generators
             cannot be shuffled. Defaults to `False`.
         seed: Integer, the seed of the shuffle. Defaults to `0`.
+        files: Paths of files that hold the data, or a pattern such as
+            `"train-*.tfrecord"`. Shuffled files come in an order that depends
+            on `seed`. Defaults to `None`.
+        lengths: Integers, how many elements each file has, in the order of
+            `files` (of the names, for a pattern). Defaults to `None`, which
+            means that each rank counts those of some files, by reading them
+            once.
+        check: Boolean, whether the data of the ranks are compared. Defaults
+            to `True`.
 
     Returns:
         For arrays, a structure like `dataset` with arrays of this rank's
@@ -81,7 +111,8 @@ def shard(
         TypeError: If `dataset` is of another kind.
         ValueError: If an argument is wrong, if the arrays have different
             lengths, if the number of elements of a `tf.data.Dataset` is not
-            known, or if `uneven="error"` and it cannot be split evenly.
+            known, if `uneven="error"` and it cannot be split evenly, or if
+            ranks were given data that differ.
 
     Example:
     ```python
@@ -90,6 +121,9 @@ def shard(
 
     dataset = kr.data.shard(dataset, shuffle=10_000).batch(32)
     model.fit(dataset)
+
+    records = kr.data.shard(files="train-*.tfrecord", shuffle=10_000)
+    model.fit(records.map(parse).batch(32))
     ```
     """
     if uneven not in ("pad", "drop", "error"):
@@ -97,7 +131,15 @@ def shard(
             '`uneven` must be "pad", "drop" or "error". Received: '
             f"uneven={uneven!r}"
         )
+    if files is not None:
+        return _shard_files(
+            dataset, files, lengths, uneven, shuffle, seed, check
+        )
+    if lengths is not None:
+        raise ValueError("`lengths` are those of `files`, which is None.")
     if isinstance(dataset, tf.data.Dataset):
+        if check:
+            _same_data.require_same_dataset(dataset)
         return _shard_dataset(dataset, uneven, shuffle, seed)
     if isinstance(dataset, own.Dataset):
         return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
@@ -111,7 +153,7 @@ def shard(
         if basics.size() == 1:
             return dataset
         return shard_generator(dataset, uneven)
-    return _shard_arrays(dataset, uneven, bool(shuffle), seed)
+    return _shard_arrays(dataset, uneven, bool(shuffle), seed, check)
 
 
 def _even_length(length: int, uneven: Uneven) -> int:
@@ -131,7 +173,9 @@ def _even_length(length: int, uneven: Uneven) -> int:
     )
 
 
-def _shard_arrays(arrays: Any, uneven: Uneven, shuffle: bool, seed: int) -> Any:
+def _shard_arrays(
+    arrays: Any, uneven: Uneven, shuffle: bool, seed: int, check: bool
+) -> Any:
     leaves = tf.nest.flatten(arrays)
     for leaf in leaves:
         shape = getattr(leaf, "shape", None)
@@ -156,6 +200,8 @@ def _shard_arrays(arrays: Any, uneven: Uneven, shuffle: bool, seed: int) -> Any:
             "All arrays must have the same length. Received arrays of lengths "
             f"{lengths}"
         )
+    if check:
+        _same_data.require_same_arrays(leaves)
     length = lengths[0]
     total = _even_length(length, uneven)
     if basics.size() == 1 and not shuffle:
@@ -167,15 +213,9 @@ def _shard_arrays(arrays: Any, uneven: Uneven, shuffle: bool, seed: int) -> Any:
     )
     # `resize` repeats from the start what it needs to pad.
     chosen: Any = np.resize(order, total)[basics.rank() :: basics.size()]
-    return tf.nest.map_structure(lambda leaf: _take(leaf, chosen), arrays)
-
-
-def _take(array: Any, indices: Any) -> Any:
-    if isinstance(array, (tf.Tensor, tf.Variable)):
-        return tf.gather(array, indices)
-    if hasattr(array, "iloc"):
-        return array.iloc[indices]
-    return array[indices]
+    return tf.nest.map_structure(
+        lambda leaf: _same_data.take_rows(leaf, chosen), arrays
+    )
 
 
 def _shard_dataset(
@@ -197,7 +237,9 @@ def _shard_dataset(
                 "wait for each other. Give the number with "
                 "`dataset.apply(tf.data.experimental.assert_cardinality(n))`, "
                 "or make the data set endless with `dataset.repeat()` and set "
-                "`steps_per_epoch` in `fit`."
+                "`steps_per_epoch` in `fit`. Files are counted by "
+                "`kr.data.shard(files=...)`. What the tf.data service hands "
+                "out to all ranks under one `job_name` needs no shard."
             )
         if cardinality != tf.data.INFINITE_CARDINALITY:
             total = _even_length(cardinality, uneven)
@@ -206,6 +248,45 @@ def _shard_dataset(
             dataset = dataset.take(total)
             cardinality = total // basics.size() if cardinality else 0
         dataset = dataset.shard(basics.size(), basics.rank())
+    return _shuffled(dataset, cardinality, shuffle, seed)
+
+
+def _shard_files(
+    read: Callable[[Any], Any] | None,
+    files: str | Sequence[str | os.PathLike[str]],
+    lengths: Sequence[int] | None,
+    uneven: Uneven,
+    shuffle: bool | int,
+    seed: int,
+    check: bool,
+) -> Any:
+    """Returns this rank's part of what is in files."""
+    dataset, per_rank = files_of_this_rank(
+        tf.data.TFRecordDataset if read is None else read,
+        files,
+        lengths,
+        seed if shuffle else None,
+        check,
+    )
+    if len(per_rank) == 1 and basics.size() > 1:
+        return _shard_dataset(dataset, uneven, shuffle, seed)
+    if uneven == "error" and len(set(per_rank)) > 1:
+        raise ValueError(
+            f"The files cannot be divided evenly between {basics.size()} "
+            f"ranks, which would have {per_rank} elements. Leave out elements "
+            'with `uneven="drop"`, or use some of them twice with '
+            '`uneven="pad"`.'
+        )
+    total = min(per_rank) if uneven == "drop" else max(per_rank)
+    if total > per_rank[basics.rank()] > 0:
+        dataset = dataset.repeat()
+    dataset = dataset.take(total)
+    return _shuffled(dataset, total, shuffle, seed)
+
+
+def _shuffled(
+    dataset: Any, cardinality: int, shuffle: bool | int, seed: int
+) -> Any:
     if shuffle is True:
         if cardinality < 0:
             raise ValueError(
@@ -215,7 +296,7 @@ def _shard_dataset(
             )
         shuffle = max(cardinality, 1)
     if shuffle:
-        dataset = _shuffle(dataset, int(shuffle), seed)
+        dataset = shuffled_by_epoch(dataset, int(shuffle), seed)
     return dataset
 
 
@@ -229,56 +310,3 @@ def _shard_py_dataset(
     if basics.size() == 1 and not shuffle:
         return dataset
     return ShardedPyDataset(dataset, total, shuffle, seed)
-
-
-def _shuffle(dataset: Any, buffer_size: int, seed: int) -> Any:
-    """Shuffles anew in each epoch, by `seed` and the number of the epoch.
-
-    `Dataset.shuffle` draws the order of an epoch from that of the one before,
-    and so could not start at any.
-    """
-    counter = _EpochVariable()
-    spec = dataset.element_spec
-
-    @unconverted
-    def shuffled(_: Any) -> Any:
-        # Called when an epoch begins to read. The op and not the method,
-        # which mixes the seed with that of TensorFlow.
-        variant = tf.raw_ops.ShuffleDataset(
-            input_dataset=tf.data.experimental.to_variant(dataset),
-            buffer_size=tf.constant(buffer_size, tf.int64),
-            seed=tf.constant(seed, tf.int64),
-            # Both 0 would mean a random seed.
-            seed2=counter.next() + 1,
-            output_types=dataset._flat_types,
-            output_shapes=dataset._flat_shapes,
-            reshuffle_each_iteration=False,
-        )
-        return tf.data.experimental.from_variant(variant, spec)
-
-    result = tf.data.Dataset.from_tensors(0).flat_map(shuffled)
-    cardinality = int(dataset.cardinality())
-    if cardinality != tf.data.UNKNOWN_CARDINALITY:
-        result = result.apply(
-            tf.data.experimental.assert_cardinality(cardinality)
-        )
-    # The variable must live as long as what reads it.
-    result._keras_ring_epochs = counter
-    return result
-
-
-class _EpochVariable:
-    """Counts epochs in a variable that `tf.data` can read."""
-
-    def __init__(self) -> None:
-        with tf.init_scope(), tf.device("CPU:0"):
-            self._next = tf.Variable(0, dtype=tf.int64, trainable=False)
-        _epochs.register(self)
-
-    def next(self) -> Any:
-        """Returns the number of the epoch that begins."""
-        return self._next.assign_add(1) - 1
-
-    def set_next_epoch(self, epoch: int) -> None:
-        """Says which epoch reads the data next."""
-        self._next.assign(epoch)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _agreed_end
+from keras_ring import _agreed_end, _same_batch
 from keras_ring._compat import keras, own
 from keras_ring._consistency import EpochComparison
 from keras_ring._local_sources import local_sources
@@ -30,7 +30,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     It also looks after what would otherwise go wrong without a word, or make
     ranks wait for each other for ever, and makes it an error on all ranks:
     numbers of batches that differ, weights that differ at the end of an epoch
-    (see `ConsistencyCheck`), and a training that ends on some ranks only.
+    (see `ConsistencyCheck`), and a training that ends on some ranks only. If
+    ranks train on the same first batch, because nobody split the data, it
+    warns.
 
     Args:
         root_rank: Integer, the rank whose state all ranks get. Defaults to
@@ -82,6 +84,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Makes sure that all ranks go on."""
         if self._epochs_begun:
             _agreed_end.require_same_end(True, self.process_set)
+        else:
+            _same_batch.watch(self.model, self.process_set)
         self._epochs_begun += 1
 
     def on_epoch_end(

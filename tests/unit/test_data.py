@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_ring._sharded_files import divided
 from keras_ring.data import shard
 
 
@@ -235,3 +236,61 @@ def test_what_cannot_be_split(dataset, error, message):
 def test_modes_that_do_not_exist():
     with job(0, 2), pytest.raises(ValueError, match="`uneven` must be"):
         shard(np.zeros(3), uneven="wrap")
+
+
+@given(counts=st.lists(st.integers(0, 50), max_size=30), size=sizes)
+def test_files_are_divided_evenly(counts, size):
+    parts = divided(counts, size)
+    assert len(parts) == size
+    assert sorted(place for part in parts for place in part) == list(
+        range(len(counts))
+    )
+    totals = [sum(counts[place] for place in part) for part in parts]
+    # One file less, and the fullest would not be the fullest.
+    assert max(totals) - min(totals) <= max(counts, default=0)
+
+
+def write_records(folder, sizes):
+    paths = []
+    for number, size in enumerate(sizes):
+        paths.append(folder / f"{number}.tfrecord")
+        with tf.io.TFRecordWriter(str(paths[-1])) as writer:
+            for element in range(size):
+                writer.write(f"{number}-{element}".encode())
+    return paths
+
+
+def test_files_on_one_rank(tmp_path):
+    paths = write_records(tmp_path, [3, 2])
+    with job(0, 1):
+        assert len(list(shard(files=paths))) == 5
+        part = shard(files=str(tmp_path / "*.tfrecord"), shuffle=True, seed=1)
+        assert len(set(part.as_numpy_iterator())) == 5
+        lines = shard(tf.data.TextLineDataset, files=paths, lengths=[1, 1])
+        assert int(lines.cardinality()) == 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_files_of_two_ranks_with_known_lengths(tmp_path, rank):
+    paths = write_records(tmp_path, [4, 2, 2, 1])
+    known = {"files": paths, "lengths": [4, 2, 2, 1]}
+    with job(rank, 2):
+        assert len(list(shard(**known))) == 5
+        assert len(list(shard(**known, uneven="drop"))) == 4
+        with pytest.raises(ValueError, match=r"would have \[5, 4\]"):
+            shard(**known, uneven="error")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"files": "nowhere/*.tfrecord"}, "There are no files"),
+        ({"files": ["a", "b"], "lengths": [1]}, "a number for each of 2 files"),
+        ({"files": ["a", "b"], "lengths": [0, 0]}, "There are no elements"),
+        ({"files": ["a", "b"], "lengths": [0, 1]}, "only 1 of them have"),
+        ({"lengths": [1]}, "`lengths` are those of `files`"),
+    ],
+)
+def test_files_that_cannot_be_divided(arguments, message):
+    with job(0, 2), pytest.raises(ValueError, match=message):
+        shard(**arguments)

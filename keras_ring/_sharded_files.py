@@ -1,0 +1,148 @@
+"""Divides files between ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import _same_data, basics
+from keras_ring.functions import allgather_object
+
+_FILES_AT_A_TIME = 16
+
+
+def files_of_this_rank(
+    read: Callable[[Any], Any],
+    files: str | Sequence[str | os.PathLike[str]],
+    lengths: Sequence[int] | None,
+    seed: int | None,
+    check: bool,
+) -> tuple[Any, list[int]]:
+    """Returns what is in the files of this rank, and how much that is.
+
+    Args:
+        read: Function from the path of a file to a `tf.data.Dataset`.
+        files: Paths, or a pattern.
+        lengths: Integers, the number of elements of each file, or `None`.
+        seed: Integer, by which the order of files is shuffled, or `None`.
+        check: Boolean, whether the lists of files of the ranks are compared.
+
+    Returns:
+        A `tf.data.Dataset` whose length is known, and the number of elements
+        of each rank. Where files are fewer than ranks: that of all files, and
+        one number.
+
+    Raises:
+        ValueError: If there are no files or elements, if the number of
+            `lengths` is not that of the files, or if the ranks have other
+            files.
+    """
+    paths = _paths(files)
+    if lengths is not None and len(lengths) != len(paths):
+        raise ValueError(
+            f"`lengths` must have a number for each of {len(paths)} files. "
+            f"Received: {len(lengths)} numbers"
+        )
+    if check:
+        _same_data.require_same_files(paths)
+    counts = _counted(read, paths) if lengths is None else list(lengths)
+    if sum(counts) == 0:
+        raise ValueError(
+            f"There are no elements in {len(paths)} files, the first being "
+            f"{paths[0]}"
+        )
+    if len(paths) < basics.size():
+        return _interleaved(read, paths, sum(counts), seed), [sum(counts)]
+    parts = divided(counts, basics.size())
+    mine = parts[basics.rank()]
+    per_rank = [sum(counts[place] for place in part) for part in parts]
+    if min(per_rank) == 0:
+        raise ValueError(
+            f"{len(paths)} files cannot be divided between {basics.size()} "
+            f"ranks: only {sum(n > 0 for n in counts)} of them have elements."
+        )
+    dataset = _interleaved(
+        read,
+        [paths[place] for place in mine],
+        per_rank[basics.rank()],
+        seed,
+    )
+    return dataset, per_rank
+
+
+def divided(counts: Sequence[int], size: int) -> list[list[int]]:
+    """Divides files so that the parts have about as many elements.
+
+    The largest first, each to the part that has least so far; the same on all
+    ranks.
+
+    Args:
+        counts: Integers, the number of elements of each file.
+        size: Integer, the number of parts.
+
+    Returns:
+        For each part, the places of its files, in order.
+    """
+    parts: list[list[int]] = [[] for _ in range(size)]
+    totals = [0] * size
+    for place in sorted(range(len(counts)), key=lambda p: (-counts[p], p)):
+        least = min(range(size), key=lambda r: (totals[r], len(parts[r]), r))
+        parts[least].append(place)
+        totals[least] += counts[place]
+    return [sorted(part) for part in parts]
+
+
+def _paths(files: str | Sequence[str | os.PathLike[str]]) -> list[str]:
+    if isinstance(files, str):
+        paths = sorted(tf.io.gfile.glob(files))
+    else:
+        paths = [os.fspath(file) for file in files]
+    if not paths:
+        raise ValueError(f"There are no files. Received: files={files!r}")
+    return paths
+
+
+def _counted(read: Callable[[Any], Any], paths: list[str]) -> list[int]:
+    """Counts the elements of files, each on one rank."""
+    mine = {
+        place: _length(read(tf.constant(paths[place])))
+        for place in range(basics.rank(), len(paths), basics.size())
+    }
+    if basics.size() == 1:
+        return [mine[place] for place in range(len(paths))]
+    of_all: dict[int, int] = {}
+    for counted in allgather_object(mine, "data/files"):
+        of_all.update(counted)
+    return [of_all[place] for place in range(len(paths))]
+
+
+def _length(dataset: Any) -> int:
+    known = int(dataset.cardinality())
+    if known == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "`dataset` must make a `tf.data.Dataset` with an end of each file."
+        )
+    if known != tf.data.UNKNOWN_CARDINALITY:
+        return known
+    zero = np.int64(0)
+    return int(dataset.reduce(zero, lambda count, _: count + 1))
+
+
+def _interleaved(
+    read: Callable[[Any], Any], paths: list[str], count: int, seed: int | None
+) -> Any:
+    """Returns the elements of files, of each a piece in turn."""
+    if seed is not None:
+        order = np.random.default_rng(seed).permutation(len(paths))
+        paths = [paths[place] for place in order]
+    dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
+        read,
+        cycle_length=min(len(paths), _FILES_AT_A_TIME),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))

@@ -1,0 +1,126 @@
+"""Data on ranks that are processes: what differs, and what does not."""
+
+import pytest
+import rank_data
+
+from tests.harness import only, run_calls
+
+pytestmark = pytest.mark.timeout(900)
+
+UNEVEN_FILES = (7, 1, 5, 0, 6, 3)
+SAME_BATCH = ("whole", "split", "constant", "eager", "several steps")
+FILES = {
+    "pad": (("uneven", "pad"),),
+    "drop": (("uneven", "drop"),),
+    "shuffled": (("shuffle", True), ("seed", 3)),
+    "counted": (("lengths", UNEVEN_FILES),),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {
+        name: str(tmp_path_factory.mktemp(name.replace(" ", "_")))
+        for name in ("texts", "one", *FILES)
+    }
+
+
+@pytest.fixture(scope="module")
+def two_ranks(folders):
+    return run_calls(
+        rank_data,
+        2,
+        [
+            ("different_data", folders["texts"]),
+            *(("same_batch", kind) for kind in SAME_BATCH),
+            *(
+                ("many_files", folders[name], UNEVEN_FILES, options)
+                for name, options in FILES.items()
+            ),
+            ("many_files", folders["one"], (9,), ()),
+        ],
+        deadline=280,
+    )
+
+
+def test_data_in_another_order_are_an_error_on_all_ranks(two_ranks, folders):
+    results = only(two_ranks("different_data", folders["texts"]))
+    for name in ("shuffle", "shuffle inside", "list_files"):
+        assert "no seed was given" in results[name], name
+        assert "Pass seed=" in results[name]
+    assert "not deterministic" in results["any order"]
+    for name, words in {
+        "directory": "the seed of ShuffleDataset",
+        "permutation": "array 0 is not the same on rank 0 and on rank 1",
+        "labels": "array 1 is not the same",
+        "names": "the contents of TensorSliceDataset",
+        "seed": "the seed of ShuffleDataset",
+        "twice": "the part that ShardDataset takes",
+        "length": "of shape (11, 2)",
+    }.items():
+        assert words in results[name], (name, results[name])
+        assert "seed=" in results[name]
+        assert "check=False" in results[name]
+
+
+def test_data_in_one_order_are_split(two_ranks, folders):
+    results = only(two_ranks("different_data", folders["texts"]))
+    for name in (
+        "shuffle, seed",
+        "list_files, seed",
+        "directory, seed",
+        "permutation, seed",
+        "rounding",
+    ):
+        assert results[name] == "right", (name, results[name])
+    for name in (
+        "shuffle each time alike",
+        "shuffle inside, seed",
+        "directory, in order",
+    ):
+        assert results[name] == "right, again", (name, results[name])
+    assert results["check=False"] == 4
+
+
+@pytest.mark.parametrize("kind", SAME_BATCH)
+def test_the_same_batch_on_all_ranks(two_ranks, kind):
+    first, second = two_ranks("same_batch", kind)
+    assert first["weights"] == second["weights"]
+    assert not second["lines"]
+    if kind in ("split", "constant"):
+        assert not first["lines"]
+    else:
+        (line,) = first["lines"]
+        assert "2 of 2 ranks got the same batch (ranks 0, 1)" in line
+        assert "kr.data.shard" in line
+    batches = 4 if kind == "split" else 7
+    # Each batch was trained on once.
+    assert first["iterations"] == 4 * batches
+    if kind != "eager":
+        alone = 3 if kind == "several steps" else 1
+        assert first["traces"] <= 2 * alone, "looking must not trace again"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_divided(two_ranks, folders, name):
+    results = two_ranks("many_files", folders[name], UNEVEN_FILES, FILES[name])
+    (first, length), (second, other_length) = results
+    assert length == other_length == len(first[0]) == len(second[0])
+    num = sum(UNEVEN_FILES)
+    assert length == num // 2
+    for epoch in range(2):
+        assert sorted(first[epoch] + second[epoch]) == list(range(num))
+    assert (first[0] == first[1]) == (name != "shuffled")
+    # Each file belongs to one rank, and files are read in turn.
+    begin = 0
+    for size in UNEVEN_FILES:
+        file = set(range(begin, begin + size))
+        begin += size
+        assert file <= set(first[0]) or file <= set(second[0])
+    assert first[0] != sorted(first[0])
+
+
+def test_one_file_for_two_ranks(two_ranks, folders):
+    results = two_ranks("many_files", folders["one"], (9,), ())
+    read = [epochs[0] for epochs, _ in results]
+    assert read == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 0]]
