@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,15 @@ from keras_ring._which_keras import keras
 Dataset = keras.utils.Sequence
 
 RESULTS = "_validate_and_get_metrics_result"
+
+# The methods of `BackupAndRestore` that write files. Deleting them twice is
+# no error there.
+BACKUP_WRITES = ("_backup",)
+
+# What a `SyncBatchNormalization` has for `synchronized`, see below.
+SYNCHRONIZED = True
+
+_HOOKED = "_keras_ring_hooked"
 
 
 def is_built(model: Any) -> bool:
@@ -50,6 +60,12 @@ def made_trainable(layer: Any) -> list[Any]:
 def metrics_variables(model: Any) -> list[Any]:
     """Returns the state of a model's metrics."""
     return [v for metric in model.metrics for v in metric.variables]
+
+
+def metrics_of_users(model: Any) -> list[Any]:
+    """Returns none: what Keras 2 calls cannot be changed for one metric."""
+    del model
+    return []
 
 
 def aggregation(variable: Any) -> str:
@@ -191,6 +207,36 @@ def begin_at(model: Any, epoch: int | None) -> None:
         del model._maybe_load_initial_counters_from_ckpt
 
 
+def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
+    """Has a function make the moments of layers with `synchronized=True`.
+
+    Args:
+        moments: Called with the layer, inputs, axes and mask. Where it
+            returns `None`, the layer does as before.
+    """
+    base = keras.layers.BatchNormalization
+    plain = base._sync_calculate_mean_and_var
+    if hasattr(plain, _HOOKED):
+        return
+
+    @functools.wraps(plain)
+    def of_all_or_plain(
+        self: Any, inputs: Any, axes: Any, keep_dims: bool, mask: Any = None
+    ) -> Any:
+        found = moments(self, inputs, axes, mask)
+        if found is None:
+            return plain(self, inputs, axes, keep_dims, mask=mask)
+        return _with_dims(found, inputs, axes) if keep_dims else found
+
+    setattr(of_all_or_plain, _HOOKED, True)
+    base._sync_calculate_mean_and_var = of_all_or_plain
+
+
+def _with_dims(moments: Any, inputs: Any, axes: Any) -> Any:
+    shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
+    return tuple(tf.reshape(each, shape) for each in moments)
+
+
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Has `moments_of_all_ranks` called where there are several."""
 
@@ -207,7 +253,4 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
                 inputs, axes, keep_dims, mask=mask
             )
         moments = self.moments_of_all_ranks(inputs, axes, mask)
-        if not keep_dims:
-            return moments
-        shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
-        return tuple(tf.reshape(each, shape) for each in moments)
+        return _with_dims(moments, inputs, axes) if keep_dims else moments

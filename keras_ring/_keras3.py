@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ Dataset = keras.utils.PyDataset
 # The method of a model that makes the results of its metrics, after each pass
 # over the data and nowhere else.
 RESULTS = "_get_metrics_result_or_logs"
+
+# The methods of `BackupAndRestore` that write or delete files.
+BACKUP_WRITES = ("_save_model", "on_train_end")
+
+# What a `SyncBatchNormalization` has for `synchronized`.
+SYNCHRONIZED = False
+
+_HOOKED = "_keras_ring_hooked"
 
 
 def is_built(model: Any) -> bool:
@@ -35,6 +44,23 @@ def made_trainable(layer: Any) -> list[Any]:
 def metrics_variables(model: Any) -> list[Any]:
     """Returns the state of a model's metrics."""
     return list(model.metrics_variables)
+
+
+def metrics_of_users(model: Any) -> list[Any]:
+    """Returns the metrics of a model whose classes are not Keras' own."""
+    given = getattr(model, "_compile_metrics", None)
+    found = [
+        *model.metrics,
+        *getattr(given, "metrics", ()),
+        *keras.tree.flatten(getattr(given, "_user_metrics", None)),
+        *keras.tree.flatten(getattr(given, "_user_weighted_metrics", None)),
+    ]
+    return [
+        metric
+        for metric in {id(each): each for each in found}.values()
+        if isinstance(metric, keras.metrics.Metric)
+        and not type(metric).update_state.__module__.startswith("keras.")
+    ]
 
 
 def aggregation(variable: Any) -> str:
@@ -148,6 +174,30 @@ def begin_at(model: Any, epoch: int | None) -> None:
     As Keras' own `BackupAndRestore` does it.
     """
     model._initial_epoch = epoch
+
+
+def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
+    """Has a function make the moments of layers with `synchronized=True`.
+
+    Args:
+        moments: Called with the layer, inputs, axes and mask. Where it
+            returns `None`, the layer does as before.
+    """
+    plain = keras.layers.BatchNormalization._moments
+    if hasattr(plain, _HOOKED):
+        return
+
+    @functools.wraps(plain)
+    def synchronized_or_plain(self: Any, inputs: Any, mask: Any) -> Any:
+        found = (
+            moments(self, inputs, self._reduction_axes, mask)
+            if self.synchronized
+            else None
+        )
+        return plain(self, inputs, mask) if found is None else found
+
+    setattr(synchronized_or_plain, _HOOKED, True)
+    keras.layers.BatchNormalization._moments = synchronized_or_plain
 
 
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]

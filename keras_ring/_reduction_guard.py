@@ -81,6 +81,11 @@ def allow_local_updates() -> Iterator[None]:
         _allowed.reset(token)
 
 
+def local_updates_are_allowed() -> bool:
+    """Whether the caller runs inside `allow_local_updates()`."""
+    return _allowed.get()
+
+
 def mark_reduced(sources: Iterable[Any]) -> None:
     """Remembers that gradients of the variables among `sources` are reduced."""
     for source in sources:

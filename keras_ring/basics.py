@@ -102,15 +102,16 @@ def init(process_sets: Any = None) -> None:
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
             from keras_ring import (
-                _progress,
+                _one_writer,
                 _reduction_guard,
+                _synchronized_normalization,
                 _terminate_on_nan,
             )
 
             _reduction_guard.install()
             _terminate_on_nan.install()
-            if core.topology().rank > 0:
-                _progress.install()
+            _one_writer.install()
+            _synchronized_normalization.install()
         if core.topology().local_size > 1 and _arena.refusal():
             from absl import logging
 

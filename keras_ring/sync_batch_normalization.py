@@ -78,62 +78,136 @@ class SyncBatchNormalization(own.BatchNormalization):  # type: ignore[misc]
             axes: All of its axes but that of the channels.
             mask: A boolean tensor, or `None`.
         """
-        shape = tf.shape(inputs)
-        if mask is None:
-            count = tf.cast(
-                tf.reduce_prod(tf.gather(shape, axes)), inputs.dtype
-            )
-            mean = tf.math.divide_no_nan(tf.reduce_sum(inputs, axes), count)
-            weights = None
-        else:
-            weights = tf.cast(
-                tf.broadcast_to(tf.expand_dims(mask, -1), shape), inputs.dtype
-            )
-            # The same for each channel: the mask has none.
-            count = tf.reduce_max(tf.reduce_sum(weights, axes))
-            mean = tf.math.divide_no_nan(
-                tf.reduce_sum(inputs * weights, axes), count
-            )
-        squares = tf.square(inputs - _as_channels(mean, inputs, axes))
-        if weights is not None:
-            squares *= weights
-        variance = tf.math.divide_no_nan(tf.reduce_sum(squares, axes), count)
-        return self._of_all_ranks(count, mean, variance)
+        return moments_of_all_ranks(
+            self.moving_mean, inputs, axes, mask, self.process_set
+        )
 
-    def _of_all_ranks(
-        self, count: Any, mean: Any, variance: Any
-    ) -> tuple[Any, Any]:
-        """Combines the moments of each rank, weighted by its batch.
+    @classmethod
+    def convert(
+        cls, model: Any, *, process_set: ProcessSet = global_process_set
+    ) -> Any:
+        """Makes each `BatchNormalization` of a model one of all ranks.
 
-        In float64, because the mean of the squares and the square of the mean
-        may be far larger than the variance. It is a few numbers per channel.
+        The layers are changed in place: weights, names and the state of the
+        optimizer stay, and whoever holds the model or a layer of it holds the
+        changed one. Layers of models inside are changed too; those of classes
+        of one's own, made from `BatchNormalization`, are not.
+
+        Args:
+            model: A `keras.Model`, such as one of `keras.applications`, or a
+                layer.
+            process_set: As in `SyncBatchNormalization`.
+
+        Returns:
+            `model`.
+
+        Raises:
+            ValueError: If a layer uses `renorm`.
+
+        Example:
+        ```python
+        model = keras.applications.MobileNetV2(weights=None, classes=10)
+        model = kr.SyncBatchNormalization.convert(model)
+        ```
         """
-        dtype = mean.dtype
-        count, mean, variance = (
-            tf.cast(each, tf.float64) for each in (count, mean, variance)
+        found = [
+            layer
+            for layer in model._flatten_layers()
+            if type(layer) is keras.layers.BatchNormalization
+        ]
+        for layer in found:
+            if getattr(layer, "renorm", False):
+                raise ValueError(
+                    f"Layer {layer.name!r} uses `renorm`, which corrects the "
+                    "statistics of small batches. Make it without, to have "
+                    "those of all ranks."
+                )
+        for layer in found:
+            # Past the layer's own `__setattr__`, which tracks what is set.
+            object.__setattr__(layer, "process_set", process_set)
+            object.__setattr__(layer, "synchronized", own.SYNCHRONIZED)
+            # Keras 2 has an operation that does all in one.
+            object.__setattr__(layer, "fused", False)
+            object.__setattr__(layer, "__class__", cls)
+        # What was traced has the layers as they were.
+        for name in ("train_function", "test_function", "predict_function"):
+            if found and getattr(model, name, None) is not None:
+                setattr(model, name, None)
+        return model
+
+
+def moments_of_all_ranks(
+    moving_mean: Any,
+    inputs: Any,
+    axes: Any,
+    mask: Any,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[Any, Any]:
+    """Returns mean and variance of the batches of all ranks.
+
+    Args:
+        moving_mean: The variable of that name, whose path is the name of the
+            exchange.
+        inputs: A tensor.
+        axes: All of its axes but that of the channels.
+        mask: A boolean tensor, or `None`.
+        process_set: Whose members' batches count. Defaults to all ranks.
+    """
+    shape = tf.shape(inputs)
+    if mask is None:
+        count = tf.cast(tf.reduce_prod(tf.gather(shape, axes)), inputs.dtype)
+        mean = tf.math.divide_no_nan(tf.reduce_sum(inputs, axes), count)
+        weights = None
+    else:
+        weights = tf.cast(
+            tf.broadcast_to(tf.expand_dims(mask, -1), shape), inputs.dtype
         )
-        sums = tf.concat(
-            [
-                count[tf.newaxis],
-                count * mean,
-                count * (variance + tf.square(mean)),
-            ],
-            axis=0,
+        # The same for each channel: the mask has none.
+        count = tf.reduce_max(tf.reduce_sum(weights, axes))
+        mean = tf.math.divide_no_nan(
+            tf.reduce_sum(inputs * weights, axes), count
         )
-        (name,) = unique_names(
-            "sync_batch_normalization", [str(variable_path(self.moving_mean))]
-        )
-        sums = ops.allreduce(
-            sums, ops.Sum, name=name, process_set=self.process_set
-        )
-        total, means, squares = tf.split(
-            sums, [1, mean.shape[0], mean.shape[0]]
-        )
-        mean = tf.math.divide_no_nan(means, total)
-        variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)
-        # Rounding may leave less than nothing of a constant.
-        variance = tf.maximum(variance, tf.zeros_like(variance))
-        return tf.cast(mean, dtype), tf.cast(variance, dtype)
+    squares = tf.square(inputs - _as_channels(mean, inputs, axes))
+    if weights is not None:
+        squares *= weights
+    variance = tf.math.divide_no_nan(tf.reduce_sum(squares, axes), count)
+    return _of_all_ranks(moving_mean, count, mean, variance, process_set)
+
+
+def _of_all_ranks(
+    moving_mean: Any,
+    count: Any,
+    mean: Any,
+    variance: Any,
+    process_set: ProcessSet,
+) -> tuple[Any, Any]:
+    """Combines the moments of each rank, weighted by its batch.
+
+    In float64, because the mean of the squares and the square of the mean may
+    be far larger than the variance. It is a few numbers per channel.
+    """
+    dtype = mean.dtype
+    count, mean, variance = (
+        tf.cast(each, tf.float64) for each in (count, mean, variance)
+    )
+    sums = tf.concat(
+        [
+            count[tf.newaxis],
+            count * mean,
+            count * (variance + tf.square(mean)),
+        ],
+        axis=0,
+    )
+    (name,) = unique_names(
+        "sync_batch_normalization", [str(variable_path(moving_mean))]
+    )
+    sums = ops.allreduce(sums, ops.Sum, name=name, process_set=process_set)
+    total, means, squares = tf.split(sums, [1, mean.shape[0], mean.shape[0]])
+    mean = tf.math.divide_no_nan(means, total)
+    variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)
+    # Rounding may leave less than nothing of a constant.
+    variance = tf.maximum(variance, tf.zeros_like(variance))
+    return tf.cast(mean, dtype), tf.cast(variance, dtype)
 
 
 def _as_channels(statistic: Any, inputs: Any, axes: Any) -> Any:

@@ -3,6 +3,7 @@
 from keras_ring.callbacks.backup_and_restore import BackupAndRestore
 from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from keras_ring.callbacks.consistency_check import ConsistencyCheck
+from keras_ring.callbacks.every_rank import EveryRank
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "BackupAndRestore",
     "BroadcastGlobalVariablesCallback",
     "ConsistencyCheck",
+    "EveryRank",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import ops
+from keras_ring import _metric_state, ops
 from keras_ring._compat import keras, own
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
@@ -23,7 +23,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     State is summed, unless a metric declares another `aggregation` for a
     variable: `"mean"` is averaged, and what has none is taken from the lowest
-    rank.
+    rank. A metric of your own whose state says that it is a sum, which is what
+    Keras takes for granted, and is none, such as a maximum, is an error.
     Values that a `train_step` or `test_step` of your own returns, and that do
     not come from the metrics of the model, are averaged.
 
@@ -51,6 +52,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.process_set = process_set
         self._in_fit = False
         self._due = False
+        # Whether this rank had no data of its own, and its state does not
+        # count.
+        self._has_no_data = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Starts to combine metrics."""
@@ -90,6 +94,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             return
         self._uninstall()
         model = self.model
+        _metric_state.watch(model)
         results = getattr(model, own.RESULTS)
 
         def results_of_all_ranks(logs: Any) -> Any:
@@ -97,6 +102,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             if not self._due:
                 return results(logs)
             self._due = False
+            if self._has_no_data:
+                model.reset_metrics()
             return _results_of_all_ranks(model, results, logs, self.process_set)
 
         setattr(model, own.RESULTS, results_of_all_ranks)

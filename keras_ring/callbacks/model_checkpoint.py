@@ -46,6 +46,9 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     ```
     """
 
+    # It knows itself which rank writes.
+    _keras_ring_every_rank = True
+
     def __init__(
         self,
         filepath: str | os.PathLike[str],

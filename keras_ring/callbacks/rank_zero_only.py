@@ -12,9 +12,10 @@ from keras_ring._compat import keras
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
     """Runs another callback on rank 0, and nothing on the other ranks.
 
-    For callbacks that write files or show something: `CSVLogger`,
-    `TensorBoard`, one of your own. Do not use it for a callback that acts on
-    the training, such as `EarlyStopping`: the other ranks would not follow.
+    For callbacks of your own that write files or show something. Those of
+    Keras, such as `CSVLogger` and `TensorBoard`, do so on one rank anyway. Do
+    not use it for a callback that acts on the training, such as
+    `EarlyStopping`: the other ranks would not follow.
     What the callback calls must not need the other ranks.
 
     Args:
@@ -22,7 +23,8 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
 
     Example:
     ```python
-    callbacks = [kr.callbacks.RankZeroOnly(keras.callbacks.CSVLogger("a.csv"))]
+    plot = keras.callbacks.LambdaCallback(on_epoch_end=draw)
+    callbacks = [kr.callbacks.RankZeroOnly(plot)]
     ```
     """
 

@@ -1,0 +1,122 @@
+"""Finds metrics whose state is no sum, although it says so.
+
+The state of a metric is added up over ranks if its variables say "sum", which
+is what Keras writes where a metric says nothing. A maximum of 2 and one of 3
+would be 5. Whether state is a sum can be told without the data: started from
+zero, what two batches leave is the sum of what each of them leaves. That is
+tried with numbers made up for the shapes that the metric is called with, once,
+at its first call. Keras' own metrics are known to be right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from keras_ring._compat import own
+
+_UNKNOWN = 4  # for a dimension that is not known
+_TOLERANCE = 1e-3  # of the largest: sums in another order
+
+
+def watch(model: Any) -> None:
+    """Has the metrics of a model tried at their first call.
+
+    Args:
+        model: A `keras.Model`.
+
+    Raises:
+        ValueError: Later, in the first call, if one fails.
+    """
+    for metric in own.metrics_of_users(model):
+        if "update_state" not in vars(metric):
+            _watch(metric)
+
+
+def _watch(metric: Any) -> None:
+    update_state = metric.update_state
+
+    def try_and_update(*args: Any, **kwargs: Any) -> Any:
+        # Back to the method of the class.
+        object.__delattr__(metric, "update_state")
+        with tf.init_scope():
+            _try(metric, update_state, args, kwargs)
+        return update_state(*args, **kwargs)
+
+    object.__setattr__(metric, "update_state", try_and_update)
+
+
+def _try(metric: Any, update: Any, args: Any, kwargs: Any) -> None:
+    rng = np.random.default_rng(0)
+    before = [np.array(own.as_numpy(v)) for v in metric.variables]
+    try:
+        batches = [_made_up((args, kwargs), rng) for _ in range(2)]
+        one, two, both = (
+            _state_after(metric, update, some)
+            for some in (batches[:1], batches[1:], batches)
+        )
+        start = _state_after(metric, update, [])
+    except Exception as error:
+        # Not every metric takes any numbers. Then it is believed.
+        logging.debug("keras_ring: %s was not tried: %s", metric.name, error)
+        return
+    finally:
+        for variable, value in zip(metric.variables, before, strict=False):
+            variable.assign(value)
+    for place, variable in enumerate(metric.variables):
+        if own.aggregation(variable) != "sum":
+            continue
+        values = [np.asarray(s[place], np.float64) for s in (one, two, both)]
+        scale = max(float(np.max(np.abs(v), initial=0.0)) for v in values)
+        if np.any(start[place]) or not np.allclose(
+            values[0] + values[1],
+            values[2],
+            rtol=0.0,
+            atol=_TOLERANCE * scale,
+        ):
+            raise ValueError(_text(metric, variable, start[place], values))
+
+
+def _state_after(metric: Any, update: Any, batches: list[Any]) -> list[Any]:
+    metric.reset_state()
+    for args, kwargs in batches:
+        update(*args, **kwargs)
+    return [np.array(own.as_numpy(v)) for v in metric.variables]
+
+
+def _made_up(arguments: Any, rng: Any) -> Any:
+    """Returns numbers in the place of tensors."""
+
+    def number_for(value: Any) -> Any:
+        if not isinstance(value, tf.Tensor):
+            return value
+        shape = [_UNKNOWN if n is None else n for n in value.shape]
+        if value.dtype.is_floating:
+            made = rng.uniform(0.1, 0.9, shape)
+        else:
+            made = rng.integers(0, 2, shape)
+        return tf.cast(tf.constant(made), value.dtype)
+
+    return tf.nest.map_structure(number_for, arguments)
+
+
+def _text(metric: Any, variable: Any, start: Any, values: list[Any]) -> str:
+    shown = [float(np.ravel(v)[0]) if v.size else 0.0 for v in values]
+    why = (
+        f"starts at {float(np.ravel(start)[0]):g} and not at 0"
+        if np.any(start)
+        else f"is {shown[0]:g} after one batch, {shown[1]:g} after another and "
+        f"{shown[2]:g} after both"
+    )
+    return (
+        f"The state of metric {metric.name!r} (class "
+        f"{type(metric).__name__}) cannot be added up over ranks: variable "
+        f"{variable.name!r} {why}. `MetricAverageCallback` would give a wrong "
+        "result. Keep sums and counts, and make the result of them in "
+        "`result()`; or say how the variable is combined: "
+        '`add_variable(..., aggregation="mean")`, or "only_first_replica" for '
+        "what is the same on all ranks."
+    )

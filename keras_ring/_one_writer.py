@@ -1,0 +1,144 @@
+"""Has callbacks that write files or show something do so on one rank.
+
+`keras.callbacks.ModelCheckpoint`, `CSVLogger`, `TensorBoard` and the progress
+bar are in programs that were made for one process. On several ranks that train
+one model they would write the same files at the same time. What writes is
+left out on all ranks but the lowest of those that train the model; what the
+callback reads or decides for the training is not. Nothing is sent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from absl import logging
+
+from keras_ring import _reduction_guard, basics
+from keras_ring._compat import keras, own
+from keras_ring._trained_by import trained_by
+
+# The class of Keras -> its methods that write, or `None` for all that it
+# defines.
+_WRITERS: dict[str, tuple[str, ...] | None] = {
+    "CSVLogger": None,
+    "TensorBoard": None,
+    "RemoteMonitor": None,
+    "ProgbarLogger": None,
+    "ModelCheckpoint": ("_save_model",),
+    "BackupAndRestore": own.BACKUP_WRITES,
+}
+_BETTER = {
+    "ModelCheckpoint": "; `kr.callbacks.ModelCheckpoint` has the others wait "
+    "for the file, and writes it atomically",
+    "BackupAndRestore": "; `kr.callbacks.BackupAndRestore` has all ranks go "
+    "on at the same step",
+}
+_HOOKED = "_keras_ring_hooked"
+_SILENT = "_keras_ring_silent"
+_EVERY_RANK = "_keras_ring_every_rank"
+
+
+def on_every_rank(callback: Any) -> Any:
+    """Marks a callback, or a class of callbacks, that all ranks are to run."""
+    setattr(callback, _EVERY_RANK, True)
+    return callback
+
+
+def install() -> None:
+    """Changes the classes of Keras. Once is enough."""
+    for name, methods in _WRITERS.items():
+        writer = getattr(keras.callbacks, name, None)
+        if writer is None or hasattr(vars(writer).get("set_model"), _HOOKED):
+            continue
+        set_model = writer.set_model
+        own_methods = vars(writer)
+        for method in methods or [m for m in own_methods if m[:3] == "on_"]:
+            setattr(writer, method, _left_out(getattr(writer, method)))
+        writer.set_model = _decides(
+            set_model, name, "set_model" in vars(writer)
+        )
+
+
+def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_if_meant(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(self, _SILENT, False):
+            return write(self, *args, **kwargs)
+        if isinstance(self, keras.callbacks.ModelCheckpoint):
+            _judge_only(self, *args, **kwargs)
+        return None
+
+    return write_if_meant
+
+
+def _judge_only(
+    checkpoint: Any,
+    epoch: int,
+    batch: int | None,
+    logs: dict[str, Any] | None,
+) -> None:
+    """Has a `ModelCheckpoint` note which epoch is the best, and no more."""
+    setattr(checkpoint, _SILENT, False)
+    verbose, checkpoint.verbose = checkpoint.verbose, 0
+    try:
+        own.save_if_due(checkpoint, epoch, batch, logs or {}, lambda path: None)
+    finally:
+        checkpoint.verbose = verbose
+        setattr(checkpoint, _SILENT, True)
+
+
+def _decides(
+    set_model: Callable[..., Any], name: str, writes: bool
+) -> Callable[..., Any]:
+    """Makes the method that Keras calls before any other.
+
+    Args:
+        set_model: The method of the class.
+        name: Name of the class.
+        writes: Boolean, whether `set_model` writes too.
+    """
+
+    @functools.wraps(set_model)
+    def decide(self: Any, model: Any) -> Any:
+        # Here, and not where it writes: that may be in another thread.
+        silent = _is_left_to_another(self, model)
+        setattr(self, _SILENT, silent)
+        if not silent:
+            return set_model(self, model)
+        if name != "ProgbarLogger":
+            ranks = trained_by(model).ranks
+            _say(name, ranks[0], ranks[1], len(ranks))
+        if writes:
+            return keras.callbacks.Callback.set_model(self, model)
+        return set_model(self, model)
+
+    setattr(decide, _HOOKED, True)
+    return decide
+
+
+def _is_left_to_another(callback: Any, model: Any) -> bool:
+    if not basics.is_initialized() or basics.size() == 1:
+        return False
+    if getattr(callback, _EVERY_RANK, False):
+        return False
+    if _reduction_guard.local_updates_are_allowed():
+        # Each rank trains a model of its own.
+        return False
+    ranks = trained_by(model).ranks
+    return basics.rank() in ranks and basics.rank() != ranks[0]
+
+
+@functools.cache
+def _say(name: str, first: int, second: int, count: int) -> None:
+    """Says, once, on the second of the ranks, what is left to the first."""
+    if basics.rank() == second:
+        logging.warning(
+            "keras_ring: rank %d alone writes what `%s` writes, for %d ranks%s."
+            " `kr.callbacks.EveryRank(callback)` has each rank write its own.",
+            first,
+            name,
+            count,
+            _BETTER.get(name, ""),
+        )

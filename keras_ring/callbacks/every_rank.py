@@ -1,0 +1,40 @@
+"""Runs a callback of Keras that writes files on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_ring import _one_writer
+from keras_ring._compat import keras
+
+
+def EveryRank(callback: Any) -> Any:
+    """Has every rank do what a callback of Keras would do on rank 0 only.
+
+    Of the ranks that train a model, the lowest does what `CSVLogger`,
+    `TensorBoard`, `RemoteMonitor`, `ModelCheckpoint`, `BackupAndRestore` and
+    the progress bar of Keras write or show; the others leave it out. Use this
+    where each rank has a file of its own. Callbacks of your own run on every
+    rank anyway.
+
+    Args:
+        callback: A `keras.callbacks.Callback`. It is marked.
+
+    Returns:
+        `callback`.
+
+    Raises:
+        ValueError: If it is something else.
+
+    Example:
+    ```python
+    log = keras.callbacks.CSVLogger(f"log-{kr.rank()}.csv")
+    model.fit(x, y, callbacks=[kr.callbacks.EveryRank(log)])
+    ```
+    """
+    if not isinstance(callback, keras.callbacks.Callback):
+        raise ValueError(
+            "`callback` must be a `keras.callbacks.Callback`. Received: "
+            f"{callback!r}"
+        )
+    return _one_writer.on_every_rank(callback)
