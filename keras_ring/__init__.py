@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         broadcast_variables,
     )
     from keras_ring.hook import BroadcastGlobalVariablesHook
+    from keras_ring.inference import evaluate, predict
     from keras_ring.ops import (
         Adasum,
         Average,
@@ -108,6 +109,8 @@ _HOMES = {
     "broadcast_object": "functions",
     "broadcast_object_fn": "functions",
     "broadcast_variables": "functions",
+    "evaluate": "inference",
+    "predict": "inference",
     "Adasum": "ops",
     "BroadcastGlobalVariablesHook": "hook",
     "Average": "ops",
@@ -178,6 +181,7 @@ __all__ = [
     "cross_size",
     "data",
     "errors",
+    "evaluate",
     "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
@@ -192,6 +196,7 @@ __all__ = [
     "local_size",
     "local_size_op",
     "metrics",
+    "predict",
     "process_set_included_op",
     "rank",
     "rank_op",

@@ -1,0 +1,208 @@
+"""Which batches a rank evaluates: those of one process, each on one rank.
+
+Nothing is padded and nothing left out, because no step waits for another
+rank. A rank for which there is no batch gets one of another, so that it makes
+the same calls, and its results do not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import _same_data
+from keras_ring._compat import own
+from keras_ring.process_sets import ProcessSet
+
+_BATCH_SIZE = 32  # Keras' default
+
+
+@dataclasses.dataclass
+class Part:
+    """What a rank evaluates.
+
+    Args:
+        data: Three structures: inputs, targets and weights, or `None`.
+        batch_size: Integer, or `None` where data come in batches.
+        is_stand_in: Boolean, whether it does not count.
+        sizes: Returns the numbers of rows of the batches, once they are read,
+            or `None` where the rows of all ranks follow one another.
+    """
+
+    data: tuple[Any, Any, Any]
+    batch_size: int | None = None
+    is_stand_in: bool = False
+    sizes: Callable[[], list[int]] | None = None
+
+
+def part_of(
+    data: tuple[Any, Any, Any],
+    batch_size: int | None,
+    steps: int | None,
+    process_set: ProcessSet,
+) -> Part:
+    """Returns the part of this rank.
+
+    Args:
+        data: Inputs, targets and weights, as Keras takes them.
+        batch_size: Integer or `None`.
+        steps: Integer, the number of batches of all ranks, or `None`.
+        process_set: Whose members evaluate.
+    """
+    x = data[0]
+    if isinstance(x, tf.data.Dataset):
+        return _of_dataset(x, steps, process_set)
+    if isinstance(x, own.Dataset):
+        return _of_py_dataset(x, steps, process_set)
+    if isinstance(x, types.GeneratorType):
+        return _of_generator(x, steps, process_set)
+    return _of_arrays(data, batch_size or _BATCH_SIZE, steps, process_set)
+
+
+def _bounds(count: int, process_set: ProcessSet) -> tuple[int, int]:
+    """Returns which of `count` batches are those of this rank."""
+    size, rank = process_set.size(), process_set.rank()
+    return count * rank // size, count * (rank + 1) // size
+
+
+def _of_arrays(
+    data: Any, batch_size: int, steps: int | None, process_set: ProcessSet
+) -> Part:
+    leaves = [leaf for leaf in tf.nest.flatten(data) if leaf is not None]
+    lengths = {len(leaf) for leaf in leaves}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            "The data must be arrays of one length above 0, a "
+            "`tf.data.Dataset`, a `keras.utils.PyDataset` or a generator. "
+            f"Received: arrays of lengths {sorted(lengths)}"
+        )
+    _same_data.require_same_arrays(leaves, process_set)
+    (length,) = lengths
+    count = -(-length // batch_size)
+    if steps is not None:
+        count = min(count, steps)
+    begin, end = _bounds(count, process_set)
+    is_stand_in = begin == end
+    rows = range(length)[begin * batch_size : end * batch_size]
+    if is_stand_in:
+        rows = range(1)
+
+    def taken(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        if hasattr(leaf, "iloc"):
+            return leaf.iloc[rows.start : rows.stop]
+        return leaf[rows.start : rows.stop]
+
+    x, y, weight = tf.nest.map_structure(taken, data)
+    return Part((x, y, weight), batch_size, is_stand_in)
+
+
+def _of_py_dataset(
+    dataset: Any, steps: int | None, process_set: ProcessSet
+) -> Part:
+    count = own.num_batches(dataset)
+    if steps is not None:
+        count = steps if count is None else min(count, steps)
+    if not count:
+        raise ValueError(
+            "A `PyDataset` must have batches, and an end, or `steps`. "
+            f"Received: {count} batches, steps={steps}"
+        )
+    begin, end = _bounds(count, process_set)
+    is_stand_in = begin == end
+    if is_stand_in:
+        begin, end = 0, 1
+    batches = _Batches(dataset, begin, end)
+    return Part((batches, None, None), None, is_stand_in)
+
+
+class _Batches(own.Dataset):  # type: ignore[misc]
+    """Some batches of a `PyDataset`, one after the other."""
+
+    def __init__(self, dataset: Any, begin: int, end: int) -> None:
+        super().__init__(**own.dataset_arguments(dataset))
+        self._dataset = dataset
+        self._begin = begin
+        self._end = end
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __getitem__(self, index: int) -> Any:
+        return self._dataset[self._begin + index]
+
+    def on_epoch_begin(self) -> None:
+        """Tells the data set."""
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Tells the data set."""
+        self._dataset.on_epoch_end()
+
+
+def _of_dataset(
+    dataset: Any, steps: int | None, process_set: ProcessSet
+) -> Part:
+    _same_data.require_same_dataset(dataset, process_set)
+    if steps is not None:
+        dataset = dataset.take(steps)
+    cardinality = int(dataset.cardinality())
+    if cardinality == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("A `tf.data.Dataset` without end needs `steps`.")
+    size, rank = process_set.size(), process_set.rank()
+    mine = dataset.shard(size, rank)
+    if cardinality == tf.data.UNKNOWN_CARDINALITY:
+        is_stand_in = next(iter(mine.take(1)), None) is None
+    else:
+        is_stand_in = cardinality <= rank
+    if is_stand_in:
+        mine = dataset.take(1)
+    sizes: dict[int, int] = {}
+
+    def note(index: Any, rows: Any) -> Any:
+        sizes[int(index)] = int(rows)
+        return index
+
+    def noted(index: Any, element: Any) -> Any:
+        rows = tf.shape(tf.nest.flatten(element)[0], tf.int64)[0]
+        done = tf.numpy_function(note, [index, rows], tf.int64)
+        with tf.control_dependencies([done]):
+            return tf.nest.map_structure(
+                tf.identity, element, expand_composites=True
+            )
+
+    # By the place, because Keras may read the first batch twice.
+    noting = mine.enumerate().map(noted)
+    return Part(
+        (noting, None, None),
+        None,
+        is_stand_in,
+        lambda: [sizes[place] for place in sorted(sizes)],
+    )
+
+
+def _of_generator(
+    generator: Iterator[Any], steps: int | None, process_set: ProcessSet
+) -> Part:
+    size, rank = process_set.size(), process_set.rank()
+    batches = itertools.islice(generator, steps)
+    first = next(batches, None)
+    if first is None:
+        raise ValueError("The generator yielded no batch.")
+    mine = itertools.islice(itertools.chain([first], batches), rank, None, size)
+    head = next(mine, None)
+    is_stand_in = head is None
+    sizes: list[int] = []
+
+    def read() -> Iterator[Any]:
+        for batch in itertools.chain([first if head is None else head], mine):
+            sizes.append(len(tf.nest.flatten(batch)[0]))
+            yield batch
+
+    return Part((read(), None, None), None, is_stand_in, lambda: sizes)

@@ -1,0 +1,202 @@
+"""`evaluate` and `predict` by all ranks together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import ops
+from keras_ring._inference_parts import Part, part_of
+from keras_ring.callbacks.metric_average import MetricAverageCallback
+from keras_ring.functions import allgather_object
+from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
+
+
+def evaluate(
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    sample_weight: Any = None,
+    steps: int | None = None,
+    callbacks: Any = None,
+    return_dict: bool = False,
+    *,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Returns the loss and the metrics of a model, computed by all ranks.
+
+    As `model.evaluate`, whose arguments these are, with the same result on
+    all ranks. Each computes its part of the batches, which are those of one
+    process: of arrays and of a `keras.utils.PyDataset` it reads only these;
+    of a `tf.data.Dataset` and a generator it reads all. No batch is left out
+    or used twice, whatever their number. Metrics are combined as by
+    `kr.callbacks.MetricAverageCallback`.
+
+    All ranks must call this, with the same data, which must not be sharded.
+
+    Args:
+        model: A `keras.Model` that is compiled, with the same weights on all
+            ranks.
+        x: As in Keras: arrays, a `tf.data.Dataset` that yields batches and
+            has an end, a `keras.utils.PyDataset` or a generator.
+        y: As in Keras.
+        batch_size: As in Keras.
+        verbose: As in Keras. Rank 0 shows its part.
+        sample_weight: As in Keras.
+        steps: Integer, the number of batches of all ranks together. Defaults
+            to `None`, which means all.
+        callbacks: As in Keras. They see this rank's batches, and the results
+            of all.
+        return_dict: As in Keras.
+        process_set: A `kr.ProcessSet`, whose ranks take part. Defaults to all
+            ranks.
+
+    Returns:
+        What `model.evaluate` returns in one process, up to rounding.
+
+    Raises:
+        ValueError: If there are no data, or they differ between ranks.
+
+    Example:
+    ```python
+    results = kr.evaluate(model, x, y, return_dict=True)
+    ```
+    """
+    given = {"verbose": verbose, "return_dict": return_dict}
+    if is_alone(process_set):
+        return model.evaluate(
+            x,
+            y,
+            batch_size=batch_size,
+            sample_weight=sample_weight,
+            steps=steps,
+            callbacks=callbacks,
+            **given,
+        )
+    part = part_of((x, y, sample_weight), batch_size, steps, process_set)
+    average = MetricAverageCallback(process_set=process_set)
+    average._has_no_data = part.is_stand_in
+    x, y, sample_weight = part.data
+    return model.evaluate(
+        x,
+        y,
+        batch_size=part.batch_size,
+        sample_weight=sample_weight,
+        callbacks=[*_as_list(callbacks), average],
+        **given,
+    )
+
+
+def predict(
+    model: Any,
+    x: Any,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    steps: int | None = None,
+    callbacks: Any = None,
+    *,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Returns the predictions of a model, computed by all ranks.
+
+    As `model.predict`, whose arguments these are, with the predictions for
+    all data on all ranks, in the order of the data. Each rank computes its
+    part of the batches, which are those of one process, see `kr.evaluate`.
+
+    All ranks must call this, with the same data, which must not be sharded.
+
+    Args:
+        model: A `keras.Model`, with the same weights on all ranks.
+        x: As in `kr.evaluate`.
+        batch_size: As in Keras.
+        verbose: As in Keras. Rank 0 shows its part.
+        steps: As in `kr.evaluate`.
+        callbacks: As in Keras. They see this rank's batches.
+        process_set: As in `kr.evaluate`.
+
+    Returns:
+        What `model.predict` returns in one process: an array, or a structure
+        of arrays.
+
+    Raises:
+        ValueError: If there are no data, or they differ between ranks.
+
+    Example:
+    ```python
+    probabilities = kr.predict(model, x, batch_size=256)
+    ```
+    """
+    if is_alone(process_set):
+        return model.predict(
+            x,
+            batch_size=batch_size,
+            verbose=verbose,
+            steps=steps,
+            callbacks=callbacks,
+        )
+    part = part_of((x, None, None), batch_size, steps, process_set)
+    own_part = model.predict(
+        part.data[0],
+        batch_size=part.batch_size,
+        verbose=verbose,
+        callbacks=callbacks,
+    )
+    return _in_order(own_part, part, process_set)
+
+
+def _as_list(callbacks: Any) -> list[Any]:
+    if callbacks is None:
+        return []
+    return (
+        list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    )
+
+
+def _in_order(own_part: Any, part: Part, process_set: ProcessSet) -> Any:
+    """Returns the predictions of all ranks, in the order of the data."""
+    leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(own_part)]
+    if part.is_stand_in:
+        leaves = [leaf[:0] for leaf in leaves]
+    rows = len(leaves[0]) if leaves else 0
+    sizes = part.sizes() if part.sizes else [rows]
+    if part.is_stand_in:
+        sizes = []
+    sizes_by_rank = allgather_object(sizes, "predict/sizes", process_set)
+    order = _order(sizes_by_rank)
+    gathered = [
+        _gathered(leaf, f"predict/{place}", process_set)[order]
+        for place, leaf in enumerate(leaves)
+    ]
+    return tf.nest.pack_sequence_as(own_part, gathered)
+
+
+def _order(sizes_by_rank: list[list[int]]) -> Any:
+    """Returns where each row of the data is in what was gathered.
+
+    Args:
+        sizes_by_rank: For each rank, the numbers of rows of its pieces. Of
+            all ranks' first pieces that of the first rank comes first, and
+            then their second ones, and so on.
+    """
+    begins = np.cumsum([0, *(sum(sizes) for sizes in sizes_by_rank)])
+    done = list(begins[:-1])
+    order: list[Any] = [np.arange(0)]
+    for turn in range(max(len(sizes) for sizes in sizes_by_rank)):
+        for rank, sizes in enumerate(sizes_by_rank):
+            if turn < len(sizes):
+                begin = done[rank]
+                done[rank] = begin + sizes[turn]
+                order.append(np.arange(begin, done[rank]))
+    return np.concatenate(order)
+
+
+def _gathered(leaf: Any, name: str, process_set: ProcessSet) -> Any:
+    if leaf.dtype.kind in "OSU":
+        return np.concatenate(allgather_object(leaf, name, process_set))
+    return ops.allgather(
+        tf.constant(leaf), name=name, process_set=process_set
+    ).numpy()
