@@ -31,6 +31,9 @@ class ProcessSet:
     Attributes:
         process_set_id: Integer, the number of the set in this job, the same
             on all ranks. `None` before it is added and after it is removed.
+            No other set of this process ever has it, also after `shutdown()`
+            and another `init()`: a function that was traced with a set of an
+            earlier job fails, and has to be traced again.
         ranks: A list of integers, ascending.
 
     Raises:
