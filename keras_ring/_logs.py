@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from keras_ring import _native
+from keras_ring import _native, errors
 
 # In the order of the native LogLevel.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -21,12 +21,24 @@ class LogPump:
     """
 
     def __init__(self) -> None:
-        """Starts the thread."""
+        """Starts the thread.
+
+        Raises:
+            StartError: If the system has none left.
+        """
         self._queue: Any = _native.core().LogQueue()
         self._thread = threading.Thread(
             target=self._run, name="keras_ring-log", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._queue.close()
+            raise errors.StartError(
+                f"The thread for log lines could not be started ({error}). "
+                "There may be too many processes and threads: see `ulimit -u`, "
+                "or pids.max of the container."
+            ) from None
 
     def stop(self) -> None:
         """Hands the last lines on and joins the thread."""

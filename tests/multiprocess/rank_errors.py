@@ -1,5 +1,6 @@
 """What single ranks do in test_errors.py."""
 
+import ctypes
 import queue
 import threading
 import time
@@ -120,6 +121,33 @@ def different_steps():
         kr.allreduce(tf.ones([]), name="val_loss")
 
     return _error(train)
+
+
+def without_threads():
+    """Tries to start where the system has no thread, then where it has."""
+    libc = ctypes.CDLL(None)
+    attributes = ctypes.create_string_buffer(256)
+
+    def set_stack(size):
+        """For threads that ask for none: all of C++, and Python's if 0."""
+        assert libc.pthread_getattr_default_np(attributes) == 0
+        wanted = ctypes.c_size_t(size)
+        assert libc.pthread_attr_setstacksize(attributes, wanted) == 0
+        assert libc.pthread_setattr_default_np(attributes) == 0
+
+    errors = []
+    for python_stack in (0, 1 << 20):
+        threading.stack_size(python_stack)
+        set_stack(1 << 50)
+        try:
+            kr.init()
+        except kr.errors.StartError as error:
+            errors.append(str(error))
+        finally:
+            set_stack(8 << 20)
+    kr.init()
+    assert kr.allreduce(1.0, kr.Sum).numpy() == kr.size()
+    return errors
 
 
 def stall_shutdown():

@@ -128,6 +128,7 @@ def traced_in_an_earlier_job():
     in_set = tf.function(
         lambda: kr.allreduce(kr.rank() + 1.0, kr.Sum, process_set=first)
     )
+    in_set.get_concrete_function()  # also where it must not be called
     in_job = tf.function(lambda: kr.allreduce(1.0, kr.Sum, name="in job"))
     results = []
     if first.included():

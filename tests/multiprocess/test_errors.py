@@ -120,6 +120,15 @@ def test_init_after_shutdown():
     assert run_ranks(rank_errors.init_again, 3).values == [[3.0] * 5] * 3
 
 
+def test_a_system_without_threads_is_an_error_of_the_start():
+    values = run_ranks(rank_errors.without_threads, 2).values
+    for of_python, of_core in values:
+        assert "The thread for log lines could not be started" in of_python
+        assert "RESOURCE_EXHAUSTED: the thread kr-" in of_core
+        for text in (of_python, of_core):
+            assert "ulimit -u" in text
+
+
 @pytest.mark.quick
 def test_a_rank_that_ends_early():
     kind, text = run_ranks(rank_errors.leaves_early, 2).values[0]
