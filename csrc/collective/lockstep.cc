@@ -143,7 +143,7 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
       KR_LOG(kWarning) << IdleText(place, next_report)
                        << " in a collective that this rank is in; it is waited "
                           "for as long as its heartbeats come";
-      next_report += 2 * next_report;
+      next_report *= 2;
     }
   }
 }

@@ -180,7 +180,7 @@ Status TcpTransport::Run(Duplex& duplex) {
     KR_LOG(kWarning) << Silence(duplex, send.ready(), !receive.done(), idle)
                      << "; the connections are alive, so a rank is slow, or "
                         "waits for another one that is";
-    next_report += 2 * next_report;
+    next_report *= 2;
   }
   return OkStatus();
 }
