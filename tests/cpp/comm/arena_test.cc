@@ -391,9 +391,8 @@ TEST_F(ForkedArenaTest, AForkOfManyTensorsCopiesNone) {
       *arena_,
       [&] {
         if (arena_->shared() || !arena_->IsCopiedByFork()) return 1;
-        const uint64_t alone = PrivateBytes();
         if (!AllBytesAre(0x5a, block, kLarge)) return 2;
-        if (PrivateBytes() > alone + kLarge / 4) return 3;
+        if (PrivateBytes() > kLarge / 2) return 3;
         std::memset(block, 'c', 16 * kPage);
         // Its new blocks take nothing of the parent's.
         char* fresh = static_cast<char*>(arena_->Allocate(kLarge));
