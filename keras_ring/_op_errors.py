@@ -1,8 +1,9 @@
-"""Puts the cause first in the errors of collectives.
+"""Puts the cause first in the errors of compiled steps and of collectives.
 
-Of an error in a compiled step TensorFlow makes a text that begins with the
+TensorFlow makes of an error in a compiled step a text that begins with the
 Python stack of the node, kilobytes of it. A program that catches the error and
-logs its first line would say nothing of the rank that was lost.
+logs its first line would say nothing of the rank that was lost, or of what was
+wrong on this one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"
 # What TensorFlow puts around the text of a kernel: in a compiled function or a
 # session, in a function whose nodes it does not find, and in eager code.
-_COMPILED = ("Graph execution error:", "{{function_node ")
+_COMPILED = "Graph execution error:"
+_FUNCTION = "{{function_node "
 _EAGER = "{{function_node __wrapped__KerasRing"
 _OURS = "KerasRing"
 
@@ -48,7 +50,8 @@ _EXPECTED = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
 def _cause_first(text: str) -> str:
     if text.startswith(_EAGER):
         return cause(text)
-    if not text.startswith(_COMPILED) or _OURS not in text:
+    of_function = text.startswith(_FUNCTION) and _OURS in text
+    if not of_function and not text.startswith(_COMPILED):
         return text
     first = cause(text) + "\n\n"
     # TensorFlow may have read it before it has put the rest around it.

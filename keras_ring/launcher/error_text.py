@@ -36,12 +36,14 @@ _FRAMING = re.compile(
     r"|\d+ derived errors? ignored\.)\s*$"
 )
 # One of several root errors: "(0) INVALID_ARGUMENT: ".
-_ROOT_ERROR = re.compile(r"\s*\(\d+\) [A-Z_]+: ")
+_ROOT_ERROR = re.compile(r"\s*\(\d+\) [A-Z_]+: +")
 # From here on a session tells where its nodes came from.
 _APPENDIX = re.compile(
     r"\s*(?:Original stack trace for |Operation defined at:"
     r"|Errors may have originated from an input operation\.)"
 )
+# How the node is told here: a text may begin with its own cause.
+_AT_NODE = re.compile(r" \(node [^()]*\)$")
 # Our own operations name the tensor, so their node adds nothing.
 _OURS = "KerasRing"
 
@@ -60,6 +62,7 @@ def cause(text: str) -> str:
         half = _MAX_TEXT // 2
         text = f"{text[:half]}\n{text[-half:]}"
     kept: list[str] = []
+    seen = set()
     node = ""
     for line in _without_stacks(_COLORS.sub("", text).splitlines()):
         if _APPENDIX.match(line):
@@ -70,12 +73,15 @@ def cause(text: str) -> str:
             node = node or found["name"]
         elif not _FRAMING.match(bare):
             shown = _ROOT_ERROR.sub("", bare).rstrip()
-            if shown.strip() and shown not in kept:
+            plain = _AT_NODE.sub("", shown).strip()
+            if shown.strip() and plain not in seen:
+                seen.add(plain)
                 kept.append(shown)
     if not kept:
         return text.strip()
-    if node and _OURS not in node:
-        kept[-1] += f" (node {node})"
+    at_node = f" (node {node})"
+    if node and _OURS not in node and at_node not in kept[-1]:
+        kept[-1] += at_node
     return "\n".join(kept).strip()
 
 

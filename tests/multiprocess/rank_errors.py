@@ -67,6 +67,9 @@ def texts():
     def reduce(name):
         return kr.allreduce(x, name=name)
 
+    def outer():
+        return tf.function(reduce)("in/nested")
+
     def in_session():
         with tf.Graph().as_default():
             reduced = kr.allreduce(tf.ones(x.shape), name="in/session")
@@ -76,7 +79,9 @@ def texts():
     places = {
         "eager": lambda: reduce("in/eager"),
         "function": lambda: tf.function(reduce)("in/function"),
-        "nested": lambda: tf.function(lambda: tf.function(reduce)("in/n"))(),
+        "nested": tf.function(outer),
+        # TensorFlow does not find the nodes of what has no name.
+        "lambda": tf.function(lambda: reduce("in/lambda")),
         "session": in_session,
         "jit": lambda: tf.function(reduce, jit_compile=True)("in/jit"),
     }
@@ -94,7 +99,11 @@ def texts():
 def not_ours():
     """An error that has nothing to do with collectives."""
     kr.init()
-    lookup = tf.function(lambda index: tf.gather(tf.ones([10]), index))
+
+    @tf.function
+    def lookup(index):
+        return tf.gather(tf.ones([10]), index)
+
     try:
         lookup(tf.constant([99]))
     except tf.errors.InvalidArgumentError as error:

@@ -98,6 +98,12 @@ def test_the_cause_is_left(name):
     assert cause(expected) == expected
 
 
+@pytest.mark.parametrize("name", TEXTS.keys() - {"nothing else"})
+def test_of_a_text_that_begins_with_its_cause(name):
+    text, expected = TEXTS[name]
+    assert cause(f"{expected}\n\n{text}") == expected
+
+
 def test_one_line_is_short_and_says_that_it_was_cut():
     assert one_line("E", "two\nlines") == "E: two lines"
     assert one_line("E", "") == "E"
