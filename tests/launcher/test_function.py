@@ -71,6 +71,19 @@ def test_files_are_private_and_variables_are_set():
     assert found == [("x y", [], {0o700, 0o600})] * 2
 
 
+def test_threads_and_processors_of_ranks(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def look():
+        return os.environ["OMP_NUM_THREADS"], sorted(os.sched_getaffinity(0))
+
+    assert kr.run(look, np=2, threads=3) == [("3", cpus)] * 2
+    assert kr.run(look, np=1, threads=1, bind=True) == [("1", cpus)]
+    with pytest.raises(ValueError, match="--threads -1"):
+        kr.run(look, np=2, threads=-1)
+
+
 def test_output(tmp_path, capfd):
     kr.run(print, ("some text",), np=2, output_dir=tmp_path / "out")
     assert capfd.readouterr().out.count("some text") == 2
