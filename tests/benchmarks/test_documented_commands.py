@@ -59,6 +59,7 @@ def _script_options(tmp_path):
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),
         ),
+        "benchmarks/threads.py": ("--rounds=1", "--steps=1", "--width=2"),
     }
 
 
