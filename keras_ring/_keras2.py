@@ -28,15 +28,43 @@ _HOOKED = "_keras_ring_hooked"
 
 
 def is_built(model: Any) -> bool:
-    """Whether a model has all its weights."""
-    return model.built and all(layer.built for layer in model._flatten_layers())
+    """Whether a model has all its weights.
+
+    What is made of layers alone is never built if it is never called, as a
+    model whose `train_step` calls its parts. It has the weights of its parts.
+    """
+    return all(
+        layer.built or (_parts(layer) and not _builds_itself(layer))
+        for layer in model._flatten_layers()
+    )
 
 
-def build_from_batch(model: Any, batch: Any) -> None:
-    """Builds a model, and its metrics, from the shapes of a batch."""
+def _parts(layer: Any) -> list[Any]:
+    return list(layer._flatten_layers(recursive=False, include_self=False))
+
+
+def _builds_itself(layer: Any) -> bool:
+    plain = (keras.layers.Layer.build, keras.Model.build)
+    return type(layer).build not in plain
+
+
+def build_from_batch(
+    model: Any, batch: Any, train_step: Callable[[Any], Any] | None = None
+) -> None:
+    """Builds a model, and its metrics, from the shapes of a batch.
+
+    Args:
+        model: A `keras.Model`.
+        batch: What its `train_step` is called with.
+        train_step: That of the model, if it has another one now.
+    """
+    if type(model).call is keras.Model.call:
+        _trace(train_step or model.train_step, batch)
+        return
     x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
 
-    def build(x: Any, y: Any) -> None:
+    def build(inputs: Any) -> None:
+        x, y = inputs
         predicted = model(x, training=True)
         if model.compiled_loss is not None and not model.compiled_loss.built:
             model.compiled_loss.build(predicted)
@@ -44,12 +72,13 @@ def build_from_batch(model: Any, batch: Any) -> None:
         if metrics is not None and not metrics.built:
             metrics.build(predicted, y)
 
-    # Traced, not run: what makes variables makes them outside of the trace.
-    tf.function(build).get_concrete_function(
-        *tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (x, y)
-        )
-    )
+    _trace(build, (x, y))
+
+
+def _trace(function: Callable[[Any], Any], batch: Any) -> None:
+    """Traces, and does not run: variables are made outside of the trace."""
+    specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
+    tf.function(function, autograph=False).get_concrete_function(specs)
 
 
 def made_trainable(layer: Any) -> list[Any]:
@@ -90,6 +119,19 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
     if isinstance(rate, tf.Variable):
         found.append(rate)
     return list({id(variable): variable for variable in found}.values())
+
+
+def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
+    """Returns what an optimizer was built for, in the order of then.
+
+    Nothing if it was not, or for variables that are not candidates as well.
+    """
+    return _keras2_variables.trained(inner_optimizer(optimizer), candidates)
+
+
+def slots_of(optimizer: Any, variables: Any) -> list[Any]:
+    """Returns what an optimizer remembers of each of these variables."""
+    return _keras2_variables.slots(inner_optimizer(optimizer), variables)
 
 
 def inner_optimizer(optimizer: Any) -> Any:
@@ -135,9 +177,19 @@ def momentums(optimizer: Any) -> list[Any]:
     return list(found)
 
 
-def seed_variables() -> list[Any]:
-    """Returns no variables: Keras 2 draws from where no variable tells."""
-    return []
+def seed_variables(model: Any) -> list[Any]:
+    """Returns the states of the generators that a model draws from.
+
+    Those of layers that have a `tf.random.Generator`, as the random layers for
+    images do. Others, as `Dropout`, draw from where no variable tells.
+    """
+    found = []
+    for layer in model._flatten_layers():
+        random = getattr(layer, "_random_generator", None)
+        generator = getattr(random, "_generator", None)
+        if isinstance(generator, tf.random.Generator):
+            found.append(generator.state)
+    return found
 
 
 def dtype_name(variable: Any) -> str:

@@ -21,3 +21,38 @@ def variables_of(optimizer: Any) -> list[Any]:
     """Returns the variables of an optimizer: a method of the legacy ones."""
     variables = optimizer.variables
     return list(variables() if callable(variables) else variables)
+
+
+def trained(optimizer: Any, candidates: Any) -> list[Any]:
+    """Returns what an optimizer was built for, in the order of then.
+
+    Nothing if it was not, or for variables that are not candidates as well.
+    """
+    places = _places(optimizer)
+    by_key = {each._unique_id: each for each in candidates}
+    if not all(key in by_key for key in places):
+        return []
+    return [by_key[key] for key in sorted(places, key=places.__getitem__)]
+
+
+def slots(optimizer: Any, variables: Any) -> list[Any]:
+    """Returns what an optimizer remembers of each of these variables."""
+    keys = [each._unique_id for each in variables]
+    if hasattr(optimizer, "_slots"):
+        # One of `keras.optimizers.legacy`.
+        return [v for k in keys for v in optimizer._slots.get(k, {}).values()]
+    places = _places(optimizer)
+    return [
+        slots[places[key]]
+        for slots in vars(optimizer).values()
+        if isinstance(slots, list) and len(slots) == len(places)
+        for key in keys
+        if key in places and isinstance(slots[places[key]], tf.Variable)
+    ]
+
+
+def _places(optimizer: Any) -> dict[Any, int]:
+    """Returns the place of each variable that an optimizer was built for."""
+    if hasattr(optimizer, "_slots"):
+        return {key: place for place, key in enumerate(optimizer._slots)}
+    return dict(getattr(optimizer, "_index_dict", {}))

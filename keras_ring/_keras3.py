@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
 from keras_ring._which_keras import keras
@@ -27,13 +28,42 @@ _HOOKED = "_keras_ring_hooked"
 
 
 def is_built(model: Any) -> bool:
-    """Whether a model has all its weights."""
-    return all(layer.built for layer in model._flatten_layers())
+    """Whether a model has all its weights.
+
+    What is made of layers alone is never built if it is never called, as a
+    model whose `train_step` calls its parts. It has the weights of its parts.
+    """
+    return all(
+        layer.built or (layer._layers and not _builds_itself(layer))
+        for layer in model._flatten_layers()
+    )
 
 
-def build_from_batch(model: Any, batch: Any) -> None:
-    """Builds a model, and its metrics, from the shapes of a batch."""
-    model._symbolic_build(data_batch=batch)
+def _builds_itself(layer: Any) -> bool:
+    return type(layer).build is not keras.layers.Layer.build
+
+
+def build_from_batch(
+    model: Any, batch: Any, train_step: Callable[[Any], Any] | None = None
+) -> None:
+    """Builds a model, and its metrics, from the shapes of a batch.
+
+    Args:
+        model: A `keras.Model`.
+        batch: What its `train_step` is called with.
+        train_step: That of the model, if it has another one now.
+    """
+    if type(model).call is not keras.Model.call:
+        try:
+            model._symbolic_build(data_batch=batch)
+            return
+        except RuntimeError:
+            if is_built(model):
+                return
+    # Traced, not run: what makes variables makes them outside of the trace.
+    traced = tf.function(train_step or model.train_step, autograph=False)
+    specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
+    traced.get_concrete_function(specs)
 
 
 def made_trainable(layer: Any) -> list[Any]:
@@ -81,6 +111,43 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
     return list(optimizer.variables)
 
 
+def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
+    """Returns what an optimizer was built for, in the order of then.
+
+    Nothing if it was not, or for variables that are not candidates as well.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    by_id = {id(tf_variable(each)): each for each in candidates}
+    trained = [id(tf_variable(each)) for each in inner._trainable_variables]
+    if not all(each in by_id for each in trained):
+        return []
+    return [by_id[each] for each in trained]
+
+
+def slots_of(optimizer: Any, variables: Any) -> list[Any]:
+    """Returns what an optimizer remembers of each of these variables.
+
+    Keras keeps it in lists with a place for each variable that is trained.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    trained = inner._trainable_variables
+    wanted = {id(tf_variable(each)) for each in variables}
+    places = [
+        place
+        for place, each in enumerate(trained)
+        if id(tf_variable(each)) in wanted
+    ]
+    return [
+        slots[place]
+        for slots in vars(inner).values()
+        if isinstance(slots, list)
+        and slots is not trained
+        and len(slots) == len(trained)
+        for place in places
+        if isinstance(slots[place], keras.Variable)
+    ]
+
+
 def is_optimizer(optimizer: Any) -> bool:
     """Whether it is an optimizer that has variables."""
     return isinstance(optimizer, keras.optimizers.Optimizer)
@@ -101,9 +168,18 @@ def momentums(optimizer: Any) -> list[Any]:
     return [momentum for momentum in found if momentum is not None]
 
 
-def seed_variables() -> list[Any]:
-    """Returns what `keras.random` draws from where it is given no seed."""
-    return [global_seed_generator().state]
+def seed_variables(model: Any) -> list[Any]:
+    """Returns the states of the generators that a model draws from.
+
+    Those of its layers and its own, and the one that `keras.random` draws
+    from where it is given no seed.
+    """
+    layers = model._flatten_layers()
+    found = [
+        *(seed.state for layer in layers for seed in layer._seed_generators),
+        global_seed_generator().state,
+    ]
+    return list({id(variable): variable for variable in found}.values())
 
 
 def dtype_name(variable: Any) -> str:

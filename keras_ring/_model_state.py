@@ -41,7 +41,7 @@ def state_variables(model: Any) -> list[Any]:
     if own.is_optimizer(optimizer):
         own.built_optimizer(optimizer, model.trainable_variables)
         variables.extend(own.optimizer_variables(optimizer))
-    variables.extend(own.seed_variables())
+    variables.extend(own.seed_variables(model))
     return list({id(variable): variable for variable in variables}.values())
 
 

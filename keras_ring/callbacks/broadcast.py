@@ -143,7 +143,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 # Out of the graph that is being traced: done now, once, and
                 # not a part of each step.
                 with tf.init_scope():
-                    own.build_from_batch(model, batch)
+                    own.build_from_batch(model, batch, train_step)
                     self._broadcast()
             return train_step(batch)
 
