@@ -15,6 +15,7 @@ from keras_ring._version import __version__
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
+    from keras_ring._model_broadcast import broadcast_model
     from keras_ring._reduction_guard import allow_local_updates
     from keras_ring.basics import (
         cross_rank,
@@ -90,6 +91,7 @@ _HOMES = {
     "errors": None,
     "schedules": None,
     "allow_local_updates": "_reduction_guard",
+    "broadcast_model": "_model_broadcast",
     "cross_rank": "basics",
     "cross_size": "basics",
     "init": "basics",
@@ -172,6 +174,7 @@ __all__ = [
     "broadcast",
     "broadcast_",
     "broadcast_global_variables",
+    "broadcast_model",
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",

@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_ring import basics, ops, process_sets
 from keras_ring._budget import Budget
 from keras_ring._compat import own
-from keras_ring._local_sources import local_sources
+from keras_ring._model_optimizers import is_local, optimizers_of
 from keras_ring._names import variable_path
 from keras_ring.errors import ConsistencyError
 from keras_ring.process_sets import ProcessSet, global_process_set
@@ -42,8 +42,10 @@ def compared_weights(model: Any) -> list[Any]:
             weights.extend(layer.weights)
         else:
             weights.extend(own.made_trainable(layer))
-    local = local_sources(getattr(model, "optimizer", None))
-    return list({id(w): w for w in weights if w not in local}.values())
+    optimizers = optimizers_of(model)
+    return list(
+        {id(w): w for w in weights if not is_local(w, optimizers)}.values()
+    )
 
 
 def require_consistent(
@@ -51,6 +53,8 @@ def require_consistent(
     when: str,
     process_set: ProcessSet = global_process_set,
     wish: int = 0,
+    *,
+    but: Iterable[Any] = (),
 ) -> int:
     """Raises an error on all ranks if their weights differ.
 
@@ -59,6 +63,7 @@ def require_consistent(
         when: String, for the error, such as "after epoch 3".
         process_set: Whose members train the model. Defaults to all ranks.
         wish: Integer, not negative, that travels with the fingerprint.
+        but: Variables that are not compared.
 
     Returns:
         The largest `wish` of all ranks.
@@ -69,7 +74,12 @@ def require_consistent(
     """
     if process_sets.is_alone(process_set):
         return wish
-    weights = compared_weights(model)
+    left_out = {id(own.tf_variable(each)) for each in but}
+    weights = [
+        weight
+        for weight in compared_weights(model)
+        if id(own.tf_variable(weight)) not in left_out
+    ]
     digests = _digests(weights)
     together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
     content = together.digest() + wish.to_bytes(8, "little")
@@ -108,9 +118,13 @@ class EpochComparison:
 
     After each of the first epochs, until that has taken a second; then so
     rarely that it takes a hundredth of the time; and at the end.
+
+    Args:
+        but: Variables that are not compared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, but: Iterable[Any] = ()) -> None:
+        self._but = list(but)
         self._budget = Budget(_ALLOWANCE)
         self._is_left_out = False
 
@@ -130,7 +144,11 @@ class EpochComparison:
     def _compare(self, model: Any, when: str, process_set: ProcessSet) -> None:
         with self._budget.checking():
             periods = require_consistent(
-                model, when, process_set, self._budget.wish()
+                model,
+                when,
+                process_set,
+                self._budget.wish(),
+                but=self._but,
             )
         self._budget.agreed(max(1, periods))
 

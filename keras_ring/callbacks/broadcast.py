@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -9,19 +10,18 @@ import tensorflow as tf
 from keras_ring import _agreed_end, _same_batch
 from keras_ring._compat import keras, own
 from keras_ring._consistency import EpochComparison
-from keras_ring._local_sources import local_sources
-from keras_ring._names import variable_path
-from keras_ring.functions import broadcast_variables, require_same
-from keras_ring.optimizer import distributed_settings
+from keras_ring._model_broadcast import broadcast_model
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Gives all ranks the state of one rank before the first step.
 
-    The state is that of the model, its optimizer, its seed generators and its
-    metrics. Weights that were loaded on one rank alone are the weights of all
-    ranks afterwards.
+    The state is that of the model, its optimizers, its metrics and its
+    generators of random numbers. Weights that were loaded on one rank alone
+    are the weights of all ranks afterwards. Random numbers, such as dropout
+    masks, are those of each rank, and the same in each run: the rank is folded
+    into each seed. `kr.broadcast_model` does it, and says how.
 
     A model that has no weights yet, because its input shape is not known
     before it sees data, is built from the first batch, and the state is
@@ -37,9 +37,18 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     Args:
         root_rank: Integer, the rank whose state all ranks get. Defaults to
             `0`.
+        device: String, where the broadcast is placed. Defaults to `""`, which
+            leaves it to TensorFlow.
+        local_variables: Variables that each rank keeps as they are, and that
+            are not compared. Those that were registered as local with an
+            optimizer need not be given. Defaults to `None`.
         check: Boolean, whether weights are compared at the ends of epochs:
             of each at first, then so rarely that it takes a hundredth of the
             time, and of the last. Defaults to `True`.
+        fold_rank: Boolean. If `False`, all ranks draw the same random
+            numbers, those of `root_rank`. Defaults to `True`.
+        optimizers: Optimizers that train the model, beside those that are
+            attributes of it.
         process_set: A `kr.ProcessSet`, whose ranks train the model. Give it
             to the optimizer, too. `root_rank` must be one of its members.
             Defaults to all ranks.
@@ -53,21 +62,35 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def __init__(
         self,
         root_rank: int = 0,
-        check: bool = True,
+        device: str = "",
+        local_variables: Iterable[Any] | None = None,
         *,
+        check: bool = True,
+        fold_rank: bool = True,
+        optimizers: Iterable[Any] = (),
         process_set: ProcessSet = global_process_set,
     ) -> None:
         super().__init__()
+        if not isinstance(device, str):
+            raise ValueError(
+                '`device` must be a string, such as "/cpu:0". Received: '
+                f"device={device!r}. Whether weights are compared is "
+                f"`check={device!r}`."
+            )
         self.root_rank = root_rank
+        self.device = device
+        self.local_variables = list(local_variables or ())
         self.check = check
+        self.fold_rank = fold_rank
+        self.optimizers = list(optimizers)
         self.process_set = process_set
         self._epochs_begun = 0
-        self._comparison = EpochComparison()
+        self._comparison = EpochComparison(self.local_variables)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Shares the state, or arranges for it to be shared."""
         self._epochs_begun = 0
-        self._comparison = EpochComparison()
+        self._comparison = EpochComparison(self.local_variables)
         if is_alone(self.process_set):
             return
         _agreed_end.require_same_steps(
@@ -103,26 +126,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 self._comparison.at_end(self.model, self.process_set)
 
     def _broadcast(self) -> None:
-        model = self.model
-        optimizer = model.optimizer
-        if distributed_settings(optimizer) is not None:
-            # The gradients will be matched by these names.
-            require_same(
-                "trainable_variables",
-                "names of the trainable variables",
-                [str(variable_path(v)) for v in model.trainable_variables],
+        with tf.device(self.device or None):
+            broadcast_model(
+                self.model,
+                self.root_rank,
+                optimizers=self.optimizers,
+                fold_rank=self.fold_rank,
+                local_variables=self.local_variables,
                 process_set=self.process_set,
             )
-        variables = [*model.variables, *own.metrics_variables(model)]
-        if optimizer is not None:
-            own.built_optimizer(optimizer, model.trainable_variables)
-            variables.extend(own.optimizer_variables(optimizer))
-        # `model.variables` may hold variables of metrics.
-        local = local_sources(optimizer)
-        unique = {id(v): v for v in variables if v not in local}
-        broadcast_variables(
-            unique.values(), self.root_rank, process_set=self.process_set
-        )
 
     def _broadcast_at_first_step(self) -> None:
         """Puts the broadcast between the building of the model and its use.

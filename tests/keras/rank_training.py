@@ -323,7 +323,12 @@ def broadcasts(root_rank):
         results[kind] = {
             "own": own,
             "first": watch.weights[0] if own else None,
-            "state": state_digest(model),
+            "state": digest([*model.weights, *model.optimizer.variables]),
+            "seeds": [
+                generator.state.numpy().tolist()
+                for layer in model._flatten_layers()
+                for generator in layer._seed_generators
+            ],
             "learning_rate": float(optimizer.learning_rate),
         }
     return results

@@ -119,6 +119,10 @@ def test_all_ranks_start_as_the_root(two_ranks, root_rank):
         only([rank["state"] for rank in ranks])
         expected = np.float32(0.01 * (1 + root_rank))
         assert only([rank["learning_rate"] for rank in ranks]) == expected
+    # Seeds are shared, and the rank is folded into them.
+    seeds = [result["subclassed"]["seeds"] for result in results]
+    assert len(seeds[0]) == 1
+    assert seeds[0] != seeds[1]
     built = [result["built"] for result in results]
     assert built[0]["own"] != built[1]["own"]
     only([rank["first"] for rank in built])

@@ -30,7 +30,14 @@ SIGNATURES = {
         "optimizer": _REQUIRED,
         "local_layers": (),
     },
-    "callbacks.BroadcastGlobalVariablesCallback": {"root_rank": 0},
+    "broadcast_model": {"model": _REQUIRED, "root_rank": 0},
+    "callbacks.BroadcastGlobalVariablesCallback": {
+        "root_rank": 0,
+        "device": "",
+        "local_variables": None,
+        "check": True,
+        "fold_rank": True,
+    },
     "callbacks.MetricAverageCallback": {},
     "callbacks.LearningRateScheduleCallback": {
         "initial_lr": _REQUIRED,

@@ -1,0 +1,119 @@
+"""Gives all ranks the state of a model on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from keras_ring import _adapted_layers, _model_optimizers, _seeds
+from keras_ring._compat import own
+from keras_ring._names import variable_path
+from keras_ring.functions import (
+    allgather_object,
+    broadcast_variables,
+    require_same,
+)
+from keras_ring.optimizer import distributed_settings
+from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
+
+
+def broadcast_model(
+    model: Any,
+    root_rank: int = 0,
+    *,
+    optimizers: Iterable[Any] = (),
+    fold_rank: bool = True,
+    local_variables: Iterable[Any] = (),
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Gives all ranks the state of a model on one rank, to train from it.
+
+    `kr.callbacks.BroadcastGlobalVariablesCallback` does this in `fit`; call it
+    in a loop of your own. The state is that of the weights, the optimizers,
+    the metrics, and the generators of random numbers: those of the layers, the
+    model's own, and that of `keras.random`.
+
+    Ranks draw other random numbers than each other afterwards, dropout masks
+    among them, and the same ones in each run: the rank is folded into each
+    seed, which becomes `seed XOR mix(place)`. `place` is the rank, counted from
+    `root_rank`, and `mix` the finalizer of MurmurHash3 for 32 bits, with
+    `mix(0) = 0`. So `root_rank` keeps its seeds, no two ranks have the same,
+    and calling this again gives the same seeds again.
+
+    Layers that compute something from their weights (`finalize_state`, as
+    `keras.layers.Normalization` has it) do so again. What layers have learned
+    outside of their weights, such as a vocabulary, is compared.
+
+    Args:
+        model: A `keras.Model` that is built.
+        root_rank: Integer, the rank whose state all ranks get. Defaults to
+            `0`.
+        optimizers: Optimizers that train the model, beside those that are
+            attributes of it.
+        fold_rank: Boolean. If `False`, all ranks draw the random numbers of
+            `root_rank`. Defaults to `True`.
+        local_variables: Variables that each rank keeps as they are. Those
+            that were registered as local with an optimizer are kept anyway.
+        process_set: A `kr.ProcessSet`, whose ranks train the model. Defaults
+            to all ranks.
+
+    Raises:
+        ValueError: If `root_rank` is not a member, or the ranks have different
+            models.
+        ConsistencyError: If layers have learned different things.
+
+    Example:
+    ```python
+    kr.broadcast_model(model)
+    ```
+    """
+    if is_alone(process_set):
+        return
+    found = _model_optimizers.optimizers_of(model, optimizers)
+    if any(distributed_settings(each) for each in found.values()):
+        # The gradients will be matched by these names.
+        require_same(
+            "trainable_variables",
+            "names of the trainable variables",
+            [str(variable_path(v)) for v in model.trainable_variables],
+            process_set=process_set,
+        )
+    _build(model, found, process_set)
+    kept = {
+        id(own.tf_variable(each))
+        for each in (
+            *local_variables,
+            *_model_optimizers.local_slots(model, found),
+        )
+    }
+    seeds = own.seed_variables(model)
+    # `model.variables` may hold variables of metrics.
+    variables = [*model.variables, *own.metrics_variables(model), *seeds]
+    for optimizer in found.values():
+        variables.extend(own.optimizer_variables(optimizer))
+    shared = {
+        id(v): v
+        for v in variables
+        if id(own.tf_variable(v)) not in kept
+        and not _model_optimizers.is_local(v, found)
+    }
+    broadcast_variables(shared.values(), root_rank, process_set=process_set)
+    if fold_rank:
+        _seeds.fold(seeds, root_rank, process_set)
+    _adapted_layers.require_same(model, process_set)
+    _adapted_layers.finalize(model, process_set)
+
+
+def _build(
+    model: Any, optimizers: dict[str, Any], process_set: ProcessSet
+) -> None:
+    """Has all ranks have the variables of the same optimizers."""
+    _model_optimizers.build_only_one(model, optimizers)
+    if len(optimizers) > 1:
+        of_ranks = allgather_object(
+            _model_optimizers.places(model, optimizers),
+            "optimizers",
+            process_set,
+        )
+        wanted = _model_optimizers.merged(of_ranks)
+        _model_optimizers.build_for(model, optimizers, wanted)

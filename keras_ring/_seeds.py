@@ -1,0 +1,94 @@
+"""Gives each rank random numbers of its own, all of them from one seed.
+
+Ranks that hold the same state of a generator draw the same numbers: the same
+dropout masks, noise and latents for different examples, which is one draw for
+the whole batch. So wherever state is shared, the place of the rank is folded
+into the state of each generator. This is the one place that does it.
+
+The state of a `keras.random.SeedGenerator` is two words: the seed, and how
+often it was drawn from. At place `p`, which is `0` for the rank whose state is
+shared, it becomes
+
+    seed XOR mix(p), count + p
+
+and that of a `tf.random.Generator` (a counter, and the key behind it), which
+has no count of draws,
+
+    counter, key XOR mix(p)
+
+where `mix` is the finalizer of MurmurHash3 for 32 bits (Austin Appleby, public
+domain). It is one-to-one, so no two places get the same seed from one, and
+`mix(0) = 0`, so the rank that is followed keeps its own state. From that it
+follows that sharing again gives each rank the same seed again: it does not
+drift with the number of calls of `fit`.
+
+The second word is for `keras.random` without a seed. There, Keras takes both
+words for a seed and puts each of them through a permutation of the numbers
+below 933199 at each draw. Seeds of two ranks may meet in so few numbers, but
+second words that differ by less than that never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from keras_ring import basics
+from keras_ring._compat import own
+from keras_ring.process_sets import ProcessSet
+
+_WORD = 0xFFFFFFFF
+
+
+def place_of(rank: int, root_rank: int, process_set: ProcessSet) -> int:
+    """Returns the place of a rank, counted from the one that is followed."""
+    ranks = process_set.ranks
+    return (ranks.index(rank) - ranks.index(root_rank)) % len(ranks)
+
+
+def fold(
+    variables: Iterable[Any], root_rank: int, process_set: ProcessSet
+) -> None:
+    """Folds the place of this rank into states that all ranks share.
+
+    Args:
+        variables: The states of generators, equal on all ranks.
+        root_rank: Integer, the rank whose states they are.
+        process_set: Whose ranks share them.
+    """
+    place = place_of(basics.rank(), root_rank, process_set)
+    if place:
+        for variable in variables:
+            variable.assign(folded(own.as_numpy(variable), place))
+
+
+def folded(state: Any, place: int) -> Any:
+    """Returns the state of a generator at a place.
+
+    Args:
+        state: A vector of integers. With two words, that of a
+            `keras.random.SeedGenerator`; with more, that of a
+            `tf.random.Generator`.
+        place: Integer, at least 0.
+
+    Returns:
+        An array of the same type and shape.
+    """
+    state = np.array(state)
+    of_keras = len(state) == 2
+    key = 0 if of_keras else -1
+    words = state.astype("uint64")
+    words[key] ^= np.uint64(mix(place))
+    if of_keras:
+        words[1] += np.uint64(place)
+    return words.astype(state.dtype)
+
+
+def mix(place: int) -> int:
+    """Returns 32 bits for a place, other ones for each place below 2^32."""
+    bits = place & _WORD
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = ((bits ^ (bits >> shift)) * factor) & _WORD
+    return bits ^ (bits >> 16)
