@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
 
 from keras_ring._compat import own
+from keras_ring._consistency import compared_weights
+from keras_ring._model_optimizers import (
+    build_only_one,
+    is_local,
+    local_slots,
+    optimizers_of,
+)
 from keras_ring._names import variable_path
 from keras_ring.errors import CheckpointError
 
 _OVERHEAD = 8192  # bytes for each variable in a file
 
 
-def state_variables(model: Any) -> list[Any]:
-    """Returns what all ranks have in common, in a fixed order.
+def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
+    """Returns the variables that training continues from, in a fixed order.
 
-    Weights, seed generators and the optimizer's variables; not the metrics,
+    Weights, seed generators and the optimizers' variables; not the metrics,
     whose state is that of one epoch on one rank.
 
     Args:
         model: A `keras.Model` that is built. Its optimizer is built here if
-            it was not.
+            it was not, and is the only one.
+        optimizers: Optimizers that are not attributes of the model.
 
     Raises:
         ValueError: If the model is not built.
@@ -37,12 +45,37 @@ def state_variables(model: Any) -> list[Any]:
         )
     metrics = {id(variable) for variable in own.metrics_variables(model)}
     variables = [v for v in model.variables if id(v) not in metrics]
-    optimizer = getattr(model, "optimizer", None)
-    if own.is_optimizer(optimizer):
-        own.built_optimizer(optimizer, model.trainable_variables)
+    found = optimizers_of(model, optimizers)
+    build_only_one(model, found)
+    for optimizer in found.values():
         variables.extend(own.optimizer_variables(optimizer))
     variables.extend(own.seed_variables(model))
     return list({id(variable): variable for variable in variables}.values())
+
+
+def owned_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[int]:
+    """Returns which of the `state_variables` each rank may have its own of.
+
+    Places in that list. They are the weights that were registered as local to
+    each rank, and what optimizers remember of these; weights that layers set
+    for themselves, such as moving statistics and the states of stateful
+    layers; and the states of seed generators.
+    """
+    found = optimizers_of(model, optimizers)
+    compared = {id(weight) for weight in compared_weights(model)}
+    owned = {
+        id(variable)
+        for variable in (
+            *(w for w in model.weights if id(w) not in compared),
+            *local_slots(model, found),
+            *own.seed_variables(model),
+        )
+    }
+    return [
+        place
+        for place, variable in enumerate(state_variables(model, optimizers))
+        if id(variable) in owned or is_local(variable, found)
+    ]
 
 
 def local_variables(model: Any) -> list[Any]:
@@ -77,12 +110,11 @@ def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
 def num_bytes(model: Any) -> int:
     """Returns about how much a file of a model may hold, and rather more.
 
-    Weights, the optimizer's variables if it has any yet, and what HDF5 and
+    Weights, the optimizers' variables if they have any yet, and what HDF5 and
     Keras add to each.
     """
     variables = list(model.variables)
-    optimizer = getattr(model, "optimizer", None)
-    if own.is_optimizer(optimizer):
+    for optimizer in optimizers_of(model).values():
         variables.extend(own.optimizer_variables(optimizer))
     of_values = sum(
         math.prod(variable.shape) * tf.as_dtype(own.dtype_name(variable)).size
@@ -92,27 +124,37 @@ def num_bytes(model: Any) -> int:
 
 
 def as_arrays(variables: Iterable[Any]) -> list[Any]:
-    """Returns the values of variables, as NumPy arrays."""
-    return [np.asarray(own.as_numpy(v)) for v in variables]
+    """Returns copies of the values of variables, as NumPy arrays."""
+    return [np.array(own.as_numpy(v)) for v in variables]
 
 
-def write_arrays(arrays: Sequence[Any], file: BinaryIO) -> None:
+def write_arrays(contents: Mapping[str, Any], file: BinaryIO) -> None:
     """Writes arrays of any type of number, as a `.npz` of bytes."""
-    contents: dict[str, Any] = {
-        str(position): np.ascontiguousarray(array).reshape(-1).view("uint8")
-        for position, array in enumerate(arrays)
+    as_bytes: dict[str, Any] = {
+        name: np.ascontiguousarray(array).reshape(-1).view("uint8")
+        for name, array in contents.items()
     }
-    np.savez(file, **contents)
+    np.savez(file, **as_bytes)
 
 
-def read_bytes(file: Any) -> list[Any]:
-    """Returns the bytes of what `write_arrays` wrote.
+def numbered(arrays: Iterable[Any]) -> dict[str, Any]:
+    """Returns arrays by their place, as `write_arrays` takes them."""
+    return {str(place): array for place, array in enumerate(arrays)}
+
+
+def read_bytes(file: Any) -> dict[str, Any]:
+    """Returns the bytes of what `write_arrays` wrote, by name.
 
     Args:
         file: A path or a file.
     """
     with np.load(file, allow_pickle=False) as stored:
-        return [stored[str(position)] for position in range(len(stored.files))]
+        return {name: stored[name] for name in stored.files}
+
+
+def in_order(contents: Mapping[str, Any]) -> list[Any]:
+    """Returns what `numbered` was given."""
+    return [contents[str(place)] for place in range(len(contents))]
 
 
 def assign_bytes(variables: Sequence[Any], contents: Sequence[Any]) -> None:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
-from keras_ring import _epochs, _model_state, checkpoint
+from keras_ring import (
+    _background_write,
+    _epochs,
+    _model_state,
+    _passed_over,
+    _training_state,
+)
 from keras_ring._compat import keras, own
 
 
@@ -26,9 +33,14 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
     epoch must read its data from the start, so `steps_per_epoch`, if it is
     set, must be the number of batches.
 
+    What a rank has of its own, it has again: see `kr.checkpoint.save`. With
+    another number of ranks, metrics and accumulated gradients start anew.
+
     The state of other callbacks, such as the patience of `EarlyStopping`, is
     not saved. While batches are passed over, callbacks are called as if they
-    were trained on.
+    were trained on; but `kr.callbacks.ModelCheckpoint` saves nothing, and
+    `kr.callbacks.RankZeroOnly` does not call its callback for these batches,
+    for which the run before has done so.
 
     Args:
         backup_dir: Path of a directory, for this training only.
@@ -43,6 +55,11 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             has ended. Defaults to `True`.
         keep: Integer, how many of the last ones to keep. Defaults to `None`,
             which leaves it to `double_checkpoint`.
+        optimizers: Optimizers that train the model, beside those that are
+            attributes of it.
+        asynchronous: Boolean. If `True`, rank 0 writes in another thread while
+            the training goes on. What it could not write is an error at the
+            next save, or at the end. Defaults to `False`.
 
     Example:
     ```python
@@ -58,6 +75,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         delete_checkpoint: bool = True,
         *,
         keep: int | None = None,
+        optimizers: Iterable[Any] = (),
+        asynchronous: bool = False,
     ) -> None:
         super().__init__()
         if not backup_dir:
@@ -81,6 +100,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         self.double_checkpoint = double_checkpoint
         self.delete_checkpoint = delete_checkpoint
         self.keep = keep or (2 if double_checkpoint else 1)
+        self.optimizers = list(optimizers)
+        self.asynchronous = asynchronous
         self._step = 0  # batches trained on, in this run and those before
         self._step_saved: int | None = None
         self._epoch = 0
@@ -90,8 +111,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the state, if there is one."""
         self._step, self._step_saved, self._resumed = 0, None, None
-        manifest = checkpoint.restore_with(
-            self.model, self.backup_dir, read_local_state=True
+        manifest = _training_state.restore(
+            self.model, self.backup_dir, optimizers=self.optimizers
         )
         if manifest is None:
             return
@@ -105,7 +126,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         own.begin_at(self.model, progress["epoch"])
         _epochs.resume_at(progress["epoch"])
         self._resumed = _Resumed(
-            self.model, progress["batch"], manifest["local"]
+            self.model, self.optimizers, progress["batch"], manifest["local"]
         )
 
     def on_epoch_begin(
@@ -117,7 +138,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             if self._resumed.batches:
                 self._resumed.pass_over()
             else:
-                self._resumed.assign_accumulators()
+                self._resumed.assign_own()
                 self._resumed = None
         elif self.save_freq == "epoch":
             self._save()
@@ -130,6 +151,8 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         if self._resumed is not None:
             self._batch = done
             if done >= self._resumed.batches:
+                # Now: callbacks behind this one may not have come to here.
+                self._resumed.train()
                 self._resumed.assign()
                 self._resumed = None
             return
@@ -144,21 +167,24 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         """Deletes what was saved, or saves the end."""
         own.begin_at(self.model, None)
         if self.delete_checkpoint:
-            checkpoint.remove_all(self.backup_dir)
+            _training_state.remove_all(self.backup_dir)
         elif self.save_freq == "epoch" and self._step != self._step_saved:
             self._epoch, self._batch = self._epoch + 1, 0
             self._save()
+        _background_write.wait()
 
     def _save(self) -> None:
         if self._step in (0, self._step_saved):
             return
-        checkpoint.save_with(
+        _training_state.save(
             self.model,
             self.backup_dir,
             self._step,
             keep=self.keep,
             progress={"epoch": self._epoch, "batch": self._batch},
             with_local_state=True,
+            optimizers=self.optimizers,
+            asynchronous=self.asynchronous,
         )
         self._step_saved = self._step
 
@@ -168,22 +194,31 @@ class _Resumed:
 
     Args:
         model: A `keras.Model` whose state was restored.
+        optimizers: Those that are not attributes of the model.
         batches: Number of batches of the epoch that were trained on.
         local: The bytes of `local_variables`, or `None`.
     """
 
     def __init__(
-        self, model: Any, batches: int, local: list[Any] | None
+        self,
+        model: Any,
+        optimizers: list[Any],
+        batches: int,
+        local: list[Any] | None,
     ) -> None:
         self.batches = batches
         self._model = model
         self._local = local
-        self._state: list[Any] = []
-        if batches:
-            # Callbacks may change it while batches are passed over.
-            self._state = _model_state.as_arrays(
-                _model_state.state_variables(model)
-            )
+        self._train: Any = None
+        # Callbacks may change it until the training goes on: all of it while
+        # batches are passed over, and what is this rank's own at the start.
+        self._variables = _model_state.state_variables(model, optimizers)
+        if not batches:
+            self._variables = [
+                self._variables[place]
+                for place in _model_state.owned_variables(model, optimizers)
+            ]
+        self._state = _model_state.as_arrays(self._variables)
         if batches % own.steps_per_execution(model):
             raise ValueError(
                 f"The training was saved after batch {batches} of an epoch, "
@@ -195,14 +230,11 @@ class _Resumed:
     def pass_over(self) -> None:
         """Has the next batches read, but not trained on."""
         model = self._model
-        train = model.train_function
+        self._train = model.train_function
         passed = 0
 
-        def pass_over_or_train(iterator: Any) -> Any:
+        def pass_over(iterator: Any) -> Any:
             nonlocal passed
-            if passed == self.batches:
-                model.train_function = train
-                return train(iterator)
             for _ in range(own.steps_per_execution(model)):
                 batch = next(iterator)
                 if passed == 0:
@@ -212,23 +244,29 @@ class _Resumed:
                 passed += 1
             return model.get_metrics_result()
 
-        model.train_function = pass_over_or_train
+        model.train_function = _passed_over.passing_over(pass_over)
+
+    def train(self) -> None:
+        """Has the next batches trained on."""
+        self._model.train_function = self._train
 
     def assign(self) -> None:
         """Sets the state to what it was after the last batch."""
-        for variable, array in zip(
-            _model_state.state_variables(self._model), self._state, strict=True
-        ):
-            variable.assign(array)
+        self._assign_state()
         self._assign_local()
 
-    def assign_accumulators(self) -> None:
-        """Sets the accumulated gradients to what they were."""
+    def assign_own(self) -> None:
+        """Sets what is this rank's own, and accumulated gradients."""
+        self._assign_state()
         if self._local is not None:
             count = len(_model_state.accumulators(self._model))
             _model_state.assign_bytes(
                 _model_state.accumulators(self._model), self._local[:count]
             )
+
+    def _assign_state(self) -> None:
+        for variable, array in zip(self._variables, self._state, strict=True):
+            variable.assign(array)
 
     def _assign_local(self) -> None:
         variables = _model_state.local_variables(self._model)

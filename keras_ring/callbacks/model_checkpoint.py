@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring import _model_state, _saved_files, basics, checkpoint
+from keras_ring import (
+    _model_state,
+    _passed_over,
+    _saved_files,
+    _training_state,
+    basics,
+)
 from keras_ring._compat import keras, own
+from keras_ring._moving_statistics import averaged_statistics
 from keras_ring._rank_zero import on_rank_zero
 
 
@@ -23,8 +30,8 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     Beside it is a manifest, `best.keras.manifest.json` for `best.keras`, with
     its size and SHA-256, which `kr.load_model` compares.
 
-    The arguments are those of `keras.callbacks.ModelCheckpoint`, and `keep`.
-    All ranks must have this callback, with the same arguments. With
+    The arguments are those of `keras.callbacks.ModelCheckpoint`, and those
+    below. All ranks must have this callback, with the same arguments. With
     `save_best_only`, use `MetricAverageCallback` as well, or rank 0 judges by
     its own data.
 
@@ -34,6 +41,10 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         keep: Integer, how many files to keep if `filepath` has a place for
             the epoch, the batch or a metric in the name of the file. Defaults
             to `None`, which keeps all.
+        average_statistics: Boolean, whether moving statistics of
+            `keras.layers.BatchNormalization` are saved as those of all ranks
+            together, as `kr.checkpoint.save` does it. Defaults to `False`,
+            which saves those of rank 0.
         **kwargs: As in Keras.
 
     Example:
@@ -54,6 +65,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         filepath: str | os.PathLike[str],
         *args: Any,
         keep: int | None = None,
+        average_statistics: bool = False,
         **kwargs: Any,
     ) -> None:
         if keep is not None and keep < 1:
@@ -68,11 +80,15 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
             )
         super().__init__(filepath, *args, **kwargs)
         self.keep = keep
+        self.average_statistics = average_statistics
 
     def _save_model(
         self, epoch: int, batch: int | None, logs: dict[str, Any] | None
     ) -> None:
         """Saves the model if it is to be saved. Keras calls this."""
+        if _passed_over.is_passing_over(self.model):
+            # The run before has saved it, with the weights of this batch.
+            return
         logs = logs or {}
 
         def write(path: Path) -> None:
@@ -84,7 +100,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
                     "template": Path(self.filepath).name,
                     "at": _moment(epoch, batch),
                     "ranks": basics.size(),
-                    "versions": checkpoint.versions(),
+                    "versions": _training_state.versions(),
                 },
             )
             if self.keep is not None:
@@ -94,9 +110,10 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
             own.save_if_due(self, epoch, batch, logs, write)
             return self.best
 
-        self.best = on_rank_zero(
-            f"save the model to {self.filepath}", save, "model_checkpoint"
-        )
+        with averaged_statistics(self.model, self.average_statistics):
+            self.best = on_rank_zero(
+                f"save the model to {self.filepath}", save, "model_checkpoint"
+            )
 
 
 def _moment(epoch: int, batch: int | None) -> list[int]:
@@ -125,10 +142,11 @@ def save_atomically(
     part = path.with_name(f".writing-{path.name}")
     try:
         _saved_files.require_room(part, _model_state.num_bytes(model))
-        if weights_only:
-            model.save_weights(part, overwrite=True)
-        else:
-            model.save(part, overwrite=True)
+        with _said_to_be_built(model):
+            if weights_only:
+                model.save_weights(part, overwrite=True)
+            else:
+                model.save(part, overwrite=True)
         with part.open("rb") as file:
             os.fsync(file.fileno())
         _saved_files.replace(path, part, description)
@@ -136,3 +154,14 @@ def save_atomically(
         # Where the disk is read-only, there is an error already.
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _said_to_be_built(model: Any) -> Iterator[None]:
+    """Lets Keras save a model that is trained in parts, and never called."""
+    built = model.built
+    model.built = built or own.is_built(model)
+    try:
+        yield
+    finally:
+        model.built = built

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring import basics
+from keras_ring import _passed_over, basics
 from keras_ring._compat import keras
 
 
@@ -17,6 +17,9 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
     not use it for a callback that acts on the training, such as
     `EarlyStopping`: the other ranks would not follow.
     What the callback calls must not need the other ranks.
+
+    It is not called for batches that `kr.callbacks.BackupAndRestore` passes
+    over: it was, in the run before.
 
     Args:
         callback: A `keras.callbacks.Callback`.
@@ -52,6 +55,9 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _on_rank_zero(name: str) -> Callable[..., None]:
     def call(self: RankZeroOnly, *args: Any, **kwargs: Any) -> None:
+        of_batch = name.startswith("on_train_batch_")
+        if of_batch and _passed_over.is_passing_over(self.model):
+            return
         if basics.rank() == 0:
             getattr(self.callback, name)(*args, **kwargs)
 

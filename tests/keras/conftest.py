@@ -138,6 +138,16 @@ class EqualRanks:
         )
         return [tf.concat([t] * self.size, axis=0) for t in tensors]
 
+    def alltoall(
+        self, tensor, splits, *, name=None, process_set=global_process_set
+    ):
+        self.calls.append(Call("alltoall", name, process_set=process_set))
+        rows = [int(count) for count in splits]
+        begin = sum(rows[: self.rank])
+        mine = tensor[begin : begin + rows[self.rank]]
+        counts = tf.constant([rows[self.rank]] * self.size, tf.int64)
+        return tf.concat([mine] * self.size, axis=0), counts
+
     def broadcast(
         self, tensor, root_rank, *, name=None, process_set=global_process_set
     ):
@@ -158,6 +168,7 @@ def ring(monkeypatch):
         "grouped_allreduce",
         "allgather",
         "grouped_allgather",
+        "alltoall",
         "broadcast",
     ):
         monkeypatch.setattr(ops, name, getattr(ranks, name))

@@ -182,20 +182,33 @@ class TestBroadcast:
         assert ring.names("broadcast")
 
     def test_seeds_and_metrics_are_shared(self, ring, monkeypatch):
+        """And the rank is in the seeds then."""
+        ring.rank = 1
         assigned = []
+        seeds = []
 
         def broadcast_variables(variables, root_rank, process_set):
             assigned.extend(v.path for v in variables)
+            seeds.extend(
+                tuple(v.numpy()) for v in variables if "seed" in v.path
+            )
 
         monkeypatch.setattr(
-            "keras_ring.callbacks.broadcast.broadcast_variables",
+            "keras_ring._model_broadcast.broadcast_variables",
             broadcast_variables,
         )
         model = make_model("built")
         x, y = make_data()
+        look = Watch(lambda m: m.layers[0].seed_generator.state.numpy())
         model.fit(
-            x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
+            x,
+            y,
+            verbose=0,
+            callbacks=[BroadcastGlobalVariablesCallback(), look],
         )
+        # That of the layer, and that of `keras.random`.
+        assert len(seeds) == 2
+        assert look.seen[0].tolist() == [seeds[0][0] ^ 0x514E28B7, 1]
         assert any("seed_generator" in path for path in assigned)
         assert any("velocity" in path for path in assigned)
         assert any("iteration" in path for path in assigned)
@@ -214,7 +227,7 @@ class TestBroadcast:
             raise ValueError(f"The {what} differ")
 
         monkeypatch.setattr(
-            "keras_ring.callbacks.broadcast.require_same", require_same
+            "keras_ring._model_broadcast.require_same", require_same
         )
         x, y = make_data()
         with pytest.raises(ValueError, match="names of the trainable"):
@@ -801,9 +814,6 @@ class TestBackupAndRestore:
     ):
         monkeypatch.setattr(
             "keras_ring._rank_zero.broadcast_object", lambda obj, name: obj
-        )
-        monkeypatch.setattr(
-            "keras_ring.checkpoint.allgather_object", lambda obj, name: [obj]
         )
         model = make_model("built")
         backup = BackupAndRestore(

@@ -1,0 +1,61 @@
+"""The moving statistics of batch normalization, over all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import basics, ops
+from keras_ring._compat import keras, own
+from keras_ring.sync_batch_normalization import SyncBatchNormalization
+
+
+@contextlib.contextmanager
+def averaged_statistics(model: Any, wanted: bool = True) -> Iterator[None]:
+    """Gives a model the statistics of all ranks, and its own at the end.
+
+    All ranks must enter it. The mean is the mean of the ranks' means, and the
+    variance that of all data together: the mean of the variances plus the
+    variance of the means (the law of total variance, ranks being alike in
+    size).
+
+    Args:
+        model: A `keras.Model`.
+        wanted: Boolean. If `False`, nothing is changed.
+    """
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+        and not isinstance(layer, SyncBatchNormalization)
+        and layer.built
+    ]
+    if not wanted or basics.size() == 1 or not layers:
+        yield
+        return
+    statistics = [
+        (layer.moving_mean, layer.moving_variance) for layer in layers
+    ]
+    before = [own.as_numpy(each) for pair in statistics for each in pair]
+    sums = []
+    for mean, variance in zip(before[::2], before[1::2], strict=True):
+        mean, variance = mean.astype("float64"), variance.astype("float64")
+        sums.append(tf.constant(np.stack([mean, variance + mean**2])))
+    averages = ops.grouped_allreduce(
+        sums, op=ops.Average, name="moving_statistics"
+    )
+    for (mean, variance), average in zip(statistics, averages, strict=True):
+        of_all, squares = average.numpy()
+        mean.assign(of_all)
+        # Rounding may leave less than nothing of a constant.
+        variance.assign(np.maximum(squares - of_all**2, 0.0))
+    try:
+        yield
+    finally:
+        variables = [each for pair in statistics for each in pair]
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)

@@ -1,0 +1,23 @@
+"""Whether a training only reads its batches, to come to where it had been.
+
+What is done after each batch was done after these, in the run before. The
+function that stands in for the training step tells, so it ends with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_MARK = "_keras_ring_passes_over"
+
+
+def passing_over(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Marks what reads batches instead of training on them."""
+    setattr(step, _MARK, True)
+    return step
+
+
+def is_passing_over(model: Any) -> bool:
+    """Whether a model is not trained on the present batch."""
+    return hasattr(getattr(model, "train_function", None), _MARK)

@@ -1,0 +1,120 @@
+"""What each rank has of its own, on its way to rank 0's disk and back.
+
+One file of each rank is in a checkpoint. It holds those of the state's
+variables that have another value on this rank than on rank 0, by their place;
+and, within an epoch, the state of the metrics and accumulated gradients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring import _model_state, basics, ops
+from keras_ring._consistency import digest
+
+_OWNED = "owned-"
+
+
+def file_name(rank: int) -> str:
+    """Returns the name of the file of a rank."""
+    return f"rank-{rank}.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What is in the file of this rank, as bytes.
+
+    Attributes:
+        owned: By their places in the state, its variables with other values
+            than on rank 0.
+        local: Of `_model_state.local_variables`, or nothing.
+    """
+
+    owned: dict[int, Any]
+    local: list[Any]
+
+
+def to_bytes(
+    variables: Sequence[Any], owned: Sequence[int], local: Sequence[Any]
+) -> bytes:
+    """Returns the file of this rank. All ranks must call it.
+
+    Args:
+        variables: The variables of the state.
+        owned: Places of those that may differ between ranks.
+        local: Arrays.
+    """
+    contents: dict[str, Any] = _model_state.numbered(local)
+    if owned:
+        digests = b"".join(digest(variables[place]) for place in owned)
+        mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
+        of_rank_0 = ops.broadcast(
+            tf.constant(mine), root_rank=0, name="checkpoint/owned"
+        ).numpy()
+        for place, differs in zip(
+            owned, (mine != of_rank_0).any(axis=1), strict=True
+        ):
+            if differs:
+                (array,) = _model_state.as_arrays([variables[place]])
+                contents[f"{_OWNED}{place}"] = array
+    file = io.BytesIO()
+    _model_state.write_arrays(contents, file)
+    return file.getvalue()
+
+
+def from_bytes(content: bytes) -> Contents | None:
+    """Returns what `to_bytes` made a file of, `None` if there was none."""
+    if not content:
+        return None
+    found = _model_state.read_bytes(io.BytesIO(content))
+    local = {k: v for k, v in found.items() if not k.startswith(_OWNED)}
+    return Contents(
+        {
+            int(name.removeprefix(_OWNED)): array
+            for name, array in found.items()
+            if name.startswith(_OWNED)
+        },
+        _model_state.in_order(local),
+    )
+
+
+def gather(content: bytes) -> list[bytes]:
+    """Gives rank 0 the bytes of all ranks, by rank; the others get nothing."""
+    rows = [len(content), *[0] * (basics.size() - 1)]
+    received, counts = _exchanged(content, rows, "checkpoint/gather")
+    if basics.rank() != 0:
+        return []
+    ends = np.cumsum(counts)
+    return [
+        received[end - count : end].tobytes()
+        for end, count in zip(ends, counts, strict=True)
+    ]
+
+
+def scatter(contents: Sequence[bytes]) -> bytes:
+    """Gives each rank its bytes.
+
+    Args:
+        contents: Those of all ranks, on rank 0. On others, anything.
+    """
+    if basics.rank() != 0:
+        contents = [b""] * basics.size()
+    rows = [len(content) for content in contents]
+    received, _ = _exchanged(b"".join(contents), rows, "checkpoint/scatter")
+    return bytes(received.tobytes())
+
+
+def _exchanged(content: bytes, rows: Sequence[int], name: str) -> Any:
+    data = np.frombuffer(content, np.uint8)
+    if basics.size() == 1:
+        return data, np.array(rows)
+    received, counts = ops.alltoall(
+        tf.constant(data), tf.constant(rows, tf.int64), name=name
+    )
+    return received.numpy(), counts.numpy()

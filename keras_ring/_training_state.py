@@ -1,0 +1,249 @@
+"""How the state of training gets to rank 0's disk and back, on all ranks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import tensorflow as tf
+
+from keras_ring import (
+    _adapted_layers,
+    _background_write,
+    _checkpoint_files,
+    _model_optimizers,
+    _model_state,
+    _rank_files,
+    _seeds,
+    basics,
+)
+from keras_ring._checkpoint_files import Checkpoint, Damaged
+from keras_ring._compat import keras, own
+from keras_ring._rank_zero import on_rank_zero
+from keras_ring._version import __version__
+from keras_ring.errors import CheckpointError
+from keras_ring.functions import broadcast_variables
+from keras_ring.process_sets import global_process_set
+
+_STATE = "state.npz"
+
+
+def save(
+    model: Any,
+    directory: str | os.PathLike[str],
+    step: int,
+    *,
+    keep: int,
+    progress: Any = None,
+    with_local_state: bool = False,
+    optimizers: Iterable[Any] = (),
+    asynchronous: bool = False,
+) -> None:
+    """Does what `kr.checkpoint.save` does, and may save more.
+
+    Args:
+        model: As there.
+        directory: As there.
+        step: As there.
+        keep: As there.
+        progress: What JSON can hold; `restore` returns it.
+        with_local_state: Boolean, whether each rank's metrics and accumulated
+            gradients are saved as well.
+        optimizers: As there.
+        asynchronous: As there.
+    """
+    if step < 0:
+        raise ValueError(f"`step` must not be negative. Received: step={step}")
+    if keep < 1:
+        raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
+    _background_write.wait()
+    directory = Path(directory)
+    optimizers = list(optimizers)
+    variables = _model_state.state_variables(model, optimizers)
+    local = _model_state.local_variables(model) if with_local_state else []
+    rank_files = _rank_files.gather(
+        _rank_files.to_bytes(
+            variables,
+            _model_state.owned_variables(model, optimizers),
+            _model_state.as_arrays(local),
+        )
+    )
+    state: dict[str, Any] = {}
+    description = {
+        "ranks": basics.size(),
+        "versions": versions(),
+        "progress": progress,
+        "optimizers": _model_optimizers.places(
+            model, _model_optimizers.optimizers_of(model, optimizers)
+        ),
+        "variables": _model_state.described(variables),
+    }
+
+    def copy() -> None:
+        state.update(_model_state.numbered(_model_state.as_arrays(variables)))
+
+    def write() -> None:
+        if not asynchronous:
+            copy()
+        files: dict[str, Callable[[BinaryIO], Any]] = {
+            _STATE: functools.partial(_model_state.write_arrays, state)
+        }
+        for rank, content in enumerate(rank_files):
+            files[_rank_files.file_name(rank)] = functools.partial(
+                _write_bytes, content
+            )
+        written = _checkpoint_files.write(directory, step, files, description)
+        later = [c for c in _checkpoint_files.find(directory) if c > written]
+        if later:
+            warnings.warn(
+                f"{directory} has checkpoints of steps after {step}, which "
+                "was just saved: "
+                f"{', '.join(sorted(c.path.name for c in later))}. Restoring "
+                "takes the highest step that is not damaged. Delete them if "
+                "they are of another run.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        _checkpoint_files.prune(directory, written, keep)
+
+    what = f"write the checkpoint of step {step} to {directory}"
+    if asynchronous:
+        on_rank_zero(what, copy, "checkpoint/copy")
+        _background_write.begin(what, write)
+    else:
+        on_rank_zero(what, write, "checkpoint/save")
+
+
+def restore(
+    model: Any,
+    directory: str | os.PathLike[str],
+    *,
+    optimizers: Iterable[Any] = (),
+    fold_rank: bool = True,
+) -> dict[str, Any] | None:
+    """Does what `kr.checkpoint.restore` does.
+
+    Args:
+        model: As there.
+        directory: As there.
+        optimizers: As there.
+        fold_rank: As there.
+
+    Returns:
+        The manifest, or `None` if there is no checkpoint. It has this rank's
+        local variables, as bytes, under `"local"`, or `None` there if they
+        were not saved, or by another number of ranks.
+    """
+    _background_write.wait()
+    directory = Path(directory)
+    what = f"restore a checkpoint from {directory}"
+    optimizers = list(optimizers)
+    # Before anything is read: an error if it is not built.
+    _model_state.state_variables(model, optimizers)
+    read: tuple[Checkpoint, dict[str, Any]] | None = None
+
+    def find() -> dict[str, Any] | None:
+        nonlocal read
+        read = _newest_good(directory)
+        return None if read is None else read[1]
+
+    manifest = on_rank_zero(what, find, "checkpoint/restore")
+    if manifest is None:
+        return None
+    found = _model_optimizers.optimizers_of(model, optimizers)
+    _model_optimizers.build_for(model, found, manifest.get("optimizers", {}))
+    variables = _model_state.state_variables(model, optimizers)
+    rank_files = [b""] * basics.size()
+
+    def assign() -> None:
+        if read is None:
+            return
+        path = read[0].path
+        _model_state.require_same_variables(manifest["variables"], variables)
+        contents = _model_state.read_bytes(path / _STATE)
+        _model_state.assign_bytes(variables, _model_state.in_order(contents))
+        for rank in range(basics.size()):
+            name = _rank_files.file_name(rank)
+            if name in manifest["files"]:
+                rank_files[rank] = (path / name).read_bytes()
+
+    on_rank_zero(what, assign, "checkpoint/restore")
+    broadcast_variables(variables, root_rank=0)
+    mine = _rank_files.from_bytes(_rank_files.scatter(rank_files))
+    seeds = own.seed_variables(model)
+    manifest["local"] = None
+    if mine is not None:
+        left_out = set() if fold_rank else {id(seed) for seed in seeds}
+        for place, content in mine.owned.items():
+            if id(variables[place]) not in left_out:
+                _model_state.assign_bytes([variables[place]], [content])
+        if manifest["ranks"] == basics.size():
+            manifest["local"] = mine.local or None
+    elif fold_rank:
+        _seeds.fold(seeds, 0, global_process_set)
+    _adapted_layers.finalize(model, global_process_set)
+    return manifest
+
+
+def remove_all(directory: str | os.PathLike[str]) -> None:
+    """Deletes all checkpoints of a directory, and it, if it is empty then.
+
+    All ranks must call it.
+
+    Args:
+        directory: The directory given to `save`.
+    """
+    _background_write.wait()
+    directory = Path(directory)
+
+    def remove() -> None:
+        for checkpoint in _checkpoint_files.find(directory):
+            _checkpoint_files.delete(checkpoint)
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+
+    on_rank_zero(
+        f"delete the checkpoints of {directory}", remove, "checkpoint/remove"
+    )
+
+
+def _newest_good(directory: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
+    problems = []
+    for checkpoint in _checkpoint_files.find(directory):
+        try:
+            manifest = _checkpoint_files.read_manifest(checkpoint)
+        except Damaged as damaged:
+            problems.append(str(damaged))
+            continue
+        for problem in problems:
+            warnings.warn(
+                f"A checkpoint is damaged: {problem}. Going back to step "
+                f"{checkpoint.step}.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return checkpoint, manifest
+    if problems:
+        raise CheckpointError(
+            "all checkpoints are damaged: " + "; ".join(problems)
+        )
+    return None
+
+
+def _write_bytes(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of what makes checkpoints, for manifests."""
+    return {
+        "keras_ring": __version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "python": platform.python_version(),
+    }
