@@ -161,6 +161,7 @@ def ring(monkeypatch):
     ranks = EqualRanks()
     monkeypatch.setattr(basics, "is_initialized", lambda: True)
     monkeypatch.setattr(basics, "size", lambda: ranks.size)
+    monkeypatch.setattr(basics, "local_size", lambda: ranks.size)
     monkeypatch.setattr(basics, "rank", lambda: ranks.rank)
     for name in (
         "allreduce",

@@ -251,9 +251,10 @@ def normalization(jit_compile):
             keras.losses.BinaryCrossentropy(from_logits=True),
             jit_compile=jit_compile,
         )
+        mine = kr.data.shard((x, y))
         before = kr.metrics()["entries"]
         model.fit(
-            *kr.data.shard((x, y)),
+            *mine,
             batch_size=batch // kr.size(),
             shuffle=False,
             verbose=0,

@@ -421,7 +421,7 @@ class TestMetricAverage:
         class Odd(keras.metrics.Metric):
             def __init__(self):
                 super().__init__(name="odd")
-                self.summed = self.add_variable((), "ones", name="summed")
+                self.summed = self.add_variable((), "zeros", name="summed")
                 self.mean = self.add_variable(
                     (), "ones", aggregation="mean", name="mean"
                 )
@@ -430,10 +430,12 @@ class TestMetricAverage:
                 )
 
             def update_state(self, *args, **kwargs):
-                pass
+                # A sum, of one batch.
+                self.summed.assign(self.summed + 1.0)
 
             def reset_state(self):
-                for variable in self.variables:
+                self.summed.assign(0.0)
+                for variable in (self.mean, self.first):
                     variable.assign(1.0)
 
             def result(self):
