@@ -132,8 +132,7 @@ def failure_lines(
             for end in ends
             if end.error is not None and str(end.error) == str(first.error)
         ]
-        caught = ", which its program caught" if first.error.caught else ""
-        lines.append(f"{rank_names(alike)} raised {first.error}{caught}")
+        lines.append(f"{rank_names(alike)} raised {_told(first.error)}")
     lines.append(
         f"rank {first.rank} (pid {first.pid}) {first.describe()}"
         f" after {seconds:.1f} s; it failed first"
@@ -174,7 +173,7 @@ def _other_text(end: RankEnd, first: RankEnd) -> str:
     what = end.describe()
     if end.stopped and not end.slow_to_leave:
         what = "was then ended by keras-ring"
-    if end.error is None or end.error.caught:
+    if end.error is None:
         return what
     if first.error is not None and str(end.error) == str(first.error):
         return what
@@ -182,4 +181,9 @@ def _other_text(end: RankEnd, first: RankEnd) -> str:
         rf"\brank {first.rank}\b", end.error.cause
     ):
         return f"{what}, having lost rank {first.rank}"
-    return f"{what}: {end.error}"
+    return f"{what}: {_told(end.error)}"
+
+
+def _told(error: RankError) -> str:
+    caught = ", which its program caught" if error.caught else ""
+    return f"{error}{caught}"

@@ -175,11 +175,13 @@ def test_an_error_that_the_program_caught():
     ends = [
         _end(0, 3, 1.2, "UnavailableError", 1.1, text=LOST, caught=True),
         _end(2, 3, 1.2, "ValueError", 0.9, text="no row 3", caught=True),
+        _end(5, 4, 1.2, "OSError", 1.0, caught=True),
     ]
     assert failure_lines(ends[1], ends, ["last"], 2.0) == [
         "rank 2 raised ValueError: no row 3, which its program caught",
         "rank 2 (pid 102) exited with code 3 after 2.0 s; it failed first",
         "last output of rank 2:",
         "  | last",
-        "rank 0 exited with code 3",
+        "rank 0 exited with code 3, having lost rank 2",
+        "rank 5 exited with code 4: OSError: text, which its program caught",
     ]
