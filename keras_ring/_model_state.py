@@ -45,6 +45,7 @@ def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
         )
     metrics = {id(variable) for variable in own.metrics_variables(model)}
     variables = [v for v in model.variables if id(v) not in metrics]
+    variables.extend(layer_states(model))
     found = optimizers_of(model, optimizers)
     build_only_one(model, found)
     for optimizer in found.values():
@@ -68,6 +69,7 @@ def owned_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[int]:
         for variable in (
             *(w for w in model.weights if id(w) not in compared),
             *local_slots(model, found),
+            *layer_states(model),
             *own.seed_variables(model),
         )
     }
@@ -75,6 +77,17 @@ def owned_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[int]:
         place
         for place, variable in enumerate(state_variables(model, optimizers))
         if id(variable) in owned or is_local(variable, found)
+    ]
+
+
+def layer_states(model: Any) -> list[Any]:
+    """Returns the states of stateful layers, which are not their weights."""
+    return [
+        state
+        for layer in model._flatten_layers()
+        if getattr(layer, "stateful", False)
+        for state in tf.nest.flatten(getattr(layer, "states", None))
+        if hasattr(state, "assign")
     ]
 
 
