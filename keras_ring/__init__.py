@@ -15,6 +15,19 @@ from keras_ring._version import __version__
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
+    from keras_ring._builds import (
+        ccl_built,
+        check_build,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rocm_built,
+    )
     from keras_ring._model_broadcast import broadcast_model
     from keras_ring._reduction_guard import allow_local_updates
     from keras_ring.basics import (
@@ -74,7 +87,10 @@ if TYPE_CHECKING:
     from keras_ring.running import run
     from keras_ring.saving import load_model
     from keras_ring.sync_batch_normalization import SyncBatchNormalization
-    from keras_ring.tape import DistributedGradientTape
+    from keras_ring.tape import (
+        DistributedGradientTape,
+        PartialDistributedGradientTape,
+    )
     from keras_ring.topology_ops import (
         local_rank_op,
         local_size_op,
@@ -90,6 +106,17 @@ _HOMES = {
     "data": None,
     "errors": None,
     "schedules": None,
+    "ccl_built": "_builds",
+    "check_build": "_builds",
+    "cuda_built": "_builds",
+    "ddl_built": "_builds",
+    "gloo_built": "_builds",
+    "gloo_enabled": "_builds",
+    "mpi_built": "_builds",
+    "mpi_enabled": "_builds",
+    "mpi_threads_supported": "_builds",
+    "nccl_built": "_builds",
+    "rocm_built": "_builds",
     "allow_local_updates": "_reduction_guard",
     "broadcast_model": "_model_broadcast",
     "cross_rank": "basics",
@@ -141,6 +168,7 @@ _HOMES = {
     "load_model": "saving",
     "SyncBatchNormalization": "sync_batch_normalization",
     "DistributedGradientTape": "tape",
+    "PartialDistributedGradientTape": "tape",
     "local_rank_op": "topology_ops",
     "local_size_op": "topology_ops",
     "process_set_included_op": "topology_ops",
@@ -157,6 +185,7 @@ __all__ = [
     "DistributedOptimizer",
     "Max",
     "Min",
+    "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
     "Product",
@@ -179,13 +208,19 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "callbacks",
+    "ccl_built",
+    "check_build",
     "checkpoint",
     "cross_rank",
     "cross_size",
+    "cuda_built",
     "data",
+    "ddl_built",
     "errors",
     "evaluate",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
@@ -199,12 +234,17 @@ __all__ = [
     "local_size",
     "local_size_op",
     "metrics",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "predict",
     "process_set_included_op",
     "rank",
     "rank_op",
     "reducescatter",
     "remove_process_set",
+    "rocm_built",
     "run",
     "schedules",
     "shutdown",

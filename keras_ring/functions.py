@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_ring import _native, basics, ops, process_sets
 from keras_ring._autograph import unconverted
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._names import variable_path
 from keras_ring.process_sets import ProcessSet, global_process_set
 
@@ -20,6 +21,9 @@ from keras_ring.process_sets import ProcessSet, global_process_set
 _NO_PICKLE = -1
 
 
+@takes_horovods(
+    "process_set inplace",
+)
 @unconverted
 def broadcast_variables(
     variables: Iterable[Any],
@@ -89,6 +93,9 @@ def broadcast_variables(
     return tf.group(*(each for each in assigned if each is not None))
 
 
+@takes_horovods(
+    "name process_set",
+)
 @unconverted
 def broadcast_(
     variables: Any,
@@ -141,6 +148,9 @@ def broadcast_(
     return assigned if is_list else assigned[0]
 
 
+@takes_horovods(
+    "process_set",
+)
 @unconverted
 def broadcast_global_variables(
     root_rank: int, *, process_set: ProcessSet = global_process_set
@@ -179,6 +189,7 @@ def broadcast_global_variables(
     )
 
 
+@takes_horovods("root_rank session name process_set")
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -214,6 +225,7 @@ def broadcast_object(
     return broadcast_object_fn(root_rank, name, process_set)(obj)
 
 
+@takes_horovods("root_rank session name process_set")
 def broadcast_object_fn(
     root_rank: int = 0,
     name: str | None = None,
@@ -274,6 +286,7 @@ def broadcast_object_fn(
     return broadcast
 
 
+@takes_horovods("session name process_set")
 def allgather_object(
     obj: Any,
     name: str | None = None,

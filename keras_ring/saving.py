@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_ring import _saved_files
 from keras_ring._checkpoint_files import Damaged
 from keras_ring._compat import keras
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring.errors import CheckpointError
 from keras_ring.optimizer import DistributedOptimizer
 
 
+@takes_horovods("custom_optimizers custom_objects compression")
 def load_model(
     path: str | os.PathLike[str],
     *,
     custom_objects: dict[str, Any] | None = None,
+    custom_optimizers: Sequence[type] | None = None,
+    compile: bool = True,
     safe_mode: bool = True,
     **settings: Any,
 ) -> Any:
@@ -31,6 +36,10 @@ def load_model(
         path: Path of a file that `model.save` or
             `kr.callbacks.ModelCheckpoint` wrote.
         custom_objects: As in `keras.saving.load_model`.
+        custom_optimizers: A list of classes of optimizers, as in
+            `custom_objects` under their names.
+        compile: Boolean, whether the model is compiled as it was. If not, it
+            has no optimizer. Defaults to `True`.
         safe_mode: As in `keras.saving.load_model`.
         **settings: The arguments of `DistributedOptimizer` after the first.
 
@@ -40,6 +49,8 @@ def load_model(
 
     Raises:
         CheckpointError: If the file is not what its manifest says.
+        TypeError: If there is no such setting.
+        ValueError: If a setting has no meaning.
 
     Example:
     ```python
@@ -47,6 +58,11 @@ def load_model(
     model.fit(...)
     ```
     """
+    if settings:
+        # Also of a model that has no optimizer: a mistake in them is one.
+        DistributedOptimizer(keras.optimizers.SGD(), **settings)
+    for each in custom_optimizers or ():
+        custom_objects = {each.__name__: each, **(custom_objects or {})}
     try:
         _saved_files.require_whole(Path(path))
     except Damaged as damaged:
@@ -55,7 +71,10 @@ def load_model(
             "it all the same, delete the manifest."
         ) from damaged
     model = keras.saving.load_model(
-        path, custom_objects=custom_objects, safe_mode=safe_mode
+        path,
+        custom_objects=custom_objects,
+        compile=compile,
+        safe_mode=safe_mode,
     )
     if getattr(model, "optimizer", None) is not None:
         DistributedOptimizer(model.optimizer, **settings)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_ring import _graph, _native, process_sets
 from keras_ring._autograph import unconverted
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring.process_sets import ProcessSet, global_process_set
 
 
@@ -47,6 +48,7 @@ def rank_op(
     return _topology("rank", name, process_sets.id_of(process_set))
 
 
+@takes_horovods("process_set_id name")
 @unconverted
 def size_op(
     name: str | None = None,

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_ring import _metric_state, ops
 from keras_ring._compat import keras, own
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
@@ -47,6 +48,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     ```
     """
 
+    @takes_horovods("device")
     def __init__(self, *, process_set: ProcessSet = global_process_set) -> None:
         super().__init__()
         self.process_set = process_set

@@ -62,6 +62,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "benchmarks/": frozenset({"benchmarks"}),
     "docs/": NONE,
     "docs/keras_guide.md": frozenset({"examples"}),
+    "docs/migration.md": frozenset({"examples"}),
     "docs/performance.md": frozenset({"benchmarks"}),
     "README.md": frozenset({"examples"}),
     ".ci/landed": NONE,

@@ -1,0 +1,73 @@
+"""What keras_ring was built with, as programs written for Horovod ask.
+
+They ask in order to choose a backend. There is one here, over shared memory and
+TCP (optionally TLS), that needs none of those libraries; so the answer to most
+is no, and nothing has to be chosen.
+"""
+
+from __future__ import annotations
+
+
+def mpi_built() -> bool:
+    """Whether collectives can go through MPI: no."""
+    return False
+
+
+def mpi_enabled() -> bool:
+    """Whether collectives go through MPI: no."""
+    return False
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI is used and takes calls from several threads: no.
+
+    Collectives of keras_ring may be called from any thread; give those of
+    several threads names.
+    """
+    return False
+
+
+def gloo_built() -> bool:
+    """Whether collectives can go through Gloo: no."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """Whether collectives go through Gloo: no."""
+    return False
+
+
+def nccl_built() -> int:
+    """The version of NCCL that collectives can go through: 0, for none."""
+    return 0
+
+
+def cuda_built() -> bool:
+    """Whether collectives can read the memory of CUDA devices: no."""
+    return False
+
+
+def rocm_built() -> bool:
+    """Whether collectives can read the memory of ROCm devices: no."""
+    return False
+
+
+def ccl_built() -> bool:
+    """Whether collectives can go through oneCCL: no."""
+    return False
+
+
+def ddl_built() -> bool:
+    """Whether collectives can go through IBM DDL: no."""
+    return False
+
+
+def check_build() -> bool:
+    """Prints versions and what is missing, as `keras-ring check` does.
+
+    Returns:
+        Boolean, whether a job can run here.
+    """
+    from keras_ring.launcher.check import run_check
+
+    return run_check(as_json=False) == 0

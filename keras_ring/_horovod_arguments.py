@@ -1,0 +1,228 @@
+"""What becomes of arguments that only the functions of Horovod have.
+
+A program that was written for Horovod runs with its import changed. So public
+functions also take Horovod's arguments, by name and by position:
+
+* what means something here is done: `average`, `num_groups`, a name or a
+  number at the place that it has there;
+* what would have no effect is taken, and said once;
+* what says two different things is an error.
+
+This is the one place that knows them. A function of ours is given
+`takes_horovods(...)`, with the orders in which Horovod has its positional
+arguments; which of several is meant, the types tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from absl import logging
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Argument -> why it has no effect.
+_WITHOUT_EFFECT = {
+    "device_dense": "collectives run where their tensors are",
+    "device_sparse": "collectives run where their tensors are",
+    "device": "collectives run where their tensors are",
+    "ignore_name_scope": "name scopes have no part in the names of collectives",
+    "use_locking": "the optimizer has its own setting",
+    "session": "objects are shared in a graph and session of their own",
+    "inplace": "variables are always assigned",
+    "legacy_opts": "optimizers of each kind are known by their class",
+}
+_ONLY_THEIRS = {"average", "num_groups", "process_set_id", *_WITHOUT_EFFECT}
+# A value that says nothing, so that nothing need be said about it.
+_SAYS_NOTHING = (None, "", False, 0)
+
+# Other names for arguments.
+_SAME = {
+    "value": "tensor",
+    "values": "tensors",
+    "gradtape": "tape",
+    "filepath": "path",
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_enumerated(value: Any) -> bool:
+    from keras_ring.ops import ReduceOp
+
+    return isinstance(value, ReduceOp)
+
+
+def _is_process_set(value: Any) -> bool:
+    from keras_ring.process_sets import ProcessSet
+
+    return isinstance(value, ProcessSet)
+
+
+# Argument -> whether a value can be one. For all others, any.
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "average": lambda value: value is None or isinstance(value, bool),
+    "backward_passes_per_step": _is_number,
+    "compression": lambda value: hasattr(value, "compress"),
+    "custom_objects": lambda value: value is None or isinstance(value, dict),
+    "custom_optimizers": lambda v: v is None or isinstance(v, list | tuple),
+    "gradient_predivide_factor": _is_number,
+    "local_layers": lambda v: v is not None and not isinstance(v, str),
+    "name": lambda value: value is None or isinstance(value, str),
+    "num_groups": _is_number,
+    "op": lambda value: value is None or _is_enumerated(value),
+    "prescale_factor": lambda v: _is_number(v) and not _is_enumerated(v),
+    "postscale_factor": lambda v: _is_number(v) and not _is_enumerated(v),
+    "process_set": _is_process_set,
+    "process_set_id": _is_number,
+    "sparse_as_dense": lambda value: isinstance(value, bool),
+    **{
+        device: lambda value: value is None or isinstance(value, str)
+        for device in ("device_dense", "device_sparse", "device")
+    },
+    **{
+        flag: lambda value: isinstance(value, bool)
+        for flag in (
+            "average_aggregated_gradients",
+            "check",
+            "ignore_name_scope",
+            "inplace",
+            "use_locking",
+        )
+    },
+}
+
+
+def takes_horovods(*orders: str) -> Callable[[_Function], _Function]:
+    """Has a function take Horovod's arguments, too.
+
+    Args:
+        *orders: For each order of positional arguments that Horovod has, the
+            names of those after the required ones, with spaces between. Each
+            of them may also be given by name.
+
+    Returns:
+        A decorator. The function keeps its signature.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        shown = function.__qualname__.removesuffix(".__init__")
+        of_ours = list(signature.parameters)
+        required = [
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.default is parameter.empty
+            and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        # After the required ones, those that may be given by position here.
+        ours = [
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and name not in required
+        ]
+        candidates = [ours, *(order.split() for order in orders)]
+        theirs_only = {
+            name
+            for order in candidates
+            for name in order
+            if name not in of_ours and name in (*_ONLY_THEIRS, "name")
+        }
+
+        @functools.wraps(function)
+        def translated(*args: Any, **kwargs: Any) -> Any:
+            given = list(args[: len(required)])
+            rest = args[len(required) :]
+            for theirs, name in _SAME.items():
+                if theirs in kwargs and name in of_ours:
+                    kwargs[name] = kwargs.pop(theirs)
+            if rest and (
+                any(value is None for value in rest) or not _fits(rest, ours)
+            ):
+                order = next((o for o in candidates if _fits(rest, o)), None)
+                # Python has the words for what fits nowhere.
+                if order is not None:
+                    for name, value in zip(order, rest, strict=False):
+                        if name in kwargs:
+                            raise TypeError(
+                                f"`{shown}` got two values for "
+                                f"`{name}`: {value!r} and {kwargs[name]!r}"
+                            )
+                        kwargs[name] = value
+                    rest = ()
+            extras = {
+                name: kwargs.pop(name)
+                for name in list(kwargs)
+                if name in theirs_only
+            }
+            if extras:
+                _translate(shown, extras, kwargs, rest)
+            if kwargs.get("op", 0) is None:
+                del kwargs["op"]
+            return function(*given, *rest, **kwargs)
+
+        return translated  # type: ignore[return-value]
+
+    return decorate
+
+
+def _fits(values: Sequence[Any], order: Sequence[str]) -> bool:
+    return len(values) <= len(order) and all(
+        _TYPES.get(name, lambda _: True)(value)
+        for name, value in zip(order, values, strict=False)
+    )
+
+
+def _translate(
+    function: str,
+    extras: dict[str, Any],
+    kwargs: dict[str, Any],
+    positional: Sequence[Any],
+) -> None:
+    """Puts into `kwargs` what Horovod's arguments mean here."""
+    from keras_ring import ops, process_sets
+
+    for name, value in extras.items():
+        if name == "average":
+            if value is None:
+                continue
+            if kwargs.get("op") is not None or positional:
+                raise ValueError(
+                    "`average` and `op` say the same; give one of them. "
+                    f"Received: average={value}, op={kwargs.get('op')!r} in "
+                    f"`{function}`"
+                )
+            kwargs["op"] = ops.Average if value else ops.Sum
+        elif name == "num_groups":
+            if not value:
+                continue
+            if kwargs.get("groups") is not None:
+                raise ValueError(
+                    "`num_groups` and `groups` say the same; give one of "
+                    f"them. Received: num_groups={value}, "
+                    f"groups={kwargs['groups']!r} in `{function}`"
+                )
+            kwargs["groups"] = value
+        elif name == "process_set_id":
+            kwargs["process_set"] = process_sets.by_id(value)
+        elif value not in _SAYS_NOTHING:
+            _say_once(function, name, value)
+
+
+@functools.cache
+def _say_once(function: str, name: str, value: Any) -> None:
+    # A name is what Horovod's optimizers put before those of their ops.
+    why = _WITHOUT_EFFECT.get(name, "gradients are named by their variables")
+    logging.warning(
+        "keras_ring: `%s=%r` of `%s` has no effect: %s.",
+        name,
+        value,
+        function,
+        why,
+    )
