@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,32 +81,18 @@ def require_consistent(
         for weight in compared_weights(model)
         if id(own.tf_variable(weight)) not in left_out
     ]
-    digests = _digests(weights)
-    together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
-    content = together.digest() + wish.to_bytes(8, "little")
-    gathered = _gathered(content, "consistency", process_set)
-    wishes = np.ascontiguousarray(gathered[:, _DIGEST_BYTES:]).view("<u8")
-    gathered = gathered[:, :_DIGEST_BYTES]
-    if (gathered == gathered[0]).all():
-        return int(wishes.max())
-    # The same branch on all ranks, because of what all have gathered.
-    count = len(weights).to_bytes(8, "little")
-    counts = _gathered(count, "consistency/count", process_set)
-    if not (counts == counts[0]).all():
-        numbers = counts.view("<u8").flatten().tolist()
+    found, wishes = _compared(weights, "consistency", process_set, wish=wish)
+    if found is None:
+        return wishes
+    if found.counts:
         raise ConsistencyError(
             f"The ranks do not train the same model: {when}, ranks "
-            f"{process_set.ranks} have {numbers} weights."
+            f"{process_set.ranks} have {found.counts} weights."
         )
-    by_rank = _gathered(b"".join(digests), "consistency/weights", process_set)
-    by_rank = by_rank.reshape(process_set.size(), len(weights), _DIGEST_BYTES)
-    differs = (by_rank != by_rank[0]).any(axis=(0, 2))
-    first = int(np.argmax(differs))
     raise ConsistencyError(
-        f"The weights of the ranks differ: {when}, {int(differs.sum())} of "
-        f"{len(weights)} do, the first being "
-        f"{str(variable_path(weights[first]))!r}, of which "
-        f"{_grouped(by_rank[:, first], process_set.ranks)}. Something changes "
+        f"The weights of the ranks differ: {when}, {found.count} of "
+        f"{len(weights)} do, the first being {found.path!r}, of which "
+        f"{found.ranks}. Something changes "
         "weights on some ranks only: a callback, code under "
         "`if kr.rank() == 0`, an update inside `kr.allow_local_updates()`, or "
         "initial weights that were not shared ("
@@ -153,27 +140,103 @@ class EpochComparison:
         self._budget.agreed(max(1, periods))
 
 
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What the values of variables on several ranks have not in common.
+
+    Args:
+        counts: The number of variables of each rank, where they differ.
+        count: How many variables differ.
+        path: The path of the first that does.
+        ranks: Which ranks have which value of it, in words.
+    """
+
+    counts: list[int] = dataclasses.field(default_factory=list)
+    count: int = 0
+    path: str = ""
+    ranks: str = ""
+
+
+def first_difference(
+    variables: Sequence[Any],
+    name: str,
+    process_set: ProcessSet,
+    values: Iterable[Any] | None = None,
+) -> Difference | None:
+    """Compares the values of variables between ranks.
+
+    Args:
+        variables: The variables, in an order that all ranks share.
+        name: String, the name of the exchange, the same on all ranks.
+        process_set: Whose members compare.
+        values: The values of the variables, as arrays. Defaults to those that
+            they have now.
+
+    Returns:
+        What differs, the same on all members, or `None`.
+    """
+    return _compared(variables, name, process_set, values)[0]
+
+
+def _compared(
+    variables: Sequence[Any],
+    name: str,
+    process_set: ProcessSet,
+    values: Iterable[Any] | None = None,
+    wish: int = 0,
+) -> tuple[Difference | None, int]:
+    """Returns what differs between ranks, and the largest `wish` of them."""
+    if values is None:
+        values = (own.as_numpy(variable) for variable in variables)
+    digests = _digests(values)
+    together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
+    content = together.digest() + wish.to_bytes(8, "little")
+    gathered = _gathered(content, name, process_set)
+    wishes = np.ascontiguousarray(gathered[:, _DIGEST_BYTES:]).view("<u8")
+    largest = int(wishes.max())
+    gathered = gathered[:, :_DIGEST_BYTES]
+    # Of ranks that have joined there is nothing, nor which they are.
+    if (gathered == gathered[0]).all() or len(gathered) < process_set.size():
+        return None, largest
+    # The same branch on all ranks, because of what all have gathered.
+    count = len(variables).to_bytes(8, "little")
+    counts = _gathered(count, f"{name}/count", process_set)
+    if not (counts == counts[0]).all():
+        numbers = counts.view("<u8").flatten().tolist()
+        return Difference(counts=numbers), largest
+    by_rank = _gathered(b"".join(digests), f"{name}/weights", process_set)
+    by_rank = by_rank.reshape(process_set.size(), len(variables), _DIGEST_BYTES)
+    differs = (by_rank != by_rank[0]).any(axis=(0, 2))
+    first = int(np.argmax(differs))
+    difference = Difference(
+        count=int(differs.sum()),
+        path=str(variable_path(variables[first])),
+        ranks=_grouped(by_rank[:, first], process_set.ranks),
+    )
+    return difference, largest
+
+
 def digest(weight: Any) -> bytes:
     """Returns a fingerprint of the bits of a variable.
 
     Of checksums of its pieces, which are made at several times the speed of a
     cryptographic hash: differences between ranks are accidents.
     """
-    return _joined(map(zlib.crc32, _pieces(weight)))
+    return _joined(map(zlib.crc32, _pieces(own.as_numpy(weight))))
 
 
-def _digests(weights: list[Any]) -> list[bytes]:
-    """Returns the fingerprints of weights, made in threads."""
+def _digests(values: Iterable[Any]) -> list[bytes]:
+    """Returns the fingerprints of arrays, made in threads."""
     threads = len(os.sched_getaffinity(0)) // basics.local_size()
     if threads <= 1:
-        return [digest(weight) for weight in weights]
+        return [_joined(map(zlib.crc32, _pieces(value))) for value in values]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        checksums = [pool.map(zlib.crc32, _pieces(w)) for w in weights]
-        return [_joined(of_weight) for of_weight in checksums]
+        checksums = [pool.map(zlib.crc32, _pieces(value)) for value in values]
+        return [_joined(of_value) for of_value in checksums]
 
 
-def _pieces(weight: Any) -> list[Any]:
-    array = np.ascontiguousarray(own.as_numpy(weight))
+def _pieces(value: Any) -> list[Any]:
+    array = np.ascontiguousarray(value)
     content: Any = array.reshape(-1).view("uint8")
     begins = range(0, len(content), _PIECE)
     return [content[begin : begin + _PIECE] for begin in begins]

@@ -71,6 +71,13 @@ def place(graph: Any, *, compiled: bool = False) -> str:
     return str(found)
 
 
+def function_of(graph: Any) -> Any:
+    """Returns the function that a graph is, or is a loop or branch of."""
+    while isinstance(graph, ControlFlowFuncGraph):
+        graph = graph.outer_graph
+    return graph
+
+
 def _find_place(graph: Any, compiled: bool) -> str:
     if not isinstance(graph, FuncGraph):
         return ""

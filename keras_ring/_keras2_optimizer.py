@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_ring import _keras2_variables, _reduction_guard
+from keras_ring import _initial_values, _keras2_variables, _reduction_guard
 from keras_ring._accumulator import Accumulator
 from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
@@ -172,6 +172,7 @@ def _apply_reduced(
         return apply(pairs or grads_and_vars)
     settings = reducer._settings
     gradients, sources = (list(column) for column in zip(*pairs, strict=True))
+    _reduction_guard.require_unreduced(optimizer, gradients, sources)
     names = gradient_names(sources)
 
     def reduce_and_apply(gradients: list[Any]) -> Any:
@@ -182,10 +183,25 @@ def _apply_reduced(
         with _reduction_guard.reduced():
             return apply(list(zip(reduced, sources, strict=True)))
 
-    if settings.backward_passes_per_step == 1:
-        return reduce_and_apply(gradients)
+    with _initial_values.compared(
+        sources, settings.process_set, local_sources(reducer)
+    ):
+        if settings.backward_passes_per_step == 1:
+            return reduce_and_apply(gradients)
+        _keras2_variables.build(optimizer, sources)
+        return _accumulated(
+            optimizer, reducer, gradients, sources, reduce_and_apply
+        )
 
-    _keras2_variables.build(optimizer, sources)
+
+def _accumulated(
+    optimizer: Any,
+    reducer: Any,
+    gradients: list[Any],
+    sources: list[Any],
+    reduce_and_apply: Callable[[list[Any]], Any],
+) -> Any:
+    """Adds up gradients, and uses them when it is time."""
     accumulator = _accumulator_of(reducer)
 
     def update() -> Any:

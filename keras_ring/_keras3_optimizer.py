@@ -23,7 +23,12 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, basics, process_sets
+from keras_ring import (
+    _initial_values,
+    _reduction_guard,
+    basics,
+    process_sets,
+)
 from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
     KeepsSettings,
@@ -158,7 +163,7 @@ def _apply_reduced(
     """Reduces `gradients` and applies them, or arranges for both."""
     if _reduction_guard.is_reduced() or basics.size() == 1:
         return apply(gradients, variables)
-    if process_sets.is_alone(settings.process_set):
+    if process_sets.shares_nothing(settings.process_set):
         with _reduction_guard.reduced():
             return apply(gradients, variables)
     gradients = list(gradients)
@@ -170,6 +175,27 @@ def _apply_reduced(
         with _reduction_guard.reduced():
             return apply(gradients, variables)
 
+    _reduction_guard.require_unreduced(optimizer, gradients, sources)
+    local = local_sources(optimizer)
+    updated = [
+        source
+        for gradient, source in zip(gradients, sources, strict=True)
+        if gradient is not None
+    ]
+    with _initial_values.compared(updated, settings.process_set, local):
+        return _reduce_and_apply(
+            optimizer, settings, apply, gradients, variables, sources
+        )
+
+
+def _reduce_and_apply(
+    optimizer: Any,
+    settings: ReductionSettings,
+    apply: Callable[..., Any],
+    gradients: list[Any],
+    variables: Any,
+    sources: list[Any],
+) -> Any:
     local = local_sources(optimizer)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if optimizer.inner_optimizer.gradient_accumulation_steps:

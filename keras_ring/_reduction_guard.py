@@ -10,9 +10,8 @@ is checked while it is traced.
 Gradients count as reduced if one of these holds.
 
 * The update runs inside a `DistributedOptimizer`, which reduces.
-* The variables were sources of a `DistributedGradientTape`. The variables are
-  remembered and not the gradients, because clipping or scaling a gradient
-  makes a new tensor.
+* A `DistributedGradientTape` has reduced gradients of the variables, which were
+  not applied since (`_tape_marks`).
 * The update runs inside `allow_local_updates()`.
 """
 
@@ -22,21 +21,20 @@ import contextlib
 import contextvars
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import basics
+from keras_ring import _tape_marks, basics
 from keras_ring._autograph import unconverted
-from keras_ring._compat import keras, own
+from keras_ring._compat import keras
 from keras_ring._names import variable_path
 from keras_ring.errors import LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
 _allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
 
-_MARK = "_keras_ring_reduced_by_tape"
 _CHECKED = "_keras_ring_checked"
 
 
@@ -53,6 +51,11 @@ def reduced() -> Iterator[None]:
 def is_reduced() -> bool:
     """Whether the caller runs inside `reduced()`."""
     return _reduced.get()
+
+
+def are_local_updates_allowed() -> bool:
+    """Whether the caller runs inside `allow_local_updates()`."""
+    return _allowed.get()
 
 
 @contextlib.contextmanager
@@ -86,11 +89,33 @@ def local_updates_are_allowed() -> bool:
     return _allowed.get()
 
 
-def mark_reduced(sources: Iterable[Any]) -> None:
-    """Remembers that gradients of the variables among `sources` are reduced."""
-    for source in sources:
-        if variable_path(source) is not None:
-            setattr(_tf_variable(source), _MARK, True)
+def require_unreduced(
+    optimizer: Any, gradients: Sequence[Any], sources: Sequence[Any]
+) -> None:
+    """Raises an error if gradients are about to be reduced twice.
+
+    Args:
+        optimizer: The optimizer that is about to reduce them.
+        gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
+        sources: Their variables.
+
+    Raises:
+        ValueError: If a tape has reduced one of them.
+    """
+    if not basics.is_initialized() or basics.size() == 1:
+        return
+    for gradient, source in zip(gradients, sources, strict=True):
+        if gradient is not None and _tape_marks.comes_from_tape(
+            source, gradient
+        ):
+            raise ValueError(
+                f"The gradient of {variable_path(source)!r} comes from a "
+                "`DistributedGradientTape`, which has reduced it, and "
+                f"optimizer {_name(optimizer)!r} is a `DistributedOptimizer`, "
+                "which would reduce it again. Use one of the two: with the "
+                "tape, a plain optimizer; with this optimizer, a "
+                "`tf.GradientTape`."
+            )
 
 
 def install() -> None:
@@ -161,12 +186,19 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
         return
     if variables is None:
         variables = getattr(optimizer, "_trainable_variables", ())
+    updates = [
+        (gradient, variable)
+        for gradient, variable in zip(gradients, variables, strict=False)
+        if gradient is not None
+    ]
     local = [
         variable
-        for gradient, variable in zip(gradients, variables, strict=False)
-        if gradient is not None and not hasattr(_tf_variable(variable), _MARK)
+        for gradient, variable in updates
+        if not _tape_marks.is_marked(variable, gradient)
     ]
     if not local:
+        for gradient, variable in updates:
+            _tape_marks.use(variable, gradient)
         return
     raise LocalUpdateError(
         f"Optimizer {_name(optimizer)!r} was about to update "
@@ -188,8 +220,3 @@ def _name(optimizer: Any) -> str:
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
     return str(getattr(optimizer, "name", None) or optimizer._name)
-
-
-def _tf_variable(variable: Any) -> Any:
-    """Returns the TensorFlow variable: what optimizers and tapes share."""
-    return own.tf_variable(variable)

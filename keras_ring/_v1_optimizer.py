@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard
+from keras_ring import _initial_values, _reduction_guard
 from keras_ring._accumulator import Accumulator
 from keras_ring._distributed_class import (
     Reduces,
@@ -116,6 +116,7 @@ class _Reduces(Reduces):
         if not present:
             return list(pairs)
         gradients, sources = (list(each) for each in zip(*present, strict=True))
+        _reduction_guard.require_unreduced(self, gradients, sources)
         names = gradient_names(sources)
 
         def reduce(gradients: list[Any]) -> list[Any]:
@@ -123,17 +124,23 @@ class _Reduces(Reduces):
                 gradients, sources, settings, names, local_sources(self)
             )
 
-        if settings.backward_passes_per_step == 1:
-            reduced = reduce(gradients)
-        else:
+        def accumulate_and_reduce() -> list[Any]:
+            if settings.backward_passes_per_step == 1:
+                return reduce(gradients)
             accumulator = self._pending.accumulator
             is_update = accumulator.add(gradients, sources)
             self._pending.is_update = is_update
-            reduced = tf.cond(
+            found: list[Any] = tf.cond(
                 is_update,
                 lambda: reduce(accumulator.take(sources)),
                 lambda: [tf.zeros_like(source) for source in sources],
             )
+            return found
+
+        with _initial_values.compared(
+            sources, settings.process_set, local_sources(self)
+        ):
+            reduced = accumulate_and_reduce()
         by_source = {
             source.ref(): gradient
             for source, gradient in zip(sources, reduced, strict=True)

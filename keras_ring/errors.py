@@ -44,6 +44,8 @@ class CheckpointError(KerasRingError):
 class ConsistencyError(KerasRingError):
     """The ranks do not hold the same weights, or do not do the same."""
 
+    __init__ = Exception.__init__  # as in `LocalUpdateError`
+
 
 class RankFailedError(KerasRingError):
     """A rank that `keras_ring.run` started has failed."""

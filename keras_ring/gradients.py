@@ -115,6 +115,17 @@ class ReductionSettings:
         )
 
 
+def settings_that_differ(
+    settings: ReductionSettings, other: ReductionSettings
+) -> str:
+    """Returns those of `settings` that `other` has not, as they are written."""
+    return ", ".join(
+        f"{field.name}={getattr(settings, field.name)!r}"
+        for field in dataclasses.fields(settings)
+        if getattr(settings, field.name) != getattr(other, field.name)
+    )
+
+
 def _group_paths(
     groups: int | Sequence[Sequence[Any]] | None,
 ) -> int | tuple[tuple[str, ...], ...] | None:
@@ -189,11 +200,12 @@ def reduce_gradients(
         local: The sources whose gradients stay with their rank.
 
     Returns:
-        A list like `gradients`. Where there is one rank, it holds the very
-        same objects, and nothing is added to the graph.
+        A list like `gradients`. Where there is one rank, or this one is no
+        member of the process set, it holds the very same objects, and nothing
+        is added to the graph.
     """
     reduced = list(gradients)
-    if process_sets.is_alone(settings.process_set):
+    if process_sets.shares_nothing(settings.process_set):
         return reduced
     if names is None:
         names = gradient_names(sources)
@@ -335,6 +347,7 @@ def allreduce_indexed_slices(
         A `tf.IndexedSlices`, the same on all ranks.
 
     Raises:
+        TypeError: If there is no such reduction of the type of the values.
         ValueError: If `op` is not `kr.Average` or `kr.Sum`.
     """
     if op not in (ops.Average, ops.Sum):
@@ -344,6 +357,7 @@ def allreduce_indexed_slices(
             "others. Set `sparse_as_dense=True`, or convert it with "
             f"`tf.convert_to_tensor`. Received: op={op!r}"
         )
+    ops.check_reducible(ops.Kind.allreduce, op, slices.values)
     compression = compression or Compression.none
     name = name or "indexed_slices"
     slices = _sum_duplicates(slices)
@@ -366,7 +380,14 @@ def allreduce_indexed_slices(
     )
     if op is ops.Average:
         contributors = tf.cast(tf.size(ones), gathered.values.dtype)
-        gathered = map_gradient(lambda rows: rows / contributors, gathered)
+        gathered = map_gradient(
+            lambda rows: (
+                rows / contributors
+                if rows.dtype.is_floating
+                else rows // contributors
+            ),
+            gathered,
+        )
     return (
         gathered
         if postscale_factor == 1.0
@@ -375,9 +396,7 @@ def allreduce_indexed_slices(
 
 
 def _scaled(gradient: Any, factor: float) -> Any:
-    return map_gradient(
-        lambda values: values * tf.constant(factor, values.dtype), gradient
-    )
+    return map_gradient(lambda values: ops.scaled(values, factor), gradient)
 
 
 def agree_on_overflow(
@@ -395,7 +414,7 @@ def agree_on_overflow(
         any rank was not finite.
     """
     present = [i for i, g in enumerate(gradients) if g is not None]
-    if not present or process_sets.is_alone(process_set):
+    if not present or process_sets.shares_nothing(process_set):
         return gradients
     finite = [
         tf.reduce_all(tf.math.is_finite(_values(gradients[i]))) for i in present

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_ring import _graph, _names, _native, _xla, process_sets
 from keras_ring._autograph import unconverted
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring.compression import Compression, Compressor
 from keras_ring.process_sets import ProcessSet, global_process_set
 
@@ -70,6 +71,12 @@ class Kind(enum.IntEnum):
 _COMPRESSIONS = (Compression.none, Compression.fp16, Compression.bf16)
 
 
+@takes_horovods(
+    "op prescale_factor postscale_factor compression name process_set",
+    "average device_dense device_sparse compression op prescale_factor "
+    "postscale_factor name process_set",
+    "name average prescale_factor postscale_factor op compression",
+)
 @unconverted
 def allreduce(
     tensor: Any,
@@ -101,9 +108,10 @@ def allreduce(
             function gets a number behind it. In eager execution those without
             a name share one, and only one thread may make them.
         prescale_factor: Float, multiplied to each rank's tensor before the
-            reduction. Floating dtypes only. Defaults to `1.0`.
-        postscale_factor: Float, multiplied to the result. Floating dtypes
-            only. Defaults to `1.0`.
+            reduction. Products of integers are computed in float64 and lose
+            what is behind the point. Defaults to `1.0`.
+        postscale_factor: Float, multiplied to the result, in the same way.
+            Defaults to `1.0`.
         compression: One of `keras_ring.Compression`: wide floating-point
             tensors travel as float16 or bfloat16, and are rounded to that
             before and after the reduction. Or an object with the methods of
@@ -132,12 +140,10 @@ def allreduce(
     ```
     """
     if isinstance(tensor, tf.IndexedSlices):
-        from keras_ring import gradients
-
-        return gradients.allreduce_indexed_slices(
+        return _allreduce_slices(
             tensor,
             op,
-            name=_names.collective_name("allreduce", name),
+            _names.collective_name("allreduce", name),
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
             compression=compression,
@@ -155,6 +161,11 @@ def allreduce(
     return _run_reductions([call], Kind.allreduce)[0][0]
 
 
+@takes_horovods(
+    "op prescale_factor postscale_factor compression name process_set",
+    "average device_dense device_sparse compression op prescale_factor "
+    "postscale_factor process_set",
+)
 @unconverted
 def grouped_allreduce(
     tensors: Sequence[Any],
@@ -169,7 +180,7 @@ def grouped_allreduce(
     """Reduces several tensors as one operation.
 
     The group is atomic: it is one entry under one name, reduced when every
-    rank has all of it.
+    rank has all of it. Each `tf.IndexedSlices` in it is a group of its own.
 
     Args:
         tensors: A list of tensors as in `allreduce`; dtypes may differ. May be
@@ -182,7 +193,8 @@ def grouped_allreduce(
         process_set: As in `allreduce`.
 
     Returns:
-        A list of tensors like `tensors`.
+        A list of tensors like `tensors`; of a `tf.IndexedSlices`, one with
+        the slices of all ranks.
 
     Raises:
         TypeError: As in `allreduce`, and if `tensors` is not a list or tuple.
@@ -195,18 +207,42 @@ def grouped_allreduce(
     _check_list(tensors)
     if not tensors:
         return []
-    call = AllreduceCall(
-        tensors,
-        op,
-        _names.collective_name("grouped_allreduce", name),
-        prescale_factor,
-        postscale_factor,
-        compression,
-        process_set,
-    )
-    return _run_reductions([call], Kind.allreduce)[0]
+    name = _names.collective_name("grouped_allreduce", name)
+    settings = {
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+        "compression": compression,
+        "process_set": process_set,
+    }
+    reduced: list[Any] = list(tensors)
+    dense = []
+    for i, tensor in enumerate(tensors):
+        if isinstance(tensor, tf.IndexedSlices):
+            reduced[i] = _allreduce_slices(
+                tensor, op, f"{name}/slices_{i}", **settings
+            )
+        else:
+            dense.append(i)
+    if dense:
+        call = AllreduceCall([tensors[i] for i in dense], op, name, **settings)
+        results = _run_reductions([call], Kind.allreduce)[0]
+        for i, result in zip(dense, results, strict=True):
+            reduced[i] = result
+    return reduced
 
 
+def _allreduce_slices(slices: Any, op: Any, name: str, **settings: Any) -> Any:
+    from keras_ring import gradients
+
+    return gradients.allreduce_indexed_slices(slices, op, name=name, **settings)
+
+
+@takes_horovods(
+    "op prescale_factor postscale_factor compression name process_set",
+    "device_dense compression op name process_set prescale_factor "
+    "postscale_factor",
+    "name op",
+)
 @unconverted
 def reducescatter(
     tensor: Any,
@@ -257,6 +293,10 @@ def reducescatter(
     return _run_reductions([call], Kind.reducescatter)[0][0]
 
 
+@takes_horovods(
+    "op prescale_factor postscale_factor compression name process_set",
+    "device_dense compression op process_set prescale_factor postscale_factor",
+)
 @unconverted
 def grouped_reducescatter(
     tensors: Sequence[Any],
@@ -303,6 +343,9 @@ def grouped_reducescatter(
     return _run_reductions([call], Kind.reducescatter)[0]
 
 
+@takes_horovods(
+    "name ignore_name_scope process_set",
+)
 @unconverted
 def allgather(
     tensor: Any,
@@ -336,6 +379,9 @@ def allgather(
     )[0]
 
 
+@takes_horovods(
+    "name ignore_name_scope process_set",
+)
 @unconverted
 def grouped_allgather(
     tensors: Sequence[Any],
@@ -400,6 +446,9 @@ def _allgather(
     return gathered
 
 
+@takes_horovods(
+    "splits name ignore_name_scope process_set",
+)
 @unconverted
 def alltoall(
     tensor: Any,
@@ -481,6 +530,9 @@ def _as_splits(splits: Any) -> Any:
     return tensor
 
 
+@takes_horovods(
+    "name ignore_name_scope process_set",
+)
 @unconverted
 def broadcast(
     tensor: Any,
@@ -548,6 +600,9 @@ def broadcast_group(
     return received
 
 
+@takes_horovods(
+    "process_set name",
+)
 @unconverted
 def barrier(
     *,
@@ -636,11 +691,26 @@ def join() -> Any:
             "XLA keeps no order between it and the collectives before it. "
             "Call it outside of the function.",
         )
+    _joins.append(True)
     function = _native.tf_ops().keras_ring_join
     if tf.executing_eagerly():
         return int(function(tensor_name="join"))
     with tf.control_dependencies(_graph.collectives_so_far()):
         return function(tensor_name="join")
+
+
+# Whether this process has ever called `join`.
+_joins: list[bool] = []
+
+
+def has_joined() -> bool:
+    """Whether this process has called `join`, as all ranks do or none.
+
+    Ranks that have are no part of what others do meanwhile. So what all ranks
+    do once, each when it comes to it, some of them may have done without this
+    one.
+    """
+    return bool(_joins)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -755,7 +825,7 @@ def _prepare(
         )
     tensors = [tf.convert_to_tensor(tensor) for tensor in call.tensors]
     for tensor in tensors:
-        _check_reducible(kind, op, tensor)
+        check_reducible(kind, op, tensor)
         if kind is Kind.reducescatter:
             _check_rows("reducescatter", "divide", tensor)
     contexts: list[Any] = [None] * len(tensors)
@@ -765,17 +835,15 @@ def _prepare(
         tensors, contexts = (
             list(column) for column in zip(*pairs, strict=True)
         )
-    scaled = op in _SCALED
-    if not scaled:
-        tensors = [_scale(tensor, call.prescale_factor) for tensor in tensors]
+    fused = _factors_are_fused(op, tensors)
+    if not fused:
+        tensors = [scaled(tensor, call.prescale_factor) for tensor in tensors]
     attributes = {
         "tensor_name": call.name,
         "process_set_id": process_sets.id_of(call.process_set),
         "reduce_op": int(op),
-        "prescale_bits": _double_bits(call.prescale_factor if scaled else 1.0),
-        "postscale_bits": _double_bits(
-            call.postscale_factor if scaled else 1.0
-        ),
+        "prescale_bits": _double_bits(call.prescale_factor if fused else 1.0),
+        "postscale_bits": _double_bits(call.postscale_factor if fused else 1.0),
         "compression": native or 0,
     }
     return tensors, attributes, contexts
@@ -785,8 +853,8 @@ def _finish(
     call: AllreduceCall, reduced: Sequence[Any], contexts: Sequence[Any]
 ) -> list[Any]:
     """Undoes in the results what `_prepare` did to the tensors."""
-    if call.op not in _SCALED:
-        reduced = [_scale(tensor, call.postscale_factor) for tensor in reduced]
+    if not _factors_are_fused(call.op, reduced):
+        reduced = [scaled(tensor, call.postscale_factor) for tensor in reduced]
     if _native_compression(call.compression) is None:
         reduced = [
             call.compression.decompress(tensor, context)
@@ -818,7 +886,8 @@ def _reducible() -> frozenset[str]:
     )
 
 
-def _check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
+def check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
+    """Raises a `TypeError` if there is no such reduction of a tensor."""
     dtype = tensor.dtype
     if dtype.name in _reducible() and (op is not Adasum or dtype.is_floating):
         return
@@ -845,15 +914,19 @@ def _native_compression(compression: Any) -> int | None:
     return compression.native if isinstance(compression, Compressor) else None
 
 
-def _scale(tensor: Any, factor: float) -> Any:
+def _factors_are_fused(op: ReduceOp, tensors: Sequence[Any]) -> bool:
+    """Whether the copies of a reduction multiply by its factors."""
+    return op in _SCALED and all(each.dtype.is_floating for each in tensors)
+
+
+def scaled(tensor: Any, factor: float) -> Any:
+    """Returns a tensor times a number; that of integers in float64."""
     if factor == 1.0:
         return tensor
-    if not tensor.dtype.is_floating:
-        raise ValueError(
-            "A prescale or postscale factor needs a floating dtype. Received: "
-            f"{factor} for {tensor}"
-        )
-    return tensor * tf.constant(factor, tensor.dtype)
+    if tensor.dtype.is_floating:
+        return tensor * tf.constant(factor, tensor.dtype)
+    product = tf.cast(tensor, tf.float64) * tf.constant(factor, tf.float64)
+    return tf.cast(product, tensor.dtype)
 
 
 def _double_bits(value: float) -> int:

@@ -14,15 +14,31 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _keras2_optimizer, _reduction_guard, _v1_optimizer, ops
+from keras_ring import (
+    _keras2_optimizer,
+    _reduction_guard,
+    _v1_optimizer,
+    ops,
+)
 from keras_ring._compat import keras
-from keras_ring._distributed_class import Reduces
+from keras_ring._distributed_class import KeepsSettings, Reduces
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._local_sources import local_sources
 from keras_ring.compression import Compression, Compressor
-from keras_ring.gradients import ReductionSettings
+from keras_ring.gradients import ReductionSettings, settings_that_differ
 from keras_ring.process_sets import ProcessSet, global_process_set
 
 
+@takes_horovods(
+    "name device_dense device_sparse compression sparse_as_dense "
+    "gradient_predivide_factor op backward_passes_per_step "
+    "average_aggregated_gradients num_groups groups process_set "
+    "scale_local_gradients",
+    "name use_locking device_dense device_sparse compression sparse_as_dense "
+    "backward_passes_per_step op gradient_predivide_factor "
+    "average_aggregated_gradients num_groups groups process_set "
+    "scale_local_gradients",
+)
 def DistributedOptimizer(
     optimizer: Any,
     op: Any = ops.Average,
@@ -45,7 +61,8 @@ def DistributedOptimizer(
     `kr.load_model` to go on training in a job.
 
     Do not use it together with `DistributedGradientTape`: the gradients would
-    be reduced twice.
+    be reduced twice, which is an error. So is making an optimizer distributed
+    again with other settings; with the same it changes nothing.
 
     Args:
         optimizer: An optimizer of Keras 3 or Keras 2 (`tf.keras` up to
@@ -73,9 +90,9 @@ def DistributedOptimizer(
         groups: Gradients that are reduced together or not at all: a number of
             groups to make, or a list of lists of variables. Defaults to
             `None`, which leaves it to the runtime what it joins.
-        process_set: A `kr.ProcessSet` of which this rank is a member. Only
-            its ranks take part, as where each process set trains a model of
-            its own. Defaults to all ranks.
+        process_set: A `kr.ProcessSet`. Only its ranks take part, as where
+            each process set trains a model of its own; others keep their own
+            gradients. Defaults to all ranks.
         scale_local_gradients: Boolean. With `kr.Average`, gradients of
             variables that were registered by `register_local_var` are divided
             by the number of ranks, as their part in the average of the losses
@@ -113,6 +130,12 @@ def DistributedOptimizer(
     return make_distributed(optimizer, settings)
 
 
+@takes_horovods(
+    "name device_dense device_sparse compression sparse_as_dense "
+    "gradient_predivide_factor op backward_passes_per_step "
+    "average_aggregated_gradients groups process_set local_layers "
+    "scale_local_gradients",
+)
 def PartialDistributedOptimizer(
     optimizer: Any,
     local_layers: Any = (),
@@ -143,9 +166,9 @@ def PartialDistributedOptimizer(
     ```
     """
     optimizer = DistributedOptimizer(optimizer, op, **settings)
-    if not isinstance(local_layers, Iterable):
+    if local_layers is not None and not isinstance(local_layers, Iterable):
         local_layers = [local_layers]
-    for layer in local_layers:
+    for layer in local_layers or ():
         local_sources(optimizer).add_layer(layer)
     return optimizer
 
@@ -160,6 +183,16 @@ def make_distributed(optimizer: Any, settings: ReductionSettings) -> Any:
     Returns:
         `optimizer`.
     """
+    present = distributed_settings(optimizer)
+    if present is not None and present != settings:
+        raise ValueError(
+            "This optimizer reduces its gradients already, with "
+            f"{settings_that_differ(present, settings)}. "
+            f"Received: {settings_that_differ(settings, present)}. Make it "
+            "distributed once, with all settings."
+        )
+    if present is not None and isinstance(optimizer, KeepsSettings):
+        return optimizer
     _reduction_guard.install()
     if _is_v1(optimizer):
         _v1_optimizer.distribute(optimizer, settings)

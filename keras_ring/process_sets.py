@@ -280,6 +280,21 @@ def is_alone(process_set: ProcessSet) -> bool:
     return process_set.size() == 1 and process_set.included()
 
 
+def shares_nothing(process_set: ProcessSet) -> bool:
+    """Whether a model that the members train is this process's own here.
+
+    A program may train one model on each of two sets, and run the same code
+    on all ranks: one that is no member of a set trains by itself.
+
+    Raises:
+        ValueError: If the set was not added, or removed since.
+    """
+    if not process_set.included():
+        id_of(process_set)
+        return True
+    return process_set.size() == 1
+
+
 def _check_type(process_set: Any) -> None:
     if not isinstance(process_set, ProcessSet):
         raise TypeError(

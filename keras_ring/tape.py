@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, ops
+from keras_ring import (
+    _initial_values,
+    _reduction_guard,
+    _tape_marks,
+    ops,
+)
 from keras_ring._autograph import unconverted
+from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._local_sources import LocalSources
 from keras_ring.compression import Compression, Compressor
-from keras_ring.gradients import ReductionSettings, reduce_gradients
-from keras_ring.process_sets import ProcessSet, global_process_set
+from keras_ring.gradients import (
+    ReductionSettings,
+    reduce_gradients,
+)
+from keras_ring.process_sets import (
+    ProcessSet,
+    global_process_set,
+)
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
@@ -24,7 +36,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     gives local gradients.
 
     An optimizer that applies the gradients must not be a
-    `DistributedOptimizer`, or they would be reduced twice.
+    `DistributedOptimizer`: it would reduce them again, which is an error.
 
     Args:
         tape: A `tf.GradientTape`.
@@ -41,8 +53,8 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         groups: Gradients that are reduced together or not at all: a number of
             groups to make, or a list of lists of variables. Defaults to
             `None`.
-        process_set: A `kr.ProcessSet` of which this rank is a member. Only
-            its ranks take part. Defaults to all ranks.
+        process_set: A `kr.ProcessSet`. Only its ranks take part; others keep
+            their own gradients. Defaults to all ranks.
         scale_local_gradients: Boolean. With `kr.Average`, gradients of
             variables that were registered by `register_local_source` are
             divided by the number of ranks, as their part in the average of
@@ -58,6 +70,11 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     ```
     """
 
+    @takes_horovods(
+        "device_dense device_sparse compression sparse_as_dense op "
+        "gradient_predivide_factor num_groups groups process_set "
+        "scale_local_gradients"
+    )
     def __init__(
         self,
         tape: Any,
@@ -74,6 +91,12 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             raise TypeError(
                 "`DistributedGradientTape` is put around a `tf.GradientTape`. "
                 f"Received: tape={tape!r}"
+            )
+        if isinstance(tape, DistributedGradientTape):
+            raise ValueError(
+                "This tape is a `DistributedGradientTape` already, and would "
+                "reduce its gradients twice. Wrap a tape once, with all "
+                "settings."
             )
         # `super().__init__` would make a second, empty tape.
         self._local_tape = tape
@@ -137,6 +160,18 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         """
         self._local_sources.add(var)
 
+    def register_local_layers(self, layers: Any) -> None:
+        """Leaves the gradients of the weights of layers to each rank.
+
+        Args:
+            layers: A layer, or a list of layers. They may have no weights
+                yet.
+        """
+        if not isinstance(layers, Iterable):
+            layers = [layers]
+        for layer in layers:
+            self._local_sources.add_layer(layer)
+
     @unconverted
     def gradient(
         self,
@@ -163,11 +198,64 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             target, sources, output_gradients, unconnected_gradients
         )
         flat_sources = tf.nest.flatten(sources)
-        reduced = reduce_gradients(
-            tf.nest.flatten(gradients),
-            flat_sources,
-            self._settings,
-            local=self._local_sources,
-        )
-        _reduction_guard.mark_reduced(flat_sources)
+        flat_gradients = tf.nest.flatten(gradients)
+        updated = [
+            source
+            for gradient, source in zip(
+                flat_gradients, flat_sources, strict=True
+            )
+            if gradient is not None
+        ]
+        with _initial_values.compared(
+            updated,
+            self._settings.process_set,
+            self._local_sources,
+            grace=True,
+        ):
+            reduced = reduce_gradients(
+                flat_gradients,
+                flat_sources,
+                self._settings,
+                local=self._local_sources,
+            )
+        _tape_marks.mark(flat_sources, reduced)
         return tf.nest.pack_sequence_as(gradients, reduced)
+
+
+@takes_horovods(
+    "device_dense device_sparse compression sparse_as_dense op "
+    "gradient_predivide_factor num_groups groups process_set local_layers "
+    "scale_local_gradients"
+)
+def PartialDistributedGradientTape(
+    tape: Any,
+    local_layers: Any = (),
+    op: Any = ops.Average,
+    **settings: Any,
+) -> DistributedGradientTape:
+    """Makes a tape that reduces all gradients but those of some layers.
+
+    The weights of those layers are trained by each rank on its own data, and
+    differ between ranks.
+
+    Args:
+        tape: A `tf.GradientTape`.
+        local_layers: A layer, or a list of layers. They may have no weights
+            yet.
+        op: As in `DistributedGradientTape`.
+        **settings: The other arguments of `DistributedGradientTape`.
+
+    Returns:
+        A `DistributedGradientTape`.
+
+    Example:
+    ```python
+    with tf.GradientTape() as tape:
+        loss = loss_fn(y, model(x, training=True))
+    tape = kr.PartialDistributedGradientTape(tape, local_layers=[adapter])
+    ```
+    """
+    distributed = DistributedGradientTape(tape, op, **settings)
+    if local_layers is not None:
+        distributed.register_local_layers(local_layers)
+    return distributed

@@ -41,6 +41,7 @@ class EqualRanks:
         self.size = 2
         self.rank = 0
         self.calls = []
+        self.comparisons = []
 
     def names(self, kind=None):
         return [c.name for c in self.calls if kind in (None, c.kind)]
@@ -112,6 +113,10 @@ class EqualRanks:
         return results
 
     def allgather(self, tensor, *, name=None, process_set=global_process_set):
+        if name.startswith("initial_values/"):
+            # Once per variable, and not what the tests count.
+            self.comparisons.append(name)
+            return tf.concat([tensor] * self.size, axis=0)
         self.calls.append(
             Call(
                 "allgather",

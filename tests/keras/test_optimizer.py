@@ -180,10 +180,19 @@ def test_copies_reduce_alike(ring, name, copied):
     assert {c.op for c in ring.calls} == {ops.Sum}
 
 
-def test_wrapping_again_replaces_the_settings():
-    optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1))
-    DistributedOptimizer(optimizer, ops.Sum)
-    assert distributed_settings(optimizer).op is ops.Sum
+@pytest.mark.parametrize(
+    "around", [lambda o: o, keras.optimizers.LossScaleOptimizer]
+)
+def test_wrapping_again_keeps_the_settings(around):
+    optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1), ops.Sum)
+    outer = around(optimizer)
+    assert DistributedOptimizer(outer, ops.Sum) is outer
+    with pytest.raises(
+        ValueError, match=r"already, with op=.*Sum.*Received"
+    ) as e:
+        DistributedOptimizer(outer, groups=2)
+    assert "groups=2" in str(e.value)
+    assert distributed_settings(outer).op is ops.Sum
     assert type(optimizer).__mro__.count(keras.optimizers.SGD) == 1
 
 

@@ -129,6 +129,106 @@ def test_a_variable_that_was_left_out_is_named(ring):
         optimizer.apply([whole, tape.gradient(loss, two)], [one, two])
 
 
+def gradients_of(loss_of, variables, distributed):
+    with tf.GradientTape() as tape:
+        loss = loss_of(*variables)
+    if distributed:
+        tape = DistributedGradientTape(tape)
+    # New tensors, which know nothing of where they come from.
+    return [tf.clip_by_norm(g, 1.0) for g in tape.gradient(loss, variables)]
+
+
+@pytest.fixture
+def pair():
+    variables = [tf.Variable(1.0, name="one"), tf.Variable(2.0, name="two")]
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(variables)
+    return variables, optimizer
+
+
+def product(a, b):
+    return a * b
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_variable_is_not_reduced_for_ever(ring, pair, compiled):
+    variables, optimizer = pair
+
+    def step(distributed):
+        gradients = gradients_of(product, variables, distributed)
+        optimizer.apply(gradients, variables)
+
+    if compiled:
+        step = tf.function(step)
+    step(True)
+    step(True)
+    with pytest.raises(LocalUpdateError, match=LOCAL):
+        step(False)
+    with pytest.raises(LocalUpdateError, match=LOCAL):
+        optimizer.apply(gradients_of(product, variables, False), variables)
+
+
+def test_gradients_may_come_out_of_a_function(ring, pair):
+    variables, optimizer = pair
+    gradients = tf.function(lambda: gradients_of(product, variables, True))
+    for _ in range(3):
+        optimizer.apply(gradients(), variables)
+
+    @tf.function
+    def step():
+        optimizer.apply(gradients(), variables)
+
+    step()
+
+
+def test_gradients_may_go_into_a_function(ring, pair):
+    variables, optimizer = pair
+    step = tf.function(lambda *g: optimizer.apply(list(g), variables))
+    for _ in range(3):
+        step(*gradients_of(product, variables, True))
+
+
+def test_two_optimizers_may_apply_a_gradient(ring, pair):
+    variables, optimizer = pair
+    other = keras.optimizers.SGD(0.2)
+    other.build(variables)
+    gradients = gradients_of(product, variables, True)
+    optimizer.apply(gradients, variables)
+    other.apply(gradients, variables)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "wrap", [lambda o: o, keras.optimizers.LossScaleOptimizer]
+)
+def test_tape_and_optimizer_together(ring, pair, compiled, wrap):
+    variables, optimizer = pair
+    optimizer = DistributedOptimizer(wrap(optimizer))
+
+    def step(distributed):
+        gradients = gradients_of(product, variables, distributed)
+        optimizer.apply(gradients, variables)
+
+    if compiled:
+        step = tf.function(step)
+    step(False)
+    with pytest.raises(ValueError, match="'one' comes from a `Distributed"):
+        step(True)
+
+
+def test_a_tape_may_look_at_what_an_optimizer_reduces(ring, pair):
+    variables, optimizer = pair
+    DistributedOptimizer(optimizer)
+
+    @tf.function
+    def step():
+        norm = tf.linalg.global_norm(gradients_of(product, variables, True))
+        optimizer.apply(gradients_of(product, variables, False), variables)
+        return norm
+
+    assert np.isfinite(step().numpy())
+
+
 def test_installing_twice_changes_nothing():
     before = keras.optimizers.Optimizer.apply
     _reduction_guard.install()

@@ -54,6 +54,8 @@ def test_it_takes_a_tape():
         DistributedGradientTape(3)
     with pytest.raises(ValueError, match="`op` must be"):
         DistributedGradientTape(tf.GradientTape(), op="sum")
+    with pytest.raises(ValueError, match="already"):
+        DistributedGradientTape(DistributedGradientTape(tf.GradientTape()))
 
 
 @pytest.mark.parametrize("inside", [False, True])

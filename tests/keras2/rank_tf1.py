@@ -115,6 +115,21 @@ def train(optimizer_name, settings_name="plain", clip=False):
             }
 
 
+def forgotten_broadcast():
+    """Trains from initial values of each rank; returns what is said."""
+    with tf.Graph().as_default():
+        program = Program(seed=1 + kr.rank())
+        optimizer = kr.DistributedOptimizer(OPTIMIZERS["Adam"]())
+        update = _update(optimizer, program, False)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            try:
+                session.run(update, next(iter(program.batches())))
+            except tf.errors.OpError as error:
+                return error.message
+    return None
+
+
 def _update(optimizer, program, clip):
     if not clip:
         return optimizer.minimize(program.loss, program.step)

@@ -42,6 +42,7 @@ def two_ranks(directory):
         2,
         [
             ("local_update",),
+            ("forgotten_broadcast",),
             *PARITY,
             ("eagerly",),
             ("own_gradients",),
@@ -77,7 +78,8 @@ def test_gradients_of_several_passes_are_reduced_once(two_ranks):
         (("passes",), rank_tf1.UPDATES / 3, False),
     ):
         for found in two_ranks("train", "Adam", *settings):
-            assert found["collectives"] == 3 * steps, settings
+            # And one that compares the initial values.
+            assert found["collectives"] == 3 * steps + 1, settings
             assert found["gathers"] == gathers, settings
 
 
@@ -112,6 +114,13 @@ def test_local_updates_are_refused(two_ranks):
     text = only(two_ranks("local_update"))
     assert "'Adam'" in text
     assert "kr.DistributedOptimizer(optimizer)" in text
+
+
+def test_initial_values_that_were_not_shared(two_ranks):
+    for text in two_ranks("forgotten_broadcast"):
+        assert "begin to train from different values" in text
+        assert "the first being 'rows', of which rank 0 has one" in text
+        assert "kr.broadcast_global_variables(0)" in text
 
 
 def test_copies(two_ranks):

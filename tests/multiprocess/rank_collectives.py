@@ -233,11 +233,6 @@ def errors():
             four, kr.Max if last else kr.Min, name="reduce op"
         )
     )
-    found["integer scale"] = _error_of(
-        lambda: kr.reducescatter(
-            tf.ones([4], tf.int32), prescale_factor=2.0, name="integer scale"
-        )
-    )
     found["group"] = _error_of(
         lambda: kr.grouped_allgather([four] * (1 + last), name="group")
     )

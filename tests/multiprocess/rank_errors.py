@@ -45,9 +45,6 @@ def mismatches():
             tf.ones([rank, 3 if odd else 2]), name="e8"
         ),
         "no such root": lambda: kr.broadcast(x, 99, name="e9"),
-        "scaled integer": lambda: kr.allreduce(
-            tf.ones([4], tf.int32), name="e10", postscale_factor=0.5
-        ),
     }
     errors = {}
     for name, function in cases.items():

@@ -170,12 +170,6 @@ def scales_and_compression():
     np.testing.assert_array_equal(
         summed.values, np.array([1.5, 3.0]) * total * 0.1
     )
-    try:
-        kr.allreduce(tf.ones([2], tf.int32), kr.Max, prescale_factor=0.5)
-    except ValueError as error:
-        assert "needs a floating dtype" in str(error)
-    else:
-        raise AssertionError("an integer was scaled")
     for compression in (kr.Compression.fp16, kr.Compression.bf16):
         y = kr.allreduce(x, kr.Sum, name="c", compression=compression)
         assert y.dtype == tf.float64
@@ -285,6 +279,100 @@ def sparse():
         dense[1] += 2
         dense[r + 1] += 1
     np.testing.assert_array_equal(tf.convert_to_tensor(result), dense)
+
+
+def scaled_integers(mode):
+    """As in NumPy: each product in float64, and what is behind it dropped."""
+    kr.init()
+    size, rank = kr.size(), kr.rank()
+    for dtype in INTEGERS:
+        for op in (kr.Sum, kr.Average, kr.Max):
+
+            def function(tensor, dtype=dtype, op=op):
+                settings = {"prescale_factor": 1.7, "postscale_factor": 0.3}
+                name = f"scaled.{dtype}.{op.name}"
+                one = kr.allreduce(tensor, op, name=name, **settings)
+                # Of a mixed group, too, and of the rows of one rank.
+                other, number = kr.grouped_allreduce(
+                    [tensor, tf.constant(3.0)],
+                    op,
+                    name=f"{name}.group",
+                    **settings,
+                )
+                rows = kr.reducescatter(
+                    tensor, op, name=f"{name}.rows", **settings
+                )
+                return one, other, number, rows
+
+            arrays = [as_numpy(values(r, (7,), dtype)) for r in range(size)]
+            arrays = [(1.7 * a.astype("f8")).astype(dtype) for a in arrays]
+            total = arrays[0]
+            for array in arrays[1:]:
+                total = (
+                    np.maximum(total, array) if op is kr.Max else total + array
+                )
+            if op is kr.Average:
+                total = total // size
+            wanted = (0.3 * total.astype("f8")).astype(dtype)
+            one, other, number, rows = in_mode(
+                mode, function, values(rank, (7,), dtype)
+            )
+            for result in (one, other):
+                np.testing.assert_array_equal(as_numpy(result), wanted, dtype)
+            begin = sum(7 // size + (r < 7 % size) for r in range(rank))
+            np.testing.assert_array_equal(
+                as_numpy(rows), wanted[begin : begin + len(rows)], dtype
+            )
+            factor = size if op is kr.Sum else 1
+            np.testing.assert_allclose(number, 3.0 * 1.7 * 0.3 * factor, 1e-6)
+
+
+def grouped_slices():
+    """Slices stay slices, in a group as alone, with a dense shape or not."""
+    kr.init()
+    size, rank = kr.size(), kr.rank()
+    for dense_shape in ([1000, 2], None):
+        for dtype in ("float32", "int32"):
+            slices = tf.IndexedSlices(
+                tf.ones([2, 2], dtype) * 3,
+                tf.constant([rank, rank + 1]),
+                None if dense_shape is None else tf.constant(dense_shape),
+            )
+            tensor = tf.constant([1.0])
+
+            @tf.function
+            def function(slices=slices, tensor=tensor):
+                return kr.grouped_allreduce(
+                    [slices, tensor, slices],
+                    kr.Sum,
+                    prescale_factor=0.5,
+                    postscale_factor=1.5,
+                )
+
+            first, dense, second = function()
+            np.testing.assert_allclose(dense, [0.75 * size])
+            # What a row of ones and a half is, to begin with.
+            one = 1.5 if dtype == "float32" else 1
+            wanted = [one] + [2 * one] * (size - 1) + [one]
+            wanted = (1.5 * np.array(wanted)).astype(dtype)
+            for result in (first, second):
+                assert isinstance(result, tf.IndexedSlices)
+                assert (result.dense_shape is None) == (dense_shape is None)
+                order = np.argsort(result.indices)
+                rows = result.values.numpy()[order]
+                assert rows.dtype == dtype
+                np.testing.assert_array_equal(rows, np.stack([wanted] * 2, 1))
+    mean = kr.allreduce(slices)
+    assert mean.values.dtype == "int32"
+    assert mean.values.numpy().max() == 2 * 3 // size
+    words = tf.IndexedSlices(tf.constant([["a"]]), tf.constant([0]))
+    for function in (kr.allreduce, lambda s: kr.grouped_allreduce([s])):
+        try:
+            function(words)
+        except TypeError as error:
+            assert "no Average of string tensors" in str(error)
+        else:
+            raise AssertionError("words were reduced")
 
 
 def random_orders(seeds, first_seed):

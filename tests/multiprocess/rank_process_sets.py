@@ -193,7 +193,15 @@ def errors_name_ranks_of_the_job():
         call("compiled", compiled)
         optimizer = kr.DistributedOptimizer(_sgd(), process_set=members)
         variable = tf.Variable([1.0])
-        call("optimizer", lambda: optimizer.apply([tf.ones([1])], [variable]))
+        # Not called by name: it trains by itself.
+        optimizer.apply([tf.ones([1])], [variable])
+        assert variable.numpy().tolist() == [0.5]
+        with tf.GradientTape() as tape:
+            loss = 3.0 * variable
+        tape = kr.DistributedGradientTape(tape, process_set=members)
+        gradient = tape.gradient(loss, variable)
+        _sgd().apply([gradient], [variable])
+        assert variable.numpy().tolist() == [-1.0]
     else:
         odd = rank == 2
         call(

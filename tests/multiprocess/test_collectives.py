@@ -61,7 +61,6 @@ def test_errors(num_ranks):
         ),
         "shape": ("FailedPreconditionError", f"rank {last} has [5]"),
         "reduce op": ("FailedPreconditionError", f"rank {last} has Max"),
-        "integer scale": ("InvalidArgumentError", "needs a floating dtype"),
         "group": ("FailedPreconditionError", "on the number of tensors"),
     }
     alone = {

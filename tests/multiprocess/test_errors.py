@@ -24,7 +24,6 @@ def test_mismatches(hosts):
         "group": ("FailedPrecondition", "number of tensors.*rank 1 has 2"),
         "columns": ("FailedPrecondition", r"\[\*, 2\].*rank 1 has \[\*, 3\]"),
         "no such root": ("InvalidArgument", "root rank 99 is not a rank"),
-        "scaled integer": ("InvalidArgument", "needs a floating dtype"),
     }
     for name, (kind, pattern) in expected.items():
         error, text = result.values[0][name]

@@ -53,6 +53,16 @@ def test_scales_compression_and_sparse_tensors():
     run(3, [("scales_and_compression",), ("sparse",)])
 
 
+def test_scaled_integers_and_groups_with_slices():
+    run(
+        2,
+        [
+            *(("scaled_integers", mode) for mode in ("eager", "compiled")),
+            ("grouped_slices",),
+        ],
+    )
+
+
 @pytest.mark.parametrize("num_ranks", [2, 3])
 def test_gradients(num_ranks):
     run(num_ranks, [("gradients", mode) for mode in COMPILED])

@@ -109,7 +109,7 @@ def test_errors_name_ranks_of_the_job(hosts):
     for name, (kind, text) in stranger.items():
         assert kind == "InvalidArgumentError", (name, kind, text)
         assert "rank 0 is not a member of process set 1 (ranks 1-2)" in text
-    assert len(stranger) == 10
+    assert len(stranger) == 9
     expected = {
         "dtype": ("FailedPreconditionError", "rank 1 has float32; rank 2 has"),
         "root": ("InvalidArgumentError", "root rank 0 is not a member of proc"),

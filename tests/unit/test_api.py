@@ -26,6 +26,10 @@ _REQUIRED = inspect.Parameter.empty
 SIGNATURES = {
     "DistributedGradientTape": {"tape": _REQUIRED, **_REDUCTION},
     "DistributedOptimizer": {"optimizer": _REQUIRED, **_OPTIMIZER},
+    "PartialDistributedGradientTape": {
+        "tape": _REQUIRED,
+        "local_layers": (),
+    },
     "PartialDistributedOptimizer": {
         "optimizer": _REQUIRED,
         "local_layers": (),

@@ -1,0 +1,227 @@
+"""Finds ranks that begin to train from different values.
+
+Gradients that are the same on all ranks keep the same what was the same: a
+program that forgets to share the initial values trains as many models as there
+are ranks, and nothing looks wrong. So the variables are compared between ranks
+when their gradients are reduced for the first time.
+
+In eager execution, and outside of a `tf.function` while that is traced, it is
+done once for each variable and process set, and costs nothing afterwards. All
+ranks come there: what follows is a collective. One that traces again, because
+its last batch is smaller, finds its variables compared. In a graph of
+TensorFlow 1 it is an operation before the first update of a session. A rank
+without data may have joined before its first update, while others compared
+without it; so nothing is compared after a `join`.
+
+A tape lets one update pass, because programs that were written for Horovod
+share the variables after the first step, when the optimizer has its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from keras_ring import _reduction_guard, _xla, ops
+from keras_ring._compat import own
+from keras_ring._consistency import Difference, first_difference
+from keras_ring._names import variable_path
+from keras_ring.errors import ConsistencyError
+from keras_ring.process_sets import ProcessSet
+
+# On a TensorFlow variable: the ranks with which it was compared, and by ranks
+# the number of updates since it was found to differ.
+_COMPARED = "_keras_ring_compared"
+_APART = "_keras_ring_apart"
+
+
+@contextlib.contextmanager
+def compared(
+    sources: Sequence[Any],
+    process_set: ProcessSet,
+    local: Container[Any] = (),
+    *,
+    grace: bool = False,
+) -> Iterator[None]:
+    """Compares variables before the updates that are made inside.
+
+    Args:
+        sources: Variables, and tensors, which are passed over. In an order
+            that all ranks share.
+        process_set: Whose members train them.
+        local: The sources that each rank trains on its own.
+        grace: Boolean, whether they may differ until the first update is
+            over.
+
+    Raises:
+        ConsistencyError: On all members, if values differ.
+    """
+    first = None
+    if _may_compare(process_set):
+        members = tuple(process_set.ranks)
+        new = [
+            source
+            for source in sources
+            if variable_path(source) is not None
+            and members not in _of(source, _COMPARED)
+            and source not in local
+        ]
+        if new:
+            first = _Comparison(new, process_set).begin(grace)
+    if first is None:
+        yield
+        return
+    with tf.control_dependencies([first]):
+        yield
+
+
+def _may_compare(process_set: ProcessSet) -> bool:
+    return (
+        process_set.size() > 1
+        and process_set.included()
+        and not ops.has_joined()
+        and not _reduction_guard.are_local_updates_allowed()
+    )
+
+
+class _Comparison:
+    """Compares some variables between the members of a process set."""
+
+    def __init__(self, variables: list[Any], process_set: ProcessSet) -> None:
+        self._variables = variables
+        self._process_set = process_set
+        self._members = tuple(process_set.ranks)
+        self._done = False
+
+    def begin(self, grace: bool) -> Any:
+        """Compares now, or returns the operation that does."""
+        with tf.init_scope():
+            outside_is_eager = tf.executing_eagerly()
+            found = self._look() if outside_is_eager else None
+        if not outside_is_eager:
+            graph = tf.compat.v1.get_default_graph()
+            # A function of such a program runs who knows where.
+            return None if graph.building_function else self._at_first_run()
+        if found is None:
+            return None
+        if not grace or _xla.is_tracing():
+            self._fail(found)
+        if not tf.executing_eagerly():
+            return self._at_each_run()
+        self._pass_once(found)
+        return None
+
+    def _look(self) -> Difference | None:
+        """Returns how values differ; the same on all members."""
+        variables = [own.tf_variable(each) for each in self._variables]
+        if not all(bool(each.is_initialized()) for each in variables):
+            # Made by the function that is being traced, which TensorFlow
+            # traces once more when they have values.
+            return None
+        return self._compare(own.as_numpy(v) for v in self._variables)
+
+    def _compare(self, values: Iterable[Any]) -> Difference | None:
+        name = f"initial_values/{variable_path(self._variables[0])}"
+        found = first_difference(
+            self._variables, name, self._process_set, values
+        )
+        if found is None:
+            self._done = True
+            for variable in self._variables:
+                _of(variable, _COMPARED)[self._members] = 1
+                _of(variable, _APART).pop(self._members, None)
+        return found
+
+    def _pass_once(self, found: Difference) -> None:
+        """Counts an update with values that differ; raises at the second."""
+        for variable in self._variables:
+            updates = _of(variable, _APART)
+            updates[self._members] = updates.get(self._members, 0) + 1
+            if updates[self._members] > 1:
+                self._fail(found)
+
+    def _at_each_run(self) -> Any:
+        """Returns what looks again whenever the function runs."""
+
+        def look_again() -> None:
+            if self._done or (found := self._look()) is None:
+                return
+            self._pass_once(found)
+
+        return tf.py_function(look_again, [], [])
+
+    def _at_first_run(self) -> Any:
+        """Returns what compares when a session runs it first."""
+        for variable in self._variables:
+            _of(variable, _COMPARED)[self._members] = 1
+        # In no collection: nobody else initializes it.
+        is_done = tf.compat.v1.Variable(
+            True, trainable=False, collections=[], use_resource=True
+        )
+
+        def compare(*values: Any) -> bool:
+            found = self._compare([value.numpy() for value in values])
+            if found is not None:
+                self._fail(found)
+            return True
+
+        def compare_and_tell() -> Any:
+            values = [tf.identity(variable) for variable in self._variables]
+            with tf.control_dependencies(
+                [tf.py_function(compare, values, tf.bool)]
+            ):
+                return is_done.assign(True, read_value=False)
+
+        def none() -> Any:
+            return tf.no_op()
+
+        told = tf.cond(
+            tf.raw_ops.VarIsInitializedOp(resource=is_done.handle),
+            lambda: _after(none()),
+            lambda: _after(compare_and_tell()),
+        )
+        return told.op
+
+    def _fail(self, found: Difference) -> NoReturn:
+        if found.counts:
+            raise ConsistencyError(
+                f"Ranks {self._process_set.ranks} are about to update "
+                f"{found.counts} variables, beginning with "
+                f"{variable_path(self._variables[0])!r}. Build the same model "
+                "in the same way on every rank."
+            )
+        raise ConsistencyError(
+            "The ranks begin to train from different values: of the "
+            f"{len(self._variables)} variables that are about to be updated, "
+            f"{found.count} differ, the first being {found.path!r}, of which "
+            f"{found.ranks}. Each rank would train a model of its own. Give "
+            "all of them the values of one rank before the first step:\n"
+            "  * in `fit`: `model.fit(..., callbacks="
+            "[kr.callbacks.BroadcastGlobalVariablesCallback()])`;\n"
+            "  * in a loop of your own: "
+            "`kr.broadcast_variables(model.variables, root_rank=0)`, and the "
+            "same for `optimizer.variables`;\n"
+            "  * in a session of TensorFlow 1: "
+            "`kr.BroadcastGlobalVariablesHook(0)`, or run "
+            "`kr.broadcast_global_variables(0)`.\n"
+            "Variables that each rank is meant to train on its own are "
+            "registered by `optimizer.register_local_var(variable)` or "
+            "`tape.register_local_source(variable)`."
+        )
+
+
+def _after(operation: Any) -> Any:
+    with tf.control_dependencies([operation]):
+        return tf.constant(True)
+
+
+def _of(variable: Any, attribute: str) -> dict[tuple[int, ...], int]:
+    """Returns what a variable remembers, by ranks."""
+    variable = own.tf_variable(variable)
+    if not hasattr(variable, attribute):
+        setattr(variable, attribute, {})
+    found: dict[tuple[int, ...], int] = getattr(variable, attribute)
+    return found

@@ -1,0 +1,133 @@
+"""Remembers which gradients a `DistributedGradientTape` has reduced.
+
+Variables are marked and not gradients, because clipping or scaling a gradient
+makes a new tensor. A mark is used up, so that a variable does not count as
+reduced for ever:
+
+* in eager execution, when an optimizer applies gradients of the variable;
+* in a function that is traced, it holds in this function alone once an
+  optimizer has applied gradients there. Until then they may be what the
+  function returns, and be applied whenever it was called.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import _graph
+from keras_ring._compat import own
+from keras_ring._names import variable_path
+
+_MARKS = "_keras_ring_marks"
+
+
+class _InFunction:
+    """What a tape has reduced in one function or graph."""
+
+    def __init__(self) -> None:
+        self.is_applied = False
+        self.operations: set[str] = set()  # by name; they make gradients
+
+
+class _Marks:
+    """The marks of one variable."""
+
+    def __init__(self) -> None:
+        self.is_reduced = False  # in eager execution
+        self.functions: weakref.WeakKeyDictionary[Any, _InFunction] = (
+            weakref.WeakKeyDictionary()
+        )
+        # May be applied again: two optimizers may share it.
+        self.applied: Any = lambda: None
+
+
+def mark(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
+    """Remembers that gradients of the variables among `sources` are reduced."""
+    function = None
+    if not tf.executing_eagerly():
+        function = _graph.function_of(tf.compat.v1.get_default_graph())
+    for source, gradient in zip(sources, gradients, strict=True):
+        if variable_path(source) is None or gradient is None:
+            continue
+        marks = _of(source)
+        if function is None:
+            marks.is_reduced = True
+            continue
+        here = marks.functions.setdefault(function, _InFunction())
+        here.operations.update(each.op.name for each in _tensors(gradient))
+
+
+def is_marked(variable: Any, gradient: Any) -> bool:
+    """Whether a gradient of a variable may be one that a tape has reduced."""
+    marks = _of(variable)
+    if marks.is_reduced or marks.applied() is gradient:
+        return True
+    traced = list(_traced())
+    return any(
+        function in traced or not here.is_applied
+        for function, here in marks.functions.items()
+    )
+
+
+def use(variable: Any, gradient: Any) -> None:
+    """Notes that an optimizer applies a gradient that was marked."""
+    marks = _of(variable)
+    if tf.executing_eagerly():
+        marks.applied = weakref.ref(gradient)
+    marks.is_reduced = False
+    for function in _traced():
+        if function in marks.functions:
+            marks.functions[function].is_applied = True
+
+
+def comes_from_tape(variable: Any, gradient: Any) -> bool:
+    """Whether a gradient that is about to be reduced is reduced already."""
+    marks = _of(variable)
+    if tf.executing_eagerly():
+        return marks.is_reduced
+    operations = {
+        name
+        for function in _traced()
+        if function in marks.functions
+        for name in marks.functions[function].operations
+    }
+    if not operations:
+        return False
+    seen: set[str] = set()
+    waiting = [each.op for each in _tensors(gradient) if tf.is_tensor(each)]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name in operations:
+            return True
+        if operation.name not in seen:
+            seen.add(operation.name)
+            waiting.extend(each.op for each in operation.inputs)
+    return False
+
+
+def _tensors(gradient: Any) -> list[Any]:
+    if isinstance(gradient, tf.IndexedSlices):
+        return [gradient.values]
+    return [gradient]
+
+
+def _traced() -> Iterator[Any]:
+    """Yields the function that is being traced, and those around it."""
+    if tf.executing_eagerly():
+        return
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def _of(variable: Any) -> _Marks:
+    variable = own.tf_variable(variable)
+    if not hasattr(variable, _MARKS):
+        setattr(variable, _MARKS, _Marks())
+    found: _Marks = getattr(variable, _MARKS)
+    return found

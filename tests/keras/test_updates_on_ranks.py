@@ -1,0 +1,114 @@
+"""What is found out when gradients are about to be used, on two ranks."""
+
+import pytest
+import rank_updates
+
+from tests.harness import only, run_calls
+
+# One job makes many calls, and the first test of a module waits for it.
+pytestmark = pytest.mark.timeout(900)
+
+CALLS = [
+    *(("forgotten_callback", case) for case in rank_updates.SETTINGS),
+    ("forgotten_with_mixed_precision",),
+    ("one_rank_traces_again",),
+    ("local_variables",),
+    ("tapes", False),
+    ("tapes", True),
+    ("variables_made_in_the_function",),
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("updates"))
+
+
+@pytest.fixture(scope="module")
+def two_ranks(directory):
+    calls = [
+        *CALLS,
+        ("optimizers",),
+        ("fit_as_horovod", directory),
+        ("tapes_as_horovod",),
+        # The last: nothing is compared after a join.
+        ("joined_before_the_first_step",),
+        ("collectives",),
+    ]
+    return run_calls(rank_updates, 2, calls, deadline=280)
+
+
+def check_text(failed, first="model/dense/kernel"):
+    kind, text = failed
+    assert kind == "ConsistencyError"
+    assert f"the first being '{first}'" in text
+    assert "rank 0 has one value and rank 1 has another" in text
+    assert "kr.callbacks.BroadcastGlobalVariablesCallback()" in text
+    assert "kr.broadcast_variables(model.variables, root_rank=0)" in text
+
+
+@pytest.mark.parametrize("case", rank_updates.SETTINGS)
+def test_initial_values_that_were_not_shared(two_ranks, case):
+    failed, unchanged, trained = only(two_ranks("forgotten_callback", case))
+    check_text(failed)
+    assert unchanged
+    assert trained
+
+
+def test_they_are_compared_before_gradients_accumulate(two_ranks):
+    check_text(only(two_ranks("forgotten_with_mixed_precision")))
+
+
+def test_a_rank_that_traces_again_compares_nothing(two_ranks):
+    assert only(two_ranks("one_rank_traces_again"))
+
+
+def test_values_of_local_variables_may_differ(two_ranks):
+    first, second = two_ranks("local_variables")
+    assert first[0] != second[0]
+    assert first[2:] == second[2:]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_tape_lets_one_step_pass(two_ranks, compiled):
+    results = two_ranks("tapes", compiled)
+    for (kind, text), _ in results:
+        # TensorFlow has a class of its own for a function that runs.
+        assert kind == ("UnknownError" if compiled else "ConsistencyError")
+        check_text(("ConsistencyError", text))
+    only([trained for _, trained in results])
+
+
+def test_variables_that_a_function_makes(two_ranks):
+    for _, text in two_ranks("variables_made_in_the_function"):
+        assert "the first being 'w'" in text
+
+
+def test_collectives_of_programs_for_horovod(two_ranks):
+    assert len(only(two_ranks("collectives"))) > 25
+
+
+def test_wrappers_of_programs_for_horovod(two_ranks):
+    kept, *others = only(two_ranks("optimizers"))
+    assert kept == [
+        *((False, None), (True, None), (False, 2), (True, None)),
+        (False, None),
+    ]
+    assert others == [True, 2, True]
+
+
+def test_fit_of_programs_for_horovod(two_ranks, directory):
+    found = only(two_ranks("fit_as_horovod", directory))
+    assert found["bare"]
+    assert found["errors"] == ["TypeError", "ValueError"]
+
+
+def test_loops_of_programs_for_horovod(two_ranks):
+    first, second = two_ranks("tapes_as_horovod")
+    assert first["shared"] == second["shared"]
+    assert first["own"] != second["own"]
+    assert first["settings"] == (True, True)
+
+
+def test_a_rank_may_join_before_its_first_step(two_ranks):
+    only(two_ranks("joined_before_the_first_step"))
