@@ -123,7 +123,7 @@ def _is_left_to_another(callback: Any, model: Any) -> bool:
         return False
     if getattr(callback, _EVERY_RANK, False):
         return False
-    if _reduction_guard.local_updates_are_allowed():
+    if _reduction_guard.are_local_updates_allowed():
         # Each rank trains a model of its own.
         return False
     ranks = trained_by(model).ranks

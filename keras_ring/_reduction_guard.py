@@ -84,11 +84,6 @@ def allow_local_updates() -> Iterator[None]:
         _allowed.reset(token)
 
 
-def local_updates_are_allowed() -> bool:
-    """Whether the caller runs inside `allow_local_updates()`."""
-    return _allowed.get()
-
-
 def require_unreduced(
     optimizer: Any, gradients: Sequence[Any], sources: Sequence[Any]
 ) -> None:
