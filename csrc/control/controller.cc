@@ -69,7 +69,7 @@ void Controller::Submit(const RequestPtr& request) {
   }
   ++counters_.cache_misses;
   const Status status =
-      Contribute(tree_.rank, sequence_, {Variant{*request, self_}});
+      Contribute(tree_.rank, sequence_, {VariantOf(*request, self_)});
   KR_CHECK(status.ok());
 }
 
@@ -159,36 +159,15 @@ Status Controller::Contribute(int from, uint64_t sent_at,
     pending.agreed.reset();
   }
   for (Variant& variant : variants) {
-    auto same = std::find_if(
-        pending.variants.begin(), pending.variants.end(),
-        [&](const Variant& v) { return v.request == variant.request; });
-    if (same == pending.variants.end()) {
-      pending.variants.push_back(std::move(variant));
-      continue;
-    }
-    std::vector<int32_t> merged;
-    std::merge(same->ranks.begin(), same->ranks.end(), variant.ranks.begin(),
-               variant.ranks.end(), std::back_inserter(merged));
-    same->ranks = std::move(merged);
+    AddVariant(pending.variants, std::move(variant));
   }
   CompleteIfReady(it);
   return OkStatus();
 }
 
 void Controller::ExpandSlot(Pending& pending,
-                            const std::vector<int32_t>& ranks) const {
-  for (int32_t rank : ranks) {
-    Request request = pending.agreed->RequestOf(rank);
-    auto same =
-        std::find_if(pending.variants.begin(), pending.variants.end(),
-                     [&](const Variant& v) { return v.request == request; });
-    if (same == pending.variants.end()) {
-      pending.variants.push_back(Variant{std::move(request), {rank}});
-    } else {
-      same->ranks.insert(
-          std::upper_bound(same->ranks.begin(), same->ranks.end(), rank), rank);
-    }
-  }
+                            const std::vector<int32_t>& ranks) {
+  AddVariant(pending.variants, pending.agreed->VariantOf(ranks));
 }
 
 void Controller::CompleteIfReady(NameTable<Pending>::iterator it) {

@@ -143,7 +143,7 @@ class Controller {
   // Now, for all that one Take brings to its end: asked for each tensor, the
   // clock would cost more than the tensor.
   TimePoint BatchTime();
-  void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks) const;
+  static void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks);
   void CompleteIfReady(NameTable<Pending>::iterator it);
   // All of this node's ranks are ready with a slot, all with the same.
   void SlotComplete(ResponseCache::Slot slot,

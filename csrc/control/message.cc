@@ -116,7 +116,31 @@ void Encode(WireWriter& writer, const ReadyMessage& message) {
     for (const Variant& variant : variants) {
       variant.request.Encode(writer);
       EncodeRanks(writer, variant.ranks);
+      for (int64_t rows : variant.rows) writer.Varint(rows);
+      for (const std::vector<int64_t>& splits : variant.splits) {
+        writer.Varint(splits.size());
+        for (int64_t split : splits) writer.SignedVarint(split);
+      }
     }
+  }
+}
+
+int64_t DecodeRows(WireReader& reader) {
+  const uint64_t rows = reader.Varint();
+  if (rows > INT64_MAX) reader.Fail();
+  return static_cast<int64_t>(rows);
+}
+
+void DecodeWhatDiffers(WireReader& reader, Variant& variant) {
+  if (!reader.ok() || !TakesAnyRows(variant.request.kind)) return;
+  const size_t count = variant.ranks.size() * variant.request.tensors.size();
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    variant.rows.push_back(DecodeRows(reader));
+  }
+  if (variant.request.kind != RequestKind::kAlltoall) return;
+  for (size_t i = 0; i < variant.ranks.size() && reader.ok(); ++i) {
+    variant.splits.emplace_back(reader.Count(/*element_bytes=*/1));
+    for (int64_t& split : variant.splits.back()) split = reader.SignedVarint();
   }
 }
 
@@ -132,6 +156,8 @@ ReadyMessage DecodeReady(WireReader& reader, int size) {
       Variant variant;
       variant.request = Request::Decode(reader);
       variant.ranks = DecodeRanks(reader, size);
+      DecodeWhatDiffers(reader, variant);
+      if (!IsWhole(variant)) reader.Fail();
       if (i > 0 && variant.request.name != variants[0].request.name) {
         reader.Fail();
       }
@@ -187,12 +213,6 @@ void EncodeAgreed(WireWriter& writer, const Agreed& agreed) {
     writer.Varint(splits.size());
     for (int64_t split : splits) writer.Varint(split);
   }
-}
-
-int64_t DecodeRows(WireReader& reader) {
-  const uint64_t rows = reader.Varint();
-  if (rows > INT64_MAX) reader.Fail();
-  return static_cast<int64_t>(rows);
 }
 
 // Those of a rank that brings `rows`.

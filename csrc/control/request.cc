@@ -176,23 +176,24 @@ std::string ListText(const std::vector<int64_t>& values) {
   return "[" + text + "]";
 }
 
-// Of one rank's request for an alltoall; `rank` is that in the job.
-Status ValidateSplits(const Request& request, int32_t rank, int size) {
-  const int64_t rows = request.tensors.front().shape.front();
+// Of one rank's part in an alltoall; `rank` is that in the job.
+Status ValidateSplits(const Request& request, int64_t rows,
+                      const std::vector<int64_t>& splits, int32_t rank,
+                      int size) {
   const std::string who = request.Label() + ": rank " + std::to_string(rank);
-  if (request.splits.empty()) {
+  if (splits.empty()) {
     if (rows % size == 0) return OkStatus();
     return InvalidArgumentError(who + " brings " + std::to_string(rows) +
                                 " rows, which cannot be divided evenly among " +
                                 std::to_string(size) + " ranks; give splits");
   }
-  const std::string what = who + " has splits " + ListText(request.splits);
-  if (request.splits.size() != static_cast<size_t>(size)) {
+  const std::string what = who + " has splits " + ListText(splits);
+  if (splits.size() != static_cast<size_t>(size)) {
     return InvalidArgumentError(what + ", but there must be one for each of " +
                                 std::to_string(size) + " ranks");
   }
   __int128 sum = 0;
-  for (int64_t split : request.splits) {
+  for (int64_t split : splits) {
     if (split < 0) {
       return InvalidArgumentError(what + ", which must not be negative");
     }
@@ -203,7 +204,7 @@ Status ValidateSplits(const Request& request, int32_t rank, int size) {
                               std::to_string(rows) + " rows");
 }
 
-// Moves what may differ from rank to rank out of the request.
+// Puts what may differ from rank to rank in the order of all ranks.
 Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
                        const RankSet& ranks, Agreed& agreed) {
   const bool has_splits = agreed.request.kind == RequestKind::kAlltoall;
@@ -211,18 +212,18 @@ Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
   agreed.rows.resize(tensors * size);
   if (has_splits) agreed.splits.resize(size);
   for (const Variant& variant : variants) {
-    for (int32_t rank : variant.ranks) {
+    for (size_t place = 0; place < variant.ranks.size(); ++place) {
+      const int32_t rank = variant.ranks[place];
       for (size_t i = 0; i < tensors; ++i) {
-        agreed.rows[i * size + rank] = variant.request.tensors[i].shape.front();
+        agreed.rows[i * size + rank] = variant.rows[place * tensors + i];
       }
       if (!has_splits) continue;
-      KR_RETURN_IF_ERROR(
-          ValidateSplits(variant.request, ranks.Global(rank), size));
-      agreed.splits[rank] = variant.request.splits;
+      KR_RETURN_IF_ERROR(ValidateSplits(variant.request, agreed.rows[rank],
+                                        variant.splits[place],
+                                        ranks.Global(rank), size));
+      agreed.splits[rank] = variant.splits[place];
     }
   }
-  for (TensorSpec& spec : agreed.request.tensors) spec.shape.front() = 0;
-  agreed.request.splits.clear();
   return OkStatus();
 }
 
@@ -355,6 +356,89 @@ Request Agreed::RequestOf(int rank) const {
   }
   if (!splits.empty()) own.splits = splits[rank];
   return own;
+}
+
+Variant Agreed::VariantOf(const std::vector<int32_t>& ranks) const {
+  Variant variant;
+  variant.request = request;
+  variant.ranks = ranks;
+  const size_t count = request.tensors.size();
+  for (int32_t rank : ranks) {
+    for (size_t i = rank; i < rows.size(); i += rows.size() / count) {
+      variant.rows.push_back(rows[i]);
+    }
+    if (!splits.empty()) variant.splits.push_back(splits[rank]);
+  }
+  return variant;
+}
+
+Variant VariantOf(Request request, std::vector<int32_t> ranks) {
+  Variant variant;
+  if (TakesAnyRows(request.kind)) {
+    std::vector<int64_t> rows;
+    for (TensorSpec& spec : request.tensors) {
+      // A scalar is found fault with once the ranks are together.
+      rows.push_back(spec.shape.empty() ? 0 : spec.shape.front());
+      if (!spec.shape.empty()) spec.shape.front() = 0;
+    }
+    for (size_t place = 0; place < ranks.size(); ++place) {
+      variant.rows.insert(variant.rows.end(), rows.begin(), rows.end());
+    }
+  }
+  if (request.kind == RequestKind::kAlltoall) {
+    variant.splits.assign(ranks.size(), request.splits);
+    request.splits.clear();
+  }
+  variant.request = std::move(request);
+  variant.ranks = std::move(ranks);
+  return variant;
+}
+
+void AddVariant(std::vector<Variant>& variants, Variant variant) {
+  const auto same = std::find_if(
+      variants.begin(), variants.end(),
+      [&](const Variant& v) { return v.request == variant.request; });
+  if (same == variants.end()) {
+    variants.push_back(std::move(variant));
+    return;
+  }
+  Variant all;
+  const size_t count = variant.request.tensors.size();
+  size_t old_place = 0, new_place = 0;
+  while (old_place < same->ranks.size() || new_place < variant.ranks.size()) {
+    const bool is_old = new_place == variant.ranks.size() ||
+                        (old_place < same->ranks.size() &&
+                         same->ranks[old_place] < variant.ranks[new_place]);
+    Variant& from = is_old ? *same : variant;
+    const size_t place = is_old ? old_place++ : new_place++;
+    all.ranks.push_back(from.ranks[place]);
+    if (!from.rows.empty()) {
+      const auto rows = from.rows.begin() + place * count;
+      all.rows.insert(all.rows.end(), rows, rows + count);
+    }
+    if (!from.splits.empty()) {
+      all.splits.push_back(std::move(from.splits[place]));
+    }
+  }
+  all.request = std::move(same->request);
+  *same = std::move(all);
+}
+
+bool IsWhole(const Variant& variant) {
+  const Request& request = variant.request;
+  const size_t size = variant.ranks.size();
+  const bool has_rows = TakesAnyRows(request.kind);
+  const bool has_splits = request.kind == RequestKind::kAlltoall;
+  if (variant.rows.size() != (has_rows ? size * request.tensors.size() : 0) ||
+      variant.splits.size() != (has_splits ? size : 0) ||
+      !request.splits.empty()) {
+    return false;
+  }
+  return !has_rows ||
+         std::all_of(request.tensors.begin(), request.tensors.end(),
+                     [](const TensorSpec& spec) {
+                       return spec.shape.empty() || spec.shape.front() == 0;
+                     });
 }
 
 bool Agreed::IsOf(const Request& own, int rank) const {

@@ -92,11 +92,25 @@ inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 // kInvalidArgument if no collective can have this name.
 Status CheckName(const std::string& name);
 
-// A request as some of the ranks made it.
+// A request as some of the ranks made it. What may differ from rank to rank is
+// kept apart, so ranks that differ in nothing else are one variant: they are
+// compared, and travel, as one however many they are.
 struct Variant {
+  // First dimensions of an allgather and an alltoall are 0, splits are empty.
   Request request;
   std::vector<int32_t> ranks;  // ascending, not empty
+  // These dimensions: rank after rank of `ranks`, and of one tensor by tensor.
+  std::vector<int64_t> rows;
+  // Alltoall: of each of `ranks`.
+  std::vector<std::vector<int64_t>> splits;
 };
+
+// `request` as all these ranks made it.
+Variant VariantOf(Request request, std::vector<int32_t> ranks);
+// Adds what other ranks made to the variants of one name.
+void AddVariant(std::vector<Variant>& variants, Variant variant);
+// Whether the parts of one that was read fit together.
+bool IsWhole(const Variant& variant);
 
 // What all ranks that ask agreed on: the request, without what may differ from
 // rank to rank (first dimensions are set to 0, splits are empty), and that.
@@ -110,6 +124,8 @@ struct Agreed {
 
   // The request as `rank` made it.
   Request RequestOf(int rank) const;
+  // As these ranks did.
+  Variant VariantOf(const std::vector<int32_t>& ranks) const;
   // Whether that is `own`.
   bool IsOf(const Request& own, int rank) const;
   // Of tensor number `tensor`, by rank.

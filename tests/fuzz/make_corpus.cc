@@ -102,7 +102,8 @@ std::vector<std::pair<std::string, Message>> Messages() {
   ready.sequence = 300;
   ready.slots = {0, 1, 2, 9, 10, 5000};
   for (const RequestPtr& request : own) {
-    ready.news.push_back({Variant{*request, {0, 2}}, Variant{*request, {1}}});
+    ready.news.push_back(
+        {VariantOf(*request, {0, 2}), VariantOf(*request, {1})});
   }
   WaitingMessage waiting;
   waiting.waiting = {{"allreduce 'w'",
@@ -117,7 +118,8 @@ std::vector<std::pair<std::string, Message>> Messages() {
     std::vector<Variant> variants;
     for (int rank = 0; rank < kScriptSize; ++rank) {
       for (const RequestPtr& made : Requests(rank)) {
-        if (made->name == request->name) variants.push_back({*made, {rank}});
+        if (made->name != request->name) continue;
+        AddVariant(variants, VariantOf(*made, {rank}));
       }
     }
     Result<Agreed> agreed = Agree(variants, kScriptSize);

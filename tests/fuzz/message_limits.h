@@ -71,6 +71,7 @@ inline void CheckLimits(const ReadyMessage& message, int size) {
     for (const Variant& variant : variants) {
       CheckLimits(variant.request);
       CheckRanks(variant.ranks, size);
+      KR_CHECK(IsWhole(variant));
       KR_CHECK(variant.request.name == variants.front().request.name);
     }
   }

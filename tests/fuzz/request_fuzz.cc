@@ -23,15 +23,13 @@ void CheckRoundTrip(const Request& request) {
   KR_CHECK(Encoded(again) == bytes);
 }
 
-void CheckAgreed(const Agreed& agreed, const std::vector<Variant>& variants,
-                 int size) {
+void CheckAgreed(const Agreed& agreed, const std::vector<Request>& requests) {
+  const int size = static_cast<int>(requests.size());
   CheckLimits(agreed, size);
-  for (const Variant& variant : variants) {
-    for (int32_t rank : variant.ranks) {
-      // Not by their bytes: a NaN is any NaN.
-      KR_CHECK(agreed.RequestOf(rank) == variant.request);
-      KR_CHECK(agreed.IsOf(variant.request, rank));
-    }
+  for (int rank = 0; rank < size; ++rank) {
+    // Not by their bytes: a NaN is any NaN.
+    KR_CHECK(agreed.RequestOf(rank) == requests[rank]);
+    KR_CHECK(agreed.IsOf(requests[rank], rank));
   }
   // Every rank must be able to read it.
   DecisionMessage message;
@@ -44,27 +42,22 @@ void CheckAgreed(const Agreed& agreed, const std::vector<Variant>& variants,
 // One request per rank.
 void Run(std::string_view bytes) {
   WireReader reader(bytes);
+  std::vector<Request> requests;
   std::vector<Variant> variants;
-  int size = 0;
-  while (!reader.AtEnd() && size < 8) {
-    const Request request = Request::Decode(reader);
+  while (!reader.AtEnd() && requests.size() < 8) {
+    Request request = Request::Decode(reader);
     if (!reader.ok()) break;
     CheckLimits(request);
     CheckRoundTrip(request);
-    auto same = std::find_if(
-        variants.begin(), variants.end(),
-        [&](const Variant& variant) { return variant.request == request; });
-    if (same == variants.end()) {
-      variants.push_back({request, {size}});
-      variants.back().request.name = variants.front().request.name;
-    } else {
-      same->ranks.push_back(size);
-    }
-    ++size;
+    if (!requests.empty()) request.name = requests.front().name;
+    const int32_t rank = static_cast<int32_t>(requests.size());
+    AddVariant(variants, VariantOf(request, {rank}));
+    KR_CHECK(IsWhole(variants.back()));
+    requests.push_back(std::move(request));
   }
   if (variants.empty()) return;
-  Result<Agreed> agreed = Agree(variants, size);
-  if (agreed.ok()) return CheckAgreed(*agreed, variants, size);
+  Result<Agreed> agreed = Agree(variants, static_cast<int>(requests.size()));
+  if (agreed.ok()) return CheckAgreed(*agreed, requests);
   const StatusCode code = agreed.status().code();
   KR_CHECK(code == StatusCode::kFailedPrecondition ||
            code == StatusCode::kInvalidArgument);

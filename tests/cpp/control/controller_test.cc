@@ -574,6 +574,41 @@ TEST_P(ControllerTopology, AllgatherBringsEveryRanksRows) {
   EXPECT_EQ(cluster.commands(1)[2].items[0]->rows, rows);
 }
 
+// A leader speaks for the ranks of its host: one request, whatever their rows.
+TEST(Controller, ALeaderSendsOneRequestForItsRanks) {
+  constexpr int kRanks = 100;
+  std::vector<std::string> hosts(kRanks, "b");
+  hosts[0] = "a";
+  ControllerCluster cluster(hosts, ControllerOptions());
+  const std::string name(100, 'n');
+  for (int rank = 1; rank < kRanks; ++rank) {
+    Request request = AllreduceRequest(name, 4);
+    request.kind = RequestKind::kAllgather;
+    request.tensors[0].shape = {rank, 8};
+    cluster.Submit(rank, request);
+  }
+  const auto links = cluster.BusyLinks();
+  ASSERT_EQ(links.size(), kRanks - 2u);
+  for (size_t i = 0; i + 1 < links.size(); ++i) cluster.Deliver(links[i]);
+  const uint64_t before = cluster.bytes_sent();
+  cluster.Deliver(links.back());
+  const uint64_t sent = cluster.bytes_sent() - before;
+  EXPECT_GT(sent, 100u + kRanks);
+  EXPECT_LE(sent, 160u + kRanks);
+  // Rank 0 brings as many rows as it likes, too.
+  Request last = AllreduceRequest(name, 4);
+  last.kind = RequestKind::kAllgather;
+  last.tensors[0].shape = {1000, 8};
+  cluster.Submit(0, last);
+  cluster.Settle();
+  ASSERT_EQ(cluster.commands(50).size(), 1u);
+  const Command& command = cluster.commands(50)[0];
+  for (int rank = 1; rank < kRanks; ++rank) {
+    EXPECT_EQ(command.items[0]->rows[rank], rank);
+  }
+  EXPECT_EQ(command.items[0]->rows[0], 1000);
+}
+
 TEST_P(ControllerTopology, AlltoallBringsEveryRanksSplits) {
   ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
   const int size = cluster.size();
@@ -1145,7 +1180,7 @@ Status SayReady(ControllerCluster& cluster, const std::string& name,
                 uint64_t sequence = 0) {
   ReadyMessage ready;
   ready.sequence = sequence;
-  ready.news = {{Variant{AllreduceRequest(name, 4), {1}}}};
+  ready.news = {{VariantOf(AllreduceRequest(name, 4), {1})}};
   return cluster.at(0).OnMessage(1, EncodeMessage(ready));
 }
 

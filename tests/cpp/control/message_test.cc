@@ -18,7 +18,14 @@ std::vector<Message> SomeMessages() {
   ReadyMessage ready;
   ready.sequence = 300;
   ready.slots = {0, 1, 2, 9, 10, 5000};
-  ready.news = {{Variant{SomeRequest(), {0, 2}}, Variant{SomeRequest(), {1}}}};
+  ready.news = {
+      {VariantOf(SomeRequest(), {0, 2}), VariantOf(SomeRequest(), {1})}};
+  for (RequestKind kind : {RequestKind::kAllgather, RequestKind::kAlltoall}) {
+    Request request = SomeRequest();
+    request.kind = kind;
+    if (kind == RequestKind::kAlltoall) request.splits = {1, -2, 0, 4};
+    ready.news.push_back({VariantOf(request, {0, 2, 3})});
+  }
   WaitingMessage waiting;
   waiting.waiting = {{"allreduce 'w'",
                       "w",
@@ -75,8 +82,10 @@ TEST(MessageWire, ReadyKeepsItsParts) {
   const auto& ready = std::get<ReadyMessage>(*decoded);
   EXPECT_EQ(ready.sequence, 300u);
   EXPECT_EQ(ready.slots, (std::vector<uint64_t>{0, 1, 2, 9, 10, 5000}));
-  ASSERT_EQ(ready.news.size(), 1u);
+  ASSERT_EQ(ready.news.size(), 3u);
   EXPECT_EQ(ready.news[0][0].ranks, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(ready.news[1][0].rows, (std::vector<int64_t>{3, 3, 3}));
+  EXPECT_EQ(ready.news[2][0].splits[1], (std::vector<int64_t>{1, -2, 0, 4}));
 }
 
 // What a rank would take for the sizes of its memory.
