@@ -124,7 +124,7 @@ def fit_as_horovod(directory):
             errors.append(type(error).__name__)
     return {
         "weights": [w.tolist() for w in again.get_weights()],
-        "bare": bare.optimizer is None,
+        "bare": getattr(bare, "optimizer", None) is None,
         "errors": errors,
     }
 
