@@ -55,10 +55,6 @@ def _script_options(tmp_path):
             *("--rounds=1", "--steps=1", "--width=4", "--batch=1"),
             "--models=dense",
         ),
-        "benchmarks/callback_cost.py": (
-            *("--rounds=1", "--steps=2", "--epochs=1"),
-            "--layers=1",
-        ),
         "benchmarks/fit_scaling.py": (
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),
