@@ -207,6 +207,16 @@ def tf_variable(variable: Any) -> Any:
     return variable
 
 
+def hook_losses(shared: Callable[[Any, Callable[[], Any]], Any]) -> None:
+    """Says that Keras 2 does not tell what it divides a loss by."""
+    del shared
+    raise ValueError(
+        "`weighted=True` needs Keras 3. With Keras 2, give "
+        "`tape.gradient(loss, sources, weight=...)` of a "
+        "`kr.DistributedGradientTape` what the loss was divided by."
+    )
+
+
 def save_if_due(
     checkpoint: Any,
     epoch: int,

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
 from keras_ring._which_keras import keras
 
+_HOOKED = "_keras_ring_hooked"
 Dataset = keras.utils.PyDataset
 
 # The method of a model that makes the results of its metrics, after each pass
@@ -197,6 +199,46 @@ def tf_variable(variable: Any) -> Any:
     if isinstance(variable, keras.Variable):
         return variable.value
     return variable
+
+
+def hook_losses(shared: Callable[[Any, Callable[[], Any]], Any]) -> None:
+    """Has a function see each loss that Keras divides by something.
+
+    Args:
+        shared: Takes the loss and a function that returns what it was divided
+            by, a scalar; returns the loss.
+    """
+    reduce = loss_module.reduce_weighted_values
+    if hasattr(reduce, _HOOKED):
+        return
+
+    @functools.wraps(reduce)
+    def reduce_and_share(
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        loss = reduce(values, sample_weight, mask, reduction, dtype)
+        if reduction in (None, "none", "sum"):
+            return loss
+
+        def divisor() -> Any:
+            if reduction == "mean_with_sample_weight":
+                weights = loss_module.apply_mask(
+                    sample_weight, mask, loss.dtype, reduction
+                )
+            else:
+                weights = mask
+            if weights is None:
+                return keras.ops.size(values)
+            return keras.ops.sum(keras.ops.cast(weights, loss.dtype))
+
+        return shared(loss, divisor)
+
+    setattr(reduce_and_share, _HOOKED, True)
+    loss_module.reduce_weighted_values = reduce_and_share
 
 
 def save_if_due(

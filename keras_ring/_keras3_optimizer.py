@@ -26,6 +26,7 @@ import tensorflow as tf
 from keras_ring import (
     _initial_values,
     _reduction_guard,
+    _weighted_losses,
     basics,
     process_sets,
 )
@@ -175,6 +176,8 @@ def _apply_reduced(
         with _reduction_guard.reduced():
             return apply(gradients, variables)
 
+    if settings.weighted:
+        _weighted_losses.require_losses(f"Optimizer {optimizer.name!r}")
     _reduction_guard.require_unreduced(optimizer, gradients, sources)
     local = local_sources(optimizer)
     updated = [

@@ -37,6 +37,8 @@ class ReductionSettings:
             up before it reduces and uses them.
         average_aggregated_gradients: Boolean, whether their sum is divided by
             that number.
+        weighted: Boolean, whether ranks count by what their losses were
+            divided by.
     """
 
     op: Any = ops.Average
@@ -48,6 +50,7 @@ class ReductionSettings:
     scale_local_gradients: bool = True
     backward_passes_per_step: int = 1
     average_aggregated_gradients: bool = False
+    weighted: bool = False
 
     @classmethod
     def validated(
@@ -61,6 +64,7 @@ class ReductionSettings:
         scale_local_gradients: bool = True,
         backward_passes_per_step: int = 1,
         average_aggregated_gradients: bool = False,
+        weighted: bool = False,
     ) -> ReductionSettings:
         """Makes settings from a user's arguments, or says what is wrong."""
         if not isinstance(op, ops.ReduceOp):
@@ -87,6 +91,11 @@ class ReductionSettings:
                 f"Received: op={op!r}, "
                 f"gradient_predivide_factor={gradient_predivide_factor!r}"
             )
+        if weighted and op is not ops.Average:
+            raise ValueError(
+                "`weighted` makes a mean over the whole batch, so it needs "
+                f"`op=kr.Average`. Received: op={op!r}, weighted={weighted!r}"
+            )
         if not isinstance(process_set, ProcessSet):
             raise ValueError(
                 "`process_set` must be a `kr.ProcessSet`. Received: "
@@ -112,6 +121,7 @@ class ReductionSettings:
             scale_local_gradients=bool(scale_local_gradients),
             backward_passes_per_step=passes,
             average_aggregated_gradients=bool(average_aggregated_gradients),
+            weighted=bool(weighted),
         )
 
 

@@ -18,6 +18,7 @@ from keras_ring import (
     _keras2_optimizer,
     _reduction_guard,
     _v1_optimizer,
+    _weighted_losses,
     ops,
 )
 from keras_ring._compat import keras
@@ -51,6 +52,7 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    weighted: bool = False,
 ) -> Any:
     """Makes an optimizer reduce its gradients over all ranks.
 
@@ -97,6 +99,11 @@ def DistributedOptimizer(
             variables that were registered by `register_local_var` are divided
             by the number of ranks, as their part in the average of the losses
             is. Defaults to `True`.
+        weighted: Boolean. With `kr.Average`, whether ranks count by what
+            their losses were divided by, such as the number of their tokens
+            that are not masked, so that the result is the mean over the whole
+            batch. For `fit` with losses of `keras.losses`; in a loop of
+            your own, the tape has it. Defaults to `False`.
 
     Returns:
         `optimizer`, which now reduces. It has one more method,
@@ -124,6 +131,7 @@ def DistributedOptimizer(
         scale_local_gradients=scale_local_gradients,
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
+        weighted=weighted,
     )
     if not _is_of_keras2(optimizer) and not _is_v1(optimizer):
         optimizer = keras.optimizers.get(optimizer)
@@ -193,6 +201,15 @@ def make_distributed(optimizer: Any, settings: ReductionSettings) -> Any:
         )
     if present is not None and isinstance(optimizer, KeepsSettings):
         return optimizer
+    if settings.weighted:
+        if _is_v1(optimizer) or _is_of_keras2(optimizer):
+            raise ValueError(
+                "`weighted=True` is for optimizers of Keras 3. With others, "
+                "give `tape.gradient(loss, sources, weight=...)` of a "
+                "`kr.DistributedGradientTape` what the loss was divided by. "
+                f"Received: optimizer={optimizer!r}"
+            )
+        _weighted_losses.install(distributed_settings)
     _reduction_guard.install()
     if _is_v1(optimizer):
         _v1_optimizer.distribute(optimizer, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from keras_ring import (
     _initial_values,
     _reduction_guard,
     _tape_marks,
+    _weighted_losses,
     ops,
 )
 from keras_ring._autograph import unconverted
@@ -19,11 +21,14 @@ from keras_ring._local_sources import LocalSources
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import (
     ReductionSettings,
+    map_gradient,
     reduce_gradients,
 )
+from keras_ring.optimizer import distributed_settings
 from keras_ring.process_sets import (
     ProcessSet,
     global_process_set,
+    shares_nothing,
 )
 
 
@@ -59,6 +64,12 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             variables that were registered by `register_local_source` are
             divided by the number of ranks, as their part in the average of
             the losses is. Defaults to `True`.
+        weighted: Boolean. With `kr.Average`, whether ranks count by what
+            their losses were divided by, such as the number of their tokens
+            that are not masked, so that the result is the mean over the whole
+            batch. For losses of `keras.losses` that are computed inside
+            of `with` this tape; of others, give `gradient` the weight.
+            Defaults to `False`.
 
     Example:
     ```python
@@ -86,6 +97,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         groups: int | Sequence[Sequence[Any]] | None = None,
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
+        weighted: bool = False,
     ) -> None:
         if not isinstance(tape, tf.GradientTape):
             raise TypeError(
@@ -108,7 +120,10 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             groups,
             process_set,
             scale_local_gradients=scale_local_gradients,
+            weighted=weighted,
         )
+        self._weighting = _weighted_losses.Weighting(process_set)
+        self._entered = contextlib.ExitStack()
         self._local_sources = LocalSources()
         _reduction_guard.install()
 
@@ -120,9 +135,15 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
 
     def __enter__(self) -> DistributedGradientTape:
         self._local_tape.__enter__()
+        if self._settings.weighted:
+            _weighted_losses.install(distributed_settings)
+            self._entered.enter_context(
+                _weighted_losses.weighting(self._weighting)
+            )
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        self._entered.close()
         self._local_tape.__exit__(*exception)
 
     def watch(self, tensor: Any) -> None:
@@ -179,6 +200,8 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         sources: Any,
         output_gradients: Any = None,
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+        *,
+        weight: Any = None,
     ) -> Any:
         """Computes gradients and reduces them over all ranks.
 
@@ -189,16 +212,26 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             sources: A nested structure of variables and tensors.
             output_gradients: As in `tf.GradientTape.gradient`.
             unconnected_gradients: As in `tf.GradientTape.gradient`.
+            weight: A scalar, what this rank has divided `target` by, such as
+                the sum of a mask. The ranks count by it in the average. Not
+                for losses of which a tape with `weighted=True` knows it.
 
         Returns:
             A structure like `sources`, the same on all ranks but for those
             of local sources.
+
+        Raises:
+            ValueError: If nothing tells the weight of a tape with
+                `weighted=True`, or both the loss and `weight` do.
         """
+        self._check_weight(weight)
         gradients = self._local_tape.gradient(
             target, sources, output_gradients, unconnected_gradients
         )
         flat_sources = tf.nest.flatten(sources)
         flat_gradients = tf.nest.flatten(gradients)
+        if weight is not None:
+            flat_gradients = self._weighted(flat_gradients, weight)
         updated = [
             source
             for gradient, source in zip(
@@ -220,6 +253,38 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
         _tape_marks.mark(flat_sources, reduced)
         return tf.nest.pack_sequence_as(gradients, reduced)
+
+    def _check_weight(self, weight: Any) -> None:
+        knows = self._weighting.has_losses
+        if weight is None:
+            if self._settings.weighted and not knows:
+                raise ValueError(
+                    "This tape has `weighted=True`, and saw no loss of "
+                    "`keras.losses`. Compute the loss inside of `with "
+                    "kr.DistributedGradientTape(tf.GradientTape(), "
+                    "weighted=True) as tape:`, or give `gradient` what the "
+                    "loss was divided by, as `weight`."
+                )
+        elif knows or self._settings.op is not ops.Average:
+            raise ValueError(
+                "`weight` is for `op=kr.Average`, and for losses whose weight "
+                "the tape does not know. Received: "
+                f"weight={weight!r}, op={self._settings.op!r}"
+                + (", and a loss of `keras.losses`" if knows else "")
+            )
+
+    def _weighted(self, gradients: list[Any], weight: Any) -> list[Any]:
+        if shares_nothing(self._settings.process_set):
+            return gradients
+        factor = _weighted_losses.factor_of(weight, self._settings.process_set)
+        return [
+            None
+            if gradient is None
+            else map_gradient(
+                lambda values: values * tf.cast(factor, values.dtype), gradient
+            )
+            for gradient in gradients
+        ]
 
 
 @takes_horovods(

@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 import rank_migration
+import rank_weighted
 import tensorflow as tf
 
 import keras_ring as kr
 
-MORE_CALLS = [rank_migration]
+MORE_CALLS = [rank_migration, rank_weighted]
 
 
 def before_each_call():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 GUIDE = Path(__file__).parents[2] / "docs/keras_guide.md"
+MIGRATION = GUIDE.with_name("migration.md")
 
 # What the guide says it leaves out.
 PRELUDE = """
@@ -43,7 +44,10 @@ print("section", {number}, "equal", sums[0] == sums[1], flush=True)
 
 
 def examples():
-    return re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
+    pages = (
+        GUIDE.read_text() + MIGRATION.read_text().partition("## Weighted")[2]
+    )
+    return re.findall(r"^```python\n(.*?)^```$", pages, re.M | re.S)
 
 
 @pytest.mark.long("examples")

@@ -8,6 +8,7 @@ from tests.harness import only, run_calls
 # One job makes many calls, and the first test of a module waits for it.
 pytestmark = pytest.mark.timeout(900)
 
+WEIGHTED = ["graph", "jit", "eager", "tape", "weight", "weight eager"]
 CALLS = [
     *(("forgotten_callback", case) for case in rank_updates.SETTINGS),
     ("forgotten_with_mixed_precision",),
@@ -16,6 +17,8 @@ CALLS = [
     ("tapes", False),
     ("tapes", True),
     ("variables_made_in_the_function",),
+    ("weighted_mistakes",),
+    *(("weighted", case) for case in ("plain", *WEIGHTED)),
 ]
 
 
@@ -108,6 +111,29 @@ def test_loops_of_programs_for_horovod(two_ranks):
     assert first["shared"] == second["shared"]
     assert first["own"] != second["own"]
     assert first["settings"] == (True, True)
+
+
+@pytest.mark.parametrize("case", WEIGHTED)
+def test_the_mean_over_the_whole_batch(two_ranks, case):
+    """In float64: far below the 1e-6 that float32 could show."""
+    assert only(two_ranks("weighted", case)) < 1e-12
+
+
+def test_the_mean_of_the_means_is_another(two_ranks):
+    assert only(two_ranks("weighted", "plain")) > 1e-2
+
+
+def test_what_cannot_be_weighted(two_ranks):
+    for found in two_ranks("weighted_mistakes"):
+        for name, text in {
+            "op": "needs `op=kr.Average`",
+            "loop": "is used outside of `fit`",
+            "tape": "saw no loss of `keras.losses`",
+            "sum": "`weight` is for `op=kr.Average`",
+            "v1": "is for optimizers of Keras 3",
+        }.items():
+            assert text in found.pop(name), name
+        assert found == {}
 
 
 def test_a_rank_may_join_before_its_first_step(two_ranks):

@@ -15,6 +15,7 @@ _REDUCTION = {
     "groups": None,
     "process_set": kr.global_process_set,
     "scale_local_gradients": True,
+    "weighted": False,
 }
 _OPTIMIZER = {
     **_REDUCTION,
@@ -163,6 +164,7 @@ def test_methods():
         "sources",
         "output_gradients",
         "unconnected_gradients",
+        "weight",
     ]
 
 

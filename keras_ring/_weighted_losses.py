@@ -1,0 +1,154 @@
+"""Makes a mean over what each rank happens to hold one over the whole batch.
+
+A loss that is divided by the number of its tokens, or by the sum of its
+weights, is
+
+    L_r = S_r / W_r
+
+on rank r: `S_r` is the sum of the weighted losses of its elements and `W_r`
+what Keras divides by. Ranks with few tokens would count as much as those with
+many if gradients were averaged. The loss of the whole batch is
+
+    L = sum_r S_r / sum_r W_r = mean_r (n W_r / sum_q W_q) L_r
+
+of n ranks. So on its way back the gradient of each loss is multiplied by its
+factor, and the mean over the ranks is that of the whole batch, also of a model
+with several losses and with regularizers, which have no such factor. The value
+of a loss stays that of its rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import ops
+from keras_ring._autograph import unconverted
+from keras_ring._compat import keras, own
+from keras_ring.process_sets import ProcessSet, shares_nothing
+
+_HOOKED = "_keras_ring_weighted"
+
+
+class Weighting:
+    """The losses of one training, on which the ranks have to agree.
+
+    Args:
+        process_set: Whose members train.
+    """
+
+    def __init__(self, process_set: ProcessSet) -> None:
+        self.process_set = process_set
+        self.has_losses = False
+
+    def shared(self, loss: Any, weight: Any) -> Any:
+        """Returns a loss whose gradient has the factor of this rank."""
+        self.has_losses = True
+        if shares_nothing(self.process_set):
+            return loss
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def identity(loss: Any) -> Any:
+            def gradient(upstream: Any) -> Any:
+                factor = factor_of(weight, self.process_set)
+                return upstream * tf.cast(factor, upstream.dtype)
+
+            return tf.identity(loss), gradient
+
+        return identity(loss)
+
+
+_active: contextvars.ContextVar[Weighting | None] = contextvars.ContextVar(
+    "keras_ring_weighting", default=None
+)
+
+
+@contextlib.contextmanager
+def weighting(found: Weighting) -> Iterator[None]:
+    """Has the losses that Keras computes inside belong to `found`."""
+    token = _active.set(found)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def factor_of(weight: Any, process_set: ProcessSet) -> Any:
+    """Returns `n W_r / sum_q W_q`, a scalar; 0 where nothing has a weight.
+
+    Args:
+        weight: A scalar, the `W_r` of this rank.
+        process_set: Whose ranks count.
+    """
+    weight = tf.convert_to_tensor(weight)
+    if not weight.dtype.is_floating or weight.dtype.size < 4:
+        weight = tf.cast(weight, tf.float32)
+    total = ops.allreduce(
+        weight, ops.Sum, name="loss_weight", process_set=process_set
+    )
+    size = tf.constant(process_set.size(), weight.dtype)
+    return size * tf.math.divide_no_nan(weight, total)
+
+
+def require_losses(what: str) -> None:
+    """Raises an error if no loss has had its part in a weighted update.
+
+    Raises:
+        ValueError: If the update is not that of a `fit` with losses of Keras.
+    """
+    found = _active.get()
+    if found is not None and found.has_losses:
+        return
+    where = "outside of `fit`" if found is None else "without a loss of Keras"
+    raise ValueError(
+        f"{what} was made with `weighted=True` and is used {where}: nothing "
+        "tells what the loss was divided by. In `fit`, take a loss of "
+        "`keras.losses`. In a loop of your own, take a plain optimizer and "
+        "`with kr.DistributedGradientTape(tf.GradientTape(), weighted=True) "
+        "as tape:` around the loss, or give "
+        "`tape.gradient(loss, sources, weight=...)` what it was divided by."
+    )
+
+
+def install(settings_of: Callable[[Any], Any]) -> None:
+    """Has Keras tell of its losses. Calling it again changes nothing.
+
+    Args:
+        settings_of: Returns the `ReductionSettings` of an optimizer, or `None`.
+    """
+    own.hook_losses(_shared)
+    for method in ("fit", "train_on_batch"):
+        function = getattr(keras.Model, method)
+        if not hasattr(function, _HOOKED):
+            hooked = unconverted(_in_weighting(function, settings_of))
+            setattr(hooked, _HOOKED, True)
+            setattr(keras.Model, method, hooked)
+
+
+def _shared(loss: Any, weight: Callable[[], Any]) -> Any:
+    found = _active.get()
+    return loss if found is None else found.shared(loss, weight())
+
+
+def _in_weighting(
+    function: Callable[..., Any], settings_of: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def weighted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        settings = settings_of(getattr(self, "optimizer", None))
+        if settings is None or not settings.weighted:
+            return function(self, *args, **kwargs)
+        # One for all calls: a compiled step tells of its losses once.
+        found = vars(self).get(_HOOKED)
+        if found is None or found.process_set is not settings.process_set:
+            found = Weighting(settings.process_set)
+            object.__setattr__(self, _HOOKED, found)
+        with weighting(found):
+            return function(self, *args, **kwargs)
+
+    return weighted
