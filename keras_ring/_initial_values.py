@@ -78,6 +78,12 @@ def compared(
         yield
 
 
+def leave_out(variables: Iterable[Any], process_set: ProcessSet) -> None:
+    """Has variables that each rank keeps as they are not be compared."""
+    for variable in variables:
+        _of(variable, _COMPARED)[tuple(process_set.ranks)] = 1
+
+
 def _may_compare(process_set: ProcessSet) -> bool:
     return (
         process_set.size() > 1

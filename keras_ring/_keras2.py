@@ -78,7 +78,8 @@ def build_from_batch(
 def _trace(function: Callable[[Any], Any], batch: Any) -> None:
     """Traces, and does not run: variables are made outside of the trace."""
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
-    tf.function(function, autograph=False).get_concrete_function(specs)
+    with tf.init_scope():
+        tf.function(function, autograph=False).get_concrete_function(specs)
 
 
 def made_trainable(layer: Any) -> list[Any]:

@@ -57,12 +57,14 @@ def build_from_batch(
     """
     if type(model).call is not keras.Model.call:
         try:
-            model._symbolic_build(data_batch=batch)
+            with tf.init_scope():
+                model._symbolic_build(data_batch=batch)
             return
         except RuntimeError:
             if is_built(model):
                 return
-    # Traced, not run: what makes variables makes them outside of the trace.
+    # Traced, not run: Keras makes variables outside of all traces. Not in an
+    # `init_scope`, which stops all tapes.
     traced = tf.function(train_step or model.train_step, autograph=False)
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
     traced.get_concrete_function(specs)

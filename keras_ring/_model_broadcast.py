@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring import _adapted_layers, _model_optimizers, _seeds
+from keras_ring import (
+    _adapted_layers,
+    _initial_values,
+    _model_optimizers,
+    _seeds,
+)
 from keras_ring._compat import own
 from keras_ring._names import variable_path
 from keras_ring.functions import (
@@ -79,6 +84,8 @@ def broadcast_model(
             process_set=process_set,
         )
     _build(model, found, process_set)
+    local_variables = list(local_variables)
+    _initial_values.leave_out(local_variables, process_set)
     kept = {
         id(own.tf_variable(each))
         for each in (

@@ -11,6 +11,7 @@ from keras_ring import _agreed_end, _same_batch
 from keras_ring._compat import keras, own
 from keras_ring._consistency import EpochComparison
 from keras_ring._model_broadcast import broadcast_model
+from keras_ring._reduction_guard import allow_local_updates
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
@@ -152,10 +153,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 del model.train_step
                 if own_train_step is not None:
                     model.train_step = own_train_step
+                # What is traced to build it updates nothing.
+                with allow_local_updates():
+                    own.build_from_batch(model, batch, train_step)
                 # Out of the graph that is being traced: done now, once, and
                 # not a part of each step.
                 with tf.init_scope():
-                    own.build_from_batch(model, batch, train_step)
                     self._broadcast()
             return train_step(batch)
 
