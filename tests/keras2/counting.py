@@ -4,12 +4,16 @@ from unittest import mock
 
 import keras_ring as kr
 
+# Exchanged once, before the first step: what ranks compare.
+_COMPARISONS = ("initial_values/", "data/shard")
+
 
 class Counted:
     """Counts collectives, while it is entered.
 
     Attributes:
-        collectives: How many were executed; a group is one.
+        collectives: How many were executed; a group is one. Without those
+            that compare what the ranks begin with.
         gathers: Boolean, whether rows were gathered, which the graph tells.
     """
 
@@ -19,11 +23,21 @@ class Counted:
             kr.ops, "grouped_allgather", wraps=kr.ops.grouped_allgather
         )
         self._gather = self._patch.start()
+        self._compare_patch = mock.patch.object(
+            kr.ops, "allgather", wraps=kr.ops.allgather
+        )
+        self._compare = self._compare_patch.start()
         return self
 
     def __exit__(self, *_):
         self._patch.stop()
-        self.collectives = _executed() - self._before
+        self._compare_patch.stop()
+        names = [
+            str(call.kwargs.get("name"))
+            for call in self._compare.call_args_list
+        ]
+        compared = sum(name.startswith(_COMPARISONS) for name in names)
+        self.collectives = _executed() - self._before - compared
         self.gathers = self._gather.called
 
 
