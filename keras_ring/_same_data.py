@@ -191,7 +191,8 @@ def _difference(ours: list[Part], theirs: list[Part], ranks: list[int]) -> str:
         "`keras.utils.*_dataset_from_directory`, "
         "`numpy.random.default_rng`, `train_test_split(random_state=...)`), "
         "the same on all ranks. If ranks have data of their own on purpose, "
-        "they need no shard; check=False leaves this comparison out."
+        "they need no shard; `kr.data.shard(..., check=False)` leaves this "
+        "comparison out."
     )
 
 

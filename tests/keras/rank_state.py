@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from generative import make_gan, make_vae
 from keras import layers
+from rank_saving import Interrupt
 from rank_training import digest, start
 
 import keras_ring as kr
@@ -181,11 +182,6 @@ def lazy_gan(run_eagerly):
 def interrupted_gan(directory):
     """Goes on within an epoch, with both optimizers."""
 
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2:
-                raise InterruptedError
-
     def trained(*callbacks):
         start()
         model = make_gan()
@@ -199,7 +195,7 @@ def interrupted_gan(directory):
         return kr.callbacks.BackupAndRestore(directory, save_freq=2)
 
     whole = trained()
-    first = trained(backup(), Stop())
+    first = trained(backup(), Interrupt(at=3))
     second = trained(backup())
     return whole == second, first[0]
 
@@ -384,18 +380,6 @@ def owned_state(directory):
     }
 
 
-class Stop(keras.callbacks.Callback):
-    def __init__(self, at):
-        super().__init__()
-        self.at = at
-        self.seen = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.seen += 1
-        if self.seen == self.at:
-            raise InterruptedError
-
-
 class Notes(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
@@ -430,7 +414,7 @@ def resumed(directory):
             ),
             *callbacks,
             kr.callbacks.RankZeroOnly(notes),
-            *([Stop(stop_at)] if stop_at else []),
+            *([Interrupt(stop_at)] if stop_at else []),
         ]
         caught(fit, model, *data, callbacks=callbacks, batch_size=4, epochs=2)
         return digest(_model_state.state_variables(model)), notes.batches
