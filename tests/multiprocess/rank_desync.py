@@ -40,8 +40,22 @@ def _steps(is_odd):
     _fit(_model(), 4 if is_odd else 8)
 
 
-def _sets(is_odd):
+def _models(is_odd):
     _fit(_model(extra=is_odd), 4)
+
+
+def _sets(is_odd):
+    """As of a model with more variables, in a loop without any of ours."""
+    names = ["first", "extra", "last"] if is_odd else ["first", "last"]
+
+    @tf.function
+    def step():
+        return [
+            kr.allreduce(tf.ones([4]), name=f"sets/{name}") for name in names
+        ]
+
+    for _ in range(4):
+        step()
 
 
 def _evaluation(is_odd):
@@ -80,6 +94,7 @@ def trainings():
     errors = {}
     for train in (
         _steps,
+        _models,
         _sets,
         _evaluation,
         _evaluation_that_ends,
@@ -89,8 +104,8 @@ def trainings():
         errors[name] = ""
         try:
             train(kr.rank() == 1)
-        except tf.errors.OpError as error:
-            errors[name] = f"{type(error).__name__}: {error.message}"
+        except (tf.errors.OpError, kr.errors.ConsistencyError) as error:
+            errors[name] = f"{type(error).__name__}: {error}"
         kr.barrier(name=f"after {name}")
         print(f"end of {name}", file=sys.stderr, flush=True)
     return errors

@@ -151,7 +151,8 @@ class Batches(keras.utils.PyDataset):
 def trains_with_workers() -> None:
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile(kr.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
-    model.fit(Batches(), epochs=2, verbose=0)
+    start = kr.callbacks.BroadcastGlobalVariablesCallback()
+    model.fit(Batches(), epochs=2, verbose=0, callbacks=[start])
     check(in_workers.value >= 4, f"{in_workers.value} batches in workers")
 
 
