@@ -1,10 +1,11 @@
 """Faults put into the product, one at a time: which tier finds them?
 
-    python -m tests.tiers.mutations [--only WORD] [--tier check]
+    python -m tests.tiers.mutations [--only WORD]
 
-changes the checkout, runs a tier with what it builds and tests of the changed
-language, and puts the file back. The checkout must have no changes. A part of
-the gate that the change pulls runs, as it would for whoever made it.
+changes the checkout, builds it, runs the tests that are named with the fault,
+as the quick tier runs them and then as the gate does, and puts the file back.
+A fault that they miss is missed, even if another test would find it. The
+checkout must have no changes.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_LOG = ROOT / "build" / "mutation.log"
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,15 @@ class Mutation:
         file: Where.
         right: The text there, which occurs once.
         wrong: What it becomes.
+        tests: Where it should be found: a name of `ctest`, or files and tests
+            of `pytest`.
     """
 
     what: str
     file: str
     right: str
     wrong: str
+    tests: tuple[str, ...]
 
 
 MUTATIONS = (
@@ -41,48 +46,73 @@ MUTATIONS = (
         "csrc/base/float16.h",
         "const Bits rounded = bits + 0x7fff + odd;",
         "const Bits rounded = bits + 0x8000 + 0 * odd;",
+        tests=("float16_test",),
     ),
     Mutation(
         "a sleeper is not called when a chunk is done",
         "csrc/collective/lockstep.cc",
         "done.store(chunk);\n  WakeOthers();",
         "done.store(chunk);",
+        tests=("lockstep_test",),
     ),
     Mutation(
         "a slot is used again before all have read it",
         "csrc/collective/shm_collective.cc",
         "return chunk > 2 ? lockstep_",
         "return chunk > 9 ? lockstep_",
+        tests=(
+            "lockstep_test",
+            "shm_collective_test",
+        ),
     ),
     Mutation(
         "ranks may disagree on the dtype",
         "csrc/control/request.cc",
         "return std::string(DTypeName(spec.dtype));\n       });",
         'return std::string("");\n       });',
+        tests=(
+            "request_test",
+            "controller_test",
+        ),
     ),
     Mutation(
         "a bucket may be larger than the fusion threshold",
         "csrc/control/fusion_plan.cc",
         "if (more > threshold - bytes) continue;",
         "",
+        tests=("fusion_plan_test",),
     ),
     Mutation(
         "an average is divided by the number of all ranks, joined ones too",
         "csrc/runtime/executor.h",
         "return size_ - static_cast<int>(command.joined.size());",
         "return size_;",
+        tests=(
+            "executor_test",
+            "tests/multiprocess/test_join.py",
+        ),
     ),
     Mutation(
         "a silent peer is never lost",
         "csrc/runtime/background_loop.cc",
         "if (now - channel_.LastHeard(peer) >= options_.heartbeat_timeout) {",
         "if (now - channel_.LastHeard(peer) >= Duration::max()) {",
+        tests=(
+            "runtime_test",
+            "stand_ins_test",
+            "tests/multiprocess/test_failure.py",
+        ),
     ),
     Mutation(
         "a failed collective is taken for the cause at once",
         "csrc/runtime/background_loop.cc",
         "suspicion_due_ = now + options_.suspicion_grace;",
         "suspicion_due_ = now;",
+        tests=(
+            "runtime_test",
+            "stand_ins_test",
+            "tests/multiprocess/test_failure.py",
+        ),
     ),
     Mutation(
         "whoever serves need not know the key",
@@ -91,119 +121,146 @@ MUTATIONS = (
         "                         AsBytes(ServerProof(key,",
         "if (false && !ConstantTimeEqual(proof,\n"
         "                         AsBytes(ServerProof(key,",
+        tests=("handshake_test",),
     ),
     Mutation(
         "a frame may be of any length",
         "csrc/comm/frame.cc",
         "if (length > limit_) {",
         "if (length > limit_ && limit_ == 0) {",
+        tests=("frame_test",),
     ),
     Mutation(
         "the state of the job is read without its lock",
         "csrc/runtime/background_loop.cc",
         "Status BackgroundLoop::status() const {\n  MutexLock lock(mutex_);",
         "Status BackgroundLoop::status() const KR_NO_THREAD_SAFETY_ANALYSIS {",
+        tests=("runtime_test",),
     ),
     Mutation(
         "a cancelled step waits for its collectives",
         "tf_ops/collective_kernel.cc",
         "if (!self->Claim(&context, &done)) return;",
         "return;",
+        tests=("tests/multiprocess/test_graph.py",),
     ),
     Mutation(
         "gradients are not divided before the sum",
         "keras_ring/gradients.py",
         "    factor = settings.gradient_predivide_factor",
         "    factor = 1.0",
+        tests=(
+            "tests/keras/test_optimizer.py",
+            "tests/keras/test_tape.py",
+        ),
     ),
     Mutation(
         "a shard of a `PyDataset` has its neighbour's batches",
         "keras_ring/_sharded_batches.py",
         "position = basics.rank() + index * basics.size()",
         "position = index * basics.size()",
+        tests=("tests/unit/test_sharded_batches.py",),
     ),
     Mutation(
         "the optimizer's state is not broadcast",
-        "keras_ring/callbacks/broadcast.py",
+        "keras_ring/_model_broadcast.py",
         "variables.extend(own.optimizer_variables(optimizer))",
         "pass",
+        tests=("tests/keras/test_callbacks.py",),
     ),
     Mutation(
         "metrics are the mean of the ranks' means",
         "keras_ring/callbacks/metric_average.py",
         '(("sum", ops.Sum), ("mean", ops.Average))',
         '(("sum", ops.Average), ("mean", ops.Average))',
+        tests=("tests/keras/test_callbacks.py",),
     ),
     Mutation(
         "the launcher reports success when a rank has failed",
         "keras_ring/launcher/summary.py",
         "return 1 if first.slow_to_leave else first.exit_code",
         "return 0",
+        tests=(
+            "tests/unit/test_launcher_summary.py",
+            "tests/launcher/test_run.py",
+        ),
     ),
     Mutation(
         "a file of a checkpoint with other bytes is taken for whole",
         "keras_ring/_checkpoint_files.py",
         "    if found != checksum:",
         "    if not found:",
+        tests=("tests/unit/test_checkpoint_files.py",),
     ),
     Mutation(
         "the error that ends a rank can be read by all users",
         "keras_ring/launcher/error_file.py",
         "os.open(part, flags, 0o600)",
         "os.open(part, flags, 0o644)",
+        tests=("tests/unit/test_launcher_error_file.py",),
     ),
     Mutation(
         "rank 0's failure is raised on rank 0 alone",
         "keras_ring/_rank_zero.py",
         "        except CheckpointError as error:",
         "        except ArithmeticError as error:",
+        tests=("tests/keras/test_saving_on_ranks.py",),
     ),
 )
 
-_CPP = ("make", "test-cpp")
-_QUICK = ("make", "test-quick")
-_GATE = ("make", "test-python")
-# What a tier runs, of what the change can have an effect on.
-_STEPS = {
-    ("check", True): (_CPP, _QUICK),
-    ("check", False): (_QUICK,),
-    ("gate", True): (_GATE, ("make", "test-asan"), ("make", "test-tsan")),
-    ("gate", False): (_GATE,),
-    ("long", True): (("make", "test-python", "TIER=long"),),
-    ("long", False): (("make", "test-python", "TIER=long"),),
-}
+_PYTHON = sys.executable
+_NO_TESTS = 5  # as pytest says it
 
 
-def caught_by(mutation: Mutation, tiers: list[str]) -> tuple[str, str]:
+def caught_by(mutation: Mutation) -> tuple[str, str]:
     """Returns the tier that found a fault, or "", and by what."""
     path = ROOT / mutation.file
     text = path.read_text()
     if text.count(mutation.right) != 1:
         raise ValueError(f"{mutation.file} has {mutation.right!r} not once")
-    environment = {**os.environ, "PYTEST_ADDOPTS": "-x"}
-    native = not mutation.file.endswith(".py")
-    log = ROOT / "build" / "mutation.log"
     try:
         path.write_text(text.replace(mutation.right, mutation.wrong))
-        for tier in tiers:
-            for step in _STEPS[tier, native]:
-                with log.open("w") as output:
-                    done = subprocess.run(
-                        step,
-                        cwd=ROOT,
-                        env=environment,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                    )
-                if done.returncode != 0:
-                    return tier, _first_failure(log)
+        for tier in ("check", "gate"):
+            for step in _steps(mutation, tier):
+                if _run(step) not in (0, _NO_TESTS):
+                    return tier, _first_failure()
     finally:
         path.write_text(text)
     return "", ""
 
 
-def _first_failure(log: Path) -> str:
-    for line in log.read_text(errors="replace").splitlines():
+def _steps(mutation: Mutation, tier: str) -> list[list[str]]:
+    """Returns the commands of a tier, the quick ones first."""
+    of_cpp = [name for name in mutation.tests if name.endswith("_test")]
+    of_python = [name for name in mutation.tests if name not in of_cpp]
+    names = f"^({'|'.join(of_cpp)})"
+    flavours = ["plain"] if tier == "check" else ["asan", "tsan"]
+    steps = []
+    if of_cpp:
+        steps += [["sh", "tools/test_cpp.sh", each, names] for each in flavours]
+    if of_python:
+        if not mutation.file.endswith(".py"):
+            steps.append([_PYTHON, "setup.py", "build_ext", "--inplace"])
+        option = "--tier=" + ("quick" if tier == "check" else tier)
+        steps.append([_PYTHON, "-m", "pytest", option, "-x", *of_python])
+    return steps
+
+
+def _run(step: list[str]) -> int:
+    bin_directory = str(Path(_PYTHON).parent)
+    path = f"{bin_directory}{os.pathsep}{os.environ['PATH']}"
+    with _LOG.open("w") as output:
+        return subprocess.run(
+            step,
+            cwd=ROOT,
+            env={**os.environ, "PATH": path},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ).returncode
+
+
+def _first_failure() -> str:
+    for line in _LOG.read_text(errors="replace").splitlines():
         if line.startswith("FAILED ") or "***Failed" in line:
             return " ".join(line.split())[:120]
         if "***Timeout" in line or "aborted***" in line or " error: " in line:
@@ -214,7 +271,6 @@ def _first_failure(log: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="of these, by file or text")
-    parser.add_argument("--tier", action="append", choices=("check", "gate"))
     arguments = parser.parse_args()
     changed = subprocess.run(
         ["git", "status", "--porcelain"],
@@ -231,7 +287,7 @@ def main() -> int:
         if arguments.only not in f"{mutation.file} {mutation.what}":
             continue
         began = time.monotonic()
-        tier, what = caught_by(mutation, arguments.tier or ["check", "gate"])
+        tier, what = caught_by(mutation)
         missed += not tier
         seconds = time.monotonic() - began
         print(

@@ -90,6 +90,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tests/fuzz/": _SANITIZED,
     "tests/harness/": ALL,
     "tests/tiers/": ALL,
+    "tests/tiers/mutations.py": NONE,
     "tests/conftest.py": ALL,
     "tests/model/": NONE,
     "tests/multiprocess/programs.py": frozenset({"programs"}),
