@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_ring._arrays import is_graph_program
 from keras_ring.errors import ConsistencyError
 from keras_ring.functions import allgather_object
 from keras_ring.process_sets import ProcessSet, is_alone
@@ -39,7 +40,8 @@ def finalize(model: Any, process_set: ProcessSet) -> None:
         for layer in model._flatten_layers()
         if hasattr(layer, "finalize_state") and layer.weights
     ]
-    if not layers:
+    # Without eager execution these are tensors that read the weights.
+    if not layers or is_graph_program():
         return
     changed = False
     with tf.init_scope():

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from keras_ring import ops
+from keras_ring import _arrays
 from keras_ring.errors import ConsistencyError
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
@@ -77,6 +76,4 @@ def require_same_end(
 def _gathered(number: int, name: str, process_set: ProcessSet) -> Any:
     if is_alone(process_set):
         return np.array([number])
-    return ops.allgather(
-        tf.constant([number], tf.int64), name=name, process_set=process_set
-    ).numpy()
+    return _arrays.gathered(np.array([number]), name, process_set)[:, 0]

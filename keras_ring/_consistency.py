@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from keras_ring import basics, ops, process_sets
+from keras_ring import _arrays, basics, process_sets
 from keras_ring._budget import Budget
 from keras_ring._compat import own
 from keras_ring._model_optimizers import is_local, optimizers_of
@@ -249,8 +248,7 @@ def _joined(checksums: Iterable[int]) -> bytes:
 
 def _gathered(content: bytes, name: str, process_set: ProcessSet) -> Any:
     """Returns the bytes of all ranks, one row each."""
-    local = tf.constant(np.frombuffer(content, np.uint8)[np.newaxis])
-    return ops.allgather(local, name=name, process_set=process_set).numpy()
+    return _arrays.digest_rows(content, name, process_set)
 
 
 def _grouped(digests: Any, members: list[int]) -> str:

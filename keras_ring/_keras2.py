@@ -161,6 +161,11 @@ def has_settable_learning_rate(optimizer: Any) -> bool:
     return isinstance(rate, (float, tf.Variable))
 
 
+def learning_rate(optimizer: Any) -> float:
+    """Returns the learning rate that an optimizer has now."""
+    return float(keras.backend.get_value(optimizer.learning_rate))
+
+
 def momentums(optimizer: Any) -> list[Any]:
     """Returns the momentums that past learning rates are multiplied into."""
     legacy = keras.optimizers.legacy
@@ -200,7 +205,17 @@ def dtype_name(variable: Any) -> str:
 
 def as_numpy(variable: Any) -> Any:
     """Returns the value of a variable."""
-    return np.asarray(variable)
+    return np.asarray(keras.backend.get_value(variable))
+
+
+def assign(variable: Any, value: Any) -> None:
+    """Sets the value of a variable, now."""
+    keras.backend.set_value(variable, value)
+
+
+def run(operation: Any) -> None:
+    """Runs an operation of a program that has no eager execution."""
+    tf.compat.v1.keras.backend.get_session().run(operation)
 
 
 def tf_variable(variable: Any) -> Any:
@@ -236,6 +251,16 @@ def save_if_due(
         )
     finally:
         del checkpoint._save_handler
+
+
+def num_steps(params: dict[str, Any] | None) -> int | None:
+    """Returns how many steps an epoch has, of a callback's `params`."""
+    params = params or {}
+    steps, samples = params.get("steps"), params.get("samples")
+    if steps is None and samples and params.get("batch_size"):
+        # Of arrays, without eager execution.
+        return -(-int(samples) // int(params["batch_size"]))
+    return steps
 
 
 # `on_epoch_end` is called after each epoch, and at no other time.

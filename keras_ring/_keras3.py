@@ -162,6 +162,11 @@ def has_settable_learning_rate(optimizer: Any) -> bool:
     return isinstance(getattr(optimizer, "learning_rate", None), keras.Variable)
 
 
+def learning_rate(optimizer: Any) -> float:
+    """Returns the learning rate that an optimizer has now."""
+    return float(optimizer.learning_rate)
+
+
 def momentums(optimizer: Any) -> list[Any]:
     """Returns the momentums that past learning rates are multiplied into."""
     found: Any = []
@@ -194,6 +199,21 @@ def dtype_name(variable: Any) -> str:
 def as_numpy(variable: Any) -> Any:
     """Returns the value of a variable."""
     return keras.ops.convert_to_numpy(variable)
+
+
+def assign(variable: Any, value: Any) -> None:
+    """Sets the value of a variable, now."""
+    variable.assign(value)
+
+
+def run(operation: Any) -> None:
+    """Says that Keras 3 always executes eagerly where no function is traced."""
+    del operation
+    raise RuntimeError(
+        "Keras 3 needs eager execution, which this program has switched off "
+        "(`tf.compat.v1.disable_eager_execution`). Leave that away, or use "
+        "Keras 2."
+    )
 
 
 def tf_variable(variable: Any) -> Any:
@@ -266,6 +286,11 @@ def save_if_due(
 
 # Before the first epoch, `on_epoch_end` is called as well.
 EPOCH_AT_FIRST = -1
+
+
+def num_steps(params: dict[str, Any] | None) -> int | None:
+    """Returns how many steps an epoch has, of a callback's `params`."""
+    return (params or {}).get("steps")
 
 
 def num_batches(dataset: Any) -> int | None:

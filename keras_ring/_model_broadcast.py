@@ -11,6 +11,7 @@ from keras_ring import (
     _model_optimizers,
     _seeds,
 )
+from keras_ring._arrays import is_graph_program
 from keras_ring._compat import own
 from keras_ring._names import variable_path
 from keras_ring.functions import (
@@ -104,7 +105,11 @@ def broadcast_model(
         if id(own.tf_variable(v)) not in kept
         and not _model_optimizers.is_local(v, found)
     }
-    broadcast_variables(shared.values(), root_rank, process_set=process_set)
+    operation = broadcast_variables(
+        shared.values(), root_rank, process_set=process_set
+    )
+    if is_graph_program():
+        own.run(operation)
     if fold_rank:
         _seeds.fold(seeds, root_rank, process_set)
     _adapted_layers.require_same(model, process_set)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import basics, ops
+from keras_ring import _arrays, basics
 from keras_ring._compat import own
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
@@ -26,12 +26,16 @@ def watch(model: Any, process_set: ProcessSet = global_process_set) -> None:
     """Warns, after the next batch of the model, if ranks have the same.
 
     Once for each model. All ranks must call this, before a batch of training.
+    A program without eager execution is not watched: what it trains on is not
+    read by one function.
 
     Args:
         model: A `keras.Model` in `fit`.
         process_set: Whose members train it. Defaults to all ranks.
     """
     if is_alone(process_set) or getattr(model, _WATCHED, False):
+        return
+    if _arrays.is_graph_program():
         return
     object.__setattr__(model, _WATCHED, True)
     train = model.train_function
@@ -74,10 +78,7 @@ def _warn_if_same(batches: list[Any], process_set: ProcessSet) -> None:
     if digest is None:
         # Another one on each rank: nothing to compare.
         digest = basics.rank().to_bytes(_DIGEST_BYTES, "little")
-    row = tf.constant(np.frombuffer(digest, np.uint8)[np.newaxis])
-    rows = ops.allgather(
-        row, name="fit/first_batch", process_set=process_set
-    ).numpy()
+    rows = _arrays.digest_rows(digest, "fit/first_batch", process_set)
     members = process_set.ranks
     groups: dict[bytes, list[int]] = {}
     for member, other in zip(members, rows, strict=True):

@@ -61,7 +61,7 @@ def fold(
     place = place_of(basics.rank(), root_rank, process_set)
     if place:
         for variable in variables:
-            variable.assign(folded(own.as_numpy(variable), place))
+            own.assign(variable, folded(own.as_numpy(variable), place))
 
 
 def folded(state: Any, place: int) -> Any:

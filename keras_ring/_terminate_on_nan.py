@@ -13,9 +13,8 @@ import functools
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import _arrays, basics, ops
 from keras_ring._budget import Budget
 from keras_ring._compat import keras
 from keras_ring._trained_by import trained_by
@@ -88,12 +87,12 @@ def _watch_of(callback: Any) -> _Watch:
 def _exchange(callback: Any, watch: _Watch, on_batch_end: Any) -> None:
     """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
     with watch.budget.checking():
-        anywhere, periods = ops.allreduce(
-            tf.constant([watch.bad is not None, watch.budget.wish()], tf.int32),
+        anywhere, periods = _arrays.reduced(
+            np.array([watch.bad is not None, watch.budget.wish()], np.int32),
             ops.Max,
-            name="terminate_on_nan",
-            process_set=trained_by(callback.model),
-        ).numpy()
+            "terminate_on_nan",
+            trained_by(callback.model),
+        )
     watch.budget.agreed(int(periods))
     batch, watch.batch = watch.batch, None
     loss, watch.bad = watch.bad, None

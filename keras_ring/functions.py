@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _native, basics, ops, process_sets
+from keras_ring import _arrays, _native, basics, ops, process_sets
 from keras_ring._autograph import unconverted
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._names import variable_path
@@ -257,13 +257,13 @@ def broadcast_object_fn(
     _check_root(root_rank, process_set)
     name = name or "broadcast_object"
     is_root = basics.rank() == root_rank
-    broadcast_length = _on_arrays(
+    broadcast_length = _arrays.on_arrays(
         lambda length: ops.broadcast(
             length, root_rank, name=f"{name}/length", process_set=process_set
         ),
         tf.int64,
     )
-    broadcast_pickle = _on_arrays(
+    broadcast_pickle = _arrays.on_arrays(
         lambda data: ops.broadcast(
             data, root_rank, name=f"{name}/pickle", process_set=process_set
         ),
@@ -320,7 +320,7 @@ def allgather_object(
     name = name or "allgather_object"
     payload, failure = _pickled(obj)
     length = len(payload) if failure is None else _NO_PICKLE
-    lengths = _on_arrays(
+    lengths = _arrays.on_arrays(
         lambda length: ops.allgather(
             length, name=f"{name}/lengths", process_set=process_set
         ),
@@ -329,7 +329,7 @@ def allgather_object(
     if _NO_PICKLE in lengths:
         without = np.flatnonzero(lengths == _NO_PICKLE)
         _raise_no_pickle(failure, [process_set.ranks[i] for i in without])
-    received = _on_arrays(
+    received = _arrays.on_arrays(
         lambda data: ops.allgather(
             data, name=f"{name}/pickles", process_set=process_set
         ),
@@ -365,10 +365,7 @@ def require_same(
         return
     compared = lines if compared is None else compared
     digest = hashlib.sha256("\n".join(compared).encode()).digest()
-    digests = ops.allgather(
-        _as_bytes(digest), name=f"{name}/digest", process_set=process_set
-    ).numpy()
-    digests = digests.reshape(process_set.size(), -1)
+    digests = _arrays.digest_rows(digest, f"{name}/digest", process_set)
     if (digests == digests[0]).all():
         return
     by_rank = allgather_object(
@@ -446,39 +443,6 @@ def _broadcast_any_dtype(
         _as_carried(tensor), root_rank, name=name, process_set=process_set
     )
     return _as_before(received, tensor.dtype)
-
-
-def _on_arrays(
-    function: Callable[[Any], Any], dtype: Any
-) -> Callable[[Any], Any]:
-    """Makes a function of vectors into one of NumPy arrays.
-
-    Args:
-        function: Takes and returns a tensor of one dimension.
-        dtype: That of the vectors it is given.
-
-    Returns:
-        A function that runs it: eagerly, or, in a TensorFlow 1 program, in a
-        graph and session of its own.
-    """
-    with tf.init_scope():
-        if tf.executing_eagerly():
-            return functools.partial(_run_eagerly, function, dtype)
-    graph = tf.Graph()
-    with graph.as_default():
-        place = tf.compat.v1.placeholder(dtype, [None])
-        result = function(place)
-    session = tf.compat.v1.Session(graph=graph)
-    return lambda array: session.run(result, {place: array})
-
-
-def _run_eagerly(function: Callable[[Any], Any], dtype: Any, array: Any) -> Any:
-    with tf.init_scope():
-        return function(tf.constant(array, dtype)).numpy()
-
-
-def _as_bytes(payload: bytes) -> Any:
-    return tf.constant(np.frombuffer(payload, np.uint8))
 
 
 def _pickled(obj: Any) -> tuple[bytes, Exception | None]:

@@ -95,7 +95,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if is_alone(self.process_set):
             return
         _agreed_end.require_same_steps(
-            (self.params or {}).get("steps"), self.process_set
+            own.num_steps(self.params), self.process_set
         )
         if own.is_built(self.model):
             self._broadcast()

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._arrays import is_graph_program
 from keras_ring._compat import keras, own
 
 
@@ -85,7 +86,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 f"{type(optimizer).__name__}"
             )
         if not self.staircase and self.steps_per_epoch is None:
-            steps = (self.params or {}).get("steps")
+            steps = own.num_steps(self.params)
             if not steps:
                 raise ValueError(
                     f"{type(self).__name__} changes the learning rate within "
@@ -115,7 +116,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     ) -> None:
         """Adds the learning rate to the logs."""
         if logs is not None:
-            logs["learning_rate"] = float(self._optimizer().learning_rate)
+            logs["learning_rate"] = own.learning_rate(self._optimizer())
 
     def multiplier(self, epoch: float) -> float:
         """Returns the factor at `epoch`, which may be a fraction."""
@@ -130,7 +131,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def _set_learning_rate(self, epoch: float) -> None:
         optimizer = self._optimizer()
-        old = float(optimizer.learning_rate)
+        old = own.learning_rate(optimizer)
         new = float(self.initial_lr * self.multiplier(epoch))
         optimizer.learning_rate = new
         # Horovod scales the momentum factor for one step, which is the same,
@@ -139,8 +140,12 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             self._scale(own.momentums(optimizer), new / old)
 
     def _scale(self, momentums: list[Any], factor: float) -> None:
-        """Multiplies all momentums, by one call of one function."""
+        """Multiplies all momentums, by one call of one function if it can."""
         if not momentums:
+            return
+        if is_graph_program():
+            for momentum in momentums:
+                own.assign(momentum, own.as_numpy(momentum) * factor)
             return
         variables = [own.tf_variable(momentum) for momentum in momentums]
         identities = [id(variable) for variable in variables]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from keras_ring import _metric_state, ops
+from keras_ring import _arrays, _metric_state, ops
+from keras_ring._arrays import is_graph_program
 from keras_ring._compat import keras, own
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
@@ -30,6 +32,11 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     not come from the metrics of the model, are averaged.
 
     The progress bar shows metrics of its own rank while an epoch runs.
+
+    In a program of Keras 2 that has switched off eager execution, the results
+    of the ranks are averaged at the end of an epoch, which is exact where
+    ranks have equally many examples, and metrics are means. Callbacks before
+    this one see those of their rank.
 
     Give it to `fit`, which makes the metrics of its validation right too, or
     to `evaluate`. All ranks must do so.
@@ -74,6 +81,13 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Notes that the metrics of training come next."""
         self._due = True
 
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Averages results, where state cannot be combined."""
+        if logs and is_graph_program() and not is_alone(self.process_set):
+            _average(logs, self.process_set)
+
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Notes that the metrics of validation come next."""
         self._due = True
@@ -92,7 +106,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         state is there until the results are made, which Keras does once
         after each pass over the data and nowhere else.
         """
-        if is_alone(self.process_set):
+        if is_alone(self.process_set) or is_graph_program():
             return
         self._uninstall()
         model = self.model
@@ -133,6 +147,18 @@ def _results_of_all_ranks(
         )
         return dict(zip(keys, averages, strict=True))
     return combined
+
+
+def _average(logs: dict[str, Any], process_set: ProcessSet) -> None:
+    """Averages results of ranks, in place."""
+    keys = sorted(logs)
+    averages = _arrays.reduced(
+        np.array([float(logs[key]) for key in keys]),
+        ops.Average,
+        "metrics/logs",
+        process_set,
+    )
+    logs.update(zip(keys, averages.tolist(), strict=True))
 
 
 def combine_metric_state(
