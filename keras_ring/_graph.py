@@ -9,15 +9,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import auto_control_deps, op_def_registry
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops.control_flow_v2_func_graphs import (
+    CondBranchFuncGraph,
     ControlFlowFuncGraph,
 )
 
 _ORDER = "_keras_ring_order"
 _PLACE = "_keras_ring_place"
+_OF_XLA = "KerasRingXla"
 _PARTS = "_keras_ring_parts"
+_IN_ORDER = "_keras_ring_in_order"
+_COLLECTIVES = "_keras_ring_collectives"
+# Ops that run functions, and the attributes that name those.
+_CALLS = {
+    "StatefulPartitionedCall": ("f",),
+    "If": ("then_branch", "else_branch"),
+    "Case": ("branches",),
+    "While": ("cond", "body"),
+}
 # What TensorFlow makes of the name of a function: the number counts upwards.
 _GENERATED = re.compile(r"__(inference|forward|backward)_(?P<name>.*)_\d+")
 
@@ -28,7 +39,8 @@ def run_independently(op: Any) -> None:
     Our ops are stateful, so that TensorFlow runs each as often as the program
     says. In a `tf.function` its automatic control dependencies would then also
     run them one after another, and no two reductions would ever be in flight
-    together. The ranks agree on an order of their own, so ours need none.
+    together. The ranks agree on an order of their own, so ours need none, but
+    for what `_run_calls_in_order` says.
 
     `experimental_acd_manager` is TensorFlow's own, not public: set while a
     `tf.function` is traced, and `None` in graphs that have no automatic
@@ -43,6 +55,105 @@ def run_independently(op: Any) -> None:
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(op)
+
+
+def _run_calls_in_order(op: Any, reads: Any, writes: Any) -> bool:
+    """Orders what a function calls with its own collectives.
+
+    Collectives of one graph have different names. Those of a function that it
+    calls, of a loop or of a branch may have the same ones, and one function
+    may be called twice. So what contains collectives runs after all that the
+    program has before it, and before all that it has behind: TensorFlow alone
+    orders calls only if they change the same variables.
+
+    TensorFlow asks this of each op of a function when all of it was traced,
+    for resources that it does not know of.
+
+    Args:
+        op: A `tf.Operation`.
+        reads: Resources, which are left as they are.
+        writes: The same.
+
+    Returns:
+        Boolean, whether resources were changed.
+    """
+    if op.type in _CALLS and not hasattr(op.graph, _IN_ORDER):
+        setattr(op.graph, _IN_ORDER, True)
+        operations = op.graph.get_operations()
+        # What XLA compiles has an order of its own.
+        if any(each.type.startswith(_OF_XLA) for each in operations):
+            return False
+        last: Any = None
+        since: list[Any] = []
+        for each in operations:
+            if _is_collective(each):
+                if last is not None:
+                    each._add_control_input(last)
+                since.append(each)
+            elif _calls_collectives(each):
+                each._add_control_inputs(
+                    since if last is None else [*since, last]
+                )
+                last, since = each, []
+    return False
+
+
+auto_control_deps.register_acd_resource_resolver(_run_calls_in_order)
+
+
+def _is_collective(op: Any) -> bool:
+    return bool(op.type.startswith("KerasRing"))
+
+
+def _calls_collectives(op: Any) -> bool:
+    called: list[Any] = []
+    for attribute in _CALLS.get(op.type, ()):
+        names = op.get_attr(attribute)
+        called += names if isinstance(names, list) else [names]
+    return any(_has_collectives(op.graph, each.name) for each in called)
+
+
+def _has_collectives(graph: Any, name: str) -> bool:
+    function = graph._get_function(name)
+    body = None if function is None else function.graph
+    if body is None:
+        return False
+    found: bool | None = getattr(body, _COLLECTIVES, None)
+    if found is None:
+        found = any(
+            _is_collective(each) or _calls_collectives(each)
+            for each in body.get_operations()
+        )
+        setattr(body, _COLLECTIVES, found)
+    return found
+
+
+def is_branch(graph: Any) -> bool:
+    """Whether a graph is one of several of which one runs."""
+    return isinstance(graph, CondBranchFuncGraph)
+
+
+def runs_beside(graph: Any, *, compiled: bool) -> Any:
+    """Returns the graph around, if collectives of both may run together.
+
+    In a `tf.function` they do not (`_run_calls_in_order`). In what XLA
+    compiles, and in loops and branches of a graph of TensorFlow 1, they may.
+
+    Args:
+        graph: A `tf.Graph` that is being built.
+        compiled: Boolean, whether XLA compiles it.
+
+    Returns:
+        A `tf.Graph` or `None`.
+    """
+    if not isinstance(graph, FuncGraph):
+        return None
+    around = graph.outer_graph
+    if compiled:
+        return around if isinstance(around, FuncGraph) else None
+    is_ordered = getattr(graph, "experimental_acd_manager", None) is not None
+    is_body = isinstance(graph, ControlFlowFuncGraph)
+    return around if is_body and not is_ordered else None
 
 
 def place(graph: Any, *, compiled: bool = False) -> str:
@@ -108,9 +219,7 @@ def collectives_so_far() -> list[Any]:
     graph = tf.compat.v1.get_default_graph()
     if not graph.building_function:
         return []
-    return [
-        op for op in graph.get_operations() if op.type.startswith("KerasRing")
-    ]
+    return [op for op in graph.get_operations() if _is_collective(op)]
 
 
 class StartsAndWaits:

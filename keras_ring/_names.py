@@ -7,7 +7,9 @@ alone may trace a function again, because its last batch is smaller.
 
 And a name must mean one thing. Two collectives of one function may be in flight
 in any order, which can differ between ranks; so no two of them have the same
-name, whoever has given it.
+name, whoever has given it. What a function calls, as often as it likes, and the
+loops and branches in it run in the order of the program
+(`_graph.run_independently`), and may have its names.
 """
 
 from __future__ import annotations
@@ -22,12 +24,75 @@ import tensorflow as tf
 
 from keras_ring import _graph, _xla
 
-# How often each name was given out in a graph. The count dies with the graph,
-# so a function that is traced again gets the same names again.
-_Uses = weakref.WeakKeyDictionary[Any, collections.Counter[str]]
-_uses_in_graph: _Uses = weakref.WeakKeyDictionary()
+
+class _Uses:
+    """How often each name was given out.
+
+    Args:
+        before: Those that were given out before a branch begins.
+        around: What the branch is in.
+    """
+
+    def __init__(
+        self,
+        before: collections.Counter[str] | None = None,
+        around: _Uses | None = None,
+    ) -> None:
+        self._counts = collections.Counter(before or {})
+        self._around = around
+        self._before_branches: tuple[int, collections.Counter[str]] | None
+        self._before_branches = None
+
+    def add(self, name: str) -> int:
+        """Counts a use of a name; returns the number of those before."""
+        self._raise_to(name, self._counts[name] + 1)
+        return self._counts[name] - 1
+
+    def branch(self, num_ops: int) -> _Uses:
+        """Returns that of a branch: names of the other one are free in it.
+
+        Args:
+            num_ops: Integer, how many ops there are around it: the same for
+                all branches of one.
+        """
+        if self._before_branches is None or (
+            self._before_branches[0] != num_ops
+        ):
+            self._before_branches = num_ops, self._counts.copy()
+        return _Uses(self._before_branches[1], self)
+
+    def _raise_to(self, name: str, count: int) -> None:
+        self._counts[name] = max(self._counts[name], count)
+        if self._around is not None:
+            self._around._raise_to(name, count)
+
+
+# The count dies with the graph, so a function that is traced again gets the
+# same names again.
+_UsesByGraph = weakref.WeakKeyDictionary[Any, _Uses]
+_uses_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
 # The same of collectives.
-_collectives_in_graph: _Uses = weakref.WeakKeyDictionary()
+_collectives_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
+
+
+def _uses_of(graph: Any, by_graph: _UsesByGraph) -> _Uses:
+    """Returns the uses of names that those in a graph must differ from.
+
+    They are those of the graph, and of what it runs beside.
+    """
+    found = by_graph.get(graph)
+    if found is None:
+        around = _graph.runs_beside(graph, compiled=_xla.is_tracing())
+        if around is None:
+            found = _Uses()
+        elif _graph.is_branch(graph):
+            found = _uses_of(around, by_graph).branch(
+                len(around.get_operations())
+            )
+        else:
+            found = _uses_of(around, by_graph)
+        by_graph[graph] = found
+    return found
 
 
 class _Owner:
@@ -94,17 +159,14 @@ def collective_name(kind: str, name: str | None) -> str:
     if name is None:
         place = _graph.place(graph, compiled=_xla.is_tracing())
         name = f"{kind}.{place}" if place else kind
-    uses = _collectives_in_graph.setdefault(graph, collections.Counter())
-    return _numbered(name, uses)
+    return _numbered(name, _uses_of(graph, _collectives_in_graph))
 
 
-def _numbered(name: str, uses: collections.Counter[str]) -> str:
+def _numbered(name: str, uses: _Uses) -> str:
     """Returns `name`, with how often it was used before, if it was."""
-    uses[name] += 1
-    if uses[name] == 1:
-        return name
+    before = uses.add(name)
     # The user may have given that one, too.
-    return _numbered(f"{name}#{uses[name] - 1}", uses)
+    return _numbered(f"{name}#{before}", uses) if before else name
 
 
 def variable_path(variable: Any) -> str | None:
@@ -141,9 +203,7 @@ def unique_names(prefix: str, paths: Iterable[str]) -> list[str]:
         A list of strings.
     """
     if tf.executing_eagerly():
-        uses: collections.Counter[str] = collections.Counter()
+        uses = _Uses()
     else:
-        uses = _uses_in_graph.setdefault(
-            tf.compat.v1.get_default_graph(), collections.Counter()
-        )
+        uses = _uses_of(tf.compat.v1.get_default_graph(), _uses_in_graph)
     return [_numbered(f"{prefix}/{path}", uses) for path in paths]

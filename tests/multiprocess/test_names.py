@@ -6,32 +6,50 @@ import keras_ring as kr
 from tests import tiers
 from tests.harness import run_ranks
 from tests.multiprocess import rank_names
+from tests.tiers import few
 
 
 @pytest.mark.parametrize(
-    "compiled",
+    ("size", "threads", "compiled"),
     [
-        False,
+        (2, 1, False),
+        (3, 2, False),
+        *few([(4, 3, False)], "programs", keep=0),
         pytest.param(
+            2,
+            1,
             True,
             marks=pytest.mark.skipif(
                 not kr.xla_built(), reason="not built for this TensorFlow"
             ),
         ),
+        *few([(3, 2, True)], "programs", keep=0),
     ],
 )
-def test_random_programs(compiled):
-    count = tiers.amount(60 if tiers.pulled("programs") else 4, 1000)
-    count = count // 4 if compiled else count
+def test_random_programs(size, threads, compiled):
+    count = tiers.amount(48 if tiers.pulled("programs") else 4, 960)
+    count = max(count // 4, threads) if compiled else count
+    count -= count % threads
     seed = tiers.seed(1) % 100_000 * 1000
     print(f"seeds {seed} to {seed + count - 1}")
     result = run_ranks(
         rank_names.programs,
-        2,
-        args=(seed, count, compiled),
+        size,
+        args=(seed, count, compiled, threads),
         deadline=60 + 10 * count,
     )
-    assert result.values == [4 * count] * 2
+    assert result.values == [4 * count] * size
+
+
+def test_what_a_function_calls_has_its_names():
+    """A function that is called twice, and one with a name of its caller."""
+    for found in run_ranks(rank_names.calls, 2).values:
+        assert found == {
+            "twice": [[3.0, 30.0]] * 5,
+            "called": [[3.0, 30.0]] * 5,
+            "branch": [[3.0, 30.0]] * 5,
+            "other_branches": [1.0 + 20.0] * 5,
+        }
 
 
 def test_two_broadcasts_in_one_function():
