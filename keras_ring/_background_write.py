@@ -15,8 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from keras_ring import basics
+import numpy as np
+
+from keras_ring import _arrays, basics, ops
+from keras_ring._budget import Budget
 from keras_ring._rank_zero import on_rank_zero
+from keras_ring.process_sets import global_process_set, is_alone
+
+_ALLOWANCE = 0.1  # seconds of looking whether a write has ended
 
 
 class _Pending:
@@ -25,6 +31,7 @@ class _Pending:
     def __init__(self) -> None:
         self.what: str | None = None
         self.future: Future[Any] | None = None
+        self.budget = Budget(_ALLOWANCE)
 
 
 _pending = _Pending()
@@ -43,6 +50,7 @@ def begin(what: str, write: Callable[[], Any]) -> None:
         write: Called on rank 0, in another thread.
     """
     _pending.what = what
+    _pending.budget = Budget(_ALLOWANCE)
     if basics.rank() == 0:
         _pending.future = _thread().submit(write)
 
@@ -58,6 +66,34 @@ def wait() -> None:
     what, future = _pending.what, _pending.future
     _pending.what = _pending.future = None
     on_rank_zero(what, future.result if future else _nothing, "checkpoint/wait")
+
+
+def look() -> None:
+    """Has what could not be written be an error soon, and not at the end.
+
+    All ranks must call it after the same steps. It costs nothing when nothing
+    is being written; and then, after a tenth of a second of looking, a
+    hundredth of the time.
+
+    Raises:
+        CheckpointError: As in `wait`.
+    """
+    budget = _pending.budget
+    if _pending.what is None or not budget.is_due():
+        return
+    with budget.checking():
+        is_over = _pending.future is not None and _pending.future.done()
+        anywhere, periods = int(is_over), budget.wish()
+        if not is_alone(global_process_set):
+            anywhere, periods = _arrays.reduced(
+                np.array([is_over, periods], np.int32),
+                ops.Max,
+                "checkpoint/look",
+                global_process_set,
+            )
+    budget.agreed(int(periods))
+    if anywhere:
+        wait()
 
 
 def _nothing() -> None:

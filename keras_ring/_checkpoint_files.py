@@ -81,11 +81,8 @@ def write(
     Raises:
         OSError: If the disk is full, read-only and so on.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    _sweep(directory)
-    folder = directory / f"{_WRITING}{step}-{uuid.uuid4().hex}"
-    folder.mkdir()
-    try:
+
+    def fill(folder: Path) -> None:
         written = {}
         for name, write_file in files.items():
             with durably(folder / name) as file:
@@ -99,6 +96,44 @@ def write(
         }
         with durably(folder / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=1).encode())
+
+    return _appear(directory, step, fill)
+
+
+def copy(checkpoint: Checkpoint, directory: Path) -> Checkpoint:
+    """Copies a checkpoint to another directory: all of it, or nothing.
+
+    Args:
+        checkpoint: One that was written.
+        directory: Where copies are; made if it is not there.
+
+    Returns:
+        The copy, whose files were compared with the manifest.
+
+    Raises:
+        OSError: If it cannot be written.
+        Damaged: If the copy is not what the manifest says.
+    """
+
+    def fill(folder: Path) -> None:
+        for path in sorted(checkpoint.path.iterdir()):
+            with path.open("rb") as source, durably(folder / path.name) as file:
+                shutil.copyfileobj(source, file, _BLOCK)
+        read_manifest(dataclasses.replace(checkpoint, path=folder))
+
+    return _appear(directory, checkpoint.step, fill)
+
+
+def _appear(
+    directory: Path, step: int, fill: Callable[[Path], None]
+) -> Checkpoint:
+    """Makes a folder, has it filled, and gives it its name at the end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    _sweep(directory)
+    folder = directory / f"{_WRITING}{step}-{uuid.uuid4().hex}"
+    folder.mkdir()
+    try:
+        fill(folder)
         sync_directory(folder)
         attempts = [c.attempt for c in find(directory) if c.step == step]
         attempt = max(attempts, default=0) + 1

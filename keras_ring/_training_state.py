@@ -43,6 +43,7 @@ def save(
     with_local_state: bool = False,
     optimizers: Iterable[Any] = (),
     asynchronous: bool = False,
+    copy_dir: str | os.PathLike[str] | None = None,
 ) -> None:
     """Does what `kr.checkpoint.save` does, and may save more.
 
@@ -56,11 +57,17 @@ def save(
             gradients are saved as well.
         optimizers: As there.
         asynchronous: As there.
+        copy_dir: As there.
     """
     if step < 0:
         raise ValueError(f"`step` must not be negative. Received: step={step}")
     if keep < 1:
         raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
+    if copy_dir is not None and Path(copy_dir) == Path(directory):
+        raise ValueError(
+            "`copy_dir` must be another directory than that of the "
+            f"checkpoints. Received: copy_dir={str(copy_dir)!r}"
+        )
     _background_write.wait()
     directory = Path(directory)
     optimizers = list(optimizers)
@@ -110,6 +117,9 @@ def save(
                 stacklevel=2,
             )
         _checkpoint_files.prune(directory, written, keep)
+        if copy_dir is not None:
+            copied = _checkpoint_files.copy(written, Path(copy_dir))
+            _checkpoint_files.prune(Path(copy_dir), copied, keep)
 
     what = f"write the checkpoint of step {step} to {directory}"
     if asynchronous:
@@ -125,6 +135,7 @@ def restore(
     *,
     optimizers: Iterable[Any] = (),
     fold_rank: bool = True,
+    copy_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any] | None:
     """Does what `kr.checkpoint.restore` does.
 
@@ -133,6 +144,7 @@ def restore(
         directory: As there.
         optimizers: As there.
         fold_rank: As there.
+        copy_dir: As there.
 
     Returns:
         The manifest, or `None` if there is no checkpoint. It has this rank's
@@ -140,8 +152,8 @@ def restore(
         were not saved, or by another number of ranks.
     """
     _background_write.wait()
-    directory = Path(directory)
-    what = f"restore a checkpoint from {directory}"
+    directories = _with_copy(directory, copy_dir)
+    what = f"restore a checkpoint from {' or '.join(map(str, directories))}"
     optimizers = list(optimizers)
     # Before anything is read: an error if it is not built.
     _model_state.state_variables(model, optimizers)
@@ -149,7 +161,7 @@ def restore(
 
     def find() -> dict[str, Any] | None:
         nonlocal read
-        read = _newest_good(directory)
+        read = _newest_good(directories)
         return None if read is None else read[1]
 
     manifest = on_rank_zero(what, find, "checkpoint/restore")
@@ -190,31 +202,47 @@ def restore(
     return manifest
 
 
-def remove_all(directory: str | os.PathLike[str]) -> None:
+def remove_all(
+    directory: str | os.PathLike[str],
+    copy_dir: str | os.PathLike[str] | None = None,
+) -> None:
     """Deletes all checkpoints of a directory, and it, if it is empty then.
 
     All ranks must call it.
 
     Args:
         directory: The directory given to `save`.
+        copy_dir: Where copies are, as given to `save`.
     """
     _background_write.wait()
-    directory = Path(directory)
 
     def remove() -> None:
-        for checkpoint in _checkpoint_files.find(directory):
-            _checkpoint_files.delete(checkpoint)
-        if directory.is_dir() and not any(directory.iterdir()):
-            directory.rmdir()
+        for place in _with_copy(directory, copy_dir):
+            for checkpoint in _checkpoint_files.find(place):
+                _checkpoint_files.delete(checkpoint)
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
 
     on_rank_zero(
         f"delete the checkpoints of {directory}", remove, "checkpoint/remove"
     )
 
 
-def _newest_good(directory: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
+def _with_copy(
+    directory: str | os.PathLike[str],
+    copy_dir: str | os.PathLike[str] | None,
+) -> list[Path]:
+    return [Path(directory), *([] if copy_dir is None else [Path(copy_dir)])]
+
+
+def _newest_good(
+    directories: list[Path],
+) -> tuple[Checkpoint, dict[str, Any]] | None:
     problems = []
-    for checkpoint in _checkpoint_files.find(directory):
+    found = [c for each in directories for c in _checkpoint_files.find(each)]
+    # Of one step, what stands first.
+    found.sort(key=lambda checkpoint: checkpoint.step, reverse=True)
+    for checkpoint in found:
         try:
             manifest = _checkpoint_files.read_manifest(checkpoint)
         except Damaged as damaged:

@@ -19,6 +19,7 @@ def save(
     optimizers: Iterable[Any] = (),
     average_statistics: bool = False,
     asynchronous: bool = False,
+    copy_dir: str | os.PathLike[str] | None = None,
 ) -> None:
     """Saves the weights, the optimizers' state and the seed generators.
 
@@ -54,6 +55,9 @@ def save(
             it in another thread, while all ranks go on. The checkpoint is
             there when the next call of `save`, `restore` or `wait` returns,
             or the program has ended. Defaults to `False`.
+        copy_dir: Path of a second directory, to which the checkpoint is
+            copied when it is on the disk: on another disk, say, where the
+            first is lost with its host. It keeps as many. Defaults to `None`.
 
     Raises:
         ValueError: If an argument is wrong, or the model is not built.
@@ -76,6 +80,7 @@ def save(
             keep=keep,
             optimizers=optimizers,
             asynchronous=asynchronous,
+            copy_dir=copy_dir,
         )
 
 
@@ -105,6 +110,7 @@ def restore(
     *,
     optimizers: Iterable[Any] = (),
     fold_rank: bool = True,
+    copy_dir: str | os.PathLike[str] | None = None,
 ) -> int | None:
     """Gives all ranks the state of the newest checkpoint.
 
@@ -129,6 +135,8 @@ def restore(
         optimizers: As in `save`.
         fold_rank: Boolean. If `False`, all ranks have the seeds of rank 0,
             and draw the same random numbers. Defaults to `True`.
+        copy_dir: As in `save`. What `directory` has not, or only damaged, is
+            read from here. Defaults to `None`.
 
     Returns:
         The step of the checkpoint, or `None` if there is none, and then
@@ -145,6 +153,10 @@ def restore(
     ```
     """
     manifest = _training_state.restore(
-        model, directory, optimizers=optimizers, fold_rank=fold_rank
+        model,
+        directory,
+        optimizers=optimizers,
+        fold_rank=fold_rank,
+        copy_dir=copy_dir,
     )
     return None if manifest is None else int(manifest["step"])

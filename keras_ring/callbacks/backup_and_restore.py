@@ -58,8 +58,11 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         optimizers: Optimizers that train the model, beside those that are
             attributes of it.
         asynchronous: Boolean. If `True`, rank 0 writes in another thread while
-            the training goes on. What it could not write is an error at the
-            next save, or at the end. Defaults to `False`.
+            the training goes on. What it could not write is an error on all
+            ranks within the next steps. Defaults to `False`.
+        copy_dir: Path of a second directory, to which each checkpoint is
+            copied, and from which it is restored if `backup_dir` has lost it.
+            Defaults to `None`.
 
     Example:
     ```python
@@ -77,6 +80,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         keep: int | None = None,
         optimizers: Iterable[Any] = (),
         asynchronous: bool = False,
+        copy_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         if not backup_dir:
@@ -102,6 +106,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         self.keep = keep or (2 if double_checkpoint else 1)
         self.optimizers = list(optimizers)
         self.asynchronous = asynchronous
+        self.copy_dir = copy_dir
         self._step = 0  # batches trained on, in this run and those before
         self._step_saved: int | None = None
         self._epoch = 0
@@ -112,7 +117,10 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         """Restores the state, if there is one."""
         self._step, self._step_saved, self._resumed = 0, None, None
         manifest = _training_state.restore(
-            self.model, self.backup_dir, optimizers=self.optimizers
+            self.model,
+            self.backup_dir,
+            optimizers=self.optimizers,
+            copy_dir=self.copy_dir,
         )
         if manifest is None:
             return
@@ -156,6 +164,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
                 self._resumed.assign()
                 self._resumed = None
             return
+        _background_write.look()
         self._step += done - self._batch
         self._batch = done
         if isinstance(self.save_freq, int):
@@ -167,7 +176,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         """Deletes what was saved, or saves the end."""
         own.begin_at(self.model, None)
         if self.delete_checkpoint:
-            _training_state.remove_all(self.backup_dir)
+            _training_state.remove_all(self.backup_dir, self.copy_dir)
         elif self.save_freq == "epoch" and self._step != self._step_saved:
             self._epoch, self._batch = self._epoch + 1, 0
             self._save()
@@ -185,6 +194,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             with_local_state=True,
             optimizers=self.optimizers,
             asynchronous=self.asynchronous,
+            copy_dir=self.copy_dir,
         )
         self._step_saved = self._step
 

@@ -1,7 +1,10 @@
 """What ranks do in `test_state_on_ranks.py`. Each returns plain values."""
 
 import json
+import shutil
 import threading
+import time
+import warnings
 from pathlib import Path
 
 import keras
@@ -445,6 +448,14 @@ def resumed(directory):
     return results
 
 
+class Slow(Notes):
+    """Gives rank 0's thread the time to fail."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        time.sleep(0.1)
+
+
 def asynchronous(directory):
     """Ranks train while rank 0 writes; what it could not is told later."""
     start()
@@ -485,13 +496,85 @@ def asynchronous(directory):
     errors.append(caught(fit, model, *data, callbacks=[backup], batch_size=4))
     # It is told once.
     kr.checkpoint.wait()
+    notes = Slow()
+    backup = kr.callbacks.BackupAndRestore(
+        "/proc/x", save_freq=3, asynchronous=True
+    )
+    errors.append(
+        caught(
+            fit, model, *owned_data(24), callbacks=[notes, backup], batch_size=4
+        )
+    )
     return {
         "not_yet": not_yet,
         "there": there,
         "same": digest(_model_state.state_variables(other)) == before,
         "changed": digest(_model_state.state_variables(model)) != before,
         "errors": errors,
+        "batches": notes.batches,
     }
+
+
+def copied(directory):
+    """A checkpoint in two places, of which the first is lost or damaged."""
+    start()
+    data = owned_data()
+    model = make_owning()
+    fit(model, *data, callbacks=[broadcast()], batch_size=4)
+    digests = {}
+    for step in (1, 2, 3):
+        kr.checkpoint.save(
+            model,
+            f"{directory}/first",
+            step,
+            keep=2,
+            asynchronous=step == 2,
+            copy_dir=f"{directory}/second",
+        )
+        digests[step] = digest(_model_state.state_variables(model))
+        fit(model, *data, batch_size=4)
+    found = [restored_of(directory, digests)]
+    if kr.rank() == 0:
+        # Another one than the newest, so that both places are looked at.
+        shutil.rmtree(f"{directory}/second/step-00000003")
+        file = Path(f"{directory}/first/step-00000003/state.npz")
+        file.write_bytes(file.read_bytes()[:-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found.append(restored_of(directory, digests))
+    if kr.rank() == 0:
+        shutil.rmtree(f"{directory}/first")
+    found.append(restored_of(directory, digests))
+    there = [
+        sorted(path.name for path in Path(directory, name).glob("*"))
+        for name in ("first", "second")
+    ]
+    same = caught(
+        kr.checkpoint.save, model, directory, 1, copy_dir=f"{directory}/."
+    )
+    fit(
+        model,
+        *data,
+        batch_size=4,
+        callbacks=[
+            kr.callbacks.BackupAndRestore(
+                f"{directory}/a", copy_dir=f"{directory}/b"
+            )
+        ],
+    )
+    left = [Path(directory, name).exists() for name in ("a", "b")]
+    return {"found": found, "there": there, "same": same, "left": left}
+
+
+def restored_of(directory, digests):
+    """Returns the step that was restored, and whether it is what was saved."""
+    other = make_owning(seed=9)
+    step = kr.checkpoint.restore(
+        other, f"{directory}/first", copy_dir=f"{directory}/second"
+    )
+    same = digest(_model_state.state_variables(other)) == digests[step]
+    kr.barrier(name=f"restored {directory}")
+    return step, same
 
 
 def averaged(directory):

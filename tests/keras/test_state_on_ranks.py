@@ -16,6 +16,7 @@ IN_DIRECTORIES = [
     "resumed",
     "averaged",
     "asynchronous",
+    "copied",
 ]
 CALLS = [
     ("random_numbers",),
@@ -224,8 +225,19 @@ def test_a_checkpoint_that_is_written_while_ranks_train(two_ranks):
         # As it was when it was saved.
         assert result["same"]
         assert result["changed"]
-        assert len(result["errors"]) == 4
+        assert len(result["errors"]) == 5
+        # Saved after the third, it was an error before the sixth and last.
+        assert result["batches"] in ([0, 1, 2, 3], [0, 1, 2, 3, 4])
         for kind, message in result["errors"]:
             assert kind == "CheckpointError"
             assert "Rank 0 could not write the checkpoint of step" in message
             assert "/proc/x" in message
+
+
+def test_a_checkpoint_in_two_places(two_ranks):
+    result = only(two_ranks("copied"))
+    assert result["found"] == [(3, True), (2, True), (2, True)]
+    assert result["there"] == [[], ["step-00000002"]]
+    assert result["same"][0] == "ValueError"
+    # Deleted in both when the training has ended.
+    assert result["left"] == [False, False]

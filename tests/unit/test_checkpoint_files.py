@@ -68,6 +68,20 @@ def test_order_and_pruning(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step-00000008", "step-00000100"]
 
 
+def test_a_copy(tmp_path):
+    first = write(tmp_path / "first", 3, content=b"of step 3")
+    copy = files.copy(first, tmp_path / "second")
+    assert copy.path == tmp_path / "second" / "step-00000003"
+    assert files.read_manifest(copy) == files.read_manifest(first)
+    assert (copy.path / "a.bin").read_bytes() == b"of step 3"
+    # Of a step that is there already, a second one.
+    assert files.copy(first, tmp_path / "second").attempt == 2
+    (first.path / "a.bin").write_bytes(b"of step 4")
+    with pytest.raises(files.Damaged, match="SHA-256"):
+        files.copy(first, tmp_path / "third")
+    assert list((tmp_path / "third").iterdir()) == []
+
+
 def test_a_writer_that_fails_leaves_nothing(tmp_path):
     write(tmp_path, 1)
 
