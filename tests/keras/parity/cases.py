@@ -260,6 +260,27 @@ CASES = [
     Case("clone_model", Fit(model=models.cloned)),
     Case("custom train_step", Fit(model=models.OwnStep)),
     Case("SyncBatchNormalization", Fit(model=models.normalized)),
+    Case(
+        "TextVectorization",
+        Fit(model=models.text_reader, data=models.make_texts),
+    ),
+    Case(
+        "EfficientNet, of which the last layer is trained",
+        Fit(model=models.transfer, data=models.make_images),
+        "float32",
+        "float32",
+    ),
+    Case(
+        "losses of words with masks, weighted",
+        Fit(
+            settings={"weighted": True},
+            model=models.tagger,
+            data=models.make_tags,
+        ),
+    ),
+    # Random numbers: one process draws those of each rank for its rows.
+    Case("Dropout, masks of each rank", programs.dropout),
+    Case("VAE, draws of each rank", programs.vae),
     # Copies.
     Case("pickled optimizer", programs.pickled_optimizer),
     Case("copy.deepcopy of an optimizer", programs.deep_copied_optimizer),
@@ -278,4 +299,5 @@ CASES = [
     Case("persistent tape", programs.persistent_tape),
     Case("nested tape", programs.nested_tape),
     Case("two optimizers, as GANs have", programs.gan),
+    Case("GAN in a train_step", programs.gan_in_a_train_step),
 ]

@@ -58,7 +58,11 @@ def compare(cases, num_ranks=2, deadline=500):
 
     def trained(count):
         result = run_ranks(
-            rank_parity.train, count, args=(names,), deadline=deadline
+            rank_parity.train,
+            count,
+            args=(names,),
+            env={"KERAS_RING_TEST_RANKS": str(num_ranks)},
+            deadline=deadline,
         )
         return [rank.value for rank in result.ranks]
 

@@ -224,6 +224,29 @@ def gan():
     return generator.variables + judge.variables
 
 
+def gan_in_a_train_step():
+    """As `fit` trains it: with two optimizers, and one that is not used."""
+    model = models.Gan(lambda: distributed(keras.optimizers.Adam(0.01)))
+    model.compile()
+    fit(model, shard(models.make_data()), callbacks=models.share(model))
+    return model.trainable_variables
+
+
+def _with_seeds_of_ranks(model):
+    """Trains a model whose variables are not all the same on ranks."""
+    model.compile(distributed(momentum()), models.sparse_loss())
+    fit(model, shard(models.make_data()), callbacks=models.share(model))
+    return model.trainable_variables
+
+
+def dropout():
+    return _with_seeds_of_ranks(models.with_dropout())
+
+
+def vae():
+    return _with_seeds_of_ranks(models.Vae())
+
+
 def warm_up():
     """The callback on ranks; in one process, what it says it does."""
     peak, epochs = 0.2, 2
