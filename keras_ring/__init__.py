@@ -253,6 +253,16 @@ __all__ = [
     "xla_built",
 ]
 
+# What Horovod has, and we do not, and what to do instead.
+_ABSENT = {
+    "elastic": (
+        ": a job keeps the ranks that it began with. Save the state, with "
+        "`kr.callbacks.BackupAndRestore` or `kr.checkpoint`, and start the "
+        "program again, with as many ranks as there are then: it goes on from "
+        "there"
+    ),
+}
+
 
 _native.warn_of_mismatch()
 _arena.prepare()
@@ -260,7 +270,10 @@ _arena.prepare()
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'keras_ring' has no attribute '{name}'")
+        why = _ABSENT.get(name, "")
+        raise AttributeError(
+            f"module 'keras_ring' has no attribute '{name}'{why}"
+        )
     home = _HOMES[name]
     module = importlib.import_module(f"keras_ring.{home or name}")
     value = getattr(module, name) if home else module

@@ -9,15 +9,15 @@ from keras_ring import (
     _adapted_layers,
     _initial_values,
     _model_optimizers,
-    _seeds,
 )
 from keras_ring._arrays import is_graph_program
 from keras_ring._compat import own
 from keras_ring._names import variable_path
+from keras_ring._synchronized_normalization import require_all_ranks
 from keras_ring.functions import (
     allgather_object,
-    broadcast_variables,
     require_same,
+    share,
 )
 from keras_ring.optimizer import distributed_settings
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
@@ -65,7 +65,8 @@ def broadcast_model(
 
     Raises:
         ValueError: If `root_rank` is not a member, or the ranks have different
-            models.
+            models, or a layer with `synchronized=True` is trained by some of
+            the ranks.
         ConsistencyError: If layers have learned different things.
 
     Example:
@@ -75,6 +76,7 @@ def broadcast_model(
     """
     if is_alone(process_set):
         return
+    require_all_ranks(model, process_set)
     found = _model_optimizers.optimizers_of(model, optimizers)
     if any(distributed_settings(each) for each in found.values()):
         # The gradients will be matched by these names.
@@ -105,13 +107,14 @@ def broadcast_model(
         if id(own.tf_variable(v)) not in kept
         and not _model_optimizers.is_local(v, found)
     }
-    operation = broadcast_variables(
-        shared.values(), root_rank, process_set=process_set
+    operation = share(
+        list(shared.values()),
+        root_rank,
+        process_set,
+        folded=seeds if fold_rank else (),
     )
     if is_graph_program():
         own.run(operation)
-    if fold_rank:
-        _seeds.fold(seeds, root_rank, process_set)
     _adapted_layers.require_same(model, process_set)
     _adapted_layers.finalize(model, process_set)
 

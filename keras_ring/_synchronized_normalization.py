@@ -9,14 +9,42 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring import basics, process_sets
-from keras_ring._compat import own
-from keras_ring.process_sets import global_process_set
+from keras_ring._compat import keras, own
+from keras_ring._trained_by import trained_by
+from keras_ring.process_sets import ProcessSet, global_process_set
 from keras_ring.sync_batch_normalization import moments_of_all_ranks
 
 
 def install() -> None:
     """Changes the class of Keras. Once is enough."""
     own.hook_synchronized_moments(_moments)
+
+
+def require_all_ranks(model: Any, process_set: ProcessSet) -> None:
+    """Raises an error if such a layer is trained by some of the ranks.
+
+    A layer does not know by whom its model is trained.
+
+    Args:
+        model: A `keras.Model`.
+        process_set: Whose ranks share its state.
+
+    Raises:
+        ValueError: If not all ranks do, or train it.
+    """
+    for ranks in (process_set.ranks, trained_by(model).ranks):
+        if len(ranks) == basics.size():
+            continue
+        for layer in model._flatten_layers():
+            if type(layer) is keras.layers.BatchNormalization and getattr(
+                layer, "synchronized", False
+            ):
+                raise ValueError(
+                    f"Layer {layer.name!r} has `synchronized=True`, which is "
+                    f"with all {basics.size()} ranks, and the model is trained "
+                    f"by ranks {ranks}. Call `kr.SyncBatchNormalization.convert"
+                    "(model, process_set=...)` with their process set."
+                )
 
 
 def _moments(layer: Any, inputs: Any, axes: Any, mask: Any) -> Any:

@@ -173,3 +173,12 @@ def test_load_model_takes_the_settings_of_an_optimizer():
     assert path.name == "path"
     assert path.kind is path.POSITIONAL_OR_KEYWORD
     assert others[-1].kind is others[-1].VAR_KEYWORD
+
+
+def test_what_horovod_has_and_we_do_not():
+    with pytest.raises(
+        AttributeError, match=r"kr\.callbacks\.BackupAndRestore"
+    ):
+        kr.elastic.run  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        kr.nothing  # noqa: B018
