@@ -72,8 +72,7 @@ def main(argv):
     loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = keras.optimizers.SGD(FLAGS.learning_rate, momentum=0.9)
     optimizer.build(model.trainable_variables)
-    kr.broadcast_variables(model.variables, root_rank=0)
-    kr.broadcast_variables(optimizer.variables, root_rank=0)
+    kr.broadcast_model(model, optimizers=[optimizer])
 
     @tf.function
     def train_step(x, y):

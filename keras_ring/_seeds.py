@@ -34,9 +34,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from keras_ring import basics
-from keras_ring._compat import own
 from keras_ring.process_sets import ProcessSet
 
 _WORD = 0xFFFFFFFF
@@ -46,6 +46,18 @@ def place_of(rank: int, root_rank: int, process_set: ProcessSet) -> int:
     """Returns the place of a rank, counted from the one that is followed."""
     ranks = process_set.ranks
     return (ranks.index(rank) - ranks.index(root_rank)) % len(ranks)
+
+
+def is_state(variable: Any) -> bool:
+    """Whether a variable is the state of a `keras.random.SeedGenerator`.
+
+    A model has them among its variables. Of other generators it has none.
+    """
+    return (
+        getattr(variable, "name", "") == "seed_generator_state"
+        and tuple(variable.shape) == (2,)
+        and tf.as_dtype(variable.dtype).is_integer
+    )
 
 
 def fold(
@@ -59,31 +71,30 @@ def fold(
         process_set: Whose ranks share them.
     """
     place = place_of(basics.rank(), root_rank, process_set)
-    if place:
-        for variable in variables:
-            own.assign(variable, folded(own.as_numpy(variable), place))
+    for variable in variables:
+        variable.assign(folded(tf.convert_to_tensor(variable), place))
 
 
 def folded(state: Any, place: int) -> Any:
     """Returns the state of a generator at a place.
 
     Args:
-        state: A vector of integers. With two words, that of a
-            `keras.random.SeedGenerator`; with more, that of a
+        state: A tensor of integers, of one dimension. With two words, that of
+            a `keras.random.SeedGenerator`; with more, that of a
             `tf.random.Generator`.
         place: Integer, at least 0.
 
     Returns:
-        An array of the same type and shape.
+        A tensor of the same type and shape.
     """
-    state = np.array(state)
-    of_keras = len(state) == 2
-    key = 0 if of_keras else -1
-    words = state.astype("uint64")
-    words[key] ^= np.uint64(mix(place))
-    if of_keras:
-        words[1] += np.uint64(place)
-    return words.astype(state.dtype)
+    count = state.shape[0]
+    key, counted = np.zeros([2, count], np.int64)
+    key[0 if count == 2 else -1] = mix(place)
+    if count == 2:
+        counted[1] = place
+    words = tf.bitwise.bitwise_xor(tf.cast(state, tf.int64), key) + counted
+    # What does not fit wraps around.
+    return tf.cast(words, state.dtype)
 
 
 def mix(place: int) -> int:

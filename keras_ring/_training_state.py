@@ -27,7 +27,7 @@ from keras_ring._compat import keras, own
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._version import __version__
 from keras_ring.errors import CheckpointError
-from keras_ring.functions import broadcast_variables
+from keras_ring.functions import share
 from keras_ring.process_sets import global_process_set
 
 _STATE = "state.npz"
@@ -185,7 +185,7 @@ def restore(
                 rank_files[rank] = (path / name).read_bytes()
 
     on_rank_zero(what, assign, "checkpoint/restore")
-    broadcast_variables(variables, root_rank=0)
+    share(variables, 0, global_process_set, folded=())
     mine = _rank_files.from_bytes(_rank_files.scatter(rank_files))
     seeds = own.seed_variables(model)
     manifest["local"] = None

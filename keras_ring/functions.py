@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import pickle
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -11,11 +12,14 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _arrays, _native, basics, ops, process_sets
+from keras_ring import _arrays, _native, _seeds, basics, ops, process_sets
 from keras_ring._autograph import unconverted
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._names import variable_path
 from keras_ring.process_sets import ProcessSet, global_process_set
+
+# What is broadcast at once; more of one variable.
+_GROUP_BYTES = 64 << 20
 
 # What a rank sends for the length of an object that it could not pickle.
 _NO_PICKLE = -1
@@ -29,6 +33,7 @@ def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
     *,
+    fold_rank: bool = True,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Gives variables the values they have on one rank.
@@ -37,10 +42,16 @@ def broadcast_variables(
     variables, with the same shapes and types in the same order. In eager
     execution that is checked first, so a difference is an error on every rank.
 
+    The states of seed generators are made those of each rank, so that ranks
+    draw random numbers of their own: the rank is folded into each seed. For a
+    whole model, `kr.broadcast_model` does that and more.
+
     Args:
         variables: Keras or TensorFlow variables.
         root_rank: Integer, the rank whose values all ranks get: a rank of the
             job.
+        fold_rank: Boolean. If `False`, all ranks draw the same random
+            numbers, those of `root_rank`. Defaults to `True`.
         process_set: The `ProcessSet` whose members share them. Defaults to
             all ranks.
 
@@ -59,6 +70,25 @@ def broadcast_variables(
     ```
     """
     variables = list(variables)
+    folded = [v for v in variables if fold_rank and _seeds.is_state(v)]
+    return share(variables, root_rank, process_set, folded)
+
+
+def share(
+    variables: list[Any],
+    root_rank: int,
+    process_set: ProcessSet,
+    folded: Iterable[Any],
+) -> Any:
+    """Does what `broadcast_variables` does.
+
+    Args:
+        variables: As there.
+        root_rank: As there.
+        process_set: As there.
+        folded: Those of the variables that are states of generators, into
+            which the rank is folded.
+    """
     _check_root(root_rank, process_set)
     if process_sets.is_alone(process_set) or not variables:
         return None if tf.executing_eagerly() else tf.no_op()
@@ -76,17 +106,24 @@ def broadcast_variables(
             compared=[f"{dtype}{shape}" for shape, dtype in described],
             process_set=process_set,
         )
-    assigned = [
-        variable.assign(
-            _broadcast_any_dtype(
-                tf.convert_to_tensor(variable),
-                root_rank,
-                f"broadcast_variables/{position}",
-                process_set,
-            )
+    place = _seeds.place_of(basics.rank(), root_rank, process_set)
+    to_fold = {id(variable) for variable in folded}
+    assigned = []
+    for number, group in enumerate(_in_groups(variables)):
+        tensors = [tf.convert_to_tensor(variable) for variable in group]
+        received = ops.broadcast_group(
+            [_as_carried(tensor) for tensor in tensors],
+            root_rank,
+            f"broadcast_variables/{number}",
+            process_set,
         )
-        for position, variable in enumerate(variables)
-    ]
+        for variable, tensor, value in zip(
+            group, tensors, received, strict=True
+        ):
+            value = _as_before(value, tensor.dtype)
+            if id(variable) in to_fold:
+                value = _seeds.folded(value, place)
+            assigned.append(variable.assign(value))
     if tf.executing_eagerly():
         return None
     # A Keras variable tells nothing of its assignment.
@@ -419,6 +456,24 @@ def _carried() -> frozenset[str]:
     return frozenset(name for name, _ in _native.core().dtypes())
 
 
+def _in_groups(variables: list[Any]) -> list[list[Any]]:
+    """Divides variables, in their order, for one collective each.
+
+    One for each variable takes as many round trips as there are variables;
+    one for all, memory for all of them at once.
+    """
+    groups: list[list[Any]] = []
+    room = 0
+    for variable in variables:
+        size = math.prod(variable.shape) * _dtype(variable).size
+        if size > room:
+            groups.append([])
+            room = _GROUP_BYTES
+        groups[-1].append(variable)
+        room -= size
+    return groups
+
+
 def _as_carried(tensor: Any) -> Any:
     """Returns the tensor, or its bytes if collectives have no such type."""
     dtype = tensor.dtype
@@ -434,15 +489,6 @@ def _as_carried(tensor: Any) -> Any:
 
 def _as_before(received: Any, dtype: Any) -> Any:
     return received if received.dtype == dtype else tf.bitcast(received, dtype)
-
-
-def _broadcast_any_dtype(
-    tensor: Any, root_rank: int, name: str, process_set: ProcessSet
-) -> Any:
-    received = ops.broadcast(
-        _as_carried(tensor), root_rank, name=name, process_set=process_set
-    )
-    return _as_before(received, tensor.dtype)
 
 
 def _pickled(obj: Any) -> tuple[bytes, Exception | None]:

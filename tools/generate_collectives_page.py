@@ -155,18 +155,18 @@ traced: XLA compiles for fixed shapes, and keeps no order of what has no result.
 `rank_op` is refused by TensorFlow, when the function runs.
 
 A name may be used again once its last use has ended. In a `tf.function`, whose
-own collectives are in flight together, a name that is given again gets a number,
-and loops, branches and calls of other functions come in the order of the program,
-as do the turns of a loop. So a function may be called twice, and a branch may have
-the names of what is around it. Functions with `jit_compile=True` number the names
-of their loops and branches, too; if the ranks' functions differ, what they have in
-a loop must not be independent of what is around it, or they may wait for each
-other, which is an error.
+own collectives are in flight together, a name that is given again gets a
+number, and loops, branches and calls of other functions come in the order of
+the program, as do the turns of a loop. So a function may be called twice, and
+a branch may have the names of what is around it. Functions with
+`jit_compile=True` number the names of their loops and branches, too; if the
+ranks' functions differ, what they have in a loop must not be independent of
+what is around it, or they may wait for each other, which is an error.
 
-Threads that make collectives at the same time need names of their own, and so do
-functions that run on them: those of one name follow each other in an order that
-may differ between ranks. What is in flight twice on one rank is an error; what is
-not, nobody can tell apart.
+Threads that make collectives at the same time need names of their own, and so
+do functions that run on them: those of one name follow each other in an order
+that may differ between ranks. What is in flight twice on one rank is an error;
+what is not, nobody can tell apart.
 
 A `tf.while_loop` of a TensorFlow 1
 graph runs up to `parallel_iterations` of them at once, and its gradient as

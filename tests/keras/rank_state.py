@@ -118,6 +118,23 @@ def random_numbers():
         kr.broadcast_model(model, root_rank=1)
         seeds.append(model.seeds())
     results["loop"] = {"seeds": seeds, "drawn": model.drawn()}
+    results["variables"] = []
+    # As programs do that were written for Horovod, the second one in their
+    # first step.
+    for kind in ("eager", "in a function", "shared"):
+        start()
+        model = make_noisy()
+        settings = {"fold_rank": False} if kind == "shared" else {}
+
+        def share(model=model, settings=settings):
+            kr.broadcast_variables(model.variables, root_rank=1, **settings)
+
+        (tf.function(share) if kind == "in a function" else share)()
+        results["variables"].append(model.seeds())
+    start()
+    model = make_noisy()
+    kr.broadcast_model(model, root_rank=1)
+    results["model"] = model.seeds()
     return results
 
 

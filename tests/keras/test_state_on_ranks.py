@@ -86,6 +86,17 @@ def test_a_broadcast_in_a_loop(two_ranks):
         assert drawn != second["loop"]["drawn"][name], name
 
 
+def test_a_broadcast_of_the_variables_of_a_model(two_ranks):
+    first, second = two_ranks("random_numbers")
+    # The last generator is not the model's, but that of Keras.
+    for result in (first, second):
+        expected = result["model"][:-1]
+        for found in result["variables"][:2]:
+            assert found[:-1] == expected
+    assert first["model"][0] != second["model"][0]
+    assert first["variables"][2][:-1] == second["variables"][2][:-1]
+
+
 @pytest.mark.parametrize("make", ["make_gan", "make_vae"])
 def test_a_model_without_a_call(two_ranks, make):
     first, second = (result[make] for result in two_ranks("generative"))

@@ -47,7 +47,7 @@ def check_text(failed, first="model/dense/kernel"):
     assert f"the first being '{first}'" in text
     assert "rank 0 has one value and rank 1 has another" in text
     assert "kr.callbacks.BroadcastGlobalVariablesCallback()" in text
-    assert "kr.broadcast_variables(model.variables, root_rank=0)" in text
+    assert "kr.broadcast_model(model, optimizers=[optimizer])" in text
 
 
 @pytest.mark.parametrize("case", rank_updates.SETTINGS)
