@@ -66,7 +66,7 @@ TEST(OwnHostIdTest, ANetworkOfItsOwnIsAHostOfItsOwn) {
 // Two hosts with one name.
 TEST(OwnHostIdTest, ASystemThatRunsIsNoOther) {
   std::string root = testing::TempDir() + "host_id_XXXXXX";
-  mkdtemp(root.data());
+  ASSERT_NE(mkdtemp(root.data()), nullptr);
   EXPECT_EQ(OwnHostId(root), HostName()) << "nothing is told";
   std::filesystem::create_directories(root + "/sys/kernel/random");
   std::ofstream(root + "/sys/kernel/random/boot_id") << "12-34\n";

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,13 +55,12 @@ TEST_F(TcpTransportTest, Conformance) {
 }
 
 // Nothing that comes for this end of a connection gets there, as behind a
-// firewall that has forgotten it.
-void DropIncoming(const Socket& socket) {
+// firewall that has forgotten it. False: it cannot be had here.
+bool DropIncoming(const Socket& socket) {
   sock_filter drop_all[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program = {1, drop_all};
-  ASSERT_EQ(setsockopt(socket.fd(), SOL_SOCKET, SO_ATTACH_FILTER, &program,
-                       sizeof(program)),
-            0);
+  return setsockopt(socket.fd(), SOL_SOCKET, SO_ATTACH_FILTER, &program,
+                    sizeof(program)) == 0;
 }
 
 // Fault: the link between ranks 1 and 2 of a ring drops what is sent, all
@@ -68,7 +69,11 @@ void DropIncoming(const Socket& socket) {
 TEST_F(TcpTransportTest, AStuckLinkIsNamedByItsEndsAlone) {
   constexpr int kSize = 4;
   std::vector<Links> links = ConnectedMesh(kSize);
-  for (int end : {1, 2}) DropIncoming(links[end].at(3 - end).socket());
+  for (int end : {1, 2}) {
+    if (!DropIncoming(links[end].at(3 - end).socket())) {
+      GTEST_SKIP() << "a sandbox forbids filters: " << strerror(errno);
+    }
+  }
   auto group = NewTcpGroup(std::move(links), IdleLimit::kNever, counters_,
                            std::chrono::seconds(2));
   LogCapture log;
