@@ -27,6 +27,8 @@ def most_memory(size, zero_copy):
     return [everything for everything, *_ in result.values]
 
 
+# Pages are given back a while after they are free, later on a busy machine.
+@pytest.mark.alone
 @pytest.mark.parametrize("size", few([2, 3], "stress", keep=0))
 def test_a_rank_takes_little_more_than_alone(size):
     (alone,) = most_memory(1, "0")
