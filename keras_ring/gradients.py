@@ -285,6 +285,14 @@ def reduce_gradients(
     return reduced
 
 
+# From this number of gradients on, those of at most `_SMALL_BYTES` share ops:
+# docs/performance.md, "Models of many small variables".
+_MANY = 256
+_SMALL_BYTES = 64 << 10
+_PART_TENSORS = 32
+_PART_BYTES = 1 << 20
+
+
 def _buckets(
     positions: list[int], sources: Sequence[Any], settings: ReductionSettings
 ) -> list[list[int]]:
@@ -309,8 +317,50 @@ def _buckets(
         # one round instead of one per gradient. In a graph the ops overlap.
         buckets.append(rest)
     else:
-        buckets.extend([i] for i in rest)
+        buckets.extend(_small_ones_together(rest, sources, settings))
     return [bucket for bucket in buckets if bucket]
+
+
+def _small_ones_together(
+    positions: list[int], sources: Sequence[Any], settings: ReductionSettings
+) -> list[list[int]]:
+    """Divides the gradients of a graph: most models have one in each part.
+
+    Each op costs the same time, whatever its size: more than the sum of a small
+    tensor does. A model of many small ones spends most of its reductions with
+    that, so there neighbours share an op. The parts are small, too, so that
+    their members become ready at about the same time.
+
+    All sources are divided, and not the positions alone: a gradient that one
+    rank alone has not got changes one part of it, and not all that follow.
+    """
+    if len(sources) < _MANY or settings.op is ops.Adasum:
+        return [[i] for i in positions]
+    parts: dict[int, list[int]] = {}
+    wanted = set(positions)
+    start = end = room = 0
+    for i, source in enumerate(sources):
+        size = _bytes_of(source)
+        part = i
+        if size is not None and size <= _SMALL_BYTES:
+            if size > room or i >= end:
+                start, end, room = i, i + _PART_TENSORS, _PART_BYTES
+            room -= size
+            part = start
+        if i in wanted:
+            parts.setdefault(part, []).append(i)
+    return list(parts.values())
+
+
+def _bytes_of(source: Any) -> int | None:
+    """Returns the size of a variable, the same on all ranks."""
+    if variable_path(source) is None:
+        return None
+    elements = tf.TensorShape(source.shape).num_elements()
+    if elements is None:
+        return None
+    size: int = elements * tf.as_dtype(source.dtype).size
+    return size
 
 
 def _allreduce_call(

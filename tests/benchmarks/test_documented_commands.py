@@ -59,6 +59,9 @@ def _script_options(tmp_path):
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),
         ),
+        "benchmarks/many_variables.py": (
+            *("--iterations=1", "--variables=300", "--bytes=1MiB", "--parts=8"),
+        ),
         "benchmarks/threads.py": ("--rounds=1", "--steps=1", "--width=2"),
     }
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring import ops
+from keras_ring import gradients, ops
 from keras_ring.compression import Compression
 from keras_ring.optimizer import (
     DistributedOptimizer,
@@ -543,6 +543,47 @@ def test_groups(ring):
         return [[variables[3], variables[1]], [variables[0]]]
 
     assert counts(some) == [("v1+1", 2), ("v0", 1), ("v2", 1), ("v4", 1)]
+
+
+def test_small_gradients_of_many_share_ops(ring, monkeypatch):
+    monkeypatch.setattr(gradients, "_MANY", 64)
+    elements = [1] * 40 + [100_000] + [4_000] * 23
+
+    def calls(elements, without=(), **settings):
+        ring.calls.clear()
+        variables = [
+            keras.Variable(np.zeros(n, "float32"), name=f"v{i}")
+            for i, n in enumerate(elements)
+        ]
+        optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1), **settings)
+
+        @tf.function
+        def step():
+            gradients.reduce_gradients(
+                [
+                    None if i in without else tf.ones_like(v)
+                    for i, v in enumerate(variables)
+                ],
+                variables,
+                distributed_settings(optimizer),
+            )
+
+        step()
+        return [(c.name.removeprefix("gradient/"), c.count) for c in ring.calls]
+
+    assert len(calls(elements[:63])) == 63
+    assert len(calls(elements, op=ops.Adasum)) == 64
+    assert len(calls(elements, groups=64)) == 64
+    many = calls(elements)
+    assert many == [("v0+31", 32), ("v32+30", 31), ("v40", 1)]
+    # What a rank has no gradient of changes the one part that would hold it.
+    less = calls(elements, without=[3])
+    assert less == [("v0+30", 31), *many[1:]]
+
+    # 1 MiB holds 16 of 64,000 bytes.
+    large = calls([16_000] * 64)
+    assert {count for _, count in large} == {16}
+    assert large[1] == ("v16+15", 16)
 
 
 @pytest.mark.parametrize(
