@@ -47,6 +47,15 @@ def on_arrays(
     return lambda array: session.run(result, {place: array})
 
 
+def num_bytes(variable: Any) -> int | None:
+    """Returns the size of a variable; `None` where its shape is not known."""
+    elements = tf.TensorShape(variable.shape).num_elements()
+    if elements is None:
+        return None
+    size: int = elements * tf.as_dtype(variable.dtype).size
+    return size
+
+
 def gathered(array: Any, name: str, process_set: ProcessSet) -> Any:
     """Gives all ranks the arrays of all ranks, of the same length everywhere.
 

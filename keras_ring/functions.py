@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import pickle
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -465,8 +464,10 @@ def _in_groups(variables: list[Any]) -> list[list[Any]]:
     groups: list[list[Any]] = []
     room = 0
     for variable in variables:
-        size = math.prod(variable.shape) * _dtype(variable).size
-        if size > room:
+        # Where the shape is not known, a group of its own is none too large.
+        size = _arrays.num_bytes(variable)
+        size = _GROUP_BYTES if size is None else size
+        if not groups or size > room:
             groups.append([])
             room = _GROUP_BYTES
         groups[-1].append(variable)

@@ -159,6 +159,14 @@ class EqualRanks:
         self.calls.append(Call("broadcast", name, process_set=process_set))
         return tf.identity(tensor)
 
+    def broadcast_group(
+        self, tensors, root_rank, name=None, process_set=global_process_set
+    ):
+        self.calls.append(
+            Call("broadcast", name, count=len(tensors), process_set=process_set)
+        )
+        return [tf.identity(tensor) for tensor in tensors]
+
 
 @pytest.fixture
 def ring(monkeypatch):
@@ -176,6 +184,7 @@ def ring(monkeypatch):
         "grouped_allgather",
         "alltoall",
         "broadcast",
+        "broadcast_group",
     ):
         monkeypatch.setattr(ops, name, getattr(ranks, name))
     return ranks

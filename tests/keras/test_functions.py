@@ -36,11 +36,11 @@ DTYPES = [
 def test_broadcast_of_every_dtype(ring, monkeypatch, dtype):
     received = {}
 
-    def broadcast(tensor, root_rank, *, name, process_set):
+    def broadcast_group(tensors, root_rank, name, process_set):
         assert root_rank == 1
-        return received.setdefault(name, tensor)
+        return [received.setdefault(name, tensor) for tensor in tensors]
 
-    monkeypatch.setattr(ops, "broadcast", broadcast)
+    monkeypatch.setattr(ops, "broadcast_group", broadcast_group)
     values = tf.cast([[0, 1, 3], [1, 0, 2]], dtype)
     variable = tf.Variable(values)
     broadcast_variables([variable], 1)
@@ -51,7 +51,7 @@ def test_broadcast_of_every_dtype(ring, monkeypatch, dtype):
 
 def test_broadcast_takes_the_values_that_come_back(ring, monkeypatch):
     monkeypatch.setattr(
-        ops, "broadcast", lambda tensor, root_rank, **_: tensor + 1
+        ops, "broadcast_group", lambda tensors, *_: [t + 1 for t in tensors]
     )
     variables = [
         keras.Variable([1.0, 2.0], name="k"),
@@ -70,8 +70,22 @@ def test_order_and_names(ring):
     assert ring.names() == [
         "broadcast_variables/digest",
         "broadcast_variables/0",
-        "broadcast_variables/1",
     ]
+    assert ring.calls[-1].count == 2
+
+
+def test_variables_without_elements(ring):
+    values = [np.zeros((0, 3)), np.ones(2)]
+    variables = [tf.Variable(value) for value in values]
+    broadcast_variables(variables, 0)
+    for variable, value in zip(variables, values, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_a_variable_of_any_length(ring):
+    variable = tf.Variable([1.0, 2.0], shape=[None])
+    broadcast_variables([variable], 0)
+    assert variable.numpy().tolist() == [1.0, 2.0]
 
 
 def test_variables_that_cannot_be_sent(ring):
