@@ -24,6 +24,12 @@ BACKUP_WRITES = ("_backup",)
 # What a `SyncBatchNormalization` has for `synchronized`, see below.
 SYNCHRONIZED = True
 
+# How the variable of a metric says what it is.
+AGGREGATIONS = (
+    "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
+    "`ONLY_FIRST_REPLICA`"
+)
+
 _HOOKED = "_keras_ring_hooked"
 
 
@@ -93,9 +99,24 @@ def metrics_variables(model: Any) -> list[Any]:
 
 
 def metrics_of_users(model: Any) -> list[Any]:
-    """Returns none: what Keras 2 calls cannot be changed for one metric."""
-    del model
-    return []
+    """Returns the metrics of a model whose classes are not Keras' own.
+
+    Of a model with several outputs those that `compile` was given are copied
+    for each output, at the first batch: only a later `fit` finds the copies.
+    """
+    given = getattr(model, "compiled_metrics", None)
+    found = [
+        *model.metrics,
+        *tf.nest.flatten(getattr(given, "_user_metrics", None)),
+        *tf.nest.flatten(getattr(given, "_user_weighted_metrics", None)),
+    ]
+    return [
+        metric
+        for metric in {id(each): each for each in found}.values()
+        if isinstance(metric, keras.metrics.Metric)
+        and type(metric).update_state.__module__.split(".")[0]
+        not in ("keras", "tf_keras")
+    ]
 
 
 def aggregation(variable: Any) -> str:

@@ -18,6 +18,7 @@ from absl import logging
 
 from keras_ring._compat import own
 
+_WATCHED = "_keras_ring_watched"
 _UNKNOWN = 4  # for a dimension that is not known
 _TOLERANCE = 1e-3  # of the largest: sums in another order
 
@@ -32,16 +33,21 @@ def watch(model: Any) -> None:
         ValueError: Later, in the first call, if one fails.
     """
     for metric in own.metrics_of_users(model):
-        if "update_state" not in vars(metric):
+        if not hasattr(metric, _WATCHED):
+            object.__setattr__(metric, _WATCHED, True)
             _watch(metric)
 
 
 def _watch(metric: Any) -> None:
     update_state = metric.update_state
+    # Keras 2 gives each metric a method of its own.
+    of_class = "update_state" not in vars(metric)
 
     def try_and_update(*args: Any, **kwargs: Any) -> Any:
-        # Back to the method of the class.
-        object.__delattr__(metric, "update_state")
+        if of_class:
+            object.__delattr__(metric, "update_state")
+        else:
+            object.__setattr__(metric, "update_state", update_state)
         with tf.init_scope():
             _try(metric, update_state, args, kwargs)
         return update_state(*args, **kwargs)
@@ -116,7 +122,6 @@ def _text(metric: Any, variable: Any, start: Any, values: list[Any]) -> str:
         f"{type(metric).__name__}) cannot be added up over ranks: variable "
         f"{variable.name!r} {why}. `MetricAverageCallback` would give a wrong "
         "result. Keep sums and counts, and make the result of them in "
-        "`result()`; or say how the variable is combined: "
-        '`add_variable(..., aggregation="mean")`, or "only_first_replica" for '
-        "what is the same on all ranks."
+        f"`result()`; or say how the variable is combined: {own.AGGREGATIONS} "
+        "for what is the same on all ranks."
     )

@@ -262,6 +262,59 @@ def local_updates():
     return texts
 
 
+class Largest(keras.metrics.Metric):
+    """The largest output, and its variables say that they are sums."""
+
+    def __init__(self, name="largest", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.largest = self.add_weight(name="largest", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        found = tf.reduce_max(tf.abs(y_pred))
+        self.largest.assign(tf.maximum(self.largest, found))
+
+    def result(self):
+        return self.largest
+
+
+class Rows(keras.metrics.Metric):
+    """The number of rows: a sum."""
+
+    def __init__(self, name="rows", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.rows = self.add_weight(name="rows", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        rows = tf.cast(tf.shape(y_pred)[0], self.rows.dtype)
+        self.rows.assign_add(rows)
+
+    def result(self):
+        return self.rows
+
+
+def metric_state(name):
+    """Trains with a metric of its own; returns its results, or the error."""
+    metric = {"largest": Largest, "rows": Rows}[name]()
+    model = make_model()
+    model.compile(kr.DistributedOptimizer("sgd"), "mse", metrics=[metric])
+    x, y = (of_this_rank(part, 1)[0] for part in make_data(48))
+    callbacks = [
+        kr.callbacks.BroadcastGlobalVariablesCallback(),
+        kr.callbacks.MetricAverageCallback(),
+    ]
+    results = []
+    try:
+        # The second `fit` finds it tried.
+        for _ in range(2):
+            history = model.fit(
+                x, y, batch_size=8, verbose=0, callbacks=callbacks
+            )
+            results += history.history[name]
+    except ValueError as error:
+        return str(error)
+    return results
+
+
 def fit_with_callbacks(directory, subclassed):
     """All callbacks at once, with parts of unequal size."""
     keras.utils.set_random_seed(11 + kr.rank())

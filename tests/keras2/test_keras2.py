@@ -138,6 +138,8 @@ def two_ranks(directory):
             ("collectives",),
             ("normalization",),
             ("every_metric",),
+            ("metric_state", "largest"),
+            ("metric_state", "rows"),
             ("evaluate",),
             ("every_optimizer",),
             *(("decisions", directory, order) for order in ORDERS),
@@ -310,6 +312,13 @@ def test_every_metric(two_ranks):
         np.testing.assert_allclose(
             of_ranks, of_one, rtol=1e-6, atol=1e-6, err_msg=name
         )
+
+
+def test_a_metric_whose_state_is_no_sum(two_ranks):
+    message = only(two_ranks("metric_state", "largest"))
+    assert "'largest' (class Largest) cannot be added up over ranks" in message
+    assert "aggregation=tf.VariableAggregation.MEAN" in message
+    assert only(two_ranks("metric_state", "rows")) == [48.0, 48.0]
 
 
 def test_evaluate(two_ranks):
