@@ -5,6 +5,8 @@ bar are in programs that were made for one process. On several ranks that train
 one model they would write the same files at the same time. What writes is
 left out on all ranks but the lowest of those that train the model; what the
 callback reads or decides for the training is not. Nothing is sent.
+
+Nor is anything written again after batches that a resumed training passes over.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 from absl import logging
 
-from keras_ring import _reduction_guard, basics
+from keras_ring import _passed_over, _reduction_guard, basics
 from keras_ring._compat import keras, own
 from keras_ring._trained_by import trained_by
 
@@ -26,6 +28,7 @@ _WRITERS: dict[str, tuple[str, ...] | None] = {
     "TensorBoard": None,
     "RemoteMonitor": None,
     "ProgbarLogger": None,
+    "OrbaxCheckpoint": None,
     "ModelCheckpoint": ("_save_model",),
     "BackupAndRestore": own.BACKUP_WRITES,
 }
@@ -35,6 +38,8 @@ _BETTER = {
     "BackupAndRestore": "; `kr.callbacks.BackupAndRestore` has all ranks go "
     "on at the same step",
 }
+# What the run before has written after the same batches.
+_AFTER_BATCHES = ("_save_model", "on_train_batch_begin", "on_train_batch_end")
 _HOOKED = "_keras_ring_hooked"
 _SILENT = "_keras_ring_silent"
 _EVERY_RANK = "_keras_ring_every_rank"
@@ -55,7 +60,10 @@ def install() -> None:
         set_model = writer.set_model
         own_methods = vars(writer)
         for method in methods or [m for m in own_methods if m[:3] == "on_"]:
-            setattr(writer, method, _left_out(getattr(writer, method)))
+            write = _left_out(getattr(writer, method))
+            if method in _AFTER_BATCHES and name != "ProgbarLogger":
+                write = _not_again(write)
+            setattr(writer, method, write)
         writer.set_model = _decides(
             set_model, name, "set_model" in vars(writer)
         )
@@ -71,6 +79,16 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     return write_if_meant
+
+
+def _not_again(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_if_new(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _passed_over.is_passing_over(self.model):
+            return None
+        return write(self, *args, **kwargs)
+
+    return write_if_new
 
 
 def _judge_only(

@@ -432,6 +432,11 @@ def resumed(directory):
                 save_freq=1,
                 save_weights_only=True,
             ),
+            keras.callbacks.ModelCheckpoint(
+                path + "-keras-{epoch}-{batch}.weights.h5",
+                save_freq=1,
+                save_weights_only=True,
+            ),
             *callbacks,
             kr.callbacks.RankZeroOnly(notes),
             *([Interrupt(stop_at)] if stop_at else []),
@@ -440,10 +445,13 @@ def resumed(directory):
         return digest(_model_state.state_variables(model)), notes.batches
 
     def of_second_batch(path):
-        model = make_owning()
         kr.barrier(name="written")
-        model.load_weights(path + "-1-2.weights.h5")
-        return digest(model.layers[-1].weights)
+        found = []
+        for template in ("-1-2.weights.h5", "-keras-1-2.weights.h5"):
+            model = make_owning()
+            model.load_weights(path + template)
+            found.append(digest(model.layers[-1].weights))
+        return found
 
     expected, _ = trained(f"{directory}/whole", "epoch", None, False)
     results = {}
