@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import hashlib
-import os
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from keras_ring._compat import own
 from keras_ring._model_optimizers import is_local, optimizers_of
 from keras_ring._names import variable_path
 from keras_ring.errors import ConsistencyError
+from keras_ring.launcher import cores
 from keras_ring.process_sets import ProcessSet, global_process_set
 from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
@@ -226,7 +226,7 @@ def digest(weight: Any) -> bytes:
 
 def _digests(values: Iterable[Any]) -> list[bytes]:
     """Returns the fingerprints of arrays, made in threads."""
-    threads = len(os.sched_getaffinity(0)) // basics.local_size()
+    threads = cores.available() // basics.local_size()
     if threads <= 1:
         return [_joined(map(zlib.crc32, _pieces(value))) for value in values]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

@@ -1,8 +1,9 @@
-"""Finds out that ranks train on the same batch: that nobody split the data.
+"""Says what ranks make of the first batch: how large it is of all of them.
 
-N ranks would do the work of one, and nothing looks wrong. The first batch that
-a model is trained on is read here, and trained on as it is; a digest of it is
-exchanged, once.
+A batch size that nobody divided makes a batch that is as many times as large as
+there are ranks. Data that nobody split make N ranks do the work of one, and
+nothing looks wrong. So the first batch that a model is trained on is read here,
+and trained on as it is; its size and a digest of it are exchanged, once.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
+_SIZE_BYTES = 8
+_SHOWN = 8  # ranks
 
 
-def watch(model: Any, process_set: ProcessSet = global_process_set) -> None:
+def watch(
+    model: Any,
+    process_set: ProcessSet = global_process_set,
+    *,
+    verbose: bool = False,
+) -> None:
     """Warns, after the next batch of the model, if ranks have the same.
 
     Once for each model. All ranks must call this, before a batch of training.
@@ -32,6 +40,7 @@ def watch(model: Any, process_set: ProcessSet = global_process_set) -> None:
     Args:
         model: A `keras.Model` in `fit`.
         process_set: Whose members train it. Defaults to all ranks.
+        verbose: Boolean, whether to print the size of the whole batch.
     """
     if is_alone(process_set) or getattr(model, _WATCHED, False):
         return
@@ -43,7 +52,7 @@ def watch(model: Any, process_set: ProcessSet = global_process_set) -> None:
     def compare_and_train(iterator: Any) -> Any:
         model.train_function = train
         if not isinstance(iterator, tf.data.Iterator):
-            _warn_if_same([], process_set)
+            _compare([], process_set, verbose)
             return train(iterator)
         batches = []
         for _ in range(own.steps_per_execution(model)):
@@ -51,7 +60,7 @@ def watch(model: Any, process_set: ProcessSet = global_process_set) -> None:
             if batch is None:
                 break
             batches.append(batch)
-        _warn_if_same(batches, process_set)
+        _compare(batches, process_set, verbose)
         return train(_iterator_of(batches, iterator) if batches else iterator)
 
     model.train_function = compare_and_train
@@ -73,21 +82,52 @@ def _iterator_of(batches: list[Any], iterator: Any) -> Any:
     return iter(dataset)
 
 
-def _warn_if_same(batches: list[Any], process_set: ProcessSet) -> None:
+def _compare(
+    batches: list[Any], process_set: ProcessSet, verbose: bool
+) -> None:
     digest = _digest(batches[:1])
     if digest is None:
         # Another one on each rank: nothing to compare.
         digest = basics.rank().to_bytes(_DIGEST_BYTES, "little")
-    rows = _arrays.digest_rows(digest, "fit/first_batch", process_set)
+    size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
+    rows = _arrays.digest_rows(digest + size, "fit/first_batch", process_set)
     members = process_set.ranks
-    groups: dict[bytes, list[int]] = {}
-    for member, other in zip(members, rows, strict=True):
-        groups.setdefault(other.tobytes(), []).append(member)
-    same = max(groups.values(), key=len)
-    if len(same) == 1 or basics.rank() != members[0]:
+    if basics.rank() != members[0]:
         return
-    shown = ", ".join(str(rank) for rank in same[:8])
-    shown += ", ..." if len(same) > 8 else ""
+    _warn_if_same(rows[:, :_DIGEST_BYTES], members)
+    sizes = np.ascontiguousarray(rows[:, _DIGEST_BYTES:]).view("<u8")
+    if verbose and sizes.all():
+        print(_batch_of_all(sizes.ravel().tolist()), flush=True)
+
+
+def _batch_of_all(sizes: list[int]) -> str:
+    """Says how large a batch of all ranks is."""
+    count = len(sizes)
+    if len(set(sizes)) == 1:
+        terms = f"{count} x {sizes[0]} = "
+    else:
+        terms = f"{' + '.join(map(str, sizes))} = " if count <= _SHOWN else ""
+    return f"keras_ring: {count} ranks, a global batch of {terms}{sum(sizes)}"
+
+
+def _size(batches: list[Any]) -> int:
+    """Returns how many rows a batch has, 0 if that is not known."""
+    for tensor in tf.nest.flatten(batches):
+        shape = getattr(tensor, "shape", None)
+        if shape is not None and shape.rank and shape[0] is not None:
+            return int(shape[0])
+    return 0
+
+
+def _warn_if_same(digests: Any, members: list[int]) -> None:
+    groups: dict[bytes, list[int]] = {}
+    for member, digest in zip(members, digests, strict=True):
+        groups.setdefault(digest.tobytes(), []).append(member)
+    same = max(groups.values(), key=len)
+    if len(same) == 1:
+        return
+    shown = ", ".join(str(rank) for rank in same[:_SHOWN])
+    shown += ", ..." if len(same) > _SHOWN else ""
     logging.warning(
         "keras_ring: %d of %d ranks got the same batch (ranks %s), so they do "
         "the work of one. Split the data with `kr.data.shard(...)` before "

@@ -109,7 +109,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self._epochs_begun:
             _agreed_end.require_same_end(True, self.process_set)
         else:
-            _same_batch.watch(self.model, self.process_set)
+            _same_batch.watch(
+                self.model,
+                self.process_set,
+                verbose=bool((self.params or {}).get("verbose")),
+            )
         self._epochs_begun += 1
 
     def on_epoch_end(

@@ -1,6 +1,7 @@
 """What ranks do in `test_data_on_ranks.py`. Each returns plain values."""
 
 import contextlib
+import io
 import logging
 import os
 
@@ -160,10 +161,17 @@ def same_batch(kind):
 
     model.train_step = counted
     callbacks = [kr.callbacks.BroadcastGlobalVariablesCallback()]
-    with warnings_of_absl() as lines:
+    printed = io.StringIO()
+    verbose = 0 if kind == "eager" else 2
+    with warnings_of_absl() as lines, contextlib.redirect_stdout(printed):
         for _ in range(2):
-            model.fit(data, epochs=2, verbose=0, callbacks=callbacks)
+            model.fit(data, epochs=2, verbose=verbose, callbacks=callbacks)
     return {
+        "printed": [
+            line
+            for line in printed.getvalue().splitlines()
+            if "global batch" in line
+        ],
         "lines": [line for line in lines if "same batch" in line],
         "iterations": int(model.optimizer.iterations),
         "traces": len(traces),

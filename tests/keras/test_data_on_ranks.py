@@ -3,6 +3,7 @@
 import pytest
 import rank_data
 
+from keras_ring import _same_batch
 from tests.harness import only, run_calls
 
 pytestmark = pytest.mark.timeout(900)
@@ -93,12 +94,22 @@ def test_the_same_batch_on_all_ranks(two_ranks, kind):
         (line,) = first["lines"]
         assert "2 of 2 ranks got the same batch (ranks 0, 1)" in line
         assert "kr.data.shard" in line
+    line = "keras_ring: 2 ranks, a global batch of 2 x 10 = 20"
+    assert first["printed"] == ([] if kind == "eager" else [line])
+    assert not second["printed"]
     batches = 4 if kind == "split" else 7
     # Each batch was trained on once.
     assert first["iterations"] == 4 * batches
     if kind != "eager":
         alone = 3 if kind == "several steps" else 1
         assert first["traces"] <= 2 * alone, "looking must not trace again"
+
+
+def test_a_batch_of_ranks_that_have_different_ones():
+    said = "keras_ring: 3 ranks, a global batch of 8 + 8 + 5 = 21"
+    assert _same_batch._batch_of_all([8, 8, 5]) == said
+    said = "keras_ring: 9 ranks, a global batch of 65"
+    assert _same_batch._batch_of_all([8] * 8 + [1]) == said
 
 
 @pytest.mark.parametrize("name", FILES)
