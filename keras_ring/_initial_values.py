@@ -20,15 +20,17 @@ share the variables after the first step, when the optimizer has its own.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, _xla, ops
+from keras_ring import _reduction_guard, _shared_paths, _xla, ops
 from keras_ring._compat import own
 from keras_ring._consistency import Difference, first_difference
 from keras_ring._names import variable_path
+from keras_ring._shared_paths import shared_path
 from keras_ring.errors import ConsistencyError
 from keras_ring.process_sets import ProcessSet
 
@@ -120,19 +122,37 @@ class _Comparison:
         self._pass_once(found)
         return None
 
-    def _look(self) -> Difference | None:
+    def _look(self, *, again: bool = False) -> Difference | None:
         """Returns how values differ; the same on all members."""
         variables = [own.tf_variable(each) for each in self._variables]
         if not all(bool(each.is_initialized()) for each in variables):
             # Made by the function that is being traced, which TensorFlow
             # traces once more when they have values.
             return None
+        if not again:
+            self._agree_on_paths()
         return self._compare(own.as_numpy(v) for v in self._variables)
 
+    def _agree_on_paths(self) -> None:
+        # Another thread may train another model, with the same members.
+        is_main = threading.current_thread() is threading.main_thread()
+        thread = "main" if is_main else shared_path(self._variables[0])
+        try:
+            _shared_paths.agree(
+                self._variables,
+                f"initial_values/{thread}",
+                "variables that are about to be updated",
+                self._process_set,
+            )
+        except ValueError as error:
+            raise ConsistencyError(str(error)) from None
+
     def _compare(self, values: Iterable[Any]) -> Difference | None:
-        name = f"initial_values/{variable_path(self._variables[0])}"
         found = first_difference(
-            self._variables, name, self._process_set, values
+            self._variables,
+            f"initial_values/{shared_path(self._variables[0])}/values",
+            self._process_set,
+            values,
         )
         if found is None:
             self._done = True
@@ -153,7 +173,7 @@ class _Comparison:
         """Returns what looks again whenever the function runs."""
 
         def look_again() -> None:
-            if self._done or (found := self._look()) is None:
+            if self._done or (found := self._look(again=True)) is None:
                 return
             self._pass_once(found)
 
@@ -192,13 +212,6 @@ class _Comparison:
         return told.op
 
     def _fail(self, found: Difference) -> NoReturn:
-        if found.counts:
-            raise ConsistencyError(
-                f"Ranks {self._process_set.ranks} are about to update "
-                f"{found.counts} variables, beginning with "
-                f"{variable_path(self._variables[0])!r}. Build the same model "
-                "in the same way on every rank."
-            )
         raise ConsistencyError(
             "The ranks begin to train from different values: of the "
             f"{len(self._variables)} variables that are about to be updated, "

@@ -9,16 +9,12 @@ from keras_ring import (
     _adapted_layers,
     _initial_values,
     _model_optimizers,
+    _shared_paths,
 )
 from keras_ring._arrays import is_graph_program
 from keras_ring._compat import own
-from keras_ring._names import variable_path
 from keras_ring._synchronized_normalization import require_all_ranks
-from keras_ring.functions import (
-    allgather_object,
-    require_same,
-    share,
-)
+from keras_ring.functions import allgather_object, share
 from keras_ring.optimizer import distributed_settings
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
@@ -79,12 +75,9 @@ def broadcast_model(
     require_all_ranks(model, process_set)
     found = _model_optimizers.optimizers_of(model, optimizers)
     if any(distributed_settings(each) for each in found.values()):
-        # The gradients will be matched by these names.
-        require_same(
-            "trainable_variables",
-            "names of the trainable variables",
-            [str(variable_path(v)) for v in model.trainable_variables],
-            process_set=process_set,
+        # What is reduced will be matched by these.
+        _shared_paths.agree(
+            model.variables, "model", "variables of the model", process_set
         )
     _build(model, found, process_set)
     local_variables = list(local_variables)

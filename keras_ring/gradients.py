@@ -13,8 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _xla, ops, process_sets
+from keras_ring import _arrays, _xla, ops, process_sets
 from keras_ring._names import unique_names, variable_path
+from keras_ring._shared_paths import shared_path
 from keras_ring.compression import Compression, Compressor
 from keras_ring.process_sets import ProcessSet, global_process_set
 
@@ -187,7 +188,7 @@ def gradient_names(sources: Sequence[Any]) -> list[str]:
     return unique_names(
         "gradient",
         (
-            variable_path(source) or f"source_{position}"
+            shared_path(source) or f"source_{position}"
             for position, source in enumerate(sources)
         ),
     )
@@ -340,7 +341,8 @@ def _small_ones_together(
     wanted = set(positions)
     start = end = room = 0
     for i, source in enumerate(sources):
-        size = _bytes_of(source)
+        is_variable = variable_path(source) is not None
+        size = _arrays.num_bytes(source) if is_variable else None
         part = i
         if size is not None and size <= _SMALL_BYTES:
             if size > room or i >= end:
@@ -350,17 +352,6 @@ def _small_ones_together(
         if i in wanted:
             parts.setdefault(part, []).append(i)
     return list(parts.values())
-
-
-def _bytes_of(source: Any) -> int | None:
-    """Returns the size of a variable, the same on all ranks."""
-    if variable_path(source) is None:
-        return None
-    elements = tf.TensorShape(source.shape).num_elements()
-    if elements is None:
-        return None
-    size: int = elements * tf.as_dtype(source.dtype).size
-    return size
 
 
 def _allreduce_call(
@@ -479,7 +470,7 @@ def agree_on_overflow(
     finite = [
         tf.reduce_all(tf.math.is_finite(_values(gradients[i]))) for i in present
     ]
-    (name,) = unique_names("finite", [variable_path(sources[0]) or "source_0"])
+    (name,) = unique_names("finite", [shared_path(sources[0]) or "source_0"])
     everywhere = ops.allreduce(
         tf.cast(tf.reduce_all(finite), tf.int32),
         op=ops.Min,

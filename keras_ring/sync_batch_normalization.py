@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from keras_ring import ops, process_sets
 from keras_ring._compat import keras, own
-from keras_ring._names import unique_names, variable_path
+from keras_ring._names import unique_names
+from keras_ring._shared_paths import shared_path
 from keras_ring.process_sets import ProcessSet, global_process_set
 
 
@@ -199,7 +200,7 @@ def _of_all_ranks(
         axis=0,
     )
     (name,) = unique_names(
-        "sync_batch_normalization", [str(variable_path(moving_mean))]
+        "sync_batch_normalization", [str(shared_path(moving_mean))]
     )
     sums = ops.allreduce(sums, ops.Sum, name=name, process_set=process_set)
     total, means, squares = tf.split(sums, [1, mean.shape[0], mean.shape[0]])

@@ -157,6 +157,73 @@ def tapes(compiled):
     return failed, trained
 
 
+def _another_model(rate=0.1):
+    """Rank 0 has made layers before, so its paths have other numbers."""
+    if kr.rank() == 0:
+        keras.Sequential(
+            [
+                keras.Input((3,)),
+                keras.layers.Dense(1),
+                kr.SyncBatchNormalization(),
+            ]
+        ).summary(print_fn=str)
+    model = keras.Sequential(
+        [
+            keras.Input((3,)),
+            keras.layers.Dense(4),
+            kr.SyncBatchNormalization(),
+            keras.layers.Dense(2),
+        ]
+    )
+    optimizer = kr.DistributedOptimizer(keras.optimizers.SGD(rate))
+    return model, optimizer
+
+
+def numbered_otherwise(case):
+    """A model whose variables have other paths on each rank."""
+    model, optimizer = _another_model()
+    if case == "fit":
+        model.compile(optimizer, keras.losses.MeanSquaredError())
+        share = kr.callbacks.BroadcastGlobalVariablesCallback()
+        fit(model, callbacks=[share])
+        return model.layers[0].path, values(model)
+    # In loops, variables alone are shared, and this layer has names as well.
+    model.layers[1].trainable = False
+    kr.broadcast_variables(model.variables, root_rank=0)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x) ** 2)
+        weights = model.trainable_variables
+        if case == "tape":
+            gradients = kr.DistributedGradientTape(tape).gradient(loss, weights)
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.assign_sub(0.1 * gradient)
+        else:
+            optimizer.apply(tape.gradient(loss, weights), weights)
+
+    step = step if case == "eager" else tf.function(step)
+    for _ in range(3):
+        step(tf.ones((2, 3)) * (1.0 + kr.rank()))
+    return model.layers[0].path, values(model)
+
+
+def another_model():
+    """Rank 1 has more units."""
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(2 + kr.rank(), name="dense")]
+    )
+    optimizer = kr.DistributedOptimizer(keras.optimizers.SGD(0.1))
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(tf.ones((2, 3))) ** 2)
+        weights = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, weights), weights)
+
+    return error_of(step)
+
+
 def variables_made_in_the_function():
     weights = []
 

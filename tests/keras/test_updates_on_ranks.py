@@ -9,6 +9,7 @@ from tests.harness import only, run_calls
 pytestmark = pytest.mark.timeout(900)
 
 WEIGHTED = ["graph", "jit", "eager", "tape", "weight", "weight eager"]
+PATHS = ["fit", "tape", "compiled", "eager"]
 CALLS = [
     *(("forgotten_callback", case) for case in rank_updates.SETTINGS),
     ("forgotten_with_mixed_precision",),
@@ -16,6 +17,8 @@ CALLS = [
     ("local_variables",),
     ("tapes", False),
     ("tapes", True),
+    *(("numbered_otherwise", case) for case in PATHS),
+    ("another_model",),
     ("variables_made_in_the_function",),
     ("weighted_mistakes",),
     *(("weighted", case) for case in ("plain", *WEIGHTED)),
@@ -80,6 +83,20 @@ def test_a_tape_lets_one_step_pass(two_ranks, compiled):
         assert kind == ("UnknownError" if compiled else "ConsistencyError")
         check_text(("ConsistencyError", text))
     only([trained for _, trained in results])
+
+
+@pytest.mark.parametrize("case", PATHS)
+def test_variables_that_have_other_paths_on_each_rank(two_ranks, case):
+    first, second = two_ranks("numbered_otherwise", case)
+    assert first[0] != second[0]
+    assert first[1] == second[1]
+
+
+def test_variables_of_another_model(two_ranks):
+    kind, text = only(two_ranks("another_model"))
+    assert kind == "ConsistencyError"
+    assert "rank 0 has sequential/dense/kernel of float32 (3, 2)" in text
+    assert "rank 1 has sequential/dense/kernel of float32 (3, 3)" in text
 
 
 def test_variables_that_a_function_makes(two_ranks):

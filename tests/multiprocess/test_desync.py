@@ -24,7 +24,11 @@ def test_rank_1_goes_another_way():
             assert "rank 1 waits for grouped allreduce 'metrics/" in error
             assert ELSEWHERE in error
         assert errors["models"].startswith("ConsistencyError"), errors
-        assert "are about to update [4, 6] variables" in errors["models"]
+        assert "Rank 0 has 4, rank 1 has 6" in errors["models"]
+        assert (
+            "rank 0 has last/kernel of float32 (4, 1), rank 1 has"
+            in errors["models"]
+        )
         sets = errors["sets"]
         assert "/extra'. Rank 1 has asked for some of these" in sets
         assert "Rank 0 has not asked for others of these lately" in sets

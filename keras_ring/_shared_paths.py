@@ -1,0 +1,63 @@
+"""Under which paths ranks know variables that have others on each of them.
+
+A layer of Keras has a number in its path: how many of its kind the process
+has made before. A rank that has made one more, to print its summary, has other
+paths for the same model. Models are the same by the order of their variables;
+so the paths of the lowest rank stand for those of all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import _arrays
+from keras_ring._compat import own
+from keras_ring._names import variable_path
+from keras_ring.functions import allgather_object, require_same
+from keras_ring.process_sets import ProcessSet
+
+# On a TensorFlow variable.
+_SHARED = "_keras_ring_shared_path"
+
+
+def shared_path(variable: Any) -> str | None:
+    """Returns the path that all ranks use; of what is no variable `None`."""
+    path = variable_path(variable)
+    if path is None:
+        return None
+    return getattr(own.tf_variable(variable), _SHARED, path)
+
+
+def agree(
+    variables: Sequence[Any], name: str, what: str, process_set: ProcessSet
+) -> None:
+    """Has the members of a process set use the same paths.
+
+    Args:
+        variables: Variables, in an order that all members share.
+        name: String, the name of the exchange, the same on all members.
+        what: String, what the variables are, for the error.
+        process_set: The members.
+
+    Raises:
+        ValueError: On all members, if shapes or dtypes differ: these are not
+            the same variables.
+    """
+    paths = [str(shared_path(variable)) for variable in variables]
+    kinds = [f"{tf.as_dtype(v.dtype).name} {v.shape}" for v in variables]
+    lines = [
+        f"{path} of {kind}" for path, kind in zip(paths, kinds, strict=True)
+    ]
+    digest = hashlib.sha256("\n".join(lines).encode()).digest()
+    digests = _arrays.digest_rows(digest, f"{name}/paths", process_set)
+    # Of ranks that have joined there is nothing.
+    if (digests == digests[0]).all() or len(digests) < process_set.size():
+        return
+    require_same(name, what, lines, kinds, process_set)
+    of_lowest = allgather_object(paths, f"{name}/all_paths", process_set)[0]
+    for variable, path in zip(variables, of_lowest, strict=True):
+        setattr(own.tf_variable(variable), _SHARED, path)
