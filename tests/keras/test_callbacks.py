@@ -1,5 +1,6 @@
 """Callbacks on a ring of equal ranks."""
 
+import concurrent.futures
 import json
 import os
 
@@ -9,7 +10,13 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _budget, _consistency, ops
+from keras_ring import (
+    _budget,
+    _consistency,
+    _model_broadcast,
+    _terminate_on_nan,
+    ops,
+)
 from keras_ring import _saved_files as files
 from keras_ring.callbacks import (
     BackupAndRestore,
@@ -20,6 +27,7 @@ from keras_ring.callbacks import (
     ModelCheckpoint,
 )
 from keras_ring.errors import CheckpointError
+from keras_ring.launcher import cores
 from keras_ring.optimizer import DistributedOptimizer
 from keras_ring.saving import load_model
 
@@ -86,12 +94,12 @@ class TestBroadcast:
         """Gives all variables the value 2 and looks at the first step."""
         shared = []
 
-        def broadcast(tensor, root_rank, *, name, process_set):
+        def broadcast_group(tensors, root_rank, name, process_set):
             assert root_rank == 1
-            shared.append(name)
-            return tf.zeros_like(tensor) + tf.cast(2, tensor.dtype)
+            shared.extend((name, i) for i in range(len(tensors)))
+            return [tf.zeros_like(t) + tf.cast(2, t.dtype) for t in tensors]
 
-        monkeypatch.setattr(ops, "broadcast", broadcast)
+        monkeypatch.setattr(ops, "broadcast_group", broadcast_group)
         gradients = []
 
         def allreduce(tensor, op=ops.Average, *, name=None, **options):
@@ -129,8 +137,8 @@ class TestBroadcast:
     ):
         monkeypatch.setattr(
             ops,
-            "broadcast",
-            lambda tensor, root_rank, **_: tf.zeros_like(tensor),
+            "broadcast_group",
+            lambda tensors, *_: [tf.zeros_like(each) for each in tensors],
         )
         optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1))
         model = make_model("unbuilt", optimizer, **arguments)
@@ -160,7 +168,9 @@ class TestBroadcast:
                 verbose=0,
                 callbacks=[BroadcastGlobalVariablesCallback()],
             )
-            counts.append(len(ring.names("broadcast")))
+            counts.append(
+                sum(c.count for c in ring.calls if c.kind == "broadcast")
+            )
         # The metrics have their state from the start of the second one.
         assert counts[0] == counts[1]
 
@@ -187,16 +197,16 @@ class TestBroadcast:
         assigned = []
         seeds = []
 
-        def broadcast_variables(variables, root_rank, process_set):
+        share = _model_broadcast.share
+
+        def noted(variables, *args, **kwargs):
             assigned.extend(v.path for v in variables)
             seeds.extend(
                 tuple(v.numpy()) for v in variables if "seed" in v.path
             )
+            return share(variables, *args, **kwargs)
 
-        monkeypatch.setattr(
-            "keras_ring._model_broadcast.broadcast_variables",
-            broadcast_variables,
-        )
+        monkeypatch.setattr(_model_broadcast, "share", noted)
         model = make_model("built")
         x, y = make_data()
         look = Watch(lambda m: m.layers[0].seed_generator.state.numpy())
@@ -221,19 +231,6 @@ class TestBroadcast:
             x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
         )
         assert ring.calls == []
-
-    def test_names_that_differ(self, ring, monkeypatch):
-        def require_same(name, what, lines, compared=None, **_):
-            raise ValueError(f"The {what} differ")
-
-        monkeypatch.setattr(
-            "keras_ring._model_broadcast.require_same", require_same
-        )
-        x, y = make_data()
-        with pytest.raises(ValueError, match="names of the trainable"):
-            make_model("built").fit(
-                x, y, verbose=0, callbacks=[BroadcastGlobalVariablesCallback()]
-            )
 
 
 class Clock:
@@ -292,6 +289,55 @@ class TestConsistency:
             variable.assign(changed)
             seen.add(_consistency.digest(variable))
         assert len(seen) == 101
+
+    def test_fingerprints_are_made_in_the_threads_that_a_rank_has(
+        self, ring, monkeypatch
+    ):
+        monkeypatch.setattr(_consistency, "_PIECE", 64)
+        pool = concurrent.futures.ThreadPoolExecutor
+        made = []
+
+        def counted(threads):
+            made.append(threads)
+            return pool(threads)
+
+        monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", counted)
+        arrays = [np.arange(100.0), np.ones((3, 3))]
+        found = []
+        # Of two ranks on this host, and a quota counts.
+        for available in (8, 2):
+            monkeypatch.setattr(cores, "available", lambda n=available: n)
+            found.append(_consistency._digests(arrays))
+        assert made == [4]
+        assert found[0] == found[1]
+
+
+class TestTerminateOnNaN:
+    def test_losses_are_exchanged_as_rarely_as_it_is_cheap(
+        self, ring, monkeypatch
+    ):
+        clock = Clock()
+        monkeypatch.setattr(_budget, "time", clock)
+        _terminate_on_nan.install()
+        exchanges = []
+
+        def slow(tensor, *args, name, **kwargs):
+            exchanges.append(batch)
+            clock.now += 0.05
+            return tensor
+
+        monkeypatch.setattr(ops, "allreduce", slow)
+        callback = keras.callbacks.TerminateOnNaN()
+        callback.set_model(make_model("built"))
+        for batch in range(2000):
+            clock.now += 0.01
+            callback.on_train_batch_end(batch, {"loss": 1.0})
+        # 0.1 s for nothing, then a hundredth of the time: 500 batches.
+        assert exchanges[:2] == [0, 1]
+        assert len(exchanges) <= 6
+        assert np.all(np.diff(exchanges[2:]) >= 480)
+        callback.on_epoch_end(0)
+        assert len(exchanges) <= 7
 
 
 class TestMetricAverage:

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from keras_ring import _start_checks
+from keras_ring import _native, _start_checks, basics
 from keras_ring.errors import ConfigurationError, StartError
 from keras_ring.launcher.engines import ENGINES, place_among_several
 
@@ -144,3 +144,27 @@ def test_another_backend_is_refused_on_one_line(monkeypatch, imported):
     if not imported:
         monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
         _start_checks.check_backend()
+
+
+@pytest.mark.parametrize("check", ["check_backend", "check_launcher"])
+def test_init_asks(monkeypatch, check):
+    """Before anything is started."""
+
+    def refuse(*_):
+        raise ConfigurationError("refused")
+
+    def not_started(*_):
+        raise AssertionError("started")
+
+    monkeypatch.setattr(_start_checks, check, refuse)
+    monkeypatch.setattr(_native.core(), "init", not_started)
+    with pytest.raises(ConfigurationError, match="refused"):
+        basics.init()
+
+
+def test_init_names_variables_without_effect(monkeypatch, caplog):
+    monkeypatch.setenv("KERAS_RING_STAL_CHECK_TIME", "5")
+    monkeypatch.setenv("KERAS_RING_SIZE", "1")
+    basics.init()
+    basics.shutdown()
+    assert "is it KERAS_RING_STALL_CHECK_TIME?" in caplog.text
