@@ -128,13 +128,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40, help="in a round")
     parser.add_argument("--width", type=int, default=32, help="of the net")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="settings with this word"
+    )
     parser.add_argument("--worker", action="store_true", help="be a rank")
     arguments = parser.parse_args()
     if arguments.worker:
         return train(arguments.steps, arguments.width)
-    times = {name: [] for name in settings(arguments.np)}
+    chosen = {
+        name: words
+        for name, words in settings(arguments.np).items()
+        if arguments.only in name
+    }
+    if not chosen:
+        parser.error(f"no setting has {arguments.only!r}")
+    times = {name: [] for name in chosen}
     for _ in range(arguments.rounds):
-        for name, words in settings(arguments.np).items():
+        for name, words in chosen.items():
             times[name].append(
                 run_once(arguments.np, words, arguments.steps, arguments.width)
             )

@@ -55,6 +55,10 @@ def _script_options(tmp_path):
             *("--rounds=1", "--steps=1", "--width=4", "--batch=1"),
             "--models=dense",
         ),
+        "benchmarks/callback_cost.py": (
+            *("--rounds=1", "--steps=2", "--epochs=1"),
+            "--layers=1",
+        ),
         "benchmarks/fit_scaling.py": (
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),
@@ -62,7 +66,9 @@ def _script_options(tmp_path):
         "benchmarks/many_variables.py": (
             *("--iterations=1", "--variables=300", "--bytes=1MiB", "--parts=8"),
         ),
-        "benchmarks/threads.py": ("--rounds=1", "--steps=1", "--width=2"),
+        "benchmarks/threads.py": (
+            *("--rounds=1", "--steps=1", "--width=2", "--only=default"),
+        ),
     }
 
 

@@ -27,7 +27,7 @@ from tests.tiers import few
     ],
 )
 def test_random_programs(size, threads, compiled):
-    count = tiers.amount(48 if tiers.pulled("programs") else 4, 960)
+    count = tiers.amount(16 if tiers.pulled("programs") else 4, 960)
     count = max(count // 4, threads) if compiled else count
     count -= count % threads
     seed = tiers.seed(1) % 100_000 * 1000
