@@ -107,6 +107,22 @@ def executions():
     return counts
 
 
+def functions_that_run_once():
+    """As tests of other systems are: each with collectives of its own."""
+    kr.init()
+    sums = []
+    for number in range(40):
+
+        @tf.function
+        def once(x, number=number):
+            total = kr.allreduce(x, kr.Sum, name=f"sum{number % 3}")
+            everything = kr.allgather(tf.reshape(total, [1]))
+            return tf.reduce_sum(everything)
+
+        sums.append(float(once(tf.constant(float(number)))))
+    return sums
+
+
 def _asked():
     metrics = kr.metrics()
     return metrics["cache_hits"] + metrics["cache_misses"]

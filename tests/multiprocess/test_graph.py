@@ -26,6 +26,12 @@ def test_ops_run_as_often_as_the_program_says():
         }
 
 
+def test_functions_that_are_traced_and_run_once():
+    """By more ranks than there are cores, without one that stands still."""
+    result = run_ranks(rank_graph.functions_that_run_once, 3, deadline=60)
+    assert result.values == [[9.0 * number for number in range(40)]] * 3
+
+
 def test_a_cancelled_step_ends_and_leaves_the_job_whole():
     result = run_ranks(rank_graph.cancelled_step, 2)
     assert result.values == [[2.0] * 4] * 2
