@@ -13,7 +13,6 @@ from keras.src.random.seed_generator import global_seed_generator
 
 from keras_ring._which_keras import keras
 
-_HOOKED = "_keras_ring_hooked"
 Dataset = keras.utils.PyDataset
 
 # The method of a model that makes the results of its metrics, after each pass
@@ -22,6 +21,11 @@ RESULTS = "_get_metrics_result_or_logs"
 
 # The methods of `BackupAndRestore` that write or delete files.
 BACKUP_WRITES = ("_save_model", "on_train_end")
+
+# How the variable of a metric says what it is.
+AGGREGATIONS = (
+    '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
+)
 
 # What a `SyncBatchNormalization` has for `synchronized`.
 SYNCHRONIZED = False
