@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import _arrays, basics
+from keras_ring import _arrays, _same_data, basics
 from keras_ring._compat import own
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
@@ -61,6 +61,7 @@ def watch(
                 break
             batches.append(batch)
         _compare(batches, process_set, verbose)
+        _warn_if_shuffled(getattr(iterator, "_dataset", None), process_set)
         return train(_iterator_of(batches, iterator) if batches else iterator)
 
     model.train_function = compare_and_train
@@ -137,6 +138,22 @@ def _warn_if_same(digests: Any, members: list[int]) -> None:
         len(members),
         shown,
     )
+
+
+def _warn_if_shuffled(dataset: Any, process_set: ProcessSet) -> None:
+    """Warns where `Dataset.shard` splits what each rank has shuffled anew."""
+    if dataset is None or basics.rank() != process_set.ranks[0]:
+        return
+    what = _same_data.shuffled_before_split(dataset, process_set.size())
+    if what:
+        logging.warning(
+            "keras_ring: the ranks split a dataset that each of them has in "
+            "another order: %s, before `Dataset.shard`. Some elements are used "
+            "twice and some never. Pass seed= to what shuffles, the same on "
+            "all ranks, or shuffle after the split; `kr.data.shard(dataset, "
+            "shuffle=...)` does so.",
+            what,
+        )
 
 
 def _digest(batches: list[Any]) -> bytes | None:

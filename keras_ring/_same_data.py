@@ -108,6 +108,28 @@ def require_same_files(files: list[str]) -> None:
         _compare(parts, global_process_set)
 
 
+def shuffled_before_split(dataset: Any, num_ranks: int) -> str:
+    """Returns what shuffles a dataset without a seed before its `shard`.
+
+    Args:
+        dataset: A `tf.data.Dataset`.
+        num_ranks: Integer; a `shard` into another number of parts is not
+            between ranks.
+
+    Returns:
+        A string, `""` for none. Nothing is sent.
+    """
+    for node in _nodes(dataset):
+        parts = getattr(node, "_num_shards", None)
+        if parts is None or int(parts) != num_ranks:
+            continue
+        for source in node._inputs():
+            for part in _dataset_parts(source):
+                if part.is_random:
+                    return part.what + (f" ({part.text})" if part.text else "")
+    return ""
+
+
 def _is_compared(process_set: ProcessSet) -> bool:
     """Whether there are ranks to compare with, at this place."""
     return (

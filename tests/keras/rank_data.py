@@ -134,6 +134,10 @@ def different_data(folder):
     return results
 
 
+# As programs for Horovod do it; with the seed of what shuffles before.
+SHARDED = {"sharded": None, "sharded, seed": 3}
+
+
 def same_batch(kind):
     """Trains on data that are split, or not; returns what is said of it."""
     start()
@@ -144,7 +148,13 @@ def same_batch(kind):
         x, y = kr.data.shard((x, y))
     elif kind == "constant":
         x, y = np.ones_like(x), np.ones_like(y)
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+    data = tf.data.Dataset.from_tensor_slices((x, y))
+    if kind in SHARDED:
+        # As of a program that sets no seed.
+        tf.random.set_seed(None)
+        data = data.shuffle(64, seed=SHARDED[kind])
+        data = data.shard(kr.size(), kr.rank())
+    data = data.batch(10)
     model = make_classifier()
     model.compile(
         kr.DistributedOptimizer("sgd"),
@@ -173,6 +183,7 @@ def same_batch(kind):
             if "global batch" in line
         ],
         "lines": [line for line in lines if "same batch" in line],
+        "shuffled": [line for line in lines if "Dataset.shard" in line],
         "iterations": int(model.optimizer.iterations),
         "traces": len(traces),
         "weights": [w.tolist() for w in model.get_weights()],

@@ -9,7 +9,10 @@ from tests.harness import only, run_calls
 pytestmark = pytest.mark.timeout(900)
 
 UNEVEN_FILES = (7, 1, 5, 0, 6, 3)
-SAME_BATCH = ("whole", "split", "constant", "eager", "several steps")
+SAME_BATCH = (
+    *("whole", "split", "constant", "eager", "several steps"),
+    *rank_data.SHARDED,
+)
 FILES = {
     "pad": (("uneven", "pad"),),
     "drop": (("uneven", "drop"),),
@@ -88,7 +91,7 @@ def test_the_same_batch_on_all_ranks(two_ranks, kind):
     first, second = two_ranks("same_batch", kind)
     assert first["weights"] == second["weights"]
     assert not second["lines"]
-    if kind in ("split", "constant"):
+    if kind in ("split", "constant", *rank_data.SHARDED):
         assert not first["lines"]
     else:
         (line,) = first["lines"]
@@ -97,7 +100,13 @@ def test_the_same_batch_on_all_ranks(two_ranks, kind):
     line = "keras_ring: 2 ranks, a global batch of 2 x 10 = 20"
     assert first["printed"] == ([] if kind == "eager" else [line])
     assert not second["printed"]
-    batches = 4 if kind == "split" else 7
+    assert not second["shuffled"]
+    if kind == "sharded":
+        (line,) = first["shuffled"]
+        assert "seed of ShuffleDataset (no seed was given)" in line
+    else:
+        assert not first["shuffled"]
+    batches = 4 if kind in ("split", *rank_data.SHARDED) else 7
     # Each batch was trained on once.
     assert first["iterations"] == 4 * batches
     if kind != "eager":
