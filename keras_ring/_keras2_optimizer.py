@@ -173,7 +173,7 @@ def _apply_reduced(
     settings = reducer._settings
     gradients, sources = (list(column) for column in zip(*pairs, strict=True))
     _reduction_guard.require_unreduced(optimizer, gradients, sources)
-    names = gradient_names(sources)
+    names: list[str] = []
 
     def reduce_and_apply(gradients: list[Any]) -> Any:
         local = local_sources(reducer)
@@ -186,6 +186,8 @@ def _apply_reduced(
     with _initial_values.compared(
         sources, settings.process_set, local_sources(reducer)
     ):
+        # Of the paths that the ranks have agreed on.
+        names += gradient_names(sources)
         if settings.backward_passes_per_step == 1:
             return reduce_and_apply(gradients)
         _keras2_variables.build(optimizer, sources)

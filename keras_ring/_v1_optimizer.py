@@ -117,7 +117,7 @@ class _Reduces(Reduces):
             return list(pairs)
         gradients, sources = (list(each) for each in zip(*present, strict=True))
         _reduction_guard.require_unreduced(self, gradients, sources)
-        names = gradient_names(sources)
+        names: list[str] = []
 
         def reduce(gradients: list[Any]) -> list[Any]:
             return reduce_gradients(
@@ -140,6 +140,8 @@ class _Reduces(Reduces):
         with _initial_values.compared(
             sources, settings.process_set, local_sources(self)
         ):
+            # Of the paths that the ranks have agreed on.
+            names += gradient_names(sources)
             reduced = accumulate_and_reduce()
         by_source = {
             source.ref(): gradient

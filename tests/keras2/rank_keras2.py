@@ -189,6 +189,29 @@ def local_layers():
     return [[w.tolist() for w in layer.get_weights()] for layer in model.layers]
 
 
+def numbered_otherwise(kind):
+    """Rank 0 has made a layer before, so its paths have other numbers."""
+    keras.backend.clear_session()
+    if kr.rank() == 0:
+        keras.layers.Dense(1).build((None, 3))
+    model = keras.Sequential([keras.layers.Dense(2, input_shape=(3,))])
+    kr.broadcast_variables(model.variables, root_rank=0)
+    sgd = {"new": keras.optimizers.SGD, "legacy": legacy.SGD}[kind]
+    optimizer = kr.DistributedOptimizer(sgd(0.1))
+
+    # Eagerly, so that names are made once.
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x) ** 2)
+        weights = model.trainable_variables
+        gradients = tape.gradient(loss, weights)
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    for _ in range(3):
+        step(tf.ones((2, 3)) * (1.0 + kr.rank()))
+    return model.layers[0].name, [w.tolist() for w in model.get_weights()]
+
+
 def copies(optimizer_name):
     """Every copy reduces, and goes on where the original is."""
     copied = {

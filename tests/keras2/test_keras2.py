@@ -128,6 +128,7 @@ def two_ranks(directory):
                 for s in (True, False)
             ),
             ("local_layers",),
+            *(("numbered_otherwise", kind) for kind in KINDS),
             *(("copies", name) for name in COPIED),
             ("state_is_kept",),
             ("fit_with_callbacks", directory, False),
@@ -312,6 +313,13 @@ def test_every_metric(two_ranks):
         np.testing.assert_allclose(
             of_ranks, of_one, rtol=1e-6, atol=1e-6, err_msg=name
         )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_variables_that_have_other_paths_on_each_rank(two_ranks, kind):
+    first, second = two_ranks("numbered_otherwise", kind)
+    assert first[0] != second[0]
+    assert first[1] == second[1]
 
 
 def test_a_metric_whose_state_is_no_sum(two_ranks):
