@@ -2,8 +2,10 @@
 
 A batch size that nobody divided makes a batch that is as many times as large as
 there are ranks. Data that nobody split make N ranks do the work of one, and
-nothing looks wrong. So the first batch that a model is trained on is read here,
-and trained on as it is; its size and a digest of it are exchanged, once.
+nothing looks wrong; nor where they split by `Dataset.shard` what each of them
+has shuffled in its own way. So the first batch that a model is trained on is
+read here, and trained on as it is; its size, a digest of it and one of what the
+data are made from are exchanged, once.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def watch(
     def compare_and_train(iterator: Any) -> Any:
         model.train_function = train
         if not isinstance(iterator, tf.data.Iterator):
-            _compare([], process_set, verbose)
+            _compare([], None, process_set, verbose)
             return train(iterator)
         batches = []
         for _ in range(own.steps_per_execution(model)):
@@ -60,8 +62,8 @@ def watch(
             if batch is None:
                 break
             batches.append(batch)
-        _compare(batches, process_set, verbose)
-        _warn_if_shuffled(getattr(iterator, "_dataset", None), process_set)
+        dataset = getattr(iterator, "_dataset", None)
+        _compare(batches, dataset, process_set, verbose)
         return train(_iterator_of(batches, iterator) if batches else iterator)
 
     model.train_function = compare_and_train
@@ -84,19 +86,30 @@ def _iterator_of(batches: list[Any], iterator: Any) -> Any:
 
 
 def _compare(
-    batches: list[Any], process_set: ProcessSet, verbose: bool
+    batches: list[Any], dataset: Any, process_set: ProcessSet, verbose: bool
 ) -> None:
     digest = _digest(batches[:1])
     if digest is None:
         # Another one on each rank: nothing to compare.
         digest = basics.rank().to_bytes(_DIGEST_BYTES, "little")
     size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
-    rows = _arrays.digest_rows(digest + size, "fit/first_batch", process_set)
     members = process_set.ranks
+    parts = []
+    if dataset is not None:
+        parts = _same_data.parts_before_split(dataset, len(members))
+    rows = _arrays.digest_rows(
+        digest + _same_data.digest_of(parts) + size,
+        "fit/first_batch",
+        process_set,
+    )
     if basics.rank() != members[0]:
         return
-    _warn_if_same(rows[:, :_DIGEST_BYTES], members)
-    sizes = np.ascontiguousarray(rows[:, _DIGEST_BYTES:]).view("<u8")
+    digests, sources, sizes = np.split(
+        rows, [_DIGEST_BYTES, 2 * _DIGEST_BYTES], axis=1
+    )
+    _warn_if_same(digests, members)
+    _warn_if_split_differs(parts, sources)
+    sizes = np.ascontiguousarray(sizes).view("<u8")
     if verbose and sizes.all():
         print(_batch_of_all(sizes.ravel().tolist()), flush=True)
 
@@ -140,19 +153,19 @@ def _warn_if_same(digests: Any, members: list[int]) -> None:
     )
 
 
-def _warn_if_shuffled(dataset: Any, process_set: ProcessSet) -> None:
-    """Warns where `Dataset.shard` splits what each rank has shuffled anew."""
-    if dataset is None or basics.rank() != process_set.ranks[0]:
-        return
-    what = _same_data.shuffled_before_split(dataset, process_set.size())
-    if what:
+def _warn_if_split_differs(parts: list[Any], digests: Any) -> None:
+    """Warns where `Dataset.shard` splits what is another on each rank."""
+    why = [f"{part.what} ({part.text})" for part in parts if part.is_random]
+    if not why and not (digests == digests[0]).all():
+        why = ["seeds, files or contents differ"]
+    if why:
         logging.warning(
-            "keras_ring: the ranks split a dataset that each of them has in "
-            "another order: %s, before `Dataset.shard`. Some elements are used "
-            "twice and some never. Pass seed= to what shuffles, the same on "
-            "all ranks, or shuffle after the split; `kr.data.shard(dataset, "
-            "shuffle=...)` does so.",
-            what,
+            "keras_ring: the ranks split a dataset by `Dataset.shard` that "
+            "each of them has in another order: %s. Some elements are used "
+            "twice and some never. Pass seed= to what shuffles before, the "
+            "same on all ranks, or shuffle after the split, as "
+            "`kr.data.shard(dataset, shuffle=...)` does.",
+            why[0],
         )
 
 

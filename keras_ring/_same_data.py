@@ -108,8 +108,8 @@ def require_same_files(files: list[str]) -> None:
         _compare(parts, global_process_set)
 
 
-def shuffled_before_split(dataset: Any, num_ranks: int) -> str:
-    """Returns what shuffles a dataset without a seed before its `shard`.
+def parts_before_split(dataset: Any, num_ranks: int) -> list[Part]:
+    """Returns what is to be the same where ranks split by `Dataset.shard`.
 
     Args:
         dataset: A `tf.data.Dataset`.
@@ -117,17 +117,22 @@ def shuffled_before_split(dataset: Any, num_ranks: int) -> str:
             between ranks.
 
     Returns:
-        A string, `""` for none. Nothing is sent.
+        A list, empty if the ranks do not split it so. Nothing is sent.
     """
     for node in _nodes(dataset):
-        parts = getattr(node, "_num_shards", None)
-        if parts is None or int(parts) != num_ranks:
-            continue
-        for source in node._inputs():
-            for part in _dataset_parts(source):
-                if part.is_random:
-                    return part.what + (f" ({part.text})" if part.text else "")
-    return ""
+        count = getattr(node, "_num_shards", None)
+        if count is not None and int(count) == num_ranks:
+            sources = node._inputs()
+            return [p for source in sources for p in _dataset_parts(source)]
+    return []
+
+
+def digest_of(parts: Iterable[Part]) -> bytes:
+    """Returns 16 bytes that are equal where all parts are, to the bit."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part.content() + b"\1")
+    return digest.digest()
 
 
 def _is_compared(process_set: ProcessSet) -> bool:
@@ -140,10 +145,7 @@ def _is_compared(process_set: ProcessSet) -> bool:
 
 
 def _compare(parts: list[Part], process_set: ProcessSet) -> None:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part.content() + b"\1")
-    digests = _arrays.digest_rows(digest.digest(), "data/shard", process_set)
+    digests = _arrays.digest_rows(digest_of(parts), "data/shard", process_set)
     if (digests == digests[0]).all():
         if any(part.is_random for part in parts):
             raise ValueError(_random_error(parts, process_set.size()))

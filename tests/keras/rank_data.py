@@ -135,7 +135,7 @@ def different_data(folder):
 
 
 # As programs for Horovod do it; with the seed of what shuffles before.
-SHARDED = {"sharded": None, "sharded, seed": 3}
+SHARDED = {"sharded": None, "sharded, seed": 3, "sharded, seeds of ranks": None}
 
 
 def same_batch(kind):
@@ -152,7 +152,8 @@ def same_batch(kind):
     if kind in SHARDED:
         # As of a program that sets no seed.
         tf.random.set_seed(None)
-        data = data.shuffle(64, seed=SHARDED[kind])
+        seed = kr.rank() if kind.endswith("of ranks") else SHARDED[kind]
+        data = data.shuffle(64, seed=seed)
         data = data.shard(kr.size(), kr.rank())
     data = data.batch(10)
     model = make_classifier()
