@@ -25,15 +25,22 @@ _QUICK = ("unit", "lint", "tiers")
 _QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 # These take longest: what two workers share should not end with one of them.
 _FIRST = (
-    "keras/test_optimizer.py",
     "keras/test_parity.py",
-    "keras/test_exactness_on_ranks.py",
+    "keras/test_state_on_ranks.py",
+    "keras/test_optimizer.py",
     "keras/test_saving_on_ranks.py",
-    "multiprocess/test_process_sets.py",
+    "keras/test_exactness_on_ranks.py",
+    "multiprocess/test_names.py",
+    "multiprocess/test_gradients.py",
+    "keras/test_updates_on_ranks.py",
+    "keras/test_callbacks.py",
+    "keras/test_examples.py",
+    "keras/test_fit_on_ranks.py",
     "multiprocess/test_xla.py",
+    "multiprocess/test_zero_copy_stress.py",
+    "multiprocess/test_process_sets.py",
     "launcher/test_run.py",
     "launcher/test_function.py",
-    "multiprocess/test_zero_copy.py",
 )
 
 
