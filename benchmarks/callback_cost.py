@@ -39,9 +39,21 @@ def recommended():
     ]
 
 
-def warmup():
-    """Returns a warm-up that never ends, with momentum correction."""
-    return [kr.callbacks.LearningRateWarmupCallback(_RATE, warmup_epochs=9999)]
+def warmup(**settings):
+    """Returns a warm-up that never ends."""
+    return [
+        kr.callbacks.LearningRateWarmupCallback(
+            _RATE, warmup_epochs=9999, **settings
+        )
+    ]
+
+
+class LooksAtEachBatch(keras.callbacks.Callback):
+    """What Keras itself takes for a callback that sees the loss of a batch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Takes the loss."""
+        self.loss = logs["loss"]
 
 
 def saving(folder):
@@ -62,7 +74,11 @@ def sets(folder):
     return {
         "none": lambda: [],
         "Broadcast..., MetricAverage...": recommended,
+        "one that looks at each batch": lambda: [LooksAtEachBatch()],
         "TerminateOnNaN": lambda: [keras.callbacks.TerminateOnNaN()],
+        "LearningRateWarmup..., no correction": lambda: warmup(
+            momentum_correction=False
+        ),
         "LearningRateWarmup...": warmup,
         "all of these": all_but_files,
         "and BackupAndRestore, ModelCheckpoint": lambda: [
