@@ -2,8 +2,6 @@
 
 import sys
 
-import pytest
-
 from tests.launcher.command import Command
 
 PROGRAM = """
@@ -48,7 +46,6 @@ def _run(tmp_path, how):
     return done, own
 
 
-@pytest.mark.quick
 def test_of_an_uncaught_error(tmp_path):
     done, own = _run(tmp_path, "raised")
     assert done.returncode == 1
