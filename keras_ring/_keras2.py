@@ -24,6 +24,10 @@ BACKUP_WRITES = ("_backup",)
 # What a `SyncBatchNormalization` has for `synchronized`, see below.
 SYNCHRONIZED = True
 
+# The attribute of a model that has what `compile` was given. Of a model with
+# several outputs metrics are copied for each, at the first batch.
+COMPILED_METRICS = "compiled_metrics"
+
 # How the variable of a metric says what it is.
 AGGREGATIONS = (
     "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
@@ -96,27 +100,6 @@ def made_trainable(layer: Any) -> list[Any]:
 def metrics_variables(model: Any) -> list[Any]:
     """Returns the state of a model's metrics."""
     return [v for metric in model.metrics for v in metric.variables]
-
-
-def metrics_of_users(model: Any) -> list[Any]:
-    """Returns the metrics of a model whose classes are not Keras' own.
-
-    Of a model with several outputs those that `compile` was given are copied
-    for each output, at the first batch: only a later `fit` finds the copies.
-    """
-    given = getattr(model, "compiled_metrics", None)
-    found = [
-        *model.metrics,
-        *tf.nest.flatten(getattr(given, "_user_metrics", None)),
-        *tf.nest.flatten(getattr(given, "_user_weighted_metrics", None)),
-    ]
-    return [
-        metric
-        for metric in {id(each): each for each in found}.values()
-        if isinstance(metric, keras.metrics.Metric)
-        and type(metric).update_state.__module__.split(".")[0]
-        not in ("keras", "tf_keras")
-    ]
 
 
 def aggregation(variable: Any) -> str:

@@ -22,6 +22,9 @@ RESULTS = "_get_metrics_result_or_logs"
 # The methods of `BackupAndRestore` that write or delete files.
 BACKUP_WRITES = ("_save_model", "on_train_end")
 
+# The attribute of a model that has what `compile` was given.
+COMPILED_METRICS = "_compile_metrics"
+
 # How the variable of a metric says what it is.
 AGGREGATIONS = (
     '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
@@ -82,23 +85,6 @@ def made_trainable(layer: Any) -> list[Any]:
 def metrics_variables(model: Any) -> list[Any]:
     """Returns the state of a model's metrics."""
     return list(model.metrics_variables)
-
-
-def metrics_of_users(model: Any) -> list[Any]:
-    """Returns the metrics of a model whose classes are not Keras' own."""
-    given = getattr(model, "_compile_metrics", None)
-    found = [
-        *model.metrics,
-        *getattr(given, "metrics", ()),
-        *keras.tree.flatten(getattr(given, "_user_metrics", None)),
-        *keras.tree.flatten(getattr(given, "_user_weighted_metrics", None)),
-    ]
-    return [
-        metric
-        for metric in {id(each): each for each in found}.values()
-        if isinstance(metric, keras.metrics.Metric)
-        and not type(metric).update_state.__module__.startswith("keras.")
-    ]
 
 
 def aggregation(variable: Any) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring._compat import own
+from keras_ring._compat import keras, own
 
 _WATCHED = "_keras_ring_watched"
 _UNKNOWN = 4  # for a dimension that is not known
@@ -32,10 +32,31 @@ def watch(model: Any) -> None:
     Raises:
         ValueError: Later, in the first call, if one fails.
     """
-    for metric in own.metrics_of_users(model):
+    for metric in _metrics_of_users(model):
         if not hasattr(metric, _WATCHED):
             object.__setattr__(metric, _WATCHED, True)
             _watch(metric)
+
+
+def _metrics_of_users(model: Any) -> list[Any]:
+    """Returns the metrics of a model whose classes are not Keras' own.
+
+    With Keras 2 and several outputs, only a later `fit` finds all of them.
+    """
+    given = getattr(model, own.COMPILED_METRICS, None)
+    found = [
+        *model.metrics,
+        *getattr(given, "metrics", ()),
+        *tf.nest.flatten(getattr(given, "_user_metrics", None)),
+        *tf.nest.flatten(getattr(given, "_user_weighted_metrics", None)),
+    ]
+    return [
+        metric
+        for metric in {id(each): each for each in found}.values()
+        if isinstance(metric, keras.metrics.Metric)
+        and type(metric).update_state.__module__.split(".")[0]
+        not in ("keras", "tf_keras")
+    ]
 
 
 def _watch(metric: Any) -> None:
