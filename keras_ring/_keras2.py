@@ -28,6 +28,9 @@ SYNCHRONIZED = True
 # several outputs metrics are copied for each, at the first batch.
 COMPILED_METRICS = "compiled_metrics"
 
+# The method of an optimizer that updates all variables, once in a step.
+UPDATES = "_internal_apply_gradients"
+
 # How the variable of a metric says what it is.
 AGGREGATIONS = (
     "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
@@ -170,6 +173,11 @@ def learning_rate(optimizer: Any) -> float:
     return float(keras.backend.get_value(optimizer.learning_rate))
 
 
+def set_learning_rate(optimizer: Any, rate: float) -> None:
+    """Sets the learning rate."""
+    optimizer.learning_rate = rate
+
+
 def momentums(optimizer: Any) -> list[Any]:
     """Returns the momentums that past learning rates are multiplied into."""
     legacy = keras.optimizers.legacy
@@ -185,6 +193,33 @@ def momentums(optimizer: Any) -> list[Any]:
             if "momentum" in slots
         ]
     return list(found)
+
+
+def can_scale_in_step(optimizer: Any) -> bool:
+    """Whether momentum may be scaled by the next update, or must be at once.
+
+    Optimizers of `optimizers.legacy` update one variable after the other.
+    """
+    settings = getattr(optimizer, "_settings", None)
+    return (
+        hasattr(optimizer, UPDATES)
+        and bool(getattr(optimizer, "momentum", 0))
+        and getattr(settings, "backward_passes_per_step", 1) == 1
+    )
+
+
+def only_scales_by_momentum(optimizer: Any) -> bool:
+    """Whether a step uses `optimizer.momentum` to scale momentum, once.
+
+    With `nesterov` it uses the number twice.
+    """
+    known = (
+        keras.optimizers.SGD.update_step,
+        keras.optimizers.RMSprop.update_step,
+    )
+    return type(optimizer).update_step in known and not getattr(
+        optimizer, "nesterov", False
+    )
 
 
 def seed_variables(model: Any) -> list[Any]:

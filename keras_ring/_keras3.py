@@ -30,6 +30,9 @@ AGGREGATIONS = (
     '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
 )
 
+# The method of an optimizer that updates all variables, once in a step.
+UPDATES = "_backend_update_step"
+
 # What a `SyncBatchNormalization` has for `synchronized`.
 SYNCHRONIZED = False
 
@@ -154,7 +157,12 @@ def has_settable_learning_rate(optimizer: Any) -> bool:
 
 def learning_rate(optimizer: Any) -> float:
     """Returns the learning rate that an optimizer has now."""
-    return float(optimizer.learning_rate)
+    return float(tf_variable(optimizer.learning_rate).numpy())
+
+
+def set_learning_rate(optimizer: Any, rate: float) -> None:
+    """Sets the learning rate, past what Keras looks at before it does."""
+    tf_variable(optimizer.learning_rate).assign(rate, read_value=False)
 
 
 def momentums(optimizer: Any) -> list[Any]:
@@ -165,6 +173,29 @@ def momentums(optimizer: Any) -> list[Any]:
     elif isinstance(optimizer, keras.optimizers.RMSprop):
         found = getattr(optimizer, "_momentums", [])
     return [momentum for momentum in found if momentum is not None]
+
+
+def can_scale_in_step(optimizer: Any) -> bool:
+    """Whether momentum may be scaled by the next update, or must be at once."""
+    return (
+        hasattr(optimizer, UPDATES)
+        and bool(getattr(optimizer, "momentum", 0))
+        and not optimizer.gradient_accumulation_steps
+    )
+
+
+def only_scales_by_momentum(optimizer: Any) -> bool:
+    """Whether a step uses `optimizer.momentum` to scale momentum, once.
+
+    With `nesterov` it uses the number twice.
+    """
+    known = (
+        keras.optimizers.SGD.update_step,
+        keras.optimizers.RMSprop.update_step,
+    )
+    return type(optimizer).update_step in known and not getattr(
+        optimizer, "nesterov", False
+    )
 
 
 def seed_variables(model: Any) -> list[Any]:

@@ -36,6 +36,7 @@ _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
 _allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
 
 _CHECKED = "_keras_ring_checked"
+_APPLIED = "_keras_ring_applied"
 
 
 @contextlib.contextmanager
@@ -113,6 +114,11 @@ def require_unreduced(
             )
 
 
+def has_applied(optimizer: Any) -> bool:
+    """Whether an optimizer was used, or a step that uses it was traced."""
+    return hasattr(optimizer, _APPLIED)
+
+
 def install() -> None:
     """Gives optimizers the check. Calling it again changes nothing."""
     if hasattr(keras.optimizers.Optimizer, "apply"):
@@ -175,6 +181,8 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
+    # Past the optimizer's own `__setattr__`, which tracks what it is given.
+    object.__setattr__(optimizer, _APPLIED, True)
     if _reduced.get() or _allowed.get():
         return
     if not basics.is_initialized() or basics.size() == 1:

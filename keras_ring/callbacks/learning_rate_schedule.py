@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
-from keras_ring._arrays import is_graph_program
 from keras_ring._compat import keras, own
+from keras_ring._momentum_correction import MomentumCorrection
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -69,9 +67,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.steps_per_epoch = steps_per_epoch
         self._multiplier = multiplier
         self._epoch = 0
-        # The momentums that `_multiply` was made for.
-        self._scaled: list[int] = []
-        self._multiply: Any = None
+        self._momentum: MomentumCorrection | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that the learning rate can be set at all."""
@@ -85,6 +81,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 "leave this callback away. Received: an optimizer of class "
                 f"{type(optimizer).__name__}"
             )
+        if self.momentum_correction:
+            self._momentum = MomentumCorrection(optimizer)
         if not self.staircase and self.steps_per_epoch is None:
             steps = own.num_steps(self.params)
             if not steps:
@@ -133,32 +131,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         optimizer = self._optimizer()
         old = own.learning_rate(optimizer)
         new = float(self.initial_lr * self.multiplier(epoch))
-        optimizer.learning_rate = new
-        # Horovod scales the momentum factor for one step, which is the same,
-        # but Keras compiles the factor into the training step as a constant.
-        if self.momentum_correction and old > 0 and new != old:
-            self._scale(own.momentums(optimizer), new / old)
-
-    def _scale(self, momentums: list[Any], factor: float) -> None:
-        """Multiplies all momentums, by one call of one function if it can."""
-        if not momentums:
-            return
-        if is_graph_program():
-            for momentum in momentums:
-                own.assign(momentum, own.as_numpy(momentum) * factor)
-            return
-        variables = [own.tf_variable(momentum) for momentum in momentums]
-        identities = [id(variable) for variable in variables]
-        if identities != self._scaled:
-
-            def multiply(factor: Any) -> None:
-                for variable in variables:
-                    by = tf.cast(factor, variable.dtype)
-                    variable.assign(variable * by, read_value=False)
-
-            self._multiply = tf.function(multiply, autograph=False)
-            self._scaled = identities
-        self._multiply(tf.constant(factor, tf.float64))
+        own.set_learning_rate(optimizer, new)
+        if self._momentum is not None and old > 0 and new != old:
+            self._momentum.scale(new / old)
 
     def _optimizer(self) -> Any:
         optimizer = self.model.optimizer

@@ -18,6 +18,7 @@ from keras_ring import (
     ops,
 )
 from keras_ring import _saved_files as files
+from keras_ring._compat import own
 from keras_ring.callbacks import (
     BackupAndRestore,
     BroadcastGlobalVariablesCallback,
@@ -659,12 +660,176 @@ class TestLearningRate:
             float(momentum), -0.3 if correction else -0.1
         )
 
+    @pytest.mark.parametrize("nesterov", [False, True])
+    def test_momentum_is_corrected_in_each_step(self, ring, nesterov):
+        """Against the formula, with a gradient of 1 for a weight of 0."""
+        model = keras.Sequential(
+            [keras.Input((1,)), keras.layers.Dense(1, use_bias=False)]
+        )
+        model.set_weights([np.zeros((1, 1))])
+        model.compile(
+            DistributedOptimizer(
+                keras.optimizers.SGD(0.1, momentum=0.5, nesterov=nesterov)
+            ),
+            lambda y_true, y_pred: y_pred,
+        )
+        seen = []
+
+        class Watch(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                seen.append(model.get_weights()[0][0, 0])
+
+        def multiplier(epoch):
+            # Not in each step another rate.
+            return 1.0 + round(3 * epoch)
+
+        x = np.ones((8, 1))
+        model.fit(
+            *(x, x),
+            batch_size=2,
+            epochs=3,
+            verbose=0,
+            callbacks=[
+                Watch(),
+                LearningRateScheduleCallback(
+                    0.1, multiplier, end_epoch=2, staircase=False
+                ),
+            ],
+        )
+        rates = [0.1 * multiplier(min(step, 7) / 4) for step in range(12)]
+        value, momentum, rate, expected = 0.0, 0.0, 0.1, []
+        for new in rates:
+            momentum = 0.5 * momentum * new / rate - new
+            value += 0.5 * momentum - new if nesterov else momentum
+            rate = new
+            expected.append(value)
+        np.testing.assert_allclose(seen, expected, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        "run", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=str
+    )
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: keras.optimizers.SGD(0.1, momentum=0.5),
+            lambda: keras.optimizers.SGD(0.1, momentum=0.5, nesterov=True),
+            lambda: keras.optimizers.RMSprop(0.01, momentum=0.5),
+            lambda: keras.optimizers.LossScaleOptimizer(
+                keras.optimizers.SGD(0.1, momentum=0.5), initial_scale=8.0
+            ),
+        ],
+        ids=["SGD", "nesterov", "RMSprop", "LossScaleOptimizer"],
+    )
+    def test_momentum_is_scaled_by_the_step(self, ring, monkeypatch, make, run):
+        """Nothing is done to the momentum between steps."""
+        ends = {}
+        for in_step in (True, False):
+            keras.utils.set_random_seed(1)
+            ring.size = 1
+            model = keras.Sequential(
+                [keras.Input((4,)), *[keras.layers.Dense(4) for _ in range(3)]]
+            )
+            optimizer = DistributedOptimizer(make())
+            model.compile(optimizer, "mse", **run)
+            inner = getattr(optimizer, "inner_optimizer", optimizer)
+            kept = []
+
+            class Keeps(keras.callbacks.Callback):
+                def _keep(self, inner=inner, kept=kept):
+                    momentums = own.momentums(inner)
+                    kept.append([np.array(m) for m in momentums])
+
+                def on_train_batch_end(self, batch, logs=None):
+                    self._keep()
+
+                def on_train_batch_begin(self, batch, logs=None):
+                    if batch:
+                        self._keep()
+
+            if not in_step:
+                monkeypatch.setattr(own, "can_scale_in_step", lambda _: False)
+            callback = LearningRateWarmupCallback(0.1, warmup_epochs=1)
+            # From a fifth.
+            callback.multiplier = lambda epoch: 0.2 + 0.8 * epoch
+            x = np.random.default_rng(0).normal(size=(40, 4))
+            model.fit(
+                *(x, x),
+                batch_size=8,
+                verbose=0,
+                shuffle=False,
+                callbacks=[callback, Keeps()],
+            )
+            ends[in_step] = model.get_weights()
+            between = list(zip(kept[:-1:2], kept[1::2], strict=True))
+            assert len(between) == 4
+            for end, begin in between:
+                same = [
+                    np.array_equal(*each)
+                    for each in zip(end, begin, strict=True)
+                ]
+                assert same == [in_step] * 6
+            assert type(inner.momentum) is float
+            assert inner.get_config()["momentum"] == 0.5
+        for one, other in zip(*ends.values(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("form", ["fit", "loop"])
+    def test_steps_that_were_traced_before(self, ring, form):
+        """They know no factor, even if a step that is traced later would."""
+        ends = {}
+        for case in ("traced", "untraced"):
+            keras.utils.set_random_seed(1)
+            ring.size = 1
+            optimizer = keras.optimizers.SGD(0.05, momentum=0.5)
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+            model.compile(DistributedOptimizer(optimizer), "mse")
+            x, y = make_data()
+
+            @tf.function
+            def step(x, y, model=model):
+                model.train_step((x, y))
+
+            def loop(model=model, step=step, x=x, y=y):
+                callback = LearningRateWarmupCallback(0.1, warmup_epochs=1)
+                callback.multiplier = lambda epoch: 0.2 + 0.8 * epoch
+                callback.set_model(model)
+                callback.set_params({"steps": 6})
+                callback.on_train_begin()
+                callback.on_epoch_begin(0)
+                for batch in range(6):
+                    callback.on_train_batch_begin(batch)
+                    rows = 2 if batch == 3 else 4
+                    step(x[:rows], y[:rows])
+
+            fit = {"batch_size": 10, "verbose": 0, "shuffle": False}
+            if case == "traced":
+                before = model.get_weights()
+                if form == "fit":
+                    model.fit(x[:20], y[:20], **fit)
+                else:
+                    step(x[:4], y[:4])
+                model.set_weights(before)
+                for variable in optimizer.variables:
+                    if "learning_rate" not in variable.path:
+                        variable.assign(variable * 0)
+            if form == "loop":
+                loop()
+            else:
+                callback = LearningRateWarmupCallback(0.1, warmup_epochs=1)
+                callback.multiplier = lambda epoch: 0.2 + 0.8 * epoch
+                # The last batch is of another shape.
+                model.fit(x, y, **fit, callbacks=[callback])
+            ends[case] = model.get_weights()[0]
+        np.testing.assert_allclose(*ends.values(), rtol=1e-5)
+
     def test_all_momentums_are_scaled_by_one_call(self, ring, monkeypatch):
         """Not by one operation for each of them in each batch."""
         model = keras.Sequential(
             [keras.Input((4,)), *[keras.layers.Dense(4) for _ in range(8)]]
         )
-        optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+        optimizer = keras.optimizers.SGD(
+            0.1, momentum=0.5, gradient_accumulation_steps=2
+        )
         model.compile(DistributedOptimizer(optimizer), "mse")
         assigned = []
         assign = keras.Variable.assign
@@ -680,7 +845,7 @@ class TestLearningRate:
         model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
         assert len(optimizer.momentums) == 16
         assert not assigned
-        multiply = callback._multiply
+        multiply = callback._momentum._multiply
         assert multiply.experimental_get_tracing_count() == 1
         before = [np.array(m) for m in optimizer.momentums]
         callback._set_learning_rate(0)
@@ -688,7 +853,7 @@ class TestLearningRate:
         assert factor != 1
         for momentum, value in zip(optimizer.momentums, before, strict=True):
             np.testing.assert_allclose(momentum, value * factor, rtol=1e-6)
-        assert callback._multiply is multiply
+        assert callback._momentum._multiply is multiply
 
     def test_momentum_of_adam_knows_no_learning_rate(self, ring):
         model = make_model("built", keras.optimizers.Adam(0.1))

@@ -1,0 +1,164 @@
+"""Scales what an optimizer keeps of past updates with its learning rate."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring import _reduction_guard
+from keras_ring._arrays import is_graph_program
+from keras_ring._autograph import unconverted
+from keras_ring._compat import own
+
+_IN_STEP = "_keras_ring_scaled_in_step"
+
+
+class MomentumCorrection:
+    """Multiplies the momentum of an optimizer by a factor, before a step.
+
+    The step does it, which reads the factor from a variable. But steps that
+    were traced before this was made do not. So the momentum of an optimizer
+    that has been used is multiplied before the step, by one call of one
+    function. So is that of an optimizer that accumulates gradients: it may be
+    saved before its next update, and a factor is not.
+
+    Args:
+        optimizer: The optimizer, without a `LossScaleOptimizer` around it.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._in_step = _in_step_of(optimizer)
+        # The variables that `_multiply` was made for.
+        self._scaled: list[int] = []
+        self._multiply: Any = None
+
+    def scale(self, factor: float) -> None:
+        """Has the next update find all momentum multiplied by `factor`."""
+        if self._in_step is not None:
+            self._in_step.multiply(factor)
+            return
+        momentums = own.momentums(self._optimizer)
+        if not momentums:
+            return
+        if is_graph_program():
+            for momentum in momentums:
+                own.assign(momentum, own.as_numpy(momentum) * factor)
+            return
+        variables = [own.tf_variable(momentum) for momentum in momentums]
+        identities = [id(variable) for variable in variables]
+        if identities != self._scaled:
+
+            def multiply_all(factor: Any) -> None:
+                for variable in variables:
+                    _multiply(variable, factor)
+
+            self._multiply = tf.function(multiply_all, autograph=False)
+            self._scaled = identities
+        self._multiply(tf.constant(factor, tf.float64))
+
+
+def _multiply(variable: Any, factor: Any) -> None:
+    by = tf.cast(factor, variable.dtype)
+    variable.assign(variable * by, read_value=False)
+
+
+def _nothing() -> None:
+    """Is the other branch."""
+
+
+class _ScaledInStep:
+    """The factor of the next step, which that step takes back to 1.
+
+    A step multiplies each momentum variable by `optimizer.momentum` anyway.
+    Where it does nothing else with that number, the number has the factor, and
+    no operation more is needed for any variable.
+
+    Args:
+        optimizer: The optimizer, whose updates are hooked.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        with tf.init_scope():
+            self._factor = tf.Variable(1.0, trainable=False, dtype=tf.float64)
+        self._optimizer = optimizer
+        # Past the optimizer's own `__setattr__`, which tracks what it is given.
+        update = getattr(optimizer, own.UPDATES)
+        object.__setattr__(optimizer, own.UPDATES, self._hooked(update))
+
+    def multiply(self, factor: float) -> None:
+        """Multiplies the factor.
+
+        Not sets: a step that finds an overflow does not update, and leaves the
+        factor to the next.
+        """
+        left = float(self._factor.numpy())
+        self._factor.assign(left * factor, read_value=False)
+
+    def _hooked(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        @unconverted
+        @functools.wraps(update)
+        def scaled_update(*args: Any, **kwargs: Any) -> Any:
+            if not own.only_scales_by_momentum(self._optimizer):
+                tf.cond(self._factor != 1.0, self._multiply_all, _nothing)
+                return update(*args, **kwargs)
+            with self._in_use():
+                result = update(*args, **kwargs)
+            self._factor.assign(1.0, read_value=False)
+            return result
+
+        return scaled_update
+
+    def _multiply_all(self) -> None:
+        for momentum in own.momentums(self._optimizer):
+            _multiply(own.tf_variable(momentum), self._factor)
+        self._factor.assign(1.0, read_value=False)
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        plain = self._optimizer.momentum
+        made: dict[int, Any] = {}
+
+        def scaled() -> Any:
+            # Once for each graph, not for each variable.
+            graph = id(tf.compat.v1.get_default_graph())
+            if graph not in made or tf.executing_eagerly():
+                made[graph] = self._factor * plain
+            return made[graph]
+
+        number = _Number(plain)
+        number.tensor = scaled
+        object.__setattr__(self._optimizer, "momentum", number)
+        try:
+            yield
+        finally:
+            object.__setattr__(self._optimizer, "momentum", plain)
+
+
+def _in_step_of(optimizer: Any) -> _ScaledInStep | None:
+    """Returns what scales in all steps of an optimizer, if something can."""
+    found: _ScaledInStep | None = getattr(optimizer, _IN_STEP, None)
+    if found is None and not (
+        is_graph_program()
+        or _reduction_guard.has_applied(optimizer)
+        or not own.can_scale_in_step(optimizer)
+    ):
+        found = _ScaledInStep(optimizer)
+        object.__setattr__(optimizer, _IN_STEP, found)
+    return found
+
+
+class _Number(float):
+    """A number that is another one when it becomes a tensor."""
+
+    # What Keras asks for: it makes it of the dtype of the other operand.
+    dtype = float
+    tensor: Callable[[], Any]
+
+    def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> Any:
+        found = self.tensor()
+        return found if dtype is None else tf.cast(found, dtype, name)
