@@ -28,6 +28,9 @@ SYNCHRONIZED = True
 # several outputs metrics are copied for each, at the first batch.
 COMPILED_METRICS = "compiled_metrics"
 
+# Whether losses tell what they were divided by. `weighted=True` is refused.
+TELLS_DIVISORS = False
+
 # The method of an optimizer that updates all variables, once in a step.
 UPDATES = "_internal_apply_gradients"
 
@@ -260,16 +263,6 @@ def run(operation: Any) -> None:
 def tf_variable(variable: Any) -> Any:
     """Returns the TensorFlow variable, which it is already."""
     return variable
-
-
-def hook_losses(shared: Callable[[Any, Callable[[], Any]], Any]) -> None:
-    """Says that Keras 2 does not tell what it divides a loss by."""
-    del shared
-    raise ValueError(
-        "`weighted=True` needs Keras 3. With Keras 2, give "
-        "`tape.gradient(loss, sources, weight=...)` of a "
-        "`kr.DistributedGradientTape` what the loss was divided by."
-    )
 
 
 def save_if_due(

@@ -30,6 +30,9 @@ AGGREGATIONS = (
     '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
 )
 
+# Whether losses tell what they were divided by.
+TELLS_DIVISORS = True
+
 # The method of an optimizer that updates all variables, once in a step.
 UPDATES = "_backend_update_step"
 
@@ -244,12 +247,15 @@ def tf_variable(variable: Any) -> Any:
     return variable
 
 
-def hook_losses(shared: Callable[[Any, Callable[[], Any]], Any]) -> None:
+def hook_losses(
+    shared: Callable[[Any, Callable[[], Any], bool], Any],
+) -> None:
     """Has a function see each loss that Keras divides by something.
 
     Args:
-        shared: Takes the loss and a function that returns what it was divided
-            by, a scalar; returns the loss.
+        shared: Takes the loss, a function that returns what it was divided by,
+            a scalar, and whether that is of the data and not only of its size;
+            returns the loss.
     """
     reduce = loss_module.reduce_weighted_values
     if hasattr(reduce, _HOOKED):
@@ -267,8 +273,10 @@ def hook_losses(shared: Callable[[Any, Callable[[], Any]], Any]) -> None:
         if reduction in (None, "none", "sum"):
             return loss
 
+        by_weight = reduction == "mean_with_sample_weight"
+
         def divisor() -> Any:
-            if reduction == "mean_with_sample_weight":
+            if by_weight:
                 weights = loss_module.apply_mask(
                     sample_weight, mask, loss.dtype, reduction
                 )
@@ -278,7 +286,8 @@ def hook_losses(shared: Callable[[Any, Callable[[], Any]], Any]) -> None:
                 return keras.ops.size(values)
             return keras.ops.sum(keras.ops.cast(weights, loss.dtype))
 
-        return shared(loss, divisor)
+        of_data = by_weight and sample_weight is not None
+        return shared(loss, divisor, of_data or mask is not None)
 
     setattr(reduce_and_share, _HOOKED, True)
     loss_module.reduce_weighted_values = reduce_and_share

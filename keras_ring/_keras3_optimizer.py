@@ -176,8 +176,7 @@ def _apply_reduced(
         with _reduction_guard.reduced():
             return apply(gradients, variables)
 
-    if settings.weighted:
-        _weighted_losses.require_losses(f"Optimizer {optimizer.name!r}")
+    _weighted_losses.check_losses(settings, f"Optimizer {optimizer.name!r}")
     _reduction_guard.require_unreduced(optimizer, gradients, sources)
     local = local_sources(optimizer)
     updated = [

@@ -15,6 +15,8 @@ of n ranks. So on its way back the gradient of each loss is multiplied by its
 factor, and the mean over the ranks is that of the whole batch, also of a model
 with several losses and with regularizers, which have no such factor. The value
 of a loss stays that of its rank.
+
+Who does not ask for it is told, once, that his loss is of this kind.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
-from keras_ring import ops
+from keras_ring import basics, ops
 from keras_ring._autograph import unconverted
 from keras_ring._compat import keras, own
 from keras_ring.process_sets import ProcessSet, shares_nothing
@@ -46,11 +49,22 @@ class Weighting:
         self.process_set = process_set
         self.has_losses = False
 
-    def shared(self, loss: Any, weight: Any) -> Any:
-        """Returns a loss whose gradient has the factor of this rank."""
+    def shared(
+        self, loss: Any, divisor: Callable[[], Any], of_data: bool
+    ) -> Any:
+        """Returns a loss whose gradient has the factor of this rank.
+
+        Args:
+            loss: A scalar.
+            divisor: Returns what it was divided by, a scalar.
+            of_data: Boolean, whether that is told by this rank's data, and not
+                by the size of its batch alone.
+        """
+        del of_data
         self.has_losses = True
         if shares_nothing(self.process_set):
             return loss
+        weight = divisor()
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def identity(loss: Any) -> Any:
@@ -63,13 +77,52 @@ class Weighting:
         return identity(loss)
 
 
-_active: contextvars.ContextVar[Weighting | None] = contextvars.ContextVar(
-    "keras_ring_weighting", default=None
+class Unweighted:
+    """The losses of one training that takes each rank's mean as it is.
+
+    Args:
+        process_set: Whose members train.
+    """
+
+    def __init__(self, process_set: ProcessSet) -> None:
+        self.process_set = process_set
+        self._needs_weights = False
+
+    def shared(
+        self, loss: Any, divisor: Callable[[], Any], of_data: bool
+    ) -> Any:
+        """Returns the loss, having seen whether it needs a factor."""
+        del divisor
+        self._needs_weights = self._needs_weights or of_data
+        return loss
+
+    def warn(self) -> None:
+        """Says, if it is so, that the mean is not that of the whole batch."""
+        if self._needs_weights and not shares_nothing(self.process_set):
+            _warn_once(self.process_set.ranks[0])
+
+
+@functools.cache
+def _warn_once(rank: int) -> None:
+    if basics.rank() != rank:
+        return
+    logging.warning(
+        "keras_ring: a loss is divided by what this rank's data has: the "
+        "number of its tokens that are not masked, or the sum of its sample "
+        "weights. Gradients are averaged, so a rank with few of them counts "
+        "as much as one with many, which is not what one process would do "
+        "with the whole batch. `weighted=True` of `kr.DistributedOptimizer` "
+        "or `kr.DistributedGradientTape` makes it the same."
+    )
+
+
+_active: contextvars.ContextVar[Weighting | Unweighted | None] = (
+    contextvars.ContextVar("keras_ring_weighting", default=None)
 )
 
 
 @contextlib.contextmanager
-def weighting(found: Weighting) -> Iterator[None]:
+def weighting(found: Weighting | Unweighted) -> Iterator[None]:
     """Has the losses that Keras computes inside belong to `found`."""
     token = _active.set(found)
     try:
@@ -95,14 +148,19 @@ def factor_of(weight: Any, process_set: ProcessSet) -> Any:
     return size * tf.math.divide_no_nan(weight, total)
 
 
-def require_losses(what: str) -> None:
-    """Raises an error if no loss has had its part in a weighted update.
+def check_losses(settings: Any, what: str) -> None:
+    """Looks, when gradients are about to be reduced, at their losses.
 
     Raises:
-        ValueError: If the update is not that of a `fit` with losses of Keras.
+        ValueError: If weights are asked for, and the update is not that of a
+            `fit` with losses of Keras.
     """
     found = _active.get()
-    if found is not None and found.has_losses:
+    if isinstance(found, Unweighted):
+        found.warn()
+    if not settings.weighted:
+        return
+    if isinstance(found, Weighting) and found.has_losses:
         return
     where = "outside of `fit`" if found is None else "without a loss of Keras"
     raise ValueError(
@@ -115,12 +173,29 @@ def require_losses(what: str) -> None:
     )
 
 
+def of_settings(settings: Any) -> Weighting | Unweighted | None:
+    """Returns what looks at the losses of a training with these settings."""
+    if settings.weighted:
+        if not own.TELLS_DIVISORS:
+            raise ValueError(
+                "`weighted=True` needs Keras 3. With Keras 2, give "
+                "`tape.gradient(loss, sources, weight=...)` of a "
+                "`kr.DistributedGradientTape` what the loss was divided by."
+            )
+        return Weighting(settings.process_set)
+    if own.TELLS_DIVISORS and settings.op is ops.Average:
+        return Unweighted(settings.process_set)
+    return None
+
+
 def install(settings_of: Callable[[Any], Any]) -> None:
-    """Has Keras tell of its losses. Calling it again changes nothing.
+    """Has Keras tell of its losses, if it can. A second call changes nothing.
 
     Args:
         settings_of: Returns the `ReductionSettings` of an optimizer, or `None`.
     """
+    if not own.TELLS_DIVISORS:
+        return
     own.hook_losses(_shared)
     for method in ("fit", "train_on_batch"):
         function = getattr(keras.Model, method)
@@ -130,9 +205,9 @@ def install(settings_of: Callable[[Any], Any]) -> None:
             setattr(keras.Model, method, hooked)
 
 
-def _shared(loss: Any, weight: Callable[[], Any]) -> Any:
+def _shared(loss: Any, divisor: Callable[[], Any], of_data: bool) -> Any:
     found = _active.get()
-    return loss if found is None else found.shared(loss, weight())
+    return loss if found is None else found.shared(loss, divisor, of_data)
 
 
 def _in_weighting(
@@ -141,13 +216,15 @@ def _in_weighting(
     @functools.wraps(function)
     def weighted(self: Any, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(getattr(self, "optimizer", None))
-        if settings is None or not settings.weighted:
+        if settings is None:
             return function(self, *args, **kwargs)
         # One for all calls: a compiled step tells of its losses once.
-        found = vars(self).get(_HOOKED)
-        if found is None or found.process_set is not settings.process_set:
-            found = Weighting(settings.process_set)
-            object.__setattr__(self, _HOOKED, found)
+        made_for, found = vars(self).get(_HOOKED, (None, None))
+        if made_for != settings:
+            found = of_settings(settings)
+            object.__setattr__(self, _HOOKED, (settings, found))
+        if found is None:
+            return function(self, *args, **kwargs)
         with weighting(found):
             return function(self, *args, **kwargs)
 

@@ -209,7 +209,7 @@ def make_distributed(optimizer: Any, settings: ReductionSettings) -> Any:
                 "`kr.DistributedGradientTape` what the loss was divided by. "
                 f"Received: optimizer={optimizer!r}"
             )
-        _weighted_losses.install(distributed_settings)
+    _weighted_losses.install(distributed_settings)
     _reduction_guard.install()
     if _is_v1(optimizer):
         _v1_optimizer.distribute(optimizer, settings)

@@ -122,7 +122,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             scale_local_gradients=scale_local_gradients,
             weighted=weighted,
         )
-        self._weighting = _weighted_losses.Weighting(process_set)
+        self._weighting = _weighted_losses.of_settings(self._settings)
         self._entered = contextlib.ExitStack()
         self._local_sources = LocalSources()
         _reduction_guard.install()
@@ -135,7 +135,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
 
     def __enter__(self) -> DistributedGradientTape:
         self._local_tape.__enter__()
-        if self._settings.weighted:
+        if self._weighting is not None:
             _weighted_losses.install(distributed_settings)
             self._entered.enter_context(
                 _weighted_losses.weighting(self._weighting)
@@ -255,8 +255,10 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         return tf.nest.pack_sequence_as(gradients, reduced)
 
     def _check_weight(self, weight: Any) -> None:
-        knows = self._weighting.has_losses
+        knows = getattr(self._weighting, "has_losses", False)
         if weight is None:
+            if isinstance(self._weighting, _weighted_losses.Unweighted):
+                self._weighting.warn()
             if self._settings.weighted and not knows:
                 raise ValueError(
                     "This tape has `weighted=True`, and saw no loss of "

@@ -4,11 +4,14 @@ Each call returns how far the weights of the ranks are from those of one process
 that trains on the whole batches, with and without `weighted`.
 """
 
+import logging
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
+from keras_ring import _weighted_losses
 
 STEPS, ROWS, LENGTH = 3, 4, 6
 
@@ -162,6 +165,78 @@ def weighted(case):
         float(np.max(np.abs(a - b)) / np.max(np.abs(a)))
         for a, b in zip(one, ranks, strict=True)
     )
+
+
+def warned():
+    """What is said of each kind of loss, by whether it was weighted."""
+    found = {}
+    keras.utils.set_random_seed(3)
+    (words, labels, target, weights), _ = make_data()
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    embedded = {
+        name: keras.layers.Embedding(10, 5, mask_zero=name == "mask")(inputs)
+        for name in ("mask", "rows", "weights")
+    }
+
+    def of(name):
+        """Returns a model, and how to train it."""
+        if name == "mask":
+            outputs = keras.layers.Dense(3)(embedded[name])
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            return keras.Model(inputs, outputs), loss, labels, None
+        pooled = keras.layers.GlobalAveragePooling1D()(embedded[name])
+        model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
+        reduction = "sum_over_batch_size"
+        if name == "weights":
+            reduction = "mean_with_sample_weight"
+        loss = keras.losses.MeanSquaredError(reduction=reduction)
+        return model, loss, target, weights
+
+    def fit(name, **settings):
+        model, loss, y, sample_weight = of(name)
+        model.compile(kr.DistributedOptimizer("sgd", **settings), loss)
+        model.fit(words, y, sample_weight=sample_weight, verbose=0)
+
+    def by_tape(name, weight=None, **settings):
+        model, loss, y, sample_weight = of(name)
+        tape = tf.GradientTape()
+        with kr.DistributedGradientTape(tape, **settings) as tape:
+            value = loss(y, model(words), sample_weight=sample_weight)
+        tape.gradient(value, model.trainable_weights, weight=weight)
+
+    def evaluate():
+        model, loss, y, _ = of("mask")
+        model.compile(kr.DistributedOptimizer("sgd"), loss)
+        model.evaluate(words, y, verbose=0)
+
+    cases = {
+        "mask": lambda: fit("mask"),
+        "weights": lambda: fit("weights"),
+        "rows": lambda: fit("rows"),
+        "mask, weighted": lambda: fit("mask", weighted=True),
+        "mask, sum": lambda: fit("mask", op=kr.Sum),
+        "mask, evaluate": evaluate,
+        "tape, mask": lambda: by_tape("mask"),
+        "tape, weights": lambda: by_tape("weights"),
+        "tape, rows": lambda: by_tape("rows"),
+        "tape, mask, weight": lambda: by_tape("mask", tf.constant(3.0)),
+        "tape, mask, weighted": lambda: by_tape("mask", weighted=True),
+    }
+    records = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    logging.getLogger("absl").addHandler(handler)
+    try:
+        for name, train in cases.items():
+            _weighted_losses._warn_once.cache_clear()
+            records.clear()
+            # Again, for it is said once.
+            train()
+            train()
+            found[name] = [each for each in records if "weighted=" in each]
+    finally:
+        logging.getLogger("absl").removeHandler(handler)
+    return found
 
 
 def weighted_mistakes():

@@ -21,6 +21,7 @@ CALLS = [
     ("another_model",),
     ("variables_made_in_the_function",),
     ("weighted_mistakes",),
+    ("warned",),
     *(("weighted", case) for case in ("plain", *WEIGHTED)),
 ]
 
@@ -138,6 +139,17 @@ def test_the_mean_over_the_whole_batch(two_ranks, case):
 
 def test_the_mean_of_the_means_is_another(two_ranks):
     assert only(two_ranks("weighted", "plain")) > 1e-2
+
+
+def test_losses_that_should_be_weighted_are_said_once(two_ranks):
+    """By the lowest rank: what divides is told by the data, not its size."""
+    first, second = two_ranks("warned")
+    assert not any(second.values())
+    said = {name for name, lines in first.items() if lines}
+    assert said == {"mask", "weights", "tape, mask", "tape, weights"}
+    for name in said:
+        (line,) = first[name]
+        assert "not what one process would do" in line
 
 
 def test_what_cannot_be_weighted(two_ranks):
