@@ -33,8 +33,9 @@ def init(process_sets: Any = None) -> None:
     others are, through `KERAS_RING_*` variables. A process that was started
     without it is a job of one rank.
 
-    Calling it again changes nothing. After `shutdown()`, or after it has
-    failed, it may be called again for a new job.
+    Calling it again changes nothing; sets that are given then have to be part
+    of the job. After `shutdown()`, or after it has failed, it may be called
+    again for a new job.
 
     A process that this one forks later (a worker that loads data) still knows
     its rank, but has no part in the job: a collective raises an error there,
@@ -47,7 +48,7 @@ def init(process_sets: Any = None) -> None:
 
     Raises:
         ValueError: If a process set has ranks that the job has not, or is
-            there twice.
+            there twice; or, in a second call, if it is not part of the job.
         ConfigurationError: If a `KERAS_RING_*` variable does not parse, or
             Keras runs on another library than TensorFlow.
         StartError: If the ranks do not come together within
@@ -76,6 +77,7 @@ def init(process_sets: Any = None) -> None:
     with _lock:
         core = _native.core()
         if core.is_initialized():
+            sets.require_added(static)
             return
         _start_checks.check_backend()
         _start_checks.check_launcher(os.environ)

@@ -207,6 +207,27 @@ def add_all(process_sets: Sequence[ProcessSet | Iterable[int]]) -> None:
         add_process_set(process_set)
 
 
+def require_added(
+    process_sets: Sequence[ProcessSet | Iterable[int]],
+) -> None:
+    """Raises an error if one of these is not part of the running job.
+
+    Raises:
+        ValueError: So `init` was called again, with others.
+    """
+    present = [process_set.ranks for process_set in _added.values()]
+    missing = [
+        ranks for ranks in fingerprint(process_sets) if ranks not in present
+    ]
+    if missing:
+        raise ValueError(
+            "keras_ring is initialized, and `process_sets` has sets that are "
+            "not part of the job. Give them to the first `kr.init()`, or call "
+            "`kr.add_process_set` on all ranks. "
+            f"Received: {missing}; present are {present}"
+        )
+
+
 def forget_all() -> None:
     """Notes that the job, and with it its sets, is over."""
     for process_set in _added.values():

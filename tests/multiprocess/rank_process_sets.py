@@ -108,6 +108,10 @@ def static_sets():
         kr.init(process_sets=sets)
         numbers = [each.process_set_id for each in sets]
         assert numbers == [first, first + 1]
+        # As a library may do, too.
+        kr.init()
+        kr.init(process_sets=[[1, 0], [2]])
+        again = _error(lambda: kr.init(process_sets=[[2], [0, 2]]))
         mine = sets[0] if sets[0].included() else sets[1]
         totals.append(
             kr.allreduce(kr.rank() + 1, kr.Sum, process_set=mine).numpy().item()
@@ -118,7 +122,7 @@ def static_sets():
     assert not kr.is_initialized()
     kr.init("dynamic")
     assert kr.allreduce(1.0, kr.Sum).numpy() == 3
-    return totals, error
+    return totals, error, again
 
 
 def traced_in_an_earlier_job():

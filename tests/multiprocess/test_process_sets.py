@@ -56,10 +56,12 @@ def test_changes(hosts):
 
 def test_sets_from_the_beginning():
     result = run_ranks(rank_process_sets.static_sets, 3, deadline=90)
-    for totals, (kind, text) in result.values:
+    for totals, (kind, text), again in result.values:
         assert totals == [3, 3]
         assert kind == "ValueError"
         assert "exists already" in text
+        assert again[0] == "ValueError"
+        assert "Received: [[0, 2]]; present are [[0, 1], [2]]" in again[1]
 
 
 def test_a_function_of_an_earlier_job_meets_no_other_set():
