@@ -409,7 +409,17 @@ class Notes(keras.callbacks.Callback):
         self.batches.append(batch)
 
 
-def resumed(directory):
+# Name -> when it is saved, at which batch it ends, and whether the backup is
+# the first callback and asynchronous.
+RESUMED = {
+    "epoch": ("epoch", 8, True),
+    "batch, last": (4, 5, False),
+    "epoch, last": ("epoch", 8, False),
+    "batch": (4, 5, True),
+}
+
+
+def resumed(directory, cases):
     """Goes on with what each rank owns, whatever the order of callbacks.
 
     And does nothing again that was done after batches that are passed over.
@@ -455,12 +465,8 @@ def resumed(directory):
 
     expected, _ = trained(f"{directory}/whole", "epoch", None, False)
     results = {}
-    for name, save_freq, stop_at, backup_first in (
-        ("epoch", "epoch", 8, True),
-        ("epoch, last", "epoch", 8, False),
-        ("batch", 4, 5, True),
-        ("batch, last", 4, 5, False),
-    ):
+    for name in cases:
+        save_freq, stop_at, backup_first = RESUMED[name]
         path = f"{directory}/{name.replace(', ', '-')}"
         _, first = trained(path, save_freq, stop_at, backup_first)
         file = of_second_batch(path)
