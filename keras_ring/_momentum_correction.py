@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard
+from keras_ring import _reduction_guard, _scalars
 from keras_ring._arrays import is_graph_program
 from keras_ring._autograph import unconverted
 from keras_ring._compat import own
@@ -96,8 +96,7 @@ class _ScaledInStep:
         Not sets: a step that finds an overflow does not update, and leaves the
         factor to the next.
         """
-        left = float(self._factor.numpy())
-        self._factor.assign(left * factor, read_value=False)
+        _scalars.write(self._factor, _scalars.read(self._factor) * factor)
 
     def _hooked(self, update: Callable[..., Any]) -> Callable[..., Any]:
         @unconverted

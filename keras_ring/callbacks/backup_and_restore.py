@@ -57,9 +57,10 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             which leaves it to `double_checkpoint`.
         optimizers: Optimizers that train the model, beside those that are
             attributes of it.
-        asynchronous: Boolean. If `True`, rank 0 writes in another thread while
-            the training goes on. What it could not write is an error on all
-            ranks within the next steps. Defaults to `False`.
+        asynchronous: Boolean. If `True`, rank 0 copies the state and writes it
+            in another thread while the training goes on. What it could not
+            write is an error on all ranks within the next steps. Defaults to
+            `True`; `False` saves the memory of the copy.
         copy_dir: Path of a second directory, to which each checkpoint is
             copied, and from which it is restored if `backup_dir` has lost it.
             Defaults to `None`.
@@ -79,7 +80,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         *,
         keep: int | None = None,
         optimizers: Iterable[Any] = (),
-        asynchronous: bool = False,
+        asynchronous: bool = True,
         copy_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
