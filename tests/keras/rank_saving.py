@@ -241,7 +241,10 @@ def full_disk(directory):
                 break
         on_rank_0(lambda: disk.clear())
         results[name] = before, seen, _save(model, path, 3)
-    backup = kr.callbacks.BackupAndRestore(f"{directory}/backup", save_freq=1)
+    # Another thread does not see this disk, if it was there before.
+    backup = kr.callbacks.BackupAndRestore(
+        f"{directory}/backup", save_freq=1, asynchronous=False
+    )
     on_rank_0(lambda: disk.leave(0))
     results["backup"] = caught(fit, model, *data, callbacks=[backup])
     on_rank_0(lambda: disk.make_read_only())
