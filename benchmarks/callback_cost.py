@@ -2,10 +2,11 @@
 
     keras-ring run -np 2 -- python benchmarks/callback_cost.py
 
-A net of many small layers, whose steps are short, so that what callbacks cost
-is large beside them. Each set of callbacks is measured in turn, several times
-over, because machines are noisy; the first `fit` of each is not counted.
-Prints, as JSON or a table, the medians of rank 0 in milliseconds.
+A net of many small layers, whose steps are short unless `--width` and `--batch`
+say otherwise, so that what callbacks cost is large beside them. Each set of
+callbacks is measured in turn, several times over, because machines are noisy;
+the first `fit` of each is not counted. Prints, as JSON or a table, the medians
+of rank 0 in milliseconds.
 """
 
 import argparse
@@ -26,8 +27,6 @@ from tabulate import tabulate
 import keras_ring as kr
 from keras_ring.launcher.bench_arguments import parse_count
 
-_BATCH = 16
-_WIDTH = 16
 _RATE = 1e-4
 
 
@@ -88,13 +87,13 @@ def sets(folder):
     }
 
 
-def make_model(layers):
+def make_model(layers, width):
     """Returns a net of `layers` layers, each with two momentums."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [
-            keras.Input((_WIDTH,)),
-            *[keras.layers.Dense(_WIDTH) for _ in range(layers)],
+            keras.Input((width,)),
+            *[keras.layers.Dense(width) for _ in range(layers)],
             keras.layers.Dense(1),
         ]
     )
@@ -106,15 +105,16 @@ def make_model(layers):
     return model
 
 
-def fit(model, callbacks, steps, epochs):
+def fit(model, callbacks, batch, steps, epochs):
     """Returns the seconds of an epoch of `steps` steps."""
-    rows = np.random.default_rng(kr.rank()).normal(size=(_BATCH, _WIDTH))
+    width = model.input_shape[-1]
+    rows = np.random.default_rng(kr.rank()).normal(size=(batch, width))
     x = np.tile(rows.astype("float32"), (steps, 1))
     began = time.perf_counter()
     model.fit(
         x,
         x[:, :1],
-        batch_size=_BATCH,
+        batch_size=batch,
         epochs=epochs,
         verbose=0,
         callbacks=callbacks,
@@ -122,17 +122,20 @@ def fit(model, callbacks, steps, epochs):
     return (time.perf_counter() - began) / epochs
 
 
-def measured(callbacks, layers, steps, epochs, rounds):
+def measured(callbacks, options):
     """Returns, for each set, milliseconds per step and per short epoch."""
-    models = {name: make_model(layers) for name in callbacks}
+    models = {
+        name: make_model(options.layers, options.width) for name in callbacks
+    }
+    batch, steps, epochs = options.batch, options.steps, options.epochs
     per_step = {name: [] for name in callbacks}
     per_epoch = {name: [] for name in callbacks}
-    for number in range(rounds + 1):
+    for number in range(options.rounds + 1):
         for name, model in models.items():
             kr.barrier(name="fit")
-            long = fit(model, callbacks[name](), steps, 1) / steps
+            long = fit(model, callbacks[name](), batch, steps, 1) / steps
             kr.barrier(name="fit")
-            short = fit(model, callbacks[name](), 1, epochs)
+            short = fit(model, callbacks[name](), batch, 1, epochs)
             if number:
                 per_step[name].append(1e3 * long)
                 per_epoch[name].append(1e3 * short)
@@ -149,6 +152,8 @@ def measured(callbacks, layers, steps, epochs, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=parse_count, default=20)
+    parser.add_argument("--width", type=parse_count, default=16)
+    parser.add_argument("--batch", type=parse_count, default=16)
     parser.add_argument("--steps", type=parse_count, default=500)
     parser.add_argument("--epochs", type=parse_count, default=20)
     parser.add_argument("--rounds", type=parse_count, default=5)
@@ -157,13 +162,7 @@ def main():
     kr.init()
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(kr.broadcast_object(folder))
-        rows = measured(
-            sets(folder),
-            options.layers,
-            options.steps,
-            options.epochs,
-            options.rounds,
-        )
+        rows = measured(sets(folder), options)
         kr.barrier(name="measured")
     if kr.rank() != 0:
         return
