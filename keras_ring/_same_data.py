@@ -24,6 +24,12 @@ _ROWS = 32  # of an array that are looked at
 _NUMBERS = 16  # of a row that are
 _TOLERANCE = 1e-4  # of the largest: what other processors may compute
 
+# What an error says to those whose ranks have data of their own.
+OTHERWISE = (
+    "they need no shard; `kr.data.shard(..., check=False)` leaves this "
+    "comparison out."
+)
+
 
 @dataclasses.dataclass
 class Part:
@@ -63,35 +69,41 @@ class Part:
 
 
 def require_same_arrays(
-    arrays: Iterable[Any], process_set: ProcessSet = global_process_set
+    arrays: Iterable[Any],
+    process_set: ProcessSet = global_process_set,
+    otherwise: str = OTHERWISE,
 ) -> None:
     """Raises an error on all ranks if their arrays differ.
 
     Args:
         arrays: Arrays, tensors, pandas frames.
         process_set: Whose members compare. Defaults to all ranks.
+        otherwise: String, what the error says to those who mean it.
 
     Raises:
         ValueError: If they do.
     """
     if _is_compared(process_set):
-        _compare(_array_parts(arrays), process_set)
+        _compare(_array_parts(arrays), process_set, otherwise)
 
 
 def require_same_dataset(
-    dataset: Any, process_set: ProcessSet = global_process_set
+    dataset: Any,
+    process_set: ProcessSet = global_process_set,
+    otherwise: str = OTHERWISE,
 ) -> None:
     """Raises an error on all ranks if their datasets differ.
 
     Args:
         dataset: A `tf.data.Dataset`.
         process_set: Whose members compare. Defaults to all ranks.
+        otherwise: String, what the error says to those who mean it.
 
     Raises:
         ValueError: If they do, or have elements in random order.
     """
     if _is_compared(process_set):
-        _compare(list(_dataset_parts(dataset)), process_set)
+        _compare(list(_dataset_parts(dataset)), process_set, otherwise)
 
 
 def require_same_files(files: list[str]) -> None:
@@ -105,7 +117,7 @@ def require_same_files(files: list[str]) -> None:
     """
     if _is_compared(global_process_set):
         parts = [Part("file", file) for file in files]
-        _compare(parts, global_process_set)
+        _compare(parts, global_process_set, OTHERWISE)
 
 
 def parts_before_split(dataset: Any, num_ranks: int) -> list[Part]:
@@ -144,7 +156,9 @@ def _is_compared(process_set: ProcessSet) -> bool:
     )
 
 
-def _compare(parts: list[Part], process_set: ProcessSet) -> None:
+def _compare(
+    parts: list[Part], process_set: ProcessSet, otherwise: str
+) -> None:
     digests = _arrays.digest_rows(digest_of(parts), "data/shard", process_set)
     if (digests == digests[0]).all():
         if any(part.is_random for part in parts):
@@ -164,6 +178,7 @@ def _compare(parts: list[Part], process_set: ProcessSet) -> None:
                 by_rank[others[0]],
                 [ranks[0], *(ranks[place] for place in others)],
             )
+            + f" If ranks have data of their own on purpose, {otherwise}"
         )
 
 
@@ -210,9 +225,7 @@ def _difference(ours: list[Part], theirs: list[Part], ranks: list[int]) -> str:
         "shuffles or splits the data before (`Dataset.shuffle`, "
         "`keras.utils.*_dataset_from_directory`, "
         "`numpy.random.default_rng`, `train_test_split(random_state=...)`), "
-        "the same on all ranks. If ranks have data of their own on purpose, "
-        "they need no shard; `kr.data.shard(..., check=False)` leaves this "
-        "comparison out."
+        "the same on all ranks."
     )
 
 
