@@ -185,6 +185,29 @@ def cpu_seconds_while_idle(seconds):
     return idle
 
 
+def many_names(count, steps):
+    """Steps with `count` small tensors; returns control traffic per step."""
+    kr.init()
+    tensor = tf.constant([float(kr.rank() + 1)])
+
+    @tf.function
+    def step():
+        return [kr.allreduce(tensor, name=f"t{i}") for i in range(count)]
+
+    for _ in range(3):
+        results = step()
+    before = kr.metrics()
+    for _ in range(steps):
+        step()
+    after = kr.metrics()
+    assert {r.numpy().item() for r in results} == {(kr.size() + 1) / 2}
+    control = max(
+        after[key] - before[key]
+        for key in ("control_bytes_sent", "control_bytes_received")
+    )
+    return control / steps
+
+
 def resnet50_steps(steps):
     """161 gradients per step; returns times and control traffic per step."""
     import numpy as np

@@ -29,3 +29,13 @@ def test_control_traffic_of_a_large_model(zero_copy):
     for seconds, control_bytes in result.values:
         print(f"{seconds * 1e3:.1f} ms, {control_bytes:.0f} bytes of control")
         assert control_bytes < 1024
+
+
+def test_control_traffic_of_any_number_of_names():
+    """A step of 1,500 names costs as many bytes as one of 160."""
+    few, many = (
+        max(run_ranks(rank_jobs.many_names, 2, args=(n, 5), deadline=90).values)
+        for n in (160, 1500)
+    )
+    print(f"{few:.0f} and {many:.0f} bytes of control in a step")
+    assert many < 2 * few
