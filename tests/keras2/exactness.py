@@ -243,6 +243,57 @@ def raw_loop(kind):
         return str(error), variable.numpy().tolist()
 
 
+def reduced_once(kind):
+    """What would reduce twice, not at all, or with other settings."""
+    make = keras.optimizers if kind == "new" else keras.optimizers.legacy
+    found = {}
+
+    def update(name, optimizer, wrap=lambda tape: tape, weight=None):
+        """One step with a gradient of 1 on rank 0 and of 2 on rank 1."""
+        variable = tf.Variable([0.0], name="weight")
+        if kind == "new":
+            optimizer.build([variable])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable) * (kr.rank() + 1.0)
+        settings = {} if weight is None else {"weight": weight}
+        gradients = wrap(tape).gradient(loss, [variable], **settings)
+        try:
+            optimizer.apply_gradients(zip(gradients, [variable], strict=True))
+            found[name] = variable.numpy().tolist()
+        except ValueError as error:
+            found[name] = str(error)
+
+    def wrapped(**settings):
+        return kr.DistributedOptimizer(make.SGD(1.0), **settings)
+
+    update("both", wrapped(), kr.DistributedGradientTape)
+    optimizer = wrapped(op=kr.Sum)
+    assert kr.DistributedOptimizer(optimizer, op=kr.Sum) is optimizer
+    try:
+        kr.DistributedOptimizer(optimizer)
+    except ValueError as error:
+        found["other settings"] = str(error)
+    update("again", optimizer)
+    # Two of them, whose only member is one rank.
+    alone = [kr.add_process_set([rank]) for rank in range(2)]
+    update("not a member", wrapped(process_set=alone[0]))
+    update(
+        "tape of others",
+        make.SGD(1.0),
+        lambda tape: kr.DistributedGradientTape(tape, process_set=alone[0]),
+    )
+    for each in alone:
+        kr.remove_process_set(each)
+    # 1 and 3 rows of 4.
+    update(
+        "weight",
+        make.SGD(1.0),
+        kr.DistributedGradientTape,
+        weight=tf.constant(1.0 + 2.0 * kr.rank()),
+    )
+    return found
+
+
 class Batches(keras.utils.Sequence):
     """Batches, by number."""
 

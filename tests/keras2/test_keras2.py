@@ -68,7 +68,7 @@ SHARDS = [
     if IS_KERAS2_LANE or kind == "Sequence"
 ]
 ORDERS = range(3 if IS_KERAS2_LANE else 1)
-RAW = ("raw_loop", "momentum_correction")
+RAW = ("raw_loop", "momentum_correction", "reduced_once")
 OVERFLOWS = [
     ("overflow", kind, implicit, settings)
     for kind in KINDS
@@ -396,6 +396,18 @@ def test_a_loop_with_a_plain_tape(two_ranks, kind):
     message, value = only(two_ranks("raw_loop", kind))
     assert "kr.DistributedGradientTape(tape)" in message
     assert value == [1.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_reduced_once(two_ranks, kind):
+    results = two_ranks("reduced_once", kind)
+    for rank, found in enumerate(results):
+        assert "which would reduce it again" in found["both"]
+        assert "reduces its gradients already" in found["other settings"]
+        assert found["again"] == [-3.0]
+        for name in ("not a member", "tape of others"):
+            assert found[name] == [-1.0 - rank]
+        assert found["weight"] == pytest.approx([-(1.0 + 2.0 * 3.0) / 4.0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
