@@ -50,7 +50,9 @@ def three_ranks():
     return run(3, [*IF_PULLED, *MOMENTS, *HALVES])
 
 
-SEVERAL = pytest.mark.parametrize("several", ["two_ranks", "three_ranks"])
+SEVERAL = pytest.mark.parametrize(
+    "several", tiers.few(["two_ranks", "three_ranks"], "parity")
+)
 
 
 @pytest.mark.long("parity")
