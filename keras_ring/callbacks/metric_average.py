@@ -60,7 +60,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.process_set = process_set
         self._in_fit = False
-        self._due = False
+        # What the results that come next are called between ranks, for a rank
+        # that evaluates alone.
+        self._due: str | None = None
         # Whether this rank had no data of its own, and its state does not
         # count.
         self._has_no_data = False
@@ -79,7 +81,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Notes that the metrics of training come next."""
-        self._due = True
+        self._due = "metrics"
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -90,7 +92,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Notes that the metrics of validation come next."""
-        self._due = True
+        self._due = "evaluation/metrics"
         if not self._in_fit:
             self._install()
 
@@ -115,12 +117,14 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
         def results_of_all_ranks(logs: Any) -> Any:
             # Another callback may evaluate the model on one rank alone.
-            if not self._due:
+            name, self._due = self._due, None
+            if name is None:
                 return results(logs)
-            self._due = False
             if self._has_no_data:
                 model.reset_metrics()
-            return _results_of_all_ranks(model, results, logs, self.process_set)
+            return _results_of_all_ranks(
+                model, results, logs, self.process_set, name
+            )
 
         setattr(model, own.RESULTS, results_of_all_ranks)
 
@@ -134,15 +138,16 @@ def _results_of_all_ranks(
     results: Callable[[Any], Any],
     logs: Any,
     process_set: ProcessSet,
+    name: str,
 ) -> Any:
-    combine_metric_state(own.metrics_variables(model), process_set)
+    combine_metric_state(own.metrics_variables(model), process_set, name)
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
         keys = sorted(logs)
         averages = ops.grouped_allreduce(
             [tf.cast(logs[key], tf.float64) for key in keys],
             op=ops.Average,
-            name="metrics/logs",
+            name=f"{name}/logs",
             process_set=process_set,
         )
         return dict(zip(keys, averages, strict=True))
@@ -162,13 +167,16 @@ def _average(logs: dict[str, Any], process_set: ProcessSet) -> None:
 
 
 def combine_metric_state(
-    variables: list[Any], process_set: ProcessSet = global_process_set
+    variables: list[Any],
+    process_set: ProcessSet = global_process_set,
+    name: str = "metrics",
 ) -> None:
     """Combines the state of metrics over all ranks, in place.
 
     Args:
         variables: Variables of metrics.
         process_set: Whose members combine it. Defaults to all ranks.
+        name: String, what the names of the collectives begin with.
     """
     by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
     for variable in {id(v): v for v in variables}.values():
@@ -180,7 +188,7 @@ def combine_metric_state(
         combined = ops.grouped_allreduce(
             [tf.convert_to_tensor(v) for v in variables],
             op=op,
-            name=f"metrics/{aggregation}",
+            name=f"{name}/{aggregation}",
             process_set=process_set,
         )
         for variable, value in zip(variables, combined, strict=True):
@@ -189,7 +197,7 @@ def combine_metric_state(
         value = ops.broadcast(
             tf.convert_to_tensor(variable),
             process_set.ranks[0],
-            name=f"metrics/none/{position}",
+            name=f"{name}/none/{position}",
             process_set=process_set,
         )
         variable.assign(value)

@@ -349,7 +349,8 @@ class TestMetricAverage:
         def grouped_allreduce(tensors, op=ops.Average, *, name=None, **_):
             if name.startswith("gradient/"):
                 return tensors
-            assert (op, name) == (ops.Sum, "metrics/sum")
+            assert op == ops.Sum
+            assert name in ("metrics/sum", "evaluation/metrics/sum")
             return [
                 tensor + value
                 for tensor, value in zip(tensors, totals, strict=True)
@@ -442,6 +443,19 @@ class TestMetricAverage:
         assert counts == [0, 0]
         assert ring.names("grouped_allreduce") == 2 * ["metrics/sum"]
 
+    def test_an_evaluation_has_a_name(self, ring):
+        """A rank that evaluates alone is seen to do so."""
+        x, y = make_data()
+        make_model("built").fit(
+            *(x, y),
+            epochs=2,
+            verbose=0,
+            validation_data=(x, y),
+            callbacks=[MetricAverageCallback()],
+        )
+        names = ["metrics/sum", "evaluation/metrics/sum"]
+        assert ring.names("grouped_allreduce") == 2 * names
+
     def test_logs_of_a_train_step_of_ones_own(self, ring, monkeypatch):
         class Own(keras.Sequential):
             def train_step(self, data):
@@ -500,9 +514,9 @@ class TestMetricAverage:
         )
         assert results["odd"].tolist() == [2.0, 1.0, 1.0]
         assert ring.names() == [
-            "metrics/sum",
-            "metrics/mean",
-            "metrics/none/0",
+            "evaluation/metrics/sum",
+            "evaluation/metrics/mean",
+            "evaluation/metrics/none/0",
         ]
 
     def test_one_rank(self, ring):
