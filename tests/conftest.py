@@ -21,6 +21,8 @@ from tests.tiers.changes import changed_paths  # noqa: E402
 _IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
 # Whole folders of what needs no ranks; other tests ask for it by mark.
 _QUICK = ("unit", "lint", "tiers")
+# Tests. Of so many, some have ranks.
+_MANY = 300
 # Seconds. A quick test that takes longer is none.
 _QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 # These take longest: what two workers share should not end with one of them.
@@ -132,6 +134,15 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     items[:] = sorted(selected, key=_place)
+
+
+def pytest_collection_finish(session):
+    # So that the first test with ranks does not wait for their imports. Of few
+    # tests it may be that none has ranks.
+    if len(session.items) >= _MANY and not session.config.option.collectonly:
+        from tests.harness import zygote
+
+        zygote.prepare()
 
 
 @pytest.hookimpl(wrapper=True)

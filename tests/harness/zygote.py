@@ -124,6 +124,14 @@ def _close() -> None:
         _zygotes.pop().close()
 
 
+def prepare() -> None:
+    """Starts the zygotes, which import while the caller goes on."""
+    if not _zygotes:
+        # At once, so that they import on all cores.
+        _zygotes.extend(_Zygote() for _ in range(_COUNT))
+        atexit.register(_close)
+
+
 def start(
     command: Sequence[str], environment: Mapping[str, str], **how: Any
 ) -> _Fork:
@@ -134,9 +142,6 @@ def start(
         environment: The whole environment of the rank.
         **how: As in `child_process.Start`; output goes to files.
     """
-    if not _zygotes:
-        # At once, so that they import on all cores.
-        _zygotes.extend(_Zygote() for _ in range(_COUNT))
-        atexit.register(_close)
+    prepare()
     zygote = _zygotes[int(environment[RANK]) % _COUNT]
     return zygote.start(command, environment, **how)
