@@ -21,6 +21,8 @@ from tests.tiers.changes import changed_paths  # noqa: E402
 _IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
 # Whole folders of what needs no ranks; other tests ask for it by mark.
 _QUICK = ("unit", "lint", "tiers")
+# Where tests have ranks that are forks of zygotes.
+_RANKS = ("harness", "keras", "multiprocess")
 # Tests. Of so many, some have ranks.
 _MANY = 300
 # Seconds. A quick test that takes longer is none.
@@ -104,11 +106,16 @@ def pytest_report_header(config):
     return lines
 
 
+def _folder(item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
 def _is_quick(item) -> bool:
     if any(map(item.get_closest_marker, ("long", "alone", "gate"))):
         return False
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return folder in _QUICK or item.get_closest_marker("quick") is not None
+    return (
+        _folder(item) in _QUICK or item.get_closest_marker("quick") is not None
+    )
 
 
 def _place(item) -> int:
@@ -143,6 +150,14 @@ def pytest_collection_finish(session):
         from tests.harness import zygote
 
         zygote.prepare()
+
+
+def pytest_runtest_setup(item):
+    # The imports are no part of the time that a quick test has.
+    if item.config.getoption("--tier") == "quick" and _folder(item) in _RANKS:
+        from tests.harness import zygote
+
+        zygote.wait()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -132,6 +132,13 @@ def prepare() -> None:
         atexit.register(_close)
 
 
+def wait() -> None:
+    """Waits until the zygotes have imported."""
+    prepare()
+    for zygote in _zygotes:
+        zygote.ask({"ready": True})
+
+
 def start(
     command: Sequence[str], environment: Mapping[str, str], **how: Any
 ) -> _Fork:

@@ -75,6 +75,8 @@ def main() -> int:
                 _become_rank(request)
                 return rank_main.main()
             answer: int | None = pid
+        elif "ready" in request:
+            answer = None
         elif "poll" in request:
             answer = _exit_code(request["poll"], os.WNOHANG, os.WNOWAIT)
         else:
