@@ -33,6 +33,8 @@ class MomentumCorrection:
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
         self._in_step = _in_step_of(optimizer)
+        if self._in_step is not None:
+            self._in_step.reset()
         # The variables that `_multiply` was made for.
         self._scaled: list[int] = []
         self._multiply: Any = None
@@ -97,6 +99,13 @@ class _ScaledInStep:
         factor to the next.
         """
         _scalars.write(self._factor, _scalars.read(self._factor) * factor)
+
+    def reset(self) -> None:
+        """Forgets a factor that no step has taken.
+
+        Whoever goes on after an error may have restored the momentum.
+        """
+        _scalars.write(self._factor, 1.0)
 
     def _hooked(self, update: Callable[..., Any]) -> Callable[..., Any]:
         @unconverted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from keras_ring import _passed_over
 from keras_ring._compat import keras, own
 from keras_ring._momentum_correction import MomentumCorrection
 
@@ -132,8 +133,15 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         old = own.learning_rate(optimizer)
         new = float(self.initial_lr * self.multiplier(epoch))
         own.set_learning_rate(optimizer, new)
-        if self._momentum is not None and old > 0 and new != old:
-            self._momentum.scale(new / old)
+        if (
+            self._momentum is None
+            or old <= 0
+            or new == old
+            # No step takes the factor, and the state is set after these.
+            or _passed_over.is_passing_over(self.model)
+        ):
+            return
+        self._momentum.scale(new / old)
 
     def _optimizer(self) -> Any:
         optimizer = self.model.optimizer

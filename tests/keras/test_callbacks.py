@@ -14,6 +14,7 @@ from keras_ring import (
     _budget,
     _consistency,
     _model_broadcast,
+    _passed_over,
     _terminate_on_nan,
     ops,
 )
@@ -786,6 +787,30 @@ class TestLearningRate:
             assert inner.get_config()["momentum"] == 0.5
         for one, other in zip(*ends.values(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+    def test_batches_that_are_passed_over(self, ring):
+        """They set the learning rate, and no step follows them."""
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+        model = make_model("built", DistributedOptimizer(optimizer))
+        callback = LearningRateWarmupCallback(0.1, 2, steps_per_epoch=4)
+        callback.set_model(model)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        train = model.train_function
+        model.train_function = _passed_over.passing_over(lambda _: {})
+        for batch in range(3):
+            callback.on_train_batch_begin(batch)
+        passed = float(optimizer.learning_rate)
+        factor = callback._momentum._in_step._factor
+        assert float(factor) == 1.0
+        model.train_function = train
+        callback.on_train_batch_begin(3)
+        expected = float(optimizer.learning_rate) / passed
+        assert float(factor) == pytest.approx(expected, rel=1e-6)
+        assert expected > 1
+        # That step has failed. Another training may restore its state.
+        callback.on_train_begin()
+        assert float(factor) == 1.0
 
     @pytest.mark.parametrize("form", ["fit", "loop"])
     def test_steps_that_were_traced_before(self, ring, form):
