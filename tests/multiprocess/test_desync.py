@@ -17,11 +17,14 @@ def test_rank_1_goes_another_way():
         deadline=120,
     )
     for errors in result.values:
-        for name in ("steps", "evaluation"):
+        for name, metrics in (
+            ("steps", "metrics"),
+            ("evaluation", "evaluation/metrics"),
+        ):
             error = errors[name]
             assert error.startswith("FailedPreconditionError"), (name, error)
             assert "rank 0 waits for allreduce 'gradient/" in error
-            assert "rank 1 waits for grouped allreduce 'metrics/" in error
+            assert f"rank 1 waits for grouped allreduce '{metrics}/" in error
             assert ELSEWHERE in error
         assert errors["models"].startswith("ConsistencyError"), errors
         assert "Rank 0 has 4, rank 1 has 6" in errors["models"]

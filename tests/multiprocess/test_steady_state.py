@@ -31,11 +31,11 @@ def test_control_traffic_of_a_large_model(zero_copy):
         assert control_bytes < 1024
 
 
-def test_control_traffic_of_any_number_of_names():
-    """A step of 1,500 names costs as many bytes as one of 160."""
-    few, many = (
-        max(run_ranks(rank_jobs.many_names, 2, args=(n, 5), deadline=90).values)
-        for n in (160, 1500)
-    )
-    print(f"{few:.0f} and {many:.0f} bytes of control in a step")
-    assert many < 2 * few
+def test_control_traffic_of_many_names():
+    """Of none of 1,500 more than a bit is sent, once in a step.
+
+    With their names and shapes they would be 60 KiB.
+    """
+    result = run_ranks(rank_jobs.many_names, 2, args=(1500, 15), deadline=120)
+    print(f"{max(result.values):.0f} bytes of control in a step")
+    assert max(result.values) < 1024
