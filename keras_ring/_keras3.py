@@ -188,20 +188,6 @@ def can_scale_in_step(optimizer: Any) -> bool:
     )
 
 
-def only_scales_by_momentum(optimizer: Any) -> bool:
-    """Whether a step uses `optimizer.momentum` to scale momentum, once.
-
-    With `nesterov` it uses the number twice.
-    """
-    known = (
-        keras.optimizers.SGD.update_step,
-        keras.optimizers.RMSprop.update_step,
-    )
-    return type(optimizer).update_step in known and not getattr(
-        optimizer, "nesterov", False
-    )
-
-
 def seed_variables(model: Any) -> list[Any]:
     """Returns the states of the generators that a model draws from.
 

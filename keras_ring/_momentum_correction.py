@@ -12,7 +12,8 @@ import tensorflow as tf
 from keras_ring import _reduction_guard, _scalars
 from keras_ring._arrays import is_graph_program
 from keras_ring._autograph import unconverted
-from keras_ring._compat import own
+from keras_ring._compat import keras, own
+from keras_ring._distributed_class import KeepsSettings
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 
@@ -111,7 +112,7 @@ class _ScaledInStep:
         @unconverted
         @functools.wraps(update)
         def scaled_update(*args: Any, **kwargs: Any) -> Any:
-            if not own.only_scales_by_momentum(self._optimizer):
+            if not _only_scales_by_momentum(self._optimizer):
                 tf.cond(self._factor != 1.0, self._multiply_all, _nothing)
                 return update(*args, **kwargs)
             with self._in_use():
@@ -152,12 +153,28 @@ def _in_step_of(optimizer: Any) -> _ScaledInStep | None:
     found: _ScaledInStep | None = getattr(optimizer, _IN_STEP, None)
     if found is None and not (
         is_graph_program()
+        # Of others nobody knows, in a job of one rank, whether they were used.
+        or not isinstance(optimizer, KeepsSettings)
         or _reduction_guard.has_applied(optimizer)
         or not own.can_scale_in_step(optimizer)
     ):
         found = _ScaledInStep(optimizer)
         object.__setattr__(optimizer, _IN_STEP, found)
     return found
+
+
+def _only_scales_by_momentum(optimizer: Any) -> bool:
+    """Whether a step uses `optimizer.momentum` to scale momentum, once.
+
+    With `nesterov` it uses the number twice.
+    """
+    known = (
+        keras.optimizers.SGD.update_step,
+        keras.optimizers.RMSprop.update_step,
+    )
+    return type(optimizer).update_step in known and not getattr(
+        optimizer, "nesterov", False
+    )
 
 
 class _Number(float):
