@@ -130,14 +130,19 @@ class _ScaledInStep:
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
         plain = self._optimizer.momentum
-        made: dict[int, Any] = {}
+        made: dict[tuple[int, Any], Any] = {}
 
-        def scaled() -> Any:
-            # Once for each graph, not for each variable.
-            graph = id(tf.compat.v1.get_default_graph())
-            if graph not in made or tf.executing_eagerly():
-                made[graph] = self._factor * plain
-            return made[graph]
+        def scaled(dtype: Any) -> Any:
+            # Once for each graph and dtype, not for each variable.
+            key = (id(tf.compat.v1.get_default_graph()), dtype)
+            if key not in made or tf.executing_eagerly():
+                # As the optimizer alone rounds it: without a dtype, to float32.
+                rounded = tf.convert_to_tensor(plain, dtype)
+                product = tf.cast(rounded, tf.float64) * self._factor
+                made[key] = (
+                    product if dtype is None else tf.cast(product, dtype)
+                )
+            return made[key]
 
         number = _Number(plain)
         number.tensor = scaled
@@ -182,8 +187,7 @@ class _Number(float):
 
     # What Keras asks for: it makes it of the dtype of the other operand.
     dtype = float
-    tensor: Callable[[], Any]
+    tensor: Callable[[Any], Any]
 
     def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> Any:
-        found = self.tensor()
-        return found if dtype is None else tf.cast(found, dtype, name)
+        return self.tensor(dtype)

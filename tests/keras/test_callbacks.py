@@ -20,6 +20,7 @@ from keras_ring import (
 )
 from keras_ring import _saved_files as files
 from keras_ring._compat import own
+from keras_ring._momentum_correction import MomentumCorrection
 from keras_ring.callbacks import (
     BackupAndRestore,
     BroadcastGlobalVariablesCallback,
@@ -787,6 +788,29 @@ class TestLearningRate:
             assert inner.get_config()["momentum"] == 0.5
         for one, other in zip(*ends.values(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+    @pytest.mark.parametrize(
+        "make", [keras.optimizers.SGD, keras.optimizers.RMSprop]
+    )
+    def test_a_factor_of_1_changes_no_bit(self, ring, make, dtype):
+        """What the momentum is multiplied by is rounded as it was.
+
+        0.9 is no binary number.
+        """
+        ends = []
+        for corrected in (False, True):
+            ring.size = 1
+            optimizer = DistributedOptimizer(make(0.1, momentum=0.9))
+            variable = keras.Variable(np.ones(4), dtype=dtype, name="v")
+            optimizer.build([variable])
+            if corrected:
+                MomentumCorrection(optimizer).scale(1.0)
+            for step in range(1, 4):
+                gradient = tf.cast(tf.range(4) + step, dtype)
+                optimizer.apply([gradient], [variable])
+            ends.append(np.array(variable))
+        np.testing.assert_array_equal(*ends)
 
     def test_batches_that_are_passed_over(self, ring):
         """They set the learning rate, and no step follows them."""
