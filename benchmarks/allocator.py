@@ -21,7 +21,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from tabulate import tabulate
 
-from keras_ring.launcher.bench_arguments import parse_count
+from keras_ring.cli.bench_arguments import parse_count
 
 ROOT = Path(__file__).resolve().parents[1]
 _WORKER = ROOT / "benchmarks/fitting/alone.py"

@@ -31,7 +31,7 @@ from fitting.figures import make_figures, median_and_spread
 from fitting.worker import Result, Task
 from tabulate import tabulate
 
-from keras_ring.launcher.bench_arguments import parse_count
+from keras_ring.cli.bench_arguments import parse_count
 
 ROOT = Path(__file__).resolve().parents[1]
 # Name -> width of the model, images in a process's batch: as many as make good

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring.launcher.bench_arguments import parse_bytes, parse_count
+from keras_ring.cli.bench_arguments import parse_bytes, parse_count
 
 _WARMUP = 3
 

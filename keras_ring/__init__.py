@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from keras_ring.hook import BroadcastGlobalVariablesHook
     from keras_ring.inference import evaluate, predict
+    from keras_ring.launcher.function_job import run
     from keras_ring.ops import (
         Adasum,
         Average,
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
         global_process_set,
         remove_process_set,
     )
-    from keras_ring.running import run
     from keras_ring.saving import load_model
     from keras_ring.sync_batch_normalization import SyncBatchNormalization
     from keras_ring.tape import (
@@ -163,7 +163,7 @@ _HOMES = {
     "add_process_set": "process_sets",
     "global_process_set": "process_sets",
     "remove_process_set": "process_sets",
-    "run": "running",
+    "run": "launcher.function_job",
     "PartialDistributedOptimizer": "optimizer",
     "load_model": "saving",
     "SyncBatchNormalization": "sync_batch_normalization",

@@ -68,6 +68,6 @@ def check_build() -> bool:
     Returns:
         Boolean, whether a job can run here.
     """
-    from keras_ring.launcher.check import run_check
+    from keras_ring.cli.check import run_check
 
     return run_check(as_json=False) == 0

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from keras_ring import _native
-from keras_ring.launcher import error_file
-from keras_ring.launcher.error_file import RankError
+from keras_ring._launch_protocol import error_file
+from keras_ring._launch_protocol.error_file import RankError
 
 _HOOKED = "_keras_ring_hooked"
 # The exception, and the number of buckets that were reduced by then.

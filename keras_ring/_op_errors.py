@@ -11,7 +11,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_ring import _caught
-from keras_ring.launcher.error_text import cause
+from keras_ring._launch_protocol.error_text import cause
 
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from keras_ring import _native, errors
-from keras_ring.launcher import contract, engines
+from keras_ring._launch_protocol import contract, engines
 
 _PREFIX = "KERAS_RING_"
 # The tests' own.

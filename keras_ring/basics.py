@@ -19,8 +19,8 @@ from keras_ring import (
     _version,
     errors,
 )
+from keras_ring._launch_protocol import error_file
 from keras_ring._logs import LogPump
-from keras_ring.launcher import error_file
 
 _lock = threading.Lock()
 _log_pump: LogPump | None = None

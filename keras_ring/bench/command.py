@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures what was asked for; rank 0 prints it.
 
     Args:
-        arguments: As `keras_ring.launcher.bench_arguments` parses them.
+        arguments: As `keras_ring.cli.bench_arguments` parses them.
 
     Returns:
         The exit code: 1 if a result was wrong or no job came about.

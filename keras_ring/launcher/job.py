@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from keras_ring.launcher import child_process, error_file, job_processes
-from keras_ring.launcher.contract import RankContract
+from keras_ring._launch_protocol import error_file
+from keras_ring._launch_protocol.contract import RankContract
+from keras_ring.launcher import child_process, job_processes
 from keras_ring.launcher.rank_process import RankProcess
 
 _BACKLOG = 4096

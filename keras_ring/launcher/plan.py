@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_ring.launcher import contract, tensorflow_lines
+from keras_ring._launch_protocol import contract
+from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.hosts import check_local, parse_hosts
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.sharing import Machine, share_cores

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from keras_ring.launcher import cores
+from keras_ring._launch_protocol import cores
 from keras_ring.launcher.usage import UsageError
 
 # Each rank's TensorFlow would start as many threads as there are cores.

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from keras_ring.launcher.error_file import RankError
+from keras_ring._launch_protocol.error_file import RankError
 
 _SIGNAL_BASE = 128
 

@@ -20,6 +20,7 @@ from keras_ring import (
 )
 from keras_ring import _saved_files as files
 from keras_ring._compat import own
+from keras_ring._launch_protocol import cores
 from keras_ring._momentum_correction import MomentumCorrection
 from keras_ring.callbacks import (
     BackupAndRestore,
@@ -30,7 +31,6 @@ from keras_ring.callbacks import (
     ModelCheckpoint,
 )
 from keras_ring.errors import CheckpointError
-from keras_ring.launcher import cores
 from keras_ring.optimizer import DistributedOptimizer
 from keras_ring.saving import load_model
 

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from keras_ring.launcher import check
-from keras_ring.launcher.cli import main
+from keras_ring.cli import check
+from keras_ring.cli.cli import main
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.launcher import contract
+from keras_ring._launch_protocol import contract
 from keras_ring.launcher.settings import SETTINGS
 from tests.lint import floors
 

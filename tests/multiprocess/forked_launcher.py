@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from keras_ring.launcher import child_process, cli
+from keras_ring.cli import cli
+from keras_ring.launcher import child_process
 from keras_ring.launcher.job import Job
 from keras_ring.launcher.plan import LaunchPlan
 from keras_ring.launcher.supervisor import Supervisor

@@ -34,6 +34,7 @@ NONE: frozenset[str] = frozenset()
 _NATIVE = frozenset({"programs", "stress", "faults"})
 _SANITIZED = frozenset({"sanitized"})
 _SANITIZED_ALL = frozenset({"sanitized", "sanitized-all"})
+_LAUNCHER = frozenset({"launcher-kills", "faults", "examples"})
 PATH_MAP: dict[str, frozenset[str]] = {
     "csrc/base/": _NATIVE | _SANITIZED_ALL,
     "csrc/base/options": _SANITIZED | {"faults"},
@@ -49,7 +50,9 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/": frozenset({"parity", "examples"}),
     "keras_ring/_core.cc": _NATIVE,
     "keras_ring/bench/": frozenset({"benchmarks"}),
-    "keras_ring/launcher/": frozenset({"launcher-kills", "faults", "examples"}),
+    "keras_ring/launcher/": _LAUNCHER,
+    "keras_ring/_launch_protocol/": _LAUNCHER,
+    "keras_ring/cli/": frozenset({"examples"}),
     "keras_ring/callbacks/": frozenset({"parity", "examples", "saves"}),
     "keras_ring/checkpoint.py": frozenset({"saves"}),
     "keras_ring/_background_write.py": frozenset({"saves"}),

@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 from keras_ring.bench import command, shapes
-from keras_ring.launcher import bench_arguments as arguments_module
-from keras_ring.launcher import cli
+from keras_ring.cli import bench_arguments as arguments_module
+from keras_ring.cli import cli
 
 
 def cases_of(*words):

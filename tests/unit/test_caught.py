@@ -7,7 +7,7 @@ import types
 import pytest
 
 from keras_ring import _caught
-from keras_ring.launcher import error_file
+from keras_ring._launch_protocol import error_file
 
 
 class Core:

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from keras_ring.launcher import doctor
-from keras_ring.launcher.flight_log import (
+from keras_ring.cli import doctor
+from keras_ring.cli.flight_log import (
     FlightLog,
     FlightLogError,
     Operation,

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keras_ring import _checkpoint_files as files
-from keras_ring.launcher import error_file
+from keras_ring._launch_protocol import error_file
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.usage import UsageError
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from keras_ring.launcher import error_file
+from keras_ring._launch_protocol import error_file
 
 PROGRAM = """
 import atexit, sys

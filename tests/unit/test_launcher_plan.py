@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.launcher import contract
+from keras_ring._launch_protocol import contract
 from keras_ring.launcher.hosts import Host, check_local, parse_hosts
 from keras_ring.launcher.plan import (
     RunRequest,

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from keras_ring.launcher import cores
+from keras_ring._launch_protocol import cores
 from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
 

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from keras_ring.launcher.error_file import RankError
+from keras_ring._launch_protocol.error_file import RankError
 from keras_ring.launcher.summary import (
     RankEnd,
     failure_lines,

@@ -8,8 +8,8 @@ import types
 import pytest
 
 from keras_ring import _native, _start_checks, basics
+from keras_ring._launch_protocol.engines import ENGINES, place_among_several
 from keras_ring.errors import ConfigurationError, StartError
-from keras_ring.launcher.engines import ENGINES, place_among_several
 
 TF_CONFIG = json.dumps(
     {

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_ring import _function_rank
 from keras_ring.errors import RankFailedError
+from keras_ring.launcher import function_rank
 from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.summary import failure_lines
 from keras_ring.launcher.supervisor import JobEnd, run_plan
@@ -109,7 +109,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="keras-ring-call-") as name:
         directory = Path(name)
         request = RunRequest(
-            command=(sys.executable, _function_rank.__file__, name),
+            command=(sys.executable, function_rank.__file__, name),
             num_ranks=np,
             hosts=hosts,
             output_dir=None if output_dir is None else os.fspath(output_dir),
@@ -122,10 +122,10 @@ def run(
             fold=fold,
         )
         plan = _plan(request)
-        _function_rank.write_private(directory / _function_rank.CALL, call)
+        function_rank.write_private(directory / function_rank.CALL, call)
         paths = json.dumps([path or os.getcwd() for path in sys.path])
-        _function_rank.write_private(
-            directory / _function_rank.PATHS, paths.encode()
+        function_rank.write_private(
+            directory / function_rank.PATHS, paths.encode()
         )
         end = run_plan(plan)
         _raise_failure(end)
@@ -173,7 +173,7 @@ def _raise_failure(end: JobEnd) -> None:
 
 
 def _result(directory: Path, rank: int) -> Any:
-    path = _function_rank.result_path(directory, rank)
+    path = function_rank.result_path(directory, rank)
     try:
         data = path.read_bytes()
     except FileNotFoundError:

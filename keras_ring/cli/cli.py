@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import keras_ring
-from keras_ring.launcher import doctor
-from keras_ring.launcher.bench_arguments import (
+from keras_ring.cli import doctor
+from keras_ring.cli.bench_arguments import (
     add_bench_arguments,
     check_bench_arguments,
 )
-from keras_ring.launcher.flight_log import FlightLogError, read_flight_logs
+from keras_ring.cli.flight_log import FlightLogError, read_flight_logs
 from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.summary import failure_lines, job_exit_code
@@ -234,7 +234,7 @@ def _doctor(directory: str) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from keras_ring.launcher.check import run_check
+    from keras_ring.cli.check import run_check
 
     if arguments.np is not None and arguments.np < 1:
         raise UsageError(f"-np {arguments.np}: expected at least 1")

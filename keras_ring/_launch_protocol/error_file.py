@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from keras_ring.launcher import contract
-from keras_ring.launcher.error_text import cause, one_line
+from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol.error_text import cause, one_line
 
 # TensorFlow's error for a lost peer: it tells of another rank's death.
 _PEER_LOST = "UnavailableError"

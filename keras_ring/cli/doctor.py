@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from keras_ring.launcher.flight_log import FlightLog, Operation
+from keras_ring.cli.flight_log import FlightLog, Operation
 
 _MAX_NAMES = 3
 

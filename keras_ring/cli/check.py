@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from keras_ring.launcher import cores
+from keras_ring._launch_protocol import cores
 from keras_ring.launcher.sharing import Machine, share_cores
 
 _MIN_OPEN_FILES = 1024

@@ -35,7 +35,7 @@ def write_private(path: Path, data: bytes) -> None:
 def _call(directory: Path) -> None:
     import cloudpickle
 
-    from keras_ring.launcher import contract, error_file
+    from keras_ring._launch_protocol import contract, error_file
 
     error_file.install()
     rank = int(os.environ[contract.RANK])
