@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_ring import _arrays, basics, process_sets
 from keras_ring._budget import Budget
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._launch_protocol import cores
 from keras_ring._model_optimizers import is_local, optimizers_of
 from keras_ring._names import variable_path

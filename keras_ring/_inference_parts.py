@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _same_data
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring.process_sets import ProcessSet
 
 _OTHERWISE = (

@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from keras_ring import _reduction_guard, _shared_paths, _xla, ops
-from keras_ring._compat import own
 from keras_ring._consistency import Difference, first_difference
+from keras_ring._keras import own
 from keras_ring._names import variable_path
 from keras_ring._shared_paths import shared_path
 from keras_ring.errors import ConsistencyError

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_ring import _initial_values, _keras2_variables, _reduction_guard
+from keras_ring import _initial_values, _reduction_guard
 from keras_ring._accumulator import Accumulator
 from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
@@ -23,6 +23,7 @@ from keras_ring._distributed_class import (
     change_class,
     distributed_again,
 )
+from keras_ring._keras import keras2_variables
 from keras_ring._local_sources import local_sources
 from keras_ring.gradients import (
     ReductionSettings,
@@ -73,7 +74,7 @@ class _KeepsSettings(KeepsSettings):
         optimizer = cast(Any, self)
         config = optimizer.get_config()
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        state = [v.numpy() for v in _keras2_variables.variables_of(inner)]
+        state = [v.numpy() for v in keras2_variables.variables_of(inner)]
         paths = local_sources(self).paths()
         return _restore, (
             self._wrapped_class,
@@ -125,7 +126,7 @@ class _ReducesGradients(_KeepsSettings, Reduces):
         state, self._state_to_come = self._state_to_come, None
         if state is None:
             return
-        variables = _keras2_variables.variables_of(self)
+        variables = keras2_variables.variables_of(self)
         # Fewer if it was copied before it was built.
         for variable, value in zip(variables, state, strict=False):
             variable.assign(value)
@@ -190,7 +191,7 @@ def _apply_reduced(
         names += gradient_names(sources)
         if settings.backward_passes_per_step == 1:
             return reduce_and_apply(gradients)
-        _keras2_variables.build(optimizer, sources)
+        keras2_variables.build(optimizer, sources)
         return _accumulated(
             optimizer, reducer, gradients, sources, reduce_and_apply
         )

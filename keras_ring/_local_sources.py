@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._names import variable_path
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 
 _WATCHED = "_keras_ring_watched"
 _UNKNOWN = 4  # for a dimension that is not known

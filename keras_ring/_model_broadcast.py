@@ -12,7 +12,7 @@ from keras_ring import (
     _shared_paths,
 )
 from keras_ring._arrays import is_graph_program
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._synchronized_normalization import require_all_ranks
 from keras_ring.functions import allgather_object, share
 from keras_ring.optimizer import distributed_settings

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._local_sources import local_sources
 
 # By the name of an optimizer: the places, among the variables of the model,

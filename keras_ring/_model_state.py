@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._compat import own
 from keras_ring._consistency import compared_weights
+from keras_ring._keras import own
 from keras_ring._model_optimizers import (
     build_only_one,
     is_local,

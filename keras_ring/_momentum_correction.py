@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, _scalars
+from keras_ring import _reduction_guard
 from keras_ring._arrays import is_graph_program
 from keras_ring._autograph import unconverted
-from keras_ring._compat import keras, own
 from keras_ring._distributed_class import KeepsSettings
+from keras_ring._keras import keras, own, scalars
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 
@@ -99,14 +99,14 @@ class _ScaledInStep:
         Not sets: a step that finds an overflow does not update, and leaves the
         factor to the next.
         """
-        _scalars.write(self._factor, _scalars.read(self._factor) * factor)
+        scalars.write(self._factor, scalars.read(self._factor) * factor)
 
     def reset(self) -> None:
         """Forgets a factor that no step has taken.
 
         Whoever goes on after an error may have restored the momentum.
         """
-        _scalars.write(self._factor, 1.0)
+        scalars.write(self._factor, 1.0)
 
     def _hooked(self, update: Callable[..., Any]) -> Callable[..., Any]:
         @unconverted

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring import basics, ops
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
 

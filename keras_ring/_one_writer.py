@@ -18,7 +18,7 @@ from typing import Any
 from absl import logging
 
 from keras_ring import _passed_over, _reduction_guard, basics
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring._trained_by import trained_by
 
 # The class of Keras -> its methods that write, or `None` for all that it

@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from keras_ring import _tape_marks, basics
 from keras_ring._autograph import unconverted
-from keras_ring._compat import keras
+from keras_ring._keras import keras
 from keras_ring._names import variable_path
 from keras_ring.errors import LocalUpdateError
 

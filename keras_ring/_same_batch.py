@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from keras_ring import _arrays, _same_data, basics
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 _WATCHED = "_keras_ring_batch_watched"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_ring import _epochs, basics
-from keras_ring._compat import own
+from keras_ring._keras import own
 
 
 class ShardedPyDataset(own.Dataset):  # type: ignore[misc]

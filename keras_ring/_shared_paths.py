@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _arrays
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._names import variable_path
 from keras_ring.functions import allgather_object, require_same
 from keras_ring.process_sets import ProcessSet

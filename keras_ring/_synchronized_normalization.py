@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring import basics, process_sets
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring._trained_by import trained_by
 from keras_ring.process_sets import ProcessSet, global_process_set
 from keras_ring.sync_batch_normalization import moments_of_all_ranks

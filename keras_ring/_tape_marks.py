@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _graph
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._names import variable_path
 
 _MARKS = "_keras_ring_marks"

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_ring import _arrays, basics, ops
 from keras_ring._budget import Budget
-from keras_ring._compat import keras
+from keras_ring._keras import keras
 from keras_ring._trained_by import trained_by
 from keras_ring.process_sets import is_alone
 

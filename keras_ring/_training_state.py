@@ -23,7 +23,7 @@ from keras_ring import (
     basics,
 )
 from keras_ring._checkpoint_files import Checkpoint, Damaged
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._version import __version__
 from keras_ring.errors import CheckpointError

@@ -32,7 +32,7 @@ from absl import logging
 
 from keras_ring import basics, ops
 from keras_ring._autograph import unconverted
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring.process_sets import ProcessSet, shares_nothing
 
 _HOOKED = "_keras_ring_weighted"

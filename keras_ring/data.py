@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring import _same_data, basics
-from keras_ring._compat import own
 from keras_ring._epoch_shuffle import shuffled_by_epoch
+from keras_ring._keras import own
 from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
 from keras_ring._sharded_files import files_of_this_rank
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._compat import keras
+from keras_ring._keras import keras
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")

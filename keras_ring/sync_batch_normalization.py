@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import ops, process_sets
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring._names import unique_names
 from keras_ring._shared_paths import shared_path
 from keras_ring.process_sets import ProcessSet, global_process_set

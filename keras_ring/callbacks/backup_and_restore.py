@@ -13,7 +13,7 @@ from keras_ring import (
     _passed_over,
     _training_state,
 )
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 
 
 class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _agreed_end, _same_batch
-from keras_ring._compat import keras, own
 from keras_ring._consistency import EpochComparison
+from keras_ring._keras import keras, own
 from keras_ring._model_broadcast import broadcast_model
 from keras_ring._reduction_guard import allow_local_updates
 from keras_ring.process_sets import ProcessSet, global_process_set, is_alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring import _one_writer
-from keras_ring._compat import keras
+from keras_ring._keras import keras
 
 
 def EveryRank(callback: Any) -> Any:

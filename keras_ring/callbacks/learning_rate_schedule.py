@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring import _passed_over
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring._momentum_correction import MomentumCorrection
 
 

@@ -15,7 +15,7 @@ from keras_ring import (
     _training_state,
     basics,
 )
-from keras_ring._compat import keras, own
+from keras_ring._keras import keras, own
 from keras_ring._moving_statistics import averaged_statistics
 from keras_ring._rank_zero import on_rank_zero
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring import _passed_over, basics
-from keras_ring._compat import keras
+from keras_ring._keras import keras
 
 
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]

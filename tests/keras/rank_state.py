@@ -17,7 +17,7 @@ from rank_training import digest, start
 
 import keras_ring as kr
 from keras_ring import _checkpoint_files, _model_optimizers, _model_state
-from keras_ring._compat import own
+from keras_ring._keras import own
 from tests import tiers
 
 X = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")

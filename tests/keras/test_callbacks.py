@@ -19,7 +19,7 @@ from keras_ring import (
     ops,
 )
 from keras_ring import _saved_files as files
-from keras_ring._compat import own
+from keras_ring._keras import own
 from keras_ring._launch_protocol import cores
 from keras_ring._momentum_correction import MomentumCorrection
 from keras_ring.callbacks import (

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring import _model_optimizers, _model_state
-from keras_ring._compat import own
+from keras_ring._keras import own
 
 keras = tf.keras
 legacy = keras.optimizers.legacy

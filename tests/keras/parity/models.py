@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring import _seeds
-from keras_ring._compat import own
+from keras_ring._keras import own
 
 STEPS, BATCH_SIZE = 30, 16
 WIDTH, CLASSES, WORDS = 10, 4, 12

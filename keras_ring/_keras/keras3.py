@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
-from keras_ring import _scalars
-from keras_ring._which_keras import keras
+from keras_ring._keras import scalars
+from keras_ring._keras.which import keras
 
 Dataset = keras.utils.PyDataset
 
@@ -161,12 +161,12 @@ def has_settable_learning_rate(optimizer: Any) -> bool:
 
 def learning_rate(optimizer: Any) -> float:
     """Returns the learning rate that an optimizer has now."""
-    return _scalars.read(tf_variable(optimizer.learning_rate))
+    return scalars.read(tf_variable(optimizer.learning_rate))
 
 
 def set_learning_rate(optimizer: Any, rate: float) -> None:
     """Sets the learning rate, past what Keras looks at before it does."""
-    _scalars.write(tf_variable(optimizer.learning_rate), rate)
+    scalars.write(tf_variable(optimizer.learning_rate), rate)
 
 
 def momentums(optimizer: Any) -> list[Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _keras2_variables
-from keras_ring._which_keras import keras
+from keras_ring._keras import keras2_variables
+from keras_ring._keras.which import keras
 
 Dataset = keras.utils.Sequence
 
@@ -118,13 +118,13 @@ def aggregation(variable: Any) -> str:
 
 def built_optimizer(optimizer: Any, variables: Any) -> Any:
     """Makes the variables of an optimizer, if it has none; returns it."""
-    _keras2_variables.build(optimizer, variables)
+    keras2_variables.build(optimizer, variables)
     return optimizer
 
 
 def optimizer_variables(optimizer: Any) -> list[Any]:
     """Returns all variables of an optimizer."""
-    found = _keras2_variables.variables_of(optimizer)
+    found = keras2_variables.variables_of(optimizer)
     # Not among them in Keras 2, though it may have been changed.
     rate = getattr(inner_optimizer(optimizer), "_learning_rate", None)
     if isinstance(rate, tf.Variable):
@@ -137,12 +137,12 @@ def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
 
     Nothing if it was not, or for variables that are not candidates as well.
     """
-    return _keras2_variables.trained(inner_optimizer(optimizer), candidates)
+    return keras2_variables.trained(inner_optimizer(optimizer), candidates)
 
 
 def slots_of(optimizer: Any, variables: Any) -> list[Any]:
     """Returns what an optimizer remembers of each of these variables."""
-    return _keras2_variables.slots(inner_optimizer(optimizer), variables)
+    return keras2_variables.slots(inner_optimizer(optimizer), variables)
 
 
 def inner_optimizer(optimizer: Any) -> Any:
