@@ -82,7 +82,7 @@ $(VENV)/.dependencies: requirements.txt
 	touch $@
 
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
-  $(wildcard tools/cmake/*) keras_ring/_core.cc \
+  $(wildcard tools/cmake/*) keras_ring/_runtime/core.cc \
   $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h)) \
   $(wildcard tf_ops/*)
 
@@ -106,7 +106,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h \
-	  tf_ops/*.cc tf_ops/*.h keras_ring/*.cc tests/cpp/*/*.cc \
+	  tf_ops/*.cc tf_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc \
 	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc
 
 # The C++ tests against the core that is in the package.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keras_ring import _arena, _native
+from keras_ring._runtime import arena as _arena
+from keras_ring._runtime import native as _native
 from keras_ring._version import __version__
 
 if TYPE_CHECKING:
@@ -30,17 +31,21 @@ if TYPE_CHECKING:
     )
     from keras_ring._model_broadcast import broadcast_model
     from keras_ring._reduction_guard import allow_local_updates
-    from keras_ring.basics import (
+    from keras_ring._runtime.process_sets import (
+        ProcessSet,
+        add_process_set,
+        global_process_set,
+        remove_process_set,
+    )
+    from keras_ring._runtime.topology import (
         cross_rank,
         cross_size,
-        init,
         is_homogeneous,
         is_initialized,
         local_rank,
         local_size,
         metrics,
         rank,
-        shutdown,
         size,
         xla_built,
     )
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
     )
     from keras_ring.hook import BroadcastGlobalVariablesHook
     from keras_ring.inference import evaluate, predict
+    from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
     from keras_ring.ops import (
         Adasum,
@@ -78,12 +84,6 @@ if TYPE_CHECKING:
     from keras_ring.optimizer import (
         DistributedOptimizer,
         PartialDistributedOptimizer,
-    )
-    from keras_ring.process_sets import (
-        ProcessSet,
-        add_process_set,
-        global_process_set,
-        remove_process_set,
     )
     from keras_ring.saving import load_model
     from keras_ring.sync_batch_normalization import SyncBatchNormalization
@@ -119,18 +119,18 @@ _HOMES = {
     "rocm_built": "_builds",
     "allow_local_updates": "_reduction_guard",
     "broadcast_model": "_model_broadcast",
-    "cross_rank": "basics",
-    "cross_size": "basics",
-    "init": "basics",
-    "is_homogeneous": "basics",
-    "is_initialized": "basics",
-    "local_rank": "basics",
-    "local_size": "basics",
-    "metrics": "basics",
-    "rank": "basics",
-    "shutdown": "basics",
-    "size": "basics",
-    "xla_built": "basics",
+    "cross_rank": "_runtime.topology",
+    "cross_size": "_runtime.topology",
+    "init": "job",
+    "is_homogeneous": "_runtime.topology",
+    "is_initialized": "_runtime.topology",
+    "local_rank": "_runtime.topology",
+    "local_size": "_runtime.topology",
+    "metrics": "_runtime.topology",
+    "rank": "_runtime.topology",
+    "shutdown": "job",
+    "size": "_runtime.topology",
+    "xla_built": "_runtime.topology",
     "Compression": "compression",
     "allgather_object": "functions",
     "broadcast_": "functions",
@@ -159,10 +159,10 @@ _HOMES = {
     "join": "ops",
     "reducescatter": "ops",
     "DistributedOptimizer": "optimizer",
-    "ProcessSet": "process_sets",
-    "add_process_set": "process_sets",
-    "global_process_set": "process_sets",
-    "remove_process_set": "process_sets",
+    "ProcessSet": "_runtime.process_sets",
+    "add_process_set": "_runtime.process_sets",
+    "global_process_set": "_runtime.process_sets",
+    "remove_process_set": "_runtime.process_sets",
     "run": "launcher.function_job",
     "PartialDistributedOptimizer": "optimizer",
     "load_model": "saving",

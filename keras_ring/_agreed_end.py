@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from keras_ring import _arrays
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 from keras_ring.errors import ConsistencyError
-from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
 def require_same_steps(

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring import ops
-from keras_ring.process_sets import ProcessSet
+from keras_ring._runtime.process_sets import ProcessSet
 
 
 def is_graph_program() -> bool:

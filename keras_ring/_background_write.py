@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays, basics, ops
+from keras_ring import _arrays, ops
 from keras_ring._budget import Budget
 from keras_ring._rank_zero import on_rank_zero
-from keras_ring.process_sets import global_process_set, is_alone
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import global_process_set, is_alone
 
 _ALLOWANCE = 0.1  # seconds of looking whether a write has ended
 
@@ -51,7 +52,7 @@ def begin(what: str, write: Callable[[], Any]) -> None:
     """
     _pending.what = what
     _pending.budget = Budget(_ALLOWANCE)
-    if basics.rank() == 0:
+    if topology.rank() == 0:
         _pending.future = _thread().submit(write)
 
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays, basics, process_sets
+from keras_ring import _arrays
 from keras_ring._budget import Budget
 from keras_ring._keras import own
 from keras_ring._launch_protocol import cores
 from keras_ring._model_optimizers import is_local, optimizers_of
 from keras_ring._names import variable_path
+from keras_ring._runtime import process_sets, topology
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring.errors import ConsistencyError
-from keras_ring.process_sets import ProcessSet, global_process_set
 from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
 _DIGEST_BYTES = 16
@@ -226,7 +227,7 @@ def digest(weight: Any) -> bytes:
 
 def _digests(values: Iterable[Any]) -> list[bytes]:
     """Returns the fingerprints of arrays, made in threads."""
-    threads = cores.available() // basics.local_size()
+    threads = cores.available() // topology.local_size()
     if threads <= 1:
         return [_joined(map(zlib.crc32, _pieces(value))) for value in values]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

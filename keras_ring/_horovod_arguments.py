@@ -59,7 +59,7 @@ def _is_enumerated(value: Any) -> bool:
 
 
 def _is_process_set(value: Any) -> bool:
-    from keras_ring.process_sets import ProcessSet
+    from keras_ring._runtime.process_sets import ProcessSet
 
     return isinstance(value, ProcessSet)
 
@@ -186,7 +186,8 @@ def _translate(
     positional: Sequence[Any],
 ) -> None:
     """Puts into `kwargs` what Horovod's arguments mean here."""
-    from keras_ring import ops, process_sets
+    from keras_ring import ops
+    from keras_ring._runtime import process_sets
 
     for name, value in extras.items():
         if name == "average":

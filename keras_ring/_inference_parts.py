@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_ring import _same_data
 from keras_ring._keras import own
-from keras_ring.process_sets import ProcessSet
+from keras_ring._runtime.process_sets import ProcessSet
 
 _OTHERWISE = (
     "`model.predict` and `model.evaluate` give each rank the results of its "

@@ -30,9 +30,9 @@ from keras_ring import _reduction_guard, _shared_paths, _xla, ops
 from keras_ring._consistency import Difference, first_difference
 from keras_ring._keras import own
 from keras_ring._names import variable_path
+from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._shared_paths import shared_path
 from keras_ring.errors import ConsistencyError
-from keras_ring.process_sets import ProcessSet
 
 # On a TensorFlow variable: the ranks with which it was compared, and by ranks
 # the number of updates since it was found to differ.

@@ -23,13 +23,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from keras_ring import (
-    _initial_values,
-    _reduction_guard,
-    _weighted_losses,
-    basics,
-    process_sets,
-)
+from keras_ring import _initial_values, _reduction_guard, _weighted_losses
 from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
     KeepsSettings,
@@ -38,6 +32,7 @@ from keras_ring._distributed_class import (
     distributed_again,
 )
 from keras_ring._local_sources import local_sources
+from keras_ring._runtime import process_sets, topology
 from keras_ring.gradients import (
     ReductionSettings,
     agree_on_overflow,
@@ -162,7 +157,7 @@ def _apply_reduced(
     variables: Any,
 ) -> Any:
     """Reduces `gradients` and applies them, or arranges for both."""
-    if _reduction_guard.is_reduced() or basics.size() == 1:
+    if _reduction_guard.is_reduced() or topology.size() == 1:
         return apply(gradients, variables)
     if process_sets.shares_nothing(settings.process_set):
         with _reduction_guard.reduced():

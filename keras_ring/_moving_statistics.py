@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import ops
 from keras_ring._keras import keras, own
+from keras_ring._runtime import topology
 from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
 
@@ -34,7 +35,7 @@ def averaged_statistics(model: Any, wanted: bool = True) -> Iterator[None]:
         and not isinstance(layer, SyncBatchNormalization)
         and layer.built
     ]
-    if not wanted or basics.size() == 1 or not layers:
+    if not wanted or topology.size() == 1 or not layers:
         yield
         return
     statistics = [

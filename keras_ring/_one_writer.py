@@ -17,8 +17,9 @@ from typing import Any
 
 from absl import logging
 
-from keras_ring import _passed_over, _reduction_guard, basics
+from keras_ring import _passed_over, _reduction_guard
 from keras_ring._keras import keras, own
+from keras_ring._runtime import topology
 from keras_ring._trained_by import trained_by
 
 # The class of Keras -> its methods that write, or `None` for all that it
@@ -137,7 +138,7 @@ def _decides(
 
 
 def _is_left_to_another(callback: Any, model: Any) -> bool:
-    if not basics.is_initialized() or basics.size() == 1:
+    if not topology.is_initialized() or topology.size() == 1:
         return False
     if getattr(callback, _EVERY_RANK, False):
         return False
@@ -145,13 +146,13 @@ def _is_left_to_another(callback: Any, model: Any) -> bool:
         # Each rank trains a model of its own.
         return False
     ranks = trained_by(model).ranks
-    return basics.rank() in ranks and basics.rank() != ranks[0]
+    return topology.rank() in ranks and topology.rank() != ranks[0]
 
 
 @functools.cache
 def _say(name: str, first: int, second: int, count: int) -> None:
     """Says, once, on the second of the ranks, what is left to the first."""
-    if basics.rank() == second:
+    if topology.rank() == second:
         logging.warning(
             "keras_ring: rank %d alone writes what `%s` writes, for %d ranks%s."
             " `kr.callbacks.EveryRank(callback)` has each rank write its own.",

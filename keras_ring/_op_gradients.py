@@ -14,9 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _adasum_derivative, _xla, ops, process_sets
+from keras_ring import _adasum_derivative, _xla, ops
+from keras_ring._runtime import process_sets
+from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring.compression import Compression, Compressor
-from keras_ring.process_sets import ProcessSet
 
 
 def _name_of(op: Any) -> str:

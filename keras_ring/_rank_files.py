@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _model_state, basics, ops
+from keras_ring import _model_state, ops
 from keras_ring._consistency import digest
+from keras_ring._runtime import topology
 
 _OWNED = "owned-"
 
@@ -86,9 +87,9 @@ def from_bytes(content: bytes) -> Contents | None:
 
 def gather(content: bytes) -> list[bytes]:
     """Gives rank 0 the bytes of all ranks, by rank; the others get nothing."""
-    rows = [len(content), *[0] * (basics.size() - 1)]
+    rows = [len(content), *[0] * (topology.size() - 1)]
     received, counts = _exchanged(content, rows, "checkpoint/gather")
-    if basics.rank() != 0:
+    if topology.rank() != 0:
         return []
     ends = np.cumsum(counts)
     return [
@@ -103,8 +104,8 @@ def scatter(contents: Sequence[bytes]) -> bytes:
     Args:
         contents: Those of all ranks, on rank 0. On others, anything.
     """
-    if basics.rank() != 0:
-        contents = [b""] * basics.size()
+    if topology.rank() != 0:
+        contents = [b""] * topology.size()
     rows = [len(content) for content in contents]
     received, _ = _exchanged(b"".join(contents), rows, "checkpoint/scatter")
     return bytes(received.tobytes())
@@ -112,7 +113,7 @@ def scatter(contents: Sequence[bytes]) -> bytes:
 
 def _exchanged(content: bytes, rows: Sequence[int], name: str) -> Any:
     data = np.frombuffer(content, np.uint8)
-    if basics.size() == 1:
+    if topology.size() == 1:
         return data, np.array(rows)
     received, counts = ops.alltoall(
         tf.constant(data), tf.constant(rows, tf.int64), name=name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from keras_ring import basics
+from keras_ring._runtime import topology
 from keras_ring.errors import CheckpointError
 from keras_ring.functions import broadcast_object
 
@@ -34,7 +34,7 @@ def on_rank_zero(
     result: Any = None
     failure: str | None = None
     cause: Exception | None = None
-    if basics.rank() == 0:
+    if topology.rank() == 0:
         try:
             result = function()
         except CheckpointError as error:

@@ -26,10 +26,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _tape_marks, basics
+from keras_ring import _tape_marks
 from keras_ring._autograph import unconverted
 from keras_ring._keras import keras
 from keras_ring._names import variable_path
+from keras_ring._runtime import topology
 from keras_ring.errors import LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
@@ -98,7 +99,7 @@ def require_unreduced(
     Raises:
         ValueError: If a tape has reduced one of them.
     """
-    if not basics.is_initialized() or basics.size() == 1:
+    if not topology.is_initialized() or topology.size() == 1:
         return
     for gradient, source in zip(gradients, sources, strict=True):
         if gradient is not None and _tape_marks.comes_from_tape(
@@ -185,7 +186,7 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
     object.__setattr__(optimizer, _APPLIED, True)
     if _reduced.get() or _allowed.get():
         return
-    if not basics.is_initialized() or basics.size() == 1:
+    if not topology.is_initialized() or topology.size() == 1:
         return
     if variables is None:
         variables = getattr(optimizer, "_trainable_variables", ())
@@ -206,7 +207,7 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
     raise LocalUpdateError(
         f"Optimizer {_name(optimizer)!r} was about to update "
         f"{variable_path(local[0])!r} with gradients of this rank alone, in a "
-        f"job of {basics.size()} ranks. Each rank would train a model of its "
+        f"job of {topology.size()} ranks. Each rank would train a model of its "
         "own. Do one of these:\n"
         "  * wrap the optimizer: "
         "`optimizer = kr.DistributedOptimizer(optimizer)`, before "

@@ -17,9 +17,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import _arrays, _same_data, basics
+from keras_ring import _arrays, _same_data
 from keras_ring._keras import own
-from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
@@ -92,7 +97,7 @@ def _compare(
     digest = _digest(batches[:1])
     if digest is None:
         # Another one on each rank: nothing to compare.
-        digest = basics.rank().to_bytes(_DIGEST_BYTES, "little")
+        digest = topology.rank().to_bytes(_DIGEST_BYTES, "little")
     size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
     members = process_set.ranks
     parts, source = _split(dataset, len(members))
@@ -101,7 +106,7 @@ def _compare(
         "fit/first_batch",
         process_set,
     )
-    if basics.rank() != members[0]:
+    if topology.rank() != members[0]:
         return
     digests, sources, sizes = np.split(
         rows, [_DIGEST_BYTES, 2 * _DIGEST_BYTES], axis=1

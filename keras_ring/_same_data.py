@@ -16,9 +16,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _arrays, basics
+from keras_ring import _arrays
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 from keras_ring.functions import allgather_object
-from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 _ROWS = 32  # of an array that are looked at
 _NUMBERS = 16  # of a row that are
@@ -150,7 +155,7 @@ def digest_of(parts: Iterable[Part]) -> bytes:
 def _is_compared(process_set: ProcessSet) -> bool:
     """Whether there are ranks to compare with, at this place."""
     return (
-        basics.is_initialized()
+        topology.is_initialized()
         and not is_alone(process_set)
         and tf.executing_eagerly()
     )

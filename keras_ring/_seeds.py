@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import basics
-from keras_ring.process_sets import ProcessSet
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import ProcessSet
 
 _WORD = 0xFFFFFFFF
 
@@ -70,7 +70,7 @@ def fold(
         root_rank: Integer, the rank whose states they are.
         process_set: Whose ranks share them.
     """
-    place = place_of(basics.rank(), root_rank, process_set)
+    place = place_of(topology.rank(), root_rank, process_set)
     for variable in variables:
         variable.assign(folded(tf.convert_to_tensor(variable), place))
 

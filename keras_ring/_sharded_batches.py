@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _epochs, basics
+from keras_ring import _epochs
 from keras_ring._keras import own
+from keras_ring._runtime import topology
 
 
 class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
@@ -37,7 +38,7 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
     @property
     def num_batches(self) -> int | None:
         """The number of batches of this rank; the same on all."""
-        return None if self._total is None else self._total // basics.size()
+        return None if self._total is None else self._total // topology.size()
 
     def __len__(self) -> int:
         if self.num_batches is None:
@@ -45,7 +46,7 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
         return self.num_batches
 
     def __getitem__(self, index: int) -> Any:
-        position = basics.rank() + index * basics.size()
+        position = topology.rank() + index * topology.size()
         if self._total is None:
             return self._dataset[position]
         if not 0 <= index < len(self):
@@ -91,7 +92,7 @@ def shard_generator(generator: Iterator[Any], uneven: str) -> Iterator[Any]:
     Yields:
         Elements.
     """
-    size = basics.size()
+    size = topology.size()
     first: list[Any] = []
     count = 0
     while group := list(itertools.islice(generator, size)):
@@ -109,4 +110,4 @@ def shard_generator(generator: Iterator[Any], uneven: str) -> Iterator[Any]:
                 )
             padding = itertools.cycle(first)
             group += itertools.islice(padding, size - len(group))
-        yield group[basics.rank()]
+        yield group[topology.rank()]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _same_data, basics
+from keras_ring import _same_data
+from keras_ring._runtime import topology
 from keras_ring.functions import allgather_object
 
 _FILES_AT_A_TIME = 16
@@ -55,20 +56,20 @@ def files_of_this_rank(
             f"There are no elements in {len(paths)} files, the first being "
             f"{paths[0]}"
         )
-    if len(paths) < basics.size():
+    if len(paths) < topology.size():
         return _interleaved(read, paths, sum(counts), seed), [sum(counts)]
-    parts = divided(counts, basics.size())
-    mine = parts[basics.rank()]
+    parts = divided(counts, topology.size())
+    mine = parts[topology.rank()]
     per_rank = [sum(counts[place] for place in part) for part in parts]
     if min(per_rank) == 0:
         raise ValueError(
-            f"{len(paths)} files cannot be divided between {basics.size()} "
+            f"{len(paths)} files cannot be divided between {topology.size()} "
             f"ranks: only {sum(n > 0 for n in counts)} of them have elements."
         )
     dataset = _interleaved(
         read,
         [paths[place] for place in mine],
-        per_rank[basics.rank()],
+        per_rank[topology.rank()],
         seed,
     )
     return dataset, per_rank
@@ -110,9 +111,9 @@ def _counted(read: Callable[[Any], Any], paths: list[str]) -> list[int]:
     """Counts the elements of files, each on one rank."""
     mine = {
         place: _length(read(tf.constant(paths[place])))
-        for place in range(basics.rank(), len(paths), basics.size())
+        for place in range(topology.rank(), len(paths), topology.size())
     }
-    if basics.size() == 1:
+    if topology.size() == 1:
         return [mine[place] for place in range(len(paths))]
     of_all: dict[int, int] = {}
     for counted in allgather_object(mine, "data/files"):

@@ -17,8 +17,8 @@ import tensorflow as tf
 from keras_ring import _arrays
 from keras_ring._keras import own
 from keras_ring._names import variable_path
+from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring.functions import allgather_object, require_same
-from keras_ring.process_sets import ProcessSet
 
 # On a TensorFlow variable.
 _SHARED = "_keras_ring_shared_path"

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_ring import basics, process_sets
 from keras_ring._keras import keras, own
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 from keras_ring._trained_by import trained_by
-from keras_ring.process_sets import ProcessSet, global_process_set
 from keras_ring.sync_batch_normalization import moments_of_all_ranks
 
 
@@ -33,7 +37,7 @@ def require_all_ranks(model: Any, process_set: ProcessSet) -> None:
         ValueError: If not all ranks do, or train it.
     """
     for ranks in (process_set.ranks, trained_by(model).ranks):
-        if len(ranks) == basics.size():
+        if len(ranks) == topology.size():
             continue
         for layer in model._flatten_layers():
             if type(layer) is keras.layers.BatchNormalization and getattr(
@@ -41,14 +45,15 @@ def require_all_ranks(model: Any, process_set: ProcessSet) -> None:
             ):
                 raise ValueError(
                     f"Layer {layer.name!r} has `synchronized=True`, which is "
-                    f"with all {basics.size()} ranks, and the model is trained "
-                    f"by ranks {ranks}. Call `kr.SyncBatchNormalization.convert"
-                    "(model, process_set=...)` with their process set."
+                    f"with all {topology.size()} ranks, and the model is "
+                    f"trained by ranks {ranks}. Call "
+                    "`kr.SyncBatchNormalization.convert(model, "
+                    "process_set=...)` with their process set."
                 )
 
 
 def _moments(layer: Any, inputs: Any, axes: Any, mask: Any) -> Any:
     """Returns mean and variance over all ranks, `None` where there is one."""
-    if not basics.is_initialized() or process_sets.is_alone(global_process_set):
+    if not topology.is_initialized() or is_alone(global_process_set):
         return None
     return moments_of_all_ranks(layer.moving_mean, inputs, axes, mask)

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays, basics, ops
+from keras_ring import _arrays, ops
 from keras_ring._budget import Budget
 from keras_ring._keras import keras
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import is_alone
 from keras_ring._trained_by import trained_by
-from keras_ring.process_sets import is_alone
 
 _HOOKED = "_keras_ring_hooked"
 _WATCH = "_keras_ring_watch"
@@ -72,7 +73,7 @@ def install() -> None:
 
 
 def _is_of_several(model: Any) -> bool:
-    return basics.is_initialized() and not is_alone(trained_by(model))
+    return topology.is_initialized() and not is_alone(trained_by(model))
 
 
 def _watch_of(callback: Any) -> _Watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_ring.process_sets import ProcessSet, global_process_set
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 
 def trained_by(model: Any) -> ProcessSet:

@@ -20,15 +20,15 @@ from keras_ring import (
     _model_state,
     _rank_files,
     _seeds,
-    basics,
 )
 from keras_ring._checkpoint_files import Checkpoint, Damaged
 from keras_ring._keras import keras, own
 from keras_ring._rank_zero import on_rank_zero
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._version import __version__
 from keras_ring.errors import CheckpointError
 from keras_ring.functions import share
-from keras_ring.process_sets import global_process_set
 
 _STATE = "state.npz"
 
@@ -82,7 +82,7 @@ def save(
     )
     state: dict[str, Any] = {}
     description = {
-        "ranks": basics.size(),
+        "ranks": topology.size(),
         "versions": versions(),
         "progress": progress,
         "optimizers": _model_optimizers.places(
@@ -170,7 +170,7 @@ def restore(
     found = _model_optimizers.optimizers_of(model, optimizers)
     _model_optimizers.build_for(model, found, manifest.get("optimizers", {}))
     variables = _model_state.state_variables(model, optimizers)
-    rank_files = [b""] * basics.size()
+    rank_files = [b""] * topology.size()
 
     def assign() -> None:
         if read is None:
@@ -179,7 +179,7 @@ def restore(
         _model_state.require_same_variables(manifest["variables"], variables)
         contents = _model_state.read_bytes(path / _STATE)
         _model_state.assign_bytes(variables, _model_state.in_order(contents))
-        for rank in range(basics.size()):
+        for rank in range(topology.size()):
             name = _rank_files.file_name(rank)
             if name in manifest["files"]:
                 rank_files[rank] = (path / name).read_bytes()
@@ -194,7 +194,7 @@ def restore(
         for place, content in mine.owned.items():
             if id(variables[place]) not in left_out:
                 _model_state.assign_bytes([variables[place]], [content])
-        if manifest["ranks"] == basics.size():
+        if manifest["ranks"] == topology.size():
             manifest["local"] = mine.local or None
     elif fold_rank:
         _seeds.fold(seeds, 0, global_process_set)

@@ -30,10 +30,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import basics, ops
+from keras_ring import ops
 from keras_ring._autograph import unconverted
 from keras_ring._keras import keras, own
-from keras_ring.process_sets import ProcessSet, shares_nothing
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import ProcessSet, shares_nothing
 
 _HOOKED = "_keras_ring_weighted"
 
@@ -104,7 +105,7 @@ class Unweighted:
 
 @functools.cache
 def _warn_once(rank: int) -> None:
-    if basics.rank() != rank:
+    if topology.rank() != rank:
         return
     logging.warning(
         "keras_ring: a loss is divided by what this rank's data has: the "

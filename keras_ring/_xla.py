@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from keras_ring import _graph, _native
+from keras_ring import _graph
 from keras_ring._autograph import unconverted
+from keras_ring._runtime import native
 
 # Gradients of a compiled function may be traced outside of it.
 _compiling: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -91,7 +92,7 @@ def run(starts: Sequence[Start]) -> list[list[Any]]:
     Returns:
         For each, the list of results.
     """
-    ops = _native.xla_ops()
+    ops = native.xla_ops()
     tickets = [
         ops.keras_ring_xla_start(tensors=start.tensors, **start.attributes)
         for start in starts

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _same_data, basics
+from keras_ring import _same_data
 from keras_ring._epoch_shuffle import shuffled_by_epoch
 from keras_ring._keras import own
+from keras_ring._runtime import topology
 from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
 from keras_ring._sharded_files import files_of_this_rank
 
@@ -150,7 +151,7 @@ def shard(
                 "or make it a `tf.data.Dataset` with "
                 "`tf.data.Dataset.from_generator`."
             )
-        if basics.size() == 1:
+        if topology.size() == 1:
             return dataset
         return shard_generator(dataset, uneven)
     return _shard_arrays(dataset, uneven, bool(shuffle), seed, check)
@@ -158,7 +159,7 @@ def shard(
 
 def _even_length(length: int, uneven: Uneven) -> int:
     """Returns how many elements all ranks use together."""
-    size = basics.size()
+    size = topology.size()
     rest = length % size
     if rest == 0:
         return length
@@ -204,7 +205,7 @@ def _shard_arrays(
         _same_data.require_same_arrays(leaves)
     length = lengths[0]
     total = _even_length(length, uneven)
-    if basics.size() == 1 and not shuffle:
+    if topology.size() == 1 and not shuffle:
         return arrays
     order = (
         np.random.default_rng(seed).permutation(length)
@@ -212,7 +213,7 @@ def _shard_arrays(
         else np.arange(length)
     )
     # `resize` repeats from the start what it needs to pad.
-    chosen: Any = np.resize(order, total)[basics.rank() :: basics.size()]
+    chosen: Any = np.resize(order, total)[topology.rank() :: topology.size()]
     return tf.nest.map_structure(
         lambda leaf: _same_data.take_rows(leaf, chosen), arrays
     )
@@ -229,7 +230,7 @@ def _shard_dataset(
             "`dataset.shard(kr.size(), kr.rank())`, which makes unequal parts."
         )
     cardinality = int(dataset.cardinality())
-    if basics.size() > 1:
+    if topology.size() > 1:
         if cardinality == tf.data.UNKNOWN_CARDINALITY:
             raise ValueError(
                 "The number of elements of this `tf.data.Dataset` is not "
@@ -246,8 +247,8 @@ def _shard_dataset(
             if total > cardinality > 0:
                 dataset = dataset.repeat()
             dataset = dataset.take(total)
-            cardinality = total // basics.size() if cardinality else 0
-        dataset = dataset.shard(basics.size(), basics.rank())
+            cardinality = total // topology.size() if cardinality else 0
+        dataset = dataset.shard(topology.size(), topology.rank())
     return _shuffled(dataset, cardinality, shuffle, seed)
 
 
@@ -268,17 +269,17 @@ def _shard_files(
         seed if shuffle else None,
         check,
     )
-    if len(per_rank) == 1 and basics.size() > 1:
+    if len(per_rank) == 1 and topology.size() > 1:
         return _shard_dataset(dataset, uneven, shuffle, seed)
     if uneven == "error" and len(set(per_rank)) > 1:
         raise ValueError(
-            f"The files cannot be divided evenly between {basics.size()} "
+            f"The files cannot be divided evenly between {topology.size()} "
             f"ranks, which would have {per_rank} elements. Leave out elements "
             'with `uneven="drop"`, or use some of them twice with '
             '`uneven="pad"`.'
         )
     total = min(per_rank) if uneven == "drop" else max(per_rank)
-    if total > per_rank[basics.rank()] > 0:
+    if total > per_rank[topology.rank()] > 0:
         dataset = dataset.repeat()
     dataset = dataset.take(total)
     return _shuffled(dataset, total, shuffle, seed)
@@ -307,6 +308,6 @@ def _shard_py_dataset(
     if shuffle and count is None:
         raise ValueError("A `PyDataset` without end cannot be shuffled.")
     total = None if count is None else _even_length(count, uneven)
-    if basics.size() == 1 and not shuffle:
+    if topology.size() == 1 and not shuffle:
         return dataset
     return ShardedPyDataset(dataset, total, shuffle, seed)

@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _arrays, _native, _seeds, basics, ops, process_sets
+from keras_ring import _arrays, _seeds, ops
 from keras_ring._autograph import unconverted
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._names import variable_path
-from keras_ring.process_sets import ProcessSet, global_process_set
+from keras_ring._runtime import native, process_sets, topology
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 # What is broadcast at once; more of one variable.
 _GROUP_BYTES = 64 << 20
@@ -105,7 +106,7 @@ def share(
             compared=[f"{dtype}{shape}" for shape, dtype in described],
             process_set=process_set,
         )
-    place = _seeds.place_of(basics.rank(), root_rank, process_set)
+    place = _seeds.place_of(topology.rank(), root_rank, process_set)
     to_fold = {id(variable) for variable in folded}
     assigned = []
     for number, group in enumerate(_in_groups(variables)):
@@ -292,7 +293,7 @@ def broadcast_object_fn(
     """
     _check_root(root_rank, process_set)
     name = name or "broadcast_object"
-    is_root = basics.rank() == root_rank
+    is_root = topology.rank() == root_rank
     broadcast_length = _arrays.on_arrays(
         lambda length: ops.broadcast(
             length, root_rank, name=f"{name}/length", process_set=process_set
@@ -436,7 +437,7 @@ def _check_root(root_rank: int, process_set: ProcessSet) -> None:
     if root_rank in process_set.ranks:
         return
     whose = (
-        f"{basics.size()} ranks of the job"
+        f"{topology.size()} ranks of the job"
         if process_set is global_process_set
         else f"ranks {process_set.ranks} of the process set"
     )
@@ -452,7 +453,7 @@ def _dtype(variable: Any) -> Any:
 
 @functools.cache
 def _carried() -> frozenset[str]:
-    return frozenset(name for name, _ in _native.core().dtypes())
+    return frozenset(name for name, _ in native.core().dtypes())
 
 
 def _in_groups(variables: list[Any]) -> list[list[Any]]:

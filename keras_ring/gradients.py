@@ -13,11 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _arrays, _xla, ops, process_sets
+from keras_ring import _arrays, _xla, ops
 from keras_ring._names import unique_names, variable_path
+from keras_ring._runtime import process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._shared_paths import shared_path
 from keras_ring.compression import Compression, Compressor
-from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import basics
+from keras_ring._runtime import topology
 from keras_ring.errors import JobEndedError
 from keras_ring.functions import broadcast_global_variables
 
@@ -52,7 +52,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Shares the variables."""
         del coord
-        if basics.size() == 1:
+        if topology.size() == 1:
             return
         try:
             session.run(self._broadcast)

@@ -9,9 +9,13 @@ import tensorflow as tf
 
 from keras_ring import ops
 from keras_ring._inference_parts import Part, part_of
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 from keras_ring.callbacks.metric_average import MetricAverageCallback
 from keras_ring.functions import allgather_object
-from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
 
 
 def evaluate(

@@ -11,11 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _names, _native, _xla, process_sets
+from keras_ring import _graph, _names, _xla
 from keras_ring._autograph import unconverted
 from keras_ring._horovod_arguments import takes_horovods
+from keras_ring._runtime import native, process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring.compression import Compression, Compressor
-from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class ReduceOp(enum.IntEnum):
@@ -437,7 +438,7 @@ def _allgather(
             "rows. (A `tf.IndexedSlices` is reduced by allgathers: make it "
             "dense with `tf.convert_to_tensor` first.)",
         )
-    gathered: list[Any] = _native.tf_ops().keras_ring_allgather(
+    gathered: list[Any] = native.tf_ops().keras_ring_allgather(
         tensors=tensors,
         tensor_name=name,
         process_set_id=process_sets.id_of(process_set),
@@ -503,7 +504,7 @@ def alltoall(
             "function.",
         )
     given = tf.zeros([0], tf.int64) if splits is None else _as_splits(splits)
-    received, received_splits = _native.tf_ops().keras_ring_alltoall(
+    received, received_splits = native.tf_ops().keras_ring_alltoall(
         tensor=tensor,
         splits=tf.cast(given, tf.int64),
         tensor_name=name,
@@ -593,7 +594,7 @@ def broadcast_group(
         start = _xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
         results: list[Any] = _xla.run([start])[0]
         return results
-    received: list[Any] = _native.tf_ops().keras_ring_broadcast(
+    received: list[Any] = native.tf_ops().keras_ring_broadcast(
         tensors=tensors, **attributes
     )
     _independent(received[0])
@@ -632,7 +633,7 @@ def barrier(
             "XLA keeps no order between what has no result and the rest. Call "
             "it outside of the function.",
         )
-    return _native.tf_ops().keras_ring_barrier(
+    return native.tf_ops().keras_ring_barrier(
         tensor_name=name, process_set_id=process_sets.id_of(process_set)
     )
 
@@ -692,7 +693,7 @@ def join() -> Any:
             "Call it outside of the function.",
         )
     _joins.append(True)
-    function = _native.tf_ops().keras_ring_join
+    function = native.tf_ops().keras_ring_join
     if tf.executing_eagerly():
         return int(function(tensor_name="join"))
     with tf.control_dependencies(_graph.collectives_so_far()):
@@ -765,7 +766,7 @@ def _run_reductions(
             ]
         )
     else:
-        function = getattr(_native.tf_ops(), f"keras_ring_{kind.name}")
+        function = getattr(native.tf_ops(), f"keras_ring_{kind.name}")
         results = [
             function(tensors=tensors, **attributes)
             for tensors, attributes, _ in prepared
@@ -829,8 +830,8 @@ def _prepare(
         if kind is Kind.reducescatter:
             _check_rows("reducescatter", "divide", tensor)
     contexts: list[Any] = [None] * len(tensors)
-    native = _native_compression(call.compression)
-    if native is None:
+    number = _native_compression(call.compression)
+    if number is None:
         pairs = [call.compression.compress(tensor) for tensor in tensors]
         tensors, contexts = (
             list(column) for column in zip(*pairs, strict=True)
@@ -844,7 +845,7 @@ def _prepare(
         "reduce_op": int(op),
         "prescale_bits": _double_bits(call.prescale_factor if fused else 1.0),
         "postscale_bits": _double_bits(call.postscale_factor if fused else 1.0),
-        "compression": native or 0,
+        "compression": number or 0,
     }
     return tensors, attributes, contexts
 
@@ -882,7 +883,7 @@ def _check_rows(what: str, purpose: str, tensor: Any) -> None:
 @functools.cache
 def _reducible() -> frozenset[str]:
     return frozenset(
-        name for name, reducible in _native.core().dtypes() if reducible
+        name for name, reducible in native.core().dtypes() if reducible
     )
 
 

@@ -25,9 +25,9 @@ from keras_ring._distributed_class import KeepsSettings, Reduces
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._keras import keras
 from keras_ring._local_sources import local_sources
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import ReductionSettings, settings_that_differ
-from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @takes_horovods(

@@ -18,6 +18,11 @@ from keras_ring import (
 from keras_ring._autograph import unconverted
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._local_sources import LocalSources
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    shares_nothing,
+)
 from keras_ring.compression import Compression, Compressor
 from keras_ring.gradients import (
     ReductionSettings,
@@ -25,11 +30,6 @@ from keras_ring.gradients import (
     reduce_gradients,
 )
 from keras_ring.optimizer import distributed_settings
-from keras_ring.process_sets import (
-    ProcessSet,
-    global_process_set,
-    shares_nothing,
-)
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]

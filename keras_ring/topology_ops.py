@@ -10,10 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _native, process_sets
+from keras_ring import _graph
 from keras_ring._autograph import unconverted
 from keras_ring._horovod_arguments import takes_horovods
-from keras_ring.process_sets import ProcessSet, global_process_set
+from keras_ring._runtime import native, process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 
 @unconverted
@@ -116,7 +117,7 @@ def local_size_op(name: str | None = None) -> Any:
 
 
 def _topology(what: str, name: str | None, process_set_id: int = 0) -> Any:
-    value = _native.tf_ops().keras_ring_topology(
+    value = native.tf_ops().keras_ring_topology(
         what=what, process_set_id=process_set_id, name=name
     )
     if not tf.executing_eagerly():

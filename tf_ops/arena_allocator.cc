@@ -99,7 +99,7 @@ constexpr int kPriority = 500;
 
 }  // namespace
 
-// For keras_ring/_native.py: null, or why TensorFlow's tensors will not lie in
+// For keras_ring/_runtime/native.py: null, or why TensorFlow's tensors will not lie in
 // an arena. `job_size`: the number of ranks. Once per process; before the first
 // tensor, and not while another thread might be making it.
 extern "C" __attribute__((visibility("default"))) const char*

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from keras_ring import _native
+from keras_ring._runtime import native
 from tests.multiprocess import collective_table as table
 
 HEADER = """# Collectives
@@ -218,7 +218,7 @@ def _matrix(head: str, rows: dict[str, dict[str, str]]) -> str:
 
 def page() -> str:
     """Returns the text of the page."""
-    dtypes = _native.core().dtypes()
+    dtypes = native.core().dtypes()
     text = HEADER
     for call, shapes, result, reduces in ROWS:
         kind = "reduced" if reduces else "moved"

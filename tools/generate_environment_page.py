@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from keras_ring import _native
+from keras_ring._runtime import native
 
 HEADER = """# Environment variables
 
@@ -23,7 +23,7 @@ def page() -> str:
     rows = [
         f"| `{variable}` | {kind} | {default or '-'} | {meaning} |"
         for variable, kind, default, meaning in (
-            _native.core().describe_options()
+            native.core().describe_options()
         )
     ]
     return HEADER + "\n".join(rows) + "\n"

@@ -17,9 +17,9 @@ def train(task):
     """Trains; returns the figures of a step and the resident memory."""
     # Before the first tensor.
     if task["arena"]:
-        from keras_ring import _native
+        from keras_ring._runtime import native
 
-        refusal = _native.install_arena(1)
+        refusal = native.install_arena(1)
         if refusal:
             raise RuntimeError(refusal)
     import keras

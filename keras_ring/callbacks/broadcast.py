@@ -12,7 +12,11 @@ from keras_ring._consistency import EpochComparison
 from keras_ring._keras import keras, own
 from keras_ring._model_broadcast import broadcast_model
 from keras_ring._reduction_guard import allow_local_updates
-from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]

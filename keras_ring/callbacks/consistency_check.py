@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_ring._consistency import require_consistent
 from keras_ring._keras import keras
-from keras_ring.process_sets import ProcessSet, global_process_set
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 
 class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]

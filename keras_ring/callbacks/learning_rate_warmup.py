@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_ring import basics
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
-from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -90,7 +90,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         # With `steps_per_execution` the last batches had the learning rate of
         # an earlier one.
         self._set_learning_rate(self.warmup_epochs)
-        if self.verbose > 0 and basics.rank() == self.process_set.ranks[0]:
+        if self.verbose > 0 and topology.rank() == self.process_set.ranks[0]:
             print(
                 f"\nEpoch {epoch + 1}: the learning rate has reached "
                 f"{self.initial_lr:g}."

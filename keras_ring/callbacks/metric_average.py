@@ -12,7 +12,11 @@ from keras_ring import _arrays, _metric_state, ops
 from keras_ring._arrays import is_graph_program
 from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._keras import keras, own
-from keras_ring.process_sets import ProcessSet, global_process_set, is_alone
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -8,16 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring import (
-    _model_state,
-    _passed_over,
-    _saved_files,
-    _training_state,
-    basics,
-)
+from keras_ring import _model_state, _passed_over, _saved_files, _training_state
 from keras_ring._keras import keras, own
 from keras_ring._moving_statistics import averaged_statistics
 from keras_ring._rank_zero import on_rank_zero
+from keras_ring._runtime import topology
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
@@ -99,7 +94,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
                 description={
                     "template": Path(self.filepath).name,
                     "at": _moment(epoch, batch),
-                    "ranks": basics.size(),
+                    "ranks": topology.size(),
                     "versions": _training_state.versions(),
                 },
             )

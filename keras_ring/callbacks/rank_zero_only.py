@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring import _passed_over, basics
+from keras_ring import _passed_over
 from keras_ring._keras import keras
+from keras_ring._runtime import topology
 
 
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
@@ -43,13 +44,13 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
     def set_params(self, params: dict[str, Any] | None) -> None:
         """Passes on the parameters of the training."""
         super().set_params(params)
-        if basics.rank() == 0:
+        if topology.rank() == 0:
             self.callback.set_params(params)
 
     def set_model(self, model: Any) -> None:
         """Passes on the model."""
         super().set_model(model)
-        if basics.rank() == 0:
+        if topology.rank() == 0:
             self.callback.set_model(model)
 
 
@@ -58,7 +59,7 @@ def _on_rank_zero(name: str) -> Callable[..., None]:
         of_batch = name.startswith("on_train_batch_")
         if of_batch and _passed_over.is_passing_over(self.model):
             return
-        if basics.rank() == 0:
+        if topology.rank() == 0:
             getattr(self.callback, name)(*args, **kwargs)
 
     call.__name__ = name

@@ -71,7 +71,7 @@ def _minor(version: object) -> str:
 
 def _check_native(report: Report) -> None:
     try:
-        native = importlib.import_module("keras_ring._native")
+        native = importlib.import_module("keras_ring._runtime.native")
         built = dict(native.build_info())
     except Exception as error:
         # A broken library may fail in any way; its own text says how.

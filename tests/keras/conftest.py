@@ -17,9 +17,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_ring import basics, ops
+from keras_ring import ops
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring.compression import Compression
-from keras_ring.process_sets import ProcessSet, global_process_set
 
 
 @dataclasses.dataclass
@@ -172,10 +173,10 @@ class EqualRanks:
 def ring(monkeypatch):
     """A job of two equal ranks, of which this process is rank 0."""
     ranks = EqualRanks()
-    monkeypatch.setattr(basics, "is_initialized", lambda: True)
-    monkeypatch.setattr(basics, "size", lambda: ranks.size)
-    monkeypatch.setattr(basics, "local_size", lambda: ranks.size)
-    monkeypatch.setattr(basics, "rank", lambda: ranks.rank)
+    monkeypatch.setattr(topology, "is_initialized", lambda: True)
+    monkeypatch.setattr(topology, "size", lambda: ranks.size)
+    monkeypatch.setattr(topology, "local_size", lambda: ranks.size)
+    monkeypatch.setattr(topology, "rank", lambda: ranks.rank)
     for name in (
         "allreduce",
         "allreduce_calls",

@@ -66,8 +66,10 @@ def test_before_init_there_is_no_job(ring, monkeypatch):
     def size():
         raise AssertionError("asked for the size of no job")
 
-    monkeypatch.setattr("keras_ring.basics.is_initialized", lambda: False)
-    monkeypatch.setattr("keras_ring.basics.size", size)
+    monkeypatch.setattr(
+        "keras_ring._runtime.topology.is_initialized", lambda: False
+    )
+    monkeypatch.setattr("keras_ring._runtime.topology.size", size)
     fit(make_model("sgd"))
 
 

@@ -132,7 +132,7 @@ def flag_differences(bazel: str, cmake: str) -> list[str]:
 
 def forgotten_ops(cmake: str, on_disk: list[str]) -> list[str]:
     """Returns the sources that tf_ops/CMakeLists.txt or the disk lacks."""
-    named = set(re.findall(r"\b\w+\.cc\b", code(cmake))) - {"_core.cc"}
+    named = set(re.findall(r"\b\w+\.cc\b", code(cmake))) - {"core.cc"}
     return sorted(named ^ set(on_disk))
 
 

@@ -34,7 +34,7 @@ _KERNEL_HEADERS = {
 # The Python module also starts the runtime and takes its log lines.
 ADAPTER_HEADERS = {
     "tf_ops": _KERNEL_HEADERS,
-    "keras_ring": {
+    "keras_ring/_runtime": {
         *_KERNEL_HEADERS,
         "csrc/runtime/runtime_factory.h",
         "csrc/runtime/log_queue.h",
@@ -129,10 +129,10 @@ def python_problems(path: str, text: str) -> list[str]:
             problems.append(f"imports {module}")
         if module == "relative import":
             problems.append("relative import; write keras_ring...")
-        if _within(module, "keras_ring._core") and path != "_native.py":
-            problems.append(f"imports {module}; only _native.py does")
+        if _within(module, "keras_ring._core") and path != "_runtime/native.py":
+            problems.append(f"imports {module}; only _runtime/native.py does")
         # prctl before exec: no library of ours is there.
-        alone = ("_native.py", "launcher/child.py")
+        alone = ("_runtime/native.py", "launcher/child.py")
         if _within(module, "ctypes") and path not in alone:
             problems.append(f"imports {module}; only {alone} do")
         # Loading a pickle runs what it says: theirs come over authenticated

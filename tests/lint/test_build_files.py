@@ -90,7 +90,7 @@ cc_library(
 )
 FLAGS = 'COPTS = ["-Wall"]\nFAST_COPTS = ["-O3", "-mavx2"]\n'
 CMAKE_FLAGS = "# A comment.\nset(FAST_COPTS -O3\n    -mavx2)\n"
-OPS = "add_adapter(x a_op.cc\n  b_op.cc)\nadd(../keras_ring/_core.cc)"
+OPS = "add_adapter(x a_op.cc\n  b_op.cc)\nadd(../keras_ring/_runtime/core.cc)"
 
 
 def test_right_files_pass():

@@ -39,7 +39,7 @@ def test_core_includes_only_downwards(folder):
     assert not told, told
 
 
-@pytest.mark.parametrize("folder", ["tf_ops", "keras_ring"])
+@pytest.mark.parametrize("folder", floors.ADAPTER_HEADERS)
 def test_adapters_see_only_the_api_of_the_core(folder):
     files = _cpp_files(folder)
     assert files, f"no file in {folder}"
@@ -53,7 +53,7 @@ def test_adapters_see_only_the_api_of_the_core(folder):
 
 
 def test_no_environment_sleep_or_feature_test_in_cpp():
-    folders = [*floors.CPP_FLOORS, "tf_ops", "keras_ring"]
+    folders = [*floors.CPP_FLOORS, *floors.ADAPTER_HEADERS]
     reader = ROOT / "csrc/base/options.cc"
     told = _told(
         {
@@ -70,7 +70,7 @@ def test_nobody_takes_connections_without_a_handshake():
     """Those over TCP come through the acceptor, which has one."""
     taking = {
         path.name
-        for path in _cpp_files(*floors.CPP_FLOORS, "tf_ops", "keras_ring")
+        for path in _cpp_files(*floors.CPP_FLOORS, *floors.ADAPTER_HEADERS)
         if path.name not in ("socket.h", "socket.cc", "local_socket.cc")
         and re.search(r"\b(Accept|accept4?)\(", path.read_text())
     }

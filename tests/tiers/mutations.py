@@ -157,8 +157,8 @@ MUTATIONS = (
     Mutation(
         "a shard of a `PyDataset` has its neighbour's batches",
         "keras_ring/_sharded_batches.py",
-        "position = basics.rank() + index * basics.size()",
-        "position = index * basics.size()",
+        "position = topology.rank() + index * topology.size()",
+        "position = index * topology.size()",
         tests=("tests/unit/test_sharded_batches.py",),
     ),
     Mutation(

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from keras_ring import _arena, _native, errors
+from keras_ring import errors
+from keras_ring._runtime import arena, native
 from tests.tiers import few
 
 MAPPED = "keras_ring tensors"
@@ -64,18 +65,18 @@ def test_a_library_that_does_not_load_is_a_reason(monkeypatch):
         assert num_ranks == 2
         raise OSError("no such file")
 
-    monkeypatch.setattr(_native, "core", Core)
-    monkeypatch.setattr(_native, "install_arena", install)
-    monkeypatch.setattr(_arena, "_refusal", "")
-    _arena._install()
-    assert _arena.refusal() == "its allocator cannot be loaded: no such file"
+    monkeypatch.setattr(native, "core", Core)
+    monkeypatch.setattr(native, "install_arena", install)
+    monkeypatch.setattr(arena, "_refusal", "")
+    arena._install()
+    assert arena.refusal() == "its allocator cannot be loaded: no such file"
 
 
 def test_a_package_that_is_not_built_does_not_break_tensorflow(monkeypatch):
     def core():
         raise errors.BuildMismatchError("not built")
 
-    monkeypatch.setattr(_native, "core", core)
-    monkeypatch.setattr(_arena, "_refusal", "")
-    _arena._install()
-    assert _arena.refusal() == ""
+    monkeypatch.setattr(native, "core", core)
+    monkeypatch.setattr(arena, "_refusal", "")
+    arena._install()
+    assert arena.refusal() == ""

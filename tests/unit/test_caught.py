@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from keras_ring import _caught
 from keras_ring._launch_protocol import error_file
+from keras_ring._runtime import caught
 
 
 class Core:
@@ -28,35 +28,35 @@ class Core:
 def core(monkeypatch):
     core = Core()
     native = types.SimpleNamespace(core=lambda: core)
-    monkeypatch.setattr(_caught, "_native", native)
-    monkeypatch.setattr(_caught, "_last", None)
+    monkeypatch.setattr(caught, "native", native)
+    monkeypatch.setattr(caught, "_last", None)
     monkeypatch.setattr(sys, "exit", sys.exit)
     return core
 
 
 def test_the_last_error_counts_until_the_program_has_gone_on(core):
-    assert _caught.reason() == ""
-    _caught.note(KeyError("first"))
-    _caught.note(ValueError("second"))
-    assert _caught.reason() == "ValueError: second, which its program caught"
+    assert caught.reason() == ""
+    caught.note(KeyError("first"))
+    caught.note(ValueError("second"))
+    assert caught.reason() == "ValueError: second, which its program caught"
     core.buckets += 1
-    assert _caught.reason() == ""
+    assert caught.reason() == ""
 
 
 def test_outside_of_a_job_nothing_is_noted(core):
     core.initialized = False
-    _caught.note(ValueError("early"))
+    caught.note(ValueError("early"))
     core.initialized = True
-    assert _caught.reason() == ""
+    assert caught.reason() == ""
 
 
 def test_it_is_written_for_the_launcher(core, tmp_path, monkeypatch):
     path = tmp_path / "error.json"
     monkeypatch.setenv("KERAS_RING_ERROR_FILE", str(path))
-    _caught.write()
+    caught.write()
     assert not path.exists()
-    _caught.note(ValueError("why"))
-    _caught.write()
+    caught.note(ValueError("why"))
+    caught.write()
     error = error_file.read(path)
     assert (error.type, error.message, error.caught) == ("ValueError", "why", 1)
 
@@ -65,15 +65,15 @@ def test_it_is_written_for_the_launcher(core, tmp_path, monkeypatch):
     ("status", "told"), [(3, True), ("text", True), (0, False), (None, False)]
 )
 def test_what_is_handled_when_the_program_leaves(core, status, told):
-    _caught.install()
-    _caught.install()
+    caught.install()
+    caught.install()
     with pytest.raises(SystemExit) as left:
         try:
             raise ValueError("why")
         except ValueError:
             sys.exit(status)
     assert left.value.code == status
-    assert ("why" in _caught.reason()) == told
+    assert ("why" in caught.reason()) == told
 
 
 def test_leaving_goes_on_as_before():

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _native, errors
+from keras_ring import errors
+from keras_ring._runtime import native
 
 
 def test_build_info_names_this_tensorflow():
-    info = _native.build_info()
+    info = native.build_info()
     minor = ".".join(tf.__version__.split(".")[:2])
     assert minor in info["tf_version_built"]
     assert any(name.startswith("libkeras_ring") for name in info["libraries"])
@@ -26,17 +27,17 @@ def test_kernels_are_those_of_this_processor():
         level = "avx2"
         if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
             level = "avx512"
-    assert _native.build_info()["cpu_level"] == level
+    assert native.build_info()["cpu_level"] == level
 
 
 def test_another_tensorflow_is_an_error_that_says_how_to_mend_it(monkeypatch):
     monkeypatch.setattr(tf, "__version__", "2.15.1")
-    _native.tf_ops.cache_clear()
+    native.tf_ops.cache_clear()
     try:
         with pytest.raises(errors.BuildMismatchError) as mismatch:
-            _native.tf_ops()
+            native.tf_ops()
     finally:
-        _native.tf_ops.cache_clear()
+        native.tf_ops.cache_clear()
     text = str(mismatch.value)
     assert "built for TensorFlow 2.21" in text
     assert "this is TensorFlow 2.15.1" in text
@@ -66,12 +67,12 @@ def test_import_under_another_tensorflow_says_so():
 
 def test_a_missing_library_is_an_error_that_says_how_to_mend_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_ring._core", None)
-    _native.core.cache_clear()
+    native.core.cache_clear()
     try:
         with pytest.raises(errors.BuildMismatchError, match="pip install"):
-            _native.core()
+            native.core()
     finally:
-        _native.core.cache_clear()
+        native.core.cache_clear()
 
 
 def test_import_loads_no_tensorflow_and_nothing_native():
@@ -114,15 +115,15 @@ def test_without_xla_a_compiled_function_says_what_is_missing(monkeypatch):
     step = tf.function(
         lambda x: kr.allreduce(x, name="x"), jit_compile=True, autograph=False
     )
-    monkeypatch.setattr(_native, "_PACKAGE", _native._PACKAGE / "none")
-    monkeypatch.setattr(_native, "tf_ops", lambda: None)
-    _native.xla_ops.cache_clear()
+    monkeypatch.setattr(native, "_PACKAGE", native._PACKAGE / "none")
+    monkeypatch.setattr(native, "tf_ops", lambda: None)
+    native.xla_ops.cache_clear()
     try:
         assert not kr.xla_built()
         with pytest.raises(errors.BuildMismatchError) as missing:
             step(tf.ones([3]))
     finally:
-        _native.xla_ops.cache_clear()
+        native.xla_ops.cache_clear()
     text = str(missing.value)
     assert "not available in functions with `jit_compile=True`" in text
     assert "libkeras_ring_xla_" in text

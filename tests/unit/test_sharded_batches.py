@@ -16,8 +16,8 @@ from keras_ring.data import shard
 @contextlib.contextmanager
 def job(rank, size):
     with (
-        mock.patch("keras_ring.basics.rank", lambda: rank),
-        mock.patch("keras_ring.basics.size", lambda: size),
+        mock.patch("keras_ring._runtime.topology.rank", lambda: rank),
+        mock.patch("keras_ring._runtime.topology.size", lambda: size),
     ):
         yield
 

@@ -7,8 +7,9 @@ import types
 
 import pytest
 
-from keras_ring import _native, _start_checks, basics
+from keras_ring import job
 from keras_ring._launch_protocol.engines import ENGINES, place_among_several
+from keras_ring._runtime import native, start_checks
 from keras_ring.errors import ConfigurationError, StartError
 
 TF_CONFIG = json.dumps(
@@ -56,16 +57,16 @@ def test_several_processes_of_another_launcher_are_refused(name):
     place = place_among_several(environment)
     assert (place.engine, place.size, place.rank) == (name, size, rank)
     with pytest.raises(StartError) as refused:
-        _start_checks.check_launcher(environment)
+        start_checks.check_launcher(environment)
     text = str(refused.value)
     for variable, value in variables.items():
         assert f"{variable}={value}" in text
     assert f"keras-ring run -np {size} " in text
     assert "KERAS_RING_SIZE=1" in text
     # Ranks of ours, and who says that this is one process.
-    _start_checks.check_launcher({**environment, "KERAS_RING_SIZE": "1"})
+    start_checks.check_launcher({**environment, "KERAS_RING_SIZE": "1"})
     with pytest.raises(StartError):
-        _start_checks.check_launcher({**environment, "KERAS_RING_SIZE": ""})
+        start_checks.check_launcher({**environment, "KERAS_RING_SIZE": ""})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_several_processes_of_another_launcher_are_refused(name):
     ],
 )
 def test_one_process_is_no_matter(environment):
-    _start_checks.check_launcher(environment)
+    start_checks.check_launcher(environment)
 
 
 def test_the_engine_that_is_nearest_counts():
@@ -97,7 +98,7 @@ KNOWN = ["KERAS_RING_FUSION_THRESHOLD", "KERAS_RING_STALL_CHECK_TIME"]
 
 
 def test_variables_without_effect_are_named_with_what_was_meant():
-    text = _start_checks.ignored_variables(
+    text = start_checks.ignored_variables(
         {
             "KERAS_RING_FUSION_TRESHOLD": "1",
             "KERAS_RING_FUSION_THRESHOLD": "1",
@@ -118,15 +119,15 @@ def test_variables_without_effect_are_named_with_what_was_meant():
         "KERAS_RING_FUSION_TRESHOLD (is it KERAS_RING_FUSION_THRESHOLD?), "
         "KERAS_RING_QQQQ"
     )
-    assert _start_checks.ignored_variables({"HOME": "/"}, KNOWN) == ""
+    assert start_checks.ignored_variables({"HOME": "/"}, KNOWN) == ""
 
 
 def test_what_is_named_in_place_of_horovods_is_known():
-    known = _start_checks.known_variables()
-    for ours in _start_checks._HOROVOD.values():
+    known = start_checks.known_variables()
+    for ours in start_checks._HOROVOD.values():
         assert "KERAS_RING_" + ours.partition("=")[0] in known
     every = dict.fromkeys(known, "1")
-    assert _start_checks.ignored_variables(every, known) == ""
+    assert start_checks.ignored_variables(every, known) == ""
 
 
 @pytest.mark.parametrize("imported", [False, True])
@@ -139,11 +140,11 @@ def test_another_backend_is_refused_on_one_line(monkeypatch, imported):
         monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setitem(sys.modules, "keras", keras)
     with pytest.raises(ConfigurationError) as refused:
-        _start_checks.check_backend()
+        start_checks.check_backend()
     assert re.fullmatch(r"Keras runs on 'jax' here .*", str(refused.value))
     if not imported:
         monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-        _start_checks.check_backend()
+        start_checks.check_backend()
 
 
 @pytest.mark.parametrize("check", ["check_backend", "check_launcher"])
@@ -156,15 +157,15 @@ def test_init_asks(monkeypatch, check):
     def not_started(*_):
         raise AssertionError("started")
 
-    monkeypatch.setattr(_start_checks, check, refuse)
-    monkeypatch.setattr(_native.core(), "init", not_started)
+    monkeypatch.setattr(start_checks, check, refuse)
+    monkeypatch.setattr(native.core(), "init", not_started)
     with pytest.raises(ConfigurationError, match="refused"):
-        basics.init()
+        job.init()
 
 
 def test_init_names_variables_without_effect(monkeypatch, caplog):
     monkeypatch.setenv("KERAS_RING_STAL_CHECK_TIME", "5")
     monkeypatch.setenv("KERAS_RING_SIZE", "1")
-    basics.init()
-    basics.shutdown()
+    job.init()
+    job.shutdown()
     assert "is it KERAS_RING_STALL_CHECK_TIME?" in caplog.text

@@ -6,7 +6,8 @@ import keras
 import pytest
 
 import keras_ring as kr
-from keras_ring import _synchronized_normalization, basics
+from keras_ring import _synchronized_normalization
+from keras_ring._runtime import topology
 
 
 def model_of(layer):
@@ -24,7 +25,7 @@ def model_of(layer):
 def test_its_ranks_are_those_of_the_job(
     monkeypatch, ranks, synchronized, is_error
 ):
-    monkeypatch.setattr(basics, "size", lambda: 4)
+    monkeypatch.setattr(topology, "size", lambda: 4)
     monkeypatch.setattr(
         _synchronized_normalization,
         "trained_by",

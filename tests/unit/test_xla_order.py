@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _native
+from keras_ring._runtime import native
 
 pytestmark = pytest.mark.skipif(
-    not _native.xla_is_built(), reason="not built for this TensorFlow"
+    not native.xla_is_built(), reason="not built for this TensorFlow"
 )
 SEEDS = range(40)
 
@@ -110,11 +110,11 @@ def test_random_programs_with_variables_have_no_cycle(seed):
 
 
 def test_gradients_of_a_step_share_one_wait(monkeypatch):
-    from keras_ring import basics
+    from keras_ring._runtime import topology
 
-    monkeypatch.setattr(basics, "is_initialized", lambda: True)
-    monkeypatch.setattr(basics, "size", lambda: 2)
-    monkeypatch.setattr(basics, "rank", lambda: 0)
+    monkeypatch.setattr(topology, "is_initialized", lambda: True)
+    monkeypatch.setattr(topology, "size", lambda: 2)
+    monkeypatch.setattr(topology, "rank", lambda: 0)
     variables = [tf.Variable(tf.ones([3]), name=f"v{i}") for i in range(5)]
 
     def step(x):

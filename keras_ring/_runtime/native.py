@@ -14,7 +14,7 @@ from typing import Any
 
 from keras_ring import errors
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _OPS_PATTERN = re.compile(r"libkeras_ring_tf_(\d+)_(\d+)\.so")
 _REBUILD = (
     "Rebuild keras_ring for it, with that TensorFlow installed: "

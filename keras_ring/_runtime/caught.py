@@ -16,9 +16,9 @@ import sys
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from keras_ring import _native
 from keras_ring._launch_protocol import error_file
 from keras_ring._launch_protocol.error_file import RankError
+from keras_ring._runtime import native
 
 _HOOKED = "_keras_ring_hooked"
 # The exception, and the number of buckets that were reduced by then.
@@ -49,7 +49,7 @@ def note(error: Exception) -> None:
         error: It may not be raised yet. Nothing of it is kept alive.
     """
     global _last
-    if _native.core().is_initialized():
+    if native.core().is_initialized():
         noted = RankError.of(error, error.__traceback__)
         _last = replace(noted, caught=True), _reduced()
 
@@ -68,11 +68,11 @@ def write() -> None:
 
 
 def _valid() -> RankError | None:
-    if _last is None or not _native.core().is_initialized():
+    if _last is None or not native.core().is_initialized():
         return None
     error, reduced = _last
     return error if reduced == _reduced() else None
 
 
 def _reduced() -> int:
-    return int(_native.core().metrics()["buckets"])
+    return int(native.core().metrics()["buckets"])

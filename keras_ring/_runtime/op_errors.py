@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring import _caught
 from keras_ring._launch_protocol.error_text import cause
+from keras_ring._runtime import caught
 
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"
@@ -36,7 +36,7 @@ def install() -> None:
         if not hasattr(self, _NOTED):
             setattr(self, _NOTED, True)
             if not isinstance(self, _EXPECTED):
-                _caught.note(self)
+                caught.note(self)
         return _cause_first(text)
 
     setattr(cause_first, _HOOKED, True)

@@ -7,7 +7,8 @@ from typing import Any
 
 from absl import logging
 
-from keras_ring import _native, errors
+from keras_ring import errors
+from keras_ring._runtime import native
 
 # In the order of the native LogLevel.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -26,7 +27,7 @@ class LogPump:
         Raises:
             StartError: If the system has none left.
         """
-        self._queue: Any = _native.core().LogQueue()
+        self._queue: Any = native.core().LogQueue()
         self._thread = threading.Thread(
             target=self._run, name="keras_ring-log", daemon=True
         )

@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 
-from keras_ring import _native, errors
+from keras_ring import errors
 from keras_ring._launch_protocol import contract, engines
+from keras_ring._runtime import native
 
 _PREFIX = "KERAS_RING_"
 # The tests' own.
@@ -119,4 +120,4 @@ def _instead(horovods: str, names: Iterable[str]) -> str:
 
 def known_variables() -> list[str]:
     """Returns the variables that the runtime parses."""
-    return [row[0] for row in _native.core().describe_options()]
+    return [row[0] for row in native.core().describe_options()]

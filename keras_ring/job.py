@@ -1,4 +1,7 @@
-"""The job's life, and this rank's place in it."""
+"""The life of a job: it begins with `init()` and ends with `shutdown()`.
+
+The one module that installs what floors above the runtime look after.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,11 @@ import sys
 import threading
 from typing import Any
 
-from keras_ring import (
-    _arena,
-    _caught,
-    _native,
-    _start_checks,
-    _version,
-    errors,
-)
+from keras_ring import _version, errors
 from keras_ring._launch_protocol import error_file
-from keras_ring._logs import LogPump
+from keras_ring._runtime import arena, caught, native, start_checks
+from keras_ring._runtime import process_sets as sets
+from keras_ring._runtime.logs import LogPump
 
 _lock = threading.Lock()
 _log_pump: LogPump | None = None
@@ -66,8 +64,6 @@ def init(process_sets: Any = None) -> None:
     ```
     """
     global _log_pump
-    from keras_ring import process_sets as sets
-
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(
             '`process_sets` must be a list of `ProcessSet`, "dynamic" or None. '
@@ -75,13 +71,13 @@ def init(process_sets: Any = None) -> None:
         )
     static = [] if isinstance(process_sets, str) else list(process_sets or ())
     with _lock:
-        core = _native.core()
+        core = native.core()
         if core.is_initialized():
             sets.require_added(static)
             return
-        _start_checks.check_backend()
-        _start_checks.check_launcher(os.environ)
-        _native.tf_ops()
+        start_checks.check_backend()
+        start_checks.check_launcher(os.environ)
+        native.tf_ops()
         _note_errors()
         log_pump = LogPump()
         try:
@@ -114,7 +110,7 @@ def init(process_sets: Any = None) -> None:
             _terminate_on_nan.install()
             _one_writer.install()
             _synchronized_normalization.install()
-        if core.topology().local_size > 1 and _arena.refusal():
+        if core.topology().local_size > 1 and arena.refusal():
             from absl import logging
 
             logging.log_first_n(
@@ -122,7 +118,7 @@ def init(process_sets: Any = None) -> None:
                 "keras_ring: tensors are copied on their way to other ranks "
                 "of this host (%s); import keras_ring first to avoid it.",
                 1,
-                _arena.refusal(),
+                arena.refusal(),
             )
         if _log_pump is None:
             # Registered late, so that it runs early: before TensorFlow and
@@ -139,107 +135,14 @@ def shutdown() -> None:
     message that this rank has left. Runs by itself when the program ends.
     Does nothing where `init()` was not called.
     """
-    from keras_ring import process_sets
-
     with _lock:
-        core = _native.core()
+        core = native.core()
         if not core.is_initialized():
             return
-        core.shutdown(error_file.last_exception() or _caught.reason())
-        process_sets.forget_all()
+        core.shutdown(error_file.last_exception() or caught.reason())
+        sets.forget_all()
         if _log_pump is not None:
             _log_pump.stop()
-
-
-def is_initialized() -> bool:
-    """Whether `init()` has succeeded and `shutdown()` was not called since."""
-    return bool(_native.core().is_initialized())
-
-
-def rank() -> int:
-    """This process's rank: an integer from 0 to `size() - 1`.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return int(_topology().rank)
-
-
-def size() -> int:
-    """The number of ranks of the job.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return int(_topology().size)
-
-
-def local_rank() -> int:
-    """This process's rank among those on the same host.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return int(_topology().local_rank)
-
-
-def local_size() -> int:
-    """The number of ranks on this host.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return int(_topology().local_size)
-
-
-def cross_rank() -> int:
-    """The index of this host among those that have such a local rank.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return int(_topology().cross_rank)
-
-
-def cross_size() -> int:
-    """The number of hosts that have such a local rank.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return int(_topology().cross_size)
-
-
-def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    return bool(_topology().homogeneous)
-
-
-def xla_built() -> bool:
-    """Whether collectives work in functions with `jit_compile=True`.
-
-    It may be called before `init()`.
-    """
-    return _native.xla_is_built()
-
-
-def metrics() -> dict[str, int]:
-    """What this rank's runtime has done since `init()`.
-
-    Returns:
-        A dictionary of counters: bytes and messages of the control plane,
-        bytes of the data plane, buckets and tensor entries executed, hits and
-        misses of the response cache, connections turned away.
-
-    Raises:
-        NotInitializedError: Before `init()`.
-    """
-    _topology()
-    return dict(_native.core().metrics())
 
 
 def _at_exit() -> None:
@@ -250,8 +153,8 @@ def _at_exit() -> None:
     exception ends because another one was lost has nothing to gain from that,
     and the launcher or scheduler wants the whole job gone.
     """
-    broken = bool(_native.core().job_error())
-    _caught.write()
+    broken = bool(native.core().job_error())
+    caught.write()
     shutdown()
     # Set for uncaught exceptions only; `sys.exit(code)` keeps its code.
     uncaught = getattr(sys, "last_value", None) is not None
@@ -279,32 +182,21 @@ def _after_fork() -> None:
 
 
 def _note_errors() -> None:
-    from keras_ring import _op_errors
+    from keras_ring._runtime import op_errors
 
     error_file.install()
-    _caught.install()
-    _op_errors.install()
+    caught.install()
+    op_errors.install()
 
 
 def _name_ignored_variables() -> None:
-    text = _start_checks.ignored_variables(
-        os.environ, _start_checks.known_variables()
+    text = start_checks.ignored_variables(
+        os.environ, start_checks.known_variables()
     )
     if text:
         from absl import logging
 
         logging.log_first_n(logging.WARNING, "keras_ring: %s.", 1, text)
-
-
-def _topology() -> Any:
-    core = _native.core()
-    try:
-        return core.topology()
-    except core.StatusError:
-        raise errors.NotInitializedError(
-            "keras_ring is not initialized: call keras_ring.init() at the "
-            "start of the program (and not after shutdown())"
-        ) from None
 
 
 def _versions() -> list[str]:

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from keras_ring import _native, errors
+from keras_ring import errors
+from keras_ring._runtime import native
 
 _TENSORFLOW = "tensorflow"
 
@@ -49,12 +50,12 @@ def _install() -> None:
     global _refusal
     import tensorflow as tf
 
-    if _native.mismatch_with(tf.__version__):
+    if native.mismatch_with(tf.__version__):
         return  # said elsewhere
     try:
-        num_ranks = _native.core().zero_copy_ranks()
+        num_ranks = native.core().zero_copy_ranks()
         if num_ranks:
-            _refusal = _native.install_arena(num_ranks)
+            _refusal = native.install_arena(num_ranks)
     except errors.BuildMismatchError:
         return  # `init()` says so; an import of TensorFlow goes on
     except OSError as error:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from keras_ring import _native, basics
+from keras_ring._runtime import native, topology
 
 
 class ProcessSet:
@@ -77,7 +77,7 @@ class ProcessSet:
         Raises:
             NotInitializedError: Before `init()`.
         """
-        return basics.rank() in self.ranks
+        return topology.rank() in self.ranks
 
     def rank(self) -> int:
         """This process's place among the members, from 0 to `size() - 1`.
@@ -87,7 +87,7 @@ class ProcessSet:
             ValueError: If it is not a member.
         """
         ranks = self.ranks
-        own = basics.rank()
+        own = topology.rank()
         if own not in ranks:
             raise ValueError(
                 f"Rank {own} is not a member of the process set {ranks}. Ask "
@@ -115,7 +115,7 @@ class _GlobalProcessSet(ProcessSet):
 
     @property
     def ranks(self) -> list[int]:
-        return list(range(basics.size()))
+        return list(range(topology.size()))
 
     def __repr__(self) -> str:
         return "global_process_set"
@@ -161,7 +161,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     first_half = kr.add_process_set(range(kr.size() // 2))
     ```
     """
-    basics.size()  # or NotInitializedError
+    topology.size()  # or NotInitializedError
     if not isinstance(process_set, ProcessSet):
         ranks = _as_ranks(process_set)
     else:
@@ -190,7 +190,7 @@ def remove_process_set(process_set: ProcessSet) -> None:
         ValueError: On all ranks, if the ranks make different calls, or the
             set is not there, or is `global_process_set`.
     """
-    basics.size()  # or NotInitializedError
+    topology.size()  # or NotInitializedError
     _check_type(process_set)
     number = process_set.process_set_id
     # Also where there is nothing to remove: other ranks may think otherwise,
@@ -335,7 +335,7 @@ def _as_ranks(ranks: Iterable[int]) -> list[int]:
 
 
 def _run(call: str, argument: Any) -> Any:
-    core = _native.core()
+    core = native.core()
     try:
         return getattr(core, call)(argument)
     except core.StatusError as error:
