@@ -29,7 +29,48 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
+    from keras_ring._model.variables import (
+        broadcast_,
+        broadcast_global_variables,
+        broadcast_variables,
+    )
     from keras_ring._model_broadcast import broadcast_model
+    from keras_ring._ops.compression import Compression
+    from keras_ring._ops.gathers import (
+        allgather,
+        alltoall,
+        barrier,
+        broadcast,
+        grouped_allgather,
+        join,
+    )
+    from keras_ring._ops.objects import (
+        allgather_object,
+        broadcast_object,
+        broadcast_object_fn,
+    )
+    from keras_ring._ops.reduce_ops import (
+        Adasum,
+        Average,
+        Max,
+        Min,
+        Product,
+        ReduceOp,
+        Sum,
+    )
+    from keras_ring._ops.reductions import (
+        allreduce,
+        grouped_allreduce,
+        grouped_reducescatter,
+        reducescatter,
+    )
+    from keras_ring._ops.topology_ops import (
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
+        size_op,
+    )
     from keras_ring._reduction_guard import allow_local_updates
     from keras_ring._runtime.process_sets import (
         ProcessSet,
@@ -49,38 +90,10 @@ if TYPE_CHECKING:
         size,
         xla_built,
     )
-    from keras_ring.compression import Compression
-    from keras_ring.functions import (
-        allgather_object,
-        broadcast_,
-        broadcast_global_variables,
-        broadcast_object,
-        broadcast_object_fn,
-        broadcast_variables,
-    )
     from keras_ring.hook import BroadcastGlobalVariablesHook
     from keras_ring.inference import evaluate, predict
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
-    from keras_ring.ops import (
-        Adasum,
-        Average,
-        Max,
-        Min,
-        Product,
-        ReduceOp,
-        Sum,
-        allgather,
-        allreduce,
-        alltoall,
-        barrier,
-        broadcast,
-        grouped_allgather,
-        grouped_allreduce,
-        grouped_reducescatter,
-        join,
-        reducescatter,
-    )
     from keras_ring.optimizer import (
         DistributedOptimizer,
         PartialDistributedOptimizer,
@@ -90,13 +103,6 @@ if TYPE_CHECKING:
     from keras_ring.tape import (
         DistributedGradientTape,
         PartialDistributedGradientTape,
-    )
-    from keras_ring.topology_ops import (
-        local_rank_op,
-        local_size_op,
-        process_set_included_op,
-        rank_op,
-        size_op,
     )
 
 # Where each public name lives; a module of its own if the value is None.
@@ -131,33 +137,33 @@ _HOMES = {
     "shutdown": "job",
     "size": "_runtime.topology",
     "xla_built": "_runtime.topology",
-    "Compression": "compression",
-    "allgather_object": "functions",
-    "broadcast_": "functions",
-    "broadcast_global_variables": "functions",
-    "broadcast_object": "functions",
-    "broadcast_object_fn": "functions",
-    "broadcast_variables": "functions",
+    "Compression": "_ops.compression",
+    "allgather_object": "_ops.objects",
+    "broadcast_": "_model.variables",
+    "broadcast_global_variables": "_model.variables",
+    "broadcast_object": "_ops.objects",
+    "broadcast_object_fn": "_ops.objects",
+    "broadcast_variables": "_model.variables",
     "evaluate": "inference",
     "predict": "inference",
-    "Adasum": "ops",
+    "Adasum": "_ops.reduce_ops",
     "BroadcastGlobalVariablesHook": "hook",
-    "Average": "ops",
-    "Max": "ops",
-    "Min": "ops",
-    "Product": "ops",
-    "ReduceOp": "ops",
-    "Sum": "ops",
-    "allgather": "ops",
-    "allreduce": "ops",
-    "alltoall": "ops",
-    "barrier": "ops",
-    "broadcast": "ops",
-    "grouped_allgather": "ops",
-    "grouped_allreduce": "ops",
-    "grouped_reducescatter": "ops",
-    "join": "ops",
-    "reducescatter": "ops",
+    "Average": "_ops.reduce_ops",
+    "Max": "_ops.reduce_ops",
+    "Min": "_ops.reduce_ops",
+    "Product": "_ops.reduce_ops",
+    "ReduceOp": "_ops.reduce_ops",
+    "Sum": "_ops.reduce_ops",
+    "allgather": "_ops.gathers",
+    "allreduce": "_ops.reductions",
+    "alltoall": "_ops.gathers",
+    "barrier": "_ops.gathers",
+    "broadcast": "_ops.gathers",
+    "grouped_allgather": "_ops.gathers",
+    "grouped_allreduce": "_ops.reductions",
+    "grouped_reducescatter": "_ops.reductions",
+    "join": "_ops.gathers",
+    "reducescatter": "_ops.reductions",
     "DistributedOptimizer": "optimizer",
     "ProcessSet": "_runtime.process_sets",
     "add_process_set": "_runtime.process_sets",
@@ -169,11 +175,11 @@ _HOMES = {
     "SyncBatchNormalization": "sync_batch_normalization",
     "DistributedGradientTape": "tape",
     "PartialDistributedGradientTape": "tape",
-    "local_rank_op": "topology_ops",
-    "local_size_op": "topology_ops",
-    "process_set_included_op": "topology_ops",
-    "rank_op": "topology_ops",
-    "size_op": "topology_ops",
+    "local_rank_op": "_ops.topology_ops",
+    "local_size_op": "_ops.topology_ops",
+    "process_set_included_op": "_ops.topology_ops",
+    "rank_op": "_ops.topology_ops",
+    "size_op": "_ops.topology_ops",
 }
 
 __all__ = [

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._arrays import is_graph_program
+from keras_ring._ops.arrays import is_graph_program
+from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import ProcessSet, is_alone
 from keras_ring.errors import ConsistencyError
-from keras_ring.functions import allgather_object
 
 # What such layers have, beside a vocabulary. Of `Normalization`, what it was
 # given instead of being adapted.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays
+from keras_ring._ops import arrays
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
@@ -80,4 +80,4 @@ def require_same_end(
 def _gathered(number: int, name: str, process_set: ProcessSet) -> Any:
     if is_alone(process_set):
         return np.array([number])
-    return _arrays.gathered(np.array([number]), name, process_set)[:, 0]
+    return arrays.gathered(np.array([number]), name, process_set)[:, 0]

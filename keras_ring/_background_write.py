@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays, ops
 from keras_ring._budget import Budget
+from keras_ring._ops import arrays, reduce_ops
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set, is_alone
@@ -86,9 +86,9 @@ def look() -> None:
         is_over = _pending.future is not None and _pending.future.done()
         anywhere, periods = int(is_over), budget.wish()
         if not is_alone(global_process_set):
-            anywhere, periods = _arrays.reduced(
+            anywhere, periods = arrays.reduced(
                 np.array([is_over, periods], np.int32),
-                ops.Max,
+                reduce_ops.Max,
                 "checkpoint/look",
                 global_process_set,
             )

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays
 from keras_ring._budget import Budget
 from keras_ring._keras import own
 from keras_ring._launch_protocol import cores
 from keras_ring._model_optimizers import is_local, optimizers_of
-from keras_ring._names import variable_path
+from keras_ring._ops import arrays
+from keras_ring._ops.names import variable_path
 from keras_ring._runtime import process_sets, topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring.errors import ConsistencyError
@@ -249,7 +249,7 @@ def _joined(checksums: Iterable[int]) -> bytes:
 
 def _gathered(content: bytes, name: str, process_set: ProcessSet) -> Any:
     """Returns the bytes of all ranks, one row each."""
-    return _arrays.digest_rows(content, name, process_set)
+    return arrays.digest_rows(content, name, process_set)
 
 
 def _grouped(digests: Any, members: list[int]) -> str:

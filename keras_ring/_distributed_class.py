@@ -6,7 +6,7 @@ import functools
 from typing import Any, cast
 
 from keras_ring._local_sources import LocalSources, local_sources
-from keras_ring.gradients import ReductionSettings
+from keras_ring._training.reduction import ReductionSettings
 
 # Under which names TensorFlow and Keras 2 export a class.
 _EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _epochs
-from keras_ring._autograph import unconverted
+from keras_ring._ops.autograph import unconverted
 
 
 def shuffled_by_epoch(dataset: Any, buffer_size: int, seed: int) -> Any:

@@ -26,10 +26,11 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, _shared_paths, _xla, ops
+from keras_ring import _reduction_guard, _shared_paths
 from keras_ring._consistency import Difference, first_difference
 from keras_ring._keras import own
-from keras_ring._names import variable_path
+from keras_ring._ops import gathers, xla
+from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._shared_paths import shared_path
 from keras_ring.errors import ConsistencyError
@@ -90,7 +91,7 @@ def _may_compare(process_set: ProcessSet) -> bool:
     return (
         process_set.size() > 1
         and process_set.included()
-        and not ops.has_joined()
+        and not gathers.has_joined()
         and not _reduction_guard.are_local_updates_allowed()
     )
 
@@ -115,7 +116,7 @@ class _Comparison:
             return None if graph.building_function else self._at_first_run()
         if found is None:
             return None
-        if not grace or _xla.is_tracing():
+        if not grace or xla.is_tracing():
             self._fail(found)
         if not tf.executing_eagerly():
             return self._at_each_run()

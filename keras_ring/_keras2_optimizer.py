@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from keras_ring import _initial_values, _reduction_guard
 from keras_ring._accumulator import Accumulator
-from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
     KeepsSettings,
     Reduces,
@@ -25,7 +24,8 @@ from keras_ring._distributed_class import (
 )
 from keras_ring._keras import keras2_variables
 from keras_ring._local_sources import local_sources
-from keras_ring.gradients import (
+from keras_ring._ops.autograph import unconverted
+from keras_ring._training.reduction import (
     ReductionSettings,
     agree_on_overflow,
     gradient_names,

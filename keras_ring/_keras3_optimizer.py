@@ -24,7 +24,6 @@ import keras
 import tensorflow as tf
 
 from keras_ring import _initial_values, _reduction_guard, _weighted_losses
-from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import (
     KeepsSettings,
     Reduces,
@@ -32,12 +31,13 @@ from keras_ring._distributed_class import (
     distributed_again,
 )
 from keras_ring._local_sources import local_sources
+from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime import process_sets, topology
-from keras_ring.gradients import (
+from keras_ring._training.reduction import (
     ReductionSettings,
     agree_on_overflow,
     gradient_names,
-    map_gradient,
     reduce_gradients,
 )
 

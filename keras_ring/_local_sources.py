@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_ring._keras import own
-from keras_ring._names import variable_path
+from keras_ring._ops.names import variable_path
 
 
 class LocalSources:

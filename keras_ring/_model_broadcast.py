@@ -11,15 +11,16 @@ from keras_ring import (
     _model_optimizers,
     _shared_paths,
 )
-from keras_ring._arrays import is_graph_program
 from keras_ring._keras import own
+from keras_ring._model.variables import share
+from keras_ring._ops.arrays import is_graph_program
+from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
 from keras_ring._synchronized_normalization import require_all_ranks
-from keras_ring.functions import allgather_object, share
 from keras_ring.optimizer import distributed_settings
 
 

@@ -17,7 +17,7 @@ from keras_ring._model_optimizers import (
     local_slots,
     optimizers_of,
 )
-from keras_ring._names import variable_path
+from keras_ring._ops.names import variable_path
 from keras_ring.errors import CheckpointError
 
 _OVERHEAD = 8192  # bytes for each variable in a file

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _reduction_guard
-from keras_ring._arrays import is_graph_program
-from keras_ring._autograph import unconverted
 from keras_ring._distributed_class import KeepsSettings
 from keras_ring._keras import keras, own, scalars
+from keras_ring._ops.arrays import is_graph_program
+from keras_ring._ops.autograph import unconverted
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 

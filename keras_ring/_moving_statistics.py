@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import ops
 from keras_ring._keras import keras, own
+from keras_ring._ops import reduce_ops, reductions
 from keras_ring._runtime import topology
 from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
@@ -46,8 +46,8 @@ def averaged_statistics(model: Any, wanted: bool = True) -> Iterator[None]:
     for mean, variance in zip(before[::2], before[1::2], strict=True):
         mean, variance = mean.astype("float64"), variance.astype("float64")
         sums.append(tf.constant(np.stack([mean, variance + mean**2])))
-    averages = ops.grouped_allreduce(
-        sums, op=ops.Average, name="moving_statistics"
+    averages = reductions.grouped_allreduce(
+        sums, op=reduce_ops.Average, name="moving_statistics"
     )
     for (mean, variance), average in zip(statistics, averages, strict=True):
         of_all, squares = average.numpy()

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _model_state, ops
+from keras_ring import _model_state
 from keras_ring._consistency import digest
+from keras_ring._ops import gathers
 from keras_ring._runtime import topology
 
 _OWNED = "owned-"
@@ -55,7 +56,7 @@ def to_bytes(
     if owned:
         digests = b"".join(digest(variables[place]) for place in owned)
         mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
-        of_rank_0 = ops.broadcast(
+        of_rank_0 = gathers.broadcast(
             tf.constant(mine), root_rank=0, name="checkpoint/owned"
         ).numpy()
         for place, differs in zip(
@@ -115,7 +116,7 @@ def _exchanged(content: bytes, rows: Sequence[int], name: str) -> Any:
     data = np.frombuffer(content, np.uint8)
     if topology.size() == 1:
         return data, np.array(rows)
-    received, counts = ops.alltoall(
+    received, counts = gathers.alltoall(
         tf.constant(data), tf.constant(rows, tf.int64), name=name
     )
     return received.numpy(), counts.numpy()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from keras_ring._ops.objects import broadcast_object
 from keras_ring._runtime import topology
 from keras_ring.errors import CheckpointError
-from keras_ring.functions import broadcast_object
 
 _Result = TypeVar("_Result")
 

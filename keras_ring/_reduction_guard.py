@@ -27,9 +27,9 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring import _tape_marks
-from keras_ring._autograph import unconverted
 from keras_ring._keras import keras
-from keras_ring._names import variable_path
+from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring.errors import LocalUpdateError
 

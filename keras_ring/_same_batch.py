@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import _arrays, _same_data
+from keras_ring import _same_data
 from keras_ring._keras import own
+from keras_ring._ops import arrays
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
     ProcessSet,
@@ -52,7 +53,7 @@ def watch(
     """
     if is_alone(process_set) or getattr(model, _WATCHED, False):
         return
-    if _arrays.is_graph_program():
+    if arrays.is_graph_program():
         return
     object.__setattr__(model, _WATCHED, True)
     train = model.train_function
@@ -101,7 +102,7 @@ def _compare(
     size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
     members = process_set.ranks
     parts, source = _split(dataset, len(members))
-    rows = _arrays.digest_rows(
+    rows = arrays.digest_rows(
         digest + source + size,
         "fit/first_batch",
         process_set,

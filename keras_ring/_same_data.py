@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _arrays
+from keras_ring._ops import arrays
+from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring.functions import allgather_object
 
 _ROWS = 32  # of an array that are looked at
 _NUMBERS = 16  # of a row that are
@@ -164,7 +164,7 @@ def _is_compared(process_set: ProcessSet) -> bool:
 def _compare(
     parts: list[Part], process_set: ProcessSet, otherwise: str
 ) -> None:
-    digests = _arrays.digest_rows(digest_of(parts), "data/shard", process_set)
+    digests = arrays.digest_rows(digest_of(parts), "data/shard", process_set)
     if (digests == digests[0]).all():
         if any(part.is_random for part in parts):
             raise ValueError(_random_error(parts, process_set.size()))

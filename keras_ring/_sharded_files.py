@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring import _same_data
+from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
-from keras_ring.functions import allgather_object
 
 _FILES_AT_A_TIME = 16
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph
 from keras_ring._keras import own
-from keras_ring._names import variable_path
+from keras_ring._ops import ordering
+from keras_ring._ops.names import variable_path
 
 _MARKS = "_keras_ring_marks"
 
@@ -49,7 +49,7 @@ def mark(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
     """Remembers that gradients of the variables among `sources` are reduced."""
     function = None
     if not tf.executing_eagerly():
-        function = _graph.function_of(tf.compat.v1.get_default_graph())
+        function = ordering.function_of(tf.compat.v1.get_default_graph())
     for source, gradient in zip(sources, gradients, strict=True):
         if variable_path(source) is None or gradient is None:
             continue

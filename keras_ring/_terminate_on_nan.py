@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _arrays, ops
 from keras_ring._budget import Budget
 from keras_ring._keras import keras
+from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import is_alone
 from keras_ring._trained_by import trained_by
@@ -88,9 +88,9 @@ def _watch_of(callback: Any) -> _Watch:
 def _exchange(callback: Any, watch: _Watch, on_batch_end: Any) -> None:
     """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
     with watch.budget.checking():
-        anywhere, periods = _arrays.reduced(
+        anywhere, periods = arrays.reduced(
             np.array([watch.bad is not None, watch.budget.wish()], np.int32),
-            ops.Max,
+            reduce_ops.Max,
             "terminate_on_nan",
             trained_by(callback.model),
         )

@@ -23,12 +23,12 @@ from keras_ring import (
 )
 from keras_ring._checkpoint_files import Checkpoint, Damaged
 from keras_ring._keras import keras, own
+from keras_ring._model.variables import share
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._version import __version__
 from keras_ring.errors import CheckpointError
-from keras_ring.functions import share
 
 _STATE = "state.npz"
 

@@ -20,7 +20,7 @@ from keras_ring._distributed_class import (
     distributed_again,
 )
 from keras_ring._local_sources import local_sources
-from keras_ring.gradients import (
+from keras_ring._training.reduction import (
     ReductionSettings,
     gradient_names,
     reduce_gradients,

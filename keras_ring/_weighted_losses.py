@@ -30,9 +30,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import ops
-from keras_ring._autograph import unconverted
 from keras_ring._keras import keras, own
+from keras_ring._ops import reduce_ops, reductions
+from keras_ring._ops.autograph import unconverted
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, shares_nothing
 
@@ -142,8 +142,8 @@ def factor_of(weight: Any, process_set: ProcessSet) -> Any:
     weight = tf.convert_to_tensor(weight)
     if not weight.dtype.is_floating or weight.dtype.size < 4:
         weight = tf.cast(weight, tf.float32)
-    total = ops.allreduce(
-        weight, ops.Sum, name="loss_weight", process_set=process_set
+    total = reductions.allreduce(
+        weight, reduce_ops.Sum, name="loss_weight", process_set=process_set
     )
     size = tf.constant(process_set.size(), weight.dtype)
     return size * tf.math.divide_no_nan(weight, total)
@@ -184,7 +184,7 @@ def of_settings(settings: Any) -> Weighting | Unweighted | None:
                 "`kr.DistributedGradientTape` what the loss was divided by."
             )
         return Weighting(settings.process_set)
-    if own.TELLS_DIVISORS and settings.op is ops.Average:
+    if own.TELLS_DIVISORS and settings.op is reduce_ops.Average:
         return Unweighted(settings.process_set)
     return None
 

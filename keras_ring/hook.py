@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._model.variables import broadcast_global_variables
 from keras_ring._runtime import topology
 from keras_ring.errors import JobEndedError
-from keras_ring.functions import broadcast_global_variables
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import ops
 from keras_ring._inference_parts import Part, part_of
+from keras_ring._ops import gathers
+from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
 from keras_ring.callbacks.metric_average import MetricAverageCallback
-from keras_ring.functions import allgather_object
 
 
 def evaluate(
@@ -201,6 +201,6 @@ def _order(sizes_by_rank: list[list[int]]) -> Any:
 def _gathered(leaf: Any, name: str, process_set: ProcessSet) -> Any:
     if leaf.dtype.kind in "OSU":
         return np.concatenate(allgather_object(leaf, name, process_set))
-    return ops.allgather(
+    return gathers.allgather(
         tf.constant(leaf), name=name, process_set=process_set
     ).numpy()

@@ -19,15 +19,18 @@ from keras_ring import (
     _reduction_guard,
     _v1_optimizer,
     _weighted_losses,
-    ops,
 )
 from keras_ring._distributed_class import KeepsSettings, Reduces
-from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._keras import keras
 from keras_ring._local_sources import local_sources
+from keras_ring._ops import reduce_ops
+from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.compression import Compression, Compressor
-from keras_ring.gradients import ReductionSettings, settings_that_differ
+from keras_ring._training.reduction import (
+    ReductionSettings,
+    settings_that_differ,
+)
 
 
 @takes_horovods(
@@ -42,7 +45,7 @@ from keras_ring.gradients import ReductionSettings, settings_that_differ
 )
 def DistributedOptimizer(
     optimizer: Any,
-    op: Any = ops.Average,
+    op: Any = reduce_ops.Average,
     *,
     compression: Compressor = Compression.none,
     sparse_as_dense: bool = False,
@@ -147,7 +150,7 @@ def DistributedOptimizer(
 def PartialDistributedOptimizer(
     optimizer: Any,
     local_layers: Any = (),
-    op: Any = ops.Average,
+    op: Any = reduce_ops.Average,
     **settings: Any,
 ) -> Any:
     """Makes an optimizer reduce all gradients but those of some layers.

@@ -9,8 +9,8 @@ from typing import Any
 
 from keras_ring import _saved_files
 from keras_ring._checkpoint_files import Damaged
-from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._keras import keras
+from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring.errors import CheckpointError
 from keras_ring.optimizer import DistributedOptimizer
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import ops
 from keras_ring._keras import keras, own
-from keras_ring._names import unique_names
+from keras_ring._ops import reduce_ops, reductions
+from keras_ring._ops.names import unique_names
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._shared_paths import shared_path
@@ -203,7 +203,9 @@ def _of_all_ranks(
     (name,) = unique_names(
         "sync_batch_normalization", [str(shared_path(moving_mean))]
     )
-    sums = ops.allreduce(sums, ops.Sum, name=name, process_set=process_set)
+    sums = reductions.allreduce(
+        sums, reduce_ops.Sum, name=name, process_set=process_set
+    )
     total, means, squares = tf.split(sums, [1, mean.shape[0], mean.shape[0]])
     mean = tf.math.divide_no_nan(means, total)
     variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)

@@ -13,22 +13,19 @@ from keras_ring import (
     _reduction_guard,
     _tape_marks,
     _weighted_losses,
-    ops,
 )
-from keras_ring._autograph import unconverted
-from keras_ring._horovod_arguments import takes_horovods
 from keras_ring._local_sources import LocalSources
+from keras_ring._ops import reduce_ops
+from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._ops.horovod_arguments import takes_horovods
+from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     shares_nothing,
 )
-from keras_ring.compression import Compression, Compressor
-from keras_ring.gradients import (
-    ReductionSettings,
-    map_gradient,
-    reduce_gradients,
-)
+from keras_ring._training.reduction import ReductionSettings, reduce_gradients
 from keras_ring.optimizer import distributed_settings
 
 
@@ -89,7 +86,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     def __init__(
         self,
         tape: Any,
-        op: Any = ops.Average,
+        op: Any = reduce_ops.Average,
         *,
         compression: Compressor = Compression.none,
         sparse_as_dense: bool = False,
@@ -267,7 +264,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
                     "weighted=True) as tape:`, or give `gradient` what the "
                     "loss was divided by, as `weight`."
                 )
-        elif knows or self._settings.op is not ops.Average:
+        elif knows or self._settings.op is not reduce_ops.Average:
             raise ValueError(
                 "`weight` is for `op=kr.Average`, and for losses whose weight "
                 "the tape does not know. Received: "
@@ -297,7 +294,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
 def PartialDistributedGradientTape(
     tape: Any,
     local_layers: Any = (),
-    op: Any = ops.Average,
+    op: Any = reduce_ops.Average,
     **settings: Any,
 ) -> DistributedGradientTape:
     """Makes a tape that reduces all gradients but those of some layers.

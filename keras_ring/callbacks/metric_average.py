@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _arrays, _metric_state, ops
-from keras_ring._arrays import is_graph_program
-from keras_ring._horovod_arguments import takes_horovods
+from keras_ring import _metric_state
 from keras_ring._keras import keras, own
+from keras_ring._ops import arrays, gathers, reduce_ops, reductions
+from keras_ring._ops.arrays import is_graph_program
+from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
@@ -148,9 +149,9 @@ def _results_of_all_ranks(
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
         keys = sorted(logs)
-        averages = ops.grouped_allreduce(
+        averages = reductions.grouped_allreduce(
             [tf.cast(logs[key], tf.float64) for key in keys],
-            op=ops.Average,
+            op=reduce_ops.Average,
             name=f"{name}/logs",
             process_set=process_set,
         )
@@ -161,9 +162,9 @@ def _results_of_all_ranks(
 def _average(logs: dict[str, Any], process_set: ProcessSet) -> None:
     """Averages results of ranks, in place."""
     keys = sorted(logs)
-    averages = _arrays.reduced(
+    averages = arrays.reduced(
         np.array([float(logs[key]) for key in keys]),
-        ops.Average,
+        reduce_ops.Average,
         "metrics/logs",
         process_set,
     )
@@ -185,11 +186,14 @@ def combine_metric_state(
     by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
     for variable in {id(v): v for v in variables}.values():
         by_aggregation[own.aggregation(variable)].append(variable)
-    for aggregation, op in (("sum", ops.Sum), ("mean", ops.Average)):
+    for aggregation, op in (
+        ("sum", reduce_ops.Sum),
+        ("mean", reduce_ops.Average),
+    ):
         variables = by_aggregation[aggregation]
         if not variables:
             continue
-        combined = ops.grouped_allreduce(
+        combined = reductions.grouped_allreduce(
             [tf.convert_to_tensor(v) for v in variables],
             op=op,
             name=f"{name}/{aggregation}",
@@ -198,7 +202,7 @@ def combine_metric_state(
         for variable, value in zip(variables, combined, strict=True):
             variable.assign(value)
     for position, variable in enumerate(by_aggregation["none"]):
-        value = ops.broadcast(
+        value = gathers.broadcast(
             tf.convert_to_tensor(variable),
             process_set.ranks[0],
             name=f"{name}/none/{position}",

@@ -17,10 +17,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_ring import ops
+from keras_ring._ops import gathers, reduce_ops, reduction_calls, reductions
+from keras_ring._ops.compression import Compression
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.compression import Compression
 
 
 @dataclasses.dataclass
@@ -36,7 +36,7 @@ class Call:
 
 
 class EqualRanks:
-    """Stands in for `keras_ring.ops` and for the topology."""
+    """Stands in for the collectives and for the topology."""
 
     def __init__(self):
         self.size = 2
@@ -54,9 +54,9 @@ class EqualRanks:
         factor = options.get("prescale_factor", 1.0) * options.get(
             "postscale_factor", 1.0
         )
-        if op is ops.Sum:
+        if op is reduce_ops.Sum:
             factor *= self.size
-        if op is ops.Product:
+        if op is reduce_ops.Product:
             tensor = tensor**self.size
         if factor != 1.0:
             tensor = tensor * tf.cast(factor, tensor.dtype)
@@ -65,7 +65,7 @@ class EqualRanks:
     def allreduce(
         self,
         tensor,
-        op=ops.Average,
+        op=reduce_ops.Average,
         *,
         name=None,
         process_set=global_process_set,
@@ -77,7 +77,7 @@ class EqualRanks:
     def grouped_allreduce(
         self,
         tensors,
-        op=ops.Average,
+        op=reduce_ops.Average,
         *,
         name=None,
         process_set=global_process_set,
@@ -177,17 +177,14 @@ def ring(monkeypatch):
     monkeypatch.setattr(topology, "size", lambda: ranks.size)
     monkeypatch.setattr(topology, "local_size", lambda: ranks.size)
     monkeypatch.setattr(topology, "rank", lambda: ranks.rank)
-    for name in (
-        "allreduce",
-        "allreduce_calls",
-        "grouped_allreduce",
-        "allgather",
-        "grouped_allgather",
-        "alltoall",
-        "broadcast",
-        "broadcast_group",
+    for module, names in (
+        (reductions, ("allreduce", "grouped_allreduce")),
+        (reduction_calls, ("allreduce_calls",)),
+        (gathers, ("allgather", "grouped_allgather", "alltoall")),
+        (gathers, ("broadcast", "broadcast_group")),
     ):
-        monkeypatch.setattr(ops, name, getattr(ranks, name))
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(ranks, name))
     return ranks
 
 

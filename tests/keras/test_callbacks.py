@@ -16,12 +16,12 @@ from keras_ring import (
     _model_broadcast,
     _passed_over,
     _terminate_on_nan,
-    ops,
 )
 from keras_ring import _saved_files as files
 from keras_ring._keras import own
 from keras_ring._launch_protocol import cores
 from keras_ring._momentum_correction import MomentumCorrection
+from keras_ring._ops import gathers, reduce_ops, reductions
 from keras_ring.callbacks import (
     BackupAndRestore,
     BroadcastGlobalVariablesCallback,
@@ -102,15 +102,15 @@ class TestBroadcast:
             shared.extend((name, i) for i in range(len(tensors)))
             return [tf.zeros_like(t) + tf.cast(2, t.dtype) for t in tensors]
 
-        monkeypatch.setattr(ops, "broadcast_group", broadcast_group)
+        monkeypatch.setattr(gathers, "broadcast_group", broadcast_group)
         gradients = []
 
-        def allreduce(tensor, op=ops.Average, *, name=None, **options):
+        def allreduce(tensor, op=reduce_ops.Average, *, name=None, **options):
             if name.startswith("gradient/"):
                 gradients.append(len(shared))
             return ring.allreduce(tensor, op, name=name, **options)
 
-        monkeypatch.setattr(ops, "allreduce", allreduce)
+        monkeypatch.setattr(reductions, "allreduce", allreduce)
         optimizer = DistributedOptimizer(keras.optimizers.Adam(0.1))
         model = make_model(kind, optimizer, run_eagerly=run_eagerly)
         x, y = make_data()
@@ -139,7 +139,7 @@ class TestBroadcast:
         self, ring, monkeypatch, arguments
     ):
         monkeypatch.setattr(
-            ops,
+            gathers,
             "broadcast_group",
             lambda tensors, *_: [tf.zeros_like(each) for each in tensors],
         )
@@ -329,7 +329,7 @@ class TestTerminateOnNaN:
             clock.now += 0.05
             return tensor
 
-        monkeypatch.setattr(ops, "allreduce", slow)
+        monkeypatch.setattr(reductions, "allreduce", slow)
         callback = keras.callbacks.TerminateOnNaN()
         callback.set_model(make_model("built"))
         for batch in range(2000):
@@ -348,17 +348,19 @@ class TestMetricAverage:
     def other_rank(monkeypatch, totals):
         """Adds the state of another rank to each metric."""
 
-        def grouped_allreduce(tensors, op=ops.Average, *, name=None, **_):
+        def grouped_allreduce(
+            tensors, op=reduce_ops.Average, *, name=None, **_
+        ):
             if name.startswith("gradient/"):
                 return tensors
-            assert op == ops.Sum
+            assert op == reduce_ops.Sum
             assert name in ("metrics/sum", "evaluation/metrics/sum")
             return [
                 tensor + value
                 for tensor, value in zip(tensors, totals, strict=True)
             ]
 
-        monkeypatch.setattr(ops, "grouped_allreduce", grouped_allreduce)
+        monkeypatch.setattr(reductions, "grouped_allreduce", grouped_allreduce)
 
     @pytest.mark.parametrize("run_eagerly", [False, True])
     def test_state_is_summed_for_all_callbacks(
@@ -464,15 +466,17 @@ class TestMetricAverage:
                 super().train_step(data)
                 return {"b": tf.constant(3.0), "a": tf.constant([1.0, 2.0])}
 
-        def grouped_allreduce(tensors, op=ops.Average, *, name=None, **_):
+        def grouped_allreduce(
+            tensors, op=reduce_ops.Average, *, name=None, **_
+        ):
             if name != "metrics/logs":
                 return tensors
-            assert op is ops.Average
+            assert op is reduce_ops.Average
             return [tensor * 10 for tensor in tensors]
 
         model = Own([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile(DistributedOptimizer("sgd"), "mse")
-        monkeypatch.setattr(ops, "grouped_allreduce", grouped_allreduce)
+        monkeypatch.setattr(reductions, "grouped_allreduce", grouped_allreduce)
         x, y = make_data()
         history = model.fit(
             x, y, verbose=0, callbacks=[MetricAverageCallback()]

@@ -5,13 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring import ops
-from keras_ring.functions import (
-    allgather_object,
-    broadcast_object,
-    broadcast_variables,
-    require_same,
-)
+from keras_ring._model.variables import broadcast_variables
+from keras_ring._ops import gathers
+from keras_ring._ops.objects import allgather_object, broadcast_object
+from keras_ring._ops.require_same import require_same
 
 DTYPES = [
     "float16",
@@ -40,7 +37,7 @@ def test_broadcast_of_every_dtype(ring, monkeypatch, dtype):
         assert root_rank == 1
         return [received.setdefault(name, tensor) for tensor in tensors]
 
-    monkeypatch.setattr(ops, "broadcast_group", broadcast_group)
+    monkeypatch.setattr(gathers, "broadcast_group", broadcast_group)
     values = tf.cast([[0, 1, 3], [1, 0, 2]], dtype)
     variable = tf.Variable(values)
     broadcast_variables([variable], 1)
@@ -51,7 +48,7 @@ def test_broadcast_of_every_dtype(ring, monkeypatch, dtype):
 
 def test_broadcast_takes_the_values_that_come_back(ring, monkeypatch):
     monkeypatch.setattr(
-        ops, "broadcast_group", lambda tensors, *_: [t + 1 for t in tensors]
+        gathers, "broadcast_group", lambda tensors, *_: [t + 1 for t in tensors]
     )
     variables = [
         keras.Variable([1.0, 2.0], name="k"),
@@ -135,12 +132,12 @@ def test_an_object_that_does_not_pickle_is_an_error_on_all_ranks(
     # The other side: it is told by the length.
     ring.rank = 1
     monkeypatch.setattr(
-        ops, "broadcast", lambda *_, **__: tf.constant([-1], tf.int64)
+        gathers, "broadcast", lambda *_, **__: tf.constant([-1], tf.int64)
     )
     with pytest.raises(RuntimeError, match="object of rank 0 could not"):
         broadcast_object(None, root_rank=0)
     monkeypatch.setattr(
-        ops, "allgather", lambda *_, **__: tf.constant([-1, 7], tf.int64)
+        gathers, "allgather", lambda *_, **__: tf.constant([-1, 7], tf.int64)
     )
     with pytest.raises(RuntimeError, match="object of rank 0 could not"):
         allgather_object(1)
@@ -156,12 +153,12 @@ def test_an_object_that_does_not_pickle_is_an_error_on_all_ranks(
 )
 def test_lists_that_differ(ring, monkeypatch, first, second, message):
     monkeypatch.setattr(
-        ops,
+        gathers,
         "allgather",
         lambda tensor, **_: tf.concat([tensor, 255 - tensor], 0),
     )
     monkeypatch.setattr(
-        "keras_ring.functions.allgather_object",
+        "keras_ring._ops.objects.allgather_object",
         lambda obj, name, _: [(first, first), (second, second)],
     )
     with pytest.raises(ValueError, match="The things differ") as error:

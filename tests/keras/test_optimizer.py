@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring import gradients, ops
-from keras_ring.compression import Compression
+from keras_ring._ops import reduce_ops, reductions
+from keras_ring._ops.compression import Compression
+from keras_ring._training import reduction
 from keras_ring.optimizer import (
     DistributedOptimizer,
     PartialDistributedOptimizer,
@@ -170,29 +171,32 @@ def test_schedules_are_kept(ring):
 @pytest.mark.parametrize("name", ["Adam", "LossScaleOptimizer"])
 def test_copies_reduce_alike(ring, name, copied):
     optimizer = DistributedOptimizer(
-        ALL_OPTIMIZERS[name](), ops.Sum, compression=Compression.bf16, groups=2
+        ALL_OPTIMIZERS[name](),
+        reduce_ops.Sum,
+        compression=Compression.bf16,
+        groups=2,
     )
     duplicate = copied(optimizer)
     assert duplicate is not optimizer
     assert distributed_settings(duplicate) == distributed_settings(optimizer)
     assert duplicate.get_config() == optimizer.get_config()
     fit(duplicate, epochs=1)
-    assert {c.op for c in ring.calls} == {ops.Sum}
+    assert {c.op for c in ring.calls} == {reduce_ops.Sum}
 
 
 @pytest.mark.parametrize(
     "around", [lambda o: o, keras.optimizers.LossScaleOptimizer]
 )
 def test_wrapping_again_keeps_the_settings(around):
-    optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1), ops.Sum)
+    optimizer = DistributedOptimizer(keras.optimizers.SGD(0.1), reduce_ops.Sum)
     outer = around(optimizer)
-    assert DistributedOptimizer(outer, ops.Sum) is outer
+    assert DistributedOptimizer(outer, reduce_ops.Sum) is outer
     with pytest.raises(
         ValueError, match=r"already, with op=.*Sum.*Received"
     ) as e:
         DistributedOptimizer(outer, groups=2)
     assert "groups=2" in str(e.value)
-    assert distributed_settings(outer).op is ops.Sum
+    assert distributed_settings(outer).op is reduce_ops.Sum
     assert type(optimizer).__mro__.count(keras.optimizers.SGD) == 1
 
 
@@ -217,8 +221,8 @@ def test_a_saved_model_is_that_of_the_plain_optimizer(ring, tmp_path, make):
     assert type(plain.optimizer) is type(make())
     assert distributed_settings(plain.optimizer) is None
     assert_same_state(plain, model)
-    again = load_model(path, op=ops.Sum)
-    assert distributed_settings(again.optimizer).op is ops.Sum
+    again = load_model(path, op=reduce_ops.Sum)
+    assert distributed_settings(again.optimizer).op is reduce_ops.Sum
     assert_same_state(again, model)
 
 
@@ -290,7 +294,7 @@ def test_a_saved_model_loads_where_keras_ring_is_not(ring, tmp_path):
 def test_settings_of_keras_come_after_the_reduction(ring, name, settings):
     optimizer_class = getattr(keras.optimizers, name)
     distributed = fit(
-        DistributedOptimizer(optimizer_class(0.05, **settings), ops.Sum)
+        DistributedOptimizer(optimizer_class(0.05, **settings), reduce_ops.Sum)
     )
     assert ring.calls
     ring.size = 1
@@ -319,7 +323,7 @@ def test_accumulated_gradients_are_reduced_when_they_are_used(ring, policy):
     rest = [c for c in ring.calls if c not in gradients]
     if policy == "mixed_float16":
         assert [(c.name, c.op) for c in rest] == 8 * [
-            ("finite/model/one/kernel", ops.Min)
+            ("finite/model/one/kernel", reduce_ops.Min)
         ]
     else:
         assert rest == []
@@ -380,13 +384,13 @@ def test_names_are_the_same_with_and_without_accumulation(ring):
 def test_overflow_of_another_rank_skips_an_accumulating_step(ring, monkeypatch):
     keras.config.set_dtype_policy("mixed_float16")
 
-    def allreduce(tensor, op=ops.Average, *, name=None, **options):
+    def allreduce(tensor, op=reduce_ops.Average, *, name=None, **options):
         del options
-        if op is ops.Min:  # The other rank has an overflow.
+        if op is reduce_ops.Min:  # The other rank has an overflow.
             return tf.zeros_like(tensor)
         return tensor
 
-    monkeypatch.setattr(ops, "allreduce", allreduce)
+    monkeypatch.setattr(reductions, "allreduce", allreduce)
     optimizer = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)
     model = fit(DistributedOptimizer(optimizer), epochs=1)
     assert int(optimizer._iterations) == 0
@@ -436,7 +440,7 @@ def test_loops_of_a_user(ring, method, compiled):
 
 
 def test_apply_without_variables(ring):
-    optimizer = DistributedOptimizer(keras.optimizers.SGD(1.0), ops.Sum)
+    optimizer = DistributedOptimizer(keras.optimizers.SGD(1.0), reduce_ops.Sum)
     variable = keras.Variable(np.zeros(2, "float32"), name="v")
     optimizer.build([variable])
     optimizer.apply([tf.ones(2)])
@@ -546,7 +550,7 @@ def test_groups(ring):
 
 
 def test_small_gradients_of_many_share_ops(ring, monkeypatch):
-    monkeypatch.setattr(gradients, "_MANY", 64)
+    monkeypatch.setattr(reduction, "_MANY", 64)
     elements = [1] * 40 + [100_000] + [4_000] * 23
 
     def calls(elements, without=(), **settings):
@@ -559,7 +563,7 @@ def test_small_gradients_of_many_share_ops(ring, monkeypatch):
 
         @tf.function
         def step():
-            gradients.reduce_gradients(
+            reduction.reduce_gradients(
                 [
                     None if i in without else tf.ones_like(v)
                     for i, v in enumerate(variables)
@@ -572,7 +576,7 @@ def test_small_gradients_of_many_share_ops(ring, monkeypatch):
         return [(c.name.removeprefix("gradient/"), c.count) for c in ring.calls]
 
     assert len(calls(elements[:63])) == 63
-    assert len(calls(elements, op=ops.Adasum)) == 64
+    assert len(calls(elements, op=reduce_ops.Adasum)) == 64
     assert len(calls(elements, groups=64)) == 64
     many = calls(elements)
     assert many == [("v0+31", 32), ("v32+30", 31), ("v40", 1)]
@@ -593,7 +597,7 @@ def test_small_gradients_of_many_share_ops(ring, monkeypatch):
         ({"compression": "fp16"}, "`compression` must be"),
         ({"gradient_predivide_factor": 0.0}, "above 0"),
         (
-            {"gradient_predivide_factor": 2.0, "op": ops.Sum},
+            {"gradient_predivide_factor": 2.0, "op": reduce_ops.Sum},
             "needs `op=kr.Average`",
         ),
         ({"groups": 0}, "positive number"),
@@ -642,7 +646,9 @@ def embedding_slices():
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("sparse_as_dense", [False, True])
-@pytest.mark.parametrize(("op", "factor"), [(ops.Average, 1.0), (ops.Sum, 2.0)])
+@pytest.mark.parametrize(
+    ("op", "factor"), [(reduce_ops.Average, 1.0), (reduce_ops.Sum, 2.0)]
+)
 def test_sparse_gradients(ring, op, factor, sparse_as_dense, compiled):
     variable = keras.Variable(np.zeros((4, 2), "float32"), name="table")
     optimizer = DistributedOptimizer(
@@ -676,10 +682,12 @@ def test_sparse_gradients(ring, op, factor, sparse_as_dense, compiled):
 
 def test_sparse_gradients_of_other_reductions(ring):
     variable = keras.Variable(np.zeros((4, 2), "float32"), name="table")
-    optimizer = DistributedOptimizer("sgd", ops.Max)
+    optimizer = DistributedOptimizer("sgd", reduce_ops.Max)
     with pytest.raises(ValueError, match="sparse_as_dense"):
         optimizer.apply([embedding_slices()], [variable])
-    optimizer = DistributedOptimizer("sgd", ops.Max, sparse_as_dense=True)
+    optimizer = DistributedOptimizer(
+        "sgd", reduce_ops.Max, sparse_as_dense=True
+    )
     optimizer.apply([embedding_slices()], [variable])
 
 
@@ -687,11 +695,11 @@ def test_values_in_place_of_gradients_are_combined_by_maximum(ring):
     scale = keras.Variable(0.0, name="scale")
     scale.overwrite_with_gradient = True
     weight = keras.Variable(0.0, name="weight")
-    optimizer = DistributedOptimizer(keras.optimizers.SGD(1.0), ops.Sum)
+    optimizer = DistributedOptimizer(keras.optimizers.SGD(1.0), reduce_ops.Sum)
     optimizer.apply([tf.constant(3.0), tf.constant(1.0)], [scale, weight])
     assert {c.name: c.op for c in ring.calls} == {
-        "gradient/scale": ops.Max,
-        "gradient/weight": ops.Sum,
+        "gradient/scale": reduce_ops.Max,
+        "gradient/weight": reduce_ops.Sum,
     }
     assert float(scale) == 3.0
     assert float(weight) == -2.0
@@ -702,14 +710,14 @@ def test_values_in_place_of_gradients_while_gradients_accumulate(ring):
     scale.overwrite_with_gradient = True
     weight = keras.Variable(0.0, name="weight")
     optimizer = DistributedOptimizer(
-        keras.optimizers.SGD(1.0, gradient_accumulation_steps=2), ops.Sum
+        keras.optimizers.SGD(1.0, gradient_accumulation_steps=2), reduce_ops.Sum
     )
     for value in (3.0, 2.0):
         optimizer.apply([tf.constant(value), tf.constant(1.0)], [scale, weight])
     assert [(c.name, c.op) for c in ring.calls] == [
-        ("gradient/scale", ops.Max),
-        ("gradient/scale", ops.Max),
-        ("gradient/weight", ops.Sum),
+        ("gradient/scale", reduce_ops.Max),
+        ("gradient/scale", reduce_ops.Max),
+        ("gradient/weight", reduce_ops.Sum),
     ]
     assert float(scale) == 3.0
     assert float(weight) == -2.0

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring import ops
-from keras_ring.compression import Compression
+from keras_ring._ops import reduce_ops
+from keras_ring._ops.compression import Compression
 from keras_ring.tape import DistributedGradientTape
 
 
@@ -64,7 +64,7 @@ def test_gradients_are_reduced_and_those_of_the_inner_tape_are_not(
 ):
     a, b = variables
     local = tf.GradientTape(persistent=True)
-    tape = DistributedGradientTape(local, op=ops.Sum)
+    tape = DistributedGradientTape(local, op=reduce_ops.Sum)
     with tape if inside else local:
         loss = loss_of(a, b)
     reduced = tape.gradient(loss, variables)
@@ -78,7 +78,7 @@ def test_gradients_are_reduced_and_those_of_the_inner_tape_are_not(
 
 def test_one_rank_adds_nothing(ring, variables):
     ring.size = 1
-    with DistributedGradientTape(tf.GradientTape(), op=ops.Sum) as tape:
+    with DistributedGradientTape(tf.GradientTape(), op=reduce_ops.Sum) as tape:
         loss = loss_of(*variables)
     assert tape.gradient(loss, variables[0]).numpy().tolist() == [6.0, 16.0]
     assert ring.calls == []
@@ -181,7 +181,7 @@ def test_only_a_variable_is_a_local_source(ring):
 def test_sparse_gradients(ring, sparse_as_dense):
     table = tf.Variable(tf.ones((4, 2)), name="table")
     with DistributedGradientTape(
-        tf.GradientTape(), op=ops.Sum, sparse_as_dense=sparse_as_dense
+        tf.GradientTape(), op=reduce_ops.Sum, sparse_as_dense=sparse_as_dense
     ) as tape:
         loss = tf.reduce_sum(tf.gather(table, [1, 3, 1]))
     gradient = tape.gradient(loss, table)

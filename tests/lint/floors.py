@@ -114,7 +114,7 @@ def _within(module: str, package: str) -> bool:
 
 _PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")
 _UNPICKLING = (
-    "functions.py",
+    "_ops/objects.py",
     "launcher/function_job.py",
     "launcher/function_rank.py",
 )

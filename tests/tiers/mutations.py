@@ -146,7 +146,7 @@ MUTATIONS = (
     ),
     Mutation(
         "gradients are not divided before the sum",
-        "keras_ring/gradients.py",
+        "keras_ring/_training/reduction.py",
         "    factor = settings.gradient_predivide_factor",
         "    factor = 1.0",
         tests=(

@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 import keras_ring as kr
-from keras_ring import _horovod_arguments
-from keras_ring._horovod_arguments import takes_horovods
+from keras_ring._ops import horovod_arguments
+from keras_ring._ops.horovod_arguments import takes_horovods
 
 
 @takes_horovods(
@@ -29,11 +29,11 @@ def wrap(optimizer, op=kr.Average, *, groups=None):
 def said(monkeypatch):
     lines = []
     monkeypatch.setattr(
-        _horovod_arguments.logging,
+        horovod_arguments.logging,
         "warning",
         lambda text, *args: lines.append(text % args),
     )
-    _horovod_arguments._say_once.cache_clear()
+    horovod_arguments._say_once.cache_clear()
     return lines
 
 

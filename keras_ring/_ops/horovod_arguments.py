@@ -22,6 +22,9 @@ from typing import Any, TypeVar
 
 from absl import logging
 
+from keras_ring._ops import reduce_ops
+from keras_ring._runtime import process_sets
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # Argument -> why it has no effect.
@@ -53,15 +56,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_enumerated(value: Any) -> bool:
-    from keras_ring.ops import ReduceOp
-
-    return isinstance(value, ReduceOp)
+    return isinstance(value, reduce_ops.ReduceOp)
 
 
 def _is_process_set(value: Any) -> bool:
-    from keras_ring._runtime.process_sets import ProcessSet
-
-    return isinstance(value, ProcessSet)
+    return isinstance(value, process_sets.ProcessSet)
 
 
 # Argument -> whether a value can be one. For all others, any.
@@ -186,9 +185,6 @@ def _translate(
     positional: Sequence[Any],
 ) -> None:
     """Puts into `kwargs` what Horovod's arguments mean here."""
-    from keras_ring import ops
-    from keras_ring._runtime import process_sets
-
     for name, value in extras.items():
         if name == "average":
             if value is None:
@@ -199,7 +195,7 @@ def _translate(
                     f"Received: average={value}, op={kwargs.get('op')!r} in "
                     f"`{function}`"
                 )
-            kwargs["op"] = ops.Average if value else ops.Sum
+            kwargs["op"] = reduce_ops.Average if value else reduce_ops.Sum
         elif name == "num_groups":
             if not value:
                 continue

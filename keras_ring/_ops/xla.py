@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from keras_ring import _graph
-from keras_ring._autograph import unconverted
+from keras_ring._ops import ordering
+from keras_ring._ops.autograph import unconverted
 from keras_ring._runtime import native
 
 # Gradients of a compiled function may be traced outside of it.
@@ -108,9 +108,9 @@ def run(starts: Sequence[Start]) -> list[list[Any]]:
     )
     grouped = [[next(results) for _ in start.tensors] for start in starts]
     for tensor in (*tickets, grouped[0][0]):
-        _graph.run_independently(tensor.op)
+        ordering.run_independently(tensor.op)
     wait = grouped[0][0].op
-    _graph.StartsAndWaits.of(wait.graph).add(
+    ordering.StartsAndWaits.of(wait.graph).add(
         [ticket.op for ticket in tickets], wait
     )
     return grouped

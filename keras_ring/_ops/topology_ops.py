@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph
-from keras_ring._autograph import unconverted
-from keras_ring._horovod_arguments import takes_horovods
+from keras_ring._ops import ordering
+from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
@@ -121,5 +121,5 @@ def _topology(what: str, name: str | None, process_set_id: int = 0) -> Any:
         what=what, process_set_id=process_set_id, name=name
     )
     if not tf.executing_eagerly():
-        _graph.run_independently(value.op)
+        ordering.run_independently(value.op)
     return value

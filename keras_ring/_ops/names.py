@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _graph, _xla
+from keras_ring._ops import ordering, xla
 
 
 class _Uses:
@@ -82,10 +82,10 @@ def _uses_of(graph: Any, by_graph: _UsesByGraph) -> _Uses:
     """
     found = by_graph.get(graph)
     if found is None:
-        around = _graph.runs_beside(graph, compiled=_xla.is_tracing())
+        around = ordering.runs_beside(graph, compiled=xla.is_tracing())
         if around is None:
             found = _Uses()
-        elif _graph.is_branch(graph):
+        elif ordering.is_branch(graph):
             found = _uses_of(around, by_graph).branch(
                 len(around.get_operations())
             )
@@ -157,7 +157,7 @@ def collective_name(kind: str, name: str | None) -> str:
         return name
     graph = tf.compat.v1.get_default_graph()
     if name is None:
-        place = _graph.place(graph, compiled=_xla.is_tracing())
+        place = ordering.place(graph, compiled=xla.is_tracing())
         name = f"{kind}.{place}" if place else kind
     return _numbered(name, _uses_of(graph, _collectives_in_graph))
 

@@ -1,24 +1,32 @@
-"""Reduces lists of gradients, dense and sparse, as one set of rules.
-
-Both the optimizer and the tape come here, so that a setting means the same
-thing whichever of the two a script uses.
-"""
+"""Reduces lists of gradients, dense and sparse, as one set of rules."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _arrays, _xla, ops
-from keras_ring._names import unique_names, variable_path
+from keras_ring._ops import (
+    arrays,
+    reduce_ops,
+    reduction_calls,
+    reductions,
+    xla,
+)
+from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._ops.names import unique_names, variable_path
+from keras_ring._ops.sparse import (
+    allreduce_indexed_slices,
+    map_gradient,
+    scaled_gradient,
+    values_of,
+)
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._shared_paths import shared_path
-from keras_ring.compression import Compression, Compressor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +51,7 @@ class ReductionSettings:
             divided by.
     """
 
-    op: Any = ops.Average
+    op: Any = reduce_ops.Average
     compression: Compressor = Compression.none
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
@@ -69,7 +77,7 @@ class ReductionSettings:
         weighted: bool = False,
     ) -> ReductionSettings:
         """Makes settings from a user's arguments, or says what is wrong."""
-        if not isinstance(op, ops.ReduceOp):
+        if not isinstance(op, reduce_ops.ReduceOp):
             raise ValueError(
                 "`op` must be one of `kr.Average`, `kr.Sum`, `kr.Min`, "
                 "`kr.Max`, `kr.Product` and `kr.Adasum`. Received: "
@@ -86,14 +94,14 @@ class ReductionSettings:
                 "`gradient_predivide_factor` must be above 0. Received: "
                 f"gradient_predivide_factor={gradient_predivide_factor!r}"
             )
-        if gradient_predivide_factor != 1.0 and op is not ops.Average:
+        if gradient_predivide_factor != 1.0 and op is not reduce_ops.Average:
             raise ValueError(
                 "`gradient_predivide_factor` splits an average into a division "
                 "before and one after the sum, so it needs `op=kr.Average`. "
                 f"Received: op={op!r}, "
                 f"gradient_predivide_factor={gradient_predivide_factor!r}"
             )
-        if weighted and op is not ops.Average:
+        if weighted and op is not reduce_ops.Average:
             raise ValueError(
                 "`weighted` makes a mean over the whole batch, so it needs "
                 f"`op=kr.Average`. Received: op={op!r}, weighted={weighted!r}"
@@ -227,15 +235,18 @@ def reduce_gradients(
         if gradient is None:
             continue
         if sources[i] in local:
-            if settings.scale_local_gradients and settings.op is ops.Average:
+            if (
+                settings.scale_local_gradients
+                and settings.op is reduce_ops.Average
+            ):
                 # What is averaged is the loss, of which this rank's is a part.
-                reduced[i] = _scaled(
+                reduced[i] = scaled_gradient(
                     gradient, 1.0 / settings.process_set.size()
                 )
             continue
         if isinstance(gradient, tf.IndexedSlices):
             # XLA has no tensors whose size depends on their values.
-            if not (settings.sparse_as_dense or _xla.is_tracing()):
+            if not (settings.sparse_as_dense or xla.is_tracing()):
                 reduced[i] = allreduce_indexed_slices(
                     gradient,
                     settings.op,
@@ -275,12 +286,12 @@ def reduce_gradients(
                 reduced,
                 [i],
                 names,
-                op=ops.Max,
+                op=reduce_ops.Max,
                 process_set=settings.process_set,
             )
         )
     if calls:
-        results = ops.allreduce_calls(calls)
+        results = reduction_calls.allreduce_calls(calls)
         for bucket, tensors in zip(buckets, results, strict=True):
             for i, tensor in zip(bucket, tensors, strict=True):
                 reduced[i] = tensor
@@ -336,14 +347,14 @@ def _small_ones_together(
     All sources are divided, and not the positions alone: a gradient that one
     rank alone has not got changes one part of it, and not all that follow.
     """
-    if len(sources) < _MANY or settings.op is ops.Adasum:
+    if len(sources) < _MANY or settings.op is reduce_ops.Adasum:
         return [[i] for i in positions]
     parts: dict[int, list[int]] = {}
     wanted = set(positions)
     start = end = room = 0
     for i, source in enumerate(sources):
         is_variable = variable_path(source) is not None
-        size = _arrays.num_bytes(source) if is_variable else None
+        size = arrays.num_bytes(source) if is_variable else None
         part = i
         if size is not None and size <= _SMALL_BYTES:
             if size > room or i >= end:
@@ -360,95 +371,13 @@ def _allreduce_call(
     bucket: list[int],
     names: Sequence[str],
     **arguments: Any,
-) -> ops.AllreduceCall:
+) -> reduction_calls.AllreduceCall:
     name = names[bucket[0]]
     if len(bucket) > 1:
         name += f"+{len(bucket) - 1}"
-    return ops.AllreduceCall(
+    return reduction_calls.AllreduceCall(
         [gradients[i] for i in bucket], name=name, **arguments
     )
-
-
-def allreduce_indexed_slices(
-    slices: Any,
-    op: Any = ops.Average,
-    name: str | None = None,
-    *,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    compression: Compressor | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Sums or averages `tf.IndexedSlices` over all ranks.
-
-    Rows of one index are added up before they travel, then values and indices
-    are gathered from all ranks, then rows of one index are added up again.
-    So each index appears once in the result, as optimizers that square
-    gradients need it: the square of a sum is not the sum of the squares.
-
-    Args:
-        slices: A `tf.IndexedSlices`. It may hold no rows on some ranks.
-        op: `kr.Average` or `kr.Sum`.
-        name: String, the same on all ranks.
-        prescale_factor: Float, by which values are multiplied before.
-        postscale_factor: Float, by which values are multiplied after.
-        compression: The format of the values on the wire.
-        process_set: As in `allreduce`.
-
-    Returns:
-        A `tf.IndexedSlices`, the same on all ranks.
-
-    Raises:
-        TypeError: If there is no such reduction of the type of the values.
-        ValueError: If `op` is not `kr.Average` or `kr.Sum`.
-    """
-    if op not in (ops.Average, ops.Sum):
-        raise ValueError(
-            "`tf.IndexedSlices` can be reduced by `kr.Average` and `kr.Sum` "
-            "only: a row that a rank does not hold has no value for the "
-            "others. Set `sparse_as_dense=True`, or convert it with "
-            f"`tf.convert_to_tensor`. Received: op={op!r}"
-        )
-    ops.check_reducible(ops.Kind.allreduce, op, slices.values)
-    compression = compression or Compression.none
-    name = name or "indexed_slices"
-    slices = _sum_duplicates(slices)
-    if process_sets.is_alone(process_set):
-        factor = prescale_factor * postscale_factor
-        return slices if factor == 1.0 else _scaled(slices, factor)
-    if prescale_factor != 1.0:
-        slices = _scaled(slices, prescale_factor)
-    values, dtype = compression.compress(slices.values)
-    # One of each rank that brings something: not of those that have joined.
-    values, indices, ones = ops.grouped_allgather(
-        [values, slices.indices, tf.ones([1], tf.int8)],
-        name=name,
-        process_set=process_set,
-    )
-    gathered = _sum_duplicates(
-        tf.IndexedSlices(
-            compression.decompress(values, dtype), indices, slices.dense_shape
-        )
-    )
-    if op is ops.Average:
-        contributors = tf.cast(tf.size(ones), gathered.values.dtype)
-        gathered = map_gradient(
-            lambda rows: (
-                rows / contributors
-                if rows.dtype.is_floating
-                else rows // contributors
-            ),
-            gathered,
-        )
-    return (
-        gathered
-        if postscale_factor == 1.0
-        else _scaled(gathered, postscale_factor)
-    )
-
-
-def _scaled(gradient: Any, factor: float) -> Any:
-    return map_gradient(lambda values: ops.scaled(values, factor), gradient)
 
 
 def agree_on_overflow(
@@ -469,12 +398,13 @@ def agree_on_overflow(
     if not present or process_sets.shares_nothing(process_set):
         return gradients
     finite = [
-        tf.reduce_all(tf.math.is_finite(_values(gradients[i]))) for i in present
+        tf.reduce_all(tf.math.is_finite(values_of(gradients[i])))
+        for i in present
     ]
     (name,) = unique_names("finite", [shared_path(sources[0]) or "source_0"])
-    everywhere = ops.allreduce(
+    everywhere = reductions.allreduce(
         tf.cast(tf.reduce_all(finite), tf.int32),
-        op=ops.Min,
+        op=reduce_ops.Min,
         name=name,
         process_set=process_set,
     )
@@ -487,34 +417,3 @@ def agree_on_overflow(
         gradients[first],
     )
     return agreed
-
-
-def _values(gradient: Any) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return gradient.values
-    return gradient
-
-
-def _sum_duplicates(slices: Any) -> Any:
-    indices, positions = tf.unique(slices.indices)
-    values = tf.math.unsorted_segment_sum(
-        slices.values, positions, tf.shape(indices)[0]
-    )
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
-
-
-def map_gradient(function: Callable[[Any], Any], gradient: Any) -> Any:
-    """Applies `function` to the numbers of a gradient.
-
-    Args:
-        function: Maps a tensor to one of the same shape.
-        gradient: A tensor or `tf.IndexedSlices`.
-
-    Returns:
-        An object like `gradient`.
-    """
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            function(gradient.values), gradient.indices, gradient.dense_shape
-        )
-    return function(gradient)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import ops
+from keras_ring._ops import gathers, reductions
 from keras_ring._runtime.process_sets import ProcessSet
 
 
@@ -68,7 +68,7 @@ def gathered(array: Any, name: str, process_set: ProcessSet) -> Any:
         An array with a row for each rank; of ranks that have joined, none.
     """
     gather = on_arrays(
-        lambda vector: ops.allgather(
+        lambda vector: gathers.allgather(
             vector, name=name, process_set=process_set
         ),
         tf.as_dtype(array.dtype),
@@ -89,7 +89,7 @@ def reduced(array: Any, op: Any, name: str, process_set: ProcessSet) -> Any:
         An array.
     """
     reduce = on_arrays(
-        lambda vector: ops.allreduce(
+        lambda vector: reductions.allreduce(
             vector, op, name=name, process_set=process_set
         ),
         tf.as_dtype(array.dtype),

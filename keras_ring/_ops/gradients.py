@@ -14,10 +14,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _adasum_derivative, _xla, ops
+from keras_ring._ops import (
+    adasum_derivative,
+    gathers,
+    reduce_ops,
+    reduction_calls,
+    reductions,
+    xla,
+)
+from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring.compression import Compression, Compressor
 
 
 def _name_of(op: Any) -> str:
@@ -74,8 +81,8 @@ def _sums(
         else tensor
         for tensor in tensors
     ]
-    sums = ops.grouped_allreduce(
-        parts, ops.Sum, name=name, process_set=process_set
+    sums = reductions.grouped_allreduce(
+        parts, reduce_ops.Sum, name=name, process_set=process_set
     )
     return [
         tf.complex(total[..., 0], total[..., 1])
@@ -87,8 +94,8 @@ def _sums(
 
 def _as_reduced(op: Any, members: Sequence[int]) -> list[Any]:
     """Inputs of a reduction as they were reduced: scaled, then rounded."""
-    compression = ops.compression_of(op)
-    prescale, _ = ops.factors_of(op)
+    compression = reduce_ops.compression_of(op)
+    prescale, _ = reduce_ops.factors_of(op)
     inputs = [op.inputs[i] for i in members]
     if prescale != 1.0:
         inputs = [x * tf.constant(prescale, x.dtype) for x in inputs]
@@ -107,15 +114,15 @@ def _rows_of_everyone(
     compression: Compressor = Compression.none,
 ) -> Any:
     """Concatenates the ranks' rows; also under XLA, which has no allgather."""
-    if not _xla.is_tracing():
+    if not xla.is_tracing():
         sent, dtype = compression.compress(rows)
-        gathered = ops.allgather(sent, name=name, process_set=process_set)
+        gathered = gathers.allgather(sent, name=name, process_set=process_set)
         return compression.decompress(gathered, dtype)
     own = rows.shape[0]
     around = [[begin, total - begin - own]] + [[0, 0]] * (rows.shape.rank - 1)
-    return ops.allreduce(
+    return reductions.allreduce(
         tf.pad(rows, around),
-        ops.Sum,
+        reduce_ops.Sum,
         name=name,
         compression=compression,
         process_set=process_set,
@@ -141,7 +148,7 @@ def _product_of_others(tensor: Any, name: str, process_set: ProcessSet) -> Any:
 
 
 def _through_reduction(
-    reduce_op: ops.ReduceOp,
+    reduce_op: reduce_ops.ReduceOp,
     gradients: Sequence[Any],
     inputs: Sequence[Any],
     outputs: Callable[[], Sequence[Any]],
@@ -161,16 +168,16 @@ def _through_reduction(
     Returns:
         The gradients of the inputs.
     """
-    if reduce_op is ops.Product:
+    if reduce_op is reduce_ops.Product:
         return [
             gradient * _product_of_others(tensor, f"{name}/{i}", process_set)
             for i, (gradient, tensor) in enumerate(
                 zip(gradients, inputs, strict=True)
             )
         ]
-    if reduce_op is ops.Adasum:
+    if reduce_op is reduce_ops.Adasum:
         return [
-            _adasum_derivative.gradient_of_own(
+            adasum_derivative.gradient_of_own(
                 _of_everyone(tensor, f"{name}/{i}/vectors", process_set),
                 process_set.rank(),
                 gradient,
@@ -184,8 +191,8 @@ def _through_reduction(
         tf.cast(tf.equal(tensor, extremum), tensor.dtype)
         for tensor, extremum in zip(inputs, outputs(), strict=True)
     ]
-    holders = ops.grouped_allreduce(
-        holds, ops.Sum, name=f"{name}/holders", process_set=process_set
+    holders = reductions.grouped_allreduce(
+        holds, reduce_ops.Sum, name=f"{name}/holders", process_set=process_set
     )
     return [
         gradient * hold / count
@@ -195,30 +202,30 @@ def _through_reduction(
 
 @tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
 def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
-    reduce_op = ops.reduce_op_of(op)
+    reduce_op = reduce_ops.reduce_op_of(op)
     name = _name_of(op)
-    compression = ops.compression_of(op)
+    compression = reduce_ops.compression_of(op)
     process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
-        if reduce_op in ops.LINEAR:
+        if reduce_op in reduce_ops.LINEAR:
             # Every rank's output depends on every rank's input with the same
             # factor.
-            call = ops.AllreduceCall(
+            call = reduction_calls.AllreduceCall(
                 known,
                 reduce_op,
                 name,
-                *ops.factors_of(op),
+                *reduce_ops.factors_of(op),
                 compression,
                 process_set,
             )
-            return ops.allreduce_calls([call])[0]
+            return reduction_calls.allreduce_calls([call])[0]
         # Factors of 1 but for Adasum, whose derivative does not depend on the
         # first one.
-        prescale, postscale = ops.factors_of(op)
-        total = ops.grouped_allreduce(
+        prescale, postscale = reduce_ops.factors_of(op)
+        total = reductions.grouped_allreduce(
             known,
-            ops.Sum,
+            reduce_ops.Sum,
             name=name,
             postscale_factor=prescale * postscale,
             compression=compression,
@@ -238,9 +245,9 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
 
 @tf.RegisterGradient("KerasRingReducescatter")  # type: ignore[untyped-decorator]
 def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
-    reduce_op = ops.reduce_op_of(op)
+    reduce_op = reduce_ops.reduce_op_of(op)
     name = _name_of(op)
-    compression = ops.compression_of(op)
+    compression = reduce_ops.compression_of(op)
     process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Any]) -> list[Any]:
@@ -248,9 +255,9 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
 
         def whole(parts: Sequence[Any], name: str) -> list[Any]:
             """The rows of all ranks."""
-            if not _xla.is_tracing():
+            if not xla.is_tracing():
                 pairs = [compression.compress(part) for part in parts]
-                gathered = ops.grouped_allgather(
+                gathered = gathers.grouped_allgather(
                     [sent for sent, _ in pairs],
                     name=name,
                     process_set=process_set,
@@ -274,7 +281,7 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
             ]
 
         total = whole(known, name)
-        if reduce_op not in ops.LINEAR:
+        if reduce_op not in reduce_ops.LINEAR:
             return _through_reduction(
                 reduce_op,
                 total,
@@ -285,9 +292,9 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
                 name,
                 process_set,
             )
-        prescale, postscale = ops.factors_of(op)
+        prescale, postscale = reduce_ops.factors_of(op)
         factor = prescale * postscale
-        if reduce_op is ops.Average:
+        if reduce_op is reduce_ops.Average:
             factor /= process_set.size()
         return [
             gradient * tf.constant(factor, gradient.dtype) for gradient in total
@@ -299,7 +306,7 @@ def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
 def _rows_before(rows: int, process_set: ProcessSet) -> int:
     """How many of the rows `reducescatter` gives to the ranks before this."""
     return sum(
-        ops.scattered_rows(rows, place, process_set.size())
+        reduction_calls.scattered_rows(rows, place, process_set.size())
         for place in range(process_set.rank())
     )
 
@@ -313,7 +320,7 @@ def _allgather_gradient(op: Any, *gradients: Any) -> list[Any]:
         own = tf.stack(
             [tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in members]
         )
-        by_rank = ops.allgather(
+        by_rank = gathers.allgather(
             own[tf.newaxis], name=f"{name}/rows", process_set=process_set
         )
         return [
@@ -331,7 +338,9 @@ def _sum_of_parts(
 
     Each rank gets all that the others have for it, and sums it in their order.
     """
-    parts, _ = ops.alltoall(tensor, rows, name=name, process_set=process_set)
+    parts, _ = gathers.alltoall(
+        tensor, rows, name=name, process_set=process_set
+    )
     own = rows[process_set.rank()]
     shape = tf.concat(
         [[process_set.size()], [own], tf.shape(tensor, out_type=tf.int64)[1:]],
@@ -346,7 +355,7 @@ def _sum_of_parts(
 
 @tf.RegisterGradient("KerasRingAlltoall")  # type: ignore[untyped-decorator]
 def _alltoall_gradient(op: Any, gradient: Any, _: Any) -> list[Any]:
-    back, _ = ops.alltoall(
+    back, _ = gathers.alltoall(
         gradient, op.outputs[1], name=_name_of(op), process_set=_set_of(op)
     )
     return [back, None]
@@ -367,17 +376,17 @@ def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
 
 
 _UNDER_XLA = {
-    ops.Kind.allreduce: _allreduce_gradient,
-    ops.Kind.broadcast: _broadcast_gradient,
-    ops.Kind.reducescatter: _reducescatter_gradient,
+    reduce_ops.Kind.allreduce: _allreduce_gradient,
+    reduce_ops.Kind.broadcast: _broadcast_gradient,
+    reduce_ops.Kind.reducescatter: _reducescatter_gradient,
 }
 
 
 @tf.RegisterGradient("KerasRingXlaDone")  # type: ignore[untyped-decorator]
 def _xla_done_gradient(op: Any, *gradients: Any) -> list[Any]:
     results: list[Any] = [None] * op.get_attr("N")
-    with _xla.compiling():
-        for collective, its_gradients in _xla.started(op, gradients):
-            gradient = _UNDER_XLA[ops.Kind(collective.get_attr("kind"))]
+    with xla.compiling():
+        for collective, its_gradients in xla.started(op, gradients):
+            gradient = _UNDER_XLA[reduce_ops.Kind(collective.get_attr("kind"))]
             results += gradient(collective, *its_gradients)
     return results

@@ -1,0 +1,390 @@
+"""Collectives that reduce nothing: they move tensors, or wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._ops import (
+    names,
+    ordering,
+    xla,
+)
+from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.horovod_arguments import takes_horovods
+from keras_ring._ops.reduce_ops import Kind
+from keras_ring._ops.reduction_calls import check_list, check_rows, independent
+from keras_ring._runtime import native, process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+
+
+@takes_horovods(
+    "name ignore_name_scope process_set",
+)
+@unconverted
+def allgather(
+    tensor: Any,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Concatenates the ranks' tensors along the first dimension.
+
+    Args:
+        tensor: A tensor of at least one dimension. The first may differ from
+            rank to rank (and may be 0); dtype and the other dimensions must
+            agree. Every dtype of `allreduce`, bool, complex64, complex128.
+        name: As in `allreduce`.
+        process_set: As in `allreduce`.
+
+    Returns:
+        A tensor: the ranks' tensors in the order of the ranks.
+
+    Raises:
+        ValueError: If `tensor` is a scalar.
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    predictions = kr.allgather(local_predictions, name="predictions")
+    ```
+    """
+    return _allgather(
+        [tensor], names.collective_name("allgather", name), process_set
+    )[0]
+
+
+@takes_horovods(
+    "name ignore_name_scope process_set",
+)
+@unconverted
+def grouped_allgather(
+    tensors: Sequence[Any],
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Gathers several tensors as one operation.
+
+    The group is atomic: it is one entry under one name, gathered when every
+    rank has all of it.
+
+    Args:
+        tensors: A list of tensors as in `allgather`; dtypes may differ, and
+            so may the numbers of rows. May be empty.
+        name: As in `allreduce`.
+        process_set: As in `allreduce`.
+
+    Returns:
+        A list of tensors.
+
+    Raises:
+        TypeError: If `tensors` is not a list or tuple.
+        ValueError: If one of the tensors is a scalar.
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    labels, scores = kr.grouped_allgather([labels, scores], name="outputs")
+    ```
+    """
+    check_list(tensors)
+    if not tensors:
+        return []
+    return _allgather(
+        tensors, names.collective_name("grouped_allgather", name), process_set
+    )
+
+
+def _allgather(
+    tensors: Sequence[Any], name: str, process_set: ProcessSet
+) -> list[Any]:
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    for tensor in tensors:
+        check_rows("allgather", "concatenate along", tensor)
+    if xla.is_tracing():
+        xla.reject(
+            "allgather",
+            name,
+            "How many rows the other ranks bring is known only when it runs, "
+            "and XLA compiles for fixed shapes. Call it outside of the "
+            "function, or allreduce a tensor in which each rank fills its own "
+            "rows. (A `tf.IndexedSlices` is reduced by allgathers: make it "
+            "dense with `tf.convert_to_tensor` first.)",
+        )
+    gathered: list[Any] = native.tf_ops().keras_ring_allgather(
+        tensors=tensors,
+        tensor_name=name,
+        process_set_id=process_sets.id_of(process_set),
+    )
+    independent(gathered[0])
+    return gathered
+
+
+@takes_horovods(
+    "splits name ignore_name_scope process_set",
+)
+@unconverted
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives every rank its rows of each rank's tensor.
+
+    Args:
+        tensor: A tensor of at least one dimension: first the rows for rank 0
+            (of the process set), then those for rank 1, and so on. The first
+            dimension may differ
+            from rank to rank; dtype and the other dimensions must agree.
+            Dtypes as in `allgather`.
+        splits: A vector of integers, how many rows go to each rank. Defaults
+            to as many to each, for which the number of rows must be a multiple
+            of the number of ranks.
+        name: As in `allreduce`.
+        process_set: As in `allreduce`.
+
+    Returns:
+        The rows that the ranks had for this one, in the order of the ranks.
+        If `splits` is given, a tuple of that and of a vector like `splits`:
+        how many rows came from each rank.
+
+    Raises:
+        TypeError: If `splits` holds no integers.
+        ValueError: If `tensor` is a scalar or `splits` is not a vector.
+        tf.errors.InvalidArgumentError: On all ranks, if the splits of one are
+            negative, too many or too few, or do not add up to its rows, or if
+            it gives none and its rows cannot be divided evenly.
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    # Each example goes to the rank that holds its expert.
+    inputs, counts = kr.alltoall(sorted_inputs, splits, name="to_experts")
+    outputs, _ = kr.alltoall(expert(inputs), counts, name="from_experts")
+    ```
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    check_rows("alltoall", "divide", tensor)
+    name = names.collective_name("alltoall", name)
+    if xla.is_tracing():
+        xla.reject(
+            "alltoall",
+            name,
+            "How many rows the other ranks send is known only when it runs, "
+            "and XLA compiles for fixed shapes. Call it outside of the "
+            "function.",
+        )
+    given = tf.zeros([0], tf.int64) if splits is None else _as_splits(splits)
+    received, received_splits = native.tf_ops().keras_ring_alltoall(
+        tensor=tensor,
+        splits=tf.cast(given, tf.int64),
+        tensor_name=name,
+        process_set_id=process_sets.id_of(process_set),
+    )
+    independent(received)
+    if splits is None:
+        return received
+    return received, tf.cast(received_splits, given.dtype)
+
+
+def _as_splits(splits: Any) -> Any:
+    tensor = tf.convert_to_tensor(splits)
+    if not tensor.dtype.is_integer:
+        raise TypeError(
+            "`splits` must be a vector of integers. Received: "
+            f"{splits} of type {tensor.dtype.name}"
+        )
+    if tensor.shape.rank not in (None, 1) or tensor.shape == [0]:
+        raise ValueError(
+            "`splits` must be a vector with the number of rows for each rank. "
+            f"Received: {splits} of shape {tensor.shape}"
+        )
+    return tensor
+
+
+@takes_horovods(
+    "name ignore_name_scope process_set",
+)
+@unconverted
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives every rank the root's tensor.
+
+    Args:
+        tensor: A tensor of the same dtype and shape on every rank; only the
+            root's values matter. Dtypes as in `allgather`.
+        root_rank: Integer, the rank that sends: its rank in the job, which is
+            a member of the process set.
+        name: As in `allreduce`.
+        process_set: As in `allreduce`.
+
+    Returns:
+        The root's tensor.
+
+    Raises:
+        tf.errors.OpError: As in `allreduce`.
+
+    Example:
+    ```python
+    seed = kr.broadcast(seed, root_rank=0, name="seed")
+    ```
+    """
+    return broadcast_group([tensor], root_rank, name, process_set)[0]
+
+
+@unconverted
+def broadcast_group(
+    tensors: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Broadcasts several tensors, at least one, as one operation.
+
+    Args:
+        tensors: A list of tensors as in `broadcast`; dtypes may differ.
+        root_rank: As in `broadcast`.
+        name: As in `allreduce`.
+        process_set: As in `allreduce`.
+
+    Returns:
+        A list of tensors.
+    """
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    attributes = {
+        "tensor_name": names.collective_name("broadcast", name),
+        "root_rank": root_rank,
+        "process_set_id": process_sets.id_of(process_set),
+    }
+    if xla.is_tracing():
+        start = xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
+        results: list[Any] = xla.run([start])[0]
+        return results
+    received: list[Any] = native.tf_ops().keras_ring_broadcast(
+        tensors=tensors, **attributes
+    )
+    independent(received[0])
+    return received
+
+
+@takes_horovods(
+    "process_set name",
+)
+@unconverted
+def barrier(
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Waits until every rank has come here.
+
+    In a `tf.function` it is ordered among the function's other side effects,
+    but other collectives are free to overlap with it.
+
+    Args:
+        name: As in `allreduce`.
+        process_set: As in `allreduce`.
+
+    Returns:
+        In a graph, the operation; in eager execution, `None`.
+
+    Raises:
+        tf.errors.OpError: As in `allreduce`.
+    """
+    name = names.collective_name("barrier", name)
+    if xla.is_tracing():
+        xla.reject(
+            "barrier",
+            name,
+            "XLA keeps no order between what has no result and the rest. Call "
+            "it outside of the function.",
+        )
+    return native.tf_ops().keras_ring_barrier(
+        tensor_name=name, process_set_id=process_sets.id_of(process_set)
+    )
+
+
+@unconverted
+def join() -> Any:
+    """Says that this rank has no more data, and waits until all have said so.
+
+    For ranks with different numbers of steps. One that has joined is left out
+    of what the others go on doing:
+
+    * `allreduce`: it brings nothing. `Average` divides by the number of ranks
+      that do; extrema and products are theirs; in an `Adasum` it is a vector
+      of zeros.
+    * `allgather` and `alltoall`: it brings no rows. `broadcast` goes on, and
+      a `barrier` counts it as come.
+    * What would need it, or would lose what is meant for it, is an error on
+      all others: a `broadcast` from it, a `reducescatter`, an `alltoall` with
+      rows for it.
+
+    It begins when all that this rank has asked for before is agreed on, and
+    until it returns, the rank can ask for nothing else. Then all ranks go on
+    together, and may join again. Process sets have no part in it: ranks join
+    the job, and collectives on a set still need all of its members.
+
+    In a `tf.function` it waits for the collectives made before it; make none
+    after it. In a TensorFlow 1 graph run it by itself, or with
+    `tf.control_dependencies` on what comes before.
+
+    Returns:
+        The last rank to join, alike on all: an integer, or in a graph a
+        scalar tensor of type int32.
+
+    Raises:
+        tf.errors.UnavailableError: If a rank is lost or has left the job
+            before it joined.
+        tf.errors.FailedPreconditionError: If this rank is joining already.
+
+    Example:
+    ```python
+    for x, y in batches_of_this_rank:  # their number may differ
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x, training=True))
+        tape = kr.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+    last_rank = kr.join()
+    # Only this one has taken part in all steps.
+    kr.broadcast_variables(model.variables, root_rank=last_rank)
+    ```
+    """
+    if xla.is_tracing():
+        xla.reject(
+            "join",
+            "join",
+            "XLA keeps no order between it and the collectives before it. "
+            "Call it outside of the function.",
+        )
+    _joins.append(True)
+    function = native.tf_ops().keras_ring_join
+    if tf.executing_eagerly():
+        return int(function(tensor_name="join"))
+    with tf.control_dependencies(ordering.collectives_so_far()):
+        return function(tensor_name="join")
+
+
+# Whether this process has ever called `join`.
+_joins: list[bool] = []
+
+
+def has_joined() -> bool:
+    """Whether this process has called `join`, as all ranks do or none.
+
+    Ranks that have are no part of what others do meanwhile. So what all ranks
+    do once, each when it comes to it, some of them may have done without this
+    one.
+    """
+    return bool(_joins)

@@ -1,0 +1,206 @@
+"""Python objects on their way between ranks: pickled, then as bytes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring._ops import arrays, gathers
+from keras_ring._ops.horovod_arguments import takes_horovods
+from keras_ring._runtime import process_sets, topology
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+
+# What a rank sends for the length of an object that it could not pickle.
+_NO_PICKLE = -1
+
+
+@takes_horovods("root_rank session name process_set")
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives all ranks an object of one rank.
+
+    The object is pickled. The connections between ranks are authenticated, so
+    nobody outside the job can send a pickle.
+
+    Args:
+        obj: Any object that pickles. Only that of `root_rank` counts.
+        root_rank: Integer, the rank whose object all ranks get: a rank of the
+            job. Defaults to `0`.
+        name: String, the same on all ranks. Needed only where several threads
+            call this at once.
+        process_set: As in `broadcast_variables`.
+
+    Returns:
+        On `root_rank`, `obj` itself. On all others, a copy of it.
+
+    Raises:
+        ValueError: If `root_rank` is not a member.
+        RuntimeError: If the object does not pickle, on the ranks other than
+            `root_rank`, which raises what the pickler raised.
+
+    Example:
+    ```python
+    settings = kr.broadcast_object(read_settings() if kr.rank() == 0 else None)
+    ```
+    """
+    return broadcast_object_fn(root_rank, name, process_set)(obj)
+
+
+@takes_horovods("root_rank session name process_set")
+def broadcast_object_fn(
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """Returns a function that gives all ranks an object of one rank.
+
+    The same as `broadcast_object`, for programs that do it again and again: in
+    a TensorFlow 1 program, the function keeps its graph and session.
+
+    Args:
+        root_rank: As in `broadcast_object`.
+        name: As in `broadcast_object`.
+        process_set: As in `broadcast_variables`.
+
+    Returns:
+        A function of one argument, the object, that returns the root's.
+
+    Raises:
+        ValueError: If `root_rank` is not a member.
+
+    Example:
+    ```python
+    share = kr.broadcast_object_fn(root_rank=0)
+    for epoch in range(epochs):
+        order = share(shuffled_files() if kr.rank() == 0 else None)
+    ```
+    """
+    require_member(root_rank, process_set)
+    name = name or "broadcast_object"
+    is_root = topology.rank() == root_rank
+    broadcast_length = arrays.on_arrays(
+        lambda length: gathers.broadcast(
+            length, root_rank, name=f"{name}/length", process_set=process_set
+        ),
+        tf.int64,
+    )
+    broadcast_pickle = arrays.on_arrays(
+        lambda data: gathers.broadcast(
+            data, root_rank, name=f"{name}/pickle", process_set=process_set
+        ),
+        tf.uint8,
+    )
+
+    def broadcast(obj: Any) -> Any:
+        if process_sets.is_alone(process_set):
+            return obj
+        payload, failure = _pickled(obj) if is_root else (b"", None)
+        length = len(payload) if failure is None else _NO_PICKLE
+        length = int(broadcast_length(np.array([length]))[0])
+        if length == _NO_PICKLE:
+            _raise_no_pickle(failure, [root_rank])
+        if not is_root:
+            payload = bytes(length)
+        received = broadcast_pickle(np.frombuffer(payload, np.uint8))
+        return obj if is_root else pickle.loads(received.tobytes())
+
+    return broadcast
+
+
+@takes_horovods("session name process_set")
+def allgather_object(
+    obj: Any,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Gives all ranks the objects of all ranks.
+
+    The objects are pickled. The connections between ranks are authenticated,
+    so nobody outside the job can send a pickle.
+
+    Args:
+        obj: Any object that pickles.
+        name: String, the same on all ranks. Needed only where several threads
+            call this at once.
+        process_set: As in `broadcast_variables`.
+
+    Returns:
+        A list of objects, in the order of the ranks.
+
+    Raises:
+        RuntimeError: If an object of another rank does not pickle. A rank
+            whose own does not raises what the pickler raised.
+
+    Example:
+    ```python
+    hosts = kr.allgather_object(socket.gethostname())
+    ```
+    """
+    if process_sets.is_alone(process_set):
+        return [obj]
+    name = name or "allgather_object"
+    payload, failure = _pickled(obj)
+    length = len(payload) if failure is None else _NO_PICKLE
+    lengths = arrays.on_arrays(
+        lambda length: gathers.allgather(
+            length, name=f"{name}/lengths", process_set=process_set
+        ),
+        tf.int64,
+    )(np.array([length]))
+    if _NO_PICKLE in lengths:
+        without = np.flatnonzero(lengths == _NO_PICKLE)
+        _raise_no_pickle(failure, [process_set.ranks[i] for i in without])
+    received = arrays.on_arrays(
+        lambda data: gathers.allgather(
+            data, name=f"{name}/pickles", process_set=process_set
+        ),
+        tf.uint8,
+    )(np.frombuffer(payload, np.uint8))
+    ends = np.cumsum(lengths)
+    return [
+        pickle.loads(received[end - length : end].tobytes())
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def require_member(root_rank: int, process_set: ProcessSet) -> None:
+    """Raises a `ValueError` if a rank is not of a process set."""
+    if root_rank in process_set.ranks:
+        return
+    whose = (
+        f"{topology.size()} ranks of the job"
+        if process_set is global_process_set
+        else f"ranks {process_set.ranks} of the process set"
+    )
+    raise ValueError(
+        f"`root_rank` must be one of the {whose}. Received: "
+        f"root_rank={root_rank}"
+    )
+
+
+def _pickled(obj: Any) -> tuple[bytes, Exception | None]:
+    # A rank that left here with an error would keep the others waiting: they
+    # are told first.
+    try:
+        return pickle.dumps(obj), None
+    except Exception as failure:
+        return b"", failure
+
+
+def _raise_no_pickle(
+    failure: Exception | None, ranks: Iterable[int]
+) -> NoReturn:
+    if failure is not None:
+        raise failure
+    raise RuntimeError(
+        f"The object of rank {', '.join(str(rank) for rank in ranks)} could "
+        "not be pickled. That rank says why."
+    )

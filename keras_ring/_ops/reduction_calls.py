@@ -1,0 +1,260 @@
+"""Reductions as the native ops take them: checked, scaled and compressed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._ops import (
+    names,
+    ordering,
+    xla,
+)
+from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._ops.reduce_ops import SCALED, Adasum, Kind, ReduceOp
+from keras_ring._runtime import native, process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+
+
+@dataclasses.dataclass(frozen=True)
+class AllreduceCall:
+    """One call of `grouped_allreduce` or `grouped_reducescatter`."""
+
+    tensors: Sequence[Any]
+    op: ReduceOp
+    name: str
+    prescale_factor: float = 1.0
+    postscale_factor: float = 1.0
+    compression: Any = None
+    process_set: ProcessSet = global_process_set
+
+
+def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
+    """Reduces what several calls ask for.
+
+    The same as one `grouped_allreduce` after the other. But under XLA all are
+    started before any is waited for.
+
+    Args:
+        calls: A list of `AllreduceCall`.
+
+    Returns:
+        The result of each.
+    """
+    named = [
+        dataclasses.replace(
+            call, name=names.collective_name("allreduce", call.name)
+        )
+        for call in calls
+    ]
+    return run_reductions(named, Kind.allreduce)
+
+
+def run_reductions(
+    calls: Sequence[AllreduceCall], kind: Kind
+) -> list[list[Any]]:
+    """Runs reductions that are named already, of one kind.
+
+    Args:
+        calls: The calls, each with a name.
+        kind: `Kind.allreduce` or `Kind.reducescatter`.
+
+    Returns:
+        For each call a list of its results.
+    """
+    prepared = [_prepare(call, kind) for call in calls]
+    if xla.is_tracing():
+        results = xla.run(
+            [
+                xla.Start(
+                    tensors,
+                    {"kind": int(kind), **attributes},
+                    _rows_of_results(kind, tensors, call),
+                )
+                for call, (tensors, attributes, _) in zip(
+                    calls, prepared, strict=True
+                )
+            ]
+        )
+    else:
+        function = getattr(native.tf_ops(), f"keras_ring_{kind.name}")
+        results = [
+            function(tensors=tensors, **attributes)
+            for tensors, attributes, _ in prepared
+        ]
+        for reduced in results:
+            independent(reduced[0])
+    return [
+        _finish(call, reduced, contexts)
+        for call, reduced, (*_, contexts) in zip(
+            calls, results, prepared, strict=True
+        )
+    ]
+
+
+def _rows_of_results(
+    kind: Kind, tensors: Sequence[Any], call: AllreduceCall
+) -> list[int] | None:
+    if kind is not Kind.reducescatter:
+        return None
+    for tensor in tensors:
+        if tensor.shape.rank is None or tensor.shape[0] is None:
+            xla.reject(
+                "reducescatter",
+                call.name,
+                "XLA compiles for fixed shapes, and the shape of this tensor "
+                f"is {tensor.shape} while the function is traced. Trace it "
+                "with a tensor of a known shape.",
+            )
+    members = call.process_set
+    # Of a rank that is no member, whatever: it fails when it runs.
+    place = members.rank() if members.included() else 0
+    return [
+        scattered_rows(tensor.shape[0], place, members.size())
+        for tensor in tensors
+    ]
+
+
+def scattered_rows(rows: int, rank: int, size: int) -> int:
+    """Returns how many of `rows` rows `reducescatter` gives to a rank."""
+    return rows // size + (rank < rows % size)
+
+
+def _prepare(
+    call: AllreduceCall, kind: Kind
+) -> tuple[list[Any], dict[str, Any], list[Any]]:
+    """Returns a call's tensors and attributes, and what `_finish` needs."""
+    op = call.op
+    if not isinstance(op, ReduceOp):
+        raise TypeError(
+            "`op` must be one of keras_ring.Average, Sum, Min, Max, Product, "
+            f"Adasum. Received: {op!r}"
+        )
+    if op is Adasum and kind is Kind.reducescatter:
+        raise ValueError(
+            "`reducescatter` has no Adasum: what is in a part depends on all "
+            "of the tensor. Take this rank's rows of an `allreduce`."
+        )
+    tensors = [tf.convert_to_tensor(tensor) for tensor in call.tensors]
+    for tensor in tensors:
+        check_reducible(kind, op, tensor)
+        if kind is Kind.reducescatter:
+            check_rows("reducescatter", "divide", tensor)
+    contexts: list[Any] = [None] * len(tensors)
+    number = _native_compression(call.compression)
+    if number is None:
+        pairs = [call.compression.compress(tensor) for tensor in tensors]
+        tensors, contexts = (
+            list(column) for column in zip(*pairs, strict=True)
+        )
+    fused = _factors_are_fused(op, tensors)
+    if not fused:
+        tensors = [scaled(tensor, call.prescale_factor) for tensor in tensors]
+    attributes = {
+        "tensor_name": call.name,
+        "process_set_id": process_sets.id_of(call.process_set),
+        "reduce_op": int(op),
+        "prescale_bits": _double_bits(call.prescale_factor if fused else 1.0),
+        "postscale_bits": _double_bits(call.postscale_factor if fused else 1.0),
+        "compression": number or 0,
+    }
+    return tensors, attributes, contexts
+
+
+def _finish(
+    call: AllreduceCall, reduced: Sequence[Any], contexts: Sequence[Any]
+) -> list[Any]:
+    """Undoes in the results what `_prepare` did to the tensors."""
+    if not _factors_are_fused(call.op, reduced):
+        reduced = [scaled(tensor, call.postscale_factor) for tensor in reduced]
+    if _native_compression(call.compression) is None:
+        reduced = [
+            call.compression.decompress(tensor, context)
+            for tensor, context in zip(reduced, contexts, strict=True)
+        ]
+    return list(reduced)
+
+
+def check_list(tensors: Any) -> None:
+    """Raises a `TypeError` if `tensors` is no list."""
+    if not isinstance(tensors, list | tuple):
+        raise TypeError(
+            "`tensors` must be a list of tensors. Received: "
+            f"{tensors!r} of type {type(tensors).__name__}"
+        )
+
+
+def check_rows(what: str, purpose: str, tensor: Any) -> None:
+    """Raises a `ValueError` if `tensor` is a scalar."""
+    if tensor.shape.rank == 0:
+        raise ValueError(
+            f"`{what}` needs at least one dimension to {purpose}. "
+            f"Received a scalar: {tensor}. Reshape it to [1]."
+        )
+
+
+@functools.cache
+def _reducible() -> frozenset[str]:
+    return frozenset(
+        name for name, reducible in native.core().dtypes() if reducible
+    )
+
+
+def check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
+    """Raises a `TypeError` if there is no such reduction of a tensor."""
+    dtype = tensor.dtype
+    if dtype.name in _reducible() and (op is not Adasum or dtype.is_floating):
+        return
+    if op is Adasum:
+        raise TypeError(
+            f"`{kind.name}` has an Adasum of floating-point tensors only. "
+            f"Received: {tensor}"
+        )
+    advice = "Cast it to a number that is."
+    if dtype.is_complex:
+        advice = (
+            "Reduce `tf.math.real` and `tf.math.imag` of it as two tensors."
+        )
+    raise TypeError(
+        f"`{kind.name}` has no {op.name} of {dtype.name} tensors; it reduces "
+        f"{', '.join(sorted(_reducible()))}. {advice} Received: {tensor}"
+    )
+
+
+def _native_compression(compression: Any) -> int | None:
+    """The number of a compression; `None` where it has methods to call."""
+    if compression is None:
+        compression = Compression.none
+    return compression.native if isinstance(compression, Compressor) else None
+
+
+def _factors_are_fused(op: ReduceOp, tensors: Sequence[Any]) -> bool:
+    """Whether the copies of a reduction multiply by its factors."""
+    return op in SCALED and all(each.dtype.is_floating for each in tensors)
+
+
+def scaled(tensor: Any, factor: float) -> Any:
+    """Returns a tensor times a number; that of integers in float64."""
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_floating:
+        return tensor * tf.constant(factor, tensor.dtype)
+    product = tf.cast(tensor, tf.float64) * tf.constant(factor, tf.float64)
+    return tf.cast(product, tensor.dtype)
+
+
+def _double_bits(value: float) -> int:
+    """The bits of a double as an int64, as the op's attribute takes it."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits
+
+
+def independent(output: Any) -> None:
+    """Lets a collective run beside others that TensorFlow would order."""
+    if not tf.executing_eagerly():
+        ordering.run_independently(output.op)

@@ -1,0 +1,136 @@
+"""`tf.IndexedSlices`: tensors of which only some rows are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._ops import (
+    gathers,
+    reduce_ops,
+    reduction_calls,
+)
+from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._runtime import process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+
+
+def allreduce_indexed_slices(
+    slices: Any,
+    op: Any = reduce_ops.Average,
+    name: str | None = None,
+    *,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Compressor | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sums or averages `tf.IndexedSlices` over all ranks.
+
+    Rows of one index are added up before they travel, then values and indices
+    are gathered from all ranks, then rows of one index are added up again.
+    So each index appears once in the result, as optimizers that square
+    gradients need it: the square of a sum is not the sum of the squares.
+
+    Args:
+        slices: A `tf.IndexedSlices`. It may hold no rows on some ranks.
+        op: `kr.Average` or `kr.Sum`.
+        name: String, the same on all ranks.
+        prescale_factor: Float, by which values are multiplied before.
+        postscale_factor: Float, by which values are multiplied after.
+        compression: The format of the values on the wire.
+        process_set: As in `allreduce`.
+
+    Returns:
+        A `tf.IndexedSlices`, the same on all ranks.
+
+    Raises:
+        TypeError: If there is no such reduction of the type of the values.
+        ValueError: If `op` is not `kr.Average` or `kr.Sum`.
+    """
+    if op not in (reduce_ops.Average, reduce_ops.Sum):
+        raise ValueError(
+            "`tf.IndexedSlices` can be reduced by `kr.Average` and `kr.Sum` "
+            "only: a row that a rank does not hold has no value for the "
+            "others. Set `sparse_as_dense=True`, or convert it with "
+            f"`tf.convert_to_tensor`. Received: op={op!r}"
+        )
+    reduction_calls.check_reducible(
+        reduce_ops.Kind.allreduce, op, slices.values
+    )
+    compression = compression or Compression.none
+    name = name or "indexed_slices"
+    slices = _sum_duplicates(slices)
+    if process_sets.is_alone(process_set):
+        factor = prescale_factor * postscale_factor
+        return slices if factor == 1.0 else scaled_gradient(slices, factor)
+    if prescale_factor != 1.0:
+        slices = scaled_gradient(slices, prescale_factor)
+    values, dtype = compression.compress(slices.values)
+    # One of each rank that brings something: not of those that have joined.
+    values, indices, ones = gathers.grouped_allgather(
+        [values, slices.indices, tf.ones([1], tf.int8)],
+        name=name,
+        process_set=process_set,
+    )
+    gathered = _sum_duplicates(
+        tf.IndexedSlices(
+            compression.decompress(values, dtype), indices, slices.dense_shape
+        )
+    )
+    if op is reduce_ops.Average:
+        contributors = tf.cast(tf.size(ones), gathered.values.dtype)
+        gathered = map_gradient(
+            lambda rows: (
+                rows / contributors
+                if rows.dtype.is_floating
+                else rows // contributors
+            ),
+            gathered,
+        )
+    return (
+        gathered
+        if postscale_factor == 1.0
+        else scaled_gradient(gathered, postscale_factor)
+    )
+
+
+def scaled_gradient(gradient: Any, factor: float) -> Any:
+    """Returns a gradient, dense or not, times a factor."""
+    return map_gradient(
+        lambda values: reduction_calls.scaled(values, factor), gradient
+    )
+
+
+def values_of(gradient: Any) -> Any:
+    """Returns the numbers of a gradient as one tensor."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return gradient.values
+    return gradient
+
+
+def _sum_duplicates(slices: Any) -> Any:
+    indices, positions = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(
+        slices.values, positions, tf.shape(indices)[0]
+    )
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def map_gradient(function: Callable[[Any], Any], gradient: Any) -> Any:
+    """Applies `function` to the numbers of a gradient.
+
+    Args:
+        function: Maps a tensor to one of the same shape.
+        gradient: A tensor or `tf.IndexedSlices`.
+
+    Returns:
+        An object like `gradient`.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            function(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return function(gradient)
