@@ -29,12 +29,16 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
+    from keras_ring._model.model_broadcast import broadcast_model
+    from keras_ring._model.session_hook import BroadcastGlobalVariablesHook
+    from keras_ring._model.sync_batch_normalization import (
+        SyncBatchNormalization,
+    )
     from keras_ring._model.variables import (
         broadcast_,
         broadcast_global_variables,
         broadcast_variables,
     )
-    from keras_ring._model_broadcast import broadcast_model
     from keras_ring._ops.compression import Compression
     from keras_ring._ops.gathers import (
         allgather,
@@ -71,7 +75,6 @@ if TYPE_CHECKING:
         rank_op,
         size_op,
     )
-    from keras_ring._reduction_guard import allow_local_updates
     from keras_ring._runtime.process_sets import (
         ProcessSet,
         add_process_set,
@@ -90,20 +93,19 @@ if TYPE_CHECKING:
         size,
         xla_built,
     )
-    from keras_ring.hook import BroadcastGlobalVariablesHook
-    from keras_ring.inference import evaluate, predict
-    from keras_ring.job import init, shutdown
-    from keras_ring.launcher.function_job import run
-    from keras_ring.optimizer import (
+    from keras_ring._training.optimizer import (
         DistributedOptimizer,
         PartialDistributedOptimizer,
     )
-    from keras_ring.saving import load_model
-    from keras_ring.sync_batch_normalization import SyncBatchNormalization
-    from keras_ring.tape import (
+    from keras_ring._training.reduction_guard import allow_local_updates
+    from keras_ring._training.tape import (
         DistributedGradientTape,
         PartialDistributedGradientTape,
     )
+    from keras_ring.inference import evaluate, predict
+    from keras_ring.job import init, shutdown
+    from keras_ring.launcher.function_job import run
+    from keras_ring.saving import load_model
 
 # Where each public name lives; a module of its own if the value is None.
 _HOMES = {
@@ -123,8 +125,8 @@ _HOMES = {
     "mpi_threads_supported": "_builds",
     "nccl_built": "_builds",
     "rocm_built": "_builds",
-    "allow_local_updates": "_reduction_guard",
-    "broadcast_model": "_model_broadcast",
+    "allow_local_updates": "_training.reduction_guard",
+    "broadcast_model": "_model.model_broadcast",
     "cross_rank": "_runtime.topology",
     "cross_size": "_runtime.topology",
     "init": "job",
@@ -147,7 +149,7 @@ _HOMES = {
     "evaluate": "inference",
     "predict": "inference",
     "Adasum": "_ops.reduce_ops",
-    "BroadcastGlobalVariablesHook": "hook",
+    "BroadcastGlobalVariablesHook": "_model.session_hook",
     "Average": "_ops.reduce_ops",
     "Max": "_ops.reduce_ops",
     "Min": "_ops.reduce_ops",
@@ -164,17 +166,17 @@ _HOMES = {
     "grouped_reducescatter": "_ops.reductions",
     "join": "_ops.gathers",
     "reducescatter": "_ops.reductions",
-    "DistributedOptimizer": "optimizer",
+    "DistributedOptimizer": "_training.optimizer",
     "ProcessSet": "_runtime.process_sets",
     "add_process_set": "_runtime.process_sets",
     "global_process_set": "_runtime.process_sets",
     "remove_process_set": "_runtime.process_sets",
     "run": "launcher.function_job",
-    "PartialDistributedOptimizer": "optimizer",
+    "PartialDistributedOptimizer": "_training.optimizer",
     "load_model": "saving",
-    "SyncBatchNormalization": "sync_batch_normalization",
-    "DistributedGradientTape": "tape",
-    "PartialDistributedGradientTape": "tape",
+    "SyncBatchNormalization": "_model.sync_batch_normalization",
+    "DistributedGradientTape": "_training.tape",
+    "PartialDistributedGradientTape": "_training.tape",
     "local_rank_op": "_ops.topology_ops",
     "local_size_op": "_ops.topology_ops",
     "process_set_included_op": "_ops.topology_ops",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring._budget import Budget
+from keras_ring._agreement.time_budget import Budget
 from keras_ring._ops import arrays, reduce_ops
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _same_data
+from keras_ring._agreement import same_data
 from keras_ring._keras import own
 from keras_ring._runtime.process_sets import ProcessSet
 
@@ -85,7 +85,7 @@ def _of_arrays(
             "`tf.data.Dataset`, a `keras.utils.PyDataset` or a generator. "
             f"Received: arrays of lengths {sorted(lengths)}"
         )
-    _same_data.require_same_arrays(leaves, process_set, _OTHERWISE)
+    same_data.require_same_arrays(leaves, process_set, _OTHERWISE)
     (length,) = lengths
     count = -(-length // batch_size)
     if steps is not None:
@@ -153,7 +153,7 @@ class _Batches(own.Dataset):  # type: ignore[misc]
 def _of_dataset(
     dataset: Any, steps: int | None, process_set: ProcessSet
 ) -> Part:
-    _same_data.require_same_dataset(dataset, process_set, _OTHERWISE)
+    same_data.require_same_dataset(dataset, process_set, _OTHERWISE)
     if steps is not None:
         dataset = dataset.take(steps)
     cardinality = int(dataset.cardinality())

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _model_state
-from keras_ring._consistency import digest
+from keras_ring._agreement.difference import digest
+from keras_ring._model import model_state
 from keras_ring._ops import gathers
 from keras_ring._runtime import topology
 
@@ -52,7 +52,7 @@ def to_bytes(
         owned: Places of those that may differ between ranks.
         local: Arrays.
     """
-    contents: dict[str, Any] = _model_state.numbered(local)
+    contents: dict[str, Any] = model_state.numbered(local)
     if owned:
         digests = b"".join(digest(variables[place]) for place in owned)
         mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
@@ -63,10 +63,10 @@ def to_bytes(
             owned, (mine != of_rank_0).any(axis=1), strict=True
         ):
             if differs:
-                (array,) = _model_state.as_arrays([variables[place]])
+                (array,) = model_state.as_arrays([variables[place]])
                 contents[f"{_OWNED}{place}"] = array
     file = io.BytesIO()
-    _model_state.write_arrays(contents, file)
+    model_state.write_arrays(contents, file)
     return file.getvalue()
 
 
@@ -74,7 +74,7 @@ def from_bytes(content: bytes) -> Contents | None:
     """Returns what `to_bytes` made a file of, `None` if there was none."""
     if not content:
         return None
-    found = _model_state.read_bytes(io.BytesIO(content))
+    found = model_state.read_bytes(io.BytesIO(content))
     local = {k: v for k, v in found.items() if not k.startswith(_OWNED)}
     return Contents(
         {
@@ -82,7 +82,7 @@ def from_bytes(content: bytes) -> Contents | None:
             for name, array in found.items()
             if name.startswith(_OWNED)
         },
-        _model_state.in_order(local),
+        model_state.in_order(local),
     )
 
 

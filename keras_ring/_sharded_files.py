@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _same_data
+from keras_ring._agreement import same_data
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
 
@@ -49,7 +49,7 @@ def files_of_this_rank(
             f"Received: {len(lengths)} numbers"
         )
     if check:
-        _same_data.require_same_files(paths)
+        same_data.require_same_files(paths)
     counts = _counted(read, paths) if lengths is None else list(lengths)
     if sum(counts) == 0:
         raise ValueError(

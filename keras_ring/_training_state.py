@@ -12,17 +12,15 @@ from typing import Any, BinaryIO
 
 import tensorflow as tf
 
-from keras_ring import (
-    _adapted_layers,
-    _background_write,
-    _checkpoint_files,
-    _model_optimizers,
-    _model_state,
-    _rank_files,
-    _seeds,
-)
+from keras_ring import _background_write, _checkpoint_files, _rank_files
 from keras_ring._checkpoint_files import Checkpoint, Damaged
 from keras_ring._keras import keras, own
+from keras_ring._model import (
+    adapted_layers,
+    model_optimizers,
+    model_state,
+    seeds,
+)
 from keras_ring._model.variables import share
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
@@ -71,13 +69,13 @@ def save(
     _background_write.wait()
     directory = Path(directory)
     optimizers = list(optimizers)
-    variables = _model_state.state_variables(model, optimizers)
-    local = _model_state.local_variables(model) if with_local_state else []
+    variables = model_state.state_variables(model, optimizers)
+    local = model_state.local_variables(model) if with_local_state else []
     rank_files = _rank_files.gather(
         _rank_files.to_bytes(
             variables,
-            _model_state.owned_variables(model, optimizers),
-            _model_state.as_arrays(local),
+            model_state.owned_variables(model, optimizers),
+            model_state.as_arrays(local),
         )
     )
     state: dict[str, Any] = {}
@@ -85,20 +83,20 @@ def save(
         "ranks": topology.size(),
         "versions": versions(),
         "progress": progress,
-        "optimizers": _model_optimizers.places(
-            model, _model_optimizers.optimizers_of(model, optimizers)
+        "optimizers": model_optimizers.places(
+            model, model_optimizers.optimizers_of(model, optimizers)
         ),
-        "variables": _model_state.described(variables),
+        "variables": model_state.described(variables),
     }
 
     def copy() -> None:
-        state.update(_model_state.numbered(_model_state.as_arrays(variables)))
+        state.update(model_state.numbered(model_state.as_arrays(variables)))
 
     def write() -> None:
         if not asynchronous:
             copy()
         files: dict[str, Callable[[BinaryIO], Any]] = {
-            _STATE: functools.partial(_model_state.write_arrays, state)
+            _STATE: functools.partial(model_state.write_arrays, state)
         }
         for rank, content in enumerate(rank_files):
             files[_rank_files.file_name(rank)] = functools.partial(
@@ -156,7 +154,7 @@ def restore(
     what = f"restore a checkpoint from {' or '.join(map(str, directories))}"
     optimizers = list(optimizers)
     # Before anything is read: an error if it is not built.
-    _model_state.state_variables(model, optimizers)
+    model_state.state_variables(model, optimizers)
     read: tuple[Checkpoint, dict[str, Any]] | None = None
 
     def find() -> dict[str, Any] | None:
@@ -167,18 +165,18 @@ def restore(
     manifest = on_rank_zero(what, find, "checkpoint/restore")
     if manifest is None:
         return None
-    found = _model_optimizers.optimizers_of(model, optimizers)
-    _model_optimizers.build_for(model, found, manifest.get("optimizers", {}))
-    variables = _model_state.state_variables(model, optimizers)
+    found = model_optimizers.optimizers_of(model, optimizers)
+    model_optimizers.build_for(model, found, manifest.get("optimizers", {}))
+    variables = model_state.state_variables(model, optimizers)
     rank_files = [b""] * topology.size()
 
     def assign() -> None:
         if read is None:
             return
         path = read[0].path
-        _model_state.require_same_variables(manifest["variables"], variables)
-        contents = _model_state.read_bytes(path / _STATE)
-        _model_state.assign_bytes(variables, _model_state.in_order(contents))
+        model_state.require_same_variables(manifest["variables"], variables)
+        contents = model_state.read_bytes(path / _STATE)
+        model_state.assign_bytes(variables, model_state.in_order(contents))
         for rank in range(topology.size()):
             name = _rank_files.file_name(rank)
             if name in manifest["files"]:
@@ -187,18 +185,18 @@ def restore(
     on_rank_zero(what, assign, "checkpoint/restore")
     share(variables, 0, global_process_set, folded=())
     mine = _rank_files.from_bytes(_rank_files.scatter(rank_files))
-    seeds = own.seed_variables(model)
+    states = own.seed_variables(model)
     manifest["local"] = None
     if mine is not None:
-        left_out = set() if fold_rank else {id(seed) for seed in seeds}
+        left_out = set() if fold_rank else {id(state) for state in states}
         for place, content in mine.owned.items():
             if id(variables[place]) not in left_out:
-                _model_state.assign_bytes([variables[place]], [content])
+                model_state.assign_bytes([variables[place]], [content])
         if manifest["ranks"] == topology.size():
             manifest["local"] = mine.local or None
     elif fold_rank:
-        _seeds.fold(seeds, 0, global_process_set)
-    _adapted_layers.finalize(model, global_process_set)
+        seeds.fold(states, 0, global_process_set)
+    adapted_layers.finalize(model, global_process_set)
     return manifest
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_ring import _background_write, _training_state
-from keras_ring._moving_statistics import averaged_statistics
+from keras_ring._model.moving_statistics import averaged_statistics
 
 
 def save(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _same_data
+from keras_ring._agreement import same_data
 from keras_ring._epoch_shuffle import shuffled_by_epoch
 from keras_ring._keras import own
 from keras_ring._runtime import topology
@@ -140,7 +140,7 @@ def shard(
         raise ValueError("`lengths` are those of `files`, which is None.")
     if isinstance(dataset, tf.data.Dataset):
         if check:
-            _same_data.require_same_dataset(dataset)
+            same_data.require_same_dataset(dataset)
         return _shard_dataset(dataset, uneven, shuffle, seed)
     if isinstance(dataset, own.Dataset):
         return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
@@ -202,7 +202,7 @@ def _shard_arrays(
             f"{lengths}"
         )
     if check:
-        _same_data.require_same_arrays(leaves)
+        same_data.require_same_arrays(leaves)
     length = lengths[0]
     total = _even_length(length, uneven)
     if topology.size() == 1 and not shuffle:
@@ -215,7 +215,7 @@ def _shard_arrays(
     # `resize` repeats from the start what it needs to pad.
     chosen: Any = np.resize(order, total)[topology.rank() :: topology.size()]
     return tf.nest.map_structure(
-        lambda leaf: _same_data.take_rows(leaf, chosen), arrays
+        lambda leaf: same_data.take_rows(leaf, chosen), arrays
     )
 
 

@@ -99,17 +99,14 @@ def init(process_sets: Any = None) -> None:
             _name_ignored_variables()
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
-            from keras_ring import (
-                _one_writer,
-                _reduction_guard,
-                _synchronized_normalization,
-                _terminate_on_nan,
-            )
+            from keras_ring._fit import one_writer, terminate_on_nan
+            from keras_ring._model import synchronized_normalization
+            from keras_ring._training import reduction_guard
 
-            _reduction_guard.install()
-            _terminate_on_nan.install()
-            _one_writer.install()
-            _synchronized_normalization.install()
+            reduction_guard.install()
+            terminate_on_nan.install()
+            one_writer.install()
+            synchronized_normalization.install()
         if core.topology().local_size > 1 and arena.refusal():
             from absl import logging
 

@@ -11,8 +11,8 @@ from keras_ring import _saved_files
 from keras_ring._checkpoint_files import Damaged
 from keras_ring._keras import keras
 from keras_ring._ops.horovod_arguments import takes_horovods
+from keras_ring._training.optimizer import DistributedOptimizer
 from keras_ring.errors import CheckpointError
-from keras_ring.optimizer import DistributedOptimizer
 
 
 @takes_horovods("custom_optimizers custom_objects compression")

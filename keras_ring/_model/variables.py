@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _seeds
+from keras_ring._model import seeds
 from keras_ring._ops import arrays, gathers
 from keras_ring._ops.autograph import unconverted
 from keras_ring._ops.horovod_arguments import takes_horovods
@@ -67,7 +67,7 @@ def broadcast_variables(
     ```
     """
     variables = list(variables)
-    folded = [v for v in variables if fold_rank and _seeds.is_state(v)]
+    folded = [v for v in variables if fold_rank and seeds.is_state(v)]
     return share(variables, root_rank, process_set, folded)
 
 
@@ -103,7 +103,7 @@ def share(
             compared=[f"{dtype}{shape}" for shape, dtype in described],
             process_set=process_set,
         )
-    place = _seeds.place_of(topology.rank(), root_rank, process_set)
+    place = seeds.place_of(topology.rank(), root_rank, process_set)
     to_fold = {id(variable) for variable in folded}
     assigned = []
     for number, group in enumerate(_in_groups(variables)):
@@ -119,7 +119,7 @@ def share(
         ):
             value = _as_before(value, tensor.dtype)
             if id(variable) in to_fold:
-                value = _seeds.folded(value, place)
+                value = seeds.folded(value, place)
             assigned.append(variable.assign(value))
     if tf.executing_eagerly():
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._ops import (
     arrays,
     reduce_ops,
@@ -26,7 +27,6 @@ from keras_ring._ops.sparse import (
 )
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._shared_paths import shared_path
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,14 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring import (
-    _background_write,
-    _epochs,
-    _model_state,
-    _passed_over,
-    _training_state,
-)
+from keras_ring import _background_write, _epochs, _training_state
+from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
+from keras_ring._model import model_state
 
 
 class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
@@ -223,13 +219,13 @@ class _Resumed:
         self._train: Any = None
         # Callbacks may change it until the training goes on: all of it while
         # batches are passed over, and what is this rank's own at the start.
-        self._variables = _model_state.state_variables(model, optimizers)
+        self._variables = model_state.state_variables(model, optimizers)
         if not batches:
             self._variables = [
                 self._variables[place]
-                for place in _model_state.owned_variables(model, optimizers)
+                for place in model_state.owned_variables(model, optimizers)
             ]
-        self._state = _model_state.as_arrays(self._variables)
+        self._state = model_state.as_arrays(self._variables)
         if batches % own.steps_per_execution(model):
             raise ValueError(
                 f"The training was saved after batch {batches} of an epoch, "
@@ -255,7 +251,7 @@ class _Resumed:
                 passed += 1
             return model.get_metrics_result()
 
-        model.train_function = _passed_over.passing_over(pass_over)
+        model.train_function = passed_over.passing_over(pass_over)
 
     def train(self) -> None:
         """Has the next batches trained on."""
@@ -270,9 +266,9 @@ class _Resumed:
         """Sets what is this rank's own, and accumulated gradients."""
         self._assign_state()
         if self._local is not None:
-            count = len(_model_state.accumulators(self._model))
-            _model_state.assign_bytes(
-                _model_state.accumulators(self._model), self._local[:count]
+            count = len(model_state.accumulators(self._model))
+            model_state.assign_bytes(
+                model_state.accumulators(self._model), self._local[:count]
             )
 
     def _assign_state(self) -> None:
@@ -280,6 +276,6 @@ class _Resumed:
             variable.assign(array)
 
     def _assign_local(self) -> None:
-        variables = _model_state.local_variables(self._model)
+        variables = model_state.local_variables(self._model)
         if self._local is not None and len(self._local) == len(variables):
-            _model_state.assign_bytes(variables, self._local)
+            model_state.assign_bytes(variables, self._local)

@@ -7,16 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _agreed_end, _same_batch
-from keras_ring._consistency import EpochComparison
+from keras_ring._agreement import same_batch, training_end
 from keras_ring._keras import keras, own
-from keras_ring._model_broadcast import broadcast_model
-from keras_ring._reduction_guard import allow_local_updates
+from keras_ring._model.consistency import EpochComparison
+from keras_ring._model.model_broadcast import broadcast_model
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
+from keras_ring._training.reduction_guard import allow_local_updates
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -98,7 +98,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._comparison = EpochComparison(self.local_variables)
         if is_alone(self.process_set):
             return
-        _agreed_end.require_same_steps(
+        training_end.require_same_steps(
             own.num_steps(self.params), self.process_set
         )
         if own.is_built(self.model):
@@ -111,9 +111,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     ) -> None:
         """Makes sure that all ranks go on."""
         if self._epochs_begun:
-            _agreed_end.require_same_end(True, self.process_set)
+            training_end.require_same_end(True, self.process_set)
         else:
-            _same_batch.watch(
+            same_batch.watch(
                 self.model,
                 self.process_set,
                 verbose=bool((self.params or {}).get("verbose")),
@@ -130,7 +130,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Makes sure that no rank goes on."""
         if self._epochs_begun:
-            _agreed_end.require_same_end(False, self.process_set)
+            training_end.require_same_end(False, self.process_set)
             if self.check:
                 self._comparison.at_end(self.model, self.process_set)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_ring import _one_writer
+from keras_ring._fit import one_writer
 from keras_ring._keras import keras
 
 
@@ -37,4 +37,4 @@ def EveryRank(callback: Any) -> Any:
             "`callback` must be a `keras.callbacks.Callback`. Received: "
             f"{callback!r}"
         )
-    return _one_writer.on_every_rank(callback)
+    return one_writer.on_every_rank(callback)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring import _passed_over
+from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
-from keras_ring._momentum_correction import MomentumCorrection
+from keras_ring._training.momentum_correction import MomentumCorrection
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -138,7 +138,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             or old <= 0
             or new == old
             # No step takes the factor, and the state is set after these.
-            or _passed_over.is_passing_over(self.model)
+            or passed_over.is_passing_over(self.model)
         ):
             return
         self._momentum.scale(new / old)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring import _metric_state
 from keras_ring._keras import keras, own
+from keras_ring._model import metric_state
 from keras_ring._ops import arrays, gathers, reduce_ops, reductions
 from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.horovod_arguments import takes_horovods
@@ -117,7 +117,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             return
         self._uninstall()
         model = self.model
-        _metric_state.watch(model)
+        metric_state.watch(model)
         results = getattr(model, own.RESULTS)
 
         def results_of_all_ranks(logs: Any) -> Any:

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring import _model_state, _passed_over, _saved_files, _training_state
+from keras_ring import _saved_files, _training_state
+from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
-from keras_ring._moving_statistics import averaged_statistics
+from keras_ring._model import model_state
+from keras_ring._model.moving_statistics import averaged_statistics
 from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
 
@@ -81,7 +83,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         self, epoch: int, batch: int | None, logs: dict[str, Any] | None
     ) -> None:
         """Saves the model if it is to be saved. Keras calls this."""
-        if _passed_over.is_passing_over(self.model):
+        if passed_over.is_passing_over(self.model):
             # The run before has saved it, with the weights of this batch.
             return
         logs = logs or {}
@@ -136,7 +138,7 @@ def save_atomically(
     # overwrites what a program that was killed has left.
     part = path.with_name(f".writing-{path.name}")
     try:
-        _saved_files.require_room(part, _model_state.num_bytes(model))
+        _saved_files.require_room(part, model_state.num_bytes(model))
         with _said_to_be_built(model):
             if weights_only:
                 model.save_weights(part, overwrite=True)

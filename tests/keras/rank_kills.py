@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _model_state, _saved_files
+from keras_ring import _saved_files
+from keras_ring._model import model_state
 from tests.harness import notify
 from tests.keras.rank_training import (
     digest,
@@ -58,7 +59,7 @@ class Watch(keras.callbacks.Callback):
         return int(self.model.optimizer.iterations)
 
     def _digest(self):
-        return digest(_model_state.state_variables(self.model))
+        return digest(model_state.state_variables(self.model))
 
     def on_train_begin(self, logs=None):
         step = self._step()

@@ -14,13 +14,14 @@ from rank_training import digest, make_data, sparse_loss, start
 from tiny_disk import TinyDisk
 
 import keras_ring as kr
-from keras_ring import _checkpoint_files, _model_state, _saved_files
+from keras_ring import _checkpoint_files, _saved_files
+from keras_ring._model import model_state
 from tests import tiers
 from tests.harness import notify
 
 
 def state(model):
-    return digest(_model_state.state_variables(model))
+    return digest(model_state.state_variables(model))
 
 
 def make_model(optimizer=None, seed=11, **settings):
@@ -125,7 +126,7 @@ def types(directory):
     fit(model, *kr.data.shard(make_data(32)))
     saved = state(model)
     kr.checkpoint.save(model, directory, 0)
-    for variable in _model_state.state_variables(model):
+    for variable in model_state.state_variables(model):
         variable.assign(keras.ops.zeros_like(variable))
     step = kr.checkpoint.restore(model, directory)
     values = [v.numpy().astype("float32").tolist() for v in odd]

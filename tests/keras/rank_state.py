@@ -16,8 +16,9 @@ from rank_saving import Interrupt
 from rank_training import digest, start
 
 import keras_ring as kr
-from keras_ring import _checkpoint_files, _model_optimizers, _model_state
+from keras_ring import _checkpoint_files
 from keras_ring._keras import own
+from keras_ring._model import model_optimizers, model_state
 from tests import tiers
 
 X = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
@@ -159,17 +160,17 @@ def generative(directory):
                 ),
             ],
         ).history
-        found = _model_optimizers.optimizers_of(model)
+        found = model_optimizers.optimizers_of(model)
         kr.checkpoint.save(model, f"{directory}/{name}", 1)
-        saved = digest(_model_state.state_variables(model))
+        saved = digest(model_state.state_variables(model))
         weights = digest(model.weights)
         other = make()
         step = kr.checkpoint.restore(other, f"{directory}/{name}")
-        restored = digest(_model_state.state_variables(other))
+        restored = digest(model_state.state_variables(other))
         ended = []
         for each in (model, other):
             fit(each, data)
-            ended.append(digest(_model_state.state_variables(each)))
+            ended.append(digest(model_state.state_variables(each)))
         results[name] = {
             "history": history,
             "weights": weights,
@@ -179,7 +180,7 @@ def generative(directory):
             "variables": {k: len(o.variables) for k, o in found.items()},
             "iterations": {
                 k: int(o.iterations)
-                for k, o in _model_optimizers.optimizers_of(other).items()
+                for k, o in model_optimizers.optimizers_of(other).items()
             },
             "seeds": [v.numpy().tolist() for v in own.seed_variables(model)],
         }
@@ -210,7 +211,7 @@ def interrupted_gan(directory):
         error = caught(
             fit, model, data, callbacks=[broadcast(), *callbacks], batch_size=4
         )
-        return error[0], digest(_model_state.state_variables(model))
+        return error[0], digest(model_state.state_variables(model))
 
     def backup():
         return kr.callbacks.BackupAndRestore(directory, save_freq=2)
@@ -353,14 +354,14 @@ def owned_state(directory):
     }
     saved = {name: digest(variables) for name, variables in parts.items()}
     kr.checkpoint.save(model, directory, 1)
-    before = digest(_model_state.state_variables(model))
+    before = digest(model_state.state_variables(model))
     fit(model, *data, batch_size=4)
-    after = digest(_model_state.state_variables(model))
+    after = digest(model_state.state_variables(model))
     other = make_owning(seed=50 + kr.rank())
     kr.checkpoint.restore(other, directory)
-    restored = digest(_model_state.state_variables(other)) == before
+    restored = digest(model_state.state_variables(other)) == before
     fit(other, *data, batch_size=4)
-    goes_on = digest(_model_state.state_variables(other)) == after
+    goes_on = digest(model_state.state_variables(other)) == after
     # A second broadcast leaves the memory of local weights alone, too.
     fit(other, *data, callbacks=[broadcast()], batch_size=4, epochs=0)
     kept = digest(
@@ -456,7 +457,7 @@ def resumed(directory):
             *([Interrupt(stop_at)] if stop_at else []),
         ]
         caught(fit, model, *data, callbacks=callbacks, batch_size=4, epochs=2)
-        return digest(_model_state.state_variables(model)), notes.batches
+        return digest(model_state.state_variables(model)), notes.batches
 
     def of_second_batch(path):
         kr.barrier(name="written")
@@ -496,7 +497,7 @@ def asynchronous(directory):
     data = owned_data()
     model = make_owning()
     fit(model, *data, callbacks=[broadcast()], batch_size=4)
-    before = digest(_model_state.state_variables(model))
+    before = digest(model_state.state_variables(model))
     write = _checkpoint_files.write
     may_write = threading.Event()
 
@@ -542,8 +543,8 @@ def asynchronous(directory):
     return {
         "not_yet": not_yet,
         "there": there,
-        "same": digest(_model_state.state_variables(other)) == before,
-        "changed": digest(_model_state.state_variables(model)) != before,
+        "same": digest(model_state.state_variables(other)) == before,
+        "changed": digest(model_state.state_variables(model)) != before,
         "errors": errors,
         "batches": notes.batches,
     }
@@ -565,7 +566,7 @@ def copied(directory):
             asynchronous=step == 2,
             copy_dir=f"{directory}/second",
         )
-        digests[step] = digest(_model_state.state_variables(model))
+        digests[step] = digest(model_state.state_variables(model))
         fit(model, *data, batch_size=4)
     found = [restored_of(directory, digests)]
     if kr.rank() == 0:
@@ -606,7 +607,7 @@ def restored_of(directory, digests):
     step = kr.checkpoint.restore(
         other, f"{directory}/first", copy_dir=f"{directory}/second"
     )
-    same = digest(_model_state.state_variables(other)) == digests[step]
+    same = digest(model_state.state_variables(other)) == digests[step]
     kr.barrier(name=f"restored {directory}")
     return step, same
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _weighted_losses
+from keras_ring._training import weighted_losses
 
 STEPS, ROWS, LENGTH = 3, 4, 6
 
@@ -228,7 +228,7 @@ def warned():
     logging.getLogger("absl").addHandler(handler)
     try:
         for name, train in cases.items():
-            _weighted_losses._warn_once.cache_clear()
+            weighted_losses._warn_once.cache_clear()
             records.clear()
             # Again, for it is said once.
             train()

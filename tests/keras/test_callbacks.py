@@ -10,18 +10,15 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import (
-    _budget,
-    _consistency,
-    _model_broadcast,
-    _passed_over,
-    _terminate_on_nan,
-)
 from keras_ring import _saved_files as files
+from keras_ring._agreement import difference, time_budget
+from keras_ring._fit import passed_over, terminate_on_nan
 from keras_ring._keras import own
 from keras_ring._launch_protocol import cores
-from keras_ring._momentum_correction import MomentumCorrection
+from keras_ring._model import model_broadcast
 from keras_ring._ops import gathers, reduce_ops, reductions
+from keras_ring._training.momentum_correction import MomentumCorrection
+from keras_ring._training.optimizer import DistributedOptimizer
 from keras_ring.callbacks import (
     BackupAndRestore,
     BroadcastGlobalVariablesCallback,
@@ -31,7 +28,6 @@ from keras_ring.callbacks import (
     ModelCheckpoint,
 )
 from keras_ring.errors import CheckpointError
-from keras_ring.optimizer import DistributedOptimizer
 from keras_ring.saving import load_model
 
 
@@ -200,7 +196,7 @@ class TestBroadcast:
         assigned = []
         seeds = []
 
-        share = _model_broadcast.share
+        share = model_broadcast.share
 
         def noted(variables, *args, **kwargs):
             assigned.extend(v.path for v in variables)
@@ -209,7 +205,7 @@ class TestBroadcast:
             )
             return share(variables, *args, **kwargs)
 
-        monkeypatch.setattr(_model_broadcast, "share", noted)
+        monkeypatch.setattr(model_broadcast, "share", noted)
         model = make_model("built")
         x, y = make_data()
         look = Watch(lambda m: m.layers[0].seed_generator.state.numpy())
@@ -249,14 +245,14 @@ class TestConsistency:
         self, ring, monkeypatch, seconds
     ):
         clock = Clock()
-        monkeypatch.setattr(_budget, "time", clock)
-        digests = _consistency._digests
+        monkeypatch.setattr(time_budget, "time", clock)
+        digests = difference._digests
 
         def slow(weights):
             clock.now += seconds
             return digests(weights)
 
-        monkeypatch.setattr(_consistency, "_digests", slow)
+        monkeypatch.setattr(difference, "_digests", slow)
         callback = BroadcastGlobalVariablesCallback()
         callback.set_model(make_model("built"))
         callback.set_params({"steps": 1})
@@ -281,22 +277,22 @@ class TestConsistency:
         assert (clock.now > before) == (39 not in compared)
 
     def test_a_fingerprint_changes_with_each_byte(self, monkeypatch):
-        monkeypatch.setattr(_consistency, "_PIECE", 64)
+        monkeypatch.setattr(difference, "_PIECE", 64)
         values = np.arange(100, dtype="float32")
         variable = keras.Variable(values)
-        seen = {_consistency.digest(variable)}
-        assert seen == {_consistency.digest(keras.Variable(values))}
+        seen = {difference.digest(variable)}
+        assert seen == {difference.digest(keras.Variable(values))}
         for place in range(100):
             changed = values.copy()
             changed[place] = np.nextafter(changed[place], np.float32(1000))
             variable.assign(changed)
-            seen.add(_consistency.digest(variable))
+            seen.add(difference.digest(variable))
         assert len(seen) == 101
 
     def test_fingerprints_are_made_in_the_threads_that_a_rank_has(
         self, ring, monkeypatch
     ):
-        monkeypatch.setattr(_consistency, "_PIECE", 64)
+        monkeypatch.setattr(difference, "_PIECE", 64)
         pool = concurrent.futures.ThreadPoolExecutor
         made = []
 
@@ -310,7 +306,7 @@ class TestConsistency:
         # Of two ranks on this host, and a quota counts.
         for available in (8, 2):
             monkeypatch.setattr(cores, "available", lambda n=available: n)
-            found.append(_consistency._digests(arrays))
+            found.append(difference._digests(arrays))
         assert made == [4]
         assert found[0] == found[1]
 
@@ -320,8 +316,8 @@ class TestTerminateOnNaN:
         self, ring, monkeypatch
     ):
         clock = Clock()
-        monkeypatch.setattr(_budget, "time", clock)
-        _terminate_on_nan.install()
+        monkeypatch.setattr(time_budget, "time", clock)
+        terminate_on_nan.install()
         exchanges = []
 
         def slow(tensor, *args, name, **kwargs):
@@ -825,7 +821,7 @@ class TestLearningRate:
         callback.on_train_begin()
         callback.on_epoch_begin(0)
         train = model.train_function
-        model.train_function = _passed_over.passing_over(lambda _: {})
+        model.train_function = passed_over.passing_over(lambda _: {})
         for batch in range(3):
             callback.on_train_batch_begin(batch)
         passed = float(optimizer.learning_rate)

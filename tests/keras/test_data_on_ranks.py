@@ -3,7 +3,7 @@
 import pytest
 import rank_data
 
-from keras_ring import _same_batch
+from keras_ring._agreement import same_batch
 from tests.harness import only, run_calls
 
 pytestmark = pytest.mark.timeout(900)
@@ -118,9 +118,9 @@ def test_the_same_batch_on_all_ranks(two_ranks, kind):
 
 def test_a_batch_of_ranks_that_have_different_ones():
     said = "keras_ring: 3 ranks, a global batch of 8 + 8 + 5 = 21"
-    assert _same_batch._batch_of_all([8, 8, 5]) == said
+    assert same_batch._batch_of_all([8, 8, 5]) == said
     said = "keras_ring: 9 ranks, a global batch of 65"
-    assert _same_batch._batch_of_all([8] * 8 + [1]) == said
+    assert same_batch._batch_of_all([8] * 8 + [1]) == said
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -17,10 +17,10 @@ import tensorflow as tf
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.compression import Compression
 from keras_ring._training import reduction
-from keras_ring.optimizer import (
+from keras_ring._training.mixin import distributed_settings
+from keras_ring._training.optimizer import (
     DistributedOptimizer,
     PartialDistributedOptimizer,
-    distributed_settings,
 )
 from keras_ring.saving import load_model
 from tests.tiers import few

@@ -5,18 +5,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring import _reduction_guard
-from keras_ring._reduction_guard import allow_local_updates
+from keras_ring._training import reduction_guard
+from keras_ring._training.optimizer import DistributedOptimizer
+from keras_ring._training.reduction_guard import allow_local_updates
+from keras_ring._training.tape import DistributedGradientTape
 from keras_ring.errors import LocalUpdateError
-from keras_ring.optimizer import DistributedOptimizer
-from keras_ring.tape import DistributedGradientTape
 
 LOCAL = "gradients of this rank alone"
 
 
 @pytest.fixture(autouse=True)
 def installed():
-    _reduction_guard.install()
+    reduction_guard.install()
 
 
 def make_model(optimizer, **arguments):
@@ -233,5 +233,5 @@ def test_a_tape_may_look_at_what_an_optimizer_reduces(ring, pair):
 
 def test_installing_twice_changes_nothing():
     before = keras.optimizers.Optimizer.apply
-    _reduction_guard.install()
+    reduction_guard.install()
     assert keras.optimizers.Optimizer.apply is before

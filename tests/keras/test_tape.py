@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_ring._ops import reduce_ops
 from keras_ring._ops.compression import Compression
-from keras_ring.tape import DistributedGradientTape
+from keras_ring._training.tape import DistributedGradientTape
 
 
 @pytest.fixture

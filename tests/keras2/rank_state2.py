@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _model_optimizers, _model_state
 from keras_ring._keras import own
+from keras_ring._model import model_optimizers, model_state
 
 keras = tf.keras
 legacy = keras.optimizers.legacy
@@ -87,7 +87,7 @@ def _fit(model, *callbacks):
 
 
 def _values(model):
-    variables = _model_state.state_variables(model)
+    variables = model_state.state_variables(model)
     return [np.asarray(v).tolist() for v in variables]
 
 
@@ -108,7 +108,7 @@ def parts(directory, kind):
     step = kr.checkpoint.restore(other, f"{directory}/{kind}")
     restored = _values(other)
     _fit(other)
-    found = _model_optimizers.optimizers_of(other)
+    found = model_optimizers.optimizers_of(other)
     return {
         "step": step,
         "restored": restored == saved,

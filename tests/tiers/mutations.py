@@ -163,7 +163,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the optimizer's state is not broadcast",
-        "keras_ring/_model_broadcast.py",
+        "keras_ring/_model/model_broadcast.py",
         "variables.extend(own.optimizer_variables(optimizer))",
         "pass",
         tests=("tests/keras/test_callbacks.py",),

@@ -60,10 +60,14 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/_rank_files.py": frozenset({"saves"}),
     "keras_ring/_training_state.py": frozenset({"saves"}),
     "keras_ring/_saved_files.py": frozenset({"saves"}),
-    "keras_ring/_model_state.py": frozenset({"parity", "examples", "saves"}),
-    "keras_ring/_one_writer.py": frozenset({"parity", "examples", "saves"}),
-    "keras_ring/_passed_over.py": frozenset({"parity", "examples", "saves"}),
-    "keras_ring/_seeds.py": frozenset({"parity", "examples", "saves"}),
+    "keras_ring/_model/model_state.py": frozenset(
+        {"parity", "examples", "saves"}
+    ),
+    "keras_ring/_fit/one_writer.py": frozenset({"parity", "examples", "saves"}),
+    "keras_ring/_fit/passed_over.py": frozenset(
+        {"parity", "examples", "saves"}
+    ),
+    "keras_ring/_model/seeds.py": frozenset({"parity", "examples", "saves"}),
     "keras_ring/_ops/": frozenset({"programs", "parity", "examples"}),
     "keras_ring/_runtime/arena.py": frozenset({"stress", "large"}),
     "examples/": frozenset({"examples"}),

@@ -23,7 +23,7 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
         ("tf_ops/collective_kernel.cc", "programs"),
         ("keras_ring/launcher/job.py", "launcher-kills"),
         ("keras_ring/checkpoint.py", "saves"),
-        ("keras_ring/optimizer.py", "parity"),
+        ("keras_ring/_training/optimizer.py", "parity"),
         ("keras_ring/new_file.py", "examples"),
         ("examples/tape_digits.py", "examples"),
         ("BUILD", "bazel"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_ring import _budget
+from keras_ring._agreement import time_budget
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(_budget, "time", clock)
+    monkeypatch.setattr(time_budget, "time", clock)
     return clock
 
 
@@ -34,18 +34,18 @@ def run(clock, budget, periods, period, cost, wish_of_others=0):
 
 
 def test_cheap_checks_are_always_made(clock):
-    budget = _budget.Budget(allowance=1.0)
+    budget = time_budget.Budget(allowance=1.0)
     assert run(clock, budget, 50, 1.0, 0.009) == list(range(50))
 
 
 def test_the_first_checks_are_made_whatever_they_cost(clock):
-    budget = _budget.Budget(allowance=1.0)
+    budget = time_budget.Budget(allowance=1.0)
     checked = run(clock, budget, 6, 0.1, 0.2)
     assert checked == list(range(6))
 
 
 def test_dear_checks_take_a_hundredth_of_the_time(clock):
-    budget = _budget.Budget(allowance=1.0)
+    budget = time_budget.Budget(allowance=1.0)
     checked = run(clock, budget, 20_000, 0.01, 0.02)
     spent = 0.02 * len(checked)
     assert 1.0 < spent < 1.0 + 0.015 * clock.now
@@ -53,7 +53,7 @@ def test_dear_checks_take_a_hundredth_of_the_time(clock):
 
 
 def test_a_rank_waits_for_the_slowest(clock):
-    budget = _budget.Budget(allowance=1.0)
+    budget = time_budget.Budget(allowance=1.0)
     assert run(clock, budget, 21, 1.0, 0.0, wish_of_others=5) == [
         0,
         5,

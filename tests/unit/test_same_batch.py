@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import _same_batch
+from keras_ring._agreement import same_batch
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def rows(*sources):
 
 def split(seed):
     dataset = tf.data.Dataset.range(8).shuffle(8, seed=seed).shard(2, 0)
-    return _same_batch._split(dataset, 2)
+    return same_batch._split(dataset, 2)
 
 
 def test_another_order_on_each_rank_is_said(warned):
     parts, first = split(1)
     _, second = split(2)
-    _same_batch._warn_if_split_differs(parts, rows(first, first))
+    same_batch._warn_if_split_differs(parts, rows(first, first))
     assert not warned
-    _same_batch._warn_if_split_differs(parts, rows(first, second))
+    same_batch._warn_if_split_differs(parts, rows(first, second))
     (line,) = warned
     assert "seeds, files or contents differ" in line
 
@@ -44,7 +44,7 @@ def test_no_seed_is_said(warned):
     # That of another test would be that of this dataset.
     tf.random.set_seed(None)
     parts, source = split(None)
-    _same_batch._warn_if_split_differs(parts, rows(source, source))
+    same_batch._warn_if_split_differs(parts, rows(source, source))
     (line,) = warned
     assert "another order" in line
 
@@ -52,9 +52,9 @@ def test_no_seed_is_said(warned):
 @pytest.mark.parametrize("dataset", [None, object()])
 def test_what_cannot_be_looked_into_is_no_error(warned, dataset):
     """Raised on one rank alone it would leave the others waiting."""
-    parts, unknown = _same_batch._split(dataset, 2)
+    parts, unknown = same_batch._split(dataset, 2)
     assert parts == []
     _, known = split(1)
-    _same_batch._warn_if_split_differs(parts, rows(known, unknown))
-    _same_batch._warn_if_split_differs(parts, rows(unknown, unknown))
+    same_batch._warn_if_split_differs(parts, rows(known, unknown))
+    same_batch._warn_if_split_differs(parts, rows(unknown, unknown))
     assert not warned

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring import _seeds
+from keras_ring._model import seeds
 
 
 def test_no_two_places_have_the_same_mix():
-    assert _seeds.mix(0) == 0
-    mixed = {_seeds.mix(place) for place in range(5000)}
+    assert seeds.mix(0) == 0
+    mixed = {seeds.mix(place) for place in range(5000)}
     assert len(mixed) == 5000
     # Of all 32 bits, about half are set.
     assert 15 < np.mean([bits.bit_count() for bits in mixed]) < 17
@@ -18,8 +18,8 @@ def test_no_two_places_have_the_same_mix():
 
 def test_the_finalizer_of_murmurhash3():
     # Of 1 and 2^32 - 1, from its reference implementation.
-    assert _seeds.mix(1) == 0x514E28B7
-    assert _seeds.mix(0xFFFFFFFF) == 0x81F16F39
+    assert seeds.mix(1) == 0x514E28B7
+    assert seeds.mix(0xFFFFFFFF) == 0x81F16F39
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint32", "int32"])
@@ -28,7 +28,7 @@ def test_a_generator_of_keras(seed, dtype):
     state = np.array([seed, 7], dtype)
     before = state.copy()
     places = [
-        _seeds.folded(tf.constant(state), place).numpy() for place in range(100)
+        seeds.folded(tf.constant(state), place).numpy() for place in range(100)
     ]
     assert (state == before).all()
     assert (places[0] == state).all()
@@ -37,7 +37,7 @@ def test_a_generator_of_keras(seed, dtype):
     for place, each in enumerate(places):
         assert each.dtype == dtype
         word = int(each[0]) & 0xFFFFFFFF
-        assert word == seed ^ _seeds.mix(place)
+        assert word == seed ^ seeds.mix(place)
 
 
 def test_a_generator_of_tensorflow():
@@ -45,7 +45,7 @@ def test_a_generator_of_tensorflow():
     drawn = []
     for place in range(4):
         other = tf.random.Generator.from_seed(3)
-        other.state.assign(_seeds.folded(other.state.value(), place))
+        other.state.assign(seeds.folded(other.state.value(), place))
         assert (other.state[:2].numpy() == generator.state[:2].numpy()).all()
         drawn.append(other.normal([4]).numpy().tolist())
     assert drawn[0] == generator.normal([4]).numpy().tolist()

@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_ring as kr
-from keras_ring import _synchronized_normalization
+from keras_ring._model import synchronized_normalization
 from keras_ring._runtime import topology
 
 
@@ -27,7 +27,7 @@ def test_its_ranks_are_those_of_the_job(
 ):
     monkeypatch.setattr(topology, "size", lambda: 4)
     monkeypatch.setattr(
-        _synchronized_normalization,
+        synchronized_normalization,
         "trained_by",
         lambda model: types.SimpleNamespace(ranks=[0, 1, 2, 3]),
     )
@@ -35,7 +35,7 @@ def test_its_ranks_are_those_of_the_job(
         keras.layers.BatchNormalization(synchronized=synchronized, name="b")
     )
     process_set = types.SimpleNamespace(ranks=ranks)
-    check = _synchronized_normalization.require_all_ranks
+    check = synchronized_normalization.require_all_ranks
     if is_error:
         with pytest.raises(ValueError, match=r"Layer 'b' .*SyncBatchNormaliz"):
             check(model, process_set)

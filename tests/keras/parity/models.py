@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _seeds
 from keras_ring._keras import own
+from keras_ring._model import seeds
 
 STEPS, BATCH_SIZE = 30, 16
 WIDTH, CLASSES, WORDS = 10, 4, 12
@@ -175,7 +175,7 @@ class OfRanks(keras.layers.Layer):
             for of_first, seed in zip(
                 first, own.seed_variables(part), strict=True
             ):
-                seed.assign(_seeds.folded(of_first.value, place))
+                seed.assign(seeds.folded(of_first.value, place))
 
 
 def num_ranks():

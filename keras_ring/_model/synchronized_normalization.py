@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring._keras import keras, own
+from keras_ring._model.sync_batch_normalization import moments_of_all_ranks
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring._trained_by import trained_by
-from keras_ring.sync_batch_normalization import moments_of_all_ranks
+from keras_ring._training.trained_by import trained_by
 
 
 def install() -> None:

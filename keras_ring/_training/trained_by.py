@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._training.mixin import distributed_settings
 
 
 def trained_by(model: Any) -> ProcessSet:
     """Returns the process set of the model's optimizer, or all ranks."""
-    from keras_ring.optimizer import distributed_settings
-
     settings = distributed_settings(getattr(model, "optimizer", None))
     return global_process_set if settings is None else settings.process_set

@@ -17,10 +17,11 @@ from typing import Any
 
 from absl import logging
 
-from keras_ring import _passed_over, _reduction_guard
+from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
 from keras_ring._runtime import topology
-from keras_ring._trained_by import trained_by
+from keras_ring._training import reduction_guard
+from keras_ring._training.trained_by import trained_by
 
 # The class of Keras -> its methods that write, or `None` for all that it
 # defines.
@@ -85,7 +86,7 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
 def _not_again(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_if_new(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _passed_over.is_passing_over(self.model):
+        if passed_over.is_passing_over(self.model):
             return None
         return write(self, *args, **kwargs)
 
@@ -142,7 +143,7 @@ def _is_left_to_another(callback: Any, model: Any) -> bool:
         return False
     if getattr(callback, _EVERY_RANK, False):
         return False
-    if _reduction_guard.are_local_updates_allowed():
+    if reduction_guard.are_local_updates_allowed():
         # Each rank trains a model of its own.
         return False
     ranks = trained_by(model).ranks

@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import keras, own
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.names import unique_names
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._shared_paths import shared_path
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")

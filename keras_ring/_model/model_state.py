@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._consistency import compared_weights
 from keras_ring._keras import own
-from keras_ring._model_optimizers import (
+from keras_ring._model.consistency import compared_weights
+from keras_ring._model.model_optimizers import (
     build_only_one,
     is_local,
     local_slots,

@@ -26,13 +26,14 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard, _shared_paths
-from keras_ring._consistency import Difference, first_difference
+from keras_ring._agreement import shared_paths
+from keras_ring._agreement.difference import Difference, first_difference
+from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import own
 from keras_ring._ops import gathers, xla
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring._shared_paths import shared_path
+from keras_ring._training import reduction_guard
 from keras_ring.errors import ConsistencyError
 
 # On a TensorFlow variable: the ranks with which it was compared, and by ranks
@@ -92,7 +93,7 @@ def _may_compare(process_set: ProcessSet) -> bool:
         process_set.size() > 1
         and process_set.included()
         and not gathers.has_joined()
-        and not _reduction_guard.are_local_updates_allowed()
+        and not reduction_guard.are_local_updates_allowed()
     )
 
 
@@ -139,7 +140,7 @@ class _Comparison:
         is_main = threading.current_thread() is threading.main_thread()
         thread = "main" if is_main else shared_path(self._variables[0])
         try:
-            _shared_paths.agree(
+            shared_paths.agree(
                 self._variables,
                 f"initial_values/{thread}",
                 "variables that are about to be updated",

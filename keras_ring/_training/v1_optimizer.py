@@ -12,14 +12,10 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_ring import _initial_values, _reduction_guard
-from keras_ring._accumulator import Accumulator
-from keras_ring._distributed_class import (
-    Reduces,
-    change_class,
-    distributed_again,
-)
-from keras_ring._local_sources import local_sources
+from keras_ring._training import initial_values, reduction_guard
+from keras_ring._training.accumulator import Accumulator
+from keras_ring._training.local_variables import local_sources
+from keras_ring._training.mixin import Reduces, change_class, distributed_again
 from keras_ring._training.reduction import (
     ReductionSettings,
     gradient_names,
@@ -49,6 +45,8 @@ class _Pending:
 class _Reduces(Reduces):
     """Reduces gradients as they are computed."""
 
+    _distribute = staticmethod(distribute)
+
     _pending: _Pending
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -64,7 +62,7 @@ class _Reduces(Reduces):
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
         pairs = cast(Any, super()).compute_gradients(*args, **kwargs)
-        if _reduction_guard.is_reduced():
+        if reduction_guard.is_reduced():
             return pairs
         pairs = self._reduced(pairs)
         self._pending.reduced = {
@@ -79,7 +77,7 @@ class _Reduces(Reduces):
     ) -> Any:
         apply = cast(Any, super()).apply_gradients
         pairs = list(grads_and_vars)
-        if _reduction_guard.is_reduced():
+        if reduction_guard.is_reduced():
             return apply(pairs, *args, **kwargs)
         missing = [
             (gradient, variable)
@@ -92,7 +90,7 @@ class _Reduces(Reduces):
         self._pending.reduced = set()
 
         def update() -> Any:
-            with _reduction_guard.reduced():
+            with reduction_guard.reduced():
                 return apply(pairs, *args, **kwargs)
 
         is_update, self._pending.is_update = self._pending.is_update, None
@@ -116,7 +114,7 @@ class _Reduces(Reduces):
         if not present:
             return list(pairs)
         gradients, sources = (list(each) for each in zip(*present, strict=True))
-        _reduction_guard.require_unreduced(self, gradients, sources)
+        reduction_guard.require_unreduced(self, gradients, sources)
         names: list[str] = []
 
         def reduce(gradients: list[Any]) -> list[Any]:
@@ -137,7 +135,7 @@ class _Reduces(Reduces):
             )
             return found
 
-        with _initial_values.compared(
+        with initial_values.compared(
             sources, settings.process_set, local_sources(self)
         ):
             # Of the paths that the ranks have agreed on.
@@ -155,5 +153,5 @@ def _restore(
 ) -> Any:
     """Makes again what `__reduce_ex__` took apart, but for its state."""
     return distributed_again(
-        wrapped_class.__new__(wrapped_class), settings, local_paths
+        wrapped_class.__new__(wrapped_class), settings, distribute, local_paths
     )

@@ -23,17 +23,21 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from keras_ring import _initial_values, _reduction_guard, _weighted_losses
-from keras_ring._distributed_class import (
+from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.sparse import map_gradient
+from keras_ring._runtime import process_sets, topology
+from keras_ring._training import (
+    initial_values,
+    reduction_guard,
+    weighted_losses,
+)
+from keras_ring._training.local_variables import local_sources
+from keras_ring._training.mixin import (
     KeepsSettings,
     Reduces,
     change_class,
     distributed_again,
 )
-from keras_ring._local_sources import local_sources
-from keras_ring._ops.autograph import unconverted
-from keras_ring._ops.sparse import map_gradient
-from keras_ring._runtime import process_sets, topology
 from keras_ring._training.reduction import (
     ReductionSettings,
     agree_on_overflow,
@@ -93,6 +97,8 @@ def _accumulate(optimizer: Any, settings: ReductionSettings) -> None:
 class _KeepsSettings(KeepsSettings):
     """Keeps an optimizer distributed when it is pickled."""
 
+    _distribute = staticmethod(distribute)
+
     def __reduce__(self) -> Any:
         construct, arguments = cast(Any, super().__reduce__())
         # A class method of this class, which no pickle could find by name.
@@ -108,7 +114,9 @@ def _restore(
     local_paths: list[str],
 ) -> Any:
     """Makes again what `__reduce__` took apart."""
-    return distributed_again(construct(*arguments), settings, local_paths)
+    return distributed_again(
+        construct(*arguments), settings, distribute, local_paths
+    )
 
 
 class _Reduces(_KeepsSettings, Reduces):
@@ -157,10 +165,10 @@ def _apply_reduced(
     variables: Any,
 ) -> Any:
     """Reduces `gradients` and applies them, or arranges for both."""
-    if _reduction_guard.is_reduced() or topology.size() == 1:
+    if reduction_guard.is_reduced() or topology.size() == 1:
         return apply(gradients, variables)
     if process_sets.shares_nothing(settings.process_set):
-        with _reduction_guard.reduced():
+        with reduction_guard.reduced():
             return apply(gradients, variables)
     gradients = list(gradients)
     if variables is not None:
@@ -168,18 +176,18 @@ def _apply_reduced(
     sources = variables or getattr(optimizer, "_trainable_variables", [])
     if len(gradients) != len(sources):
         # Nothing to apply, or a mistake. Keras has the words for it.
-        with _reduction_guard.reduced():
+        with reduction_guard.reduced():
             return apply(gradients, variables)
 
-    _weighted_losses.check_losses(settings, f"Optimizer {optimizer.name!r}")
-    _reduction_guard.require_unreduced(optimizer, gradients, sources)
+    weighted_losses.check_losses(settings, f"Optimizer {optimizer.name!r}")
+    reduction_guard.require_unreduced(optimizer, gradients, sources)
     local = local_sources(optimizer)
     updated = [
         source
         for gradient, source in zip(gradients, sources, strict=True)
         if gradient is not None
     ]
-    with _initial_values.compared(updated, settings.process_set, local):
+    with initial_values.compared(updated, settings.process_set, local):
         return _reduce_and_apply(
             optimizer, settings, apply, gradients, variables, sources
         )
@@ -204,13 +212,13 @@ def _reduce_and_apply(
             return apply(gradients, variables)
     elif optimizer.gradient_accumulation_steps:
         gradients = _overwritten_reduced(gradients, sources, settings)
-        with _reduction_guard.reduced(), _reduce_on_update(gradients, sources):
+        with reduction_guard.reduced(), _reduce_on_update(gradients, sources):
             return apply(gradients, variables)
 
     gradients = reduce_gradients(gradients, sources, settings, local=local)
     if local and isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         gradients = agree_on_overflow(gradients, sources, settings.process_set)
-    with _reduction_guard.reduced():
+    with reduction_guard.reduced():
         return apply(gradients, variables)
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring import (
-    _adapted_layers,
-    _initial_values,
-    _model_optimizers,
-    _shared_paths,
-)
+from keras_ring._agreement import shared_paths
 from keras_ring._keras import own
+from keras_ring._model import adapted_layers, model_optimizers
+from keras_ring._model.synchronized_normalization import require_all_ranks
 from keras_ring._model.variables import share
 from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.objects import allgather_object
@@ -20,8 +17,8 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring._synchronized_normalization import require_all_ranks
-from keras_ring.optimizer import distributed_settings
+from keras_ring._training import initial_values
+from keras_ring._training.mixin import distributed_settings
 
 
 def broadcast_model(
@@ -78,20 +75,20 @@ def broadcast_model(
     if is_alone(process_set):
         return
     require_all_ranks(model, process_set)
-    found = _model_optimizers.optimizers_of(model, optimizers)
+    found = model_optimizers.optimizers_of(model, optimizers)
     if any(distributed_settings(each) for each in found.values()):
         # What is reduced will be matched by these.
-        _shared_paths.agree(
+        shared_paths.agree(
             model.variables, "model", "variables of the model", process_set
         )
     _build(model, found, process_set)
     local_variables = list(local_variables)
-    _initial_values.leave_out(local_variables, process_set)
+    initial_values.leave_out(local_variables, process_set)
     kept = {
         id(own.tf_variable(each))
         for each in (
             *local_variables,
-            *_model_optimizers.local_slots(model, found),
+            *model_optimizers.local_slots(model, found),
         )
     }
     seeds = own.seed_variables(model)
@@ -103,7 +100,7 @@ def broadcast_model(
         id(v): v
         for v in variables
         if id(own.tf_variable(v)) not in kept
-        and not _model_optimizers.is_local(v, found)
+        and not model_optimizers.is_local(v, found)
     }
     operation = share(
         list(shared.values()),
@@ -113,20 +110,20 @@ def broadcast_model(
     )
     if is_graph_program():
         own.run(operation)
-    _adapted_layers.require_same(model, process_set)
-    _adapted_layers.finalize(model, process_set)
+    adapted_layers.require_same(model, process_set)
+    adapted_layers.finalize(model, process_set)
 
 
 def _build(
     model: Any, optimizers: dict[str, Any], process_set: ProcessSet
 ) -> None:
     """Has all ranks have the variables of the same optimizers."""
-    _model_optimizers.build_only_one(model, optimizers)
+    model_optimizers.build_only_one(model, optimizers)
     if len(optimizers) > 1:
         of_ranks = allgather_object(
-            _model_optimizers.places(model, optimizers),
+            model_optimizers.places(model, optimizers),
             "optimizers",
             process_set,
         )
-        wanted = _model_optimizers.merged(of_ranks)
-        _model_optimizers.build_for(model, optimizers, wanted)
+        wanted = model_optimizers.merged(of_ranks)
+        model_optimizers.build_for(model, optimizers, wanted)

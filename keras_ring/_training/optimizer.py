@@ -14,22 +14,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import (
-    _keras2_optimizer,
-    _reduction_guard,
-    _v1_optimizer,
-    _weighted_losses,
-)
-from keras_ring._distributed_class import KeepsSettings, Reduces
 from keras_ring._keras import keras
-from keras_ring._local_sources import local_sources
 from keras_ring._ops import reduce_ops
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._training import (
+    keras2_optimizer,
+    v1_optimizer,
+)
+from keras_ring._training.local_variables import local_sources
+from keras_ring._training.mixin import make_distributed
 from keras_ring._training.reduction import (
     ReductionSettings,
-    settings_that_differ,
 )
 
 
@@ -138,7 +135,8 @@ def DistributedOptimizer(
     )
     if not _is_of_keras2(optimizer) and not _is_v1(optimizer):
         optimizer = keras.optimizers.get(optimizer)
-    return make_distributed(optimizer, settings)
+    distribute = _distribute_of(optimizer, settings)
+    return make_distributed(optimizer, settings, distribute)
 
 
 @takes_horovods(
@@ -184,63 +182,27 @@ def PartialDistributedOptimizer(
     return optimizer
 
 
-def make_distributed(optimizer: Any, settings: ReductionSettings) -> Any:
-    """Changes the class of `optimizer` so that it reduces.
-
-    Args:
-        optimizer: An optimizer, distributed already or not.
-        settings: A `ReductionSettings`.
-
-    Returns:
-        `optimizer`.
-    """
-    present = distributed_settings(optimizer)
-    if present is not None and present != settings:
+def _distribute_of(optimizer: Any, settings: ReductionSettings) -> Any:
+    """Returns what makes an optimizer of such a family reduce."""
+    is_v1 = _is_v1(optimizer)
+    if settings.weighted and (is_v1 or _is_of_keras2(optimizer)):
         raise ValueError(
-            "This optimizer reduces its gradients already, with "
-            f"{settings_that_differ(present, settings)}. "
-            f"Received: {settings_that_differ(settings, present)}. Make it "
-            "distributed once, with all settings."
+            "`weighted=True` is for optimizers of Keras 3. With others, "
+            "give `tape.gradient(loss, sources, weight=...)` of a "
+            "`kr.DistributedGradientTape` what the loss was divided by. "
+            f"Received: optimizer={optimizer!r}"
         )
-    if present is not None and isinstance(optimizer, KeepsSettings):
-        return optimizer
-    if settings.weighted:
-        if _is_v1(optimizer) or _is_of_keras2(optimizer):
-            raise ValueError(
-                "`weighted=True` is for optimizers of Keras 3. With others, "
-                "give `tape.gradient(loss, sources, weight=...)` of a "
-                "`kr.DistributedGradientTape` what the loss was divided by. "
-                f"Received: optimizer={optimizer!r}"
-            )
-    _weighted_losses.install(distributed_settings)
-    _reduction_guard.install()
-    if _is_v1(optimizer):
-        _v1_optimizer.distribute(optimizer, settings)
-    elif _is_of_keras2(optimizer):
-        _keras2_optimizer.distribute(optimizer, settings)
-    else:
-        from keras_ring import _keras3_optimizer
+    if is_v1:
+        return v1_optimizer.distribute
+    if _is_of_keras2(optimizer):
+        return keras2_optimizer.distribute
+    from keras_ring._training import keras3_optimizer
 
-        _keras3_optimizer.distribute(optimizer, settings)
-    return optimizer
-
-
-def distributed_settings(optimizer: Any) -> ReductionSettings | None:
-    """Returns how `optimizer` reduces, or `None` if it does not.
-
-    Args:
-        optimizer: An optimizer. Keras puts a `LossScaleOptimizer` of its own
-            around an optimizer; such a one counts as its inner one.
-    """
-    while optimizer is not None:
-        if isinstance(optimizer, Reduces):
-            return optimizer._settings
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-    return None
+    return keras3_optimizer.distribute
 
 
 def _is_of_keras2(optimizer: Any) -> bool:
-    return _keras2_optimizer.family_of(optimizer) is not None
+    return keras2_optimizer.family_of(optimizer) is not None
 
 
 def _is_v1(optimizer: Any) -> bool:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring._budget import Budget
+from keras_ring._agreement.time_budget import Budget
 from keras_ring._keras import keras
 from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import is_alone
-from keras_ring._trained_by import trained_by
+from keras_ring._training.trained_by import trained_by
 
 _HOOKED = "_keras_ring_hooked"
 _WATCH = "_keras_ring_watch"

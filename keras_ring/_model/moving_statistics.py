@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._keras import keras, own
+from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._runtime import topology
-from keras_ring.sync_batch_normalization import SyncBatchNormalization
 
 
 @contextlib.contextmanager

@@ -26,11 +26,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _tape_marks
 from keras_ring._keras import keras
 from keras_ring._ops.autograph import unconverted
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
+from keras_ring._training import tape_marks
 from keras_ring.errors import LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
@@ -102,7 +102,7 @@ def require_unreduced(
     if not topology.is_initialized() or topology.size() == 1:
         return
     for gradient, source in zip(gradients, sources, strict=True):
-        if gradient is not None and _tape_marks.comes_from_tape(
+        if gradient is not None and tape_marks.comes_from_tape(
             source, gradient
         ):
             raise ValueError(
@@ -198,11 +198,11 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
     local = [
         variable
         for gradient, variable in updates
-        if not _tape_marks.is_marked(variable, gradient)
+        if not tape_marks.is_marked(variable, gradient)
     ]
     if not local:
         for gradient, variable in updates:
-            _tape_marks.use(variable, gradient)
+            tape_marks.use(variable, gradient)
         return
     raise LocalUpdateError(
         f"Optimizer {_name(optimizer)!r} was about to update "

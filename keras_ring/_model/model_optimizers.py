@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_ring._keras import own
-from keras_ring._local_sources import local_sources
+from keras_ring._training.local_variables import local_sources
 
 # By the name of an optimizer: the places, among the variables of the model,
 # of those that it was built for.

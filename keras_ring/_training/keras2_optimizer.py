@@ -14,17 +14,17 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_ring import _initial_values, _reduction_guard
-from keras_ring._accumulator import Accumulator
-from keras_ring._distributed_class import (
+from keras_ring._keras import keras2_variables
+from keras_ring._ops.autograph import unconverted
+from keras_ring._training import initial_values, reduction_guard
+from keras_ring._training.accumulator import Accumulator
+from keras_ring._training.local_variables import local_sources
+from keras_ring._training.mixin import (
     KeepsSettings,
     Reduces,
     change_class,
     distributed_again,
 )
-from keras_ring._keras import keras2_variables
-from keras_ring._local_sources import local_sources
-from keras_ring._ops.autograph import unconverted
 from keras_ring._training.reduction import (
     ReductionSettings,
     agree_on_overflow,
@@ -37,7 +37,7 @@ _HOOKED = "_keras_ring_hooked"
 
 def family_of(optimizer: Any) -> Any:
     """Returns the Keras 2 that an optimizer is of, or `None`."""
-    for keras in _reduction_guard.keras2_families():
+    for keras in reduction_guard.keras2_families():
         if isinstance(
             optimizer,
             (
@@ -70,6 +70,8 @@ class _KeepsSettings(KeepsSettings):
     along here, and is there as soon as the copy is given its variables.
     """
 
+    _distribute = staticmethod(distribute)
+
     def __reduce__(self) -> Any:
         optimizer = cast(Any, self)
         config = optimizer.get_config()
@@ -100,7 +102,7 @@ def _restore(
 ) -> Any:
     """Makes again what `__reduce__` took apart."""
     optimizer = wrapped_class.from_config(config)
-    optimizer = distributed_again(optimizer, settings, local_paths)
+    optimizer = distributed_again(optimizer, settings, distribute, local_paths)
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     object.__setattr__(inner, "_state_to_come", state)
     # A schedule is asked for the first learning rate before that.
@@ -169,11 +171,11 @@ def _apply_reduced(
         grads_and_vars: Pairs of gradients and variables.
     """
     pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-    if _reduction_guard.is_reduced() or not pairs:
+    if reduction_guard.is_reduced() or not pairs:
         return apply(pairs or grads_and_vars)
     settings = reducer._settings
     gradients, sources = (list(column) for column in zip(*pairs, strict=True))
-    _reduction_guard.require_unreduced(optimizer, gradients, sources)
+    reduction_guard.require_unreduced(optimizer, gradients, sources)
     names: list[str] = []
 
     def reduce_and_apply(gradients: list[Any]) -> Any:
@@ -181,10 +183,10 @@ def _apply_reduced(
         reduced = reduce_gradients(gradients, sources, settings, names, local)
         if local and optimizer is not reducer:
             reduced = agree_on_overflow(reduced, sources, settings.process_set)
-        with _reduction_guard.reduced():
+        with reduction_guard.reduced():
             return apply(list(zip(reduced, sources, strict=True)))
 
-    with _initial_values.compared(
+    with initial_values.compared(
         sources, settings.process_set, local_sources(reducer)
     ):
         # Of the paths that the ranks have agreed on.

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, cast
 
-from keras_ring._local_sources import LocalSources, local_sources
-from keras_ring._training.reduction import ReductionSettings
+from keras_ring._training import reduction_guard, weighted_losses
+from keras_ring._training.local_variables import LocalSources, local_sources
+from keras_ring._training.reduction import (
+    ReductionSettings,
+    settings_that_differ,
+)
 
 # Under which names TensorFlow and Keras 2 export a class.
 _EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")
+
+
+Distribute = Callable[[Any, ReductionSettings], None]
 
 
 class KeepsSettings:
@@ -18,11 +26,14 @@ class KeepsSettings:
     _settings: ReductionSettings
     _wrapped_class: type
     _local_sources: LocalSources
+    # That of the family of optimizers.
+    _distribute: Distribute
 
     @classmethod
     def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+        """Makes an optimizer that reduces as this one does."""
         plain = cast(Any, cls._wrapped_class).from_config(*args, **kwargs)
-        return distributed_again(plain, cls._settings)
+        return distributed_again(plain, cls._settings, cls._distribute)
 
     def register_local_var(self, var: Any) -> None:
         """Leaves the gradients of a variable to each rank.
@@ -41,16 +52,63 @@ class Reduces(KeepsSettings):
 
 
 def distributed_again(
-    optimizer: Any, settings: ReductionSettings, local_paths: Any = ()
+    optimizer: Any,
+    settings: ReductionSettings,
+    distribute: Distribute,
+    local_paths: Any = (),
 ) -> Any:
     """Makes a copy of an optimizer reduce as the original did."""
-    from keras_ring.optimizer import make_distributed
-
-    optimizer = make_distributed(optimizer, settings)
+    optimizer = make_distributed(optimizer, settings, distribute)
     if local_paths:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         object.__setattr__(inner, "_local_sources", LocalSources(local_paths))
     return optimizer
+
+
+def make_distributed(
+    optimizer: Any, settings: ReductionSettings, distribute: Distribute
+) -> Any:
+    """Changes the class of `optimizer` so that it reduces.
+
+    Args:
+        optimizer: An optimizer, distributed already or not.
+        settings: A `ReductionSettings`.
+        distribute: Changes the class of an optimizer of that family.
+
+    Returns:
+        `optimizer`.
+
+    Raises:
+        ValueError: If it is distributed already, with other settings.
+    """
+    present = distributed_settings(optimizer)
+    if present is not None and present != settings:
+        raise ValueError(
+            "This optimizer reduces its gradients already, with "
+            f"{settings_that_differ(present, settings)}. "
+            f"Received: {settings_that_differ(settings, present)}. Make it "
+            "distributed once, with all settings."
+        )
+    if present is not None and isinstance(optimizer, KeepsSettings):
+        return optimizer
+    weighted_losses.install(distributed_settings)
+    reduction_guard.install()
+    distribute(optimizer, settings)
+    return optimizer
+
+
+def distributed_settings(optimizer: Any) -> ReductionSettings | None:
+    """Returns how `optimizer` reduces, or `None` if it does not.
+
+    Args:
+        optimizer: An optimizer. Keras puts a `LossScaleOptimizer` of its own
+            around an optimizer; such a one counts as its inner one.
+    """
+    while optimizer is not None:
+        if isinstance(optimizer, Reduces):
+            return optimizer._settings
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return None
 
 
 def change_class(

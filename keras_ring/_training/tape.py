@@ -8,13 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import (
-    _initial_values,
-    _reduction_guard,
-    _tape_marks,
-    _weighted_losses,
-)
-from keras_ring._local_sources import LocalSources
 from keras_ring._ops import reduce_ops
 from keras_ring._ops.autograph import unconverted
 from keras_ring._ops.compression import Compression, Compressor
@@ -25,8 +18,15 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     shares_nothing,
 )
+from keras_ring._training import (
+    initial_values,
+    reduction_guard,
+    tape_marks,
+    weighted_losses,
+)
+from keras_ring._training.local_variables import LocalSources
+from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.reduction import ReductionSettings, reduce_gradients
-from keras_ring.optimizer import distributed_settings
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
@@ -119,10 +119,10 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             scale_local_gradients=scale_local_gradients,
             weighted=weighted,
         )
-        self._weighting = _weighted_losses.of_settings(self._settings)
+        self._weighting = weighted_losses.of_settings(self._settings)
         self._entered = contextlib.ExitStack()
         self._local_sources = LocalSources()
-        _reduction_guard.install()
+        reduction_guard.install()
 
     def __getattr__(self, name: str) -> Any:
         # The state of a tape, which this one leaves to the tape inside.
@@ -133,9 +133,9 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     def __enter__(self) -> DistributedGradientTape:
         self._local_tape.__enter__()
         if self._weighting is not None:
-            _weighted_losses.install(distributed_settings)
+            weighted_losses.install(distributed_settings)
             self._entered.enter_context(
-                _weighted_losses.weighting(self._weighting)
+                weighted_losses.weighting(self._weighting)
             )
         return self
 
@@ -236,7 +236,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
             if gradient is not None
         ]
-        with _initial_values.compared(
+        with initial_values.compared(
             updated,
             self._settings.process_set,
             self._local_sources,
@@ -248,13 +248,13 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
                 self._settings,
                 local=self._local_sources,
             )
-        _tape_marks.mark(flat_sources, reduced)
+        tape_marks.mark(flat_sources, reduced)
         return tf.nest.pack_sequence_as(gradients, reduced)
 
     def _check_weight(self, weight: Any) -> None:
         knows = getattr(self._weighting, "has_losses", False)
         if weight is None:
-            if isinstance(self._weighting, _weighted_losses.Unweighted):
+            if isinstance(self._weighting, weighted_losses.Unweighted):
                 self._weighting.warn()
             if self._settings.weighted and not knows:
                 raise ValueError(
@@ -275,7 +275,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     def _weighted(self, gradients: list[Any], weight: Any) -> list[Any]:
         if shares_nothing(self._settings.process_set):
             return gradients
-        factor = _weighted_losses.factor_of(weight, self._settings.process_set)
+        factor = weighted_losses.factor_of(weight, self._settings.process_set)
         return [
             None
             if gradient is None

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _reduction_guard
-from keras_ring._distributed_class import KeepsSettings
 from keras_ring._keras import keras, own, scalars
 from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.autograph import unconverted
+from keras_ring._training import reduction_guard
+from keras_ring._training.mixin import KeepsSettings
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 
@@ -160,7 +160,7 @@ def _in_step_of(optimizer: Any) -> _ScaledInStep | None:
         is_graph_program()
         # Of others nobody knows, in a job of one rank, whether they were used.
         or not isinstance(optimizer, KeepsSettings)
-        or _reduction_guard.has_applied(optimizer)
+        or reduction_guard.has_applied(optimizer)
         or not own.can_scale_in_step(optimizer)
     ):
         found = _ScaledInStep(optimizer)

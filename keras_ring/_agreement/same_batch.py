@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring import _same_data
+from keras_ring._agreement import same_data
 from keras_ring._keras import own
 from keras_ring._ops import arrays
 from keras_ring._runtime import topology
@@ -128,8 +128,8 @@ def _split(dataset: Any, num_ranks: int) -> tuple[list[Any], bytes]:
     if dataset is None:
         return [], _UNKNOWN
     try:
-        parts = _same_data.parts_before_split(dataset, num_ranks)
-        return parts, _same_data.digest_of(parts)
+        parts = same_data.parts_before_split(dataset, num_ranks)
+        return parts, same_data.digest_of(parts)
     except Exception as error:
         logging.debug("keras_ring: no look into a dataset: %s", error)
         return [], _UNKNOWN

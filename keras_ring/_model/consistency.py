@@ -1,0 +1,130 @@
+"""Compares the weights of a model between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from keras_ring._agreement.difference import compared
+from keras_ring._agreement.time_budget import Budget
+from keras_ring._keras import own
+from keras_ring._model.model_optimizers import is_local, optimizers_of
+from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
+from keras_ring._runtime import process_sets
+from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring.errors import ConsistencyError
+
+_ALLOWANCE = 1.0  # seconds of checks at the ends of epochs
+
+
+def compared_weights(model: Any) -> list[Any]:
+    """Returns the weights that must be the same on all ranks.
+
+    Those that were made to be trained, frozen or not, but for those that were
+    registered as local to each rank. Others are a layer's own:
+    `keras.layers.BatchNormalization` keeps statistics of the batches of its
+    rank.
+    """
+    weights: list[Any] = []
+    for layer in model._flatten_layers():
+        if isinstance(layer, SyncBatchNormalization) or getattr(
+            layer, "synchronized", False
+        ):
+            weights.extend(layer.weights)
+        else:
+            weights.extend(own.made_trainable(layer))
+    optimizers = optimizers_of(model)
+    return list(
+        {id(w): w for w in weights if not is_local(w, optimizers)}.values()
+    )
+
+
+def require_consistent(
+    model: Any,
+    when: str,
+    process_set: ProcessSet = global_process_set,
+    wish: int = 0,
+    *,
+    but: Iterable[Any] = (),
+) -> int:
+    """Raises an error on all ranks if their weights differ.
+
+    Args:
+        model: A `keras.Model`.
+        when: String, for the error, such as "after epoch 3".
+        process_set: Whose members train the model. Defaults to all ranks.
+        wish: Integer, not negative, that travels with the fingerprint.
+        but: Variables that are not compared.
+
+    Returns:
+        The largest `wish` of all ranks.
+
+    Raises:
+        ConsistencyError: If they differ; it names the first weight that does,
+            and the ranks.
+    """
+    if process_sets.is_alone(process_set):
+        return wish
+    left_out = {id(own.tf_variable(each)) for each in but}
+    weights = [
+        weight
+        for weight in compared_weights(model)
+        if id(own.tf_variable(weight)) not in left_out
+    ]
+    found, wishes = compared(weights, "consistency", process_set, wish=wish)
+    if found is None:
+        return wishes
+    if found.counts:
+        raise ConsistencyError(
+            f"The ranks do not train the same model: {when}, ranks "
+            f"{process_set.ranks} have {found.counts} weights."
+        )
+    raise ConsistencyError(
+        f"The weights of the ranks differ: {when}, {found.count} of "
+        f"{len(weights)} do, the first being {found.path!r}, of which "
+        f"{found.ranks}. Something changes "
+        "weights on some ranks only: a callback, code under "
+        "`if kr.rank() == 0`, an update inside `kr.allow_local_updates()`, or "
+        "initial weights that were not shared ("
+        "`kr.callbacks.BroadcastGlobalVariablesCallback`)."
+    )
+
+
+class EpochComparison:
+    """Compares weights at the ends of epochs, as often as it is cheap.
+
+    After each of the first epochs, until that has taken a second; then so
+    rarely that it takes a hundredth of the time; and at the end.
+
+    Args:
+        but: Variables that are not compared.
+    """
+
+    def __init__(self, but: Iterable[Any] = ()) -> None:
+        self._but = list(but)
+        self._budget = Budget(_ALLOWANCE)
+        self._is_left_out = False
+
+    def at_epoch_end(
+        self, model: Any, epoch: int, process_set: ProcessSet
+    ) -> None:
+        """Compares after epoch number `epoch`, if it is time to."""
+        self._is_left_out = not self._budget.is_due()
+        if not self._is_left_out:
+            self._compare(model, f"after epoch {epoch + 1}", process_set)
+
+    def at_end(self, model: Any, process_set: ProcessSet) -> None:
+        """Compares at the end, if it was left out after the last epoch."""
+        if self._is_left_out:
+            self._compare(model, "at the end of the training", process_set)
+
+    def _compare(self, model: Any, when: str, process_set: ProcessSet) -> None:
+        with self._budget.checking():
+            periods = require_consistent(
+                model,
+                when,
+                process_set,
+                self._budget.wish(),
+                but=self._but,
+            )
+        self._budget.agreed(max(1, periods))
