@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
+    from keras_ring._inference.inference import evaluate, predict
     from keras_ring._model.model_broadcast import broadcast_model
     from keras_ring._model.session_hook import BroadcastGlobalVariablesHook
     from keras_ring._model.sync_batch_normalization import (
@@ -102,10 +103,9 @@ if TYPE_CHECKING:
         DistributedGradientTape,
         PartialDistributedGradientTape,
     )
-    from keras_ring.inference import evaluate, predict
+    from keras_ring.checkpoint.model_loading import load_model
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
-    from keras_ring.saving import load_model
 
 # Where each public name lives; a module of its own if the value is None.
 _HOMES = {
@@ -146,8 +146,8 @@ _HOMES = {
     "broadcast_object": "_ops.objects",
     "broadcast_object_fn": "_ops.objects",
     "broadcast_variables": "_model.variables",
-    "evaluate": "inference",
-    "predict": "inference",
+    "evaluate": "_inference.inference",
+    "predict": "_inference.inference",
     "Adasum": "_ops.reduce_ops",
     "BroadcastGlobalVariablesHook": "_model.session_hook",
     "Average": "_ops.reduce_ops",
@@ -173,7 +173,7 @@ _HOMES = {
     "remove_process_set": "_runtime.process_sets",
     "run": "launcher.function_job",
     "PartialDistributedOptimizer": "_training.optimizer",
-    "load_model": "saving",
+    "load_model": "checkpoint.model_loading",
     "SyncBatchNormalization": "_model.sync_batch_normalization",
     "DistributedGradientTape": "_training.tape",
     "PartialDistributedGradientTape": "_training.tape",

@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring import _background_write, _epochs, _training_state
 from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
 from keras_ring._model import model_state
+from keras_ring.checkpoint import background_write, training_state
+from keras_ring.data import epochs
 
 
 class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
@@ -113,7 +114,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the state, if there is one."""
         self._step, self._step_saved, self._resumed = 0, None, None
-        manifest = _training_state.restore(
+        manifest = training_state.restore(
             self.model,
             self.backup_dir,
             optimizers=self.optimizers,
@@ -129,7 +130,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._step = self._step_saved = manifest["step"]
         own.begin_at(self.model, progress["epoch"])
-        _epochs.resume_at(progress["epoch"])
+        epochs.resume_at(progress["epoch"])
         self._resumed = _Resumed(
             self.model, self.optimizers, progress["batch"], manifest["local"]
         )
@@ -161,7 +162,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
                 self._resumed.assign()
                 self._resumed = None
             return
-        _background_write.look()
+        background_write.look()
         self._step += done - self._batch
         self._batch = done
         if isinstance(self.save_freq, int):
@@ -173,16 +174,16 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         """Deletes what was saved, or saves the end."""
         own.begin_at(self.model, None)
         if self.delete_checkpoint:
-            _training_state.remove_all(self.backup_dir, self.copy_dir)
+            training_state.remove_all(self.backup_dir, self.copy_dir)
         elif self.save_freq == "epoch" and self._step != self._step_saved:
             self._epoch, self._batch = self._epoch + 1, 0
             self._save()
-        _background_write.wait()
+        background_write.wait()
 
     def _save(self) -> None:
         if self._step in (0, self._step_saved):
             return
-        _training_state.save(
+        training_state.save(
             self.model,
             self.backup_dir,
             self._step,

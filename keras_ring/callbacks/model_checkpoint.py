@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring import _saved_files, _training_state
 from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
 from keras_ring._model import model_state
 from keras_ring._model.moving_statistics import averaged_statistics
-from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
+from keras_ring.checkpoint import saved_files, training_state
+from keras_ring.checkpoint.rank_zero import on_rank_zero
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
@@ -97,11 +97,11 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
                     "template": Path(self.filepath).name,
                     "at": _moment(epoch, batch),
                     "ranks": topology.size(),
-                    "versions": _training_state.versions(),
+                    "versions": training_state.versions(),
                 },
             )
             if self.keep is not None:
-                _saved_files.prune(path, self.keep)
+                saved_files.prune(path, self.keep)
 
         def save() -> Any:
             own.save_if_due(self, epoch, batch, logs, write)
@@ -138,7 +138,7 @@ def save_atomically(
     # overwrites what a program that was killed has left.
     part = path.with_name(f".writing-{path.name}")
     try:
-        _saved_files.require_room(part, model_state.num_bytes(model))
+        saved_files.require_room(part, model_state.num_bytes(model))
         with _said_to_be_built(model):
             if weights_only:
                 model.save_weights(part, overwrite=True)
@@ -146,7 +146,7 @@ def save_atomically(
                 model.save(part, overwrite=True)
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        _saved_files.replace(path, part, description)
+        saved_files.replace(path, part, description)
     finally:
         # Where the disk is read-only, there is an error already.
         with contextlib.suppress(OSError):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import keras_ring
+from keras_ring._version import __version__
 from keras_ring.cli import doctor
 from keras_ring.cli.bench_arguments import (
     add_bench_arguments,
@@ -42,7 +42,7 @@ def _parser() -> _Parser:
     parser.add_argument(
         "--version",
         action="version",
-        version=f"keras-ring {keras_ring.__version__}",
+        version=f"keras-ring {__version__}",
     )
     commands = parser.add_subparsers(
         dest="command_name", metavar="COMMAND", required=True

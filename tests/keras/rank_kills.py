@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _saved_files
 from keras_ring._model import model_state
+from keras_ring.checkpoint import saved_files
 from tests.harness import notify
 from tests.keras.rank_training import (
     digest,
@@ -95,7 +95,7 @@ def _load(directory):
         if path.suffix == ".keras":
             kr.load_model(path)
         elif path.suffix == ".h5":
-            _saved_files.require_whole(path)
+            saved_files.require_whole(path)
             make_classifier().load_weights(path)
 
 

@@ -14,8 +14,8 @@ from rank_training import digest, make_data, sparse_loss, start
 from tiny_disk import TinyDisk
 
 import keras_ring as kr
-from keras_ring import _checkpoint_files, _saved_files
 from keras_ring._model import model_state
+from keras_ring.checkpoint import checkpoint_files, saved_files
 from tests import tiers
 from tests.harness import notify
 
@@ -289,11 +289,11 @@ def _whole(path):
     whole = None
     if kr.rank() == 0:
         if path.endswith("checkpoints"):
-            found = _checkpoint_files.find(Path(path))
-            whole = [_checkpoint_files.read_manifest(c)["step"] for c in found]
+            found = checkpoint_files.find(Path(path))
+            whole = [checkpoint_files.read_manifest(c)["step"] for c in found]
         else:
-            _saved_files.require_whole(Path(path))
-            whole = _saved_files.described(Path(path))["sha256"]
+            saved_files.require_whole(Path(path))
+            whole = saved_files.described(Path(path))["sha256"]
     return kr.broadcast_object(whole)
 
 

@@ -16,9 +16,9 @@ from rank_saving import Interrupt
 from rank_training import digest, start
 
 import keras_ring as kr
-from keras_ring import _checkpoint_files
 from keras_ring._keras import own
 from keras_ring._model import model_optimizers, model_state
+from keras_ring.checkpoint import checkpoint_files
 from tests import tiers
 
 X = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
@@ -498,14 +498,14 @@ def asynchronous(directory):
     model = make_owning()
     fit(model, *data, callbacks=[broadcast()], batch_size=4)
     before = digest(model_state.state_variables(model))
-    write = _checkpoint_files.write
+    write = checkpoint_files.write
     may_write = threading.Event()
 
     def write_late(*arguments):
         may_write.wait(100)
         return write(*arguments)
 
-    _checkpoint_files.write = write_late
+    checkpoint_files.write = write_late
     kr.checkpoint.save(model, f"{directory}/late", 1, asynchronous=True)
     fit(model, *data, batch_size=4)
     kr.barrier(name="trained")
@@ -513,7 +513,7 @@ def asynchronous(directory):
     kr.barrier(name="looked")
     may_write.set()
     kr.checkpoint.wait()
-    _checkpoint_files.write = write
+    checkpoint_files.write = write
     there = [path.name for path in Path(f"{directory}/late").iterdir()]
     other = make_owning(seed=9)
     kr.checkpoint.restore(other, f"{directory}/late")

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring import _saved_files as files
 from keras_ring._agreement import difference, time_budget
 from keras_ring._fit import passed_over, terminate_on_nan
 from keras_ring._keras import own
@@ -27,8 +26,9 @@ from keras_ring.callbacks import (
     MetricAverageCallback,
     ModelCheckpoint,
 )
+from keras_ring.checkpoint import saved_files as files
+from keras_ring.checkpoint.model_loading import load_model
 from keras_ring.errors import CheckpointError
-from keras_ring.saving import load_model
 
 
 def make_data(num=24):
@@ -1067,7 +1067,7 @@ class TestModelCheckpoint:
         ring.rank = 1
         shared = []
         monkeypatch.setattr(
-            "keras_ring._rank_zero.broadcast_object",
+            "keras_ring.checkpoint.rank_zero.broadcast_object",
             lambda obj, name: shared.append(obj) or (0.5, None),
         )
         callback = ModelCheckpoint(tmp_path / "m.keras", save_best_only=True)
@@ -1089,7 +1089,8 @@ class TestBackupAndRestore:
         self, ring, monkeypatch, tmp_path, settings, count
     ):
         monkeypatch.setattr(
-            "keras_ring._rank_zero.broadcast_object", lambda obj, name: obj
+            "keras_ring.checkpoint.rank_zero.broadcast_object",
+            lambda obj, name: obj,
         )
         model = make_model("built")
         backup = BackupAndRestore(

@@ -22,7 +22,7 @@ from keras_ring._training.optimizer import (
     DistributedOptimizer,
     PartialDistributedOptimizer,
 )
-from keras_ring.saving import load_model
+from keras_ring.checkpoint.model_loading import load_model
 from tests.tiers import few
 
 ALL_OPTIMIZERS = {

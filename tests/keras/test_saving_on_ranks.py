@@ -15,7 +15,7 @@ import pytest
 import rank_saving
 import rank_training
 
-from keras_ring import _checkpoint_files
+from keras_ring.checkpoint import checkpoint_files
 from tests.harness import ANY, only, run_calls, run_ranks
 
 pytestmark = pytest.mark.timeout(900)
@@ -62,8 +62,8 @@ def test_a_round_trip(two_ranks):
 
 def test_the_manifest(two_ranks, directory):
     two_ranks("round_trip")
-    (checkpoint,) = _checkpoint_files.find(directory / "round_trip")
-    manifest = _checkpoint_files.read_manifest(checkpoint)
+    (checkpoint,) = checkpoint_files.find(directory / "round_trip")
+    manifest = checkpoint_files.read_manifest(checkpoint)
     assert (manifest["step"], manifest["ranks"]) == (4, 2)
     assert manifest["versions"]["keras"] == keras.__version__
     paths = [variable["path"] for variable in manifest["variables"]]
@@ -291,7 +291,7 @@ def killed(directory):
         expect={0: -signal.SIGKILL, 1: ANY},
         on_start=kill,
     )
-    found = _checkpoint_files.find(path)
+    found = checkpoint_files.find(path)
     return found[0].step
 
 

@@ -66,7 +66,7 @@ else:
 assert sys.stdin.read() == ""
 leads = os.getsid(0) == os.getpid()
 print(os.environ["KERAS_RING_SIZE"], os.environ["EXTRA"], leads)
-from keras_ring.launcher import error_file
+from keras_ring._launch_protocol import error_file
 if rank == 1: error_file.mark_started()
 """,
         "--env",
@@ -122,7 +122,7 @@ def test_an_exception_of_all_ranks_is_shown_once(start):
     done = start(
         3,
         """
-from keras_ring.launcher import error_file
+from keras_ring._launch_protocol import error_file
 error_file.install()
 (here / str(rank)).touch()
 while len(list(here.iterdir())) < 3: time.sleep(0.01)
@@ -285,7 +285,7 @@ def test_lost_peers_that_leave_first_are_not_named(start):
     done = start(
         3,
         """
-from keras_ring.launcher import error_file
+from keras_ring._launch_protocol import error_file
 error_file.install()
 class UnavailableError(Exception): pass
 if rank == 1:

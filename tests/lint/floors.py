@@ -94,7 +94,11 @@ def banned_calls(text: str, *, may_read_environment: bool) -> list[str]:
 
 
 def imported_modules(text: str) -> set[str]:
-    """Returns every module that a Python file imports, at any depth."""
+    """Returns every module that a Python file imports, at any depth.
+
+    `import_module` of a constant counts. `keras_ring` itself is there if it is
+    imported whole.
+    """
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -103,8 +107,14 @@ def imported_modules(text: str) -> set[str]:
             if node.level:
                 found.add("relative import")
             module = node.module or ""
-            found |= {module}
+            if module != "keras_ring":
+                found |= {module}
             found |= {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and node.args:
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            argument = node.args[0]
+            if name == "import_module" and isinstance(argument, ast.Constant):
+                found.add(str(argument.value))
     return found
 
 
@@ -139,33 +149,75 @@ def python_problems(path: str, text: str) -> list[str]:
         # links or from private files.
         if module in _PICKLES and path not in _UNPICKLING:
             problems.append(f"imports {module}; only {_UNPICKLING} do")
-    room = path.partition("/")[0]
-    if room in _LIGHT:
-        problems += _light_problems(room, modules)
-    return problems
+    return problems + floor_problems(path, modules)
 
 
-# What a launcher loads: room -> what else of keras_ring it imports. The
-# version is in the package itself.
-_LIGHT = {
+# Room of keras_ring -> the rooms that it may import, beside itself and what
+# stands in _EVERYWHERE. A module that is directly in keras_ring is a room. The
+# order is that of the floors: nothing imports what comes after it, and imports
+# in functions count.
+_OPS = ("_keras", "_launch_protocol", "_runtime", "_ops")
+_TRAINING = (*_OPS, "_agreement", "_training")
+_CALLBACKS = (*_TRAINING, "_model", "_fit", "data", "checkpoint")
+PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_launch_protocol": (),
-    "launcher": ("_launch_protocol", "errors"),
+    "_keras": (),
+    "schedules": ("_keras",),
+    "_runtime": ("_launch_protocol",),
+    "_ops": ("_runtime",),
+    "_agreement": _OPS,
+    "_training": (*_OPS, "_agreement"),
+    "_model": _TRAINING,
+    "_fit": _TRAINING,
+    "data": (*_OPS, "_agreement"),
+    "checkpoint": (*_TRAINING, "_model"),
+    "callbacks": _CALLBACKS,
+    "_inference": (*_CALLBACKS, "callbacks"),
+    "job": ("_launch_protocol", "_runtime", "_training", "_model", "_fit"),
+    "launcher": ("_launch_protocol",),
     "cli": ("_launch_protocol", "launcher"),
+    "_builds": ("cli",),
+    # What uses the package as a program does.
+    "bench": ("__init__",),
+}
+_EVERYWHERE = ("errors", "_version")
+# What a launcher loads has no time for these.
+_LIGHT = ("_launch_protocol", "launcher", "cli")
+_HEAVY = ("tensorflow", "keras", "numpy", "absl")
+# What is loaded when it is asked for, by whoever is to run without it: file ->
+# modules.
+_LATE = {
+    "cli/check.py": ("keras_ring._runtime.native",),
+    "cli/cli.py": ("keras_ring.bench.command",),
+    "_runtime/native.py": ("keras_ring._core",),
 }
 
 
-def _light_problems(room: str, modules: set[str]) -> list[str]:
-    allowed = [f"keras_ring.{other}" for other in (room, *_LIGHT[room])]
-    heavy = ("tensorflow", "keras", "numpy", "absl")
+def room_of(module: str) -> str:
+    """Returns the room of a module of keras_ring, or of a path in it."""
+    name = module.removeprefix("keras_ring").lstrip(".").replace("/", ".")
+    return name.removesuffix(".py").partition(".")[0] or "__init__"
+
+
+def floor_problems(path: str, modules: set[str]) -> list[str]:
+    """Returns what a file of keras_ring imports from above it."""
+    room = room_of(path)
+    if room in ("__init__", "__main__", *_EVERYWHERE):
+        return []
+    if room not in PYTHON_FLOORS:
+        return [f"{room} is on no floor; tests/lint/floors.py has them"]
+    allowed = (room, *PYTHON_FLOORS[room], *_EVERYWHERE)
     problems = [
         f"{room} imports {module}"
         for module in sorted(modules)
-        if any(_within(module, top) for top in heavy)
+        if _within(module, "keras_ring")
+        and room_of(module) not in allowed
+        and module not in _LATE.get(path, ())
     ]
-    problems += [
-        f"{room} imports {module}"
-        for module in sorted(modules)
-        if module.startswith("keras_ring.")
-        and not any(_within(module, top) for top in allowed)
-    ]
+    if room in _LIGHT:
+        problems += [
+            f"{room} imports {module}"
+            for module in sorted(modules)
+            if any(_within(module, top) for top in _HEAVY)
+        ]
     return problems

@@ -156,7 +156,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a shard of a `PyDataset` has its neighbour's batches",
-        "keras_ring/_sharded_batches.py",
+        "keras_ring/data/sharded_batches.py",
         "position = topology.rank() + index * topology.size()",
         "position = index * topology.size()",
         tests=("tests/unit/test_sharded_batches.py",),
@@ -187,7 +187,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a file of a checkpoint with other bytes is taken for whole",
-        "keras_ring/_checkpoint_files.py",
+        "keras_ring/checkpoint/checkpoint_files.py",
         "    if found != checksum:",
         "    if not found:",
         tests=("tests/unit/test_checkpoint_files.py",),
@@ -201,7 +201,7 @@ MUTATIONS = (
     ),
     Mutation(
         "rank 0's failure is raised on rank 0 alone",
-        "keras_ring/_rank_zero.py",
+        "keras_ring/checkpoint/rank_zero.py",
         "    if failure is not None:",
         "    if cause is not None:",
         tests=("tests/keras/test_saving_on_ranks.py",),

@@ -34,6 +34,7 @@ NONE: frozenset[str] = frozenset()
 _NATIVE = frozenset({"programs", "stress", "faults"})
 _SANITIZED = frozenset({"sanitized"})
 _SANITIZED_ALL = frozenset({"sanitized", "sanitized-all"})
+_SAVED = frozenset({"parity", "examples", "saves"})
 _LAUNCHER = frozenset({"launcher-kills", "faults", "examples"})
 PATH_MAP: dict[str, frozenset[str]] = {
     "csrc/base/": _NATIVE | _SANITIZED_ALL,
@@ -48,28 +49,18 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tf_ops/": _NATIVE | {"large", "parity"},
     "tf_ops/CMakeLists.txt": frozenset({"parity"}),
     "keras_ring/": frozenset({"parity", "examples"}),
+    "keras_ring/_launch_protocol/": _LAUNCHER,
+    "keras_ring/_runtime/": _NATIVE | {"parity", "examples"},
+    "keras_ring/_runtime/arena.py": frozenset({"stress", "large"}),
     "keras_ring/_runtime/core.cc": _NATIVE,
+    "keras_ring/_ops/": frozenset({"programs", "parity", "examples"}),
+    "keras_ring/_model/": _SAVED,
+    "keras_ring/_fit/": _SAVED,
+    "keras_ring/checkpoint/": frozenset({"saves"}),
+    "keras_ring/callbacks/": _SAVED,
     "keras_ring/bench/": frozenset({"benchmarks"}),
     "keras_ring/launcher/": _LAUNCHER,
-    "keras_ring/_launch_protocol/": _LAUNCHER,
     "keras_ring/cli/": frozenset({"examples"}),
-    "keras_ring/callbacks/": frozenset({"parity", "examples", "saves"}),
-    "keras_ring/checkpoint.py": frozenset({"saves"}),
-    "keras_ring/_background_write.py": frozenset({"saves"}),
-    "keras_ring/_checkpoint_files.py": frozenset({"saves"}),
-    "keras_ring/_rank_files.py": frozenset({"saves"}),
-    "keras_ring/_training_state.py": frozenset({"saves"}),
-    "keras_ring/_saved_files.py": frozenset({"saves"}),
-    "keras_ring/_model/model_state.py": frozenset(
-        {"parity", "examples", "saves"}
-    ),
-    "keras_ring/_fit/one_writer.py": frozenset({"parity", "examples", "saves"}),
-    "keras_ring/_fit/passed_over.py": frozenset(
-        {"parity", "examples", "saves"}
-    ),
-    "keras_ring/_model/seeds.py": frozenset({"parity", "examples", "saves"}),
-    "keras_ring/_ops/": frozenset({"programs", "parity", "examples"}),
-    "keras_ring/_runtime/arena.py": frozenset({"stress", "large"}),
     "examples/": frozenset({"examples"}),
     "benchmarks/": frozenset({"benchmarks"}),
     "docs/": NONE,

@@ -22,7 +22,7 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
         ("csrc/runtime/background_loop.cc", "faults"),
         ("tf_ops/collective_kernel.cc", "programs"),
         ("keras_ring/launcher/job.py", "launcher-kills"),
-        ("keras_ring/checkpoint.py", "saves"),
+        ("keras_ring/checkpoint/__init__.py", "saves"),
         ("keras_ring/_training/optimizer.py", "parity"),
         ("keras_ring/new_file.py", "examples"),
         ("examples/tape_digits.py", "examples"),
@@ -46,9 +46,13 @@ def test_a_setting_of_a_target_comes_with_the_target():
 
 def test_parts_add_up():
     one = path_map.pulled_by(["csrc/tls/openssl_tls.cc"])
-    other = path_map.pulled_by(["keras_ring/checkpoint.py"])
+    other = path_map.pulled_by(["keras_ring/checkpoint/__init__.py"])
     both = path_map.pulled_by(
-        ["docs/tls.md", "csrc/tls/openssl_tls.cc", "keras_ring/checkpoint.py"]
+        [
+            "docs/tls.md",
+            "csrc/tls/openssl_tls.cc",
+            "keras_ring/checkpoint/__init__.py",
+        ]
     )
     assert both == one | other != one
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_ring import _checkpoint_files
+from keras_ring.checkpoint import checkpoint_files
 
 ARRAYS = 20
 
@@ -20,13 +20,13 @@ def contents(step):
 
 def main():
     directory = Path(sys.argv[1])
-    found = _checkpoint_files.find(directory)
+    found = checkpoint_files.find(directory)
     step = found[0].step if found else 0
     print("ready", flush=True)
     while True:
         # Every third step is written again, as a run that goes back would.
         step += step % 3 != 0 or not found or found[0].attempt > 1
-        newest = _checkpoint_files.write(
+        newest = checkpoint_files.write(
             directory,
             step,
             {
@@ -35,7 +35,7 @@ def main():
             },
             {"ranks": 1},
         )
-        _checkpoint_files.prune(directory, newest, keep=2)
+        checkpoint_files.prune(directory, newest, keep=2)
         found = [newest]
         print(step, flush=True)
 

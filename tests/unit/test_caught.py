@@ -78,8 +78,8 @@ def test_what_is_handled_when_the_program_leaves(core, status, told):
 
 def test_leaving_goes_on_as_before():
     program = (
-        "from keras_ring import _caught; import sys\n"
-        "_caught.install()\nsys.exit('text')"
+        "from keras_ring._runtime import caught; import sys\n"
+        "caught.install()\nsys.exit('text')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -9,8 +9,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_ring._sharded_files import divided
 from keras_ring.data import shard
+from keras_ring.data.sharded_files import divided
 
 
 @contextlib.contextmanager

@@ -9,8 +9,7 @@ import pandas
 import pytest
 import tensorflow as tf
 
-from keras_ring import _epochs
-from keras_ring.data import shard
+from keras_ring.data import epochs, shard
 
 
 @contextlib.contextmanager
@@ -185,7 +184,7 @@ def test_going_on_at_a_later_epoch():
             again = make(kind)
             if kind == "PyDataset":
                 again.on_epoch_end()
-            _epochs.resume_at(2)
+            epochs.resume_at(2)
             if kind == "PyDataset":
                 again._epoch -= 1  # `read` ends one more
             assert read(again, kind, 2) == expected[2:]
@@ -193,11 +192,11 @@ def test_going_on_at_a_later_epoch():
 
 def test_data_that_are_gone_are_not_told():
     with job(0, 2):
-        before = len(list(_epochs._counters))
+        before = len(list(epochs._counters))
         part = shard(Numbers(20), shuffle=True)
-        assert len(list(_epochs._counters)) == before + 1
+        assert len(list(epochs._counters)) == before + 1
         del part
-        assert len(list(_epochs._counters)) == before
+        assert len(list(epochs._counters)) == before
 
 
 def test_pandas():

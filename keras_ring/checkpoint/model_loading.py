@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_ring import _saved_files
-from keras_ring._checkpoint_files import Damaged
 from keras_ring._keras import keras
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._training.optimizer import DistributedOptimizer
+from keras_ring.checkpoint import saved_files
+from keras_ring.checkpoint.checkpoint_files import Damaged
 from keras_ring.errors import CheckpointError
 
 
@@ -64,7 +64,7 @@ def load_model(
     for each in custom_optimizers or ():
         custom_objects = {each.__name__: each, **(custom_objects or {})}
     try:
-        _saved_files.require_whole(Path(path))
+        saved_files.require_whole(Path(path))
     except Damaged as damaged:
         raise CheckpointError(
             f"The model is damaged: {damaged}. Use another copy of it; to load "

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring import _epochs
 from keras_ring._ops.autograph import unconverted
+from keras_ring.data import epochs
 
 
 def shuffled_by_epoch(dataset: Any, buffer_size: int, seed: int) -> Any:
@@ -52,7 +52,7 @@ class _EpochVariable:
     def __init__(self) -> None:
         with tf.init_scope(), tf.device("CPU:0"):
             self._next = tf.Variable(0, dtype=tf.int64, trainable=False)
-        _epochs.register(self)
+        epochs.register(self)
 
     def next(self) -> Any:
         """Returns the number of the epoch that begins."""

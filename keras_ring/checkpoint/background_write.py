@@ -19,9 +19,9 @@ import numpy as np
 
 from keras_ring._agreement.time_budget import Budget
 from keras_ring._ops import arrays, reduce_ops
-from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set, is_alone
+from keras_ring.checkpoint.rank_zero import on_rank_zero
 
 _ALLOWANCE = 0.1  # seconds of looking whether a write has ended
 

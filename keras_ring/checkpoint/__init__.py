@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring import _background_write, _training_state
 from keras_ring._model.moving_statistics import averaged_statistics
+from keras_ring.checkpoint import background_write, training_state
 
 
 def save(
@@ -73,7 +73,7 @@ def save(
     ```
     """
     with averaged_statistics(model, average_statistics):
-        _training_state.save(
+        training_state.save(
             model,
             directory,
             step,
@@ -101,7 +101,7 @@ def wait() -> None:
     kr.checkpoint.wait()
     ```
     """
-    _background_write.wait()
+    background_write.wait()
 
 
 def restore(
@@ -152,7 +152,7 @@ def restore(
     start = kr.checkpoint.restore(model, "checkpoints") or 0
     ```
     """
-    manifest = _training_state.restore(
+    manifest = training_state.restore(
         model,
         directory,
         optimizers=optimizers,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring._checkpoint_files import (
+from keras_ring.checkpoint.checkpoint_files import (
     Damaged,
     described,
     durably,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._inference_parts import Part, part_of
+from keras_ring._inference.parts import Part, part_of
 from keras_ring._ops import gathers
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import (

@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
-from keras_ring._epoch_shuffle import shuffled_by_epoch
 from keras_ring._keras import own
 from keras_ring._runtime import topology
-from keras_ring._sharded_batches import ShardedPyDataset, shard_generator
-from keras_ring._sharded_files import files_of_this_rank
+from keras_ring.data.epoch_shuffle import shuffled_by_epoch
+from keras_ring.data.sharded_batches import ShardedPyDataset, shard_generator
+from keras_ring.data.sharded_files import files_of_this_rank
 
 Uneven = Literal["pad", "drop", "error"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring import _epochs
 from keras_ring._keras import own
 from keras_ring._runtime import topology
+from keras_ring.data import epochs
 
 
 class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
@@ -33,7 +33,7 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
         self._shuffle = shuffle
         self._seed = seed
         self._epoch = own.EPOCH_AT_FIRST
-        _epochs.register(self)
+        epochs.register(self)
 
     @property
     def num_batches(self) -> int | None:

@@ -12,8 +12,6 @@ from typing import Any, BinaryIO
 
 import tensorflow as tf
 
-from keras_ring import _background_write, _checkpoint_files, _rank_files
-from keras_ring._checkpoint_files import Checkpoint, Damaged
 from keras_ring._keras import keras, own
 from keras_ring._model import (
     adapted_layers,
@@ -22,10 +20,12 @@ from keras_ring._model import (
     seeds,
 )
 from keras_ring._model.variables import share
-from keras_ring._rank_zero import on_rank_zero
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._version import __version__
+from keras_ring.checkpoint import background_write, checkpoint_files, rank_state
+from keras_ring.checkpoint.checkpoint_files import Checkpoint, Damaged
+from keras_ring.checkpoint.rank_zero import on_rank_zero
 from keras_ring.errors import CheckpointError
 
 _STATE = "state.npz"
@@ -66,13 +66,13 @@ def save(
             "`copy_dir` must be another directory than that of the "
             f"checkpoints. Received: copy_dir={str(copy_dir)!r}"
         )
-    _background_write.wait()
+    background_write.wait()
     directory = Path(directory)
     optimizers = list(optimizers)
     variables = model_state.state_variables(model, optimizers)
     local = model_state.local_variables(model) if with_local_state else []
-    rank_files = _rank_files.gather(
-        _rank_files.to_bytes(
+    rank_files = rank_state.gather(
+        rank_state.to_bytes(
             variables,
             model_state.owned_variables(model, optimizers),
             model_state.as_arrays(local),
@@ -99,11 +99,11 @@ def save(
             _STATE: functools.partial(model_state.write_arrays, state)
         }
         for rank, content in enumerate(rank_files):
-            files[_rank_files.file_name(rank)] = functools.partial(
+            files[rank_state.file_name(rank)] = functools.partial(
                 _write_bytes, content
             )
-        written = _checkpoint_files.write(directory, step, files, description)
-        later = [c for c in _checkpoint_files.find(directory) if c > written]
+        written = checkpoint_files.write(directory, step, files, description)
+        later = [c for c in checkpoint_files.find(directory) if c > written]
         if later:
             warnings.warn(
                 f"{directory} has checkpoints of steps after {step}, which "
@@ -114,15 +114,15 @@ def save(
                 RuntimeWarning,
                 stacklevel=2,
             )
-        _checkpoint_files.prune(directory, written, keep)
+        checkpoint_files.prune(directory, written, keep)
         if copy_dir is not None:
-            copied = _checkpoint_files.copy(written, Path(copy_dir))
-            _checkpoint_files.prune(Path(copy_dir), copied, keep)
+            copied = checkpoint_files.copy(written, Path(copy_dir))
+            checkpoint_files.prune(Path(copy_dir), copied, keep)
 
     what = f"write the checkpoint of step {step} to {directory}"
     if asynchronous:
         on_rank_zero(what, copy, "checkpoint/copy")
-        _background_write.begin(what, write)
+        background_write.begin(what, write)
     else:
         on_rank_zero(what, write, "checkpoint/save")
 
@@ -149,7 +149,7 @@ def restore(
         local variables, as bytes, under `"local"`, or `None` there if they
         were not saved, or by another number of ranks.
     """
-    _background_write.wait()
+    background_write.wait()
     directories = _with_copy(directory, copy_dir)
     what = f"restore a checkpoint from {' or '.join(map(str, directories))}"
     optimizers = list(optimizers)
@@ -178,13 +178,13 @@ def restore(
         contents = model_state.read_bytes(path / _STATE)
         model_state.assign_bytes(variables, model_state.in_order(contents))
         for rank in range(topology.size()):
-            name = _rank_files.file_name(rank)
+            name = rank_state.file_name(rank)
             if name in manifest["files"]:
                 rank_files[rank] = (path / name).read_bytes()
 
     on_rank_zero(what, assign, "checkpoint/restore")
     share(variables, 0, global_process_set, folded=())
-    mine = _rank_files.from_bytes(_rank_files.scatter(rank_files))
+    mine = rank_state.from_bytes(rank_state.scatter(rank_files))
     states = own.seed_variables(model)
     manifest["local"] = None
     if mine is not None:
@@ -212,12 +212,12 @@ def remove_all(
         directory: The directory given to `save`.
         copy_dir: Where copies are, as given to `save`.
     """
-    _background_write.wait()
+    background_write.wait()
 
     def remove() -> None:
         for place in _with_copy(directory, copy_dir):
-            for checkpoint in _checkpoint_files.find(place):
-                _checkpoint_files.delete(checkpoint)
+            for checkpoint in checkpoint_files.find(place):
+                checkpoint_files.delete(checkpoint)
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
 
@@ -237,12 +237,12 @@ def _newest_good(
     directories: list[Path],
 ) -> tuple[Checkpoint, dict[str, Any]] | None:
     problems = []
-    found = [c for each in directories for c in _checkpoint_files.find(each)]
+    found = [c for each in directories for c in checkpoint_files.find(each)]
     # Of one step, what stands first.
     found.sort(key=lambda checkpoint: checkpoint.step, reverse=True)
     for checkpoint in found:
         try:
-            manifest = _checkpoint_files.read_manifest(checkpoint)
+            manifest = checkpoint_files.read_manifest(checkpoint)
         except Damaged as damaged:
             problems.append(str(damaged))
             continue
