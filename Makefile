@@ -83,7 +83,7 @@ $(VENV)/.dependencies: requirements.txt
 
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
   $(wildcard tools/cmake/*) keras_ring/_runtime/core.cc \
-  $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h)) \
+  $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h)) \
   $(wildcard tf_ops/*)
 
 # Against the TensorFlow that is in .venv, hence no build isolation.
@@ -105,7 +105,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h \
+	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h \
 	  tf_ops/*.cc tf_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc \
 	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc
 

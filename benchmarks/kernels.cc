@@ -6,7 +6,7 @@
 //
 // A size is that of each array. The best of several runs, since a shared
 // machine only ever makes them slower.
-#include "csrc/collective/kernels.h"
+#include "csrc/collective/kernels/kernels.h"
 
 #include <chrono>
 #include <cstdint>

@@ -99,9 +99,9 @@ constexpr int kPriority = 500;
 
 }  // namespace
 
-// For keras_ring/_runtime/native.py: null, or why TensorFlow's tensors will not lie in
-// an arena. `job_size`: the number of ranks. Once per process; before the first
-// tensor, and not while another thread might be making it.
+// For keras_ring/_runtime/native.py: null, or why TensorFlow's tensors will not
+// lie in an arena. `job_size`: the number of ranks. Once per process; before
+// the first tensor, and not while another thread might be making it.
 extern "C" __attribute__((visibility("default"))) const char*
 KerasRingInstallArena(int job_size) {
   static std::string why;

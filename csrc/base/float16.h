@@ -7,9 +7,9 @@
 // they serve the compiler's vectors as well. They never go through a subnormal
 // float, so they are right on threads that flush those to zero, too.
 //
-// Always inlined: csrc/collective/kernels_avx2.cc and its like are compiled for
-// processors that not everyone has. Had they a copy out of line, the linker
-// might take it for the whole library.
+// Always inlined: csrc/collective/kernels/kernels_avx2.cc and its like are
+// compiled for processors that not everyone has. Had they a copy out of line,
+// the linker might take it for the whole library.
 #ifndef KERAS_RING_BASE_FLOAT16_H_
 #define KERAS_RING_BASE_FLOAT16_H_
 

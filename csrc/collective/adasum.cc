@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "csrc/collective/arguments.h"
-#include "csrc/collective/kernels.h"
+#include "csrc/collective/kernels/kernels.h"
 
 namespace keras_ring {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
-#include "csrc/collective/pack.h"
+#include "csrc/collective/kernels/pack.h"
 
 namespace keras_ring {
 

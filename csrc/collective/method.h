@@ -8,10 +8,10 @@
 #include <type_traits>
 
 #include "csrc/collective/arguments.h"
-#include "csrc/collective/codec.h"
 #include "csrc/collective/collective.h"
-#include "csrc/collective/pack.h"
-#include "csrc/collective/reduce.h"
+#include "csrc/collective/kernels/codec.h"
+#include "csrc/collective/kernels/pack.h"
+#include "csrc/collective/kernels/reduce.h"
 #include "csrc/collective/spans.h"
 
 namespace keras_ring {

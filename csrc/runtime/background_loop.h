@@ -17,7 +17,7 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
-#include "csrc/comm/message_channel.h"
+#include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/flight_recorder.h"
 #include "csrc/control/tensor_queue.h"

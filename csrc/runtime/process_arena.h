@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "csrc/base/status.h"
-#include "csrc/comm/arena.h"
+#include "csrc/comm/host/arena.h"
 
 namespace keras_ring {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/runtime/dump_signal.h"
+#include "csrc/runtime/diagnostics/dump_signal.h"
 
 namespace keras_ring {
 namespace {

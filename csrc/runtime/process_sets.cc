@@ -6,7 +6,7 @@
 
 #include "csrc/base/digest_text.h"
 #include "csrc/base/wire.h"
-#include "csrc/comm/rendezvous.h"
+#include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/runtime/gather_texts.h"
 
 namespace keras_ring {

@@ -5,17 +5,17 @@
 
 #include "csrc/base/logging.h"
 #include "csrc/collective/collective.h"
-#include "csrc/comm/host_group.h"
-#include "csrc/comm/message_channel.h"
-#include "csrc/comm/rendezvous.h"
-#include "csrc/comm/transport.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/rendezvous/mesh.h"
+#include "csrc/comm/transport/message_channel.h"
+#include "csrc/comm/transport/transport.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/doing.h"
 #include "csrc/control/tensor_queue.h"
 #include "csrc/runtime/background_loop.h"
+#include "csrc/runtime/diagnostics/flight_log.h"
 #include "csrc/runtime/executor.h"
-#include "csrc/runtime/flight_log.h"
 
 namespace keras_ring {
 namespace {

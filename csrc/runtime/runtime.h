@@ -17,7 +17,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/control/tensor_entry.h"
-#include "csrc/runtime/flight_log_writer.h"
+#include "csrc/runtime/diagnostics/flight_log_writer.h"
 
 namespace keras_ring {
 

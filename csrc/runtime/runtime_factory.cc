@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "csrc/comm/host_group.h"
-#include "csrc/comm/host_id.h"
-#include "csrc/comm/message_channel.h"
-#include "csrc/comm/rendezvous.h"
-#include "csrc/comm/sub_mesh.h"
-#include "csrc/comm/tls.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/host/host_id.h"
+#include "csrc/comm/net/tls.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
+#include "csrc/comm/rendezvous/sub_mesh.h"
+#include "csrc/comm/transport/message_channel.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime_parts.h"
 

@@ -8,7 +8,7 @@
 
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
-#include "csrc/comm/arena.h"
+#include "csrc/comm/host/arena.h"
 #include "csrc/runtime/process_sets.h"
 
 namespace keras_ring {

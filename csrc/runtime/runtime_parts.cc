@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "csrc/base/logging.h"
-#include "csrc/collective/cpu_collective.h"
-#include "csrc/collective/shm_collective.h"
-#include "csrc/comm/host_group.h"
-#include "csrc/comm/local_link.h"
-#include "csrc/comm/message_channel.h"
-#include "csrc/comm/tcp_transport.h"
+#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/shm/shm_collective.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/transport/local_link.h"
+#include "csrc/comm/transport/message_channel.h"
+#include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/control/control_tree.h"
 
 namespace keras_ring {

@@ -6,8 +6,8 @@
 
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
-#include "csrc/comm/arena.h"
-#include "csrc/comm/rendezvous.h"
+#include "csrc/comm/host/arena.h"
+#include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {

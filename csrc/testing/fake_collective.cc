@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "csrc/collective/codec.h"
+#include "csrc/collective/kernels/codec.h"
 
 namespace keras_ring {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "csrc/base/mutex.h"
-#include "csrc/comm/transport.h"
+#include "csrc/comm/transport/transport.h"
 
 namespace keras_ring {
 

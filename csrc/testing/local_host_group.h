@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/comm/host_group.h"
+#include "csrc/comm/host/host_group.h"
 
 namespace keras_ring {
 

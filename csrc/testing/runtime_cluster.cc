@@ -7,12 +7,12 @@
 #include <thread>
 #include <utility>
 
-#include "csrc/collective/cpu_collective.h"
-#include "csrc/collective/shm_collective.h"
-#include "csrc/comm/host_group.h"
-#include "csrc/comm/local_link.h"
-#include "csrc/comm/message_channel.h"
-#include "csrc/comm/rendezvous.h"
+#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/shm/shm_collective.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
+#include "csrc/comm/transport/local_link.h"
+#include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/local_host_group.h"

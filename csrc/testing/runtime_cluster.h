@@ -11,7 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/collective/collective.h"
-#include "csrc/comm/transport.h"
+#include "csrc/comm/transport/transport.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {

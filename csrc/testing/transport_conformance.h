@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/comm/transport.h"
+#include "csrc/comm/transport/transport.h"
 
 namespace keras_ring {
 

@@ -1,4 +1,4 @@
-// What csrc/comm/tls.cc looks for in libkeras_ring_tls.so.
+// What csrc/comm/net/tls.cc looks for in libkeras_ring_tls.so.
 #include <utility>
 
 #include "csrc/tls/openssl_tls.h"

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "csrc/base/status.h"
-#include "csrc/comm/tls.h"
+#include "csrc/comm/net/tls.h"
 
 namespace keras_ring {
 

@@ -12,7 +12,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
-#include "csrc/runtime/log_queue.h"
+#include "csrc/runtime/diagnostics/log_queue.h"
 #include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime.h"

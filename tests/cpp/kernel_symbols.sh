@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: kernel_symbols.sh OBJECT-OR-ARCHIVE...
 # The kernels that only some processors can run hold no code that the linker
-# may give to others: csrc/collective/kernels_inl.h says why.
+# may give to others: csrc/collective/kernels/kernels_inl.h says why.
 set -eu
 
 found=no

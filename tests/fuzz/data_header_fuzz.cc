@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/comm/data_header.h"
-#include "csrc/comm/duplex_stream.h"
-#include "csrc/comm/socket.h"
+#include "csrc/comm/net/socket.h"
+#include "csrc/comm/transport/data_header.h"
+#include "csrc/comm/transport/duplex_stream.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <memory>
 
-#include "csrc/collective/direct_tensors.h"
+#include "csrc/collective/shm/direct_tensors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

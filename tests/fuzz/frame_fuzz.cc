@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/comm/frame.h"
-#include "csrc/comm/framed_connection.h"
+#include "csrc/comm/net/frame.h"
+#include "csrc/comm/net/framed_connection.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

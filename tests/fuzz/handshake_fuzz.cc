@@ -6,7 +6,7 @@
 #include <string>
 
 #include "csrc/base/sha256.h"
-#include "csrc/comm/handshake.h"
+#include "csrc/comm/net/handshake.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

@@ -1,5 +1,5 @@
 // Join records and job tables, alone and as the entries of a store.
-#include "csrc/comm/join_record.h"
+#include "csrc/comm/rendezvous/join_record.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

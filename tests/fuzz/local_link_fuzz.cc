@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/comm/local_link.h"
+#include "csrc/comm/transport/local_link.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

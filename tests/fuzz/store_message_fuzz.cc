@@ -1,6 +1,6 @@
 // The requests and replies of the TCP store.
 #include "csrc/base/status.h"
-#include "csrc/comm/store_message.h"
+#include "csrc/comm/store/store_message.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 

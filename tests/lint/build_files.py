@@ -9,16 +9,28 @@ import re
 
 from tests.lint import floors
 
-# Floor of csrc -> the floors that it may use, from the same table as the rule
-# on includes.
+# Libraries with flags of their own that are parts of a room.
+PARTS = ["kernels", "kernels_baseline", "kernels_avx2", "kernels_avx512"]
+
+
+def _library(folder: str) -> str:
+    """Returns the name of the library that a room of csrc is."""
+    return folder.removeprefix("csrc/").replace("/", "_")
+
+
+# Library -> those that it may use, from the same table as the rule on
+# includes.
 FLOORS = {
-    folder.removeprefix("csrc/"): {
-        other.removeprefix("csrc/") for other in allowed - {folder}
-    }
+    _library(folder): {_library(other) for other in allowed}
     for folder, allowed in floors.CPP_FLOORS.items()
 }
-# Libraries with flags of their own that are parts of a floor.
-PARTS = ["kernels", "kernels_baseline", "kernels_avx2", "kernels_avx512"]
+# Library -> the folder of csrc that it is.
+FOLDERS = {
+    **{_library(folder): folder for folder in floors.CPP_FLOORS},
+    "testing": "csrc/testing",
+    "collective_conformance": "csrc/testing",
+    **{part: "csrc/collective/kernels" for part in PARTS},
+}
 DEPS = {
     **{
         floor: {f":{other}" for other in used} for floor, used in FLOORS.items()
@@ -28,11 +40,11 @@ DEPS = {
     **{part: {":kernels"} for part in PARTS},
 }
 DEPS["kernels"] = {":base"}
-DEPS["collective"] |= {f":{part}" for part in PARTS}
+DEPS["collective_kernels"] |= {f":{part}" for part in PARTS}
 
 # Where the builds look for sources.
 _PLACES = [
-    re.compile(rf"csrc/({'|'.join([*FLOORS, 'testing'])})/\w+\.(cc|h)"),
+    re.compile(rf"({'|'.join(sorted(set(FOLDERS.values())))})/\w+\.(cc|h)"),
     re.compile(r"tests/cpp/\w+/\w+(_test\.cc|\.h)"),
     re.compile(r"tests/cpp/precompiled\.cc"),
 ]
@@ -85,17 +97,14 @@ def foreign_sources(bazel: str) -> list[str]:
     """Returns what a floor's library takes from another folder."""
     problems = []
     for name, rule in _rules(bazel).items():
-        floor = "collective" if name in PARTS else name
-        if name == "collective_conformance":
-            floor = "testing"
         for argument in ("srcs", "hdrs"):
             words = re.findall(
-                r"csrc/(\w+)/", ast.unparse(rule.get(argument, ast.List([])))
+                r"(csrc/[\w/]+)/", ast.unparse(rule.get(argument, ast.List([])))
             )
             problems += [
-                f"{name} takes sources from csrc/{word}"
+                f"{name} takes sources from {word}"
                 for word in words
-                if word != floor
+                if word != FOLDERS.get(name)
             ]
     return problems
 

@@ -74,19 +74,13 @@ BAZEL = "\n".join(
     f"""
 cc_library(
     name = "{name}",
-    srcs = glob(["csrc/{folder}/*.cc"]),
-    hdrs = ["csrc/{folder}/a.h"],
+    srcs = glob(["{folder}/*.cc"]),
+    hdrs = ["{folder}/a.h"],
     copts = COPTS,
     deps = {sorted(deps)},
 )"""
     for name, deps in build_files.DEPS.items()
-    for folder in [
-        "collective"
-        if name in build_files.PARTS
-        else "testing"
-        if name == "collective_conformance"
-        else name
-    ]
+    for folder in [build_files.FOLDERS[name]]
 )
 FLAGS = 'COPTS = ["-Wall"]\nFAST_COPTS = ["-O3", "-mavx2"]\n'
 CMAKE_FLAGS = "# A comment.\nset(FAST_COPTS -O3\n    -mavx2)\n"
@@ -102,12 +96,13 @@ def test_right_files_pass():
 @pytest.mark.parametrize(
     ("floor", "deps"),
     [
-        ("base", [":comm"]),
-        ("comm", []),
-        ("collective", [":base", ":comm", ":control"]),
-        ("control", [":base", ":collective", ":comm"]),
-        ("runtime", [":base", ":collective", ":comm"]),
-        ("runtime", [":base", ":collective", ":comm", ":control", ":testing"]),
+        ("base", [":comm_net"]),
+        ("comm_net", []),
+        ("comm_host", [":base", ":comm_net", ":comm_transport"]),
+        ("collective", [":base", ":collective_kernels", ":control"]),
+        ("control", [":base", ":collective"]),
+        ("runtime", [":base", ":collective", ":comm_net"]),
+        ("runtime_diagnostics", [":base", ":control", ":testing"]),
         ("testing", [":base"]),
     ],
 )
@@ -120,7 +115,7 @@ def test_wrong_deps_are_found(floor, deps):
 
 
 def test_deps_of_a_select_count():
-    right = f"deps = {sorted(build_files.DEPS['comm'])}"
+    right = f"deps = {sorted(build_files.DEPS['comm_net'])}"
     wrong = right + ' + select({":x": [":control"], ":y": []})'
     assert right in BAZEL
     assert build_files.wrong_deps(BAZEL.replace(right, wrong, 1))
@@ -132,7 +127,7 @@ def test_library_that_is_no_floor_is_found():
 
 @pytest.mark.parametrize("what", ['srcs = glob(["', 'hdrs = ["'])
 def test_sources_of_another_floor_are_found(what):
-    old = f"{what}csrc/comm/"
+    old = f"{what}csrc/comm/net/"
     assert old in BAZEL
     wrong = BAZEL.replace(old, f"{what}csrc/control/")
     assert build_files.foreign_sources(wrong)
@@ -141,14 +136,16 @@ def test_sources_of_another_floor_are_found(what):
 @pytest.mark.parametrize(
     ("name", "lost"),
     [
-        ("csrc/comm/a.cc", False),
+        ("csrc/comm/net/a.cc", False),
+        ("csrc/collective/a.cc", False),
         ("csrc/testing/a.h", False),
         ("tests/cpp/comm/a_test.cc", False),
         ("tests/cpp/comm/peer.h", False),
         ("csrc/a.cc", True),
         ("csrc/util/a.cc", True),
-        ("csrc/comm/net/a.cc", True),
-        ("csrc/comm/a.cpp", True),
+        ("csrc/comm/a.cc", True),
+        ("csrc/comm/net/new/a.cc", True),
+        ("csrc/comm/net/a.cpp", True),
         ("tests/cpp/a_test.cc", True),
         ("tests/cpp/comm/test_a.cc", True),
     ],

@@ -1,4 +1,4 @@
-"""How ranks wait for each other: csrc/collective/lockstep.cc, word by word.
+"""How ranks wait for each other: csrc/collective/shm/lockstep.cc, word by word.
 
 Every load and store of a `ProgressPage` is a step of its own. Nothing ends a
 sleep but a wake: the naps of the code, after which it looks again, would hide a

@@ -1,7 +1,8 @@
-"""How a control thread sleeps and is woken: csrc/comm/loop_bell.h.
+"""How a control thread sleeps and is woken: csrc/comm/host/loop_bell.h.
 
-With csrc/comm/message_channel.cc (Poll), csrc/comm/shm_stream.{h,cc} and
-csrc/comm/local_link.cc above it. A wait has no limit here.
+With csrc/comm/transport/message_channel.cc (Poll),
+csrc/comm/host/shm_stream.{h,cc} and csrc/comm/transport/local_link.cc above it.
+A wait has no limit here.
 """
 
 import dataclasses

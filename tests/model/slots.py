@@ -1,4 +1,4 @@
-"""How ShmCollective uses its slots: csrc/collective/shm_collective.cc.
+"""How ShmCollective uses its slots: csrc/collective/shm/shm_collective.cc.
 
 It follows the comments there: what a rank does with a chunk, in which
 order, and what it waits for. Change the one, change the other.

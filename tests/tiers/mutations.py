@@ -50,14 +50,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a sleeper is not called when a chunk is done",
-        "csrc/collective/lockstep.cc",
+        "csrc/collective/shm/lockstep.cc",
         "done.store(chunk);\n  WakeOthers();",
         "done.store(chunk);",
         tests=("lockstep_test",),
     ),
     Mutation(
         "a slot is used again before all have read it",
-        "csrc/collective/shm_collective.cc",
+        "csrc/collective/shm/shm_collective.cc",
         "return chunk > 2 ? lockstep_",
         "return chunk > 9 ? lockstep_",
         tests=(
@@ -116,7 +116,7 @@ MUTATIONS = (
     ),
     Mutation(
         "whoever serves need not know the key",
-        "csrc/comm/handshake.cc",
+        "csrc/comm/net/handshake.cc",
         "if (!ConstantTimeEqual(proof,\n"
         "                         AsBytes(ServerProof(key,",
         "if (false && !ConstantTimeEqual(proof,\n"
@@ -125,7 +125,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a frame may be of any length",
-        "csrc/comm/frame.cc",
+        "csrc/comm/net/frame.cc",
         "if (length > limit_) {",
         "if (length > limit_ && limit_ == 0) {",
         tests=("frame_test",),

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "csrc/collective/kernels.h"
+#include "csrc/collective/kernels/kernels.h"
 #include "csrc/testing/fake_collective.h"
 
 namespace keras_ring {

@@ -1,4 +1,4 @@
-#include "csrc/collective/codec.h"
+#include "csrc/collective/kernels/codec.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 #include <chrono>
 
 #include "csrc/base/counters.h"
-#include "csrc/collective/cpu_collective.h"
-#include "csrc/comm/tcp_transport.h"
+#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/testing/collective_conformance.h"
 #include "tests/cpp/comm/loopback.h"
 

@@ -1,4 +1,4 @@
-#include "csrc/collective/kernels.h"
+#include "csrc/collective/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "csrc/base/float16.h"
-#include "csrc/collective/reduce.h"
+#include "csrc/collective/kernels/reduce.h"
 
 namespace keras_ring {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/collective/lockstep.h"
+#include "csrc/collective/shm/lockstep.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "csrc/base/deadline.h"
-#include "csrc/comm/socket.h"
+#include "csrc/comm/net/socket.h"
 #include "csrc/testing/run_ranks.h"
 
 namespace keras_ring {

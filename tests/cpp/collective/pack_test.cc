@@ -1,4 +1,4 @@
-#include "csrc/collective/pack.h"
+#include "csrc/collective/kernels/pack.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/collective/reduce.h"
+#include "csrc/collective/kernels/reduce.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/collective/pack.h"
+#include "csrc/collective/kernels/pack.h"
 
 namespace keras_ring {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/collective/ring.h"
+#include "csrc/collective/ring/ring.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/collective/rounds.h"
+#include "csrc/collective/ring/rounds.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // ShmCollective in the suite of all collectives, and what only it does.
-#include "csrc/collective/shm_collective.h"
+#include "csrc/collective/shm/shm_collective.h"
 
 #include <chrono>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "csrc/base/deadline.h"
-#include "csrc/comm/arena.h"
-#include "csrc/comm/socket.h"
+#include "csrc/comm/host/arena.h"
+#include "csrc/comm/net/socket.h"
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_host_group.h"
 

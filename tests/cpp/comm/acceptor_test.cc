@@ -1,4 +1,4 @@
-#include "csrc/comm/acceptor.h"
+#include "csrc/comm/net/acceptor.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "csrc/comm/addresses.h"
+#include "csrc/comm/net/addresses.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #include "csrc/base/deadline.h"
 #include "csrc/base/mutex.h"
-#include "csrc/comm/arena.h"
+#include "csrc/comm/host/arena.h"
 
 namespace keras_ring {
 namespace {

@@ -1,4 +1,4 @@
-#include "csrc/comm/arena.h"
+#include "csrc/comm/host/arena.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

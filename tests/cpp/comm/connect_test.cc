@@ -1,4 +1,4 @@
-#include "csrc/comm/connect.h"
+#include "csrc/comm/net/connect.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "csrc/comm/frame.h"
+#include "csrc/comm/net/frame.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/comm/handshake.h"
+#include "csrc/comm/net/handshake.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

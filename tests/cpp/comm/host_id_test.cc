@@ -1,4 +1,4 @@
-#include "csrc/comm/host_id.h"
+#include "csrc/comm/host/host_id.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "csrc/comm/job_mesh.h"
+#include "csrc/comm/rendezvous/job_mesh.h"
 
 #include <gtest/gtest.h>
 

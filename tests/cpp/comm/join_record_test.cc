@@ -1,4 +1,4 @@
-#include "csrc/comm/join_record.h"
+#include "csrc/comm/rendezvous/join_record.h"
 
 #include <gtest/gtest.h>
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "csrc/base/deadline.h"
-#include "csrc/comm/handshake.h"
-#include "csrc/comm/link.h"
-#include "csrc/comm/socket.h"
+#include "csrc/comm/net/handshake.h"
+#include "csrc/comm/net/link.h"
+#include "csrc/comm/net/socket.h"
 
 namespace keras_ring {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "csrc/base/mutex.h"
-#include "csrc/comm/local_link.h"
-#include "csrc/comm/message_channel.h"
+#include "csrc/comm/transport/local_link.h"
+#include "csrc/comm/transport/message_channel.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"

@@ -1,4 +1,4 @@
-#include "csrc/comm/message_channel.h"
+#include "csrc/comm/transport/message_channel.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

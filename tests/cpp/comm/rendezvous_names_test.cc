@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "csrc/comm/addresses.h"
-#include "csrc/comm/rendezvous.h"
+#include "csrc/comm/net/addresses.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/rendezvous_peer.h"
 

@@ -2,7 +2,7 @@
 #ifndef KERAS_RING_TESTS_COMM_RENDEZVOUS_PEER_H_
 #define KERAS_RING_TESTS_COMM_RENDEZVOUS_PEER_H_
 
-#include "csrc/comm/rendezvous.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
 #include "tests/cpp/comm/loopback.h"
 
 namespace keras_ring {

@@ -1,4 +1,4 @@
-#include "csrc/comm/rendezvous.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/join_record.h"
-#include "csrc/comm/tcp_store.h"
+#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/store/tcp_store.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"

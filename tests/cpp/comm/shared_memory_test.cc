@@ -1,4 +1,4 @@
-#include "csrc/comm/shared_memory.h"
+#include "csrc/comm/host/shared_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include <iterator>
 #include <string>
 
-#include "csrc/comm/local_socket.h"
+#include "csrc/comm/host/local_socket.h"
 #include "tests/cpp/comm/loopback.h"
 
 namespace keras_ring {

@@ -1,4 +1,4 @@
-#include "csrc/comm/shm_stream.h"
+#include "csrc/comm/host/shm_stream.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/comm/socket.h"
+#include "csrc/comm/net/socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

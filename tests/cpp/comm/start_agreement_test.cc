@@ -1,4 +1,4 @@
-#include "csrc/comm/start_agreement.h"
+#include "csrc/comm/rendezvous/start_agreement.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/join_record.h"
-#include "csrc/comm/start_watch.h"
+#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/start_watch.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
 #include "tests/cpp/comm/rendezvous_peer.h"

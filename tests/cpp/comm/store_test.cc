@@ -1,5 +1,5 @@
 // One suite for every Store, then what is particular to the TCP one.
-#include "csrc/comm/store.h"
+#include "csrc/comm/store/store.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "csrc/base/counters.h"
-#include "csrc/comm/acceptor.h"
-#include "csrc/comm/local_store.h"
-#include "csrc/comm/store_message.h"
-#include "csrc/comm/tcp_store.h"
+#include "csrc/comm/net/acceptor.h"
+#include "csrc/comm/store/local_store.h"
+#include "csrc/comm/store/store_message.h"
+#include "csrc/comm/store/tcp_store.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"

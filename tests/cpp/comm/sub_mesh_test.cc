@@ -1,4 +1,4 @@
-#include "csrc/comm/sub_mesh.h"
+#include "csrc/comm/rendezvous/sub_mesh.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/job_mesh.h"
+#include "csrc/comm/rendezvous/job_mesh.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
 #include "tests/cpp/comm/rendezvous_peer.h"

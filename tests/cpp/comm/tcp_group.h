@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "csrc/base/counters.h"
-#include "csrc/comm/link.h"
-#include "csrc/comm/tcp_transport.h"
+#include "csrc/comm/net/link.h"
+#include "csrc/comm/transport/tcp_transport.h"
 
 namespace keras_ring {
 

@@ -1,4 +1,4 @@
-#include "csrc/comm/tcp_transport.h"
+#include "csrc/comm/transport/tcp_transport.h"
 
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/comm/data_header.h"
+#include "csrc/comm/transport/data_header.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/transport_conformance.h"

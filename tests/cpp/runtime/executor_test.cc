@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "csrc/base/deadline.h"
-#include "csrc/comm/socket.h"
+#include "csrc/comm/net/socket.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/fake_collective.h"
 #include "csrc/testing/run_ranks.h"

@@ -1,4 +1,4 @@
-#include "csrc/runtime/flight_log.h"
+#include "csrc/runtime/diagnostics/flight_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

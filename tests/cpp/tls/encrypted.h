@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/link.h"
+#include "csrc/comm/net/link.h"
 #include "csrc/tls/openssl_tls.h"
 #include "tests/cpp/comm/loopback.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "csrc/base/mutex.h"
-#include "csrc/comm/acceptor.h"
-#include "csrc/comm/rendezvous.h"
-#include "csrc/comm/sub_mesh.h"
+#include "csrc/comm/net/acceptor.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
+#include "csrc/comm/rendezvous/sub_mesh.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/rendezvous_peer.h"

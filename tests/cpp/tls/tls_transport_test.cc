@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc/comm/message_channel.h"
-#include "csrc/comm/tcp_transport.h"
+#include "csrc/comm/transport/message_channel.h"
+#include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/transport_conformance.h"
 #include "tests/cpp/comm/tcp_group.h"

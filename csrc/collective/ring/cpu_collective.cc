@@ -1,0 +1,271 @@
+#include "csrc/collective/ring/cpu_collective.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "csrc/collective/arguments.h"
+#include "csrc/collective/method.h"
+
+namespace keras_ring {
+
+CpuCollective::CpuCollective(Transport& transport,
+                             const CpuCollectiveOptions& options)
+    : transport_(transport),
+      options_(options),
+      place_{transport.rank(), transport.size()} {}
+
+Status CpuCollective::Allreduce(const AllreduceArgs& args) {
+  if (args.op == ReduceOp::kAdasum) {
+    return adasum_.Allreduce(args, place_.rank, place_.size, *this);
+  }
+  return broken_.Run(
+      [&] { return DoAllreduce(args).WithContext("allreduce"); });
+}
+
+Status CpuCollective::Allgather(const AllgatherArgs& args) {
+  return broken_.Run(
+      [&] { return DoAllgather(args).WithContext("allgather"); });
+}
+
+Status CpuCollective::Reducescatter(const ReducescatterArgs& args) {
+  return broken_.Run(
+      [&] { return DoReducescatter(args).WithContext("reducescatter"); });
+}
+
+Status CpuCollective::Alltoall(const AlltoallArgs& args) {
+  return broken_.Run([&] { return DoAlltoall(args).WithContext("alltoall"); });
+}
+
+Status CpuCollective::Broadcast(const BroadcastArgs& args) {
+  return broken_.Run(
+      [&] { return DoBroadcast(args).WithContext("broadcast"); });
+}
+
+void CpuCollective::Abort(const Status& cause) {
+  if (broken_.Set(cause)) transport_.Abort(cause);
+}
+
+Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
+  KR_RETURN_IF_ERROR(CheckReduction(args));
+  const Method method(args);
+  const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
+  for (const Round& round : PlanRounds(args.tensors, method.format, limits)) {
+    KR_RETURN_IF_ERROR(round.direct ? RunDirect(args, method, round)
+                                    : RunPacked(args, method, round));
+  }
+  return OkStatus();
+}
+
+Status CpuCollective::RunDirect(const AllreduceArgs& args, const Method& method,
+                                const Round& round) {
+  const Piece& piece = round.pieces.front();
+  const TensorSpan& tensor = args.tensors[piece.tensor];
+  RingBuffer buffer;
+  buffer.element_size = method.format.element_size;
+  buffer.input = Advance(tensor.input, piece.begin, buffer.element_size);
+  buffer.output = Advance(tensor.output, piece.begin, buffer.element_size);
+  buffer.count = piece.count;
+  // The ring itself gets from input to output, but not with a scale, nor when
+  // there is none to go round.
+  if (args.prescale != 1.0 || place_.size == 1) {
+    method.Pack(buffer.output, buffer.input, buffer.count);
+    buffer.input = buffer.output;
+  }
+  return ReduceRing(args.tag, method, buffer);
+}
+
+Status CpuCollective::RunPacked(const AllreduceArgs& args, const Method& method,
+                                const Round& round) {
+  void* values;
+  KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
+                      ReserveBuffer(method, round.count, &values));
+  const size_t value_size = method.format.value_size;
+  int64_t position = 0;
+  for (const Piece& piece : round.pieces) {
+    method.Pack(Advance(values, position, value_size),
+                Advance(args.tensors[piece.tensor].input, piece.begin,
+                        method.tensor_size),
+                piece.count);
+    position += piece.count;
+  }
+  KR_RETURN_IF_ERROR(ReduceRing(args.tag, method, buffer));
+  position = 0;
+  for (const Piece& piece : round.pieces) {
+    method.Unpack(Advance(args.tensors[piece.tensor].output, piece.begin,
+                          method.tensor_size),
+                  Advance(values, position, value_size), piece.count);
+    position += piece.count;
+  }
+  return OkStatus();
+}
+
+Result<RingBuffer> CpuCollective::ReserveBuffer(const Method& method,
+                                                int64_t count, void** values) {
+  const WideFormat& format = method.format;
+  const size_t sum_bytes = count * format.element_size;
+  const size_t value_bytes = format.converts ? count * format.value_size : 0;
+  KR_ASSIGN_OR_RETURN(void* sums,
+                      fusion_buffer_.Reserve(sum_bytes + value_bytes));
+  RingBuffer buffer{sums, sums, count, format.element_size};
+  *values = sums;
+  if (format.converts) {
+    buffer.values = *values = Advance(sums, sum_bytes, 1);
+    buffer.value_size = format.value_size;
+  }
+  return buffer;
+}
+
+Result<void*> CpuCollective::ReserveArrivals(size_t element_size) {
+  return arrivals_.Reserve(
+      2 * SegmentBytes(element_size, options_.max_segment_bytes));
+}
+
+Status CpuCollective::ReduceRing(uint64_t tag, const Method& method,
+                                 const RingBuffer& buffer) {
+  if (place_.size == 1) {
+    if (method.format.converts) {
+      method.Widen(buffer.output, buffer.values, buffer.count);
+    }
+    method.FinishSums(buffer.output, buffer.values, buffer.count);
+    return OkStatus();
+  }
+  KR_ASSIGN_OR_RETURN(void* arrivals, ReserveArrivals(buffer.element_size));
+  RingReduction plan = PlanRingAllreduce(place_, tag, buffer, arrivals,
+                                         options_.max_segment_bytes);
+  return RunReduction(plan, method, arrivals);
+}
+
+Status CpuCollective::RunReduction(RingReduction& plan, const Method& method,
+                                   void* arrivals) {
+  const size_t element_size = method.format.element_size;
+  void* const widened = Advance(
+      arrivals, SegmentBytes(element_size, options_.max_segment_bytes), 1);
+  // The owner of a chunk finishes it: while it is in cache, once instead of on
+  // every rank, and alike for all.
+  plan.duplex.on_received = [&plan, &method, widened](size_t i) {
+    if (i < plan.reductions.size()) {
+      const SegmentReduction& step = plan.reductions[i];
+      const void* value = step.value;
+      if (method.format.converts) {
+        method.Widen(step.accumulator, step.own, step.count);
+        if (i < plan.first_sum) {
+          method.Widen(widened, step.value, step.count);
+          value = widened;
+        }
+      }
+      method.reduce(step.accumulator, value, step.count);
+      if (i >= plan.first_owned) {
+        method.FinishSums(step.accumulator, step.own, step.count);
+      }
+    }
+    return plan.ReleasedBy(i);
+  };
+  return transport_.Run(plan.duplex);
+}
+
+Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
+  KR_RETURN_IF_ERROR(CheckSizes(args.bytes_per_rank.size(), place_.size));
+  size_t begin = 0;
+  for (int rank = 0; rank < place_.rank; ++rank) {
+    begin += args.bytes_per_rank[rank];
+  }
+  const size_t own_bytes = args.bytes_per_rank[place_.rank];
+  CopyIfApart(Advance(args.output, begin, 1), args.input, own_bytes);
+  Duplex duplex =
+      PlanRingAllgather(place_, args.tag, args.output, args.bytes_per_rank,
+                        options_.max_segment_bytes);
+  if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();
+  return transport_.Run(duplex);
+}
+
+Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
+  KR_RETURN_IF_ERROR(CheckRoot(args, place_.size));
+  Duplex duplex = PlanChainBroadcast(place_, args.tag, args.root, args.tensors,
+                                     options_.max_segment_bytes);
+  if (!duplex.sends.empty() || !duplex.receives.empty()) {
+    KR_RETURN_IF_ERROR(transport_.Run(duplex));
+  }
+  if (place_.rank == args.root) {
+    for (const TensorSpan& tensor : args.tensors) {
+      CopyIfApart(tensor.output, tensor.input, tensor.count);
+    }
+  }
+  return OkStatus();
+}
+
+Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
+  KR_RETURN_IF_ERROR(CheckReducescatter(args, place_.size));
+  const Method method(args);
+  const int64_t longest =
+      *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
+  const int64_t slice =
+      std::max<int64_t>(1, options_.fusion_buffer_bytes /
+                               method.format.packed_size() / place_.size);
+  for (int64_t begin = 0; begin < longest; begin += slice) {
+    KR_RETURN_IF_ERROR(ReducescatterSlice(args, method, begin, slice));
+  }
+  return OkStatus();
+}
+
+Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
+                                         const Method& method, int64_t begin,
+                                         int64_t count) {
+  auto in_slice = [&](int rank) {
+    return std::clamp<int64_t>(args.count_per_rank[rank] - begin, 0, count);
+  };
+  int64_t total = 0;
+  for (int rank = 0; rank < place_.size; ++rank) total += in_slice(rank);
+  void* values;
+  KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
+                      ReserveBuffer(method, total, &values));
+  // Chunk c is the block of rank c - 1, where it ends.
+  std::vector<int64_t> chunk_counts(place_.size);
+  void* own = nullptr;
+  void* at = values;
+  for (int chunk = 0; chunk < place_.size; ++chunk) {
+    const int rank = (chunk + place_.size - 1) % place_.size;
+    int64_t block = begin;
+    for (int r = 0; r < rank; ++r) block += args.count_per_rank[r];
+    chunk_counts[chunk] = in_slice(rank);
+    method.Pack(at, Advance(args.input, block, method.tensor_size),
+                chunk_counts[chunk]);
+    if (rank == place_.rank) own = at;
+    at = Advance(at, chunk_counts[chunk], method.format.value_size);
+  }
+  if (place_.size == 1) {
+    KR_RETURN_IF_ERROR(ReduceRing(args.tag, method, buffer));
+  } else {
+    KR_ASSIGN_OR_RETURN(void* arrivals, ReserveArrivals(buffer.element_size));
+    RingReduction plan =
+        PlanRingReducescatter(place_, args.tag, buffer, chunk_counts, arrivals,
+                              options_.max_segment_bytes);
+    KR_RETURN_IF_ERROR(RunReduction(plan, method, arrivals));
+  }
+  method.Unpack(Advance(args.output, begin, method.tensor_size), own,
+                in_slice(place_.rank));
+  return OkStatus();
+}
+
+Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
+  KR_RETURN_IF_ERROR(CheckSizes(args.bytes.size(), place_.size * place_.size));
+  size_t input_begin = 0;
+  size_t output_begin = 0;
+  for (int rank = 0; rank < place_.rank; ++rank) {
+    input_begin += args.bytes[place_.rank * place_.size + rank];
+    output_begin += args.bytes[rank * place_.size + place_.rank];
+  }
+  CopyIfApart(Advance(args.output, output_begin, 1),
+              Advance(args.input, input_begin, 1),
+              args.bytes[place_.rank * place_.size + place_.rank]);
+  KR_ASSIGN_OR_RETURN(
+      void* transit,
+      fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));
+  Duplex duplex =
+      PlanRingAlltoall(place_, args.tag, args.input, args.output, args.bytes,
+                       transit, options_.max_segment_bytes);
+  if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();
+  return transport_.Run(duplex);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,82 @@
+// CpuCollective: the collectives on CPU tensors, over any Transport.
+#ifndef KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_
+
+#include <cstddef>
+
+#include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
+#include "csrc/collective/adasum.h"
+#include "csrc/collective/collective.h"
+#include "csrc/collective/kernels/pack.h"
+#include "csrc/collective/method.h"
+#include "csrc/collective/ring/ring.h"
+#include "csrc/collective/ring/rounds.h"
+#include "csrc/collective/scratch_buffer.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks.
+struct CpuCollectiveOptions {
+  // Bound of the memory that buckets are packed into. Larger ones are reduced
+  // in several rounds.
+  size_t fusion_buffer_bytes = size_t{64} << 20;
+  // A tensor of this size is reduced by itself, where it lies.
+  size_t direct_bytes = size_t{4} << 20;
+  // Small enough to stay in cache between arrival and reduction, large enough
+  // to make what is done once per segment cheap. Tests set it to a few bytes.
+  size_t max_segment_bytes = size_t{512} << 10;
+};
+
+class CpuCollective final : public Collective {
+ public:
+  // `transport` must outlive the object and have no other user.
+  explicit CpuCollective(Transport& transport,
+                         const CpuCollectiveOptions& options = {});
+
+  Status Allreduce(const AllreduceArgs& args) override;
+  Status Allgather(const AllgatherArgs& args) override;
+  Status Broadcast(const BroadcastArgs& args) override;
+  Status Reducescatter(const ReducescatterArgs& args) override;
+  Status Alltoall(const AlltoallArgs& args) override;
+  void Abort(const Status& cause) override;
+
+ private:
+  Status DoAllreduce(const AllreduceArgs& args);
+  Status DoAllgather(const AllgatherArgs& args);
+  Status DoBroadcast(const BroadcastArgs& args);
+  Status DoReducescatter(const ReducescatterArgs& args);
+  // Of elements [begin, begin + count) of each block.
+  Status ReducescatterSlice(const ReducescatterArgs& args, const Method& method,
+                            int64_t begin, int64_t count);
+  Status DoAlltoall(const AlltoallArgs& args);
+  Status RunDirect(const AllreduceArgs& args, const Method& method,
+                   const Round& round);
+  Status RunPacked(const AllreduceArgs& args, const Method& method,
+                   const Round& round);
+  // A buffer of so many values, which lie at *values, and of their sums.
+  Result<RingBuffer> ReserveBuffer(const Method& method, int64_t count,
+                                   void** values);
+  Status ReduceRing(uint64_t tag, const Method& method,
+                    const RingBuffer& buffer);
+  Result<void*> ReserveArrivals(size_t element_size);
+  // Runs `plan`: reduces what comes in and finishes what is owned.
+  Status RunReduction(RingReduction& plan, const Method& method,
+                      void* arrivals);
+
+  Transport& transport_;
+  const CpuCollectiveOptions options_;
+  const RingPlace place_;
+  ScratchBuffer fusion_buffer_;
+  // One segment of a peer's partial sums, and one for widening it.
+  ScratchBuffer arrivals_;
+  Adasum adasum_;
+
+  // The first failure, or what Abort gave.
+  StickyStatus broken_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_

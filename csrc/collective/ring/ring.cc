@@ -1,0 +1,351 @@
+#include "csrc/collective/ring/ring.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+namespace keras_ring {
+namespace {
+
+// Elements or bytes [begin, begin + count).
+struct Range {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Chunk or rank numbers may be off by less than one turn in either direction.
+int Modulo(int value, int size) { return (value + size) % size; }
+
+Range ChunkRange(int64_t count, int size, int chunk) {
+  const int64_t base = count / size;
+  const int64_t longer = count % size;  // chunks with one element more
+  return Range{chunk * base + std::min<int64_t>(chunk, longer),
+               base + (chunk < longer ? 1 : 0)};
+}
+
+template <typename Function>
+void ForEachSegment(const Range& range, int64_t max_count, Function function) {
+  const int64_t end = range.begin + range.count;
+  for (int64_t begin = range.begin; begin < end; begin += max_count) {
+    function(Range{begin, std::min(max_count, end - begin)});
+  }
+}
+
+int64_t SegmentElements(size_t element_size, size_t max_segment_bytes) {
+  return std::max<int64_t>(1, max_segment_bytes / element_size);
+}
+
+// Names the peers, unless there is nothing to exchange with them.
+void SetPeers(const RingPlace& place, Duplex& duplex) {
+  if (!duplex.sends.empty()) duplex.to = Modulo(place.rank + 1, place.size);
+  if (!duplex.receives.empty()) {
+    duplex.from = Modulo(place.rank - 1, place.size);
+  }
+}
+
+// The rule of pipelining: receive i releases send K + i.
+size_t Released(size_t num_own_segments, size_t i, size_t num_sends) {
+  return std::min(num_own_segments + i + 1, num_sends);
+}
+
+void SetForwarding(size_t num_own_segments, Duplex& duplex) {
+  duplex.released = num_own_segments;
+  duplex.on_received = [num_own_segments,
+                        num_sends = duplex.sends.size()](size_t i) {
+    return Released(num_own_segments, i, num_sends);
+  };
+}
+
+std::vector<Range> EqualChunks(const RingPlace& place, int64_t count) {
+  std::vector<Range> chunks;
+  for (int chunk = 0; chunk < place.size; ++chunk) {
+    chunks.push_back(ChunkRange(count, place.size, chunk));
+  }
+  return chunks;
+}
+
+// Builds the lists of an allreduce, or of its first half.
+class ReductionPlanner {
+ public:
+  ReductionPlanner(const RingPlace& place, const RingBuffer& buffer,
+                   std::vector<Range> chunks, void* scratch,
+                   size_t max_segment_bytes)
+      : place_(place),
+        buffer_(buffer),
+        chunks_(std::move(chunks)),
+        input_(static_cast<const char*>(buffer.input)),
+        output_(static_cast<char*>(buffer.output)),
+        values_(static_cast<char*>(buffer.values)),
+        scratch_(scratch),
+        max_count_(SegmentElements(buffer.element_size, max_segment_bytes)) {}
+
+  RingReduction Plan(uint64_t tag, bool gathers) && {
+    plan_.duplex.tag = tag;
+    const int steps = place_.size - 1;
+    if (steps == 0) return std::move(plan_);
+    SendValues(place_.rank, input_);
+    plan_.num_own_segments = plan_.duplex.sends.size();
+    for (int step = 0; step < steps; ++step) {
+      const bool is_last = step == steps - 1;
+      if (step == 1) plan_.first_sum = plan_.reductions.size();
+      if (is_last) plan_.first_owned = plan_.reductions.size();
+      ReceivePartial(place_.rank - step - 1, /*values=*/step == 0);
+      if (!is_last) SendSums(place_.rank - step - 1);
+    }
+    if (steps == 1) plan_.first_sum = plan_.reductions.size();
+    // The last of these chunks is the owned one: the allgather has begun.
+    if (gathers) SendValues(place_.rank - steps, output_);
+    for (int step = 0; step < steps && gathers; ++step) {
+      ReceiveResult(place_.rank - step);
+      if (step < steps - 1) SendValues(place_.rank - step, output_);
+    }
+    SetPeers(place_, plan_.duplex);
+    plan_.duplex.released = plan_.num_own_segments;
+    return std::move(plan_);
+  }
+
+ private:
+  template <typename Function>
+  void ForEachSegmentOf(int chunk, Function function) {
+    ForEachSegment(chunks_[Modulo(chunk, place_.size)], max_count_, function);
+  }
+
+  size_t Bytes(int64_t count) const { return count * buffer_.element_size; }
+  bool has_wide_sums() const { return values_ != nullptr; }
+  // Of values and results.
+  size_t ValueBytes(int64_t count) const {
+    return count *
+           (has_wide_sums() ? buffer_.value_size : buffer_.element_size);
+  }
+
+  // Values or results, which lie in `from` unless sums are wide.
+  void SendValues(int chunk, const char* from) {
+    if (has_wide_sums()) from = values_;
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      plan_.duplex.sends.push_back(ConstSegment{from + ValueBytes(range.begin),
+                                                ValueBytes(range.count)});
+    });
+  }
+
+  void SendSums(int chunk) {
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      plan_.duplex.sends.push_back(
+          ConstSegment{output_ + Bytes(range.begin), Bytes(range.count)});
+    });
+  }
+
+  void ReceivePartial(int chunk, bool values) {
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      char* target = output_ + Bytes(range.begin);
+      const bool in_place = has_wide_sums() || input_ == output_;
+      void* arrival = in_place ? scratch_ : target;
+      const void* value = in_place ? scratch_ : input_ + Bytes(range.begin);
+      void* own = has_wide_sums() ? values_ + ValueBytes(range.begin) : nullptr;
+      plan_.duplex.receives.push_back(Segment{
+          arrival, values ? ValueBytes(range.count) : Bytes(range.count)});
+      plan_.reductions.push_back(
+          SegmentReduction{target, value, range.count, own});
+    });
+  }
+
+  void ReceiveResult(int chunk) {
+    char* to = has_wide_sums() ? values_ : output_;
+    ForEachSegmentOf(chunk, [&](const Range& range) {
+      plan_.duplex.receives.push_back(
+          Segment{to + ValueBytes(range.begin), ValueBytes(range.count)});
+    });
+  }
+
+  const RingPlace place_;
+  const RingBuffer buffer_;
+  const std::vector<Range> chunks_;
+  const char* const input_;
+  char* const output_;
+  char* const values_;
+  void* const scratch_;
+  const int64_t max_count_;
+  RingReduction plan_;
+};
+
+// What travels in step `step` (from 1) from `rank` to its successor: the blocks
+// that set out `step` - 1 ranks before it and go further, nearest receiver
+// first.
+template <typename Function>
+void ForEachTravelling(const RingPlace& place, int rank, int step,
+                       Function function) {
+  const int from = Modulo(rank - step + 1, place.size);
+  for (int distance = step; distance < place.size; ++distance) {
+    function(from, (from + distance) % place.size);
+  }
+}
+
+}  // namespace
+
+size_t RingReduction::ReleasedBy(size_t i) const {
+  return Released(num_own_segments, i, duplex.sends.size());
+}
+
+size_t SegmentBytes(size_t element_size, size_t max_segment_bytes) {
+  return element_size * SegmentElements(element_size, max_segment_bytes);
+}
+
+RingReduction PlanRingAllreduce(const RingPlace& place, uint64_t tag,
+                                const RingBuffer& buffer, void* scratch,
+                                size_t max_segment_bytes) {
+  return ReductionPlanner(place, buffer, EqualChunks(place, buffer.count),
+                          scratch, max_segment_bytes)
+      .Plan(tag, /*gathers=*/true);
+}
+
+RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
+                                    const RingBuffer& buffer,
+                                    const std::vector<int64_t>& chunk_counts,
+                                    void* scratch, size_t max_segment_bytes) {
+  std::vector<Range> chunks;
+  int64_t begin = 0;
+  for (int64_t count : chunk_counts) {
+    chunks.push_back(Range{begin, count});
+    begin += count;
+  }
+  return ReductionPlanner(place, buffer, std::move(chunks), scratch,
+                          max_segment_bytes)
+      .Plan(tag, /*gathers=*/false);
+}
+
+size_t AlltoallTransitBytes(const RingPlace& place,
+                            const std::vector<size_t>& bytes) {
+  size_t total = 0;
+  const int before = Modulo(place.rank - 1, place.size);
+  for (int step = 1; step < place.size; ++step) {
+    ForEachTravelling(place, before, step, [&](int from, int to) {
+      if (to != place.rank) total += bytes[from * place.size + to];
+    });
+  }
+  return total;
+}
+
+Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
+                        void* output, const std::vector<size_t>& bytes,
+                        void* transit, size_t max_segment_bytes) {
+  auto size_of = [&](int from, int to) {
+    return bytes[from * place.size + to];
+  };
+  // Where the block for `to` begins in the input, and that of `from` in the
+  // output.
+  auto input_of = [&](int to) {
+    const char* at = static_cast<const char*>(input);
+    for (int rank = 0; rank < to; ++rank) at += size_of(place.rank, rank);
+    return at;
+  };
+  auto output_of = [&](int from) {
+    char* at = static_cast<char*>(output);
+    for (int rank = 0; rank < from; ++rank) at += size_of(rank, place.rank);
+    return at;
+  };
+  auto for_each_segment = [&](auto* data, size_t count, auto function) {
+    ForEachSegment(
+        Range{0, static_cast<int64_t>(count)},
+        SegmentElements(1, max_segment_bytes), [&](const Range& range) {
+          function(data + range.begin, static_cast<size_t>(range.count));
+        });
+  };
+  Duplex duplex;
+  duplex.tag = tag;
+  auto send = [&](const char* data, size_t count) {
+    duplex.sends.push_back(ConstSegment{data, count});
+  };
+  if (place.size > 1) {
+    ForEachTravelling(place, place.rank, 1, [&](int from, int to) {
+      for_each_segment(input_of(to), size_of(from, to), send);
+    });
+  }
+  // released[i]: the sends that may leave once receive i is in.
+  std::vector<size_t> released;
+  duplex.released = duplex.sends.size();
+  char* passing = static_cast<char*>(transit);
+  const int before = Modulo(place.rank - 1, place.size);
+  for (int step = 1; step < place.size; ++step) {
+    ForEachTravelling(place, before, step, [&](int from, int to) {
+      const bool arrives = to == place.rank;
+      char* const target = arrives ? output_of(from) : passing;
+      for_each_segment(target, size_of(from, to),
+                       [&](char* data, size_t count) {
+                         duplex.receives.push_back(Segment{data, count});
+                         if (!arrives) send(data, count);
+                         released.push_back(duplex.sends.size());
+                       });
+      if (!arrives) passing += size_of(from, to);
+    });
+  }
+  SetPeers(place, duplex);
+  duplex.on_received = [released](size_t i) { return released[i]; };
+  return duplex;
+}
+
+Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
+                         const std::vector<size_t>& bytes_per_rank,
+                         size_t max_segment_bytes) {
+  std::vector<size_t> begins(place.size);
+  std::exclusive_scan(bytes_per_rank.begin(), bytes_per_rank.end(),
+                      begins.begin(), size_t{0});
+  Duplex duplex;
+  duplex.tag = tag;
+  auto for_each_segment_of = [&](int block, auto function) {
+    const int b = Modulo(block, place.size);
+    ForEachSegment(Range{static_cast<int64_t>(begins[b]),
+                         static_cast<int64_t>(bytes_per_rank[b])},
+                   SegmentElements(1, max_segment_bytes),
+                   [&](const Range& range) {
+                     function(static_cast<char*>(output) + range.begin,
+                              static_cast<size_t>(range.count));
+                   });
+  };
+  auto send = [&](char* data, size_t bytes) {
+    duplex.sends.push_back(ConstSegment{data, bytes});
+  };
+  auto receive = [&](char* data, size_t bytes) {
+    duplex.receives.push_back(Segment{data, bytes});
+  };
+  size_t num_own_segments = 0;
+  for (int step = 0; step < place.size - 1; ++step) {
+    for_each_segment_of(place.rank - step, send);
+    if (step == 0) num_own_segments = duplex.sends.size();
+    for_each_segment_of(place.rank - step - 1, receive);
+  }
+  SetPeers(place, duplex);
+  SetForwarding(num_own_segments, duplex);
+  return duplex;
+}
+
+Duplex PlanChainBroadcast(const RingPlace& place, uint64_t tag, int root,
+                          const std::vector<TensorSpan>& tensors,
+                          size_t max_segment_bytes) {
+  // Place in the chain: the root is the first, its predecessor the last.
+  const int position = Modulo(place.rank - root, place.size);
+  const bool is_root = position == 0;
+  const bool is_last = position == place.size - 1;
+  Duplex duplex;
+  duplex.tag = tag;
+  for (const TensorSpan& tensor : tensors) {
+    const char* source =
+        static_cast<const char*>(is_root ? tensor.input : tensor.output);
+    char* target = static_cast<char*>(tensor.output);
+    ForEachSegment(
+        Range{0, tensor.count}, SegmentElements(1, max_segment_bytes),
+        [&](const Range& range) {
+          const size_t bytes = range.count;
+          if (!is_last) {
+            duplex.sends.push_back(ConstSegment{source + range.begin, bytes});
+          }
+          if (!is_root) {
+            duplex.receives.push_back(Segment{target + range.begin, bytes});
+          }
+        });
+  }
+  SetPeers(place, duplex);
+  SetForwarding(is_root ? duplex.sends.size() : 0, duplex);
+  return duplex;
+}
+
+}  // namespace keras_ring

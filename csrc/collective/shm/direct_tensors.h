@@ -1,0 +1,73 @@
+// DirectTensors: which tensors of a bucket the ranks of a host can read from
+// each other where they lie, and where that is.
+#ifndef KERAS_RING_COLLECTIVE_SHM_DIRECT_TENSORS_H_
+#define KERAS_RING_COLLECTIVE_SHM_DIRECT_TENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/collective/collective.h"
+#include "csrc/comm/host/host_group.h"
+
+namespace keras_ring {
+
+// A tensor is direct if its input and its output lie in their rank's arena, on
+// every rank. One that is not (a NumPy array's, a small one) goes through the
+// slots.
+class DirectTensors {
+ public:
+  // In each rank's memory: where its tensors are, for the others.
+  struct Table {
+    static constexpr size_t kCapacity = 2048;
+    static constexpr uint64_t kElsewhere = ~uint64_t{0};
+    // Distances from the beginning of the arena.
+    struct Row {
+      uint64_t input;
+      uint64_t output;
+    };
+    Row rows[kCapacity];
+  };
+
+  // `group` must outlive the object. `tables`: by place.
+  DirectTensors(const HostGroup& group, std::vector<Table*> tables);
+
+  // Whether all ranks have an arena.
+  bool possible() const { return possible_; }
+
+  // Tells the others of this rank's tensors.
+  void Tell(const std::vector<TensorSpan>& tensors);
+  // Learns of theirs, once all have told, and divides the tensors. An error if
+  // a peer's table cannot be.
+  Status Learn(const std::vector<TensorSpan>& tensors, size_t element_size);
+
+  // In the order of the bucket, alike on all ranks.
+  const std::vector<TensorSpan>& direct() const { return direct_; }
+  const std::vector<TensorSpan>& others() const { return others_; }
+  // The d-th direct tensor of the rank at `place`, as this rank sees it.
+  const char* input(int place, size_t d) const {
+    return inputs_[d * size_ + place];
+  }
+  const char* output(int place, size_t d) const {
+    return outputs_[d * size_ + place];
+  }
+
+ private:
+  bool IsDirect(size_t t) const;
+
+  const HostGroup& group_;
+  const int size_;
+  const std::vector<Table*> tables_;
+  bool possible_ = true;
+
+  // Kept for their memory.
+  std::vector<TensorSpan> direct_;
+  std::vector<TensorSpan> others_;
+  std::vector<const char*> inputs_;
+  std::vector<const char*> outputs_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_SHM_DIRECT_TENSORS_H_

@@ -1,0 +1,144 @@
+// Lockstep: how far each rank of a host has come in a collective, and waiting
+// for the others.
+#ifndef KERAS_RING_COLLECTIVE_SHM_LOCKSTEP_H_
+#define KERAS_RING_COLLECTIVE_SHM_LOCKSTEP_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
+#include "csrc/base/idle_limit.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/spin.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// What a rank has done with a chunk. Chunks are numbered through all
+// collectives of the job, from 1; zero pages mean "none yet".
+enum class Phase {
+  kPacked = 0,   // what it sends of the chunk is in its slot
+  kReduced = 1,  // it has read what it wanted from the slots of the others
+  // Of the last chunk of a collective that reads the others' tensors where they
+  // lie: it has read all that it wanted of them.
+  kUnpacked = 2,
+};
+inline constexpr int kNumPhases = 3;
+
+// In the memory of each rank: written by it, read by the others.
+struct ProgressPage {
+  // The last chunk for which the phase is done; only grows.
+  struct alignas(64) Count {
+    std::atomic<uint64_t> done{0};
+  };
+  Count phases[kNumPhases];
+  // Of the collective that the packed chunk belongs to, by chunk % 2.
+  std::atomic<uint64_t> tags[2] = {};
+  // This rank will not do anything any more, and why, as was known first: its
+  // process has ended, or it has said so itself, perhaps because of another's.
+  enum Left : uint32_t { kHere = 0, kLeft = 1, kGone = 2 };
+  std::atomic<uint32_t> left{kHere};
+
+  // What this rank sleeps on, and whether it does.
+  struct alignas(64) Bed {
+    std::atomic<uint32_t> asleep{0};
+    std::atomic<uint32_t> calls{0};
+  };
+  Bed bed;
+};
+
+struct LockstepOptions {
+  // Longest wait for a peer that does not move.
+  std::shared_ptr<const IdleLimit> limit =
+      std::make_shared<IdleLimit>(std::chrono::seconds(30));
+  // It is logged when one does not for so long, then after twice the time, and
+  // so on.
+  Duration report_time = std::chrono::seconds(30);
+  Duration spin = Duration::zero();
+  // What these are of. Must outlive the lockstep.
+  const Clock* clock = &SystemTime();
+};
+
+// For one thread, except Abort.
+class Lockstep {
+ public:
+  // `pages`: by place on the host; `ranks`: their ranks in the job, for
+  // messages. All must outlive the object.
+  Lockstep(std::vector<ProgressPage*> pages, std::vector<int> ranks, int index,
+           const LockstepOptions& options, Counters& counters);
+
+  // The number of the collective that runs now, alike on all ranks. A peer that
+  // runs another one is an error when its packed chunk is awaited.
+  void SetTag(uint64_t tag) { tag_ = tag; }
+
+  // See Collective::SetDuties.
+  void SetDuties(const std::function<void()>* duties) { duties_ = duties; }
+
+  // This rank has done `phase` with all chunks up to `chunk`.
+  void Publish(Phase phase, uint64_t chunk);
+
+  // Waits until the others have done `phase` up to `chunk`. Fails with the
+  // cause of an abort, or naming the rank with kUnavailable if it has left, and
+  // kDeadlineExceeded if it does not move. A rank that was killed cannot say
+  // that it leaves: who notices must call SetGone or Abort.
+  Status AwaitAll(Phase phase, uint64_t chunk);
+  Status Await(int place, Phase phase, uint64_t chunk);
+
+  // Fails if another rank has left. After a rank that fails has left, it gives
+  // its tensors up; so what was read from them before this call was good, if
+  // the call succeeds.
+  Status CheckNobodyLeft() const;
+
+  // The others shall not wait for what this rank has not done yet. Any thread.
+  void Leave() { SetLeft(index_, ProgressPage::kLeft); }
+  // The same of another rank, whose process has ended. Before this rank leaves
+  // because of it: then whoever waits for this one blames the other.
+  void SetGone(int place) { SetLeft(place, ProgressPage::kGone); }
+
+  // Any thread: the running and all later waits fail with `cause`.
+  void Abort(const Status& cause) KR_EXCLUDES(mutex_);
+
+ private:
+  bool HasDone(int place, Phase phase, uint64_t chunk) const {
+    return pages_[place]->phases[static_cast<int>(phase)].done.load() >= chunk;
+  }
+  Status Wait(int place, Phase phase, uint64_t chunk);
+  // How a wait for `place` has ended, if not by its limit; `lost` is to blame.
+  Status Outcome(int place, Phase phase, uint64_t chunk, int lost)
+      KR_EXCLUDES(mutex_);
+  Status HasLeft(int place) const;
+  // "rank 3 has not moved for 30 s"
+  std::string IdleText(int place, Duration idle) const;
+  void SetLeft(int place, ProgressPage::Left left);
+  // Whom to blame if a rank has left that has not done `phase` of `chunk`; else
+  // -1. One whose process has ended, if there is one: others leave because of
+  // it. It may even have done its own share.
+  int Lost(Phase phase, uint64_t chunk) const;
+  int Culprit(int left) const;
+  void Wake(int place);
+  void WakeOthers();
+  Status CheckTag(int place, uint64_t chunk) const;
+
+  const std::vector<ProgressPage*> pages_;
+  const std::vector<int> ranks_;
+  const int index_;
+  const LockstepOptions options_;
+  Counters& counters_;
+  Spinner spinner_;
+  uint64_t tag_ = 0;
+  const std::function<void()>* duties_ = nullptr;
+
+  std::atomic<bool> aborted_{false};
+  Mutex mutex_;
+  Status cause_ KR_GUARDED_BY(mutex_);
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_SHM_LOCKSTEP_H_

@@ -1,0 +1,581 @@
+#include "csrc/collective/shm/shm_collective.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "csrc/collective/arguments.h"
+#include "csrc/collective/kernels/codec.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr size_t kAlignment = 64;  // of parts: a cache line
+
+int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
+int64_t RoundUp(int64_t value, int64_t to) { return DivideUp(value, to) * to; }
+
+void Copy(void* to, const void* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// What each rank's memory holds before its two slots.
+struct DataPage {
+  ProgressPage progress;
+  alignas(kAlignment) DirectTensors::Table tensors;
+};
+
+DataPage& PageOf(const HostGroup& group, int index) {
+  return *reinterpret_cast<DataPage*>(group.data(index));
+}
+
+std::vector<ProgressPage*> ProgressOf(const HostGroup& group) {
+  std::vector<ProgressPage*> pages;
+  for (int i = 0; i < group.size(); ++i) {
+    pages.push_back(&PageOf(group, i).progress);
+  }
+  return pages;
+}
+
+std::vector<DirectTensors::Table*> TablesOf(const HostGroup& group) {
+  std::vector<DirectTensors::Table*> tables;
+  for (int i = 0; i < group.size(); ++i) {
+    tables.push_back(&PageOf(group, i).tensors);
+  }
+  return tables;
+}
+
+// In the job, for messages.
+std::vector<int> RanksOf(const HostGroup& group) {
+  std::vector<int> ranks;
+  for (int i = 0; i < group.size(); ++i) ranks.push_back(group.global_rank(i));
+  return ranks;
+}
+
+size_t SlotBytes(int size, const ShmCollectiveOptions& options) {
+  return (size + 1) * options.part_bytes;
+}
+
+}  // namespace
+
+size_t ShmCollective::DataBytes(int size, const ShmCollectiveOptions& options) {
+  return sizeof(DataPage) + 2 * SlotBytes(size, options);
+}
+
+ShmCollective::ShmCollective(const HostGroup& group,
+                             const ShmCollectiveOptions& options,
+                             Counters& counters)
+    : group_(group),
+      options_(options),
+      size_(group.size()),
+      index_(group.index()),
+      slot_bytes_(SlotBytes(group.size(), options)),
+      counters_(counters),
+      lockstep_(ProgressOf(group), RanksOf(group), group.index(),
+                options.lockstep, counters),
+      direct_(group, TablesOf(group)),
+      sources_(group.size()) {
+  KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
+  KR_CHECK(options.part_bytes % kAlignment == 0);
+  KR_CHECK(options.direct_part_bytes % kAlignment == 0);
+}
+
+char* ShmCollective::Slot(int place, uint64_t chunk) const {
+  return group_.data(place) + sizeof(DataPage) + (chunk % 2) * slot_bytes_;
+}
+
+ShmCollective::~ShmCollective() { lockstep_.Leave(); }
+
+template <typename Function>
+Status ShmCollective::Guard(uint64_t tag, Function collective) {
+  lockstep_.SetTag(tag);
+  Status status = broken_.Run(collective);
+  // The others need not wait for what will not come.
+  if (!status.ok()) lockstep_.Leave();
+  return status;
+}
+
+void ShmCollective::PeerGone(int rank) {
+  const int place = group_.IndexOf(rank);
+  if (place >= 0) lockstep_.SetGone(place);
+}
+
+void ShmCollective::Abort(const Status& cause) {
+  if (broken_.Set(cause)) lockstep_.Abort(cause);
+}
+
+// A sum over the ranks, cut into chunks and parts. The row is that of spans_.
+struct ShmCollective::Plan {
+  explicit Plan(const Reduction& reduction)
+      : codec(FindCodec(reduction.dtype, reduction.wire_dtype())),
+        prescale(reduction.prescale),
+        finish(FinishOf(reduction)),
+        element_size(DTypeSize(reduction.dtype)),
+        wire_size(DTypeSize(reduction.wire_dtype())),
+        fold(codec != nullptr ? codec->fold[static_cast<int>(reduction.op)]
+                              : FindFoldKernel(reduction.dtype, reduction.op)) {
+  }
+
+  const Codec* codec;  // null if nothing is compressed
+  double prescale;
+  Finish finish;
+  size_t element_size;
+  size_t wire_size;
+  FoldKernel fold;
+  bool streams = false;  // whether outputs are written past the caches
+  int64_t num_chunks = 0;
+  int64_t part_count = 0;  // elements of a part, at most
+  // Of a reducescatter: where the block of each rank begins, and the end.
+  const std::vector<int64_t>* blocks = nullptr;
+
+  // As few chunks as there can be, of equal size, whole cache lines.
+  void Cut(int64_t count, int size, int64_t element_size, size_t part_bytes) {
+    const int64_t line = kAlignment / element_size;
+    const int64_t most = part_bytes / element_size;
+    const int64_t chunks = DivideUp(count, size * most);
+    part_count = RoundUp(DivideUp(count, size * chunks), line);
+    num_chunks = DivideUp(count, size * part_count);
+  }
+
+  // The elements of `chunk` that `owner` of `size` ranks reduces.
+  Range Part(int64_t chunk, int owner, int size, int64_t count) const {
+    int64_t begin = (chunk * size + owner) * part_count;
+    if (blocks != nullptr) {
+      begin = (*blocks)[owner] + chunk * part_count;
+      count = (*blocks)[owner + 1];
+    }
+    return {std::min(begin, count), std::min(begin + part_count, count)};
+  }
+};
+
+Status ShmCollective::Allreduce(const AllreduceArgs& args) {
+  if (args.op == ReduceOp::kAdasum) {
+    return adasum_.Allreduce(args, index_, size_, *this);
+  }
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
+    Plan plan(args);
+    spans_.Assign(args.tensors, plan.element_size, plan.wire_size);
+    const size_t bytes = spans_.count() * plan.element_size;
+    plan.streams = bytes >= options_.stream_bytes;
+    const bool direct = size_ > 1 && direct_.possible() &&
+                        plan.codec == nullptr && bytes >= options_.direct_bytes;
+    return (direct ? ReduceDirectly(args.tensors, plan)
+                   : ReduceThroughSlots(plan))
+        .WithContext("allreduce");
+  });
+}
+
+// One chunk tells what follows, and that the inputs may be read.
+Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
+                                     const Plan& plan) {
+  const size_t element_size = spans_.element_size();
+  const uint64_t chunk = next_chunk_++;
+  KR_RETURN_IF_ERROR(AwaitSlot(chunk));
+  direct_.Tell(tensors);
+  lockstep_.Publish(Phase::kPacked, chunk);
+  KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
+  KR_RETURN_IF_ERROR(direct_.Learn(tensors, element_size));
+  lockstep_.Publish(Phase::kReduced, chunk);
+  if (!direct_.others().empty()) {
+    spans_.Assign(direct_.others(), element_size);
+    KR_RETURN_IF_ERROR(ReduceThroughSlots(plan));
+  }
+  spans_.Assign(direct_.direct(), element_size);
+  return Direct(plan);
+}
+
+// Of the tensors that spans_ has been given.
+Status ShmCollective::ReduceThroughSlots(Plan plan) {
+  const int64_t count = spans_.count();
+  const int64_t bytes = count * spans_.wire_size();
+  if (count == 0) return OkStatus();
+  const bool one_shot =
+      bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
+      bytes * (size_ - 1) <= static_cast<int64_t>(options_.one_shot_bytes);
+  const bool alone = size_ == 1 && plan.codec == nullptr;
+  if (alone || one_shot) return OneShot(plan);
+  plan.Cut(count, size_, spans_.wire_size(), options_.part_bytes);
+  return TwoShots(plan);
+}
+
+// reduce(i), unpack(i - 1). What must have happened before:
+//
+//   reduce(i) reads the inputs of the others: they have told of them. If this
+//       rank's output is its input, it overwrites what nobody else reads: the
+//       part that it reduces itself.
+//   unpack(i) reads the outputs of the others, and may overwrite the input from
+//       which they were made: kReduced of i.
+//
+// At the end a rank waits until the others have read its outputs, for the
+// framework will do with them as it likes. A rank that fails does not wait; so
+// the others, before they trust what they have read, look whether one has left.
+Status ShmCollective::Direct(Plan plan) {
+  if (spans_.count() == 0) return OkStatus();
+  plan.Cut(spans_.count(), size_, spans_.element_size(),
+           options_.direct_part_bytes);
+  const uint64_t first = next_chunk_;
+  const int64_t chunks = plan.num_chunks;
+  next_chunk_ += chunks;
+  for (int64_t i = 0; i < chunks + 1; ++i) {
+    if (i < chunks) ReduceDirect(plan, i, first + i);
+    if (i >= 1) {
+      KR_RETURN_IF_ERROR(UnpackDirect(plan, i - 1, first + i - 1));
+    }
+  }
+  const uint64_t last = next_chunk_ - 1;
+  KR_RETURN_IF_ERROR(lockstep_.CheckNobodyLeft());
+  lockstep_.Publish(Phase::kUnpacked, last);
+  return lockstep_.AwaitAll(Phase::kUnpacked, last);
+}
+
+void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
+                                 uint64_t number) {
+  {
+    CountTime time(counters_.reduce_ns);
+    spans_.ForEach(plan.Part(chunk, index_, size_, spans_.count()),
+                   [&](const SpanPiece& piece) {
+                     for (int place = 0; place < size_; ++place) {
+                       if (place == index_) {
+                         sources_[place] = piece.input;
+                         continue;
+                       }
+                       sources_[place] =
+                           direct_.input(place, piece.tensor) + piece.offset;
+                     }
+                     Fold(plan, piece, nullptr);
+                   });
+  }
+  lockstep_.Publish(Phase::kReduced, number);
+}
+
+Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
+                                   uint64_t number) {
+  for (int i = 1; i < size_; ++i) {
+    const int owner = (index_ + i) % size_;
+    KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
+    CountTime time(counters_.unpack_ns);
+    spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
+                   [&](const SpanPiece& piece) {
+                     CopyResult(
+                         plan, piece,
+                         direct_.output(owner, piece.tensor) + piece.offset);
+                   });
+  }
+  return OkStatus();
+}
+
+// What was packed has the factor, where it was rounded with it.
+void ShmCollective::Fold(const Plan& plan, const SpanPiece& piece, char* copy) {
+  const double prescale = plan.codec != nullptr ? 1.0 : plan.prescale;
+  bool streams = plan.streams;
+  for (int i = 0; i < size_; ++i) {
+    if (sources_[i] == piece.output) streams = false;
+  }
+  plan.fold({sources_.data(), size_, piece.count, prescale, plan.finish,
+             piece.output, copy, streams});
+}
+
+void ShmCollective::CopyResult(const Plan& plan, const SpanPiece& piece,
+                               const char* result) const {
+  if (plan.codec != nullptr) {
+    plan.codec->unpack(piece.output, result, piece.count);
+  } else if (plan.streams) {
+    StreamCopy(piece.output, result, piece.bytes);
+  } else {
+    Copy(piece.output, result, piece.bytes);
+  }
+}
+
+void ShmCollective::PackTo(char* to, const Plan& plan,
+                           const Range& range) const {
+  spans_.ForEach(range, [&](const SpanPiece& piece) {
+    if (plan.codec != nullptr) {
+      plan.codec->pack(to + piece.at, piece.input, piece.count, plan.prescale);
+    } else {
+      Copy(to + piece.at, piece.input, piece.bytes);
+    }
+  });
+}
+
+// Everybody packs all and reduces all.
+Status ShmCollective::OneShot(const Plan& plan) {
+  const Range all{0, spans_.count()};
+  const uint64_t chunk = next_chunk_++;
+  const bool packs = size_ > 1 || plan.codec != nullptr;
+  if (packs) {
+    KR_RETURN_IF_ERROR(AwaitSlot(chunk));
+    {
+      CountTime time(counters_.pack_ns);
+      PackTo(Slot(index_, chunk), plan, all);
+    }
+    lockstep_.Publish(Phase::kPacked, chunk);
+    KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
+  }
+  {
+    CountTime time(counters_.reduce_ns);
+    spans_.ForEach(all, [&](const SpanPiece& piece) {
+      for (int place = 0; place < size_; ++place) {
+        sources_[place] = place == index_ && plan.codec == nullptr
+                              ? piece.input
+                              : Slot(place, chunk) + piece.at;
+      }
+      Fold(plan, piece, nullptr);
+    });
+  }
+  lockstep_.Publish(Phase::kReduced, chunk);
+  return OkStatus();
+}
+
+// A rank's order of work on the chunks i of a collective:
+//
+//   unpack(i - 2), pack(i), reduce(i - 1)
+//
+// so that what a step needs of the others they have done, as a rule, while this
+// rank did its last one. What must have happened before:
+//
+//   pack(i) overwrites what the others reduced of chunk i - 2: they have
+//       published kReduced of it. (So they have when it is unpacked; else this
+//       is waited for.)
+//   reduce(i) reads what the others packed: kPacked of i.
+//   reduce(i) overwrites the result that the others unpacked of chunk i - 2:
+//       they did so before they packed i, which is known by then.
+//   unpack(i) reads the results of the others: kReduced of i.
+//
+// The numbers run on from one collective to the next, and each collective ends
+// with its last unpack, so all this holds between collectives as well.
+Status ShmCollective::TwoShots(const Plan& plan) {
+  const uint64_t first = next_chunk_;
+  const int64_t chunks = plan.num_chunks;
+  next_chunk_ += chunks;
+  for (int64_t i = 0; i < chunks + 2; ++i) {
+    if (i >= 2) KR_RETURN_IF_ERROR(Unpack(plan, i - 2, first + i - 2));
+    if (i < chunks) KR_RETURN_IF_ERROR(Pack(plan, i, first + i));
+    if (i >= 1 && i - 1 < chunks) {
+      KR_RETURN_IF_ERROR(Reduce(plan, i - 1, first + i - 1));
+    }
+  }
+  return OkStatus();
+}
+
+Status ShmCollective::AwaitSlot(uint64_t chunk) {
+  return chunk > 2 ? lockstep_.AwaitAll(Phase::kReduced, chunk - 2)
+                   : OkStatus();
+}
+
+Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
+  KR_RETURN_IF_ERROR(AwaitSlot(number));
+  {
+    CountTime time(counters_.pack_ns);
+    for (int i = 1; i < size_; ++i) {
+      const int owner = (index_ + i) % size_;
+      PackTo(PartOf(index_, number, owner), plan,
+             plan.Part(chunk, owner, size_, spans_.count()));
+    }
+  }
+  lockstep_.Publish(Phase::kPacked, number);
+  return OkStatus();
+}
+
+Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
+  KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, number));
+  {
+    CountTime time(counters_.reduce_ns);
+    const Range part = plan.Part(chunk, index_, size_, spans_.count());
+    char* own = PartOf(index_, number, index_);
+    // Nobody else reads it, so there is time until now.
+    if (plan.codec != nullptr) PackTo(own, plan, part);
+    char* result = ResultOf(index_, number);
+    const bool scatters = plan.blocks != nullptr;
+    spans_.ForEach(part, [&](const SpanPiece& piece) {
+      for (int place = 0; place < size_; ++place) {
+        sources_[place] = place == index_ && plan.codec == nullptr
+                              ? piece.input
+                              : PartOf(place, number, index_) + piece.at;
+      }
+      Fold(plan, piece, scatters ? nullptr : result + piece.at);
+    });
+  }
+  lockstep_.Publish(Phase::kReduced, number);
+  return OkStatus();
+}
+
+Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
+  if (plan.blocks != nullptr) return OkStatus();
+  for (int i = 1; i < size_; ++i) {
+    const int owner = (index_ + i) % size_;
+    KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
+    CountTime time(counters_.unpack_ns);
+    const char* result = ResultOf(owner, number);
+    spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
+                   [&](const SpanPiece& piece) {
+                     CopyResult(plan, piece, result + piece.at);
+                   });
+  }
+  return OkStatus();
+}
+
+Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(
+        CheckReducescatter(args, size_).WithContext("reducescatter"));
+    Plan plan(args);
+    std::vector<TensorSpan> blocks;
+    std::vector<int64_t> begins = {0};
+    int64_t longest = 0;
+    for (int place = 0; place < size_; ++place) {
+      const int64_t count = args.count_per_rank[place];
+      blocks.push_back({static_cast<const char*>(args.input) +
+                            begins.back() * plan.element_size,
+                        place == index_ ? args.output : nullptr, count});
+      begins.push_back(begins.back() + count);
+      longest = std::max(longest, count);
+    }
+    spans_.Assign(blocks, plan.element_size, plan.wire_size);
+    plan.part_count = options_.part_bytes / plan.wire_size;
+    plan.num_chunks = DivideUp(longest, plan.part_count);
+    plan.blocks = &begins;
+    return TwoShots(plan).WithContext("reducescatter");
+  });
+}
+
+// Collectives that only move bytes. Each rank has a stream of them, which goes
+// through its slots chunk by chunk, and the others take what they want:
+//
+//   pack(i), take(i - 1)
+//
+// pack(i) overwrites what the others took of chunk i - 2: kReduced of it.
+template <typename Give, typename Take>
+Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
+                           const Give& give, const Take& take) {
+  // Not the place for results: those of a reduction two chunks before may not
+  // be unpacked yet.
+  const int64_t slot = size_ * options_.part_bytes;
+  const int64_t longest =
+      *std::max_element(stream_bytes.begin(), stream_bytes.end());
+  const int64_t chunks = size_ == 1 ? 0 : DivideUp(longest, slot);
+  auto chunk_of = [&](int place, int64_t i) {
+    return Range{std::min(i * slot, stream_bytes[place]),
+                 std::min((i + 1) * slot, stream_bytes[place])};
+  };
+  const uint64_t first = next_chunk_;
+  next_chunk_ += chunks;
+  for (int64_t i = 0; i < chunks + 1; ++i) {
+    if (i < chunks) {
+      const uint64_t number = first + i;
+      const Range own = chunk_of(index_, i);
+      KR_RETURN_IF_ERROR(AwaitSlot(number));
+      CountTime time(counters_.pack_ns);
+      if (own.count() > 0) give(Slot(index_, number), own);
+      lockstep_.Publish(Phase::kPacked, number);
+    }
+    if (i >= 1 && i - 1 < chunks) {
+      const uint64_t number = first + i - 1;
+      for (int k = 1; k < size_; ++k) {
+        const int place = (index_ + k) % size_;
+        const Range range = chunk_of(place, i - 1);
+        if (range.count() == 0) continue;
+        KR_RETURN_IF_ERROR(lockstep_.Await(place, Phase::kPacked, number));
+        CountTime time(counters_.unpack_ns);
+        take(place, Slot(place, number), range);
+      }
+      lockstep_.Publish(Phase::kReduced, number);
+    }
+  }
+  return OkStatus();
+}
+
+Status ShmCollective::Allgather(const AllgatherArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(
+        CheckSizes(args.bytes_per_rank.size(), size_).WithContext("allgather"));
+    std::vector<int64_t> bytes(args.bytes_per_rank.begin(),
+                               args.bytes_per_rank.end());
+    std::vector<int64_t> begins(size_);
+    std::partial_sum(bytes.begin(), bytes.end() - 1, begins.begin() + 1);
+    const char* input = static_cast<const char*>(args.input);
+    char* output = static_cast<char*>(args.output);
+    Copy(output + begins[index_], input, bytes[index_]);
+    return Move(
+               bytes,
+               [&](char* to, const Range& own) {
+                 Copy(to, input + own.begin, own.count());
+               },
+               [&](int place, const char* data, const Range& range) {
+                 Copy(output + begins[place] + range.begin, data,
+                      range.count());
+               })
+        .WithContext("allgather");
+  });
+}
+
+Status ShmCollective::Broadcast(const BroadcastArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(CheckRoot(args, size_).WithContext("broadcast"));
+    spans_.Assign(args.tensors, 1);
+    std::vector<int64_t> bytes(size_);
+    bytes[args.root] = spans_.count();
+    if (index_ == args.root) {
+      for (const TensorSpan& tensor : args.tensors) {
+        Copy(tensor.output, tensor.input, tensor.count);
+      }
+    }
+    return Move(
+               bytes,
+               [&](char* to, const Range& own) {
+                 spans_.ForEach(own, [&](const SpanPiece& piece) {
+                   Copy(to + piece.at, piece.input, piece.bytes);
+                 });
+               },
+               [&](int, const char* data, const Range& range) {
+                 spans_.ForEach(range, [&](const SpanPiece& piece) {
+                   Copy(piece.output, data + piece.at, piece.bytes);
+                 });
+               })
+        .WithContext("broadcast");
+  });
+}
+
+// A rank's stream is its blocks for the others, in their order.
+Status ShmCollective::Alltoall(const AlltoallArgs& args) {
+  return Guard(args.tag, [&] {
+    KR_RETURN_IF_ERROR(
+        CheckSizes(args.bytes.size(), size_ * size_).WithContext("alltoall"));
+    auto block = [&](int from, int to) -> int64_t {
+      return args.bytes[from * size_ + to];
+    };
+    // Where in the stream of `from` the block for `to` begins.
+    auto begin = [&](int from, int to) {
+      int64_t sum = 0;
+      for (int rank = 0; rank < to; ++rank) sum += block(from, rank);
+      return sum;
+    };
+    std::vector<int64_t> bytes(size_);
+    std::vector<int64_t> output_begins(size_ + 1);
+    for (int from = 0; from < size_; ++from) {
+      bytes[from] = begin(from, size_);
+      output_begins[from + 1] = output_begins[from] + block(from, index_);
+    }
+    const char* input = static_cast<const char*>(args.input);
+    char* output = static_cast<char*>(args.output);
+    Copy(output + output_begins[index_], input + begin(index_, index_),
+         block(index_, index_));
+    return Move(
+               bytes,
+               [&](char* to, const Range& own) {
+                 Copy(to, input + own.begin, own.count());
+               },
+               [&](int from, const char* data, const Range& range) {
+                 const int64_t mine = begin(from, index_);
+                 const Range wanted{
+                     std::max(range.begin, mine),
+                     std::min(range.end, mine + block(from, index_))};
+                 if (wanted.begin >= wanted.end) return;
+                 Copy(output + output_begins[from] + wanted.begin - mine,
+                      data + wanted.begin - range.begin, wanted.count());
+               })
+        .WithContext("alltoall");
+  });
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,156 @@
+// ShmCollective: the collectives among ranks of one host, through memory that
+// all of them map.
+//
+// Nomenclature. Each rank has two *slots* of memory that the others read. What
+// is sent is cut into *chunks*, numbered through all collectives of the job;
+// chunk c uses slot c % 2, so that one is written while the other is read. A
+// chunk has a *part* per rank: the one which that rank reduces.
+//
+// A rank *packs* its values of a chunk into its slot, then each *reduces* its
+// part: it sums, in the order of the ranks, its own values, which it takes from
+// the tensor itself, and those in the slots of the others. The result goes
+// straight into the output, and into a place of the slot from which the others
+// *unpack* it. Nothing else is copied: the fusion of tensors is the order in
+// which they lie in the slot.
+//
+//   one shot   small buckets: everybody reduces everything; nothing to unpack
+//   two shots  above: as told
+//
+// What lies in the slots of a compressed reduction are values of the wire
+// dtype, a rank's own part among them, for it must be rounded like the others.
+//
+// Which rank may do what when is in the comments of Allreduce in the source;
+// Lockstep keeps the count.
+//
+//   direct     tensors that lie in the arenas of their ranks (DirectTensors):
+//              nothing is packed; each reduces its part from the tensors of the
+//              others themselves, into its output, from which they copy it;
+//              never compressed
+//
+// The slots are small enough to stay in the cores' caches: main memory sees
+// each input read and each output written.
+#ifndef KERAS_RING_COLLECTIVE_SHM_SHM_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_SHM_SHM_COLLECTIVE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "csrc/base/counters.h"
+#include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
+#include "csrc/collective/adasum.h"
+#include "csrc/collective/collective.h"
+#include "csrc/collective/kernels/kernels.h"
+#include "csrc/collective/shm/direct_tensors.h"
+#include "csrc/collective/shm/lockstep.h"
+#include "csrc/collective/spans.h"
+#include "csrc/comm/host/host_group.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks, but for `lockstep`.
+struct ShmCollectiveOptions {
+  // Of a slot, per rank whose part lies in it. A multiple of 64.
+  size_t part_bytes = size_t{128} << 10;
+  // Of tensors in a bucket that is reduced in one shot, times the number of
+  // ranks that read it.
+  size_t one_shot_bytes = size_t{128} << 10;
+  // Buckets of this size are looked through for direct tensors.
+  size_t direct_bytes = size_t{512} << 10;
+  // Of a part of direct tensors. A multiple of 64.
+  size_t direct_part_bytes = size_t{512} << 10;
+  // Buckets of this size are written past the caches: nobody finds the first
+  // results there once the last are written.
+  size_t stream_bytes = size_t{32} << 20;
+  // See Collective::InlineBytes.
+  int64_t inline_bytes = int64_t{1} << 20;
+  LockstepOptions lockstep;
+};
+
+class ShmCollective final : public Collective {
+ public:
+  // What HostGroupLayout::data_bytes must be.
+  static size_t DataBytes(int size, const ShmCollectiveOptions& options);
+
+  // `group` and `counters` must outlive the object.
+  ShmCollective(const HostGroup& group, const ShmCollectiveOptions& options,
+                Counters& counters);
+  ~ShmCollective() override;
+
+  Status Allreduce(const AllreduceArgs& args) override;
+  Status Allgather(const AllgatherArgs& args) override;
+  Status Broadcast(const BroadcastArgs& args) override;
+  Status Reducescatter(const ReducescatterArgs& args) override;
+  Status Alltoall(const AlltoallArgs& args) override;
+  int64_t InlineBytes() const override { return options_.inline_bytes; }
+  void SetDuties(const std::function<void()>* duties) override {
+    lockstep_.SetDuties(duties);
+  }
+  void PeerGone(int rank) override;
+  void Abort(const Status& cause) override;
+
+ private:
+  struct Plan;
+
+  // Runs collective(), a fallible function, unless the object is broken.
+  template <typename Function>
+  Status Guard(uint64_t tag, Function collective);
+  Status ReduceDirectly(const std::vector<TensorSpan>& tensors,
+                        const Plan& plan);
+  // Of the tensors in spans_, as what follows.
+  Status ReduceThroughSlots(Plan plan);
+  Status Direct(Plan plan);
+  void ReduceDirect(const Plan& plan, int64_t chunk, uint64_t number);
+  Status UnpackDirect(const Plan& plan, int64_t chunk, uint64_t number);
+  Status OneShot(const Plan& plan);
+  Status TwoShots(const Plan& plan);
+  // Of chunk `chunk` of the collective, which has `number` in the job.
+  Status Pack(const Plan& plan, int64_t chunk, uint64_t number);
+  Status Reduce(const Plan& plan, int64_t chunk, uint64_t number);
+  Status Unpack(const Plan& plan, int64_t chunk, uint64_t number);
+  void Fold(const Plan& plan, const SpanPiece& piece, char* copy);
+  // A result of another rank's, to the tensor it belongs to.
+  void CopyResult(const Plan& plan, const SpanPiece& piece,
+                  const char* result) const;
+  // The values of `range` to where they travel from.
+  void PackTo(char* to, const Plan& plan, const Range& range) const;
+  // Waits until nobody reads what this rank's slot of `chunk` holds now.
+  Status AwaitSlot(uint64_t chunk);
+
+  // Each rank's stream of bytes through its slots: give(to, bytes) packs some
+  // of this rank's, take(place, data, bytes) gets some of another's.
+  template <typename Give, typename Take>
+  Status Move(const std::vector<int64_t>& stream_bytes, const Give& give,
+              const Take& take);
+
+  char* Slot(int place, uint64_t chunk) const;
+  // Where the part of `owner` lies in a slot of `place`; the last one after
+  // those of the ranks is for results.
+  char* PartOf(int place, uint64_t chunk, int owner) const {
+    return Slot(place, chunk) + owner * options_.part_bytes;
+  }
+  char* ResultOf(int place, uint64_t chunk) const {
+    return PartOf(place, chunk, size_);
+  }
+
+  const HostGroup& group_;
+  const ShmCollectiveOptions options_;
+  const int size_;
+  const int index_;
+  const size_t slot_bytes_;
+  Counters& counters_;
+  Lockstep lockstep_;
+  uint64_t next_chunk_ = 1;
+  StickyStatus broken_;  // the first failure, or what Abort gave
+
+  DirectTensors direct_;
+  Adasum adasum_;
+
+  // Kept for their memory.
+  Spans spans_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_SHM_SHM_COLLECTIVE_H_

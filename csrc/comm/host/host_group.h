@@ -1,0 +1,119 @@
+// HostGroup: the ranks of one host, with a piece of memory of each that all of
+// them map, and a bell of each that all can ring.
+#ifndef KERAS_RING_COMM_HOST_HOST_GROUP_H_
+#define KERAS_RING_COMM_HOST_HOST_GROUP_H_
+
+#include <sched.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/rank_set.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/host/shared_memory.h"
+#include "csrc/comm/net/link.h"
+#include "csrc/comm/net/socket.h"
+
+namespace keras_ring {
+
+// What a rank says of itself, at the beginning of its segment.
+struct HostFacts {
+  static constexpr size_t kBytes = 4096;
+  cpu_set_t cores;  // that it may use
+  // What it may use of them, in cores, and the number of those that share this;
+  // 0: there is no quota. See CpuQuota.
+  double quota_cores;
+  uint64_t quota_group;
+  uint64_t arena_bytes;     // 0: it has none
+  uint32_t maps_no_arenas;  // addresses do not suffice
+};
+
+// What each rank brings: equal on all ranks of the host.
+struct HostGroupLayout {
+  // For the control plane (see LocalLink) and for the collectives. Multiples of
+  // 64.
+  size_t control_bytes = 0;
+  size_t data_bytes = 0;
+  size_t total() const {
+    return HostFacts::kBytes + control_bytes + data_bytes;
+  }
+};
+
+class HostGroup {
+ public:
+  struct Member {
+    int rank = 0;  // in the set of ranks that the group belongs to
+    std::shared_ptr<SharedMemory> segment;
+    std::shared_ptr<Socket> bell;  // an eventfd
+    // Where the rank's tensors lie, if they do in shared memory; else null.
+    // Others may read it. Null for all where a rank cannot map those of all.
+    std::shared_ptr<const SharedMemory> arena;
+  };
+
+  // Meets the other ranks of this host, which all call this. `ranks`: theirs
+  // and the own one, ascending; `links`: an authenticated connection to each
+  // other one (on the lowest rank, the leader) or to the leader (on the
+  // others). `arena`: this rank's, or null. Succeeds on all of them or on none,
+  // with the cause. `set`: those that ranks are counted in.
+  static Result<std::unique_ptr<HostGroup>> Form(
+      const std::vector<int>& ranks, int own_rank,
+      const HostGroupLayout& layout, std::shared_ptr<const SharedMemory> arena,
+      const Links& links, Deadline deadline, const RankSet& set = {});
+  // The same for some of the ranks of the job's group. Their arenas are mapped
+  // there, and not once more.
+  static Result<std::unique_ptr<HostGroup>> FormWithin(
+      const HostGroup& job, const RankSet& set, const std::vector<int>& ranks,
+      int own_rank, const HostGroupLayout& layout, const Links& links,
+      Deadline deadline);
+
+  HostGroup(std::vector<Member> members, int index,
+            const HostGroupLayout& layout, RankSet ranks = {})
+      : members_(std::move(members)),
+        index_(index),
+        layout_(layout),
+        ranks_(std::move(ranks)) {}
+
+  int size() const { return static_cast<int>(members_.size()); }
+  // The own place; places are in the order of the ranks.
+  int index() const { return index_; }
+  int rank(int index) const { return members_[index].rank; }
+  // The same in the job, for messages.
+  int global_rank(int index) const { return ranks_.Global(rank(index)); }
+  // The place of a rank; -1 if it is on another host.
+  int IndexOf(int rank) const;
+
+  char* control(int index) const {
+    return members_[index].segment->data() + HostFacts::kBytes;
+  }
+  char* data(int index) const { return control(index) + layout_.control_bytes; }
+  size_t data_bytes() const { return layout_.data_bytes; }
+  const Socket& bell(int index) const { return *members_[index].bell; }
+
+  // Null if the rank has none.
+  const SharedMemory* arena(int index) const {
+    return members_[index].arena.get();
+  }
+
+  // How many cores the ranks may use together: those that they may run on, or
+  // fewer where there is a quota of CPU time. 0 where that is less than one.
+  int NumUsableCores() const;
+
+ private:
+  const std::vector<Member> members_;
+  const int index_;
+  const HostGroupLayout layout_;
+  const RankSet ranks_;
+};
+
+// A member of its own making.
+Result<HostGroup::Member> NewHostGroupMember(
+    int rank, const HostGroupLayout& layout,
+    std::shared_ptr<const SharedMemory> arena = nullptr);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_HOST_HOST_GROUP_H_

@@ -1,0 +1,30 @@
+// Sockets within a host: what carries descriptors from process to process.
+#ifndef KERAS_RING_COMM_HOST_LOCAL_SOCKET_H_
+#define KERAS_RING_COMM_HOST_LOCAL_SOCKET_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/net/socket.h"
+
+namespace keras_ring {
+
+// Names are of the abstract namespace: nothing in the file system, gone with
+// the socket. 1 to 100 bytes.
+Result<Socket> ListenLocal(const std::string& name);
+Result<Socket> ConnectLocal(const std::string& name, Deadline deadline);
+// The next connection; those of other users are dropped.
+Result<Socket> AcceptLocal(const Socket& listener, Deadline deadline);
+
+// The receiver gets duplicates; the sender keeps its own.
+Status SendDescriptors(const Socket& socket, const std::vector<int>& fds,
+                       Deadline deadline);
+Result<std::vector<Socket>> ReceiveDescriptors(const Socket& socket,
+                                               size_t count, Deadline deadline);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_HOST_LOCAL_SOCKET_H_

@@ -1,0 +1,104 @@
+// Socket: an owned file descriptor, and the few calls on stream sockets that
+// the rest of comm is made of. Every socket is non-blocking and closed on exec;
+// whatever waits takes a Deadline.
+#ifndef KERAS_RING_COMM_NET_SOCKET_H_
+#define KERAS_RING_COMM_NET_SOCKET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// Owns one descriptor (also used for eventfd and epoll).
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    if (this != &other) {
+      Close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() { Close(); }
+
+  int fd() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Close();
+
+ private:
+  int fd_ = -1;
+};
+
+// Port 0 lets the system choose; LocalPort tells which.
+Result<Socket> Listen(const std::string& host, uint16_t port);
+
+// On every address of this host.
+Result<Socket> ListenEverywhere(uint16_t port);
+
+// A duplicate of an inherited listening socket. The original stays open, so
+// that a later init can adopt it again, and connections that arrive meanwhile
+// wait in its backlog.
+Result<Socket> AdoptListener(int fd);
+
+// kUnavailable when nobody listens there, or nobody knows the host (worth
+// trying again while a job starts). Of several addresses, see ConnectToAny.
+Result<Socket> Connect(const std::string& host, uint16_t port,
+                       Deadline deadline);
+
+// Takes a connection off a listener's backlog. An invalid socket: none waits.
+Result<Socket> Accept(const Socket& listener);
+
+Status ReadFull(const Socket& socket, void* data, size_t bytes,
+                Deadline deadline);
+Status WriteFull(const Socket& socket, const void* data, size_t bytes,
+                 Deadline deadline);
+
+// Waits for `events` (as poll(2)). kDeadlineExceeded when they do not come.
+Status WaitFor(const Socket& socket, short events, Deadline deadline);
+
+// A pause before trying something again; ends at `deadline` at the latest.
+void Pause(Duration duration, Deadline deadline);
+
+// What every connection has; improvements, so a failure is no error.
+void SetStreamOptions(const Socket& socket);
+
+Result<uint16_t> LocalPort(const Socket& socket);
+// The numeric address of this end.
+Result<std::string> LocalAddress(const Socket& socket);
+// "10.0.0.7:4711", or "unknown": for messages.
+std::string PeerName(const Socket& socket);
+// "host:port", with brackets around an IPv6 address.
+std::string HostPort(const std::string& host, uint16_t port);
+
+// Whether the other end has closed and left nothing to read.
+bool IsDead(const Socket& socket);
+
+// Has the system ask an idle peer's system for a sign of life, so that this end
+// fails within `limit`, but seconds at least, once none comes.
+void ProbeWhenIdle(const Socket& socket, Duration limit);
+
+// For how long the other end's system has acknowledged nothing, if there is
+// something for it to acknowledge; else zero. Also zero where the system cannot
+// tell.
+Duration Unacknowledged(const Socket& socket);
+
+Status RandomBytes(void* data, size_t bytes);
+
+// A non-blocking eventfd, for waking a thread that sleeps in poll.
+Result<Socket> NewEventFd();
+void Signal(const Socket& event_fd);
+void ClearSignal(const Socket& event_fd);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_NET_SOCKET_H_

@@ -1,0 +1,118 @@
+// JobMesh: the Mesh of a job over TCP.
+#ifndef KERAS_RING_COMM_RENDEZVOUS_JOB_MESH_H_
+#define KERAS_RING_COMM_RENDEZVOUS_JOB_MESH_H_
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/counters.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/net/acceptor.h"
+#include "csrc/comm/net/handshake.h"
+#include "csrc/comm/net/link.h"
+#include "csrc/comm/net/socket.h"
+#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/rendezvous.h"
+#include "csrc/comm/rendezvous/start_watch.h"
+#include "csrc/comm/store/tcp_store.h"
+
+namespace keras_ring {
+
+// Accepted links, until Connect asks for them. A peer may be faster than this
+// rank and dial before it does. Thread-safe.
+class LinkInbox {
+ public:
+  // Of those that wait for one and the same use, the last few are kept.
+  void Put(const Hello& hello, Link link) KR_EXCLUDES(mutex_);
+  // Waits for one link for `use` from each of `ranks`. Process sets are made
+  // one after the other, so links of an earlier one, which has failed, go.
+  Result<Links> Take(LinkUse use, const std::vector<int>& ranks,
+                     Deadline deadline) KR_EXCLUDES(mutex_);
+  // Take fails with `cause` from now on. The first cause is kept.
+  void Abort(const Status& cause) KR_EXCLUDES(mutex_);
+  // That cause; OK while there is none.
+  Status aborted() const KR_EXCLUDES(mutex_);
+  size_t size() const KR_EXCLUDES(mutex_);
+
+ private:
+  // Process set, kind, rank.
+  using Key = std::tuple<uint32_t, LinkKind, int>;
+  void DropEarlierLocked(uint32_t set) KR_REQUIRES(mutex_);
+  // Those of `ranks` that have a link waiting; closed links are thrown away,
+  // since the peer has given them up.
+  std::vector<int> MissingLocked(LinkUse use, const std::vector<int>& ranks)
+      KR_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  CondVar came_;
+  std::multimap<Key, Link> links_ KR_GUARDED_BY(mutex_);
+  Status aborted_ KR_GUARDED_BY(mutex_);
+};
+
+class JobMesh final : public StartingMesh {
+ public:
+  // `serve_store`: on rank 0. `tls`: null where links are plain. It and
+  // `counters` must outlive the mesh.
+  static Result<std::unique_ptr<JobMesh>> Start(
+      int rank, int size, const JobKey& key, Socket listener, bool serve_store,
+      Counters& counters, Tls* tls = nullptr);
+
+  // The number this rank's acceptor answers to.
+  uint64_t target() const { return target_; }
+  uint16_t port() const { return port_; }
+  // Null but on rank 0.
+  TcpStoreServer* store_server() { return store_server_.get(); }
+
+  // Before the first Connect.
+  void SetTable(JobTable table, Deadline deadline) {
+    table_ = std::move(table);
+    deadline_ = deadline;
+  }
+  // Not on rank 0: the store, until the start is agreed on, and when rank 0
+  // gives it up. From now on nobody waits here for a start that has failed.
+  Status KeepStore(std::unique_ptr<TcpStoreClient> store,
+                   Deadline of_rank_zero);
+
+  const std::vector<Member>& members() const override { return table_.members; }
+  Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
+                        Deadline deadline) override;
+  void Abort(const Status& cause) override { inbox_.Abort(cause); }
+  Deadline deadline() const override { return deadline_; }
+  Status AgreeOnStart(const Status& own) override;
+
+ private:
+  JobMesh(int rank, int size, const JobKey& key, uint64_t target, uint16_t port,
+          Tls* tls);
+  Verdict Admit(const Hello& hello) const;
+  void Connected(const Hello& hello, Link link);
+  // Another rank has failed to start, or is gone: no use in waiting for links.
+  void GiveUpStart();
+  Result<Link> Dial(LinkUse use, int peer, Deadline deadline) const;
+
+  const int rank_;
+  const int size_;
+  const JobKey key_;
+  const uint64_t target_;
+  const uint16_t port_;
+  Tls* const tls_;
+  JobTable table_;
+  Deadline deadline_{TimePoint::max()};
+  std::unique_ptr<TcpStoreClient> store_;
+  uint64_t asked_ = 0;  // for the verdict
+  Deadline deadline_of_rank_zero_{TimePoint::max()};
+  LinkInbox inbox_;
+  // These use what stands above.
+  std::unique_ptr<StartWatch> watch_;
+  std::unique_ptr<TcpStoreServer> store_server_;
+  // Last, so that it stops first: its thread uses what stands above.
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_RENDEZVOUS_JOB_MESH_H_

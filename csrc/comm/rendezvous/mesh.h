@@ -1,0 +1,42 @@
+// The members of a job, and connections to them.
+#ifndef KERAS_RING_COMM_RENDEZVOUS_MESH_H_
+#define KERAS_RING_COMM_RENDEZVOUS_MESH_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/net/link.h"
+
+namespace keras_ring {
+
+struct Member {
+  std::string host_id;
+  std::string host;  // name for messages
+  std::string address;
+  uint16_t port = 0;
+  int64_t pid = 0;
+};
+
+// This rank's place in a connected job: the member table and, on demand,
+// authenticated connections to other members. Owns the listener (and on rank 0
+// the store's server), which go on refusing strangers until it dies.
+class Mesh {
+ public:
+  virtual ~Mesh() = default;
+  virtual const std::vector<Member>& members() const = 0;
+  // One link per peer. Both ends of a link must ask for it; the higher rank
+  // dials, the lower accepts. Peers must not contain the own rank. The error
+  // names the peers that did not come.
+  virtual Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
+                                Deadline deadline) = 0;
+  // Thread-safe: who waits for a peer's link, or will, fails with `cause`. The
+  // first cause is kept.
+  virtual void Abort(const Status& cause) = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_RENDEZVOUS_MESH_H_

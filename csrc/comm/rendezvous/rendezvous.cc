@@ -1,0 +1,309 @@
+#include "csrc/comm/rendezvous/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/comm/net/addresses.h"
+#include "csrc/comm/rendezvous/job_mesh.h"
+#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/store/tcp_store.h"
+
+namespace keras_ring {
+namespace {
+
+// Ranks that start together reach their deadlines together. The others wait
+// this much longer, so that all report rank 0's verdict, in the same words.
+constexpr Duration kVerdictGrace = std::chrono::milliseconds(500);
+// And then as long for an answer that rank 0 has at hand.
+constexpr Duration kAnswerGrace = std::chrono::milliseconds(300);
+// How long rank 0 stays to tell the others why there is no job.
+constexpr Duration kVerdictLinger = std::chrono::seconds(2);
+// The last of the start's time is for the ranks to tell each other why there is
+// no job; a quarter of it at most.
+constexpr Duration kTellingTime = std::chrono::milliseconds(750);
+constexpr Duration kNamePause = std::chrono::milliseconds(200);
+constexpr Duration kJoinAgainPause = std::chrono::milliseconds(20);
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return "an unknown host";
+  return name;
+}
+
+Member OwnMember(const RendezvousOptions& options) {
+  Member member;
+  member.host_id = options.host_id;
+  member.host = HostName();
+  member.pid = getpid();
+  return member;
+}
+
+JoinRecord OwnRecord(const RendezvousOptions& options, const JobMesh& mesh,
+                     const std::string& address) {
+  JoinRecord record;
+  record.rank = options.rank;
+  record.size = options.size;
+  record.member = OwnMember(options);
+  record.member.address = address;
+  record.member.port = mesh.port();
+  record.target = mesh.target();
+  record.fingerprint = options.fingerprint;
+  return record;
+}
+
+// A job of one rank: no sockets at all.
+class SoloMesh final : public StartingMesh {
+ public:
+  SoloMesh(Member member, Deadline deadline)
+      : members_{std::move(member)}, deadline_(deadline) {}
+  const std::vector<Member>& members() const override { return members_; }
+  Result<Links> Connect(LinkUse, const std::vector<int>& peers,
+                        Deadline) override {
+    KR_CHECK(peers.empty());
+    return Links();
+  }
+  void Abort(const Status&) override {}
+  Deadline deadline() const override { return deadline_; }
+  Status AgreeOnStart(const Status& own) override { return own; }
+
+ private:
+  const std::vector<Member> members_;
+  const Deadline deadline_;
+};
+
+Status CheckOptions(const RendezvousOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    return InvalidArgumentError(
+        "rank " + std::to_string(options.rank) + " of " +
+        std::to_string(options.size) +
+        ": the rank must be at least 0 and below the size");
+  }
+  if (options.size == 1) return OkStatus();
+  if (options.key.empty()) {
+    return InvalidArgumentError("a job of several ranks needs a job key");
+  }
+  if (options.rank > 0 &&
+      (options.store_host.empty() || options.store_port == 0)) {
+    return InvalidArgumentError("rank " + std::to_string(options.rank) +
+                                " was not told the address of rank 0's store");
+  }
+  return OkStatus();
+}
+
+// Rank 0: collects the records until there is one per rank, or a reason why
+// there cannot be a job.
+JobTable CollectRecords(Store& store, int size, Deadline deadline) {
+  JobTable failed;
+  std::vector<JoinRecord> records;
+  while (records.size() < static_cast<size_t>(size)) {
+    // One at a time, so that a wrong rank shows when it comes.
+    Result<StoreEntries> entries =
+        store.List(kJoinPrefix, records.size() + 1, deadline);
+    const bool late = entries.status().code() == StatusCode::kDeadlineExceeded;
+    // Those that are there now: one that was may have gone.
+    if (late) entries = store.List(kJoinPrefix, 0, deadline);
+    failed.status = entries.status();
+    if (!failed.status.ok()) return failed;
+    Result<std::vector<JoinRecord>> decoded = DecodeRecords(*entries);
+    failed.status =
+        decoded.ok() ? CheckRanks(*decoded, size) : decoded.status();
+    if (!failed.status.ok()) return failed;
+    records = std::move(decoded).value();
+    if (late && records.size() < static_cast<size_t>(size)) {
+      failed.status = MissingRanks(records, size);
+      return failed;
+    }
+  }
+  failed.status = CompareFingerprints(records);
+  return failed.status.ok() ? MakeTable(records) : failed;
+}
+
+Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
+  const Deadline linger = Deadline::After(kVerdictLinger);
+  (void)server.store().Set(kTableKey, Encode(table), linger);
+  if (table.status.code() != StatusCode::kDeadlineExceeded) {
+    // Those that are still on their way shall hear it too.
+    (void)server.store().List(kJoinPrefix, size, linger);
+  }
+  server.WaitUntilAlone(linger);
+  return table.status;
+}
+
+// Where rank 0 serves the store, and listens for the ranks that dial it.
+Result<Socket> ListenAsRankZero(const RendezvousOptions& options) {
+  if (options.store_listen_fd >= 0) {
+    return AdoptListener(options.store_listen_fd);
+  }
+  const std::string& host = options.store_host;
+  // The others may come to another address than this host gives itself: by an
+  // interface of their choice, or by a name that is loopback on this host.
+  if (!MeansLoopback(host) &&
+      (!options.advertise_host.empty() || IsLoopback(host))) {
+    return ListenEverywhere(options.store_port);
+  }
+  return Listen(host, options.store_port);
+}
+
+// The name of this host may become known only a while after it has started.
+Result<Socket> ListenWhenNamed(const RendezvousOptions& options,
+                               Deadline deadline) {
+  while (true) {
+    Result<Socket> listener = ListenAsRankZero(options);
+    if (listener.ok() || options.store_listen_fd >= 0 || deadline.expired() ||
+        Resolve(options.store_host, options.store_port, 0).status().code() !=
+            StatusCode::kUnavailable) {
+      return listener;
+    }
+    Pause(kNamePause, deadline);
+  }
+}
+
+Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
+    const RendezvousOptions& options, Deadline deadline, Counters& counters) {
+  Result<Socket> listener = ListenWhenNamed(options, deadline);
+  if (!listener.ok()) return listener.status();
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<JobMesh> mesh,
+      JobMesh::Start(options.rank, options.size, options.key,
+                     std::move(listener).value(),
+                     /*serve_store=*/true, counters, options.tls));
+  TcpStoreServer& server = *mesh->store_server();
+  const bool elsewhere = !options.advertise_host.empty() &&
+                         options.store_listen_fd < 0 &&
+                         !MeansLoopback(options.store_host);
+  JoinRecord own = OwnRecord(
+      options, *mesh, elsewhere ? options.advertise_host : options.store_host);
+  KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
+  JobTable table = CollectRecords(server.store(), options.size, deadline);
+  if (!table.status.ok()) return PublishFailure(server, options.size, table);
+  // Before the table is out: a rank that has it may leave and come back for
+  // the next job, and must not meet this one's store.
+  server.Seal();
+  const Duration left = std::max(
+      Duration::zero(), deadline.at() - std::chrono::steady_clock::now());
+  table.time_left = left - std::min(kTellingTime, left / 4);
+  const Deadline of_links = Deadline::After(table.time_left);
+  KR_RETURN_IF_ERROR(server.store().Set(kTableKey, Encode(table), deadline));
+  mesh->SetTable(std::move(table), of_links);
+  return std::unique_ptr<StartingMesh>(std::move(mesh));
+}
+
+// The address of this rank's listener.
+Result<std::string> ListenAddress(const RendezvousOptions& options,
+                                  const TcpStoreClient& store) {
+  const bool one_host = MeansLoopback(options.store_host);
+  if (!options.advertise_host.empty() && !one_host) {
+    return options.advertise_host;
+  }
+  KR_ASSIGN_OR_RETURN(std::string address, LocalAddress(store.socket()));
+  if (one_host || !MeansLoopback(address)) return address;
+  // Rank 0 is on this host, whose name is loopback here. For ranks of others it
+  // is not.
+  const std::string outside = OutsideAddress();
+  return outside.empty() ? address : outside;
+}
+
+// The table of the job, which may say that there is none. kUnavailable when
+// the store went away meanwhile.
+Result<JobTable> AskForTable(TcpStoreClient& store, const JoinRecord& own,
+                             Deadline deadline) {
+  KR_RETURN_IF_ERROR(store.Set(JoinKey(own), Encode(own), deadline));
+  const Deadline patient(deadline.at() + kVerdictGrace);
+  Result<StoreEntries> entries = store.List(kTableKey, 1, patient);
+  if (entries.ok()) {
+    JobTable table;
+    if (!Decode(entries->begin()->second, &table)) {
+      return InternalError("a malformed table in the store");
+    }
+    return table;
+  }
+  if (entries.status().code() != StatusCode::kDeadlineExceeded) {
+    return entries.status();
+  }
+  // Rank 0 has a later deadline and still waits: say for whom.
+  KR_ASSIGN_OR_RETURN(
+      StoreEntries present,
+      store.List(kJoinPrefix, 0, Deadline::After(kAnswerGrace)));
+  KR_ASSIGN_OR_RETURN(auto records, DecodeRecords(present));
+  JobTable none;
+  none.status = MissingRanks(records, own.size);
+  return none;
+}
+
+Result<JobTable> AwaitTable(TcpStoreClient& store, const JoinRecord& own,
+                            const std::string& where, Deadline deadline) {
+  Result<JobTable> table = AskForTable(store, own, deadline);
+  if (table.status().code() != StatusCode::kDeadlineExceeded) return table;
+  return DeadlineExceededError(
+      "lost rank 0 (at " + where +
+      ") while the job started: it let this rank in, and nothing came from it "
+      "within KERAS_RING_START_TIMEOUT; its process is stopped or its host or "
+      "network is gone");
+}
+
+Result<std::unique_ptr<StartingMesh>> JoinAsOther(
+    const RendezvousOptions& options, Deadline deadline, Counters& counters) {
+  const std::string where = HostPort(options.store_host, options.store_port);
+  std::unique_ptr<JobMesh> mesh;
+  std::string address;
+  while (true) {
+    auto store = TcpStoreClient::Connect(options.store_host, options.store_port,
+                                         options.key, options.rank, deadline,
+                                         options.tls);
+    Status status = store.status();
+    if (store.ok()) {
+      if (mesh == nullptr) {
+        KR_ASSIGN_OR_RETURN(address, ListenAddress(options, **store));
+        KR_ASSIGN_OR_RETURN(Socket listener, Listen(address, 0));
+        KR_ASSIGN_OR_RETURN(
+            mesh, JobMesh::Start(options.rank, options.size, options.key,
+                                 std::move(listener),
+                                 /*serve_store=*/false, counters, options.tls));
+      }
+      Result<JobTable> table = AwaitTable(
+          **store, OwnRecord(options, *mesh, address), where, deadline);
+      if (table.ok()) {
+        KR_RETURN_IF_ERROR(table->status);
+        if (table->members.size() != static_cast<size_t>(options.size)) {
+          return InternalError("the table has a wrong number of members");
+        }
+        const Deadline of_rank_zero = Deadline::After(table->time_left);
+        mesh->SetTable(std::move(table).value(),
+                       Deadline(std::min(deadline.at(), of_rank_zero.at())));
+        KR_RETURN_IF_ERROR(
+            mesh->KeepStore(std::move(store).value(), of_rank_zero));
+        return std::unique_ptr<StartingMesh>(std::move(mesh));
+      }
+      status = table.status();
+      if (status.code() != StatusCode::kUnavailable) return status;
+    }
+    bool again = status.code() == StatusCode::kUnavailable;
+    if (!again && status.code() != StatusCode::kDeadlineExceeded) {
+      return status.WithContext("joining the job at " + where);
+    }
+    if (deadline.expired()) {
+      return DeadlineExceededError("rank 0 did not come to " + where +
+                                   " in time: " + status.message());
+    }
+    // The store was that of an earlier job just closing, or rank 0 has died.
+    Pause(kJoinAgainPause, deadline);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StartingMesh>> JoinJob(const RendezvousOptions& options,
+                                              Deadline deadline,
+                                              Counters& counters) {
+  KR_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.size == 1) {
+    return std::unique_ptr<StartingMesh>(
+        std::make_unique<SoloMesh>(OwnMember(options), deadline));
+  }
+  return options.rank == 0 ? JoinAsRankZero(options, deadline, counters)
+                           : JoinAsOther(options, deadline, counters);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,65 @@
+// Rendezvous: a store's address -> the table of members and their connections.
+#ifndef KERAS_RING_COMM_RENDEZVOUS_RENDEZVOUS_H_
+#define KERAS_RING_COMM_RENDEZVOUS_RENDEZVOUS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/base/counters.h"
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/net/handshake.h"
+#include "csrc/comm/rendezvous/mesh.h"
+
+namespace keras_ring {
+
+struct RendezvousOptions {
+  int rank = 0;
+  int size = 1;
+  // Where rank 0 serves the store.
+  std::string store_host;
+  uint16_t store_port = 0;
+  // Rank 0 only: an inherited listening socket for the store, or -1 to bind
+  // store_host:store_port. It is duplicated, so that a later init can use it
+  // again.
+  int store_listen_fd = -1;
+  JobKey key;
+  // Encrypts every link. Null: TLS is off. Must outlive the mesh.
+  Tls* tls = nullptr;
+  // Identity of the host: ranks with equal ids share one.
+  std::string host_id;
+  // Address at which peers reach this rank's listener. Empty: the one from
+  // which this rank reaches the store, or of rank 0, store_host; but no
+  // loopback address unless that means loopback everywhere: then so is the
+  // listener, whatever is said here. Not used by a rank 0 with an inherited
+  // listener.
+  std::string advertise_host;
+  // What must be equal on all ranks, as "name=value" (versions, tunables).
+  std::vector<std::string> fingerprint;
+};
+
+// The mesh of a job that has yet to start.
+class StartingMesh : public Mesh {
+ public:
+  // When the start is given up, at most: none of the others' is later than
+  // rank 0's.
+  virtual Deadline deadline() const = 0;
+  // To be called once, however the start went here (`own`). Waits for all
+  // ranks: OK if it went well on all of them, and an error on all if not, which
+  // names who is lost or could not start.
+  virtual Status AgreeOnStart(const Status& own) = 0;
+};
+
+// Meets the other ranks. Fails with kDeadlineExceeded naming the ranks that
+// did not come, kFailedPrecondition naming the ranks whose fingerprint differs
+// and both values (the same text on all ranks), kUnauthenticated when the
+// store does not know the key, kInvalidArgument for a bad rank/size.
+// `counters` must outlive the mesh.
+Result<std::unique_ptr<StartingMesh>> JoinJob(const RendezvousOptions& options,
+                                              Deadline deadline,
+                                              Counters& counters);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_RENDEZVOUS_RENDEZVOUS_H_

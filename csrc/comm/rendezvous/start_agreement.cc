@@ -1,0 +1,175 @@
+#include "csrc/comm/rendezvous/start_agreement.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/comm/rendezvous/join_record.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr char kStartedPrefix[] = "started/";
+constexpr char kVerdictKey[] = "verdict";
+// Ranks that give up at the deadline say so right after it.
+constexpr Duration kWordGrace = std::chrono::milliseconds(500);
+// The others wait this much longer than rank 0 for its verdict.
+constexpr Duration kVerdictGrace = std::chrono::seconds(1);
+// Ranks that are lost together are named together.
+constexpr Duration kTroubleGrace = std::chrono::milliseconds(200);
+// Rank 0 stays so long for those that have not taken the verdict. Whoever can
+// still take it has asked for it before.
+constexpr Duration kVerdictLinger = std::chrono::milliseconds(300);
+constexpr char kSilent[] =
+    "nothing came from it within KERAS_RING_START_TIMEOUT; its process is "
+    "stopped or its host or network is gone";
+
+// In the store a status is a table without members.
+std::string EncodeStatus(const Status& status) {
+  JobTable table;
+  table.status = status;
+  return Encode(table);
+}
+
+Status DecodeStatus(const std::string& bytes, Status* status) {
+  JobTable table;
+  if (!Decode(bytes, &table)) {
+    return InternalError("a malformed word on the start in the store");
+  }
+  *status = table.status;
+  return OkStatus();
+}
+
+std::string NameOf(int rank, const std::vector<Member>& members) {
+  const Member& member = members[rank];
+  return "rank " + std::to_string(rank) + " (host " + member.host + ", pid " +
+         std::to_string(member.pid) + ")";
+}
+
+std::string Lost(int rank, const std::vector<Member>& members,
+                 const std::string& why) {
+  return "lost " + NameOf(rank, members) + " while the job started: " + why;
+}
+
+// Such an error may come of what happened to another rank.
+bool MayBeConsequence(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded;
+}
+
+bool IsItsOwn(const Status& status) {
+  return !status.ok() && !MayBeConsequence(status);
+}
+
+// The words of the others: all of them, or those that have come by the
+// deadline, or soon after there was `trouble`.
+Result<StoreEntries> HearWords(Store& store, size_t others, Deadline deadline,
+                               bool* trouble) {
+  size_t heard = 0;
+  while (heard < others) {
+    if (*trouble) {
+      deadline = Deadline(
+          std::min(deadline.at(), Deadline::After(kTroubleGrace).at()));
+    }
+    Result<StoreEntries> words =
+        store.List(kStartedPrefix, *trouble ? others : heard + 1, deadline);
+    if (!words.ok()) break;
+    heard = words->size();
+    for (const auto& [key, word] : *words) *trouble |= IsTrouble(key, word);
+  }
+  return store.List(kStartedPrefix, 0, deadline);
+}
+
+// On the rank itself its own trouble comes first.
+Status Choose(const Status& own, const Status& verdict) {
+  return own.ok() || MayBeConsequence(own) ? verdict : own;
+}
+
+}  // namespace
+
+std::string StartedKey(int rank) {
+  return kStartedPrefix + std::to_string(rank);
+}
+
+bool IsTrouble(const std::string& key, const std::string& word) {
+  if (key.rfind(kStartedPrefix, 0) != 0) return false;
+  if (word.empty()) return true;
+  Status said;
+  return !DecodeStatus(word, &said).ok() || IsItsOwn(said);
+}
+
+Status JudgeStart(const StoreEntries& words, const std::vector<Member>& members,
+                  const Status& of_rank_zero, bool in_time) {
+  std::string gone, silent;
+  int failed = of_rank_zero.ok() ? -1 : 0;
+  Status why = of_rank_zero;
+  for (int rank = 1; rank < static_cast<int>(members.size()); ++rank) {
+    auto word = words.find(StartedKey(rank));
+    if (word == words.end()) {
+      if (in_time) continue;
+      silent += (silent.empty() ? "" : "; ") + Lost(rank, members, kSilent);
+      continue;
+    }
+    if (word->second.empty()) {
+      gone += (gone.empty() ? "" : "; ") +
+              Lost(rank, members, "its connection to rank 0 ended");
+      continue;
+    }
+    Status said;
+    KR_RETURN_IF_ERROR(DecodeStatus(word->second, &said));
+    if (said.ok()) continue;
+    if (failed < 0 || (MayBeConsequence(why) && !MayBeConsequence(said))) {
+      failed = rank;
+      why = said;
+    }
+  }
+  // Whoever is silent may still wait for one that has gone.
+  if (!gone.empty()) return UnavailableError(std::move(gone));
+  if (!silent.empty()) return UnavailableError(std::move(silent));
+  if (failed < 0) return OkStatus();
+  return Status(why.code(),
+                NameOf(failed, members) + " could not start: " + why.message());
+}
+
+Status AgreeAsRankZero(TcpStoreServer& server,
+                       const std::vector<Member>& members, const Status& own,
+                       Deadline deadline) {
+  Store& store = server.store();
+  const Deadline patient(deadline.at() + kWordGrace);
+  bool trouble = IsItsOwn(own);
+  KR_ASSIGN_OR_RETURN(const StoreEntries words,
+                      HearWords(store, members.size() - 1, patient, &trouble));
+  const Status verdict = JudgeStart(words, members, own, /*in_time=*/trouble);
+  KR_RETURN_IF_ERROR(store.Set(kVerdictKey, EncodeStatus(verdict), patient));
+  if (verdict.ok()) return verdict;
+  server.WaitUntilAlone(Deadline::After(kVerdictLinger));
+  server.Stop(Duration::zero());
+  return Choose(own, verdict);
+}
+
+uint64_t AskForVerdict(TcpStoreClient& store) {
+  return store.BeginList(kVerdictKey, 1);
+}
+
+Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
+                    const std::vector<Member>& members, const Status& own,
+                    Deadline deadline) {
+  const Deadline patient(deadline.at() + kWordGrace + kVerdictGrace);
+  // It may be there: then nobody waits for our word.
+  Result<StoreEntries> entries =
+      store.EndList(asked, Deadline::After(Duration::zero()));
+  if (entries.status().code() == StatusCode::kDeadlineExceeded) {
+    // Where that fails, the verdict may have come before the connection went.
+    (void)store.Set(StartedKey(rank), EncodeStatus(own), patient);
+    entries = store.EndList(asked, patient);
+  }
+  Status verdict;
+  const Status told = entries.ok()
+                          ? DecodeStatus(entries->begin()->second, &verdict)
+                          : entries.status();
+  if (told.ok()) return Choose(own, verdict);
+  const bool silent = told.code() == StatusCode::kDeadlineExceeded;
+  return Choose(own, UnavailableError(
+                         Lost(0, members, silent ? kSilent : told.message())));
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,35 @@
+// StartWatch: tells when a job's start fails elsewhere, to a rank that waits
+// for links.
+#ifndef KERAS_RING_COMM_RENDEZVOUS_START_WATCH_H_
+#define KERAS_RING_COMM_RENDEZVOUS_START_WATCH_H_
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "csrc/base/status.h"
+#include "csrc/comm/net/socket.h"
+
+namespace keras_ring {
+
+class StartWatch {
+ public:
+  // Calls `news`, once, on a thread of its own when there is something to read
+  // from `socket`, which must outlive the watch, or its peer has gone. Reads
+  // nothing.
+  static Result<std::unique_ptr<StartWatch>> Start(const Socket& socket,
+                                                   std::function<void()> news);
+  // After it `news` is not called.
+  ~StartWatch();
+
+ private:
+  explicit StartWatch(Socket stop) : stop_(std::move(stop)) {}
+
+  const Socket stop_;
+  std::thread thread_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_RENDEZVOUS_START_WATCH_H_

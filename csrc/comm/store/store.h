@@ -1,0 +1,36 @@
+// Store: the small key/value service by which the ranks of a job find each
+// other. Nothing else uses it, so it has the two operations that takes.
+#ifndef KERAS_RING_COMM_STORE_STORE_H_
+#define KERAS_RING_COMM_STORE_STORE_H_
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+using StoreEntries = std::map<std::string, std::string>;
+
+// Keys live as long as the client that set them: what a rank that went away
+// has said does not stand in the way of the one that comes in its place.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Replaces what was there.
+  virtual Status Set(const std::string& key, const std::string& value,
+                     Deadline deadline) = 0;
+
+  // Waits until at least `at_least` keys begin with `prefix`; returns them all.
+  // kDeadlineExceeded when they do not come; kUnavailable when the store has
+  // gone.
+  virtual Result<StoreEntries> List(const std::string& prefix, size_t at_least,
+                                    Deadline deadline) = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_STORE_STORE_H_

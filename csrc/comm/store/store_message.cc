@@ -1,0 +1,61 @@
+#include "csrc/comm/store/store_message.h"
+
+#include "csrc/base/wire.h"
+
+namespace keras_ring {
+
+std::string Encode(const StoreRequest& request) {
+  WireWriter writer;
+  writer.Byte(static_cast<uint8_t>(request.kind));
+  writer.Varint(request.id);
+  writer.Text(request.key);
+  if (request.kind == StoreRequest::Kind::kSet) {
+    writer.Text(request.value);
+  } else {
+    writer.Varint(request.at_least);
+  }
+  return writer.Take();
+}
+
+std::string Encode(const StoreReply& reply) {
+  WireWriter writer;
+  writer.Varint(reply.id);
+  writer.Varint(reply.entries.size());
+  for (const auto& [key, value] : reply.entries) {
+    writer.Text(key);
+    writer.Text(value);
+  }
+  return writer.Take();
+}
+
+bool Decode(std::string_view bytes, StoreRequest* request) {
+  WireReader reader(bytes);
+  uint8_t kind = reader.Byte();
+  request->id = reader.Varint();
+  request->key = std::string(reader.Text(kMaxStoreKeyBytes));
+  request->kind = static_cast<StoreRequest::Kind>(kind);
+  switch (request->kind) {
+    case StoreRequest::Kind::kSet:
+      request->value = std::string(reader.Text(kMaxStoreValueBytes));
+      return reader.Finished();
+    case StoreRequest::Kind::kList:
+      request->at_least = reader.Varint();
+      return reader.Finished();
+  }
+  return false;
+}
+
+bool Decode(std::string_view bytes, StoreReply* reply) {
+  WireReader reader(bytes);
+  reply->id = reader.Varint();
+  // Each entry takes at least its two lengths.
+  size_t count = reader.Count(2);
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    std::string key(reader.Text(kMaxStoreKeyBytes));
+    reply->entries[std::move(key)] =
+        std::string(reader.Text(kMaxStoreReplyBytes));
+  }
+  return reader.Finished();
+}
+
+}  // namespace keras_ring

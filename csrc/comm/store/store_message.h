@@ -1,0 +1,41 @@
+// The requests and replies of the TCP store, as bytes.
+#ifndef KERAS_RING_COMM_STORE_STORE_MESSAGE_H_
+#define KERAS_RING_COMM_STORE_STORE_MESSAGE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "csrc/comm/store/store.h"
+
+namespace keras_ring {
+
+inline constexpr size_t kMaxStoreKeyBytes = 256;
+inline constexpr size_t kMaxStoreValueBytes = 1 << 20;
+inline constexpr size_t kMaxStoreRequestBytes = kMaxStoreValueBytes + 1024;
+inline constexpr size_t kMaxStoreReplyBytes = 256 << 20;
+
+struct StoreRequest {
+  enum class Kind : uint8_t { kSet = 0, kList = 1 };
+  Kind kind = Kind::kSet;
+  uint64_t id = 0;
+  std::string key;        // or the prefix
+  std::string value;      // kSet
+  uint64_t at_least = 0;  // kList
+};
+
+// A reply repeats the request's id; that to a Set has no entries.
+struct StoreReply {
+  uint64_t id = 0;
+  StoreEntries entries;
+};
+
+std::string Encode(const StoreRequest& request);
+std::string Encode(const StoreReply& reply);
+// False when the bytes are not exactly one message.
+bool Decode(std::string_view bytes, StoreRequest* request);
+bool Decode(std::string_view bytes, StoreReply* reply);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_STORE_STORE_MESSAGE_H_

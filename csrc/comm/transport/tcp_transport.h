@@ -1,0 +1,73 @@
+// TcpTransport: the Transport over one TCP link per peer.
+#ifndef KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
+#define KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
+#include "csrc/base/idle_limit.h"
+#include "csrc/base/mutex.h"
+#include "csrc/base/rank_set.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/net/link.h"
+#include "csrc/comm/net/socket.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+class TcpTransport final : public Transport {
+ public:
+  // Takes the links with the peers that Run will name. `counters` must outlive
+  // the transport. `ranks`: those of `size`.
+  //
+  // Where nothing moves, either a rank is slow, or a link is stuck. The first
+  // takes as long as `idle_limit` allows: who waits, in a ring everybody,
+  // cannot tell whose fault it is. A stuck link is known at its two ends: what
+  // was sent into it, or asked of the system at its other end, is not
+  // acknowledged. They fail after `link_limit`, and name each other.
+  static Result<std::unique_ptr<TcpTransport>> Create(
+      int rank, int size, Links peers,
+      std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
+      Counters& counters, const RankSet& ranks = {});
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Status Run(Duplex& duplex) override;
+  void Abort(const Status& cause) override;
+
+ private:
+  TcpTransport(int rank, int size, Links peers,
+               std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
+               Counters& counters, const RankSet& ranks);
+  // "rank 3"
+  std::string RankText(int rank) const;
+  std::string Silence(const Duplex& duplex, bool sending, bool receiving,
+                      Duration idle) const;
+  // An error that names the peer of a link that is stuck.
+  Status CheckLinks() const;
+  Status CheckPeer(int peer) const;
+  // Break keeps the first cause; both return it.
+  Status Break(const Status& cause);
+  Status FirstCause();
+
+  const int rank_;
+  const int size_;
+  const Links peers_;
+  const std::shared_ptr<const IdleLimit> idle_limit_;
+  const Duration link_limit_;
+  Counters& counters_;
+  const RankSet ranks_;
+  Socket wake_;  // signalled by Abort, and from then on
+
+  // Set after broken_, and read first: the loop asks at every turn.
+  std::atomic<bool> is_broken_{false};
+  Mutex mutex_;
+  Status broken_ KR_GUARDED_BY(mutex_);  // the first cause
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_

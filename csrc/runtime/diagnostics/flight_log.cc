@@ -1,0 +1,189 @@
+#include "csrc/runtime/diagnostics/flight_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <sstream>
+
+#include "csrc/base/sha256.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr int kFormat = 1;
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[7];
+      std::snprintf(code, sizeof(code), "\\u%04x", c);
+      quoted += code;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+std::string HostName() {
+  char name[256] = "";
+  (void)gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string List(const std::vector<int>& numbers) {
+  std::string text = "[";
+  for (int number : numbers) {
+    text += (text.size() > 1 ? ", " : "") + std::to_string(number);
+  }
+  return text + "]";
+}
+
+// What clocks of several hosts have in common.
+class WallClock {
+ public:
+  // Null for a time that has not come.
+  std::string Show(TimePoint at) const {
+    if (at == TimePoint()) return "null";
+    return Seconds(system_ + std::chrono::duration_cast<SystemTime::duration>(
+                                 at - steady_));
+  }
+  std::string Now() const { return Seconds(system_); }
+
+ private:
+  using SystemTime = std::chrono::system_clock::time_point;
+
+  static std::string Seconds(SystemTime time) {
+    char text[32];
+    std::snprintf(
+        text, sizeof(text), "%.6f",
+        std::chrono::duration<double>(time.time_since_epoch()).count());
+    return text;
+  }
+
+  const SystemTime system_ = std::chrono::system_clock::now();
+  const TimePoint steady_ = std::chrono::steady_clock::now();
+};
+
+void AppendTensors(const std::vector<TensorSpec>& tensors,
+                   std::ostringstream& text) {
+  text << "[";
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    text << (i ? ", " : "") << "[" << Quoted(DTypeName(tensors[i].dtype));
+    for (int64_t rows : tensors[i].shape) text << ", " << rows;
+    text << "]";
+  }
+  text << "]";
+}
+
+void AppendRecord(const FlightRecord& record, const WallClock& clock,
+                  std::ostringstream& text) {
+  const Request& request = *record.request;
+  text << "{\"number\": " << record.number
+       << ", \"name\": " << Quoted(request.name)
+       << ", \"kind\": " << Quoted(RequestKindName(request.kind));
+  if (IsReduction(request.kind)) {
+    text << ", \"op\": " << Quoted(ReduceOpName(request.op));
+  }
+  if (request.kind == RequestKind::kBroadcast) {
+    text << ", \"root\": " << request.root;
+  }
+  text << ", \"tensors\": ";
+  AppendTensors(request.tensors, text);
+  text << ", \"state\": " << Quoted(FlightStateName(record.state));
+  text << ", \"decision\": ";
+  if (record.decided == TimePoint()) {
+    text << "null";
+  } else {
+    text << record.decision;
+  }
+  text << ", \"submitted\": " << clock.Show(record.submitted)
+       << ", \"decided\": " << clock.Show(record.decided)
+       << ", \"ended\": " << clock.Show(record.ended);
+  if (!record.error.empty()) text << ", \"error\": " << Quoted(record.error);
+  text << "}";
+}
+
+Status WriteAll(int fd, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return InternalError(ErrnoText(errno));
+    done += wrote;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string FlightLogText(const FlightLog& log) {
+  const WallClock clock;
+  std::ostringstream text;
+  text << "{\"format\": " << kFormat << ", \"rank\": " << log.rank
+       << ", \"members\": " << List(log.members)
+       << ", \"process_set\": " << log.process_set
+       << ", \"host\": " << Quoted(HostName()) << ", \"pid\": " << getpid()
+       << ", \"written\": " << clock.Now()
+       << ", \"reason\": " << Quoted(log.reason) << ",\n \"records\": [";
+  for (size_t i = 0; i < log.records.size(); ++i) {
+    text << (i ? ",\n  " : "\n  ");
+    AppendRecord(log.records[i], clock, text);
+  }
+  text << "]}\n";
+  return text.str();
+}
+
+std::string FlightDirectory(const Options& options) {
+  if (options.flight_directory == "off") return "";
+  if (!options.flight_directory.empty()) return options.flight_directory;
+  // Without others there is nothing to compare.
+  if (options.job_key.empty()) return "";
+  std::string path = "/tmp/keras-ring-flight-" + std::to_string(getuid()) + "-";
+  const Sha256Digest digest = HmacSha256(options.job_key, "flight directory");
+  for (int i = 0; i < 8; ++i) {
+    char hex[3];
+    std::snprintf(hex, sizeof(hex), "%02x", digest[i]);
+    path += hex;
+  }
+  return path;
+}
+
+Result<std::string> WriteFlightLog(const std::string& directory,
+                                   const FlightLog& log) {
+  std::string path = directory + "/flight." + std::to_string(log.rank);
+  if (log.process_set != 0) {
+    path += ".set." + std::to_string(log.process_set);
+  }
+  path += ".json";
+  auto failed = [&path](const std::string& why) {
+    return InternalError("cannot write the flight record " + path + ": " + why);
+  };
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return failed(ErrnoText(errno));
+  }
+  const std::string part = path + ".part";
+  // A name that others may have put there first is not followed.
+  (void)unlink(part.c_str());
+  const int fd =
+      open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return failed(ErrnoText(errno));
+  const Status written = WriteAll(fd, FlightLogText(log));
+  close(fd);
+  if (!written.ok()) {
+    (void)unlink(part.c_str());
+    return failed(written.message());
+  }
+  if (rename(part.c_str(), path.c_str()) != 0) return failed(ErrnoText(errno));
+  return path;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,40 @@
+// FlightLog: what the flight recorder of a rank remembers, as a file for
+// `keras-ring doctor`.
+#ifndef KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
+#define KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
+
+#include <string>
+#include <vector>
+
+#include "csrc/base/options.h"
+#include "csrc/base/status.h"
+#include "csrc/control/flight_recorder.h"
+
+namespace keras_ring {
+
+struct FlightLog {
+  int rank = 0;
+  std::vector<int> members = {0};  // of the process set: ranks of the job
+  uint32_t process_set = 0;        // its number, 0 for the whole job
+  std::string reason;              // why it is written
+  std::vector<FlightRecord> records;
+};
+
+// As JSON: the fields above and "format", "host", "pid", "written"; of each
+// record its fields, of its request name, kind, op, root and tensors. Times are
+// seconds since the epoch, null for what has not happened.
+std::string FlightLogText(const FlightLog& log);
+
+// The directory for the logs of a job: what its options say or, if they say
+// nothing, one under /tmp that all its ranks on this host come to. Empty: none.
+std::string FlightDirectory(const Options& options);
+
+// Writes it to DIRECTORY/flight.RANK.json (of a process set:
+// flight.RANK.set.NUMBER.json), whole or not at all, for this user
+// alone; makes the directory if it must. The path.
+Result<std::string> WriteFlightLog(const std::string& directory,
+                                   const FlightLog& log);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
