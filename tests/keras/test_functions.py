@@ -158,7 +158,7 @@ def test_lists_that_differ(ring, monkeypatch, first, second, message):
         lambda tensor, **_: tf.concat([tensor, 255 - tensor], 0),
     )
     monkeypatch.setattr(
-        "keras_ring._ops.objects.allgather_object",
+        "keras_ring._ops.require_same.allgather_object",
         lambda obj, name, _: [(first, first), (second, second)],
     )
     with pytest.raises(ValueError, match="The things differ") as error:
