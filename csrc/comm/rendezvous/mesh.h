@@ -8,6 +8,7 @@
 
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/net/handshake.h"
 #include "csrc/comm/net/link.h"
 
 namespace keras_ring {
