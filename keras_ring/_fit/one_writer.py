@@ -19,6 +19,7 @@ from absl import logging
 
 from keras_ring._fit import passed_over
 from keras_ring._keras import keras, own
+from keras_ring._keras.patching import patch_once
 from keras_ring._runtime import topology
 from keras_ring._training import reduction_guard
 from keras_ring._training.trained_by import trained_by
@@ -42,7 +43,8 @@ _BETTER = {
 }
 # What the run before has written after the same batches.
 _AFTER_BATCHES = ("_save_model", "on_train_batch_begin", "on_train_batch_end")
-_HOOKED = "_keras_ring_hooked"
+_PURPOSE = "one rank writes"
+_RESUMES = "nothing is written again for batches that are passed over"
 _SILENT = "_keras_ring_silent"
 _EVERY_RANK = "_keras_ring_every_rank"
 
@@ -57,18 +59,17 @@ def install() -> None:
     """Changes the classes of Keras. Once is enough."""
     for name, methods in _WRITERS.items():
         writer = getattr(keras.callbacks, name, None)
-        if writer is None or hasattr(vars(writer).get("set_model"), _HOOKED):
+        if writer is None:
             continue
-        set_model = writer.set_model
-        own_methods = vars(writer)
+        own_methods = dict(vars(writer))
         for method in methods or [m for m in own_methods if m[:3] == "on_"]:
-            write = _left_out(getattr(writer, method))
+            patch_once(writer, method, _left_out, _PURPOSE)
             if method in _AFTER_BATCHES and name != "ProgbarLogger":
-                write = _not_again(write)
-            setattr(writer, method, write)
-        writer.set_model = _decides(
-            set_model, name, "set_model" in vars(writer)
+                patch_once(writer, method, _not_again, _RESUMES)
+        decides = functools.partial(
+            _decides, name=name, writes="set_model" in own_methods
         )
+        patch_once(writer, "set_model", decides, _PURPOSE)
 
 
 def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,7 +135,6 @@ def _decides(
             return keras.callbacks.Callback.set_model(self, model)
         return set_model(self, model)
 
-    setattr(decide, _HOOKED, True)
     return decide
 
 

@@ -10,18 +10,20 @@ at the end of each epoch. A rank with a bad loss goes on until then.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from keras_ring._agreement.time_budget import Budget
 from keras_ring._keras import keras
+from keras_ring._keras.patching import patch_once
 from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import is_alone
 from keras_ring._training.trained_by import trained_by
 
-_HOOKED = "_keras_ring_hooked"
+_PURPOSE = "a loss of any rank ends the training of all"
 _WATCH = "_keras_ring_watch"
 _ALLOWANCE = 0.1  # seconds
 
@@ -38,11 +40,14 @@ class _Watch:
 def install() -> None:
     """Changes the class of Keras. Once is enough."""
     terminate_on_nan = keras.callbacks.TerminateOnNaN
-    on_batch_end = terminate_on_nan.on_batch_end
-    if hasattr(on_batch_end, _HOOKED):
-        return
-    on_epoch_end = terminate_on_nan.on_epoch_end
+    at_the_end = functools.partial(
+        _what_is_left, on_batch_end=terminate_on_nan.on_batch_end
+    )
+    patch_once(terminate_on_nan, "on_epoch_end", at_the_end, _PURPOSE)
+    patch_once(terminate_on_nan, "on_batch_end", _of_all_ranks, _PURPOSE)
 
+
+def _of_all_ranks(on_batch_end: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(on_batch_end)
     def of_all_ranks(
         self: Any, batch: int, logs: dict[str, Any] | None = None
@@ -58,6 +63,12 @@ def install() -> None:
         if watch.budget.is_due():
             _exchange(self, watch, on_batch_end)
 
+    return of_all_ranks
+
+
+def _what_is_left(
+    on_epoch_end: Callable[..., None], on_batch_end: Callable[..., None]
+) -> Callable[..., None]:
     @functools.wraps(on_epoch_end)
     def what_is_left(
         self: Any, epoch: int, logs: dict[str, Any] | None = None
@@ -67,9 +78,7 @@ def install() -> None:
         if watch.batch is not None and _is_of_several(self.model):
             _exchange(self, watch, on_batch_end)
 
-    setattr(of_all_ranks, _HOOKED, True)
-    terminate_on_nan.on_batch_end = of_all_ranks
-    terminate_on_nan.on_epoch_end = what_is_left
+    return what_is_left
 
 
 def _is_of_several(model: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
+from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
 
 Dataset = keras.utils.Sequence
@@ -39,8 +40,6 @@ AGGREGATIONS = (
     "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
     "`ONLY_FIRST_REPLICA`"
 )
-
-_HOOKED = "_keras_ring_hooked"
 
 
 def is_built(model: Any) -> bool:
@@ -320,11 +319,17 @@ def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
         moments: Called with the layer, inputs, axes and mask. Where it
             returns `None`, the layer does as before.
     """
-    base = keras.layers.BatchNormalization
-    plain = base._sync_calculate_mean_and_var
-    if hasattr(plain, _HOOKED):
-        return
+    patch_once(
+        keras.layers.BatchNormalization,
+        "_sync_calculate_mean_and_var",
+        functools.partial(_synchronizes, moments=moments),
+        "`synchronized=True` is over all ranks",
+    )
 
+
+def _synchronizes(
+    plain: Callable[..., Any], moments: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(plain)
     def of_all_or_plain(
         self: Any, inputs: Any, axes: Any, keep_dims: bool, mask: Any = None
@@ -334,8 +339,7 @@ def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
             return plain(self, inputs, axes, keep_dims, mask=mask)
         return _with_dims(found, inputs, axes) if keep_dims else found
 
-    setattr(of_all_or_plain, _HOOKED, True)
-    base._sync_calculate_mean_and_var = of_all_or_plain
+    return of_all_or_plain
 
 
 def _with_dims(moments: Any, inputs: Any, axes: Any) -> Any:

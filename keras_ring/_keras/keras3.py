@@ -12,6 +12,7 @@ from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
 from keras_ring._keras import scalars
+from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
 
 Dataset = keras.utils.PyDataset
@@ -39,8 +40,6 @@ UPDATES = "_backend_update_step"
 
 # What a `SyncBatchNormalization` has for `synchronized`.
 SYNCHRONIZED = False
-
-_HOOKED = "_keras_ring_hooked"
 
 
 def is_built(model: Any) -> bool:
@@ -244,10 +243,17 @@ def hook_losses(
             a scalar, and whether that is of the data and not only of its size;
             returns the loss.
     """
-    reduce = loss_module.reduce_weighted_values
-    if hasattr(reduce, _HOOKED):
-        return
+    patch_once(
+        loss_module,
+        "reduce_weighted_values",
+        functools.partial(_shares_losses, shared=shared),
+        "ranks count by what their losses were divided by",
+    )
 
+
+def _shares_losses(
+    reduce: Callable[..., Any], shared: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(reduce)
     def reduce_and_share(
         values: Any,
@@ -276,8 +282,7 @@ def hook_losses(
         of_data = by_weight and sample_weight is not None
         return shared(loss, divisor, of_data or mask is not None)
 
-    setattr(reduce_and_share, _HOOKED, True)
-    loss_module.reduce_weighted_values = reduce_and_share
+    return reduce_and_share
 
 
 def save_if_due(
@@ -345,10 +350,17 @@ def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
         moments: Called with the layer, inputs, axes and mask. Where it
             returns `None`, the layer does as before.
     """
-    plain = keras.layers.BatchNormalization._moments
-    if hasattr(plain, _HOOKED):
-        return
+    patch_once(
+        keras.layers.BatchNormalization,
+        "_moments",
+        functools.partial(_synchronizes, moments=moments),
+        "`synchronized=True` is over all ranks",
+    )
 
+
+def _synchronizes(
+    plain: Callable[..., Any], moments: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(plain)
     def synchronized_or_plain(self: Any, inputs: Any, mask: Any) -> Any:
         found = (
@@ -358,8 +370,7 @@ def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
         )
         return plain(self, inputs, mask) if found is None else found
 
-    setattr(synchronized_or_plain, _HOOKED, True)
-    keras.layers.BatchNormalization._moments = synchronized_or_plain
+    return synchronized_or_plain
 
 
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
+from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import unconverted
 from keras_ring._training import initial_values, reduction_guard
 from keras_ring._training.accumulator import Accumulator
@@ -31,8 +32,6 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-
-_HOOKED = "_keras_ring_hooked"
 
 
 def family_of(optimizer: Any) -> Any:
@@ -243,12 +242,17 @@ def _hook_loss_scale_optimizers(keras: Any) -> None:
     distributed.
     """
     for each in keras.mixed_precision.LossScaleOptimizer.__subclasses__():
-        apply = vars(each).get("apply_gradients")
-        if apply is not None and not hasattr(apply, _HOOKED):
-            each.apply_gradients = _hooked(apply)
+        if "apply_gradients" in vars(each):
+            patch_once(
+                each,
+                "apply_gradients",
+                _reduces_first,
+                "gradients are reduced before they are tested for overflow",
+            )
 
 
-def _hooked(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @unconverted
     @functools.wraps(apply)
     def reduce_and_apply(
         self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
@@ -261,6 +265,4 @@ def _hooked(apply: Callable[..., Any]) -> Callable[..., Any]:
             return apply_own(grads_and_vars)
         return _apply_reduced(self, inner, apply_own, grads_and_vars)
 
-    hooked = unconverted(reduce_and_apply)
-    setattr(hooked, _HOOKED, True)
-    return cast(Callable[..., Any], hooked)
+    return cast(Callable[..., Any], reduce_and_apply)

@@ -23,6 +23,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import unconverted
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime import process_sets, topology
@@ -44,8 +45,6 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-
-_HOOKED = "_keras_ring_hooked"
 
 # The gradients that an optimizer which accumulates will hand to its
 # `_clip_gradients`: the variables they belong to, and their names.
@@ -271,11 +270,16 @@ def _hook_loss_scale_optimizer() -> None:
     and is called too late, so the class itself has to be changed. It behaves
     as before around an optimizer that is not distributed.
     """
-    loss_scale_class = keras.optimizers.LossScaleOptimizer
-    apply = loss_scale_class.apply
-    if hasattr(apply, _HOOKED):
-        return
+    patch_once(
+        keras.optimizers.LossScaleOptimizer,
+        "apply",
+        _reduces_first,
+        "gradients are reduced before they are tested for overflow",
+    )
 
+
+def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @unconverted
     @functools.wraps(apply)
     def reduce_and_apply(
         self: Any, grads: Any, trainable_variables: Any = None
@@ -291,6 +295,4 @@ def _hook_loss_scale_optimizer() -> None:
             trainable_variables,
         )
 
-    hooked = unconverted(reduce_and_apply)
-    setattr(hooked, _HOOKED, True)
-    loss_scale_class.apply = hooked
+    return cast(Callable[..., Any], reduce_and_apply)

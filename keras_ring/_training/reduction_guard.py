@@ -27,6 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._keras import keras
+from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import unconverted
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
@@ -36,7 +37,7 @@ from keras_ring.errors import LocalUpdateError
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
 _allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
 
-_CHECKED = "_keras_ring_checked"
+_PURPOSE = "updates of one rank alone are errors"
 _APPLIED = "_keras_ring_applied"
 
 
@@ -123,13 +124,13 @@ def has_applied(optimizer: Any) -> bool:
 def install() -> None:
     """Gives optimizers the check. Calling it again changes nothing."""
     if hasattr(keras.optimizers.Optimizer, "apply"):
-        _hook(keras.optimizers.Optimizer, "apply", _checked)
+        patch_once(keras.optimizers.Optimizer, "apply", _checked, _PURPOSE)
     classes = [tf.compat.v1.train.Optimizer]
     for keras2 in keras2_families():
         classes.append(keras2.optimizers.Optimizer)
         classes.append(keras2.optimizers.legacy.Optimizer)
     for each in classes:
-        _hook(each, "apply_gradients", _checked_pairs)
+        patch_once(each, "apply_gradients", _checked_pairs, _PURPOSE)
 
 
 def keras2_families() -> list[Any]:
@@ -142,21 +143,11 @@ def keras2_families() -> list[Any]:
     ]
 
 
-def _hook(
-    optimizer_class: Any, method: str, checked: Callable[..., Any]
-) -> None:
-    apply = getattr(optimizer_class, method)
-    if hasattr(apply, _CHECKED):
-        return
-    # Keras keeps autograph away from its own code; this is now part of it.
-    hooked = unconverted(checked(apply))
-    setattr(hooked, _CHECKED, True)
-    setattr(optimizer_class, method, hooked)
-
-
+# Keras keeps AutoGraph away from its own code; these are now part of it.
 def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns Keras 3's `apply` with the check."""
 
+    @unconverted
     @functools.wraps(apply)
     def checked_apply(
         self: Any, grads: Any, trainable_variables: Any = None
@@ -170,6 +161,7 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the `apply_gradients` of the others with the check."""
 
+    @unconverted
     @functools.wraps(apply)
     def checked_apply(
         self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any

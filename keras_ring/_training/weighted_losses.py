@@ -31,12 +31,13 @@ import tensorflow as tf
 from absl import logging
 
 from keras_ring._keras import keras, own
+from keras_ring._keras.patching import patch_once
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.autograph import unconverted
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, shares_nothing
 
-_HOOKED = "_keras_ring_weighted"
+_WEIGHTED = "_keras_ring_weighted"
 
 
 class Weighting:
@@ -199,11 +200,12 @@ def install(settings_of: Callable[[Any], Any]) -> None:
         return
     own.hook_losses(_shared)
     for method in ("fit", "train_on_batch"):
-        function = getattr(keras.Model, method)
-        if not hasattr(function, _HOOKED):
-            hooked = unconverted(_in_weighting(function, settings_of))
-            setattr(hooked, _HOOKED, True)
-            setattr(keras.Model, method, hooked)
+        patch_once(
+            keras.Model,
+            method,
+            lambda function: _in_weighting(function, settings_of),
+            "ranks count by what their losses were divided by",
+        )
 
 
 def _shared(loss: Any, divisor: Callable[[], Any], of_data: bool) -> Any:
@@ -214,19 +216,21 @@ def _shared(loss: Any, divisor: Callable[[], Any], of_data: bool) -> Any:
 def _in_weighting(
     function: Callable[..., Any], settings_of: Callable[[Any], Any]
 ) -> Callable[..., Any]:
+    @unconverted
     @functools.wraps(function)
     def weighted(self: Any, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(getattr(self, "optimizer", None))
         if settings is None:
             return function(self, *args, **kwargs)
         # One for all calls: a compiled step tells of its losses once.
-        made_for, found = vars(self).get(_HOOKED, (None, None))
+        made_for, found = vars(self).get(_WEIGHTED, (None, None))
         if made_for != settings:
             found = of_settings(settings)
-            object.__setattr__(self, _HOOKED, (settings, found))
+            object.__setattr__(self, _WEIGHTED, (settings, found))
         if found is None:
             return function(self, *args, **kwargs)
         with weighting(found):
             return function(self, *args, **kwargs)
 
-    return weighted
+    found: Callable[..., Any] = weighted
+    return found
