@@ -18,10 +18,10 @@ from keras_ring import _version, errors
 from keras_ring._launch_protocol import error_file
 from keras_ring._runtime import arena, caught, native, start_checks
 from keras_ring._runtime import process_sets as sets
-from keras_ring._runtime.logs import LogPump
+from keras_ring._runtime.logs import LogForwarder
 
 _lock = threading.Lock()
-_log_pump: LogPump | None = None
+_log_forwarder: LogForwarder | None = None
 
 
 def init(process_sets: Any = None) -> None:
@@ -63,7 +63,7 @@ def init(process_sets: Any = None) -> None:
     print(f"rank {kr.rank()} of {kr.size()}")
     ```
     """
-    global _log_pump
+    global _log_forwarder
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(
             '`process_sets` must be a list of `ProcessSet`, "dynamic" or None. '
@@ -79,20 +79,20 @@ def init(process_sets: Any = None) -> None:
         start_checks.check_launcher(os.environ)
         native.tf_ops()
         _note_errors()
-        log_pump = LogPump()
+        log_forwarder = LogForwarder()
         try:
             core.init(
                 [*_versions(), f"process_sets={sets.fingerprint(static)}"]
             )
             sets.add_all(static)
         except core.StatusError as error:
-            log_pump.stop()
+            log_forwarder.stop()
             raise _translated(error) from None
         except BaseException:
             # What is wrong with the sets is wrong on all ranks.
             sets.forget_all()
             core.shutdown("")
-            log_pump.stop()
+            log_forwarder.stop()
             raise
         error_file.mark_started()
         if core.topology().rank == 0:
@@ -117,12 +117,12 @@ def init(process_sets: Any = None) -> None:
                 1,
                 arena.refusal(),
             )
-        if _log_pump is None:
+        if _log_forwarder is None:
             # Registered late, so that it runs early: before TensorFlow and
             # the interpreter take themselves apart.
             atexit.register(_at_exit)
             _forget_in_forks()
-        _log_pump = log_pump
+        _log_forwarder = log_forwarder
 
 
 def shutdown() -> None:
@@ -138,8 +138,8 @@ def shutdown() -> None:
             return
         core.shutdown(error_file.last_exception() or caught.reason())
         sets.forget_all()
-        if _log_pump is not None:
-            _log_pump.stop()
+        if _log_forwarder is not None:
+            _log_forwarder.stop()
 
 
 def _at_exit() -> None:
@@ -172,9 +172,9 @@ def _forget_in_forks() -> None:
 
 def _after_fork() -> None:
     """Leaves the job to the parent, whose threads are not in this process."""
-    global _lock, _log_pump
+    global _lock, _log_forwarder
     _lock = threading.Lock()
-    _log_pump = None
+    _log_forwarder = None
     atexit.unregister(_at_exit)
 
 

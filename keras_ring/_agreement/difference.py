@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._launch_protocol import cores
 from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
@@ -69,7 +69,7 @@ def compared(
 ) -> tuple[Difference | None, int]:
     """Returns what differs between ranks, and the largest `wish` of them."""
     if values is None:
-        values = (own.as_numpy(variable) for variable in variables)
+        values = (compat.as_numpy(variable) for variable in variables)
     digests = _digests(values)
     together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
     content = together.digest() + wish.to_bytes(8, "little")
@@ -104,7 +104,7 @@ def digest(weight: Any) -> bytes:
     Of checksums of its pieces, which are made at several times the speed of a
     cryptographic hash: differences between ranks are accidents.
     """
-    return _joined(map(zlib.crc32, _pieces(own.as_numpy(weight))))
+    return _joined(map(zlib.crc32, _pieces(compat.as_numpy(weight))))
 
 
 def _digests(values: Iterable[Any]) -> list[bytes]:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from keras_ring._agreement import same_data
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._ops import arrays
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
@@ -64,7 +64,7 @@ def watch(
             _compare([], None, process_set, verbose)
             return train(iterator)
         batches = []
-        for _ in range(own.steps_per_execution(model)):
+        for _ in range(compat.steps_per_execution(model)):
             batch = next(iterator, None)
             if batch is None:
                 break

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
 from keras_ring._ops.objects import allgather_object
@@ -30,7 +30,7 @@ def shared_path(variable: Any) -> str | None:
     path = variable_path(variable)
     if path is None:
         return None
-    return getattr(own.tf_variable(variable), _SHARED, path)
+    return getattr(compat.tf_variable(variable), _SHARED, path)
 
 
 def agree(
@@ -61,4 +61,4 @@ def agree(
     require_same(name, what, lines, kinds, process_set)
     of_lowest = allgather_object(paths, f"{name}/all_paths", process_set)[0]
     for variable, path in zip(variables, of_lowest, strict=True):
-        setattr(own.tf_variable(variable), _SHARED, path)
+        setattr(compat.tf_variable(variable), _SHARED, path)

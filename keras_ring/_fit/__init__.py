@@ -2,5 +2,5 @@
 
 one_writer        callbacks that write files do so on one rank
 terminate_on_nan  a loss of any rank ends the training of all
-passed_over       batches that are only read, to come to where it had been
+skipped_batches       batches that are only read, to come to where it had been
 """

@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import logging
 
-from keras_ring._fit import passed_over
-from keras_ring._keras import keras, own
+from keras_ring._fit import skipped_batches
+from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._runtime import topology
 from keras_ring._training import reduction_guard
@@ -33,7 +33,7 @@ _WRITERS: dict[str, tuple[str, ...] | None] = {
     "ProgbarLogger": None,
     "OrbaxCheckpoint": None,
     "ModelCheckpoint": ("_save_model",),
-    "BackupAndRestore": own.BACKUP_WRITES,
+    "BackupAndRestore": compat.BACKUP_WRITES,
 }
 _BETTER = {
     "ModelCheckpoint": "; `kr.callbacks.ModelCheckpoint` has the others wait "
@@ -87,7 +87,7 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
 def _not_again(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_if_new(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if passed_over.is_passing_over(self.model):
+        if skipped_batches.is_skipping(self.model):
             return None
         return write(self, *args, **kwargs)
 
@@ -104,7 +104,9 @@ def _judge_only(
     setattr(checkpoint, _SILENT, False)
     verbose, checkpoint.verbose = checkpoint.verbose, 0
     try:
-        own.save_if_due(checkpoint, epoch, batch, logs or {}, lambda path: None)
+        compat.save_if_due(
+            checkpoint, epoch, batch, logs or {}, lambda path: None
+        )
     finally:
         checkpoint.verbose = verbose
         setattr(checkpoint, _SILENT, True)

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._runtime.process_sets import ProcessSet
 
 _OTHERWISE = (
@@ -61,7 +61,7 @@ def part_of(
     x = data[0]
     if isinstance(x, tf.data.Dataset):
         return _of_dataset(x, steps, process_set)
-    if isinstance(x, own.Dataset):
+    if isinstance(x, compat.Dataset):
         return _of_py_dataset(x, steps, process_set)
     if isinstance(x, types.GeneratorType):
         return _of_generator(x, steps, process_set)
@@ -110,7 +110,7 @@ def _of_arrays(
 def _of_py_dataset(
     dataset: Any, steps: int | None, process_set: ProcessSet
 ) -> Part:
-    count = own.num_batches(dataset)
+    count = compat.num_batches(dataset)
     if steps is not None:
         count = steps if count is None else min(count, steps)
     if not count:
@@ -126,11 +126,11 @@ def _of_py_dataset(
     return Part((batches, None, None), None, is_stand_in)
 
 
-class _Batches(own.Dataset):  # type: ignore[misc]
+class _Batches(compat.Dataset):  # type: ignore[misc]
     """Some batches of a `PyDataset`, one after the other."""
 
     def __init__(self, dataset: Any, begin: int, end: int) -> None:
-        super().__init__(**own.dataset_arguments(dataset))
+        super().__init__(**compat.dataset_arguments(dataset))
         self._dataset = dataset
         self._begin = begin
         self._end = end

@@ -10,10 +10,10 @@ from typing import Any
 
 from keras_ring._keras.which import is_keras2, keras
 
-own: Any
+compat: Any
 if is_keras2():
-    from keras_ring._keras import keras2 as own
+    from keras_ring._keras import keras2 as compat
 else:
-    from keras_ring._keras import keras3 as own
+    from keras_ring._keras import keras3 as compat
 
-__all__ = ["keras", "own"]
+__all__ = ["compat", "keras"]

@@ -16,7 +16,7 @@ from keras_ring._keras.which import keras
 
 Dataset = keras.utils.Sequence
 
-RESULTS = "_validate_and_get_metrics_result"
+METRICS_RESULT_METHOD = "_validate_and_get_metrics_result"
 
 # The methods of `BackupAndRestore` that write files. Deleting them twice is
 # no error there.
@@ -97,7 +97,7 @@ def _trace(function: Callable[[Any], Any], batch: Any) -> None:
         tf.function(function, autograph=False).get_concrete_function(specs)
 
 
-def made_trainable(layer: Any) -> list[Any]:
+def declared_trainable(layer: Any) -> list[Any]:
     """Returns a layer's own weights that were made to be trained."""
     return list(layer._trainable_weights)
 
@@ -281,7 +281,7 @@ def num_steps(params: dict[str, Any] | None) -> int | None:
 
 
 # `on_epoch_end` is called after each epoch, and at no other time.
-EPOCH_AT_FIRST = 0
+FIRST_EPOCH_OF_PYDATASET = 0
 
 
 def num_batches(dataset: Any) -> int | None:
@@ -301,7 +301,7 @@ def steps_per_execution(model: Any) -> int:
     return 1 if steps is None else int(steps)
 
 
-def begin_at(model: Any, epoch: int | None) -> None:
+def set_initial_epoch(model: Any, epoch: int | None) -> None:
     """Has the `fit` that has just begun go on at an epoch, or forgets it.
 
     It asks after `on_train_begin`, for Keras' own `BackupAndRestore`.

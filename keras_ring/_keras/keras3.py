@@ -19,7 +19,7 @@ Dataset = keras.utils.PyDataset
 
 # The method of a model that makes the results of its metrics, after each pass
 # over the data and nowhere else.
-RESULTS = "_get_metrics_result_or_logs"
+METRICS_RESULT_METHOD = "_get_metrics_result_or_logs"
 
 # The methods of `BackupAndRestore` that write or delete files.
 BACKUP_WRITES = ("_save_model", "on_train_end")
@@ -83,7 +83,7 @@ def build_from_batch(
     traced.get_concrete_function(specs)
 
 
-def made_trainable(layer: Any) -> list[Any]:
+def declared_trainable(layer: Any) -> list[Any]:
     """Returns a layer's own weights that were made to be trained."""
     return list(layer._trainable_variables)
 
@@ -307,7 +307,7 @@ def save_if_due(
 
 
 # Before the first epoch, `on_epoch_end` is called as well.
-EPOCH_AT_FIRST = -1
+FIRST_EPOCH_OF_PYDATASET = -1
 
 
 def num_steps(params: dict[str, Any] | None) -> int | None:
@@ -335,7 +335,7 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution)
 
 
-def begin_at(model: Any, epoch: int | None) -> None:
+def set_initial_epoch(model: Any, epoch: int | None) -> None:
     """Has the `fit` that has just begun go on at an epoch, or forgets it.
 
     As Keras' own `BackupAndRestore` does it.

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_ring._agreement.difference import compared
 from keras_ring._agreement.time_budget import Budget
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._model.model_optimizers import is_local, optimizers_of
 from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
 from keras_ring._runtime import process_sets
@@ -32,7 +32,7 @@ def compared_weights(model: Any) -> list[Any]:
         ):
             weights.extend(layer.weights)
         else:
-            weights.extend(own.made_trainable(layer))
+            weights.extend(compat.declared_trainable(layer))
     optimizers = optimizers_of(model)
     return list(
         {id(w): w for w in weights if not is_local(w, optimizers)}.values()
@@ -65,11 +65,11 @@ def require_consistent(
     """
     if process_sets.is_alone(process_set):
         return wish
-    left_out = {id(own.tf_variable(each)) for each in but}
+    left_out = {id(compat.tf_variable(each)) for each in but}
     weights = [
         weight
         for weight in compared_weights(model)
-        if id(own.tf_variable(weight)) not in left_out
+        if id(compat.tf_variable(weight)) not in left_out
     ]
     found, wishes = compared(weights, "consistency", process_set, wish=wish)
     if found is None:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 
 _WATCHED = "_keras_ring_watched"
 _UNKNOWN = 4  # for a dimension that is not known
@@ -43,7 +43,7 @@ def _metrics_of_users(model: Any) -> list[Any]:
 
     With Keras 2 and several outputs, only a later `fit` finds all of them.
     """
-    given = getattr(model, own.COMPILED_METRICS, None)
+    given = getattr(model, compat.COMPILED_METRICS, None)
     found = [
         *model.metrics,
         *getattr(given, "metrics", ()),
@@ -78,7 +78,7 @@ def _watch(metric: Any) -> None:
 
 def _try(metric: Any, update: Any, args: Any, kwargs: Any) -> None:
     rng = np.random.default_rng(0)
-    before = [np.array(own.as_numpy(v)) for v in metric.variables]
+    before = [np.array(compat.as_numpy(v)) for v in metric.variables]
     try:
         batches = [_made_up((args, kwargs), rng) for _ in range(2)]
         one, two, both = (
@@ -94,7 +94,7 @@ def _try(metric: Any, update: Any, args: Any, kwargs: Any) -> None:
         for variable, value in zip(metric.variables, before, strict=False):
             variable.assign(value)
     for place, variable in enumerate(metric.variables):
-        if own.aggregation(variable) != "sum":
+        if compat.aggregation(variable) != "sum":
             continue
         values = [np.asarray(s[place], np.float64) for s in (one, two, both)]
         scale = max(float(np.max(np.abs(v), initial=0.0)) for v in values)
@@ -111,7 +111,7 @@ def _state_after(metric: Any, update: Any, batches: list[Any]) -> list[Any]:
     metric.reset_state()
     for args, kwargs in batches:
         update(*args, **kwargs)
-    return [np.array(own.as_numpy(v)) for v in metric.variables]
+    return [np.array(compat.as_numpy(v)) for v in metric.variables]
 
 
 def _made_up(arguments: Any, rng: Any) -> Any:
@@ -143,6 +143,6 @@ def _text(metric: Any, variable: Any, start: Any, values: list[Any]) -> str:
         f"{type(metric).__name__}) cannot be added up over ranks: variable "
         f"{variable.name!r} {why}. `MetricAverageCallback` would give a wrong "
         "result. Keep sums and counts, and make the result of them in "
-        f"`result()`; or say how the variable is combined: {own.AGGREGATIONS} "
-        "for what is the same on all ranks."
+        "`result()`; or say how the variable is combined: "
+        f"{compat.AGGREGATIONS} for what is the same on all ranks."
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_ring._agreement import shared_paths
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._model import adapted_layers, model_optimizers
 from keras_ring._model.synchronized_normalization import require_all_ranks
 from keras_ring._model.variables import share
@@ -85,21 +85,21 @@ def broadcast_model(
     local_variables = list(local_variables)
     initial_values.leave_out(local_variables, process_set)
     kept = {
-        id(own.tf_variable(each))
+        id(compat.tf_variable(each))
         for each in (
             *local_variables,
             *model_optimizers.local_slots(model, found),
         )
     }
-    seeds = own.seed_variables(model)
+    seeds = compat.seed_variables(model)
     # `model.variables` may hold variables of metrics.
-    variables = [*model.variables, *own.metrics_variables(model), *seeds]
+    variables = [*model.variables, *compat.metrics_variables(model), *seeds]
     for optimizer in found.values():
-        variables.extend(own.optimizer_variables(optimizer))
+        variables.extend(compat.optimizer_variables(optimizer))
     shared = {
         id(v): v
         for v in variables
-        if id(own.tf_variable(v)) not in kept
+        if id(compat.tf_variable(v)) not in kept
         and not model_optimizers.is_local(v, found)
     }
     operation = share(
@@ -109,7 +109,7 @@ def broadcast_model(
         folded=seeds if fold_rank else (),
     )
     if is_graph_program():
-        own.run(operation)
+        compat.run(operation)
     adapted_layers.require_same(model, process_set)
     adapted_layers.finalize(model, process_set)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_ring._keras import own
-from keras_ring._training.local_variables import local_sources
+from keras_ring._keras import compat
+from keras_ring._training.local_variables import local_variables_of
 
 # By the name of an optimizer: the places, among the variables of the model,
 # of those that it was built for.
@@ -42,7 +42,7 @@ def optimizers_of(model: Any, more: Iterable[Any] = ()) -> dict[str, Any]:
     optimizers: dict[str, Any] = {}
     seen: set[int] = set()
     for name, each in found.items():
-        if own.is_optimizer(each) and id(each) not in seen:
+        if compat.is_optimizer(each) and id(each) not in seen:
             optimizers[name] = each
             # What is inside of another one is a part of that.
             seen |= {id(each), id(getattr(each, "inner_optimizer", each))}
@@ -52,7 +52,7 @@ def optimizers_of(model: Any, more: Iterable[Any] = ()) -> dict[str, Any]:
 def build_only_one(model: Any, optimizers: Mapping[str, Any]) -> None:
     """Makes the variables of the optimizer of a model that has one alone."""
     if list(optimizers) == [_COMPILED]:
-        own.built_optimizer(optimizers[_COMPILED], model.trainable_variables)
+        compat.built_optimizer(optimizers[_COMPILED], model.trainable_variables)
 
 
 def places(model: Any, optimizers: Mapping[str, Any]) -> Places:
@@ -62,7 +62,7 @@ def places(model: Any, optimizers: Mapping[str, Any]) -> Places:
     return {
         name: [position[id(each)] for each in trained]
         for name, optimizer in optimizers.items()
-        if (trained := own.trained_variables(optimizer, variables))
+        if (trained := compat.trained_variables(optimizer, variables))
     }
 
 
@@ -81,7 +81,7 @@ def build_for(
     for name, positions in wanted.items():
         fits = name in optimizers and max(positions) < len(variables)
         if name not in present and fits:
-            own.built_optimizer(
+            compat.built_optimizer(
                 optimizers[name], [variables[i] for i in positions]
             )
 
@@ -96,7 +96,9 @@ def merged(of_ranks: Iterable[Places]) -> Places:
 
 def is_local(variable: Any, optimizers: Mapping[str, Any]) -> bool:
     """Whether one of the optimizers leaves a variable to each rank."""
-    return any(variable in local_sources(each) for each in optimizers.values())
+    return any(
+        variable in local_variables_of(each) for each in optimizers.values()
+    )
 
 
 def local_slots(model: Any, optimizers: Mapping[str, Any]) -> list[Any]:
@@ -104,10 +106,10 @@ def local_slots(model: Any, optimizers: Mapping[str, Any]) -> list[Any]:
     return [
         slot
         for optimizer in optimizers.values()
-        if local_sources(optimizer)
-        for slot in own.slots_of(
+        if local_variables_of(optimizer)
+        for slot in compat.slots_of(
             optimizer,
-            [v for v in model.variables if v in local_sources(optimizer)],
+            [v for v in model.variables if v in local_variables_of(optimizer)],
         )
     ]
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._model.consistency import compared_weights
 from keras_ring._model.model_optimizers import (
     build_only_one,
@@ -37,20 +37,20 @@ def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
     Raises:
         ValueError: If the model is not built.
     """
-    if not own.is_built(model):
+    if not compat.is_built(model):
         raise ValueError(
             f"Model {model.name!r} is not built, so it has no state to save or "
             "restore. Call it on a batch, or give its first layer the shape "
             "of the input."
         )
-    metrics = {id(variable) for variable in own.metrics_variables(model)}
+    metrics = {id(variable) for variable in compat.metrics_variables(model)}
     variables = [v for v in model.variables if id(v) not in metrics]
     variables.extend(layer_states(model))
     found = optimizers_of(model, optimizers)
     build_only_one(model, found)
     for optimizer in found.values():
-        variables.extend(own.optimizer_variables(optimizer))
-    variables.extend(own.seed_variables(model))
+        variables.extend(compat.optimizer_variables(optimizer))
+    variables.extend(compat.seed_variables(model))
     return list({id(variable): variable for variable in variables}.values())
 
 
@@ -70,7 +70,7 @@ def owned_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[int]:
             *(w for w in model.weights if id(w) not in compared),
             *local_slots(model, found),
             *layer_states(model),
-            *own.seed_variables(model),
+            *compat.seed_variables(model),
         )
     }
     return [
@@ -97,7 +97,7 @@ def local_variables(model: Any) -> list[Any]:
     The gradients that accumulate until the optimizer uses them, and then the
     state of the metrics.
     """
-    variables = [*accumulators(model), *own.metrics_variables(model)]
+    variables = [*accumulators(model), *compat.metrics_variables(model)]
     return list({id(variable): variable for variable in variables}.values())
 
 
@@ -113,7 +113,7 @@ def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
     return [
         {
             "path": variable_path(variable),
-            "dtype": own.dtype_name(variable),
+            "dtype": compat.dtype_name(variable),
             "shape": list(variable.shape),
         }
         for variable in variables
@@ -128,9 +128,10 @@ def num_bytes(model: Any) -> int:
     """
     variables = list(model.variables)
     for optimizer in optimizers_of(model).values():
-        variables.extend(own.optimizer_variables(optimizer))
+        variables.extend(compat.optimizer_variables(optimizer))
     of_values = sum(
-        math.prod(variable.shape) * tf.as_dtype(own.dtype_name(variable)).size
+        math.prod(variable.shape)
+        * tf.as_dtype(compat.dtype_name(variable)).size
         for variable in variables
     )
     return int(of_values) + _OVERHEAD * (1 + len(variables))
@@ -138,7 +139,7 @@ def num_bytes(model: Any) -> int:
 
 def as_arrays(variables: Iterable[Any]) -> list[Any]:
     """Returns copies of the values of variables, as NumPy arrays."""
-    return [np.array(own.as_numpy(v)) for v in variables]
+    return [np.array(compat.as_numpy(v)) for v in variables]
 
 
 def write_arrays(contents: Mapping[str, Any], file: BinaryIO) -> None:
@@ -173,7 +174,7 @@ def in_order(contents: Mapping[str, Any]) -> list[Any]:
 def assign_bytes(variables: Sequence[Any], contents: Sequence[Any]) -> None:
     """Gives variables the values whose bytes these are."""
     for variable, content in zip(variables, contents, strict=True):
-        present = np.asarray(own.as_numpy(variable))
+        present = np.asarray(compat.as_numpy(variable))
         variable.assign(content.view(present.dtype).reshape(present.shape))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._runtime import topology
@@ -41,7 +41,7 @@ def averaged_statistics(model: Any, wanted: bool = True) -> Iterator[None]:
     statistics = [
         (layer.moving_mean, layer.moving_variance) for layer in layers
     ]
-    before = [own.as_numpy(each) for pair in statistics for each in pair]
+    before = [compat.as_numpy(each) for pair in statistics for each in pair]
     sums = []
     for mean, variance in zip(before[::2], before[1::2], strict=True):
         mean, variance = mean.astype("float64"), variance.astype("float64")

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._agreement.shared_paths import shared_path
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.names import unique_names
 from keras_ring._runtime import process_sets
@@ -15,7 +15,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
-class SyncBatchNormalization(own.BatchNormalization):  # type: ignore[misc]
+class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
     """Normalizes by the mean and variance of the batches of all ranks.
 
     `keras.layers.BatchNormalization` takes those of its own rank's batch,
@@ -127,7 +127,7 @@ class SyncBatchNormalization(own.BatchNormalization):  # type: ignore[misc]
         for layer in found:
             # Past the layer's own `__setattr__`, which tracks what is set.
             object.__setattr__(layer, "process_set", process_set)
-            object.__setattr__(layer, "synchronized", own.SYNCHRONIZED)
+            object.__setattr__(layer, "synchronized", compat.SYNCHRONIZED)
             # Keras 2 has an operation that does all in one.
             object.__setattr__(layer, "fused", False)
             object.__setattr__(layer, "__class__", cls)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._model.sync_batch_normalization import moments_of_all_ranks
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
@@ -21,7 +21,7 @@ from keras_ring._training.trained_by import trained_by
 
 def install() -> None:
     """Changes the class of Keras. Once is enough."""
-    own.hook_synchronized_moments(_moments)
+    compat.hook_synchronized_moments(_moments)
 
 
 def require_all_ranks(model: Any, process_set: ProcessSet) -> None:

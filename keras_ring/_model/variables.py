@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_ring._model import seeds
 from keras_ring._ops import arrays, gathers
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.names import variable_path
 from keras_ring._ops.objects import require_member
@@ -25,7 +25,7 @@ _GROUP_BYTES = 64 << 20
 @takes_horovods(
     "process_set inplace",
 )
-@unconverted
+@do_not_convert
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
@@ -130,7 +130,7 @@ def share(
 @takes_horovods(
     "name process_set",
 )
-@unconverted
+@do_not_convert
 def broadcast_(
     variables: Any,
     root_rank: int,
@@ -185,7 +185,7 @@ def broadcast_(
 @takes_horovods(
     "process_set",
 )
-@unconverted
+@do_not_convert
 def broadcast_global_variables(
     root_rank: int, *, process_set: ProcessSet = global_process_set
 ) -> Any:

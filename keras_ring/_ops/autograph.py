@@ -8,7 +8,7 @@ import tensorflow as tf
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def unconverted(function: _Function) -> _Function:
+def do_not_convert(function: _Function) -> _Function:
     """Keeps AutoGraph out of a function, and of all that it calls.
 
     There is nothing in it to convert: no loop or branch depends on a tensor.

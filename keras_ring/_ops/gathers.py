@@ -12,7 +12,7 @@ from keras_ring._ops import (
     ordering,
     xla,
 )
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.reduce_ops import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
@@ -23,7 +23,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 @takes_horovods(
     "name ignore_name_scope process_set",
 )
-@unconverted
+@do_not_convert
 def allgather(
     tensor: Any,
     *,
@@ -59,7 +59,7 @@ def allgather(
 @takes_horovods(
     "name ignore_name_scope process_set",
 )
-@unconverted
+@do_not_convert
 def grouped_allgather(
     tensors: Sequence[Any],
     *,
@@ -126,7 +126,7 @@ def _allgather(
 @takes_horovods(
     "splits name ignore_name_scope process_set",
 )
-@unconverted
+@do_not_convert
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -210,7 +210,7 @@ def _as_splits(splits: Any) -> Any:
 @takes_horovods(
     "name ignore_name_scope process_set",
 )
-@unconverted
+@do_not_convert
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -242,7 +242,7 @@ def broadcast(
     return broadcast_group([tensor], root_rank, name, process_set)[0]
 
 
-@unconverted
+@do_not_convert
 def broadcast_group(
     tensors: Sequence[Any],
     root_rank: int,
@@ -280,7 +280,7 @@ def broadcast_group(
 @takes_horovods(
     "process_set name",
 )
-@unconverted
+@do_not_convert
 def barrier(
     *,
     name: str | None = None,
@@ -314,7 +314,7 @@ def barrier(
     )
 
 
-@unconverted
+@do_not_convert
 def join() -> Any:
     """Says that this rank has no more data, and waits until all have said so.
 

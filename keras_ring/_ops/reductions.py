@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._ops import names, sparse
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.reduce_ops import Average, Kind, ReduceOp
 from keras_ring._ops.reduction_calls import (
@@ -25,7 +25,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
     "postscale_factor name process_set",
     "name average prescale_factor postscale_factor op compression",
 )
-@unconverted
+@do_not_convert
 def allreduce(
     tensor: Any,
     op: ReduceOp = Average,
@@ -114,7 +114,7 @@ def allreduce(
     "average device_dense device_sparse compression op prescale_factor "
     "postscale_factor process_set",
 )
-@unconverted
+@do_not_convert
 def grouped_allreduce(
     tensors: Sequence[Any],
     op: ReduceOp = Average,
@@ -189,7 +189,7 @@ def _allreduce_slices(slices: Any, op: Any, name: str, **settings: Any) -> Any:
     "postscale_factor",
     "name op",
 )
-@unconverted
+@do_not_convert
 def reducescatter(
     tensor: Any,
     op: ReduceOp = Average,
@@ -243,7 +243,7 @@ def reducescatter(
     "op prescale_factor postscale_factor compression name process_set",
     "device_dense compression op process_set prescale_factor postscale_factor",
 )
-@unconverted
+@do_not_convert
 def grouped_reducescatter(
     tensors: Sequence[Any],
     op: ReduceOp = Average,

@@ -11,13 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._ops import ordering
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 
-@unconverted
+@do_not_convert
 def rank_op(
     name: str | None = None,
     *,
@@ -50,7 +50,7 @@ def rank_op(
 
 
 @takes_horovods("process_set_id name")
-@unconverted
+@do_not_convert
 def size_op(
     name: str | None = None,
     *,
@@ -69,7 +69,7 @@ def size_op(
     return _topology("size", name, process_sets.id_of(process_set))
 
 
-@unconverted
+@do_not_convert
 def process_set_included_op(
     process_set_id: int = 0, name: str | None = None
 ) -> Any:
@@ -90,7 +90,7 @@ def process_set_included_op(
     return _topology("included", name, process_set_id)
 
 
-@unconverted
+@do_not_convert
 def local_rank_op(name: str | None = None) -> Any:
     """Returns this process's rank within its host; see `rank_op`.
 
@@ -103,7 +103,7 @@ def local_rank_op(name: str | None = None) -> Any:
     return _topology("local_rank", name)
 
 
-@unconverted
+@do_not_convert
 def local_size_op(name: str | None = None) -> Any:
     """Returns the number of ranks of this host; see `rank_op`.
 

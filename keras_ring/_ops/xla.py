@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from keras_ring._ops import ordering
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import native
 
 # Gradients of a compiled function may be traced outside of it.
@@ -82,7 +82,7 @@ class Start:
     rows: Sequence[int] | None = None
 
 
-@unconverted
+@do_not_convert
 def run(starts: Sequence[Start]) -> list[list[Any]]:
     """Starts collectives, then waits for all of them.
 

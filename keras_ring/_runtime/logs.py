@@ -14,7 +14,7 @@ from keras_ring._runtime import native
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-class LogPump:
+class LogForwarder:
     """A thread that hands native log lines on.
 
     The runtime's own threads must not wait for the interpreter lock, which a

@@ -29,7 +29,7 @@ import tensorflow as tf
 from keras_ring._agreement import shared_paths
 from keras_ring._agreement.difference import Difference, first_difference
 from keras_ring._agreement.shared_paths import shared_path
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._ops import gathers, xla
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
@@ -126,14 +126,14 @@ class _Comparison:
 
     def _look(self, *, again: bool = False) -> Difference | None:
         """Returns how values differ; the same on all members."""
-        variables = [own.tf_variable(each) for each in self._variables]
+        variables = [compat.tf_variable(each) for each in self._variables]
         if not all(bool(each.is_initialized()) for each in variables):
             # Made by the function that is being traced, which TensorFlow
             # traces once more when they have values.
             return None
         if not again:
             self._agree_on_paths()
-        return self._compare(own.as_numpy(v) for v in self._variables)
+        return self._compare(compat.as_numpy(v) for v in self._variables)
 
     def _agree_on_paths(self) -> None:
         # Another thread may train another model, with the same members.
@@ -241,7 +241,7 @@ def _after(operation: Any) -> Any:
 
 def _of(variable: Any, attribute: str) -> dict[tuple[int, ...], int]:
     """Returns what a variable remembers, by ranks."""
-    variable = own.tf_variable(variable)
+    variable = compat.tf_variable(variable)
     if not hasattr(variable, attribute):
         setattr(variable, attribute, {})
     found: dict[tuple[int, ...], int] = getattr(variable, attribute)

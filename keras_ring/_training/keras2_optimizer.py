@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training import initial_values, reduction_guard
 from keras_ring._training.accumulator import Accumulator
-from keras_ring._training.local_variables import local_sources
+from keras_ring._training.local_variables import local_variables_of
 from keras_ring._training.mixin import (
-    KeepsSettings,
-    Reduces,
+    CopyableMixin,
+    ReducingMixin,
     change_class,
     distributed_again,
 )
@@ -55,14 +55,14 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> None:
     _hook_loss_scale_optimizers(keras)
     if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         distribute(optimizer.inner_optimizer, settings)
-        change_class(optimizer, _KeepsSettings, settings, keras)
+        change_class(optimizer, _Keras2CopyableMixin, settings, keras)
     elif isinstance(optimizer, keras.optimizers.legacy.Optimizer):
-        change_class(optimizer, _LegacyReduces, settings, keras)
+        change_class(optimizer, _LegacyReducingMixin, settings, keras)
     else:
-        change_class(optimizer, _Keras2Reduces, settings, keras)
+        change_class(optimizer, _Keras2ReducingMixin, settings, keras)
 
 
-class _KeepsSettings(KeepsSettings):
+class _Keras2CopyableMixin(CopyableMixin):
     """Keeps an optimizer distributed when it is copied.
 
     Keras 2 copies optimizers by their configuration alone; the state goes
@@ -76,7 +76,7 @@ class _KeepsSettings(KeepsSettings):
         config = optimizer.get_config()
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         state = [v.numpy() for v in keras2_variables.variables_of(inner)]
-        paths = local_sources(self).paths()
+        paths = local_variables_of(self).paths()
         return _restore, (
             self._wrapped_class,
             config,
@@ -109,12 +109,12 @@ def _restore(
     return optimizer
 
 
-class _ReducesGradients(_KeepsSettings, Reduces):
+class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
     """Reduces gradients before they are used."""
 
     _state_to_come: list[Any] | None = None
 
-    @unconverted
+    @do_not_convert
     def apply_gradients(
         self, grads_and_vars: Any, *args: Any, **kwargs: Any
     ) -> Any:
@@ -133,7 +133,7 @@ class _ReducesGradients(_KeepsSettings, Reduces):
             variable.assign(value)
 
 
-class _Keras2Reduces(_ReducesGradients):
+class _Keras2ReducingMixin(_ReducingMixin):
     """For `keras.optimizers.Optimizer`."""
 
     def build(self, var_list: Any) -> None:
@@ -141,7 +141,7 @@ class _Keras2Reduces(_ReducesGradients):
         self._assign_state_to_come()
 
 
-class _LegacyReduces(_ReducesGradients):
+class _LegacyReducingMixin(_ReducingMixin):
     """For `keras.optimizers.legacy.Optimizer`."""
 
     def _create_all_weights(self, var_list: Any) -> None:
@@ -178,7 +178,7 @@ def _apply_reduced(
     names: list[str] = []
 
     def reduce_and_apply(gradients: list[Any]) -> Any:
-        local = local_sources(reducer)
+        local = local_variables_of(reducer)
         reduced = reduce_gradients(gradients, sources, settings, names, local)
         if local and optimizer is not reducer:
             reduced = agree_on_overflow(reduced, sources, settings.process_set)
@@ -186,7 +186,7 @@ def _apply_reduced(
             return apply(list(zip(reduced, sources, strict=True)))
 
     with initial_values.compared(
-        sources, settings.process_set, local_sources(reducer)
+        sources, settings.process_set, local_variables_of(reducer)
     ):
         # Of the paths that the ranks have agreed on.
         names += gradient_names(sources)
@@ -252,7 +252,7 @@ def _hook_loss_scale_optimizers(keras: Any) -> None:
 
 
 def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    @unconverted
+    @do_not_convert
     @functools.wraps(apply)
     def reduce_and_apply(
         self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
@@ -261,7 +261,7 @@ def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
         apply_own = _with_pairs_first(
             functools.partial(apply, self), args, kwargs
         )
-        if not isinstance(inner, Reduces):
+        if not isinstance(inner, ReducingMixin):
             return apply_own(grads_and_vars)
         return _apply_reduced(self, inner, apply_own, grads_and_vars)
 

@@ -24,7 +24,7 @@ import keras
 import tensorflow as tf
 
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime import process_sets, topology
 from keras_ring._training import (
@@ -32,10 +32,10 @@ from keras_ring._training import (
     reduction_guard,
     weighted_losses,
 )
-from keras_ring._training.local_variables import local_sources
+from keras_ring._training.local_variables import local_variables_of
 from keras_ring._training.mixin import (
-    KeepsSettings,
-    Reduces,
+    CopyableMixin,
+    ReducingMixin,
     change_class,
     distributed_again,
 )
@@ -58,10 +58,10 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> None:
     _hook_loss_scale_optimizer()
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         distribute(optimizer.inner_optimizer, settings)
-        change_class(optimizer, _KeepsSettings, settings, keras)
+        change_class(optimizer, _Keras3CopyableMixin, settings, keras)
         return
     _accumulate(optimizer, settings)
-    change_class(optimizer, _Reduces, settings, keras)
+    change_class(optimizer, _Keras3ReducingMixin, settings, keras)
 
 
 def _accumulate(optimizer: Any, settings: ReductionSettings) -> None:
@@ -93,7 +93,7 @@ def _accumulate(optimizer: Any, settings: ReductionSettings) -> None:
     optimizer.gradient_accumulation_steps = passes
 
 
-class _KeepsSettings(KeepsSettings):
+class _Keras3CopyableMixin(CopyableMixin):
     """Keeps an optimizer distributed when it is pickled."""
 
     _distribute = staticmethod(distribute)
@@ -102,7 +102,7 @@ class _KeepsSettings(KeepsSettings):
         construct, arguments = cast(Any, super().__reduce__())
         # A class method of this class, which no pickle could find by name.
         construct = getattr(self._wrapped_class, construct.__name__)
-        paths = local_sources(self).paths()
+        paths = local_variables_of(self).paths()
         return _restore, (construct, arguments, self._settings, paths)
 
 
@@ -118,12 +118,12 @@ def _restore(
     )
 
 
-class _Reduces(_KeepsSettings, Reduces):
+class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
     """Reduces gradients before they are used."""
 
     gradient_accumulation_steps: int | None
 
-    @unconverted
+    @do_not_convert
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         keras_optimizer = cast(Any, super())
         return _apply_reduced(
@@ -141,7 +141,7 @@ class _Reduces(_KeepsSettings, Reduces):
         settings = self._settings
         if (pending := _update_step.get()) is not None:
             sources, names = pending
-            local = local_sources(self)
+            local = local_variables_of(self)
             grads = reduce_gradients(grads, sources, settings, names, local)
         passes = settings.backward_passes_per_step
         if passes > 1 and not settings.average_aggregated_gradients:
@@ -180,7 +180,7 @@ def _apply_reduced(
 
     weighted_losses.check_losses(settings, f"Optimizer {optimizer.name!r}")
     reduction_guard.require_unreduced(optimizer, gradients, sources)
-    local = local_sources(optimizer)
+    local = local_variables_of(optimizer)
     updated = [
         source
         for gradient, source in zip(gradients, sources, strict=True)
@@ -200,7 +200,7 @@ def _reduce_and_apply(
     variables: Any,
     sources: list[Any],
 ) -> Any:
-    local = local_sources(optimizer)
+    local = local_variables_of(optimizer)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if optimizer.inner_optimizer.gradient_accumulation_steps:
             # The inner optimizer reduces, once in so many steps. But whether
@@ -279,7 +279,7 @@ def _hook_loss_scale_optimizer() -> None:
 
 
 def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    @unconverted
+    @do_not_convert
     @functools.wraps(apply)
     def reduce_and_apply(
         self: Any, grads: Any, trainable_variables: Any = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._ops.names import variable_path
 
 
-class LocalSources:
+class LocalVariables:
     """A set of variables whose gradients are not reduced.
 
     Args:
@@ -43,8 +43,8 @@ class LocalSources:
     def __contains__(self, source: Any) -> bool:
         if self._paths and variable_path(source) in self._paths:
             return True
-        source = own.tf_variable(source)
-        return any(own.tf_variable(each) is source for each in self._all())
+        source = compat.tf_variable(source)
+        return any(compat.tf_variable(each) is source for each in self._all())
 
     def __bool__(self) -> bool:
         return bool(self._paths or self._variables or self._layers)
@@ -62,15 +62,15 @@ class LocalSources:
         ]
 
 
-def local_sources(optimizer: Any) -> LocalSources:
+def local_variables_of(optimizer: Any) -> LocalVariables:
     """Returns the variables that an optimizer leaves to each rank.
 
     Args:
         optimizer: Any optimizer, or `None`.
     """
     while optimizer is not None:
-        found = getattr(optimizer, "_local_sources", None)
-        if isinstance(found, LocalSources):
+        found = getattr(optimizer, "_local_variables", None)
+        if isinstance(found, LocalVariables):
             return found
         optimizer = getattr(optimizer, "inner_optimizer", None)
-    return LocalSources()
+    return LocalVariables()

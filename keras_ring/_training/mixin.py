@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from keras_ring._training import reduction_guard, weighted_losses
-from keras_ring._training.local_variables import LocalSources, local_sources
+from keras_ring._training.local_variables import (
+    LocalVariables,
+    local_variables_of,
+)
 from keras_ring._training.reduction import (
     ReductionSettings,
     settings_that_differ,
@@ -20,12 +23,12 @@ _EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")
 Distribute = Callable[[Any, ReductionSettings], None]
 
 
-class KeepsSettings:
+class CopyableMixin:
     """Keeps an optimizer distributed when it is copied."""
 
     _settings: ReductionSettings
     _wrapped_class: type
-    _local_sources: LocalSources
+    _local_variables: LocalVariables
     # That of the family of optimizers.
     _distribute: Distribute
 
@@ -44,10 +47,10 @@ class KeepsSettings:
         Args:
             var: A variable.
         """
-        local_sources(self).add(var)
+        local_variables_of(self).add(var)
 
 
-class Reduces(KeepsSettings):
+class ReducingMixin(CopyableMixin):
     """Reduces gradients before they are used."""
 
 
@@ -61,7 +64,9 @@ def distributed_again(
     optimizer = make_distributed(optimizer, settings, distribute)
     if local_paths:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        object.__setattr__(inner, "_local_sources", LocalSources(local_paths))
+        object.__setattr__(
+            inner, "_local_variables", LocalVariables(local_paths)
+        )
     return optimizer
 
 
@@ -89,7 +94,7 @@ def make_distributed(
             f"Received: {settings_that_differ(settings, present)}. Make it "
             "distributed once, with all settings."
         )
-    if present is not None and isinstance(optimizer, KeepsSettings):
+    if present is not None and isinstance(optimizer, CopyableMixin):
         return optimizer
     weighted_losses.install(distributed_settings)
     reduction_guard.install()
@@ -105,7 +110,7 @@ def distributed_settings(optimizer: Any) -> ReductionSettings | None:
             around an optimizer; such a one counts as its inner one.
     """
     while optimizer is not None:
-        if isinstance(optimizer, Reduces):
+        if isinstance(optimizer, ReducingMixin):
             return optimizer._settings
         optimizer = getattr(optimizer, "inner_optimizer", None)
     return None
@@ -118,18 +123,20 @@ def change_class(
 
     Args:
         optimizer: The optimizer.
-        mixin: A subclass of `KeepsSettings`.
+        mixin: A subclass of `CopyableMixin`.
         settings: A `ReductionSettings`.
         keras: The Keras that the class is of, or `None`.
     """
     wrapped_class: Any = type(optimizer)
-    if issubclass(wrapped_class, KeepsSettings):
+    if issubclass(wrapped_class, CopyableMixin):
         wrapped_class = wrapped_class._wrapped_class
     distributed = _distributed_class(mixin, wrapped_class, settings, keras)
     # Past the optimizer's own `__setattr__`, which tracks what is assigned.
     object.__setattr__(optimizer, "__class__", distributed)
-    if issubclass(mixin, Reduces) and not hasattr(optimizer, "_local_sources"):
-        object.__setattr__(optimizer, "_local_sources", LocalSources())
+    if issubclass(mixin, ReducingMixin) and not hasattr(
+        optimizer, "_local_variables"
+    ):
+        object.__setattr__(optimizer, "_local_variables", LocalVariables())
 
 
 @functools.cache

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._keras import keras, own, scalars
+from keras_ring._keras import compat, keras, scalars
 from keras_ring._ops.arrays import is_graph_program
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training import reduction_guard
-from keras_ring._training.mixin import KeepsSettings
+from keras_ring._training.mixin import CopyableMixin
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 
@@ -45,14 +45,14 @@ class MomentumCorrection:
         if self._in_step is not None:
             self._in_step.multiply(factor)
             return
-        momentums = own.momentums(self._optimizer)
+        momentums = compat.momentums(self._optimizer)
         if not momentums:
             return
         if is_graph_program():
             for momentum in momentums:
-                own.assign(momentum, own.as_numpy(momentum) * factor)
+                compat.assign(momentum, compat.as_numpy(momentum) * factor)
             return
-        variables = [own.tf_variable(momentum) for momentum in momentums]
+        variables = [compat.tf_variable(momentum) for momentum in momentums]
         identities = [id(variable) for variable in variables]
         if identities != self._scaled:
 
@@ -90,8 +90,8 @@ class _ScaledInStep:
             self._factor = tf.Variable(1.0, trainable=False, dtype=tf.float64)
         self._optimizer = optimizer
         # Past the optimizer's own `__setattr__`, which tracks what it is given.
-        update = getattr(optimizer, own.UPDATES)
-        object.__setattr__(optimizer, own.UPDATES, self._hooked(update))
+        update = getattr(optimizer, compat.UPDATES)
+        object.__setattr__(optimizer, compat.UPDATES, self._hooked(update))
 
     def multiply(self, factor: float) -> None:
         """Multiplies the factor.
@@ -109,7 +109,7 @@ class _ScaledInStep:
         scalars.write(self._factor, 1.0)
 
     def _hooked(self, update: Callable[..., Any]) -> Callable[..., Any]:
-        @unconverted
+        @do_not_convert
         @functools.wraps(update)
         def scaled_update(*args: Any, **kwargs: Any) -> Any:
             if not _only_scales_by_momentum(self._optimizer):
@@ -123,8 +123,8 @@ class _ScaledInStep:
         return scaled_update
 
     def _multiply_all(self) -> None:
-        for momentum in own.momentums(self._optimizer):
-            _multiply(own.tf_variable(momentum), self._factor)
+        for momentum in compat.momentums(self._optimizer):
+            _multiply(compat.tf_variable(momentum), self._factor)
         self._factor.assign(1.0, read_value=False)
 
     @contextlib.contextmanager
@@ -159,9 +159,9 @@ def _in_step_of(optimizer: Any) -> _ScaledInStep | None:
     if found is None and not (
         is_graph_program()
         # Of others nobody knows, in a job of one rank, whether they were used.
-        or not isinstance(optimizer, KeepsSettings)
+        or not isinstance(optimizer, CopyableMixin)
         or reduction_guard.has_applied(optimizer)
-        or not own.can_scale_in_step(optimizer)
+        or not compat.can_scale_in_step(optimizer)
     ):
         found = _ScaledInStep(optimizer)
         object.__setattr__(optimizer, _IN_STEP, found)

@@ -23,7 +23,7 @@ from keras_ring._training import (
     keras2_optimizer,
     v1_optimizer,
 )
-from keras_ring._training.local_variables import local_sources
+from keras_ring._training.local_variables import local_variables_of
 from keras_ring._training.mixin import make_distributed
 from keras_ring._training.reduction import (
     ReductionSettings,
@@ -178,7 +178,7 @@ def PartialDistributedOptimizer(
     if local_layers is not None and not isinstance(local_layers, Iterable):
         local_layers = [local_layers]
     for layer in local_layers or ():
-        local_sources(optimizer).add_layer(layer)
+        local_variables_of(optimizer).add_layer(layer)
     return optimizer
 
 

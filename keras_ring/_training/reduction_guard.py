@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._training import tape_marks
@@ -147,7 +147,7 @@ def keras2_families() -> list[Any]:
 def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns Keras 3's `apply` with the check."""
 
-    @unconverted
+    @do_not_convert
     @functools.wraps(apply)
     def checked_apply(
         self: Any, grads: Any, trainable_variables: Any = None
@@ -161,7 +161,7 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the `apply_gradients` of the others with the check."""
 
-    @unconverted
+    @do_not_convert
     @functools.wraps(apply)
     def checked_apply(
         self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._ops import reduce_ops
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.sparse import map_gradient
@@ -24,7 +24,7 @@ from keras_ring._training import (
     tape_marks,
     weighted_losses,
 )
-from keras_ring._training.local_variables import LocalSources
+from keras_ring._training.local_variables import LocalVariables
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.reduction import ReductionSettings, reduce_gradients
 
@@ -121,12 +121,12 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         )
         self._weighting = weighted_losses.of_settings(self._settings)
         self._entered = contextlib.ExitStack()
-        self._local_sources = LocalSources()
+        self._local_variables = LocalVariables()
         reduction_guard.install()
 
     def __getattr__(self, name: str) -> Any:
         # The state of a tape, which this one leaves to the tape inside.
-        if name in ("_local_tape", "_local_sources"):
+        if name in ("_local_tape", "_local_variables"):
             raise AttributeError(name)
         return getattr(self._local_tape, name)
 
@@ -176,7 +176,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         Args:
             var: A variable.
         """
-        self._local_sources.add(var)
+        self._local_variables.add(var)
 
     def register_local_layers(self, layers: Any) -> None:
         """Leaves the gradients of the weights of layers to each rank.
@@ -188,9 +188,9 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         if not isinstance(layers, Iterable):
             layers = [layers]
         for layer in layers:
-            self._local_sources.add_layer(layer)
+            self._local_variables.add_layer(layer)
 
-    @unconverted
+    @do_not_convert
     def gradient(
         self,
         target: Any,
@@ -239,14 +239,14 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         with initial_values.compared(
             updated,
             self._settings.process_set,
-            self._local_sources,
+            self._local_variables,
             grace=True,
         ):
             reduced = reduce_gradients(
                 flat_gradients,
                 flat_sources,
                 self._settings,
-                local=self._local_sources,
+                local=self._local_variables,
             )
         tape_marks.mark(flat_sources, reduced)
         return tf.nest.pack_sequence_as(gradients, reduced)

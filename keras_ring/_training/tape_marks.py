@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._ops import ordering
 from keras_ring._ops.names import variable_path
 
@@ -126,7 +126,7 @@ def _traced() -> Iterator[Any]:
 
 
 def _of(variable: Any) -> _Marks:
-    variable = own.tf_variable(variable)
+    variable = compat.tf_variable(variable)
     if not hasattr(variable, _MARKS):
         setattr(variable, _MARKS, _Marks())
     found: _Marks = getattr(variable, _MARKS)

@@ -14,8 +14,12 @@ import tensorflow as tf
 
 from keras_ring._training import initial_values, reduction_guard
 from keras_ring._training.accumulator import Accumulator
-from keras_ring._training.local_variables import local_sources
-from keras_ring._training.mixin import Reduces, change_class, distributed_again
+from keras_ring._training.local_variables import local_variables_of
+from keras_ring._training.mixin import (
+    ReducingMixin,
+    change_class,
+    distributed_again,
+)
 from keras_ring._training.reduction import (
     ReductionSettings,
     gradient_names,
@@ -25,7 +29,7 @@ from keras_ring._training.reduction import (
 
 def distribute(optimizer: Any, settings: ReductionSettings) -> None:
     """Makes a `tf.compat.v1.train.Optimizer` reduce."""
-    change_class(optimizer, _Reduces, settings, None)
+    change_class(optimizer, _V1ReducingMixin, settings, None)
     object.__setattr__(optimizer, "_pending", _Pending(settings))
 
 
@@ -42,7 +46,7 @@ class _Pending:
         )
 
 
-class _Reduces(Reduces):
+class _V1ReducingMixin(ReducingMixin):
     """Reduces gradients as they are computed."""
 
     _distribute = staticmethod(distribute)
@@ -54,9 +58,9 @@ class _Reduces(Reduces):
         state = {
             name: value
             for name, value in state.items()
-            if name not in ("_pending", "_local_sources")
+            if name not in ("_pending", "_local_variables")
         }
-        paths = local_sources(self).paths()
+        paths = local_variables_of(self).paths()
         arguments = (self._wrapped_class, self._settings, paths)
         return _restore, arguments, state, *rest
 
@@ -119,7 +123,7 @@ class _Reduces(Reduces):
 
         def reduce(gradients: list[Any]) -> list[Any]:
             return reduce_gradients(
-                gradients, sources, settings, names, local_sources(self)
+                gradients, sources, settings, names, local_variables_of(self)
             )
 
         def accumulate_and_reduce() -> list[Any]:
@@ -136,7 +140,7 @@ class _Reduces(Reduces):
             return found
 
         with initial_values.compared(
-            sources, settings.process_set, local_sources(self)
+            sources, settings.process_set, local_variables_of(self)
         ):
             # Of the paths that the ranks have agreed on.
             names += gradient_names(sources)

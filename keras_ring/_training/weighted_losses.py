@@ -30,10 +30,10 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops import reduce_ops, reductions
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, shares_nothing
 
@@ -178,14 +178,14 @@ def check_losses(settings: Any, what: str) -> None:
 def of_settings(settings: Any) -> Weighting | Unweighted | None:
     """Returns what looks at the losses of a training with these settings."""
     if settings.weighted:
-        if not own.TELLS_DIVISORS:
+        if not compat.TELLS_DIVISORS:
             raise ValueError(
                 "`weighted=True` needs Keras 3. With Keras 2, give "
                 "`tape.gradient(loss, sources, weight=...)` of a "
                 "`kr.DistributedGradientTape` what the loss was divided by."
             )
         return Weighting(settings.process_set)
-    if own.TELLS_DIVISORS and settings.op is reduce_ops.Average:
+    if compat.TELLS_DIVISORS and settings.op is reduce_ops.Average:
         return Unweighted(settings.process_set)
     return None
 
@@ -196,9 +196,9 @@ def install(settings_of: Callable[[Any], Any]) -> None:
     Args:
         settings_of: Returns the `ReductionSettings` of an optimizer, or `None`.
     """
-    if not own.TELLS_DIVISORS:
+    if not compat.TELLS_DIVISORS:
         return
-    own.hook_losses(_shared)
+    compat.hook_losses(_shared)
     for method in ("fit", "train_on_batch"):
         patch_once(
             keras.Model,
@@ -216,7 +216,7 @@ def _shared(loss: Any, divisor: Callable[[], Any], of_data: bool) -> Any:
 def _in_weighting(
     function: Callable[..., Any], settings_of: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    @unconverted
+    @do_not_convert
     @functools.wraps(function)
     def weighted(self: Any, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(getattr(self, "optimizer", None))

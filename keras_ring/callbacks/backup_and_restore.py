@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from keras_ring._fit import passed_over
-from keras_ring._keras import keras, own
+from keras_ring._fit import skipped_batches
+from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
 from keras_ring.checkpoint import background_write, training_state
 from keras_ring.data import epochs
@@ -129,7 +129,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
                 "Give `BackupAndRestore` a directory of its own."
             )
         self._step = self._step_saved = manifest["step"]
-        own.begin_at(self.model, progress["epoch"])
+        compat.set_initial_epoch(self.model, progress["epoch"])
         epochs.resume_at(progress["epoch"])
         self._resumed = _Resumed(
             self.model, self.optimizers, progress["batch"], manifest["local"]
@@ -142,7 +142,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch, self._batch = epoch, 0
         if self._resumed is not None:
             if self._resumed.batches:
-                self._resumed.pass_over()
+                self._resumed.skip_batch()
             else:
                 self._resumed.assign_own()
                 self._resumed = None
@@ -172,7 +172,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Deletes what was saved, or saves the end."""
-        own.begin_at(self.model, None)
+        compat.set_initial_epoch(self.model, None)
         if self.delete_checkpoint:
             training_state.remove_all(self.backup_dir, self.copy_dir)
         elif self.save_freq == "epoch" and self._step != self._step_saved:
@@ -227,32 +227,32 @@ class _Resumed:
                 for place in model_state.owned_variables(model, optimizers)
             ]
         self._state = model_state.as_arrays(self._variables)
-        if batches % own.steps_per_execution(model):
+        if batches % compat.steps_per_execution(model):
             raise ValueError(
                 f"The training was saved after batch {batches} of an epoch, "
                 "and cannot go on from there with steps_per_execution="
-                f"{own.steps_per_execution(model)}. Use the value of the run "
-                "before."
+                f"{compat.steps_per_execution(model)}. Use the value of the "
+                "run before."
             )
 
-    def pass_over(self) -> None:
+    def skip_batch(self) -> None:
         """Has the next batches read, but not trained on."""
         model = self._model
         self._train = model.train_function
         passed = 0
 
-        def pass_over(iterator: Any) -> Any:
+        def skip_batch(iterator: Any) -> Any:
             nonlocal passed
-            for _ in range(own.steps_per_execution(model)):
+            for _ in range(compat.steps_per_execution(model)):
                 batch = next(iterator)
                 if passed == 0:
                     # Metrics have no variables before.
-                    own.build_from_batch(model, batch)
+                    compat.build_from_batch(model, batch)
                     self._assign_local()
                 passed += 1
             return model.get_metrics_result()
 
-        model.train_function = passed_over.passing_over(pass_over)
+        model.train_function = skipped_batches.skipping(skip_batch)
 
     def train(self) -> None:
         """Has the next batches trained on."""

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._agreement import same_batch, training_end
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._model.consistency import EpochComparison
 from keras_ring._model.model_broadcast import broadcast_model
 from keras_ring._runtime.process_sets import (
@@ -99,9 +99,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if is_alone(self.process_set):
             return
         training_end.require_same_steps(
-            own.num_steps(self.params), self.process_set
+            compat.num_steps(self.params), self.process_set
         )
-        if own.is_built(self.model):
+        if compat.is_built(self.model):
             self._broadcast()
         else:
             self._broadcast_at_first_step()
@@ -163,7 +163,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                     model.train_step = own_train_step
                 # What is traced to build it updates nothing.
                 with allow_local_updates():
-                    own.build_from_batch(model, batch, train_step)
+                    compat.build_from_batch(model, batch, train_step)
                 # Out of the graph that is being traced: done now, once, and
                 # not a part of each step.
                 with tf.init_scope():

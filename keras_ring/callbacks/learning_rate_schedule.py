@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring._fit import passed_over
-from keras_ring._keras import keras, own
+from keras_ring._fit import skipped_batches
+from keras_ring._keras import compat, keras
 from keras_ring._training.momentum_correction import MomentumCorrection
 
 
@@ -73,7 +73,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that the learning rate can be set at all."""
         optimizer = self._optimizer()
-        if not own.has_settable_learning_rate(optimizer):
+        if not compat.has_settable_learning_rate(optimizer):
             raise ValueError(
                 f"{type(self).__name__} sets the learning rate of the "
                 "optimizer, which cannot be done for an optimizer that "
@@ -85,7 +85,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if self.momentum_correction:
             self._momentum = MomentumCorrection(optimizer)
         if not self.staircase and self.steps_per_epoch is None:
-            steps = own.num_steps(self.params)
+            steps = compat.num_steps(self.params)
             if not steps:
                 raise ValueError(
                     f"{type(self).__name__} changes the learning rate within "
@@ -115,7 +115,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     ) -> None:
         """Adds the learning rate to the logs."""
         if logs is not None:
-            logs["learning_rate"] = own.learning_rate(self._optimizer())
+            logs["learning_rate"] = compat.learning_rate(self._optimizer())
 
     def multiplier(self, epoch: float) -> float:
         """Returns the factor at `epoch`, which may be a fraction."""
@@ -130,15 +130,15 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def _set_learning_rate(self, epoch: float) -> None:
         optimizer = self._optimizer()
-        old = own.learning_rate(optimizer)
+        old = compat.learning_rate(optimizer)
         new = float(self.initial_lr * self.multiplier(epoch))
-        own.set_learning_rate(optimizer, new)
+        compat.set_learning_rate(optimizer, new)
         if (
             self._momentum is None
             or old <= 0
             or new == old
             # No step takes the factor, and the state is set after these.
-            or passed_over.is_passing_over(self.model)
+            or skipped_batches.is_skipping(self.model)
         ):
             return
         self._momentum.scale(new / old)

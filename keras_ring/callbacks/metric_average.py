@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._model import metric_state
 from keras_ring._ops import arrays, gathers, reduce_ops, reductions
 from keras_ring._ops.arrays import is_graph_program
@@ -118,7 +118,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._uninstall()
         model = self.model
         metric_state.watch(model)
-        results = getattr(model, own.RESULTS)
+        results = getattr(model, compat.METRICS_RESULT_METHOD)
 
         def results_of_all_ranks(logs: Any) -> Any:
             # Another callback may evaluate the model on one rank alone.
@@ -131,11 +131,11 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
                 model, results, logs, self.process_set, name
             )
 
-        setattr(model, own.RESULTS, results_of_all_ranks)
+        setattr(model, compat.METRICS_RESULT_METHOD, results_of_all_ranks)
 
     def _uninstall(self) -> None:
-        if own.RESULTS in vars(self.model):
-            delattr(self.model, own.RESULTS)
+        if compat.METRICS_RESULT_METHOD in vars(self.model):
+            delattr(self.model, compat.METRICS_RESULT_METHOD)
 
 
 def _results_of_all_ranks(
@@ -145,7 +145,7 @@ def _results_of_all_ranks(
     process_set: ProcessSet,
     name: str,
 ) -> Any:
-    combine_metric_state(own.metrics_variables(model), process_set, name)
+    combine_metric_state(compat.metrics_variables(model), process_set, name)
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
         keys = sorted(logs)
@@ -185,7 +185,7 @@ def combine_metric_state(
     """
     by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
     for variable in {id(v): v for v in variables}.values():
-        by_aggregation[own.aggregation(variable)].append(variable)
+        by_aggregation[compat.aggregation(variable)].append(variable)
     for aggregation, op in (
         ("sum", reduce_ops.Sum),
         ("mean", reduce_ops.Average),

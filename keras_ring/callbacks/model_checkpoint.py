@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_ring._fit import passed_over
-from keras_ring._keras import keras, own
+from keras_ring._fit import skipped_batches
+from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
 from keras_ring._model.moving_statistics import averaged_statistics
 from keras_ring._runtime import topology
@@ -83,7 +83,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         self, epoch: int, batch: int | None, logs: dict[str, Any] | None
     ) -> None:
         """Saves the model if it is to be saved. Keras calls this."""
-        if passed_over.is_passing_over(self.model):
+        if skipped_batches.is_skipping(self.model):
             # The run before has saved it, with the weights of this batch.
             return
         logs = logs or {}
@@ -104,7 +104,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
                 saved_files.prune(path, self.keep)
 
         def save() -> Any:
-            own.save_if_due(self, epoch, batch, logs, write)
+            compat.save_if_due(self, epoch, batch, logs, write)
             return self.best
 
         with averaged_statistics(self.model, self.average_statistics):
@@ -157,7 +157,7 @@ def save_atomically(
 def _said_to_be_built(model: Any) -> Iterator[None]:
     """Lets Keras save a model that is trained in parts, and never called."""
     built = model.built
-    model.built = built or own.is_built(model)
+    model.built = built or compat.is_built(model)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring._fit import passed_over
+from keras_ring._fit import skipped_batches
 from keras_ring._keras import keras
 from keras_ring._runtime import topology
 
@@ -57,7 +57,7 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
 def _on_rank_zero(name: str) -> Callable[..., None]:
     def call(self: RankZeroOnly, *args: Any, **kwargs: Any) -> None:
         of_batch = name.startswith("on_train_batch_")
-        if of_batch and passed_over.is_passing_over(self.model):
+        if of_batch and skipped_batches.is_skipping(self.model):
             return
         if topology.rank() == 0:
             getattr(self.callback, name)(*args, **kwargs)

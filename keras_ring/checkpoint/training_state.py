@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import tensorflow as tf
 
-from keras_ring._keras import keras, own
+from keras_ring._keras import compat, keras
 from keras_ring._model import (
     adapted_layers,
     model_optimizers,
@@ -185,7 +185,7 @@ def restore(
     on_rank_zero(what, assign, "checkpoint/restore")
     share(variables, 0, global_process_set, folded=())
     mine = rank_state.from_bytes(rank_state.scatter(rank_files))
-    states = own.seed_variables(model)
+    states = compat.seed_variables(model)
     manifest["local"] = None
     if mine is not None:
         left_out = set() if fold_rank else {id(state) for state in states}

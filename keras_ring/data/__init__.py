@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._runtime import topology
 from keras_ring.data.epoch_shuffle import shuffled_by_epoch
 from keras_ring.data.sharded_batches import ShardedPyDataset, shard_generator
@@ -142,7 +142,7 @@ def shard(
         if check:
             same_data.require_same_dataset(dataset)
         return _shard_dataset(dataset, uneven, shuffle, seed)
-    if isinstance(dataset, own.Dataset):
+    if isinstance(dataset, compat.Dataset):
         return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
     if isinstance(dataset, types.GeneratorType):
         if shuffle:
@@ -304,7 +304,7 @@ def _shuffled(
 def _shard_py_dataset(
     dataset: Any, uneven: Uneven, shuffle: bool, seed: int
 ) -> Any:
-    count = own.num_batches(dataset)
+    count = compat.num_batches(dataset)
     if shuffle and count is None:
         raise ValueError("A `PyDataset` without end cannot be shuffled.")
     total = None if count is None else _even_length(count, uneven)

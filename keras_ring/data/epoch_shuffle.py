@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._ops.autograph import unconverted
+from keras_ring._ops.autograph import do_not_convert
 from keras_ring.data import epochs
 
 
@@ -19,7 +19,7 @@ def shuffled_by_epoch(dataset: Any, buffer_size: int, seed: int) -> Any:
     counter = _EpochVariable()
     spec = dataset.element_spec
 
-    @unconverted
+    @do_not_convert
     def shuffled(_: Any) -> Any:
         # Called when an epoch begins to read. The op and not the method,
         # which mixes the seed with that of TensorFlow.

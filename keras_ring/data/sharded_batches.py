@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._runtime import topology
 from keras_ring.data import epochs
 
 
-class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
+class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
     """The batches of a `PyDataset` that belong to this rank.
 
     Args:
@@ -27,12 +27,12 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
     def __init__(
         self, dataset: Any, total: int | None, shuffle: bool, seed: int
     ) -> None:
-        super().__init__(**own.dataset_arguments(dataset))
+        super().__init__(**compat.dataset_arguments(dataset))
         self._dataset = dataset
         self._total = total
         self._shuffle = shuffle
         self._seed = seed
-        self._epoch = own.EPOCH_AT_FIRST
+        self._epoch = compat.FIRST_EPOCH_OF_PYDATASET
         epochs.register(self)
 
     @property
@@ -56,7 +56,7 @@ class ShardedPyDataset(own.Dataset):  # type: ignore[misc]
         return self._dataset[int(self._order()[position])]
 
     def _order(self) -> Any:
-        count = own.num_batches(self._dataset)
+        count = compat.num_batches(self._dataset)
         order = np.arange(count)
         if self._shuffle:
             # Of the epoch, so that a rank may start at any.

@@ -16,7 +16,7 @@ from rank_saving import Interrupt
 from rank_training import digest, start
 
 import keras_ring as kr
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._model import model_optimizers, model_state
 from keras_ring.checkpoint import checkpoint_files
 from tests import tiers
@@ -84,7 +84,7 @@ class Noisy(keras.Model):
         }
 
     def seeds(self):
-        return [v.numpy().tolist() for v in own.seed_variables(self)]
+        return [v.numpy().tolist() for v in compat.seed_variables(self)]
 
 
 def make_noisy(build=True):
@@ -182,7 +182,7 @@ def generative(directory):
                 k: int(o.iterations)
                 for k, o in model_optimizers.optimizers_of(other).items()
             },
-            "seeds": [v.numpy().tolist() for v in own.seed_variables(model)],
+            "seeds": [v.numpy().tolist() for v in compat.seed_variables(model)],
         }
     return results
 
@@ -344,12 +344,12 @@ def owned_state(directory):
     fit(model, *data, callbacks=[broadcast()], batch_size=4)
     parts = {
         "local": model.get_layer("local").weights,
-        "slots": own.slots_of(
+        "slots": compat.slots_of(
             model.optimizer, model.get_layer("local").trainable_variables
         ),
         "batch_norm": model.get_layer("batch_norm").non_trainable_weights,
         "rnn": [model.get_layer("rnn").states[0]],
-        "seeds": own.seed_variables(model),
+        "seeds": compat.seed_variables(model),
         "shared": model.layers[-1].weights,
     }
     saved = {name: digest(variables) for name, variables in parts.items()}
@@ -365,12 +365,12 @@ def owned_state(directory):
     # A second broadcast leaves the memory of local weights alone, too.
     fit(other, *data, callbacks=[broadcast()], batch_size=4, epochs=0)
     kept = digest(
-        own.slots_of(
+        compat.slots_of(
             other.optimizer, other.get_layer("local").trainable_variables
         )
     )
     expected = digest(
-        own.slots_of(
+        compat.slots_of(
             model.optimizer, model.get_layer("local").trainable_variables
         )
     )
@@ -386,7 +386,7 @@ def owned_state(directory):
     grown = make_owning(seed=50 + kr.rank())
     kr.checkpoint.restore(grown, directory)
     # Before the next one: that of `keras.random` is the same for all models.
-    seeds_of_grown = digest(own.seed_variables(grown))
+    seeds_of_grown = digest(compat.seed_variables(grown))
     shared = make_owning(seed=50 + kr.rank())
     kr.checkpoint.restore(shared, directory, fold_rank=False)
     return {
@@ -398,7 +398,7 @@ def owned_state(directory):
             "weights": digest(grown.weights),
             "seeds": seeds_of_grown,
         },
-        "shared": digest(own.seed_variables(shared)),
+        "shared": digest(compat.seed_variables(shared)),
     }
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring._agreement import difference, time_budget
-from keras_ring._fit import passed_over, terminate_on_nan
-from keras_ring._keras import own
+from keras_ring._fit import skipped_batches, terminate_on_nan
+from keras_ring._keras import compat
 from keras_ring._launch_protocol import cores
 from keras_ring._model import model_broadcast
 from keras_ring._ops import gathers, reduce_ops, reductions
@@ -752,7 +752,7 @@ class TestLearningRate:
 
             class Keeps(keras.callbacks.Callback):
                 def _keep(self, inner=inner, kept=kept):
-                    momentums = own.momentums(inner)
+                    momentums = compat.momentums(inner)
                     kept.append([np.array(m) for m in momentums])
 
                 def on_train_batch_end(self, batch, logs=None):
@@ -763,7 +763,9 @@ class TestLearningRate:
                         self._keep()
 
             if not in_step:
-                monkeypatch.setattr(own, "can_scale_in_step", lambda _: False)
+                monkeypatch.setattr(
+                    compat, "can_scale_in_step", lambda _: False
+                )
             callback = LearningRateWarmupCallback(0.1, warmup_epochs=1)
             # From a fifth.
             callback.multiplier = lambda epoch: 0.2 + 0.8 * epoch
@@ -821,7 +823,7 @@ class TestLearningRate:
         callback.on_train_begin()
         callback.on_epoch_begin(0)
         train = model.train_function
-        model.train_function = passed_over.passing_over(lambda _: {})
+        model.train_function = skipped_batches.skipping(lambda _: {})
         for batch in range(3):
             callback.on_train_batch_begin(batch)
         passed = float(optimizer.learning_rate)

@@ -807,8 +807,8 @@ def test_gradients_of_local_variables_stay(ring, passes, scaled):
     assert float(own[0]) == (-1.0 if scaled else -2.0) * passes
     assert all(own.path not in name for name in ring.names())
     # A copy knows it by its path.
-    assert own in duplicate._local_sources
-    assert shared not in duplicate._local_sources
+    assert own in duplicate._local_variables
+    assert shared not in duplicate._local_variables
 
 
 def test_an_overflow_of_a_local_variable_is_agreed_on(ring):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._model import model_optimizers, model_state
 
 keras = tf.keras
@@ -97,14 +97,14 @@ def parts(directory, kind):
     _fit(model, kr.callbacks.BroadcastGlobalVariablesCallback())
     kr.checkpoint.save(model, f"{directory}/{kind}", 1)
     saved = _values(model)
-    slots = own.slots_of(model.one, model.local.trainable_variables)
+    slots = compat.slots_of(model.one, model.local.trainable_variables)
     owned = [
         np.asarray(v).tolist()
-        for v in (*model.local.weights, *slots, *own.seed_variables(model))
+        for v in (*model.local.weights, *slots, *compat.seed_variables(model))
     ]
     _fit(model)
     other = _make(kind)
-    before = len(own.optimizer_variables(other.one))
+    before = len(compat.optimizer_variables(other.one))
     step = kr.checkpoint.restore(other, f"{directory}/{kind}")
     restored = _values(other)
     _fit(other)
@@ -115,7 +115,7 @@ def parts(directory, kind):
         "goes_on": _values(other) == _values(model),
         "owned": owned,
         "num_slots": len(slots),
-        "built": before < len(own.optimizer_variables(other.one)),
+        "built": before < len(compat.optimizer_variables(other.one)),
         "iterations": {k: int(o.iterations) for k, o in found.items()},
         "moved": model.moved(),
     }

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._keras import own
+from keras_ring._keras import compat
 from keras_ring._model import seeds
 
 STEPS, BATCH_SIZE = 30, 16
@@ -170,10 +170,10 @@ class OfRanks(keras.layers.Layer):
 
     def fold(self):
         """Makes the seeds those of ranks that share the first."""
-        first, *_ = (own.seed_variables(part) for part in self.parts)
+        first, *_ = (compat.seed_variables(part) for part in self.parts)
         for place, part in enumerate(self.parts):
             for of_first, seed in zip(
-                first, own.seed_variables(part), strict=True
+                first, compat.seed_variables(part), strict=True
             ):
                 seed.assign(seeds.folded(of_first.value, place))
 

@@ -12,12 +12,12 @@ from typing import Any
 _MARK = "_keras_ring_passes_over"
 
 
-def passing_over(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def skipping(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Marks what reads batches instead of training on them."""
     setattr(step, _MARK, True)
     return step
 
 
-def is_passing_over(model: Any) -> bool:
+def is_skipping(model: Any) -> bool:
     """Whether a model is not trained on the present batch."""
     return hasattr(getattr(model, "train_function", None), _MARK)
