@@ -22,7 +22,7 @@ struct Factors {
 // What is the same for all rounds, and the slices of one.
 struct Adasum::Round {
   const AllreduceArgs& args;
-  const Method method;
+  const ReductionKernels method;
   const PairKernels& kernels;
   const int rank;
   const int size;
@@ -40,7 +40,7 @@ struct Adasum::Round {
 Status Adasum::Allreduce(const AllreduceArgs& args, int rank, int size,
                          Collective& collective) {
   KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
-  const Method method(args);
+  const ReductionKernels method(args);
   Round round{args, method, FindPairKernels(method.format.dtype),
               rank, size,   collective};
   const int64_t most = kRoundBytes / method.tensor_size;
@@ -60,7 +60,7 @@ Status Adasum::Allreduce(const AllreduceArgs& args, int rank, int size,
 
 Status Adasum::Run(const Round& round, const std::vector<TensorSpan>& tensors) {
   if (round.count == 0) return OkStatus();
-  const Method& method = round.method;
+  const ReductionKernels& method = round.method;
   const size_t value_size = method.format.value_size;
   spans_.Assign(tensors, method.tensor_size, value_size);
   KR_ASSIGN_OR_RETURN(void* row, row_.Reserve(round.count * value_size));

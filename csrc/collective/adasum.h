@@ -35,7 +35,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
-#include "csrc/collective/method.h"
+#include "csrc/collective/reduction_kernels.h"
 #include "csrc/collective/scratch_buffer.h"
 #include "csrc/collective/spans.h"
 

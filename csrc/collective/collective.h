@@ -107,13 +107,16 @@ class Collective {
   virtual Status Reducescatter(const ReducescatterArgs& args) = 0;
   virtual Status Alltoall(const AlltoallArgs& args) = 0;
 
-  // What a thread that has other duties may do here: calls that take
+  // What a thread that has other progress may do here: calls that take
   // microseconds once all ranks are there. Bytes of tensors, at most; negative
   // if there are no such calls.
   virtual int64_t InlineBytes() const { return -1; }
   // What it does besides: called now and then while a call waits for other
-  // ranks. It may call Abort. Empty for a thread without duties. Between calls.
-  virtual void SetDuties(const std::function<void()>* duties) { (void)duties; }
+  // ranks. It may call Abort. Empty for a thread without progress. Between
+  // calls.
+  virtual void SetProgressCallback(const std::function<void()>* progress) {
+    (void)progress;
+  }
 
   // Thread-safe: the process of `rank` has ended. A call that still needs it
   // fails; what it has done stays good. For what moves bytes without noticing

@@ -21,7 +21,7 @@ constexpr size_t kMaxPending = 1 << 20;
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 
 // What is executed as one bucket must be of one kind.
-Status CheckBucket(const std::vector<std::shared_ptr<const Agreed>>& items) {
+Status CheckBucket(const std::vector<std::shared_ptr<const Response>>& items) {
   for (const auto& item : items) {
     if (item == items.front() ||
         MayShare(items.front()->request, item->request)) {
@@ -90,7 +90,7 @@ NameTable<Controller::Pending>::iterator Controller::PendingFor(
     oldest_pending_ = BatchTime();
     stalls_.Reset();
     // They were about something else.
-    if (!inquiry_due_) answers_ = Answers();
+    if (!inquiry_due_) answers_ = ActivityReplies();
   }
   const auto [it, is_new] = pending_.TryEmplace(name);
   Pending& pending = it->second;
@@ -117,7 +117,7 @@ Status Controller::AddContributor(Pending& pending, const std::string& name,
 
 Status Controller::Contribute(int from, uint64_t sent_at,
                               ResponseCache::Slot slot,
-                              std::shared_ptr<const Agreed> agreed) {
+                              std::shared_ptr<const Response> agreed) {
   if (tree_.children.empty()) {
     SlotComplete(slot, std::move(agreed));
     return OkStatus();
@@ -146,7 +146,7 @@ Status Controller::Contribute(int from, uint64_t sent_at,
 }
 
 Status Controller::Contribute(int from, uint64_t sent_at,
-                              std::vector<Variant> variants) {
+                              std::vector<RequestVersion> variants) {
   const auto it = PendingFor(variants.front().request.name, sent_at);
   if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
@@ -158,7 +158,7 @@ Status Controller::Contribute(int from, uint64_t sent_at,
     pending.slot.reset();
     pending.agreed.reset();
   }
-  for (Variant& variant : variants) {
+  for (RequestVersion& variant : variants) {
     AddVariant(pending.variants, std::move(variant));
   }
   CompleteIfReady(it);
@@ -181,19 +181,19 @@ void Controller::CompleteIfReady(NameTable<Pending>::iterator it) {
   }
   if (pending.slot) {
     const ResponseCache::Slot slot = *pending.slot;
-    std::shared_ptr<const Agreed> agreed = std::move(pending.agreed);
+    std::shared_ptr<const Response> agreed = std::move(pending.agreed);
     pending_.Erase(it);
     SlotComplete(slot, std::move(agreed));
   } else {
     const std::string name = it->first;
-    std::vector<Variant> variants = std::move(pending.variants);
+    std::vector<RequestVersion> variants = std::move(pending.variants);
     pending_.Erase(it);
     VariantsComplete(name, std::move(variants));
   }
 }
 
 void Controller::SlotComplete(ResponseCache::Slot slot,
-                              std::shared_ptr<const Agreed> agreed) {
+                              std::shared_ptr<const Response> agreed) {
   if (tree_.is_root()) {
     Ready(slot, std::move(agreed));
   } else {
@@ -202,19 +202,19 @@ void Controller::SlotComplete(ResponseCache::Slot slot,
 }
 
 void Controller::VariantsComplete(const std::string& name,
-                                  std::vector<Variant> variants) {
+                                  std::vector<RequestVersion> variants) {
   if (!tree_.is_root()) {
     ready_up_.news.push_back(std::move(variants));
     return;
   }
-  Result<Agreed> agreed = Agree(variants, tree_.size, ranks_);
+  Result<Response> agreed = Agree(variants, tree_.size, ranks_);
   if (!agreed.ok()) return Fail({name}, agreed.status());
   Ready(std::nullopt,
-        std::make_shared<const Agreed>(std::move(agreed).value()));
+        std::make_shared<const Response>(std::move(agreed).value()));
 }
 
 void Controller::Ready(std::optional<ResponseCache::Slot> slot,
-                       std::shared_ptr<const Agreed> agreed) {
+                       std::shared_ptr<const Response> agreed) {
   Status status = CheckJoined(*agreed, joined_, ranks_);
   if (!status.ok()) return Fail({agreed->request.name}, status);
   if (slot) planner_.OnReady(*slot);
@@ -305,16 +305,16 @@ Status Controller::Handle(int peer, ReadyMessage message) {
   }
   if (ended_) return OkStatus();
   for (uint64_t slot : message.slots) {
-    const std::shared_ptr<const Agreed>& agreed = cache_.At(slot);
+    const std::shared_ptr<const Response>& agreed = cache_.At(slot);
     if (agreed == nullptr) {
       return InternalError("readiness for the unknown slot " +
                            std::to_string(slot));
     }
     KR_RETURN_IF_ERROR(Contribute(peer, message.sequence, slot, agreed));
   }
-  for (std::vector<Variant>& variants : message.news) {
+  for (std::vector<RequestVersion>& variants : message.news) {
     std::vector<int32_t> ranks;
-    for (const Variant& variant : variants) {
+    for (const RequestVersion& variant : variants) {
       ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());
@@ -410,12 +410,12 @@ Status Controller::Handle(int peer, ByeMessage) {
   return OkStatus();
 }
 
-Status Controller::Handle(int peer, AskMessage message) {
+Status Controller::Handle(int peer, StallQuery message) {
   if (peer != tree_.parent) {
     return InternalError("a question from a rank that is not the parent");
   }
   for (const auto& [child, below] : tree_.children) {
-    AskMessage part = message;
+    StallQuery part = message;
     part.ranks.clear();
     std::set_intersection(message.ranks.begin(), message.ranks.end(),
                           below.begin(), below.end(),
@@ -425,13 +425,13 @@ Status Controller::Handle(int peer, AskMessage message) {
   }
   if (std::binary_search(message.ranks.begin(), message.ranks.end(),
                          tree_.rank)) {
-    SendUp(DoingMessage{message.question, tree_.rank,
-                        DescribeDoing(message.awaits)});
+    SendUp(ActivityReply{message.question, tree_.rank,
+                         DescribeActivity(message.awaits)});
   }
   return OkStatus();
 }
 
-Status Controller::Handle(int peer, DoingMessage message) {
+Status Controller::Handle(int peer, ActivityReply message) {
   const auto child = tree_.children.find(peer);
   if (child == tree_.children.end() ||
       !std::binary_search(child->second.begin(), child->second.end(),
@@ -444,8 +444,8 @@ Status Controller::Handle(int peer, DoingMessage message) {
     return OkStatus();
   }
   if (message.question != question_ || !inquiry_due_) return OkStatus();
-  answers_.doing[message.rank] = std::move(message.doing);
-  if (answers_.doing.size() == answers_.asked.size()) ConcludeInquiry();
+  answers_.activity[message.rank] = std::move(message.activity);
+  if (answers_.activity.size() == answers_.asked.size()) ConcludeInquiry();
   return OkStatus();
 }
 
@@ -579,7 +579,7 @@ Status Controller::Apply(const Decision& decision) {
       command.joined = joined_;
       command.items.reserve(decision.slots.size() + decision.news.size());
       for (uint64_t slot : decision.slots) {
-        const std::shared_ptr<const Agreed>& agreed = cache_.At(slot);
+        const std::shared_ptr<const Response>& agreed = cache_.At(slot);
         if (agreed == nullptr) {
           return InternalError("a decision for the unknown slot " +
                                std::to_string(slot));
@@ -600,7 +600,7 @@ Status Controller::Apply(const Decision& decision) {
       // own any more.
       for (auto& item : command.items) {
         if (item->DependsOn(joined_)) {
-          item = std::make_shared<const Agreed>(item->Without(joined_));
+          item = std::make_shared<const Response>(item->Without(joined_));
         }
       }
       break;
@@ -652,7 +652,7 @@ Status Controller::Apply(const Decision& decision) {
 
 // What this node has not told to be ready, its parent cannot decide on.
 Status Controller::CheckNonePends(
-    const std::vector<std::shared_ptr<const Agreed>>& items) {
+    const std::vector<std::shared_ptr<const Response>>& items) {
   if (tree_.is_root() || pending_.empty()) return OkStatus();
   for (const auto& item : items) {
     if (pending_.find(item->request.name) == pending_.end()) continue;
@@ -768,22 +768,22 @@ void Controller::LookAtStalls(bool told) {
   if (!report && !told && !stalls_.LookDue(now)) return;
   stalls_.Looked(now, youngest);
   if (tree_.is_root()) {
-    InquireStalls(report);
+    QueryStalls(report);
   } else {
-    TellStalls();
+    ReportStallsUp();
   }
 }
 
-void Controller::InquireStalls(bool report) {
+void Controller::QueryStalls(bool report) {
   report_wanted_ = report_wanted_ || report;
   // The last round is not over; its end has all that is known now.
   if (inquiry_due_) return;
   const std::vector<StalledTensor> stalled = ListStalls();
   if (!report && !MayBeDeadlock(stalled)) return;
-  answers_ = stalls_.Questions(stalled);
+  answers_ = stalls_.MakeQuery(stalled);
   ++question_;
   inquiry_due_ = clock_.Now() + kAnswerLimit;
-  AskMessage ask{question_, {}, answers_.names};
+  StallQuery ask{question_, {}, answers_.names};
   for (const auto& [child, below] : tree_.children) {
     ask.ranks.clear();
     std::set_intersection(answers_.asked.begin(), answers_.asked.end(),
@@ -794,9 +794,9 @@ void Controller::InquireStalls(bool report) {
   }
   if (std::binary_search(answers_.asked.begin(), answers_.asked.end(),
                          tree_.rank)) {
-    answers_.doing[tree_.rank] = DescribeDoing(answers_.names);
+    answers_.activity[tree_.rank] = DescribeActivity(answers_.names);
   }
-  if (answers_.doing.size() == answers_.asked.size()) ConcludeInquiry();
+  if (answers_.activity.size() == answers_.asked.size()) ConcludeInquiry();
 }
 
 void Controller::ConcludeInquiry() {
@@ -821,13 +821,14 @@ bool Controller::MayBeDeadlock(
   for (const StalledTensor& tensor : stalled) {
     if (now - tensor.last < options_.stall_check_time) return false;
   }
-  return !stalls_.Deadlock(stalled, Answers()).ok();
+  return !stalls_.Deadlock(stalled, ActivityReplies()).ok();
 }
 
-Doing Controller::DescribeDoing(const std::vector<std::string>& names) const {
+RankActivity Controller::DescribeActivity(
+    const std::vector<std::string>& names) const {
   return options_.describe_doing
              ? options_.describe_doing(names)
-             : keras_ring::DescribeDoing({}, names, clock_.Now());
+             : keras_ring::DescribeActivity({}, names, clock_.Now());
 }
 
 void Controller::ForgetWaitingBelow(const std::string& name) {
@@ -868,7 +869,7 @@ std::vector<StalledTensor> Controller::ListStalls() const {
   return list;
 }
 
-void Controller::TellStalls() {
+void Controller::ReportStallsUp() {
   WaitingMessage message;
   const TimePoint now = clock_.Now();
   for (const StalledTensor& tensor : ListStalls()) {

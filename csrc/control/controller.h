@@ -24,9 +24,9 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread_checker.h"
 #include "csrc/control/control_tree.h"
-#include "csrc/control/doing.h"
 #include "csrc/control/message.h"
 #include "csrc/control/name_table.h"
+#include "csrc/control/rank_activity.h"
 #include "csrc/control/request.h"
 #include "csrc/control/response_cache.h"
 #include "csrc/control/stall_inspector.h"
@@ -45,17 +45,18 @@ struct ControllerOptions {
   Duration stall_check_time = std::chrono::seconds(60);  // zero: never
   Duration stall_shutdown_time = Duration::zero();       // zero: never
   // What this rank does, for others that wait for `names`.
-  std::function<Doing(const std::vector<std::string>& names)> describe_doing;
+  std::function<RankActivity(const std::vector<std::string>& names)>
+      describe_doing;
 };
 
 // A decision as this rank is to carry it out.
 struct Command {
   Decision::Kind kind = Decision::Kind::kExecute;
   uint64_t sequence = 0;
-  std::vector<std::shared_ptr<const Agreed>> items;  // kExecute
-  std::vector<std::string> names;                    // kFail
-  Status status;                                     // kFail, kEnd
-  std::vector<std::vector<std::string>> plan;        // kPlan: buckets of names
+  std::vector<std::shared_ptr<const Response>> items;  // kExecute
+  std::vector<std::string> names;                      // kFail
+  Status status;                                       // kFail, kEnd
+  std::vector<std::vector<std::string>> plan;  // kPlan: buckets of names
   // kExecute: the ranks that bring nothing, ascending. If this rank is one of
   // them, it has not asked for the items.
   std::vector<int32_t> joined;
@@ -122,19 +123,20 @@ class Controller {
   struct Pending {
     // Slot, if every contribution so far named this same one.
     std::optional<ResponseCache::Slot> slot;
-    std::shared_ptr<const Agreed> agreed;  // of the slot
-    std::vector<Variant> variants;         // the others
-    std::vector<int> from;                 // contributors: self and children
-    TimePoint since;                       // the first of them
-    TimePoint last;                        // the last of them
+    std::shared_ptr<const Response> agreed;  // of the slot
+    std::vector<RequestVersion> variants;    // the others
+    std::vector<int> from;                   // contributors: self and children
+    TimePoint since;                         // the first of them
+    TimePoint last;                          // the last of them
 
     void Clear();
   };
 
   // An error if `from` has contributed already.
   Status Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
-                    std::shared_ptr<const Agreed> agreed);
-  Status Contribute(int from, uint64_t sent_at, std::vector<Variant> variants);
+                    std::shared_ptr<const Response> agreed);
+  Status Contribute(int from, uint64_t sent_at,
+                    std::vector<RequestVersion> variants);
   // The entry to add a contribution to; end() if that one belongs to a use of
   // the name that has failed since.
   NameTable<Pending>::iterator PendingFor(const std::string& name,
@@ -147,8 +149,9 @@ class Controller {
   void CompleteIfReady(NameTable<Pending>::iterator it);
   // All of this node's ranks are ready with a slot, all with the same.
   void SlotComplete(ResponseCache::Slot slot,
-                    std::shared_ptr<const Agreed> agreed);
-  void VariantsComplete(const std::string& name, std::vector<Variant> variants);
+                    std::shared_ptr<const Response> agreed);
+  void VariantsComplete(const std::string& name,
+                        std::vector<RequestVersion> variants);
   // Of a contributor: those that have not joined.
   std::vector<int32_t> RanksOf(int from) const;
   // A name is complete at this node with so many contributors.
@@ -166,8 +169,8 @@ class Controller {
   Status Handle(int peer, PingMessage message);
   Status Handle(int peer, JoinMessage message);
   Status Handle(int peer, ByeMessage message);
-  Status Handle(int peer, AskMessage message);
-  Status Handle(int peer, DoingMessage message);
+  Status Handle(int peer, StallQuery message);
+  Status Handle(int peer, ActivityReply message);
 
   // Coordinator only.
   void DecideReady();
@@ -177,13 +180,13 @@ class Controller {
   void DecideJoin(int32_t rank);
   // All have agreed who have not joined.
   void Ready(std::optional<ResponseCache::Slot> slot,
-             std::shared_ptr<const Agreed> agreed);
+             std::shared_ptr<const Response> agreed);
   void Fail(std::vector<std::string> names, const Status& status);
 
   // Every rank: applies the next decision to cache and pending state.
   Status Apply(const Decision& decision);
   Status CheckNonePends(
-      const std::vector<std::shared_ptr<const Agreed>>& items);
+      const std::vector<std::shared_ptr<const Response>>& items);
   void SendUp(Message message);
   void FlushReady();
   void ForgetEvicted();
@@ -192,15 +195,15 @@ class Controller {
   // Does what is due for what waits. `told`: what waits below is news.
   void LookAtStalls(bool told);
   // Inner nodes: tells the coordinator what waits below.
-  void TellStalls();
+  void ReportStallsUp();
   // Coordinator: looks for a deadlock, and asks what the ranks do of which
   // others wait if there may be one, or if that is to be reported; then does.
-  void InquireStalls(bool report);
+  void QueryStalls(bool report);
   void ConcludeInquiry();
   // Coordinator: nothing can ever be ready, as far as it knows.
   bool MayBeDeadlock(const std::vector<StalledTensor>& stalled) const;
   void ForgetWaitingBelow(const std::string& name);
-  Doing DescribeDoing(const std::vector<std::string>& names) const;
+  RankActivity DescribeActivity(const std::vector<std::string>& names) const;
   void FailStalled(const std::vector<StalledTensor>& stalled,
                    const Status& status);
 
@@ -236,7 +239,7 @@ class Controller {
   // Coordinator: complete, waiting for a bucket.
   struct ReadyItem {
     std::optional<ResponseCache::Slot> slot;
-    std::shared_ptr<const Agreed> agreed;
+    std::shared_ptr<const Response> agreed;
     TimePoint since;
   };
   std::vector<ReadyItem> ready_;
@@ -248,7 +251,7 @@ class Controller {
   std::map<int, std::vector<StalledTensor>> waiting_below_;
   // The coordinator's last question and what came of it; until when it waits
   // for the rest, and whether it reports then.
-  Answers answers_;
+  ActivityReplies answers_;
   uint64_t question_ = 0;
   std::optional<TimePoint> inquiry_due_;
   bool report_wanted_ = false;

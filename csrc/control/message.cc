@@ -10,9 +10,9 @@ namespace {
 constexpr size_t kMaxTextBytes = 1 << 20;
 
 // In the order of the alternatives of Message: the first byte on the wire.
-const char* const kMessageNames[] = {"Ready", "Waiting", "Leave", "Decision",
-                                     "Abort", "Ping",    "Join",  "Bye",
-                                     "Ask",   "Doing"};
+const char* const kMessageNames[] = {
+    "Ready", "Waiting", "Leave", "Decision", "Abort",
+    "Ping",  "Join",    "Bye",   "Ask",      "RankActivity"};
 
 // Ascending numbers as runs (gap, length): the steady state of training, where
 // all of a model's slots are ready together, is one run of three bytes.
@@ -111,9 +111,9 @@ void Encode(WireWriter& writer, const ReadyMessage& message) {
   writer.Varint(message.sequence);
   EncodeAscending(writer, message.slots);
   writer.Varint(message.news.size());
-  for (const std::vector<Variant>& variants : message.news) {
+  for (const std::vector<RequestVersion>& variants : message.news) {
     writer.Varint(variants.size());
-    for (const Variant& variant : variants) {
+    for (const RequestVersion& variant : variants) {
       variant.request.Encode(writer);
       EncodeRanks(writer, variant.ranks);
       for (int64_t rows : variant.rows) writer.Varint(rows);
@@ -131,7 +131,7 @@ int64_t DecodeRows(WireReader& reader) {
   return static_cast<int64_t>(rows);
 }
 
-void DecodeWhatDiffers(WireReader& reader, Variant& variant) {
+void DecodeWhatDiffers(WireReader& reader, RequestVersion& variant) {
   if (!reader.ok() || !TakesAnyRows(variant.request.kind)) return;
   const size_t count = variant.ranks.size() * variant.request.tensors.size();
   for (size_t i = 0; i < count && reader.ok(); ++i) {
@@ -149,11 +149,11 @@ ReadyMessage DecodeReady(WireReader& reader, int size) {
   message.sequence = reader.Varint();
   message.slots = DecodeAscending(reader);
   message.news.resize(reader.Count(/*element_bytes=*/1));
-  for (std::vector<Variant>& variants : message.news) {
+  for (std::vector<RequestVersion>& variants : message.news) {
     size_t count = reader.Count(/*element_bytes=*/1);
     if (count == 0) reader.Fail();
     for (size_t i = 0; i < count && reader.ok(); ++i) {
-      Variant variant;
+      RequestVersion variant;
       variant.request = Request::Decode(reader);
       variant.ranks = DecodeRanks(reader, size);
       DecodeWhatDiffers(reader, variant);
@@ -206,7 +206,7 @@ LeaveMessage DecodeLeave(WireReader& reader, int size) {
   return message;
 }
 
-void EncodeAgreed(WireWriter& writer, const Agreed& agreed) {
+void EncodeAgreed(WireWriter& writer, const Response& agreed) {
   agreed.request.Encode(writer);
   for (int64_t rows : agreed.rows) writer.Varint(rows);
   for (const std::vector<int64_t>& splits : agreed.splits) {
@@ -228,8 +228,8 @@ std::vector<int64_t> DecodeSplits(WireReader& reader, int64_t rows, int size) {
   return splits;
 }
 
-std::shared_ptr<const Agreed> DecodeAgreed(WireReader& reader, int size) {
-  auto agreed = std::make_shared<Agreed>();
+std::shared_ptr<const Response> DecodeAgreed(WireReader& reader, int size) {
+  auto agreed = std::make_shared<Response>();
   agreed->request = Request::Decode(reader);
   if (!reader.ok()) return agreed;
   if (!TakesAnyRows(agreed->request.kind)) return agreed;
@@ -353,48 +353,48 @@ void EncodeNames(WireWriter& writer, const std::vector<std::string>& names) {
 std::vector<std::string> DecodeNames(WireReader& reader) {
   std::vector<std::string> names;
   const size_t count = reader.Count(/*element_bytes=*/1);
-  if (count > kMaxDoingNames) reader.Fail();
+  if (count > kMaxActivityNames) reader.Fail();
   for (size_t i = 0; i < count && reader.ok(); ++i) {
     names.emplace_back(reader.Text(kMaxNameBytes));
   }
   return names;
 }
 
-void Encode(WireWriter& writer, const AskMessage& message) {
+void Encode(WireWriter& writer, const StallQuery& message) {
   writer.Varint(message.question);
   EncodeRanks(writer, message.ranks);
   EncodeNames(writer, message.awaits);
 }
 
-AskMessage DecodeAsk(WireReader& reader, int size) {
-  AskMessage message;
+StallQuery DecodeAsk(WireReader& reader, int size) {
+  StallQuery message;
   message.question = reader.Varint();
   message.ranks = DecodeRanks(reader, size);
   message.awaits = DecodeNames(reader);
   return message;
 }
 
-void Encode(WireWriter& writer, const DoingMessage& message) {
+void Encode(WireWriter& writer, const ActivityReply& message) {
   writer.Varint(message.question);
   writer.Varint(message.rank);
-  writer.Text(message.doing.text);
-  EncodeNames(writer, message.doing.waits);
-  writer.Varint(message.doing.knows.size());
-  for (bool knows : message.doing.knows) writer.Byte(knows ? 1 : 0);
+  writer.Text(message.activity.text);
+  EncodeNames(writer, message.activity.waits);
+  writer.Varint(message.activity.knows.size());
+  for (bool knows : message.activity.knows) writer.Byte(knows ? 1 : 0);
 }
 
-DoingMessage DecodeDoing(WireReader& reader, int size) {
-  DoingMessage message;
+ActivityReply DecodeDoing(WireReader& reader, int size) {
+  ActivityReply message;
   message.question = reader.Varint();
   message.rank = DecodeRank(reader, size);
-  message.doing.text = std::string(reader.Text(kMaxDoingBytes));
-  message.doing.waits = DecodeNames(reader);
+  message.activity.text = std::string(reader.Text(kMaxActivityBytes));
+  message.activity.waits = DecodeNames(reader);
   const size_t count = reader.Count(/*element_bytes=*/1);
-  if (count > kMaxDoingNames) reader.Fail();
+  if (count > kMaxActivityNames) reader.Fail();
   for (size_t i = 0; i < count && reader.ok(); ++i) {
     const uint8_t knows = reader.Byte();
     if (knows > 1) reader.Fail();
-    message.doing.knows.push_back(knows == 1);
+    message.activity.knows.push_back(knows == 1);
   }
   return message;
 }

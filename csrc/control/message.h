@@ -11,7 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/control/doing.h"
+#include "csrc/control/rank_activity.h"
 #include "csrc/control/request.h"
 #include "csrc/control/step_plan.h"
 
@@ -25,7 +25,7 @@ struct ReadyMessage {
   std::vector<uint64_t> slots;
   // What it does not know, or where the ranks below differ from it: the
   // variants of one name, which together come from the whole subtree.
-  std::vector<std::vector<Variant>> news;
+  std::vector<std::vector<RequestVersion>> news;
 };
 
 // Up, after the stall time: what waits below the sender, for the report.
@@ -60,7 +60,7 @@ struct Decision {
   Kind kind = Kind::kExecute;
   // kExecute: by slot where the cache has them, in full where it does not.
   std::vector<uint64_t> slots;
-  std::vector<std::shared_ptr<const Agreed>> news;
+  std::vector<std::shared_ptr<const Response>> news;
   std::vector<std::string> names;
   Status status;
   StepPlan plan;
@@ -90,23 +90,24 @@ struct JoinMessage {
 // that was decided. Who goes without it was lost.
 struct ByeMessage {};
 
-// Down: others wait for these ranks. What are they doing?
-struct AskMessage {
+// Down: others wait for these ranks. What are they activity?
+struct StallQuery {
   uint64_t question = 0;
   std::vector<int32_t> ranks;       // ascending, not empty
   std::vector<std::string> awaits;  // names that wait for some of them
 };
 
 // Up: the answer of one of them.
-struct DoingMessage {
+struct ActivityReply {
   uint64_t question = 0;
   int32_t rank = 0;
-  Doing doing;
+  RankActivity activity;
 };
 
-using Message = std::variant<ReadyMessage, WaitingMessage, LeaveMessage,
-                             DecisionMessage, AbortMessage, PingMessage,
-                             JoinMessage, ByeMessage, AskMessage, DoingMessage>;
+using Message =
+    std::variant<ReadyMessage, WaitingMessage, LeaveMessage, DecisionMessage,
+                 AbortMessage, PingMessage, JoinMessage, ByeMessage, StallQuery,
+                 ActivityReply>;
 
 std::string EncodeMessage(const Message& message);
 // `size`: of the job; ranks outside it are malformed. The error says which

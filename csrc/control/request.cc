@@ -76,10 +76,10 @@ const Feature kFeatures[] = {
 
 // What the ranks hold, by value: the ranks of each, as in the job.
 std::map<std::string, std::vector<int32_t>> RanksByValue(
-    const std::vector<Variant>& variants, const Feature& feature,
+    const std::vector<RequestVersion>& variants, const Feature& feature,
     const RankSet& ranks) {
   std::map<std::string, std::vector<int32_t>> by_value;
-  for (const Variant& variant : variants) {
+  for (const RequestVersion& variant : variants) {
     auto& list = by_value[feature.text(variant.request)];
     for (int32_t rank : variant.ranks) list.push_back(ranks.Global(rank));
   }
@@ -88,9 +88,9 @@ std::map<std::string, std::vector<int32_t>> RanksByValue(
 }
 
 // The label that all ranks share even when they differ in the operation.
-std::string CommonLabel(const std::vector<Variant>& variants) {
+std::string CommonLabel(const std::vector<RequestVersion>& variants) {
   const Request& first = variants.front().request;
-  for (const Variant& variant : variants) {
+  for (const RequestVersion& variant : variants) {
     if (variant.request.kind != first.kind) return "'" + first.name + "'";
   }
   return first.Label();
@@ -205,13 +205,13 @@ Status ValidateSplits(const Request& request, int64_t rows,
 }
 
 // Puts what may differ from rank to rank in the order of all ranks.
-Status TakeWhatDiffers(const std::vector<Variant>& variants, int size,
-                       const RankSet& ranks, Agreed& agreed) {
+Status TakeWhatDiffers(const std::vector<RequestVersion>& variants, int size,
+                       const RankSet& ranks, Response& agreed) {
   const bool has_splits = agreed.request.kind == RequestKind::kAlltoall;
   const size_t tensors = agreed.request.tensors.size();
   agreed.rows.resize(tensors * size);
   if (has_splits) agreed.splits.resize(size);
-  for (const Variant& variant : variants) {
+  for (const RequestVersion& variant : variants) {
     for (size_t place = 0; place < variant.ranks.size(); ++place) {
       const int32_t rank = variant.ranks[place];
       for (size_t i = 0; i < tensors; ++i) {
@@ -346,7 +346,7 @@ Request Request::Decode(WireReader& reader) {
   return reader.ok() ? request : Request();
 }
 
-Request Agreed::RequestOf(int rank) const {
+Request Response::RequestOf(int rank) const {
   Request own = request;
   if (!rows.empty()) {
     const size_t size = rows.size() / own.tensors.size();
@@ -358,8 +358,8 @@ Request Agreed::RequestOf(int rank) const {
   return own;
 }
 
-Variant Agreed::VariantOf(const std::vector<int32_t>& ranks) const {
-  Variant variant;
+RequestVersion Response::VariantOf(const std::vector<int32_t>& ranks) const {
+  RequestVersion variant;
   variant.request = request;
   variant.ranks = ranks;
   const size_t count = request.tensors.size();
@@ -372,8 +372,8 @@ Variant Agreed::VariantOf(const std::vector<int32_t>& ranks) const {
   return variant;
 }
 
-Variant VariantOf(Request request, std::vector<int32_t> ranks) {
-  Variant variant;
+RequestVersion VariantOf(Request request, std::vector<int32_t> ranks) {
+  RequestVersion variant;
   if (TakesAnyRows(request.kind)) {
     std::vector<int64_t> rows;
     for (TensorSpec& spec : request.tensors) {
@@ -394,22 +394,22 @@ Variant VariantOf(Request request, std::vector<int32_t> ranks) {
   return variant;
 }
 
-void AddVariant(std::vector<Variant>& variants, Variant variant) {
+void AddVariant(std::vector<RequestVersion>& variants, RequestVersion variant) {
   const auto same = std::find_if(
       variants.begin(), variants.end(),
-      [&](const Variant& v) { return v.request == variant.request; });
+      [&](const RequestVersion& v) { return v.request == variant.request; });
   if (same == variants.end()) {
     variants.push_back(std::move(variant));
     return;
   }
-  Variant all;
+  RequestVersion all;
   const size_t count = variant.request.tensors.size();
   size_t old_place = 0, new_place = 0;
   while (old_place < same->ranks.size() || new_place < variant.ranks.size()) {
     const bool is_old = new_place == variant.ranks.size() ||
                         (old_place < same->ranks.size() &&
                          same->ranks[old_place] < variant.ranks[new_place]);
-    Variant& from = is_old ? *same : variant;
+    RequestVersion& from = is_old ? *same : variant;
     const size_t place = is_old ? old_place++ : new_place++;
     all.ranks.push_back(from.ranks[place]);
     if (!from.rows.empty()) {
@@ -424,7 +424,7 @@ void AddVariant(std::vector<Variant>& variants, Variant variant) {
   *same = std::move(all);
 }
 
-bool IsWhole(const Variant& variant) {
+bool IsWhole(const RequestVersion& variant) {
   const Request& request = variant.request;
   const size_t size = variant.ranks.size();
   const bool has_rows = TakesAnyRows(request.kind);
@@ -441,7 +441,7 @@ bool IsWhole(const Variant& variant) {
                      });
 }
 
-bool Agreed::IsOf(const Request& own, int rank) const {
+bool Response::IsOf(const Request& own, int rank) const {
   if (!SameButForTensors(request, own)) return false;
   if (rows.empty()) return request.tensors == own.tensors;
   const size_t count = request.tensors.size();
@@ -460,13 +460,13 @@ bool Agreed::IsOf(const Request& own, int rank) const {
   return splits.empty() || splits[rank] == own.splits;
 }
 
-std::vector<int64_t> Agreed::RowsOf(size_t tensor) const {
+std::vector<int64_t> Response::RowsOf(size_t tensor) const {
   const size_t size = rows.size() / request.tensors.size();
   const auto begin = rows.begin() + tensor * size;
   return std::vector<int64_t>(begin, begin + size);
 }
 
-std::vector<int64_t> Agreed::RowMatrix() const {
+std::vector<int64_t> Response::RowMatrix() const {
   const size_t size = splits.size();
   std::vector<int64_t> matrix;
   for (size_t from = 0; from < size; ++from) {
@@ -479,7 +479,7 @@ std::vector<int64_t> Agreed::RowMatrix() const {
   return matrix;
 }
 
-bool Agreed::DependsOn(const std::vector<int32_t>& ranks) const {
+bool Response::DependsOn(const std::vector<int32_t>& ranks) const {
   const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
   for (int32_t rank : ranks) {
     for (size_t i = rank; i < rows.size(); i += size) {
@@ -490,8 +490,8 @@ bool Agreed::DependsOn(const std::vector<int32_t>& ranks) const {
   return false;
 }
 
-Agreed Agreed::Without(const std::vector<int32_t>& ranks) const {
-  Agreed rest = *this;
+Response Response::Without(const std::vector<int32_t>& ranks) const {
+  Response rest = *this;
   const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
   for (int32_t rank : ranks) {
     for (size_t i = rank; i < rows.size(); i += size) rest.rows[i] = 0;
@@ -500,7 +500,7 @@ Agreed Agreed::Without(const std::vector<int32_t>& ranks) const {
   return rest;
 }
 
-Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
+Status CheckJoined(const Response& agreed, const std::vector<int32_t>& joined,
                    const RankSet& ranks) {
   if (joined.empty()) return OkStatus();
   const Request& request = agreed.request;
@@ -550,7 +550,7 @@ Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
   return OkStatus();
 }
 
-bool FitsTogether(const Agreed& agreed) {
+bool FitsTogether(const Response& agreed) {
   __int128 elements = 0;
   for (size_t i = 0; i < agreed.rows.size(); ++i) {
     const size_t size = agreed.rows.size() / agreed.request.tensors.size();
@@ -564,8 +564,8 @@ bool FitsTogether(const Agreed& agreed) {
   return true;
 }
 
-Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
-                     const RankSet& ranks) {
+Result<Response> Agree(const std::vector<RequestVersion>& variants, int size,
+                       const RankSet& ranks) {
   if (variants.size() > 1) {
     for (const Feature& feature : kFeatures) {
       auto values = RanksByValue(variants, feature, ranks);
@@ -581,7 +581,7 @@ Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
           text + " Every rank must pass the same under one name.");
     }
   }
-  Agreed agreed;
+  Response agreed;
   agreed.request = variants.front().request;
   KR_RETURN_IF_ERROR(Validate(agreed.request, size, ranks));
   if (TakesAnyRows(agreed.request.kind)) {

@@ -95,7 +95,7 @@ Status CheckName(const std::string& name);
 // A request as some of the ranks made it. What may differ from rank to rank is
 // kept apart, so ranks that differ in nothing else are one variant: they are
 // compared, and travel, as one however many they are.
-struct Variant {
+struct RequestVersion {
   // First dimensions of an allgather and an alltoall are 0, splits are empty.
   Request request;
   std::vector<int32_t> ranks;  // ascending, not empty
@@ -106,15 +106,15 @@ struct Variant {
 };
 
 // `request` as all these ranks made it.
-Variant VariantOf(Request request, std::vector<int32_t> ranks);
+RequestVersion VariantOf(Request request, std::vector<int32_t> ranks);
 // Adds what other ranks made to the variants of one name.
-void AddVariant(std::vector<Variant>& variants, Variant variant);
+void AddVariant(std::vector<RequestVersion>& variants, RequestVersion variant);
 // Whether the parts of one that was read fit together.
-bool IsWhole(const Variant& variant);
+bool IsWhole(const RequestVersion& variant);
 
 // What all ranks that ask agreed on: the request, without what may differ from
 // rank to rank (first dimensions are set to 0, splits are empty), and that.
-struct Agreed {
+struct Response {
   Request request;
   // Allgather, alltoall: the rows that each rank brings, tensor by tensor, and
   // within one by rank.
@@ -125,7 +125,7 @@ struct Agreed {
   // The request as `rank` made it.
   Request RequestOf(int rank) const;
   // As these ranks did.
-  Variant VariantOf(const std::vector<int32_t>& ranks) const;
+  RequestVersion VariantOf(const std::vector<int32_t>& ranks) const;
   // Whether that is `own`.
   bool IsOf(const Request& own, int rank) const;
   // Of tensor number `tensor`, by rank.
@@ -136,7 +136,7 @@ struct Agreed {
   // Whether one of these ranks brings something of its own.
   bool DependsOn(const std::vector<int32_t>& ranks) const;
   // As if these ranks brought nothing.
-  Agreed Without(const std::vector<int32_t>& ranks) const;
+  Response Without(const std::vector<int32_t>& ranks) const;
 };
 
 // Decides over the variants of one name, which together come from all ranks
@@ -144,17 +144,17 @@ struct Agreed {
 // Where they cannot be executed, the error is kFailedPrecondition (the ranks
 // disagree) or kInvalidArgument (they agree on something impossible), and
 // names the tensor, the ranks and the values. `ranks`: those of `size`.
-Result<Agreed> Agree(const std::vector<Variant>& variants, int size,
-                     const RankSet& ranks = {});
+Result<Response> Agree(const std::vector<RequestVersion>& variants, int size,
+                       const RankSet& ranks = {});
 
 // The error of what cannot be executed because these ranks have joined: it
 // needs what they would bring, or they would get what nobody takes.
 // `ranks`: those of `joined`.
-Status CheckJoined(const Agreed& agreed, const std::vector<int32_t>& joined,
+Status CheckJoined(const Response& agreed, const std::vector<int32_t>& joined,
                    const RankSet& ranks = {});
 
 // Whether all ranks together bring at most kMaxElements.
-bool FitsTogether(const Agreed& agreed);
+bool FitsTogether(const Response& agreed);
 
 // Reducescatter: the rows of the result on `rank`. Those that cannot be divided
 // go to the first ranks.

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kPatience = 4;
 
 // Reckoned, not measured: the same on every rank.
-size_t BytesOf(const Agreed& agreed) {
+size_t BytesOf(const Response& agreed) {
   // Nodes and pointers, and the request that the rank made itself.
   size_t bytes = 512 + 4 * agreed.request.name.size();
   for (const TensorSpec& tensor : agreed.request.tensors) {
@@ -38,8 +38,8 @@ bool ResponseCache::IsLive(Slot slot) const {
   return it != by_slot_.end() && it->second.live;
 }
 
-const std::shared_ptr<const Agreed>& ResponseCache::At(Slot slot) const {
-  static const std::shared_ptr<const Agreed> none;
+const std::shared_ptr<const Response>& ResponseCache::At(Slot slot) const {
+  static const std::shared_ptr<const Response> none;
   auto it = by_slot_.find(slot);
   return it == by_slot_.end() ? none : it->second.agreed;
 }
@@ -52,8 +52,8 @@ bool ResponseCache::Agrees(Slot slot, const RequestPtr& request, int rank) {
   return true;
 }
 
-ResponseCache::Slot ResponseCache::Insert(std::shared_ptr<const Agreed> agreed,
-                                          uint64_t sequence) {
+ResponseCache::Slot ResponseCache::Insert(
+    std::shared_ptr<const Response> agreed, uint64_t sequence) {
   const Slot slot = next_slot_++;
   ++uses_;
   const std::string& name = agreed->request.name;

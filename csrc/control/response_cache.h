@@ -41,7 +41,7 @@ class ResponseCache {
   std::optional<Slot> Find(const std::string& name) const;
   bool IsLive(Slot slot) const;
   // Live or evicted but not forgotten, or null.
-  const std::shared_ptr<const Agreed>& At(Slot slot) const;
+  const std::shared_ptr<const Response>& At(Slot slot) const;
   // Whether `request`, made by this `rank`, is what was agreed on under the
   // live `slot`. Remembers it: the same object agrees at once the next time.
   bool Agrees(Slot slot, const RequestPtr& request, int rank);
@@ -49,7 +49,7 @@ class ResponseCache {
   // Applies decision number `sequence`: a new agreement (replaces the entry of
   // that name; may find no room, then its slot is live nowhere) or the use of
   // an old one.
-  Slot Insert(std::shared_ptr<const Agreed> agreed, uint64_t sequence);
+  Slot Insert(std::shared_ptr<const Response> agreed, uint64_t sequence);
   void Touch(Slot slot);
 
   // Evicted entries of decisions up to `sequence` will not be asked for again.
@@ -63,7 +63,7 @@ class ResponseCache {
 
  private:
   struct Entry {
-    std::shared_ptr<const Agreed> agreed;
+    std::shared_ptr<const Response> agreed;
     RequestPtr own;  // of this rank, if it has agreed
     bool live = true;
     size_t bytes = 0;

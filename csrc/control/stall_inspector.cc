@@ -85,9 +85,9 @@ std::string StallInspector::JoinedText() const {
   return " " + text + " nothing.";
 }
 
-Answers StallInspector::Questions(
+ActivityReplies StallInspector::MakeQuery(
     const std::vector<StalledTensor>& stalled) const {
-  Answers answers;
+  ActivityReplies answers;
   std::set<int32_t> ranks;
   for (const StalledTensor& tensor : stalled) {
     if (answers.names.size() < kMaxListed) answers.names.push_back(tensor.name);
@@ -100,15 +100,15 @@ Answers StallInspector::Questions(
 }
 
 std::string StallInspector::DoingText(const std::vector<int32_t>& ranks,
-                                      const Answers& answers) const {
+                                      const ActivityReplies& answers) const {
   std::string text;
   for (int32_t rank : ranks) {
     if (!std::binary_search(answers.asked.begin(), answers.asked.end(), rank)) {
       continue;
     }
     text += "\n  Rank " + std::to_string(ranks_.Global(rank)) + " ";
-    const auto it = answers.doing.find(rank);
-    if (it == answers.doing.end()) {
+    const auto it = answers.activity.find(rank);
+    if (it == answers.activity.end()) {
       text += "does not answer: its process is stopped, or its host is busy.";
     } else {
       text += it->second.text + ".";
@@ -127,22 +127,23 @@ std::string StallInspector::SubjectText(
 // Tensors are matched by name, so names tell: whoever has asked for what others
 // wait for has been in their loop, and is not there now.
 std::string StallInspector::Explanation(
-    const std::vector<StalledTensor>& stalled, const Answers& answers) const {
+    const std::vector<StalledTensor>& stalled,
+    const ActivityReplies& answers) const {
   // `idle`: in no collective. `novices`: lack a name that is new to them.
   std::vector<int32_t> elsewhere, strangers, idle, novices;
-  for (const auto& [rank, doing] : answers.doing) {
+  for (const auto& [rank, activity] : answers.activity) {
     size_t known = 0, unknown = 0;
     for (const StalledTensor& tensor : stalled) {
       const auto name =
           std::find(answers.names.begin(), answers.names.end(), tensor.name);
       const size_t i = name - answers.names.begin();
-      if (i >= doing.knows.size() ||
+      if (i >= activity.knows.size() ||
           std::binary_search(tensor.ranks.begin(), tensor.ranks.end(), rank)) {
         continue;
       }
-      ++(doing.knows[i] ? known : unknown);
+      ++(activity.knows[i] ? known : unknown);
     }
-    if (doing.waits.empty()) {
+    if (activity.waits.empty()) {
       if (known > 0) idle.push_back(rank);
       continue;
     }
@@ -182,7 +183,7 @@ std::string StallInspector::Explanation(
 }
 
 std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
-                                   const Answers& answers,
+                                   const ActivityReplies& answers,
                                    TimePoint now) const {
   std::string text = "Stalled: " + std::to_string(stalled.size()) +
                      (stalled.size() == 1 ? " tensor waits" : " tensors wait") +
@@ -195,8 +196,8 @@ std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
   }
   if (stalled.size() > kMaxListed) text += "\n  ...";
   if (!joined_.empty()) text += "\n " + JoinedText();
-  const std::string doing = DoingText(answers.asked, answers);
-  if (!doing.empty()) text += "\nMeanwhile:" + doing;
+  const std::string activity = DoingText(answers.asked, answers);
+  if (!activity.empty()) text += "\nMeanwhile:" + activity;
   const std::string explanation = Explanation(stalled, answers);
   if (!explanation.empty()) return text + "\n" + explanation.substr(1);
   return text +
@@ -206,7 +207,8 @@ std::string StallInspector::Report(const std::vector<StalledTensor>& stalled,
 }
 
 Status StallInspector::Verdict(const StalledTensor& tensor,
-                               const Answers& answers, TimePoint now) const {
+                               const ActivityReplies& answers,
+                               TimePoint now) const {
   if (shutdown_time_ == Duration::zero() ||
       now - tensor.since < shutdown_time_) {
     return OkStatus();
@@ -219,7 +221,7 @@ Status StallInspector::Verdict(const StalledTensor& tensor,
 }
 
 Status StallInspector::Deadlock(const std::vector<StalledTensor>& stalled,
-                                const Answers& answers) const {
+                                const ActivityReplies& answers) const {
   std::map<std::vector<int32_t>, std::string> labels_by_ranks;
   std::vector<bool> waits(size_, false);
   for (int32_t rank : joined_) waits[rank] = true;

@@ -11,7 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
-#include "csrc/control/doing.h"
+#include "csrc/control/rank_activity.h"
 
 namespace keras_ring {
 
@@ -25,10 +25,10 @@ struct StalledTensor {
 };
 
 // What ranks that others wait for have said that they do; what was asked.
-struct Answers {
+struct ActivityReplies {
   std::vector<int32_t> asked;  // ascending
   std::vector<std::string> names;
-  std::map<int32_t, Doing> doing;  // by rank
+  std::map<int32_t, RankActivity> activity;  // by rank
 };
 
 class StallInspector {
@@ -70,21 +70,21 @@ class StallInspector {
   void Reset();
 
   // Whom to ask, and about what, before a report. Not all of a large job.
-  Answers Questions(const std::vector<StalledTensor>& stalled) const;
+  ActivityReplies MakeQuery(const std::vector<StalledTensor>& stalled) const;
 
   // The text of a report.
   std::string Report(const std::vector<StalledTensor>& stalled,
-                     const Answers& answers, TimePoint now) const;
+                     const ActivityReplies& answers, TimePoint now) const;
 
   // The error that ends `tensor`, if it has waited beyond the shutdown time.
-  Status Verdict(const StalledTensor& tensor, const Answers& answers,
+  Status Verdict(const StalledTensor& tensor, const ActivityReplies& answers,
                  TimePoint now) const;
 
   // The error for a job in which every rank waits for something and no tensor
   // can ever be ready, because the ranks wait for different names; OK when
   // some rank waits for nothing and may still bring what is missing.
   Status Deadlock(const std::vector<StalledTensor>& stalled,
-                  const Answers& answers) const;
+                  const ActivityReplies& answers) const;
 
  private:
   std::vector<int32_t> Missing(const StalledTensor& tensor) const;
@@ -92,10 +92,10 @@ class StallInspector {
   std::string WhoseText(const StalledTensor& tensor) const;
   // "\n  Rank 2 is in no collective ...", for each of `ranks` that was asked.
   std::string DoingText(const std::vector<int32_t>& ranks,
-                        const Answers& answers) const;
+                        const ActivityReplies& answers) const;
   // What the answers tell of the cause, in a sentence; or nothing.
   std::string Explanation(const std::vector<StalledTensor>& stalled,
-                          const Answers& answers) const;
+                          const ActivityReplies& answers) const;
   // "Rank 2 has", "Ranks 0-1 have"
   std::string SubjectText(const std::vector<int32_t>& ranks) const;
   bool HasJoined(int32_t rank) const;

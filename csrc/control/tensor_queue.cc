@@ -88,7 +88,7 @@ void TensorQueue::SetPlan(
 }
 
 Status TensorQueue::Take(
-    const std::vector<std::shared_ptr<const Agreed>>& agreed, int rank,
+    const std::vector<std::shared_ptr<const Response>>& agreed, int rank,
     std::vector<TensorEntry>& entries) {
   entries.clear();
   entries.reserve(agreed.size());

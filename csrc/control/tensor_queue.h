@@ -53,7 +53,7 @@ class TensorQueue {
   // is not in negotiation, or is not what this `rank` has asked for: then the
   // peer that decided so does not keep the protocol. `entries` gets those
   // before it, for the caller to finish.
-  Status Take(const std::vector<std::shared_ptr<const Agreed>>& agreed,
+  Status Take(const std::vector<std::shared_ptr<const Response>>& agreed,
               int rank, std::vector<TensorEntry>& entries) KR_EXCLUDES(mutex_);
 
   // Takes the entry of `name` if it is in negotiation.

@@ -33,7 +33,7 @@ BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
 
 Status BackgroundLoop::Start(ControlTree tree) {
   peers_ = tree.Peers();
-  for (int peer : peers_) last_said_[peer] = clock_.Now();
+  for (int peer : peers_) last_sent_[peer] = clock_.Now();
   KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-loop", [this] {
                         SetThreadName("kr-loop", options_.ranks.number());
                         Run();
@@ -68,7 +68,7 @@ void BackgroundLoop::SetBrokenListener(
   {
     MutexLock lock(mutex_);
     broken_listener_ = listener;
-    told = told_broken_;
+    told = notified_failure_;
   }
   if (listener && !told.ok()) listener(told);
 }
@@ -77,8 +77,8 @@ void BackgroundLoop::TellBroken(const Status& cause) {
   std::function<void(const Status&)> listener;
   {
     MutexLock lock(mutex_);
-    if (!told_broken_.ok()) return;
-    told_broken_ = cause;
+    if (!notified_failure_.ok()) return;
+    notified_failure_ = cause;
     listener = broken_listener_;
   }
   if (listener) listener(cause);
@@ -160,7 +160,7 @@ void BackgroundLoop::TellPeers(
     const std::vector<std::pair<int, std::string>>& messages) {
   for (const auto& [peer, message] : messages) {
     channel_.Send(peer, message);
-    last_said_[peer] = clock_.Now();
+    last_sent_[peer] = clock_.Now();
   }
 }
 
@@ -251,7 +251,7 @@ void BackgroundLoop::Heartbeat(TimePoint now) {
             peer);
       return;
     }
-    TimePoint& said = last_said_.at(peer);
+    TimePoint& said = last_sent_.at(peer);
     if (now - said >= options_.heartbeat_timeout / 3) {
       channel_.Send(peer, ping);
       said = now;
@@ -327,7 +327,7 @@ void BackgroundLoop::CarryOut(Command command) {
 
 // A rank may be lost while its bucket runs, and others may depend on what this
 // one passes on. New commands wait their turn.
-void BackgroundLoop::KeepInTouch() {
+void BackgroundLoop::PollControl() {
   const TimePoint now = clock_.Now();
   for (const MessageChannel::Event& event : channel_.Poll(&now)) {
     HandleEvent(event);
@@ -336,17 +336,17 @@ void BackgroundLoop::KeepInTouch() {
   if (!finished_) Collect();
 }
 
-void BackgroundLoop::Abort(const Status& cause, int told_by) {
-  if (!options_.report_loss) return AbortAtOnce(cause, told_by);
+void BackgroundLoop::Abort(const Status& cause, int reported_by) {
+  if (!options_.report_loss) return AbortAtOnce(cause, reported_by);
   if ((finished_ && !agreed_) || std::exchange(reported_, true)) return;
-  if (!options_.report_loss(cause)) AbortAtOnce(cause, told_by);
+  if (!options_.report_loss(cause)) AbortAtOnce(cause, reported_by);
 }
 
-void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
+void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   // After an agreed end, sets may still run.
-  if (agreed_) AbortTheRest(cause, told_by);
+  if (agreed_) AbortTheRest(cause, reported_by);
   if (finished_) return TellBroken(cause);
-  TellPeers(controller_.AbortMessages(cause, told_by));
+  TellPeers(controller_.AbortMessages(cause, reported_by));
   if (options_.ranks.is_job()) {
     KR_LOG(kError) << "the job is broken: " << cause.message();
   }
@@ -360,9 +360,9 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int told_by) {
   if (options_.broken) options_.broken(cause, std::move(records));
 }
 
-void BackgroundLoop::AbortTheRest(const Status& cause, int told_by) {
+void BackgroundLoop::AbortTheRest(const Status& cause, int reported_by) {
   if (std::exchange(rest_aborted_, true)) return;
-  TellPeers(controller_.AbortMessages(cause, told_by));
+  TellPeers(controller_.AbortMessages(cause, reported_by));
   executor_.Abort(cause);
 }
 
@@ -398,7 +398,7 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
   for (int peer : peers_) {
     if (agreed_ && controller_.HasSaidBye(peer)) continue;
     consider(channel_.LastHeard(peer) + options_.heartbeat_timeout);
-    consider(last_said_.at(peer) + options_.heartbeat_timeout / 3);
+    consider(last_sent_.at(peer) + options_.heartbeat_timeout / 3);
   }
   return next;
 }

@@ -93,12 +93,12 @@ class BackgroundLoop {
   void CarryOut();
   void CarryOut(Command command);
   // What must go on while this thread runs a collective itself.
-  void KeepInTouch();
+  void PollControl();
   void Heartbeat(TimePoint now);
-  void Abort(const Status& cause, int told_by);
-  void AbortAtOnce(const Status& cause, int told_by);
+  void Abort(const Status& cause, int reported_by);
+  void AbortAtOnce(const Status& cause, int reported_by);
   // A peer is lost after the end was agreed on, while buckets still run.
-  void AbortTheRest(const Status& cause, int told_by);
+  void AbortTheRest(const Status& cause, int reported_by);
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
   void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
   void Finish(const Status& status);
@@ -123,7 +123,7 @@ class BackgroundLoop {
   Status suspicion_ KR_GUARDED_BY(mutex_);
   Status break_ KR_GUARDED_BY(mutex_);
   std::function<void(const Status&)> broken_listener_ KR_GUARDED_BY(mutex_);
-  Status told_broken_ KR_GUARDED_BY(mutex_);  // what a listener was told
+  Status notified_failure_ KR_GUARDED_BY(mutex_);  // what a listener was told
   Status status_ KR_GUARDED_BY(mutex_);
   bool over_ KR_GUARDED_BY(mutex_) = false;  // ended or aborted, peers told
   bool stop_ KR_GUARDED_BY(mutex_) = false;
@@ -137,10 +137,10 @@ class BackgroundLoop {
   bool agreed_ = false;
   bool rest_aborted_ = false;
   std::optional<TimePoint> suspicion_due_;
-  std::map<int, TimePoint> last_said_;
+  std::map<int, TimePoint> last_sent_;
   std::vector<RequestPtr> requests_;  // just popped
   std::deque<Command> commands_;
-  const std::function<void()> keep_in_touch_ = [this] { KeepInTouch(); };
+  const std::function<void()> keep_in_touch_ = [this] { PollControl(); };
   std::thread thread_;
 };
 

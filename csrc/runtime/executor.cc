@@ -9,7 +9,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
-#include "csrc/runtime/stand_ins.h"
+#include "csrc/runtime/join_placeholders.h"
 
 namespace keras_ring {
 namespace {
@@ -92,12 +92,12 @@ bool Executor::MayRunHere(const Bucket& bucket) {
   return true;
 }
 
-void Executor::RunOrPush(Bucket bucket, const std::function<void()>& duties) {
+void Executor::RunOrPush(Bucket bucket, const std::function<void()>& progress) {
   KR_DCHECK(pusher_.IsOwner());
   if (!MayRunHere(bucket)) return Push(std::move(bucket));
-  collective_.SetDuties(&duties);
+  collective_.SetProgressCallback(&progress);
   Execute(std::move(bucket));
-  collective_.SetDuties(nullptr);
+  collective_.SetProgressCallback(nullptr);
   {
     MutexLock lock(mutex_);
     running_ = false;
@@ -160,10 +160,10 @@ void Executor::Run() {
 
 void Executor::Execute(Bucket bucket) {
   const TimePoint began = std::chrono::steady_clock::now();
-  StandIns stand_ins;
+  JoinPlaceholders placeholders;
   Status status;
   if (bucket.entries.empty()) {
-    status = stand_ins.Make(bucket.command, bucket.decided, bucket.entries);
+    status = placeholders.Make(bucket.command, bucket.decided, bucket.entries);
   }
   for (const TensorEntry& entry : bucket.entries) {
     counters_.negotiate_ns += (bucket.decided - entry.submitted).count();
@@ -251,7 +251,7 @@ Status Executor::Allreduce(const Command& command,
 }
 
 Status Executor::Allgather(const Command& command, TensorEntry& entry) {
-  const Agreed& agreed = *command.items.front();
+  const Response& agreed = *command.items.front();
   for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
     const int64_t row_bytes = RowBytes(entry.request->tensors[i]);
     AllgatherArgs args;

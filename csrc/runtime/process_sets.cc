@@ -7,7 +7,7 @@
 #include "csrc/base/digest_text.h"
 #include "csrc/base/wire.h"
 #include "csrc/comm/rendezvous/mesh.h"
-#include "csrc/runtime/gather_texts.h"
+#include "csrc/runtime/allgather_strings.h"
 
 namespace keras_ring {
 namespace {
@@ -78,9 +78,9 @@ ProcessSets::ProcessSets(std::shared_ptr<Runtime> job, Connect connect,
 ProcessSets::~ProcessSets() { Shutdown("its runtime being destroyed"); }
 
 Result<uint32_t> ProcessSets::AgreeOn(const std::string& call) {
-  KR_ASSIGN_OR_RETURN(
-      const std::vector<std::string> changes,
-      GatherTexts(*job_, kCallName, EncodeChange({call, numbers_.next()})));
+  KR_ASSIGN_OR_RETURN(const std::vector<std::string> changes,
+                      AllgatherStrings(*job_, kCallName,
+                                       EncodeChange({call, numbers_.next()})));
   std::map<std::string, std::vector<int32_t>> ranks_of_call;
   uint32_t number = 0;
   for (size_t rank = 0; rank < changes.size(); ++rank) {
@@ -143,7 +143,8 @@ Result<uint32_t> ProcessSets::Add(std::vector<int32_t> ranks) {
   // must not take it for lost.
   KR_ASSIGN_OR_RETURN(
       std::vector<std::string> failures,
-      GatherTexts(*job_, kMadeName, deps.ok() ? "" : deps.status().message()));
+      AllgatherStrings(*job_, kMadeName,
+                       deps.ok() ? "" : deps.status().message()));
   for (size_t rank = 0; rank < failures.size(); ++rank) {
     if (failures[rank].empty()) continue;
     return UnavailableError(set.Text() + " could not be made: rank " +

@@ -11,7 +11,7 @@
 #include "csrc/comm/transport/transport.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/controller.h"
-#include "csrc/control/doing.h"
+#include "csrc/control/rank_activity.h"
 #include "csrc/control/tensor_queue.h"
 #include "csrc/runtime/background_loop.h"
 #include "csrc/runtime/diagnostics/flight_log.h"
@@ -111,8 +111,8 @@ Runtime::Runtime(RuntimeDeps deps)
   queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); });
   ControllerOptions control = ControllerOptionsOf(deps_.options);
   control.describe_doing = [this](const std::vector<std::string>& names) {
-    return DescribeDoing(queue_->recorder().Records(), names,
-                         std::chrono::steady_clock::now());
+    return DescribeActivity(queue_->recorder().Records(), names,
+                            std::chrono::steady_clock::now());
   };
   controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
                                              *deps_.counters, deps_.ranks);

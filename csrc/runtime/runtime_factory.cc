@@ -85,13 +85,13 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
     KR_ASSIGN_OR_RETURN(rendezvous.tls, LoadTls());
   }
   KR_ASSIGN_OR_RETURN(std::unique_ptr<StartingMesh> mesh,
-                      JoinJob(rendezvous, deadline, *deps.counters));
+                      Rendezvous(rendezvous, deadline, *deps.counters));
   NameMembers(mesh->members(), deps);
   const Status connected =
       ConnectParts(*mesh, arena, nullptr, mesh->deadline(), deps);
   // Nobody goes on who could wait for a rank that does not: it would take it
   // for lost when it says nothing.
-  KR_RETURN_IF_ERROR(mesh->AgreeOnStart(connected));
+  KR_RETURN_IF_ERROR(mesh->StartBarrier(connected));
   deps.mesh = std::move(mesh);
   KR_ASSIGN_OR_RETURN(const std::shared_ptr<Runtime> job,
                       Runtime::Start(std::move(deps)));

@@ -138,10 +138,10 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
                       UsesSharedMemory(options, deps.host.get()));
   if (shared) {
     ShmCollectiveOptions collective;
-    collective.lockstep.limit = deps.idle_limit;
-    collective.lockstep.report_time = Seconds(options.heartbeat_timeout);
-    collective.lockstep.spin = spin;
-    collective.lockstep.clock = deps.clock.get();
+    collective.barrier.limit = deps.idle_limit;
+    collective.barrier.report_time = Seconds(options.heartbeat_timeout);
+    collective.barrier.spin = spin;
+    collective.barrier.clock = deps.clock.get();
     deps.collective =
         std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);
   } else {

@@ -112,7 +112,7 @@ Status FakeCollective::Run(Call call, const std::function<void()>& copy) {
     changed_.NotifyAll();
   }
   while (!AwaitTurn()) {
-    if (duties_ != nullptr) (*duties_)();
+    if (progress_ != nullptr) (*progress_)();
   }
   MutexLock lock(mutex_);
   if (broken_.ok()) copy();

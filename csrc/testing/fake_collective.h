@@ -47,8 +47,8 @@ class FakeCollective final : public Collective {
   Status Alltoall(const AlltoallArgs& args) override;
   int64_t InlineBytes() const override { return inline_bytes_; }
   // A call that waits does them every millisecond.
-  void SetDuties(const std::function<void()>* duties) override {
-    duties_ = duties;
+  void SetProgressCallback(const std::function<void()>* progress) override {
+    progress_ = progress;
   }
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
@@ -71,7 +71,7 @@ class FakeCollective final : public Collective {
 
   const int rank_;
   const int64_t inline_bytes_;
-  const std::function<void()>* duties_ = nullptr;  // of the calling thread
+  const std::function<void()>* progress_ = nullptr;  // of the calling thread
   Mutex mutex_;
   CondVar changed_;
   bool blocked_ KR_GUARDED_BY(mutex_) = false;

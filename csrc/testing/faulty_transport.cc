@@ -12,7 +12,7 @@ FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner,
       fault_(fault),
       inner_(std::move(inner)) {}
 
-Status FaultyTransport::Run(Duplex& duplex) {
+Status FaultyTransport::Run(SendReceivePlan& duplex) {
   if (inner() == nullptr) return UnavailableError("this rank has vanished");
   const bool now = runs_++ == fault_.run;
   switch (now ? fault_.kind : Fault::Kind::kNone) {
@@ -36,7 +36,7 @@ Status FaultyTransport::Run(Duplex& duplex) {
   return InternalError("unknown kind of fault");
 }
 
-Status FaultyTransport::RunUntilFault(Duplex& duplex) {
+Status FaultyTransport::RunUntilFault(SendReceivePlan& duplex) {
   const Status cause =
       InternalError("rank " + std::to_string(rank_) + " fails on request");
   if (fault_.after_receives == 0) {

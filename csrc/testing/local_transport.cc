@@ -41,7 +41,7 @@ struct Group {
 
 // How far a Run has come.
 struct Progress {
-  explicit Progress(Duplex& d)
+  explicit Progress(SendReceivePlan& d)
       : duplex(d), tag_sent(d.to < 0), tag_received(d.from < 0) {}
 
   bool all_sent() const { return tag_sent && sends == duplex.sends.size(); }
@@ -50,7 +50,7 @@ struct Progress {
   }
   bool done() const { return all_sent() && all_received(); }
 
-  Duplex& duplex;
+  SendReceivePlan& duplex;
   bool tag_sent;
   bool tag_received;
   size_t sends = 0;  // segments
@@ -75,7 +75,7 @@ class LocalTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->ranks.size()); }
 
-  Status Run(Duplex& duplex) override;
+  Status Run(SendReceivePlan& duplex) override;
 
   void Abort(const Status& cause) override {
     MutexLock lock(group_->mutex);
@@ -103,7 +103,7 @@ class LocalTransport final : public Transport {
   const std::shared_ptr<Group> group_;
 };
 
-Status LocalTransport::Run(Duplex& duplex) {
+Status LocalTransport::Run(SendReceivePlan& duplex) {
   Progress progress(duplex);
   do {
     KR_RETURN_IF_ERROR(Move(progress));
@@ -147,7 +147,7 @@ Status LocalTransport::Move(Progress& progress) {
 }
 
 bool LocalTransport::MoveOut(Progress& progress) {
-  Duplex& duplex = progress.duplex;
+  SendReceivePlan& duplex = progress.duplex;
   if (progress.all_sent() || group_->ranks[duplex.to].closed) return false;
   std::string& pipe = group_->pipes[{rank_, duplex.to}];
   const size_t capacity = group_->options.pipe_bytes;
@@ -176,7 +176,7 @@ bool LocalTransport::MoveOut(Progress& progress) {
 }
 
 bool LocalTransport::MoveIn(Progress& progress) {
-  Duplex& duplex = progress.duplex;
+  SendReceivePlan& duplex = progress.duplex;
   if (progress.all_received()) return false;
   std::string& pipe = group_->pipes[{duplex.from, rank_}];
   bool moved = false;
@@ -212,7 +212,7 @@ bool LocalTransport::MoveIn(Progress& progress) {
 }
 
 void LocalTransport::CheckPeers(const Progress& progress) {
-  const Duplex& duplex = progress.duplex;
+  const SendReceivePlan& duplex = progress.duplex;
   auto check = [&](bool finished, int peer) KR_REQUIRES(group_->mutex) {
     if (finished || !group_->ranks[peer].closed) return;
     Break(UnavailableError("rank " + std::to_string(peer) +

@@ -99,8 +99,8 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     deps.host = std::move(hosts[rank]);
     if (deps.host && deps.host->size() == size) {
       ShmCollectiveOptions collective;
-      collective.lockstep.spin = setup.spin;
-      collective.lockstep.clock = deps.clock.get();
+      collective.barrier.spin = setup.spin;
+      collective.barrier.clock = deps.clock.get();
       deps.collective = std::make_unique<ShmCollective>(*deps.host, collective,
                                                         *deps.counters);
     } else {

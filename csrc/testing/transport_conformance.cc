@@ -46,9 +46,9 @@ Segments Cut(uint8_t* data, size_t bytes, size_t segment) {
 
 }  // namespace
 
-Duplex Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
-             std::vector<uint8_t>& in, size_t segment) {
-  Duplex duplex;
+SendReceivePlan Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
+                      std::vector<uint8_t>& in, size_t segment) {
+  SendReceivePlan duplex;
   duplex.tag = tag;
   duplex.to = to;
   duplex.from = from;
@@ -78,7 +78,8 @@ void RingExchange(Group& group, size_t bytes, size_t segment) {
       const int from = Previous(rank, size);
       std::vector<uint8_t> out = Message(rank, tag, bytes);
       std::vector<uint8_t> in(bytes, 0xee);
-      Duplex duplex = Whole(tag, Next(rank, size), out, from, in, segment);
+      SendReceivePlan duplex =
+          Whole(tag, Next(rank, size), out, from, in, segment);
       Status status = group[rank]->Run(duplex);
       EXPECT_TRUE(status.ok()) << status.ToString();
       EXPECT_EQ(in, Message(from, tag, bytes)) << "rank " << rank;
@@ -113,7 +114,7 @@ void Chain(const TransportFactory& factory, int size) {
     std::vector<uint8_t> memory(kBytes);
     if (rank == 0) memory = Message(0, 9, kBytes);
     const int to = rank + 1 < size ? rank + 1 : -1;
-    Duplex duplex = Whole(9, to, memory, rank - 1, memory, 4096);
+    SendReceivePlan duplex = Whole(9, to, memory, rank - 1, memory, 4096);
     if (rank > 0) {
       duplex.released = 0;
       duplex.on_received = [](size_t i) { return i + 1; };
@@ -136,7 +137,7 @@ void SharedScratch(const TransportFactory& factory, int size) {
     const std::vector<uint8_t> expected =
         Message(from, 5, kSegment * kSegments);
     std::vector<uint8_t> scratch(kSegment);
-    Duplex duplex;
+    SendReceivePlan duplex;
     duplex.tag = 5;
     duplex.to = Next(rank, size);
     duplex.from = from;
@@ -164,11 +165,11 @@ void SharedScratch(const TransportFactory& factory, int size) {
 void NothingToDo(const TransportFactory& factory, int size) {
   Group group = factory(size, kPatient);
   RunRanks(size, [&](int rank) {
-    Duplex alone;
+    SendReceivePlan alone;
     Status status = group[rank]->Run(alone);
     EXPECT_TRUE(status.ok()) << status.ToString();
     if (size == 1) return;
-    Duplex empty;
+    SendReceivePlan empty;
     empty.tag = 3;
     empty.to = Next(rank, size);
     empty.from = Previous(rank, size);
@@ -181,7 +182,7 @@ void TagMismatch(const TransportFactory& factory) {
   Group group = factory(2, kPatient);
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> out(100), in(100);
-    Duplex duplex = Whole(40 + rank, 1 - rank, out, 1 - rank, in, 100);
+    SendReceivePlan duplex = Whole(40 + rank, 1 - rank, out, 1 - rank, in, 100);
     Status status = group[rank]->Run(duplex);
     EXPECT_EQ(status.code(), StatusCode::kInternal) << status.ToString();
     const std::string peer = "rank " + std::to_string(1 - rank);
@@ -192,7 +193,7 @@ void TagMismatch(const TransportFactory& factory) {
           << status.ToString();
     }
     // Broken for good.
-    Duplex again;
+    SendReceivePlan again;
     EXPECT_EQ(group[rank]->Run(again), status);
   });
 }
@@ -203,18 +204,18 @@ void PeerLossReceiving(const TransportFactory& factory) {
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> half = Message(1, 2, 5000);
     if (rank == 1) {
-      Duplex duplex = Whole(2, 0, half, -1, half, 5000);
+      SendReceivePlan duplex = Whole(2, 0, half, -1, half, 5000);
       EXPECT_TRUE(group[1]->Run(duplex).ok());
       group[1].reset();
       return;
     }
     std::vector<uint8_t> in(5000);
-    Duplex first = Whole(2, -1, in, 1, in, 5000);
+    SendReceivePlan first = Whole(2, -1, in, 1, in, 5000);
     Status status = group[0]->Run(first);
     // What was sent before the loss still arrives.
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_EQ(in, half);
-    Duplex second = Whole(3, -1, in, 1, in, 5000);
+    SendReceivePlan second = Whole(3, -1, in, 1, in, 5000);
     status = group[0]->Run(second);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
     EXPECT_NE(status.message().find("rank 1"), std::string::npos);
@@ -229,17 +230,17 @@ void PeerLossSending(const TransportFactory& factory) {
   RunRanks(2, [&](int rank) {
     if (rank == 1) {
       std::vector<uint8_t> in(1000);
-      Duplex some = Whole(1, -1, in, 0, in, 1000);
+      SendReceivePlan some = Whole(1, -1, in, 0, in, 1000);
       EXPECT_TRUE(group[1]->Run(some).ok());
       while (!sending) std::this_thread::yield();
       group[1].reset();
       return;
     }
     std::vector<uint8_t> out(1000);
-    Duplex some = Whole(1, 1, out, -1, out, 1000);
+    SendReceivePlan some = Whole(1, 1, out, -1, out, 1000);
     EXPECT_TRUE(group[0]->Run(some).ok());
     out.resize(64 << 20);
-    Duplex more = Whole(2, 1, out, -1, out, 1 << 20);
+    SendReceivePlan more = Whole(2, 1, out, -1, out, 1 << 20);
     sending = true;
     Status status = group[0]->Run(more);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
@@ -258,11 +259,11 @@ void AbortWhileWaiting(const TransportFactory& factory) {
     group[0]->Abort(InternalError("a later cause is not kept"));
   });
   std::vector<uint8_t> in(10);
-  Duplex duplex = Whole(1, -1, in, 1, in, 10);
+  SendReceivePlan duplex = Whole(1, -1, in, 1, in, 10);
   running = true;
   EXPECT_EQ(group[0]->Run(duplex), cause);
   aborter.join();
-  Duplex later;
+  SendReceivePlan later;
   later.tag = 2;
   EXPECT_EQ(group[0]->Run(later), cause);
 }
@@ -272,7 +273,7 @@ void AbortBeforeRun(const TransportFactory& factory) {
   const Status cause = UnavailableError("rank 1 was killed");
   group[0]->Abort(cause);
   std::vector<uint8_t> in(10);
-  Duplex duplex = Whole(1, 1, in, 1, in, 10);
+  SendReceivePlan duplex = Whole(1, 1, in, 1, in, 10);
   EXPECT_EQ(group[0]->Run(duplex), cause);
 }
 
@@ -280,7 +281,7 @@ void AbortBeforeRun(const TransportFactory& factory) {
 void IdleLimit(const TransportFactory& factory) {
   Group group = factory(2, milliseconds(50));
   std::vector<uint8_t> in(10);
-  Duplex duplex = Whole(1, -1, in, 1, in, 10);
+  SendReceivePlan duplex = Whole(1, -1, in, 1, in, 10);
   const auto begin = std::chrono::steady_clock::now();
   Status status = group[0]->Run(duplex);
   const auto took = std::chrono::steady_clock::now() - begin;
@@ -297,7 +298,7 @@ void SlowIsNotIdle(const TransportFactory& factory) {
   constexpr size_t kSegments = 10;
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> out(kSegments), in(kSegments);
-    Duplex duplex = Whole(1, 1 - rank, out, 1 - rank, in, 1);
+    SendReceivePlan duplex = Whole(1, 1 - rank, out, 1 - rank, in, 1);
     duplex.released = rank == 0 ? duplex.sends.size() : 0;
     duplex.on_received = [rank, &duplex](size_t i) {
       if (rank == 0) return duplex.sends.size();

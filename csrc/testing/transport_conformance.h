@@ -20,10 +20,10 @@ using TransportFactory = std::function<std::vector<std::unique_ptr<Transport>>(
 
 namespace transport_conformance {
 
-// A Duplex over whole messages in segments, everything released. `out` and `in`
-// must outlive it.
-Duplex Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
-             std::vector<uint8_t>& in, size_t segment);
+// A SendReceivePlan over whole messages in segments, everything released. `out`
+// and `in` must outlive it.
+SendReceivePlan Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
+                      std::vector<uint8_t>& in, size_t segment);
 
 }  // namespace transport_conformance
 

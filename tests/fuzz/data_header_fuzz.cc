@@ -46,7 +46,7 @@ void CheckStream(uint64_t tag, std::string_view sizes,
     segments.emplace_back(static_cast<uint8_t>(size), '\0');
     total += segments.back().size();
   }
-  Duplex duplex;
+  SendReceivePlan duplex;
   duplex.tag = tag;
   duplex.from = 0;
   for (std::string& segment : segments) {

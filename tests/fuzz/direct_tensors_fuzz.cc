@@ -55,8 +55,8 @@ void Run(Script script) {
     tables[1].rows[tensors.size()] = {script.Number(), script.Number()};
     tensors.push_back({at, const_cast<char*>(at), count});
   }
-  direct.Tell(tensors);
-  const Status status = direct.Learn(tensors, kElementBytes);
+  direct.Publish(tensors);
+  const Status status = direct.Resolve(tensors, kElementBytes);
   if (!status.ok()) {
     KR_CHECK(status.code() == StatusCode::kInternal);
     return;

@@ -117,10 +117,10 @@ bool Step(Script& script, LocalLink& link) {
     case 7:
       return Receive(link);
     case 8: {
-      LoopBell& bell = ControlPage::Of(Group(), 0).bell;
+      Doorbell& bell = ControlPage::Of(Group(), 0).bell;
       bell.FallAsleep();
       bell.WakeUp();
-      KR_CHECK(!bell.Rung());
+      KR_CHECK(!bell.IsNotified());
       break;
     }
   }

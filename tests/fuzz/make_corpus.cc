@@ -21,7 +21,7 @@
 #include "csrc/base/wire.h"
 #include "csrc/comm/net/frame.h"
 #include "csrc/comm/net/handshake.h"
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/store/store_message.h"
 #include "csrc/comm/transport/data_header.h"
 #include "csrc/control/controller.h"
@@ -115,17 +115,17 @@ std::vector<std::pair<std::string, Message>> Messages() {
   execute.decisions.resize(1);
   execute.decisions[0].slots = {4, 5};
   for (const RequestPtr& request : own) {
-    std::vector<Variant> variants;
+    std::vector<RequestVersion> variants;
     for (int rank = 0; rank < kScriptSize; ++rank) {
       for (const RequestPtr& made : Requests(rank)) {
         if (made->name != request->name) continue;
         AddVariant(variants, VariantOf(*made, {rank}));
       }
     }
-    Result<Agreed> agreed = Agree(variants, kScriptSize);
+    Result<Response> agreed = Agree(variants, kScriptSize);
     if (!agreed.ok()) continue;
     execute.decisions[0].news.push_back(
-        std::make_shared<const Agreed>(std::move(agreed).value()));
+        std::make_shared<const Response>(std::move(agreed).value()));
   }
   DecisionMessage rest;
   rest.decisions.resize(4);
@@ -147,8 +147,8 @@ std::vector<std::pair<std::string, Message>> Messages() {
           {"ping", PingMessage{}},
           {"join", JoinMessage{3}},
           {"bye", ByeMessage{}},
-          {"ask", AskMessage{7, {1, 3}, {"dense/kernel"}}},
-          {"doing", DoingMessage{7, 3, {"waits", {"loss"}, {true}}}}};
+          {"ask", StallQuery{7, {1, 3}, {"dense/kernel"}}},
+          {"doing", ActivityReply{7, 3, {"waits", {"loss"}, {true}}}}};
 }
 
 void AddMessages(Corpus& corpus) {
@@ -164,7 +164,7 @@ void AddMessages(Corpus& corpus) {
   };
   // Numbers that overflow when they are multiplied or added.
   DecisionMessage rows;
-  auto agreed = std::make_shared<Agreed>();
+  auto agreed = std::make_shared<Response>();
   agreed->request = *Requests(0)[3];
   agreed->request.tensors[0].shape = {0, int64_t{1} << 40};
   agreed->rows.assign(kScriptSize, int64_t{1} << 57);
@@ -355,10 +355,10 @@ void AddHandshakes(Corpus& corpus) {
           .bytes();
 }
 
-std::vector<JoinRecord> Records(int size) {
-  std::vector<JoinRecord> records;
+std::vector<MemberRecord> Records(int size) {
+  std::vector<MemberRecord> records;
   for (int rank = 0; rank < size; ++rank) {
-    JoinRecord record;
+    MemberRecord record;
     record.rank = rank;
     record.size = size;
     record.target = 1000 + rank;
@@ -374,28 +374,28 @@ std::vector<JoinRecord> Records(int size) {
 }
 
 void AddJoinRecords(Corpus& corpus) {
-  std::vector<JoinRecord> records = Records(3);
-  corpus["join_record/seed-record"] =
+  std::vector<MemberRecord> records = Records(3);
+  corpus["member_record/seed-record"] =
       ScriptWriter().Byte(0).Rest(Encode(records[1])).bytes();
   JobTable table = MakeTable(records);
-  corpus["join_record/seed-table"] =
+  corpus["member_record/seed-table"] =
       ScriptWriter().Byte(1).Rest(Encode(table)).bytes();
   JobTable failed;
   failed.status = FailedPreconditionError("the ranks differ");
-  corpus["join_record/seed-no-job"] =
+  corpus["member_record/seed-no-job"] =
       ScriptWriter().Byte(1).Rest(Encode(failed)).bytes();
   failed.status = Status(static_cast<StatusCode>(99), "an unknown error");
-  corpus["join_record/seed-unknown-error"] =
+  corpus["member_record/seed-unknown-error"] =
       ScriptWriter().Byte(1).Rest(Encode(failed)).bytes();
-  JoinRecord outside = records[0];
+  MemberRecord outside = records[0];
   outside.rank = outside.size;
-  corpus["join_record/seed-outside"] =
+  corpus["member_record/seed-outside"] =
       ScriptWriter().Byte(0).Rest(Encode(outside)).bytes();
   auto judged = [&](const std::string& name) {
     ScriptWriter script;
     script.Byte(2).Byte(2);
-    for (const JoinRecord& record : records) script.Text(Encode(record));
-    corpus["join_record/seed-" + name] = script.bytes();
+    for (const MemberRecord& record : records) script.Text(Encode(record));
+    corpus["member_record/seed-" + name] = script.bytes();
   };
   judged("all");
   records[2].fingerprint.back() += "other";

@@ -37,7 +37,7 @@ inline void CheckRanks(const std::vector<int32_t>& ranks, int size) {
 }
 
 // As Executor reckons.
-inline void CheckLimits(const Agreed& agreed, int size) {
+inline void CheckLimits(const Response& agreed, int size) {
   CheckLimits(agreed.request);
   if (agreed.rows.empty()) {
     KR_CHECK(!TakesAnyRows(agreed.request.kind));
@@ -66,9 +66,9 @@ inline void CheckLimits(const Agreed& agreed, int size) {
 inline void CheckLimits(const ReadyMessage& message, int size) {
   CheckAscending(message.slots);
   KR_CHECK(message.slots.size() <= kMostSlots);
-  for (const std::vector<Variant>& variants : message.news) {
+  for (const std::vector<RequestVersion>& variants : message.news) {
     KR_CHECK(!variants.empty());
-    for (const Variant& variant : variants) {
+    for (const RequestVersion& variant : variants) {
       CheckLimits(variant.request);
       CheckRanks(variant.ranks, size);
       KR_CHECK(IsWhole(variant));
@@ -122,20 +122,20 @@ inline void CheckLimits(const JoinMessage& message, int size) {
 inline void CheckLimits(const ByeMessage&, int) {}
 
 inline void CheckNames(const std::vector<std::string>& names) {
-  KR_CHECK(names.size() <= kMaxDoingNames);
+  KR_CHECK(names.size() <= kMaxActivityNames);
   for (const auto& name : names) KR_CHECK(name.size() <= kMaxNameBytes);
 }
 
-inline void CheckLimits(const AskMessage& message, int size) {
+inline void CheckLimits(const StallQuery& message, int size) {
   CheckRanks(message.ranks, size);
   CheckNames(message.awaits);
 }
 
-inline void CheckLimits(const DoingMessage& message, int size) {
+inline void CheckLimits(const ActivityReply& message, int size) {
   KR_CHECK(message.rank >= 0 && message.rank < size);
-  KR_CHECK(message.doing.text.size() <= kMaxDoingBytes);
-  CheckNames(message.doing.waits);
-  KR_CHECK(message.doing.knows.size() <= kMaxDoingNames);
+  KR_CHECK(message.activity.text.size() <= kMaxActivityBytes);
+  CheckNames(message.activity.waits);
+  KR_CHECK(message.activity.knows.size() <= kMaxActivityNames);
 }
 
 inline void CheckLimits(const Message& message, int size) {

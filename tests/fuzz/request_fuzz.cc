@@ -23,7 +23,7 @@ void CheckRoundTrip(const Request& request) {
   KR_CHECK(Encoded(again) == bytes);
 }
 
-void CheckAgreed(const Agreed& agreed, const std::vector<Request>& requests) {
+void CheckAgreed(const Response& agreed, const std::vector<Request>& requests) {
   const int size = static_cast<int>(requests.size());
   CheckLimits(agreed, size);
   for (int rank = 0; rank < size; ++rank) {
@@ -34,7 +34,7 @@ void CheckAgreed(const Agreed& agreed, const std::vector<Request>& requests) {
   // Every rank must be able to read it.
   DecisionMessage message;
   message.decisions.resize(1);
-  message.decisions[0].news = {std::make_shared<const Agreed>(agreed)};
+  message.decisions[0].news = {std::make_shared<const Response>(agreed)};
   Result<Message> told = DecodeMessage(EncodeMessage(message), size);
   KR_CHECK(told.ok());
 }
@@ -43,7 +43,7 @@ void CheckAgreed(const Agreed& agreed, const std::vector<Request>& requests) {
 void Run(std::string_view bytes) {
   WireReader reader(bytes);
   std::vector<Request> requests;
-  std::vector<Variant> variants;
+  std::vector<RequestVersion> variants;
   while (!reader.AtEnd() && requests.size() < 8) {
     Request request = Request::Decode(reader);
     if (!reader.ok()) break;
@@ -56,7 +56,7 @@ void Run(std::string_view bytes) {
     requests.push_back(std::move(request));
   }
   if (variants.empty()) return;
-  Result<Agreed> agreed = Agree(variants, static_cast<int>(requests.size()));
+  Result<Response> agreed = Agree(variants, static_cast<int>(requests.size()));
   if (agreed.ok()) return CheckAgreed(*agreed, requests);
   const StatusCode code = agreed.status().code();
   KR_CHECK(code == StatusCode::kFailedPrecondition ||

@@ -21,7 +21,11 @@ from tests.lint import floors
         ("csrc/comm/store", '#include "tensorflow/core/framework/op.h"', True),
         ("csrc/comm/net", '#include "csrc/comm/store/store.h"', True),
         ("csrc/comm/store", '#include "csrc/comm/net/link.h"', False),
-        ("csrc/collective", '#include "csrc/collective/shm/lockstep.h"', True),
+        (
+            "csrc/collective",
+            '#include "csrc/collective/shm/chunk_barrier.h"',
+            True,
+        ),
         ("csrc/control", '#include "csrc/comm/net/link.h"', True),
         ("csrc/base", '// #include "csrc/comm/net/socket.h"', False),
     ],

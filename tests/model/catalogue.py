@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
-from tests.model import lockstep as steps
-from tests.model import loop_bell as bells
+from tests.model import chunk_barrier as steps
+from tests.model import doorbell as bells
 from tests.model import negotiation as talks
 from tests.model import slots
 
@@ -33,11 +33,11 @@ class Seeded:
         return next(name for name, is_on in fields.items() if is_on)
 
 
-def _lockstep(name, large=False, **scenario):
+def _chunk_barrier(name, large=False, **scenario):
     scenario = steps.Scenario(**scenario)
     return Case(
-        f"lockstep: {name}",
-        lambda faults=None: steps.lockstep(scenario, faults),
+        f"chunk barrier: {name}",
+        lambda faults=None: steps.chunk_barrier(scenario, faults),
         large,
     )
 
@@ -74,11 +74,11 @@ CASES = [
         slots.two_shots(1),
     ),
     _slots("3 ranks, 9 chunks", 3, slots.two_shots(9), large=True),
-    _lockstep("2 ranks, 3 chunks", chunks=3),
-    _lockstep("2 ranks, one is killed", chunks=2, killed=1),
-    _lockstep("2 ranks, one aborts", chunks=2, aborted=0),
-    _lockstep("3 ranks, 1 chunk", ranks=3),
-    _lockstep("3 ranks, one is killed", ranks=3, killed=2, large=True),
+    _chunk_barrier("2 ranks, 3 chunks", chunks=3),
+    _chunk_barrier("2 ranks, one is killed", chunks=2, killed=1),
+    _chunk_barrier("2 ranks, one aborts", chunks=2, aborted=0),
+    _chunk_barrier("3 ranks, 1 chunk", ranks=3),
+    _chunk_barrier("3 ranks, one is killed", ranks=3, killed=2, large=True),
     Case("bell: 1 ringer, 3 times", lambda f=None: bells.ringers(1, 3, f)),
     Case("bell: 2 ringers, twice", lambda f=None: bells.ringers(2, 2, f)),
     Case("bell: 3 ringers", lambda f=None: bells.ringers(3, 2, f), True),
@@ -199,7 +199,7 @@ SEEDED = [
     ),
     *_seeded(
         steps.Faults,
-        "lockstep: 2 ranks, 3 chunks",
+        "chunk barrier: 2 ranks, 3 chunks",
         "looks_for_sleepers_first",
         "publishes_late",
         "announces_late",
@@ -209,7 +209,7 @@ SEEDED = [
     ),
     *_seeded(
         steps.Faults,
-        "lockstep: 2 ranks, one is killed",
+        "chunk barrier: 2 ranks, one is killed",
         "forgets_itself",
         "never_asks_who_left",
     ),

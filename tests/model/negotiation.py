@@ -242,11 +242,11 @@ class Negotiation:
         )
 
     def _may_end(self, job, rank):
-        """Lockstep::AwaitAll: all have entered the bucket."""
+        """ChunkBarrier::AwaitAll: all have entered the bucket."""
         return all(other.entered >= rank.entered for other in job.ranks)
 
     def lost(self, job, rank):
-        """Lockstep::Lost."""
+        """ChunkBarrier::Lost."""
         lost = [
             place
             for place, other in enumerate(job.ranks)
@@ -459,7 +459,7 @@ class Work:
         self.abort(("lost", peer), peer)
 
     def set_left(self, place, why):
-        """Lockstep::SetLeft."""
+        """ChunkBarrier::SetLeft."""
         rank = self.ranks[place]
         self.ranks[place] = rank._replace(left=rank.left or why)
 
@@ -467,25 +467,25 @@ class Work:
         """HandleTimers: the data plane's word is taken for the cause."""
         self.abort(self.me.suspicion, None)
 
-    def abort(self, cause, told_by):
+    def abort(self, cause, reported_by):
         """BackgroundLoop::Abort."""
         if self.has_agreed:
-            self.abort_the_rest(cause, told_by)
+            self.abort_the_rest(cause, reported_by)
         if self.me.finished is not None:
             return
         if not self.faults.keeps_the_cause:
             for peer in self.model.peers[self.index]:
-                if peer != told_by and peer not in self.me.gone:
+                if peer != reported_by and peer not in self.me.gone:
                     self.send(peer, ("abort", cause))
         self.finish(cause)
         self.abort_executor(cause)
 
-    def abort_the_rest(self, cause, told_by):
+    def abort_the_rest(self, cause, reported_by):
         """BackgroundLoop::AbortTheRest."""
         if self.me.aborted:
             return
         for peer in self.model.peers[self.index]:
-            if peer != told_by and peer not in self.me.gone:
+            if peer != reported_by and peer not in self.me.gone:
                 self.send(peer, ("abort", cause))
         self.abort_executor(cause)
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.model import lockstep, loop_bell, negotiation, slots
+from tests.model import chunk_barrier, doorbell, negotiation, slots
 from tests.model.catalogue import CASES, SEEDED, case
 from tests.model.explorer import Violation, explore
 
@@ -28,7 +28,7 @@ def test_seeded_fault_is_found(seeded):
 
 def test_every_fault_is_seeded():
     seeded = {(type(s.faults), s.name) for s in SEEDED}
-    for module in (lockstep, loop_bell, negotiation, slots):
+    for module in (chunk_barrier, doorbell, negotiation, slots):
         for field in dataclasses.fields(module.Faults):
             assert (module.Faults, field.name) in seeded
 

@@ -50,18 +50,18 @@ MUTATIONS = (
     ),
     Mutation(
         "a sleeper is not called when a chunk is done",
-        "csrc/collective/shm/lockstep.cc",
+        "csrc/collective/shm/chunk_barrier.cc",
         "done.store(chunk);\n  WakeOthers();",
         "done.store(chunk);",
-        tests=("lockstep_test",),
+        tests=("chunk_barrier_test",),
     ),
     Mutation(
         "a slot is used again before all have read it",
         "csrc/collective/shm/shm_collective.cc",
-        "return chunk > 2 ? lockstep_",
-        "return chunk > 9 ? lockstep_",
+        "return chunk > 2 ? barrier_",
+        "return chunk > 9 ? barrier_",
         tests=(
-            "lockstep_test",
+            "chunk_barrier_test",
             "shm_collective_test",
         ),
     ),
@@ -99,7 +99,7 @@ MUTATIONS = (
         "if (now - channel_.LastHeard(peer) >= Duration::max()) {",
         tests=(
             "runtime_test",
-            "stand_ins_test",
+            "join_placeholders_test",
             "tests/multiprocess/test_failure.py",
         ),
     ),
@@ -110,7 +110,7 @@ MUTATIONS = (
         "suspicion_due_ = now;",
         tests=(
             "runtime_test",
-            "stand_ins_test",
+            "join_placeholders_test",
             "tests/multiprocess/test_failure.py",
         ),
     ),

@@ -9,7 +9,8 @@ const KernelTable& KernelsOf(CpuLevel level) {
   return *tables[static_cast<int>(level)];
 }
 
-const WideFormat* FindWideFormat(DType dtype, ReduceOp op, CpuLevel level) {
+const AccumulatorFormat* FindWideFormat(DType dtype, ReduceOp op,
+                                        CpuLevel level) {
   const KernelTable::Row& row = KernelsOf(level).rows[static_cast<int>(dtype)];
   if (row.usual.pack == nullptr) return nullptr;
   return op == ReduceOp::kAverage ? &row.average : &row.usual;

@@ -15,8 +15,8 @@ namespace keras_ring {
 struct KernelTable {
   // Null where the dtype has none.
   struct Row {
-    WideFormat usual;
-    WideFormat average;
+    AccumulatorFormat usual;
+    AccumulatorFormat average;
     ReduceKernel reduce[kNumElementwiseOps] = {};
     FoldKernel fold[kNumElementwiseOps] = {};
     PairKernels pair;

@@ -90,8 +90,8 @@ void Reduce(void* accumulator, const void* value, int64_t count) {
 // --- The table ---
 
 template <typename Isa, typename Value, typename Wide>
-constexpr WideFormat MakeFormat(DType wide) {
-  WideFormat format;
+constexpr AccumulatorFormat MakeFormat(DType wide) {
+  AccumulatorFormat format;
   format.dtype = wide;
   format.element_size = sizeof(Wide);
   format.value_size = sizeof(Value);

@@ -31,7 +31,7 @@ struct Finish {
   bool identity() const { return divisor == 1 && postscale == 1.0; }
 };
 
-struct WideFormat {
+struct AccumulatorFormat {
   DType dtype = DType::kFloat32;
   size_t element_size = 0;
   size_t value_size = 0;  // of an element as it lies in the tensors
@@ -54,8 +54,8 @@ struct WideFormat {
 };
 
 // Null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
-const WideFormat* FindWideFormat(DType dtype, ReduceOp op,
-                                 CpuLevel level = DetectCpuLevel());
+const AccumulatorFormat* FindWideFormat(DType dtype, ReduceOp op,
+                                        CpuLevel level = DetectCpuLevel());
 
 }  // namespace keras_ring
 

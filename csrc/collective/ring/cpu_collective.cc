@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "csrc/collective/arguments.h"
-#include "csrc/collective/method.h"
+#include "csrc/collective/reduction_kernels.h"
 
 namespace keras_ring {
 
@@ -48,7 +48,7 @@ void CpuCollective::Abort(const Status& cause) {
 
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
-  const Method method(args);
+  const ReductionKernels method(args);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
   for (const Round& round : PlanRounds(args.tensors, method.format, limits)) {
     KR_RETURN_IF_ERROR(round.direct ? RunDirect(args, method, round)
@@ -57,7 +57,8 @@ Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   return OkStatus();
 }
 
-Status CpuCollective::RunDirect(const AllreduceArgs& args, const Method& method,
+Status CpuCollective::RunDirect(const AllreduceArgs& args,
+                                const ReductionKernels& method,
                                 const Round& round) {
   const Piece& piece = round.pieces.front();
   const TensorSpan& tensor = args.tensors[piece.tensor];
@@ -75,7 +76,8 @@ Status CpuCollective::RunDirect(const AllreduceArgs& args, const Method& method,
   return ReduceRing(args.tag, method, buffer);
 }
 
-Status CpuCollective::RunPacked(const AllreduceArgs& args, const Method& method,
+Status CpuCollective::RunPacked(const AllreduceArgs& args,
+                                const ReductionKernels& method,
                                 const Round& round) {
   void* values;
   KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
@@ -100,9 +102,9 @@ Status CpuCollective::RunPacked(const AllreduceArgs& args, const Method& method,
   return OkStatus();
 }
 
-Result<RingBuffer> CpuCollective::ReserveBuffer(const Method& method,
+Result<RingBuffer> CpuCollective::ReserveBuffer(const ReductionKernels& method,
                                                 int64_t count, void** values) {
-  const WideFormat& format = method.format;
+  const AccumulatorFormat& format = method.format;
   const size_t sum_bytes = count * format.element_size;
   const size_t value_bytes = format.converts ? count * format.value_size : 0;
   KR_ASSIGN_OR_RETURN(void* sums,
@@ -121,7 +123,7 @@ Result<void*> CpuCollective::ReserveArrivals(size_t element_size) {
       2 * SegmentBytes(element_size, options_.max_segment_bytes));
 }
 
-Status CpuCollective::ReduceRing(uint64_t tag, const Method& method,
+Status CpuCollective::ReduceRing(uint64_t tag, const ReductionKernels& method,
                                  const RingBuffer& buffer) {
   if (place_.size == 1) {
     if (method.format.converts) {
@@ -136,7 +138,8 @@ Status CpuCollective::ReduceRing(uint64_t tag, const Method& method,
   return RunReduction(plan, method, arrivals);
 }
 
-Status CpuCollective::RunReduction(RingReduction& plan, const Method& method,
+Status CpuCollective::RunReduction(RingReduction& plan,
+                                   const ReductionKernels& method,
                                    void* arrivals) {
   const size_t element_size = method.format.element_size;
   void* const widened = Advance(
@@ -172,7 +175,7 @@ Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
   }
   const size_t own_bytes = args.bytes_per_rank[place_.rank];
   CopyIfApart(Advance(args.output, begin, 1), args.input, own_bytes);
-  Duplex duplex =
+  SendReceivePlan duplex =
       PlanRingAllgather(place_, args.tag, args.output, args.bytes_per_rank,
                         options_.max_segment_bytes);
   if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();
@@ -181,8 +184,8 @@ Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
 
 Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
   KR_RETURN_IF_ERROR(CheckRoot(args, place_.size));
-  Duplex duplex = PlanChainBroadcast(place_, args.tag, args.root, args.tensors,
-                                     options_.max_segment_bytes);
+  SendReceivePlan duplex = PlanChainBroadcast(
+      place_, args.tag, args.root, args.tensors, options_.max_segment_bytes);
   if (!duplex.sends.empty() || !duplex.receives.empty()) {
     KR_RETURN_IF_ERROR(transport_.Run(duplex));
   }
@@ -196,7 +199,7 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
 
 Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
   KR_RETURN_IF_ERROR(CheckReducescatter(args, place_.size));
-  const Method method(args);
+  const ReductionKernels method(args);
   const int64_t longest =
       *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
   const int64_t slice =
@@ -209,8 +212,8 @@ Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
 }
 
 Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
-                                         const Method& method, int64_t begin,
-                                         int64_t count) {
+                                         const ReductionKernels& method,
+                                         int64_t begin, int64_t count) {
   auto in_slice = [&](int rank) {
     return std::clamp<int64_t>(args.count_per_rank[rank] - begin, 0, count);
   };
@@ -261,7 +264,7 @@ Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
   KR_ASSIGN_OR_RETURN(
       void* transit,
       fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));
-  Duplex duplex =
+  SendReceivePlan duplex =
       PlanRingAlltoall(place_, args.tag, args.input, args.output, args.bytes,
                        transit, options_.max_segment_bytes);
   if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();

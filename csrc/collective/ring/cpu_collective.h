@@ -9,7 +9,7 @@
 #include "csrc/collective/adasum.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/kernels/pack.h"
-#include "csrc/collective/method.h"
+#include "csrc/collective/reduction_kernels.h"
 #include "csrc/collective/ring/ring.h"
 #include "csrc/collective/ring/rounds.h"
 #include "csrc/collective/scratch_buffer.h"
@@ -48,21 +48,22 @@ class CpuCollective final : public Collective {
   Status DoBroadcast(const BroadcastArgs& args);
   Status DoReducescatter(const ReducescatterArgs& args);
   // Of elements [begin, begin + count) of each block.
-  Status ReducescatterSlice(const ReducescatterArgs& args, const Method& method,
-                            int64_t begin, int64_t count);
+  Status ReducescatterSlice(const ReducescatterArgs& args,
+                            const ReductionKernels& method, int64_t begin,
+                            int64_t count);
   Status DoAlltoall(const AlltoallArgs& args);
-  Status RunDirect(const AllreduceArgs& args, const Method& method,
+  Status RunDirect(const AllreduceArgs& args, const ReductionKernels& method,
                    const Round& round);
-  Status RunPacked(const AllreduceArgs& args, const Method& method,
+  Status RunPacked(const AllreduceArgs& args, const ReductionKernels& method,
                    const Round& round);
   // A buffer of so many values, which lie at *values, and of their sums.
-  Result<RingBuffer> ReserveBuffer(const Method& method, int64_t count,
-                                   void** values);
-  Status ReduceRing(uint64_t tag, const Method& method,
+  Result<RingBuffer> ReserveBuffer(const ReductionKernels& method,
+                                   int64_t count, void** values);
+  Status ReduceRing(uint64_t tag, const ReductionKernels& method,
                     const RingBuffer& buffer);
   Result<void*> ReserveArrivals(size_t element_size);
   // Runs `plan`: reduces what comes in and finishes what is owned.
-  Status RunReduction(RingReduction& plan, const Method& method,
+  Status RunReduction(RingReduction& plan, const ReductionKernels& method,
                       void* arrivals);
 
   Transport& transport_;

@@ -37,7 +37,7 @@ int64_t SegmentElements(size_t element_size, size_t max_segment_bytes) {
 }
 
 // Names the peers, unless there is nothing to exchange with them.
-void SetPeers(const RingPlace& place, Duplex& duplex) {
+void SetPeers(const RingPlace& place, SendReceivePlan& duplex) {
   if (!duplex.sends.empty()) duplex.to = Modulo(place.rank + 1, place.size);
   if (!duplex.receives.empty()) {
     duplex.from = Modulo(place.rank - 1, place.size);
@@ -49,7 +49,7 @@ size_t Released(size_t num_own_segments, size_t i, size_t num_sends) {
   return std::min(num_own_segments + i + 1, num_sends);
 }
 
-void SetForwarding(size_t num_own_segments, Duplex& duplex) {
+void SetForwarding(size_t num_own_segments, SendReceivePlan& duplex) {
   duplex.released = num_own_segments;
   duplex.on_received = [num_own_segments,
                         num_sends = duplex.sends.size()](size_t i) {
@@ -225,9 +225,10 @@ size_t AlltoallTransitBytes(const RingPlace& place,
   return total;
 }
 
-Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
-                        void* output, const std::vector<size_t>& bytes,
-                        void* transit, size_t max_segment_bytes) {
+SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
+                                 const void* input, void* output,
+                                 const std::vector<size_t>& bytes,
+                                 void* transit, size_t max_segment_bytes) {
   auto size_of = [&](int from, int to) {
     return bytes[from * place.size + to];
   };
@@ -250,7 +251,7 @@ Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
           function(data + range.begin, static_cast<size_t>(range.count));
         });
   };
-  Duplex duplex;
+  SendReceivePlan duplex;
   duplex.tag = tag;
   auto send = [&](const char* data, size_t count) {
     duplex.sends.push_back(ConstSegment{data, count});
@@ -283,13 +284,14 @@ Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
   return duplex;
 }
 
-Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
-                         const std::vector<size_t>& bytes_per_rank,
-                         size_t max_segment_bytes) {
+SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
+                                  void* output,
+                                  const std::vector<size_t>& bytes_per_rank,
+                                  size_t max_segment_bytes) {
   std::vector<size_t> begins(place.size);
   std::exclusive_scan(bytes_per_rank.begin(), bytes_per_rank.end(),
                       begins.begin(), size_t{0});
-  Duplex duplex;
+  SendReceivePlan duplex;
   duplex.tag = tag;
   auto for_each_segment_of = [&](int block, auto function) {
     const int b = Modulo(block, place.size);
@@ -318,14 +320,15 @@ Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
   return duplex;
 }
 
-Duplex PlanChainBroadcast(const RingPlace& place, uint64_t tag, int root,
-                          const std::vector<TensorSpan>& tensors,
-                          size_t max_segment_bytes) {
+SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
+                                   int root,
+                                   const std::vector<TensorSpan>& tensors,
+                                   size_t max_segment_bytes) {
   // Place in the chain: the root is the first, its predecessor the last.
   const int position = Modulo(place.rank - root, place.size);
   const bool is_root = position == 0;
   const bool is_last = position == place.size - 1;
-  Duplex duplex;
+  SendReceivePlan duplex;
   duplex.tag = tag;
   for (const TensorSpan& tensor : tensors) {
     const char* source =

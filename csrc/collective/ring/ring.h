@@ -77,7 +77,7 @@ struct SegmentReduction {
 
 struct RingReduction {
   // Without on_received: the caller adds it, since it knows the kernel.
-  Duplex duplex;
+  SendReceivePlan duplex;
   // reductions[i] belongs to receive i; the receives after them are final.
   std::vector<SegmentReduction> reductions;
   // Wide sums only: the `value` of reductions before this one are values, as
@@ -89,7 +89,7 @@ struct RingReduction {
   // K, the segments of the chunk that is sent first.
   size_t num_own_segments = 0;
 
-  // The value of Duplex::released after receive `i`.
+  // The value of SendReceivePlan::released after receive `i`.
   size_t ReleasedBy(size_t i) const;
 };
 
@@ -112,9 +112,10 @@ size_t SegmentBytes(size_t element_size, size_t max_segment_bytes);
 
 // Block b of `output` is rank b's and has bytes_per_rank[b] bytes. Expects the
 // own block to be in place.
-Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
-                         const std::vector<size_t>& bytes_per_rank,
-                         size_t max_segment_bytes);
+SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
+                                  void* output,
+                                  const std::vector<size_t>& bytes_per_rank,
+                                  size_t max_segment_bytes);
 
 // Block for block on their way round the ring, each as far as its receiver.
 // In step s a rank sends what has come s - 1 ranks far: first its own blocks
@@ -123,16 +124,18 @@ Duplex PlanRingAllgather(const RingPlace& place, uint64_t tag, void* output,
 //
 // bytes[from * size + to]; inputs and outputs as AlltoallArgs, the own block
 // excepted. `transit` takes AlltoallTransitBytes().
-Duplex PlanRingAlltoall(const RingPlace& place, uint64_t tag, const void* input,
-                        void* output, const std::vector<size_t>& bytes,
-                        void* transit, size_t max_segment_bytes);
+SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
+                                 const void* input, void* output,
+                                 const std::vector<size_t>& bytes,
+                                 void* transit, size_t max_segment_bytes);
 size_t AlltoallTransitBytes(const RingPlace& place,
                             const std::vector<size_t>& bytes);
 
 // From the root along the ring to the root's predecessor. Counts are bytes.
-Duplex PlanChainBroadcast(const RingPlace& place, uint64_t tag, int root,
-                          const std::vector<TensorSpan>& tensors,
-                          size_t max_segment_bytes);
+SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
+                                   int root,
+                                   const std::vector<TensorSpan>& tensors,
+                                   size_t max_segment_bytes);
 
 }  // namespace keras_ring
 

@@ -6,7 +6,7 @@
 namespace keras_ring {
 
 std::vector<Round> PlanRounds(const std::vector<TensorSpan>& tensors,
-                              const WideFormat& format,
+                              const AccumulatorFormat& format,
                               const RoundLimits& limits) {
   const int64_t max_count =
       std::max<int64_t>(1, limits.fusion_buffer_bytes / format.packed_size());

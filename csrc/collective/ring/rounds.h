@@ -38,7 +38,7 @@ struct RoundLimits {
 // Divides the tensors into rounds. Depends only on what is equal on all ranks
 // (counts, dtypes), not on addresses: whether a tensor is in place may differ.
 std::vector<Round> PlanRounds(const std::vector<TensorSpan>& tensors,
-                              const WideFormat& format,
+                              const AccumulatorFormat& format,
                               const RoundLimits& limits);
 
 }  // namespace keras_ring

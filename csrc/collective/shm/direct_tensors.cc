@@ -13,7 +13,7 @@ DirectTensors::DirectTensors(const HostGroup& group, std::vector<Table*> tables)
   }
 }
 
-void DirectTensors::Tell(const std::vector<TensorSpan>& tensors) {
+void DirectTensors::Publish(const std::vector<TensorSpan>& tensors) {
   Table& table = *tables_[group_.index()];
   const SharedMemory& arena = *group_.arena(group_.index());
   auto offset_of = [&arena](const void* memory) {
@@ -36,8 +36,8 @@ bool DirectTensors::IsDirect(size_t t) const {
   });
 }
 
-Status DirectTensors::Learn(const std::vector<TensorSpan>& tensors,
-                            size_t element_size) {
+Status DirectTensors::Resolve(const std::vector<TensorSpan>& tensors,
+                              size_t element_size) {
   direct_.clear();
   others_.clear();
   inputs_.clear();

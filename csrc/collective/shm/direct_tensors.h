@@ -37,10 +37,10 @@ class DirectTensors {
   bool possible() const { return possible_; }
 
   // Tells the others of this rank's tensors.
-  void Tell(const std::vector<TensorSpan>& tensors);
+  void Publish(const std::vector<TensorSpan>& tensors);
   // Learns of theirs, once all have told, and divides the tensors. An error if
   // a peer's table cannot be.
-  Status Learn(const std::vector<TensorSpan>& tensors, size_t element_size);
+  Status Resolve(const std::vector<TensorSpan>& tensors, size_t element_size);
 
   // In the order of the bucket, alike on all ranks.
   const std::vector<TensorSpan>& direct() const { return direct_; }

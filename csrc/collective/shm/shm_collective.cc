@@ -71,8 +71,8 @@ ShmCollective::ShmCollective(const HostGroup& group,
       index_(group.index()),
       slot_bytes_(SlotBytes(group.size(), options)),
       counters_(counters),
-      lockstep_(ProgressOf(group), RanksOf(group), group.index(),
-                options.lockstep, counters),
+      barrier_(ProgressOf(group), RanksOf(group), group.index(),
+               options.barrier, counters),
       direct_(group, TablesOf(group)),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
@@ -84,24 +84,24 @@ char* ShmCollective::Slot(int place, uint64_t chunk) const {
   return group_.data(place) + sizeof(DataPage) + (chunk % 2) * slot_bytes_;
 }
 
-ShmCollective::~ShmCollective() { lockstep_.Leave(); }
+ShmCollective::~ShmCollective() { barrier_.Leave(); }
 
 template <typename Function>
 Status ShmCollective::Guard(uint64_t tag, Function collective) {
-  lockstep_.SetTag(tag);
+  barrier_.SetTag(tag);
   Status status = broken_.Run(collective);
   // The others need not wait for what will not come.
-  if (!status.ok()) lockstep_.Leave();
+  if (!status.ok()) barrier_.Leave();
   return status;
 }
 
 void ShmCollective::PeerGone(int rank) {
   const int place = group_.IndexOf(rank);
-  if (place >= 0) lockstep_.SetGone(place);
+  if (place >= 0) barrier_.SetGone(place);
 }
 
 void ShmCollective::Abort(const Status& cause) {
-  if (broken_.Set(cause)) lockstep_.Abort(cause);
+  if (broken_.Set(cause)) barrier_.Abort(cause);
 }
 
 // A sum over the ranks, cut into chunks and parts. The row is that of spans_.
@@ -172,11 +172,11 @@ Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
   const size_t element_size = spans_.element_size();
   const uint64_t chunk = next_chunk_++;
   KR_RETURN_IF_ERROR(AwaitSlot(chunk));
-  direct_.Tell(tensors);
-  lockstep_.Publish(Phase::kPacked, chunk);
-  KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
-  KR_RETURN_IF_ERROR(direct_.Learn(tensors, element_size));
-  lockstep_.Publish(Phase::kReduced, chunk);
+  direct_.Publish(tensors);
+  barrier_.Publish(Phase::kPacked, chunk);
+  KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, chunk));
+  KR_RETURN_IF_ERROR(direct_.Resolve(tensors, element_size));
+  barrier_.Publish(Phase::kReduced, chunk);
   if (!direct_.others().empty()) {
     spans_.Assign(direct_.others(), element_size);
     KR_RETURN_IF_ERROR(ReduceThroughSlots(plan));
@@ -224,9 +224,9 @@ Status ShmCollective::Direct(Plan plan) {
     }
   }
   const uint64_t last = next_chunk_ - 1;
-  KR_RETURN_IF_ERROR(lockstep_.CheckNobodyLeft());
-  lockstep_.Publish(Phase::kUnpacked, last);
-  return lockstep_.AwaitAll(Phase::kUnpacked, last);
+  KR_RETURN_IF_ERROR(barrier_.CheckNobodyLeft());
+  barrier_.Publish(Phase::kUnpacked, last);
+  return barrier_.AwaitAll(Phase::kUnpacked, last);
 }
 
 void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
@@ -246,14 +246,14 @@ void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
                      Fold(plan, piece, nullptr);
                    });
   }
-  lockstep_.Publish(Phase::kReduced, number);
+  barrier_.Publish(Phase::kReduced, number);
 }
 
 Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
                                    uint64_t number) {
   for (int i = 1; i < size_; ++i) {
     const int owner = (index_ + i) % size_;
-    KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
+    KR_RETURN_IF_ERROR(barrier_.Await(owner, Phase::kReduced, number));
     CountTime time(counters_.unpack_ns);
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
@@ -309,8 +309,8 @@ Status ShmCollective::OneShot(const Plan& plan) {
       CountTime time(counters_.pack_ns);
       PackTo(Slot(index_, chunk), plan, all);
     }
-    lockstep_.Publish(Phase::kPacked, chunk);
-    KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, chunk));
+    barrier_.Publish(Phase::kPacked, chunk);
+    KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, chunk));
   }
   {
     CountTime time(counters_.reduce_ns);
@@ -323,7 +323,7 @@ Status ShmCollective::OneShot(const Plan& plan) {
       Fold(plan, piece, nullptr);
     });
   }
-  lockstep_.Publish(Phase::kReduced, chunk);
+  barrier_.Publish(Phase::kReduced, chunk);
   return OkStatus();
 }
 
@@ -359,8 +359,7 @@ Status ShmCollective::TwoShots(const Plan& plan) {
 }
 
 Status ShmCollective::AwaitSlot(uint64_t chunk) {
-  return chunk > 2 ? lockstep_.AwaitAll(Phase::kReduced, chunk - 2)
-                   : OkStatus();
+  return chunk > 2 ? barrier_.AwaitAll(Phase::kReduced, chunk - 2) : OkStatus();
 }
 
 Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
@@ -373,12 +372,12 @@ Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
              plan.Part(chunk, owner, size_, spans_.count()));
     }
   }
-  lockstep_.Publish(Phase::kPacked, number);
+  barrier_.Publish(Phase::kPacked, number);
   return OkStatus();
 }
 
 Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
-  KR_RETURN_IF_ERROR(lockstep_.AwaitAll(Phase::kPacked, number));
+  KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, number));
   {
     CountTime time(counters_.reduce_ns);
     const Range part = plan.Part(chunk, index_, size_, spans_.count());
@@ -396,7 +395,7 @@ Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
       Fold(plan, piece, scatters ? nullptr : result + piece.at);
     });
   }
-  lockstep_.Publish(Phase::kReduced, number);
+  barrier_.Publish(Phase::kReduced, number);
   return OkStatus();
 }
 
@@ -404,7 +403,7 @@ Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
   if (plan.blocks != nullptr) return OkStatus();
   for (int i = 1; i < size_; ++i) {
     const int owner = (index_ + i) % size_;
-    KR_RETURN_IF_ERROR(lockstep_.Await(owner, Phase::kReduced, number));
+    KR_RETURN_IF_ERROR(barrier_.Await(owner, Phase::kReduced, number));
     CountTime time(counters_.unpack_ns);
     const char* result = ResultOf(owner, number);
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
@@ -467,7 +466,7 @@ Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
       KR_RETURN_IF_ERROR(AwaitSlot(number));
       CountTime time(counters_.pack_ns);
       if (own.count() > 0) give(Slot(index_, number), own);
-      lockstep_.Publish(Phase::kPacked, number);
+      barrier_.Publish(Phase::kPacked, number);
     }
     if (i >= 1 && i - 1 < chunks) {
       const uint64_t number = first + i - 1;
@@ -475,11 +474,11 @@ Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
         const int place = (index_ + k) % size_;
         const Range range = chunk_of(place, i - 1);
         if (range.count() == 0) continue;
-        KR_RETURN_IF_ERROR(lockstep_.Await(place, Phase::kPacked, number));
+        KR_RETURN_IF_ERROR(barrier_.Await(place, Phase::kPacked, number));
         CountTime time(counters_.unpack_ns);
         take(place, Slot(place, number), range);
       }
-      lockstep_.Publish(Phase::kReduced, number);
+      barrier_.Publish(Phase::kReduced, number);
     }
   }
   return OkStatus();

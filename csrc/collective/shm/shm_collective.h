@@ -20,7 +20,7 @@
 // dtype, a rank's own part among them, for it must be rounded like the others.
 //
 // Which rank may do what when is in the comments of Allreduce in the source;
-// Lockstep keeps the count.
+// ChunkBarrier keeps the count.
 //
 //   direct     tensors that lie in the arenas of their ranks (DirectTensors):
 //              nothing is packed; each reduces its part from the tensors of the
@@ -41,14 +41,14 @@
 #include "csrc/collective/adasum.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/kernels/kernels.h"
+#include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/shm/direct_tensors.h"
-#include "csrc/collective/shm/lockstep.h"
 #include "csrc/collective/spans.h"
 #include "csrc/comm/host/host_group.h"
 
 namespace keras_ring {
 
-// Must be equal on all ranks, but for `lockstep`.
+// Must be equal on all ranks, but for `barrier`.
 struct ShmCollectiveOptions {
   // Of a slot, per rank whose part lies in it. A multiple of 64.
   size_t part_bytes = size_t{128} << 10;
@@ -64,7 +64,7 @@ struct ShmCollectiveOptions {
   size_t stream_bytes = size_t{32} << 20;
   // See Collective::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
-  LockstepOptions lockstep;
+  ChunkBarrierOptions barrier;
 };
 
 class ShmCollective final : public Collective {
@@ -83,8 +83,8 @@ class ShmCollective final : public Collective {
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
   int64_t InlineBytes() const override { return options_.inline_bytes; }
-  void SetDuties(const std::function<void()>* duties) override {
-    lockstep_.SetDuties(duties);
+  void SetProgressCallback(const std::function<void()>* progress) override {
+    barrier_.SetProgressCallback(progress);
   }
   void PeerGone(int rank) override;
   void Abort(const Status& cause) override;
@@ -139,7 +139,7 @@ class ShmCollective final : public Collective {
   const int index_;
   const size_t slot_bytes_;
   Counters& counters_;
-  Lockstep lockstep_;
+  ChunkBarrier barrier_;
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or what Abort gave
 

@@ -25,7 +25,7 @@ class JobKey {
  public:
   static constexpr size_t kBytes = 32;
 
-  JobKey() = default;  // no key: JoinJob refuses it
+  JobKey() = default;  // no key: Rendezvous refuses it
   JobKey(const JobKey&) = default;
   JobKey& operator=(const JobKey&) = default;
   ~JobKey();

@@ -107,7 +107,7 @@ Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, int size,
   if (serve_store) {
     mesh->store_server_ = std::make_unique<TcpStoreServer>(
         [self](const std::string& key, const std::string& value) {
-          if (IsTrouble(key, value)) self->GiveUpStart();
+          if (IsFailure(key, value)) self->GiveUpStart();
         });
     KR_RETURN_IF_ERROR(mesh->store_server_->Start());
   }
@@ -149,7 +149,7 @@ Status JobMesh::KeepStore(std::unique_ptr<TcpStoreClient> store,
   deadline_of_rank_zero_ = of_rank_zero;
   asked_ = AskForVerdict(*store_);
   KR_ASSIGN_OR_RETURN(
-      watch_, StartWatch::Start(store_->socket(), [this] { GiveUpStart(); }));
+      watch_, StartMonitor::Start(store_->socket(), [this] { GiveUpStart(); }));
   return OkStatus();
 }
 
@@ -184,7 +184,7 @@ Result<Link> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
   }
 }
 
-Status JobMesh::AgreeOnStart(const Status& own) {
+Status JobMesh::StartBarrier(const Status& own) {
   if (store_server_ != nullptr) {
     return AgreeAsRankZero(*store_server_, members(), own, deadline_);
   }

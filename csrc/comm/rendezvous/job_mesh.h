@@ -16,9 +16,9 @@
 #include "csrc/comm/net/handshake.h"
 #include "csrc/comm/net/link.h"
 #include "csrc/comm/net/socket.h"
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/rendezvous/rendezvous.h"
-#include "csrc/comm/rendezvous/start_watch.h"
+#include "csrc/comm/rendezvous/start_monitor.h"
 #include "csrc/comm/store/tcp_store.h"
 
 namespace keras_ring {
@@ -83,7 +83,7 @@ class JobMesh final : public StartingMesh {
                         Deadline deadline) override;
   void Abort(const Status& cause) override { inbox_.Abort(cause); }
   Deadline deadline() const override { return deadline_; }
-  Status AgreeOnStart(const Status& own) override;
+  Status StartBarrier(const Status& own) override;
 
  private:
   JobMesh(int rank, int size, const JobKey& key, uint64_t target, uint16_t port,
@@ -107,7 +107,7 @@ class JobMesh final : public StartingMesh {
   Deadline deadline_of_rank_zero_{TimePoint::max()};
   LinkInbox inbox_;
   // These use what stands above.
-  std::unique_ptr<StartWatch> watch_;
+  std::unique_ptr<StartMonitor> watch_;
   std::unique_ptr<TcpStoreServer> store_server_;
   // Last, so that it stops first: its thread uses what stands above.
   std::unique_ptr<Acceptor> acceptor_;

@@ -7,7 +7,7 @@
 
 #include "csrc/comm/net/addresses.h"
 #include "csrc/comm/rendezvous/job_mesh.h"
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/store/tcp_store.h"
 
 namespace keras_ring {
@@ -40,9 +40,9 @@ Member OwnMember(const RendezvousOptions& options) {
   return member;
 }
 
-JoinRecord OwnRecord(const RendezvousOptions& options, const JobMesh& mesh,
-                     const std::string& address) {
-  JoinRecord record;
+MemberRecord OwnRecord(const RendezvousOptions& options, const JobMesh& mesh,
+                       const std::string& address) {
+  MemberRecord record;
   record.rank = options.rank;
   record.size = options.size;
   record.member = OwnMember(options);
@@ -66,7 +66,7 @@ class SoloMesh final : public StartingMesh {
   }
   void Abort(const Status&) override {}
   Deadline deadline() const override { return deadline_; }
-  Status AgreeOnStart(const Status& own) override { return own; }
+  Status StartBarrier(const Status& own) override { return own; }
 
  private:
   const std::vector<Member> members_;
@@ -96,17 +96,17 @@ Status CheckOptions(const RendezvousOptions& options) {
 // there cannot be a job.
 JobTable CollectRecords(Store& store, int size, Deadline deadline) {
   JobTable failed;
-  std::vector<JoinRecord> records;
+  std::vector<MemberRecord> records;
   while (records.size() < static_cast<size_t>(size)) {
     // One at a time, so that a wrong rank shows when it comes.
     Result<StoreEntries> entries =
-        store.List(kJoinPrefix, records.size() + 1, deadline);
+        store.List(kMemberPrefix, records.size() + 1, deadline);
     const bool late = entries.status().code() == StatusCode::kDeadlineExceeded;
     // Those that are there now: one that was may have gone.
-    if (late) entries = store.List(kJoinPrefix, 0, deadline);
+    if (late) entries = store.List(kMemberPrefix, 0, deadline);
     failed.status = entries.status();
     if (!failed.status.ok()) return failed;
-    Result<std::vector<JoinRecord>> decoded = DecodeRecords(*entries);
+    Result<std::vector<MemberRecord>> decoded = DecodeRecords(*entries);
     failed.status =
         decoded.ok() ? CheckRanks(*decoded, size) : decoded.status();
     if (!failed.status.ok()) return failed;
@@ -125,7 +125,7 @@ Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
   (void)server.store().Set(kTableKey, Encode(table), linger);
   if (table.status.code() != StatusCode::kDeadlineExceeded) {
     // Those that are still on their way shall hear it too.
-    (void)server.store().List(kJoinPrefix, size, linger);
+    (void)server.store().List(kMemberPrefix, size, linger);
   }
   server.WaitUntilAlone(linger);
   return table.status;
@@ -173,7 +173,7 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
   const bool elsewhere = !options.advertise_host.empty() &&
                          options.store_listen_fd < 0 &&
                          !MeansLoopback(options.store_host);
-  JoinRecord own = OwnRecord(
+  MemberRecord own = OwnRecord(
       options, *mesh, elsewhere ? options.advertise_host : options.store_host);
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
   JobTable table = CollectRecords(server.store(), options.size, deadline);
@@ -207,7 +207,7 @@ Result<std::string> ListenAddress(const RendezvousOptions& options,
 
 // The table of the job, which may say that there is none. kUnavailable when
 // the store went away meanwhile.
-Result<JobTable> AskForTable(TcpStoreClient& store, const JoinRecord& own,
+Result<JobTable> AskForTable(TcpStoreClient& store, const MemberRecord& own,
                              Deadline deadline) {
   KR_RETURN_IF_ERROR(store.Set(JoinKey(own), Encode(own), deadline));
   const Deadline patient(deadline.at() + kVerdictGrace);
@@ -225,14 +225,14 @@ Result<JobTable> AskForTable(TcpStoreClient& store, const JoinRecord& own,
   // Rank 0 has a later deadline and still waits: say for whom.
   KR_ASSIGN_OR_RETURN(
       StoreEntries present,
-      store.List(kJoinPrefix, 0, Deadline::After(kAnswerGrace)));
+      store.List(kMemberPrefix, 0, Deadline::After(kAnswerGrace)));
   KR_ASSIGN_OR_RETURN(auto records, DecodeRecords(present));
   JobTable none;
   none.status = MissingRanks(records, own.size);
   return none;
 }
 
-Result<JobTable> AwaitTable(TcpStoreClient& store, const JoinRecord& own,
+Result<JobTable> AwaitTable(TcpStoreClient& store, const MemberRecord& own,
                             const std::string& where, Deadline deadline) {
   Result<JobTable> table = AskForTable(store, own, deadline);
   if (table.status().code() != StatusCode::kDeadlineExceeded) return table;
@@ -294,9 +294,8 @@ Result<std::unique_ptr<StartingMesh>> JoinAsOther(
 
 }  // namespace
 
-Result<std::unique_ptr<StartingMesh>> JoinJob(const RendezvousOptions& options,
-                                              Deadline deadline,
-                                              Counters& counters) {
+Result<std::unique_ptr<StartingMesh>> Rendezvous(
+    const RendezvousOptions& options, Deadline deadline, Counters& counters) {
   KR_RETURN_IF_ERROR(CheckOptions(options));
   if (options.size == 1) {
     return std::unique_ptr<StartingMesh>(

@@ -48,7 +48,7 @@ class StartingMesh : public Mesh {
   // To be called once, however the start went here (`own`). Waits for all
   // ranks: OK if it went well on all of them, and an error on all if not, which
   // names who is lost or could not start.
-  virtual Status AgreeOnStart(const Status& own) = 0;
+  virtual Status StartBarrier(const Status& own) = 0;
 };
 
 // Meets the other ranks. Fails with kDeadlineExceeded naming the ranks that
@@ -56,9 +56,8 @@ class StartingMesh : public Mesh {
 // and both values (the same text on all ranks), kUnauthenticated when the
 // store does not know the key, kInvalidArgument for a bad rank/size.
 // `counters` must outlive the mesh.
-Result<std::unique_ptr<StartingMesh>> JoinJob(const RendezvousOptions& options,
-                                              Deadline deadline,
-                                              Counters& counters);
+Result<std::unique_ptr<StartingMesh>> Rendezvous(
+    const RendezvousOptions& options, Deadline deadline, Counters& counters);
 
 }  // namespace keras_ring
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 
 namespace keras_ring {
 namespace {
@@ -74,7 +74,7 @@ Result<StoreEntries> HearWords(Store& store, size_t others, Deadline deadline,
         store.List(kStartedPrefix, *trouble ? others : heard + 1, deadline);
     if (!words.ok()) break;
     heard = words->size();
-    for (const auto& [key, word] : *words) *trouble |= IsTrouble(key, word);
+    for (const auto& [key, word] : *words) *trouble |= IsFailure(key, word);
   }
   return store.List(kStartedPrefix, 0, deadline);
 }
@@ -90,15 +90,16 @@ std::string StartedKey(int rank) {
   return kStartedPrefix + std::to_string(rank);
 }
 
-bool IsTrouble(const std::string& key, const std::string& word) {
+bool IsFailure(const std::string& key, const std::string& word) {
   if (key.rfind(kStartedPrefix, 0) != 0) return false;
   if (word.empty()) return true;
   Status said;
   return !DecodeStatus(word, &said).ok() || IsItsOwn(said);
 }
 
-Status JudgeStart(const StoreEntries& words, const std::vector<Member>& members,
-                  const Status& of_rank_zero, bool in_time) {
+Status StartVerdict(const StoreEntries& words,
+                    const std::vector<Member>& members,
+                    const Status& of_rank_zero, bool in_time) {
   std::string gone, silent;
   int failed = of_rank_zero.ok() ? -1 : 0;
   Status why = of_rank_zero;
@@ -138,7 +139,7 @@ Status AgreeAsRankZero(TcpStoreServer& server,
   bool trouble = IsItsOwn(own);
   KR_ASSIGN_OR_RETURN(const StoreEntries words,
                       HearWords(store, members.size() - 1, patient, &trouble));
-  const Status verdict = JudgeStart(words, members, own, /*in_time=*/trouble);
+  const Status verdict = StartVerdict(words, members, own, /*in_time=*/trouble);
   KR_RETURN_IF_ERROR(store.Set(kVerdictKey, EncodeStatus(verdict), patient));
   if (verdict.ok()) return verdict;
   server.WaitUntilAlone(Deadline::After(kVerdictLinger));

@@ -37,12 +37,13 @@ Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
 
 // Whether a key of the store and its value say that a rank has gone, or cannot
 // start for a reason of its own: then the job cannot.
-bool IsTrouble(const std::string& key, const std::string& word);
+bool IsFailure(const std::string& key, const std::string& word);
 
 // What the words come to: those of all ranks but 0 that have said or left
 // anything, and rank 0's. `in_time`: whether others may still say theirs.
-Status JudgeStart(const StoreEntries& words, const std::vector<Member>& members,
-                  const Status& of_rank_zero, bool in_time = false);
+Status StartVerdict(const StoreEntries& words,
+                    const std::vector<Member>& members,
+                    const Status& of_rank_zero, bool in_time = false);
 
 }  // namespace keras_ring
 

@@ -1,5 +1,5 @@
-// The 16 bytes in front of each direction of a Duplex on the wire: which
-// collective this is, and how many bytes follow.
+// The 16 bytes in front of each direction of a SendReceivePlan on the wire:
+// which collective this is, and how many bytes follow.
 #ifndef KERAS_RING_COMM_TRANSPORT_DATA_HEADER_H_
 #define KERAS_RING_COMM_TRANSPORT_DATA_HEADER_H_
 

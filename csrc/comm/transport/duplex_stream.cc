@@ -20,7 +20,7 @@ uint64_t TotalBytes(const Segments& segments) {
 
 }  // namespace
 
-SendStream::SendStream(const Duplex& duplex, const Link* link,
+SendStream::SendStream(const SendReceivePlan& duplex, const Link* link,
                        const RankSet& ranks)
     : duplex_(duplex), link_(link), ranks_(ranks), done_(duplex.to < 0) {
   if (!done_) {
@@ -85,7 +85,7 @@ void SendStream::Skip(size_t bytes) {
   done_ = segment_ == duplex_.sends.size();
 }
 
-ReceiveStream::ReceiveStream(Duplex& duplex, const Link* link,
+ReceiveStream::ReceiveStream(SendReceivePlan& duplex, const Link* link,
                              const RankSet& ranks)
     : duplex_(duplex), link_(link), ranks_(ranks), done_(duplex.from < 0) {
   if (!done_) total_ = TotalBytes(duplex.receives);

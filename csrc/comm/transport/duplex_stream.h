@@ -1,5 +1,5 @@
-// The two halves of a Duplex on links: what is left to send and what is left to
-// receive, each advanced as far as its link allows.
+// The two halves of a SendReceivePlan on links: what is left to send and what
+// is left to receive, each advanced as far as its link allows.
 #ifndef KERAS_RING_COMM_TRANSPORT_DUPLEX_STREAM_H_
 #define KERAS_RING_COMM_TRANSPORT_DUPLEX_STREAM_H_
 
@@ -19,7 +19,8 @@ class SendStream {
  public:
   // All must outlive the stream. `link`: null when there is nothing to send.
   // `ranks`: those that the duplex names.
-  SendStream(const Duplex& duplex, const Link* link, const RankSet& ranks);
+  SendStream(const SendReceivePlan& duplex, const Link* link,
+             const RankSet& ranks);
 
   // One send of what is released. Returns the bytes that left; 0 when the
   // link takes none now or nothing is released.
@@ -32,7 +33,7 @@ class SendStream {
  private:
   void Skip(size_t bytes);
 
-  const Duplex& duplex_;
+  const SendReceivePlan& duplex_;
   const Link* const link_;
   const RankSet& ranks_;
   bool done_;
@@ -44,7 +45,8 @@ class SendStream {
 
 class ReceiveStream {
  public:
-  ReceiveStream(Duplex& duplex, const Link* link, const RankSet& ranks);
+  ReceiveStream(SendReceivePlan& duplex, const Link* link,
+                const RankSet& ranks);
 
   // One read, into the header or the current segment; runs on_received for
   // what it completes. Returns the bytes that came; 0 for none now.
@@ -57,7 +59,7 @@ class ReceiveStream {
   // "rank 3"
   std::string PeerText() const;
 
-  Duplex& duplex_;
+  SendReceivePlan& duplex_;
   const Link* const link_;
   const RankSet& ranks_;
   bool done_;

@@ -19,7 +19,7 @@ size_t LocalLink::Send(std::string_view frame) {
   const size_t prefix_bytes = EncodeFrameLength(frame.size(), prefix);
   Put(std::string_view(prefix, prefix_bytes));
   Put(frame);
-  bell_.Ring(bell_fd_);
+  bell_.Notify(bell_fd_);
   return prefix_bytes + frame.size();
 }
 
@@ -27,14 +27,14 @@ void LocalLink::Flush() {
   if (output_.empty()) return;
   const size_t written = out_.Write(output_);
   output_.erase(0, written);
-  if (written > 0) bell_.Ring(bell_fd_);
+  if (written > 0) bell_.Notify(bell_fd_);
 }
 
 Result<size_t> LocalLink::Read() {
   KR_ASSIGN_OR_RETURN(size_t got, in_.Read([this](std::string_view bytes) {
     reader_.Append(bytes);
   }));
-  if (got > 0 && in_.TakeWriterWaits()) bell_.Ring(bell_fd_);
+  if (got > 0 && in_.TakeWriterWaits()) bell_.Notify(bell_fd_);
   return got;
 }
 

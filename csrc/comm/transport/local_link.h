@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "csrc/base/status.h"
+#include "csrc/comm/host/doorbell.h"
 #include "csrc/comm/host/host_group.h"
-#include "csrc/comm/host/loop_bell.h"
 #include "csrc/comm/host/shm_stream.h"
 #include "csrc/comm/net/frame.h"
 
@@ -17,7 +17,7 @@ namespace keras_ring {
 // The control part of each rank's segment: its bell, then the stream to each
 // rank of the host.
 struct ControlPage {
-  LoopBell bell;
+  Doorbell bell;
   ShmStream to[1];  // in fact, one per rank
 
   static size_t BytesFor(int size) {
@@ -51,7 +51,7 @@ class LocalLink {
 
   ShmStream& out_;
   ShmStream& in_;
-  LoopBell& bell_;  // the peer's
+  Doorbell& bell_;  // the peer's
   const Socket& bell_fd_;
   FrameReader reader_;
   std::string output_;

@@ -108,7 +108,7 @@ void MessageChannel::UpdateWatch(Connection& connection) {
               wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, &connection);
 }
 
-void MessageChannel::Wake() { bell_->Ring(*bell_fd_); }
+void MessageChannel::Wake() { bell_->Notify(*bell_fd_); }
 
 std::vector<MessageChannel::Event> MessageChannel::Poll(
     const TimePoint* until) {
@@ -120,7 +120,7 @@ std::vector<MessageChannel::Event> MessageChannel::Poll(
   const bool may_spin = connections_.size() == num_local_ &&
                         (until == nullptr || *until > clock_.Now());
   const bool rung =
-      may_spin && spinner_.Until([this] { return bell_->Rung(); });
+      may_spin && spinner_.Until([this] { return bell_->IsNotified(); });
   if (!rung || clock_.Now() - last_look_ > kLookInterval) {
     Sleep(until, events);
   } else {

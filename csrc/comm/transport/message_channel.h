@@ -16,8 +16,8 @@
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
 #include "csrc/base/thread_checker.h"
+#include "csrc/comm/host/doorbell.h"
 #include "csrc/comm/host/host_group.h"
-#include "csrc/comm/host/loop_bell.h"
 #include "csrc/comm/net/link.h"
 #include "csrc/comm/net/socket.h"
 
@@ -92,10 +92,10 @@ class MessageChannel {
   const Clock& clock_;
   ThreadChecker thread_;
   Socket epoll_;
-  // Rung by Wake and by peers of the host: then in their memory, too.
-  LoopBell own_bell_;
+  // IsNotified by Wake and by peers of the host: then in their memory, too.
+  Doorbell own_bell_;
   Socket own_bell_fd_;
-  LoopBell* bell_ = &own_bell_;
+  Doorbell* bell_ = &own_bell_;
   const Socket* bell_fd_ = &own_bell_fd_;
   Spinner spinner_;
   TimePoint last_look_{};  // at the sockets

@@ -17,7 +17,7 @@ namespace {
 // this often.
 constexpr Duration kNap = std::chrono::milliseconds(500);
 
-// The poll entries of one Duplex: the wake-up, and one or two sockets.
+// The poll entries of one SendReceivePlan: the wake-up, and one or two sockets.
 class Wait {
  public:
   explicit Wait(int wake_fd) : entries_{{wake_fd, POLLIN, 0}} {}
@@ -98,7 +98,7 @@ std::string TcpTransport::RankText(int rank) const {
   return "rank " + std::to_string(ranks_.Global(rank));
 }
 
-std::string TcpTransport::Silence(const Duplex& duplex, bool sending,
+std::string TcpTransport::Silence(const SendReceivePlan& duplex, bool sending,
                                   bool receiving, Duration idle) const {
   const auto milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(idle);
@@ -133,7 +133,7 @@ Status TcpTransport::CheckPeer(int peer) const {
       RankText(rank_) + " has no data connection with " + RankText(peer));
 }
 
-Status TcpTransport::Run(Duplex& duplex) {
+Status TcpTransport::Run(SendReceivePlan& duplex) {
   if (is_broken_) return FirstCause();
   KR_RETURN_IF_ERROR(CheckPeer(duplex.to));
   KR_RETURN_IF_ERROR(CheckPeer(duplex.from));

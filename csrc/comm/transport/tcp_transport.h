@@ -35,7 +35,7 @@ class TcpTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Status Run(Duplex& duplex) override;
+  Status Run(SendReceivePlan& duplex) override;
   void Abort(const Status& cause) override;
 
  private:
@@ -44,8 +44,8 @@ class TcpTransport final : public Transport {
                Counters& counters, const RankSet& ranks);
   // "rank 3"
   std::string RankText(int rank) const;
-  std::string Silence(const Duplex& duplex, bool sending, bool receiving,
-                      Duration idle) const;
+  std::string Silence(const SendReceivePlan& duplex, bool sending,
+                      bool receiving, Duration idle) const;
   // An error that names the peer of a link that is stuck.
   Status CheckLinks() const;
   Status CheckPeer(int peer) const;

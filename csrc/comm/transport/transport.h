@@ -25,10 +25,10 @@ struct ConstSegment {
 // peer and of segments to receive from another, both at once.
 //
 // Every algorithm here (ring allreduce, ring allgather, chain broadcast) is a
-// Duplex: what differs is the lists and which receive releases which send. So
-// the schedule is a plain value that tests can read, and pipelining lives in
-// one loop per transport.
-struct Duplex {
+// SendReceivePlan: what differs is the lists and which receive releases which
+// send. So the schedule is a plain value that tests can read, and pipelining
+// lives in one loop per transport.
+struct SendReceivePlan {
   // Numbers the collective. Travels before the first segment and must match
   // at the receiver: two ranks that run different lists get an error here
   // instead of each other's bytes.
@@ -63,7 +63,7 @@ class Transport {
   //   kInternal          tags differ,
   // or with the cause given to Abort. After a failure the transport is broken
   // for good: the streams are at unknown positions.
-  virtual Status Run(Duplex& duplex) = 0;
+  virtual Status Run(SendReceivePlan& duplex) = 0;
 
   // Thread-safe: makes the running and every later Run fail with `cause`.
   // The first cause is kept.

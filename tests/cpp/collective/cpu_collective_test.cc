@@ -33,7 +33,7 @@ class RecordingTransport final : public Transport {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Status Run(Duplex& duplex) override {
+  Status Run(SendReceivePlan& duplex) override {
     Record record;
     record.tag = duplex.tag;
     for (const ConstSegment& segment : duplex.sends) {
@@ -363,7 +363,7 @@ TEST(CpuCollectiveTest, AbortUnblocksACallUnderWay) {
     } else {
       // More than a pipe holds, so that the other is in the middle of it when
       // this Run ends; and less than it waits for.
-      Duplex duplex;
+      SendReceivePlan duplex;
       duplex.tag = 1;
       std::vector<float> part(1000);
       duplex.to = 0;

@@ -275,7 +275,7 @@ class FoldTester {
 
   // With the kernels of pack.h and reduce.h.
   void TestSteps(CpuLevel level, ReduceOp op, const FoldArgs& args) const {
-    const WideFormat& format = *FindWideFormat(dtype_, op, level);
+    const AccumulatorFormat& format = *FindWideFormat(dtype_, op, level);
     const ReduceKernel reduce = FindReduceKernel(format.dtype, op, level);
     std::vector<double> sum(args.count), next(args.count);
     for (int s = 0; s < args.num_sources; ++s) {

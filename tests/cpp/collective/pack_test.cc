@@ -23,7 +23,7 @@ TEST(PackTest, WideDTypes) {
       if (IsInteger(dtype) && op == ReduceOp::kAverage) {
         expected = DType::kInt64;
       }
-      const WideFormat& format = *FindWideFormat(dtype, op);
+      const AccumulatorFormat& format = *FindWideFormat(dtype, op);
       EXPECT_EQ(format.dtype, expected) << DTypeName(dtype);
       EXPECT_EQ(format.element_size, DTypeSize(expected));
       EXPECT_EQ(format.value_size, DTypeSize(dtype));
@@ -33,7 +33,8 @@ TEST(PackTest, WideDTypes) {
 }
 
 TEST(PackTest, ScalesInTheWideDType) {
-  const WideFormat& format = *FindWideFormat(DType::kFloat16, ReduceOp::kSum);
+  const AccumulatorFormat& format =
+      *FindWideFormat(DType::kFloat16, ReduceOp::kSum);
   const std::vector<Float16> values = {ToFloat16(1.5f), ToFloat16(-32768.0f)};
   std::vector<float> wide(2);
   format.pack(wide.data(), values.data(), 2, 4.0);
@@ -42,7 +43,8 @@ TEST(PackTest, ScalesInTheWideDType) {
 }
 
 TEST(PackTest, InPlaceAndApart) {
-  const WideFormat& format = *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
+  const AccumulatorFormat& format =
+      *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
   for (double scale : {1.0, 0.5}) {
     std::vector<float> values(37);
     std::vector<float> expected(37);
@@ -59,7 +61,8 @@ TEST(PackTest, InPlaceAndApart) {
 }
 
 TEST(PackTest, UnpackRoundsToNearestEven) {
-  const WideFormat& format = *FindWideFormat(DType::kBfloat16, ReduceOp::kSum);
+  const AccumulatorFormat& format =
+      *FindWideFormat(DType::kBfloat16, ReduceOp::kSum);
   // A bfloat16 has 8 significant bits: 257 and 259 lie in the middle.
   const std::vector<float> wide = {257.0f, 259.0f, 256.5f, 3.4e38f};
   std::vector<Bfloat16> values(4);
@@ -71,7 +74,8 @@ TEST(PackTest, UnpackRoundsToNearestEven) {
 }
 
 TEST(PackTest, IntegerMeansRoundDown) {
-  const WideFormat& format = *FindWideFormat(DType::kInt8, ReduceOp::kAverage);
+  const AccumulatorFormat& format =
+      *FindWideFormat(DType::kInt8, ReduceOp::kAverage);
   std::vector<int64_t> wide = {7, -7, 6, -6, 0, -1, 127 * 3, -128 * 3};
   format.finish(wide.data(), wide.size(), Finish{3, 1.0});
   EXPECT_EQ(wide, (std::vector<int64_t>{2, -3, 2, -2, 0, -1, 127, -128}));
@@ -79,7 +83,8 @@ TEST(PackTest, IntegerMeansRoundDown) {
 
 // Multiplying with 1/49, which is not a float, would give 1 - 2^-24.
 TEST(PackTest, MeansAreDivisions) {
-  const WideFormat& format = *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
+  const AccumulatorFormat& format =
+      *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
   std::vector<float> sums;
   for (int n = 1; n < 1000; ++n) {
     sums.assign(5, static_cast<float>(n) * 3.0f);
@@ -89,7 +94,8 @@ TEST(PackTest, MeansAreDivisions) {
 }
 
 TEST(PackTest, FinishScalesAfterDividing) {
-  const WideFormat& format = *FindWideFormat(DType::kFloat64, ReduceOp::kSum);
+  const AccumulatorFormat& format =
+      *FindWideFormat(DType::kFloat64, ReduceOp::kSum);
   std::vector<double> sums = {7.0};
   format.finish(sums.data(), 1, Finish{3, 0.1});
   EXPECT_EQ(sums[0], 7.0 / 3.0 * 0.1);
@@ -102,7 +108,8 @@ TEST(PackTest, FinishScalesAfterDividing) {
 
 TEST(PackTest, NoElementsTouchNothing) {
   for (DType dtype : {DType::kFloat16, DType::kFloat32, DType::kInt8}) {
-    const WideFormat& format = *FindWideFormat(dtype, ReduceOp::kAverage);
+    const AccumulatorFormat& format =
+        *FindWideFormat(dtype, ReduceOp::kAverage);
     format.pack(nullptr, nullptr, 0, 1.0);
     format.unpack(nullptr, nullptr, 0);
     format.finish(nullptr, 0, Finish{2, 1.0});

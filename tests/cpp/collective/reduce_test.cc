@@ -24,7 +24,7 @@ TEST(ReduceTest, EveryWideDTypeHasEveryKernel) {
     const DType dtype = static_cast<DType>(d);
     for (int o = 0; o < kNumElementwiseOps; ++o) {
       const ReduceOp op = static_cast<ReduceOp>(o);
-      const WideFormat* format = FindWideFormat(dtype, op);
+      const AccumulatorFormat* format = FindWideFormat(dtype, op);
       ASSERT_EQ(format != nullptr, IsReducible(dtype)) << DTypeName(dtype);
       if (format == nullptr) continue;
       EXPECT_NE(FindReduceKernel(format->dtype, op), nullptr)

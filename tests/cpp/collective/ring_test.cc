@@ -18,7 +18,7 @@ namespace {
 // moving one segment at a time, in a random order.
 class RingSimulation {
  public:
-  explicit RingSimulation(std::vector<Duplex>& duplexes)
+  explicit RingSimulation(std::vector<SendReceivePlan>& duplexes)
       : duplexes_(duplexes),
         sent_(duplexes.size()),
         received_(duplexes.size()) {}
@@ -50,17 +50,17 @@ class RingSimulation {
   int size() const { return static_cast<int>(duplexes_.size()); }
 
   bool CanSend(int rank) const {
-    const Duplex& duplex = duplexes_[rank];
+    const SendReceivePlan& duplex = duplexes_[rank];
     return sent_[rank] < std::min(duplex.released, duplex.sends.size());
   }
   bool CanReceive(int rank) {
-    const Duplex& duplex = duplexes_[rank];
+    const SendReceivePlan& duplex = duplexes_[rank];
     return received_[rank] < duplex.receives.size() &&
            !links_[{duplex.from, rank}].empty();
   }
 
   void Send(int rank) {
-    Duplex& duplex = duplexes_[rank];
+    SendReceivePlan& duplex = duplexes_[rank];
     const ConstSegment& segment = duplex.sends[sent_[rank]++];
     EXPECT_GT(segment.bytes, 0u);
     links_[{rank, duplex.to}].emplace_back(
@@ -68,7 +68,7 @@ class RingSimulation {
   }
 
   void Receive(int rank) {
-    Duplex& duplex = duplexes_[rank];
+    SendReceivePlan& duplex = duplexes_[rank];
     std::deque<std::string>& link = links_[{duplex.from, rank}];
     const size_t i = received_[rank]++;
     const Segment& segment = duplex.receives[i];
@@ -81,7 +81,7 @@ class RingSimulation {
     EXPECT_LE(duplex.released, duplex.sends.size());
   }
 
-  std::vector<Duplex>& duplexes_;
+  std::vector<SendReceivePlan>& duplexes_;
   std::vector<size_t> sent_;
   std::vector<size_t> received_;
   std::map<std::pair<int, int>, std::deque<std::string>> links_;
@@ -156,9 +156,9 @@ TEST_P(RingAllreduceTest, SumsInTheStatedOrderOnAllRanks) {
                                         scratch[r].data(), segment_bytes));
     }
     std::vector<std::vector<bool>> owned(size, std::vector<bool>(count));
-    std::vector<Duplex> duplexes;
+    std::vector<SendReceivePlan> duplexes;
     for (int r = 0; r < size; ++r) {
-      Duplex duplex = plans[r].duplex;
+      SendReceivePlan duplex = plans[r].duplex;
       EXPECT_EQ(duplex.tag, 7u);
       duplex.on_received = [&, r](size_t i) {
         const RingReduction& plan = plans[r];
@@ -217,9 +217,9 @@ TEST_P(RingAllreduceTest, WideSumsTravelAsSuchOnlyWhereTheyMust) {
       plans.push_back(PlanRingAllreduce(RingPlace{r, size}, 7, buffer,
                                         scratch[r].data(), segment_bytes));
     }
-    std::vector<Duplex> duplexes;
+    std::vector<SendReceivePlan> duplexes;
     for (int r = 0; r < size; ++r) {
-      Duplex duplex = plans[r].duplex;
+      SendReceivePlan duplex = plans[r].duplex;
       duplex.on_received = [&, r](size_t i) {
         const RingReduction& plan = plans[r];
         if (i < plan.reductions.size()) {
@@ -247,7 +247,7 @@ TEST_P(RingAllreduceTest, WideSumsTravelAsSuchOnlyWhereTheyMust) {
       }
     }
     if (size == 1 || count % size != 0) continue;
-    for (const Duplex& duplex : duplexes) {
+    for (const SendReceivePlan& duplex : duplexes) {
       size_t bytes = 0;
       for (const ConstSegment& segment : duplex.sends) bytes += segment.bytes;
       EXPECT_EQ(bytes,
@@ -296,7 +296,7 @@ TEST(RingTest, CountsAre64Bit) {
     EXPECT_LE(end, base + kCount * 8);
     EXPECT_NEAR(bytes, 8.0 * kCount * 4 / 3, 32);
   }
-  const Duplex gather = PlanRingAllgather(
+  const SendReceivePlan gather = PlanRingAllgather(
       RingPlace{0, 2}, 0, base, {size_t{6} << 30, size_t{5} << 30}, kSegment);
   EXPECT_EQ(gather.sends.size(), 6u);
   EXPECT_EQ(gather.receives.size(), 5u);
@@ -314,7 +314,7 @@ TEST(RingTest, AllgatherInAnyOrderOfEvents) {
     }
     for (uint64_t seed = 0; seed < 20; ++seed) {
       std::vector<std::string> outputs(size);
-      std::vector<Duplex> duplexes;
+      std::vector<SendReceivePlan> duplexes;
       for (int r = 0; r < size; ++r) {
         for (char c : expected) outputs[r] += c == 'a' + r ? c : '?';
         duplexes.push_back(PlanRingAllgather(RingPlace{r, size}, 7,
@@ -335,7 +335,7 @@ TEST(RingTest, BroadcastInAnyOrderOfEvents) {
       for (uint64_t seed = 0; seed < 5; ++seed) {
         std::vector<std::string> a(size, std::string(first.size(), '?'));
         std::vector<std::string> b(size, std::string(second.size(), '?'));
-        std::vector<Duplex> duplexes;
+        std::vector<SendReceivePlan> duplexes;
         for (int r = 0; r < size; ++r) {
           const std::vector<TensorSpan> tensors = {
               {first.data(), a[r].data(), static_cast<int64_t>(a[r].size())},
@@ -357,7 +357,7 @@ TEST(RingTest, BroadcastInAnyOrderOfEvents) {
 
 TEST(RingTest, NothingToSayMeansNoPeers) {
   char byte = 0;
-  std::vector<Duplex> duplexes;
+  std::vector<SendReceivePlan> duplexes;
   duplexes.push_back(PlanRingAllreduce(RingPlace{1, 3}, 0,
                                        RingBuffer{&byte, &byte, 0, 4}, &byte, 8)
                          .duplex);
@@ -369,7 +369,7 @@ TEST(RingTest, NothingToSayMeansNoPeers) {
   duplexes.push_back(PlanRingAllgather(RingPlace{0, 1}, 0, &byte, {1}, 8));
   duplexes.push_back(PlanChainBroadcast(RingPlace{0, 1}, 0, 0,
                                         {TensorSpan{&byte, &byte, 1}}, 8));
-  for (const Duplex& duplex : duplexes) {
+  for (const SendReceivePlan& duplex : duplexes) {
     EXPECT_EQ(duplex.to, -1);
     EXPECT_EQ(duplex.from, -1);
     EXPECT_TRUE(duplex.sends.empty());

@@ -15,10 +15,10 @@ std::vector<TensorSpan> Tensors(const std::vector<int64_t>& counts) {
   return tensors;
 }
 
-const WideFormat& Float32() {
+const AccumulatorFormat& Float32() {
   return *FindWideFormat(DType::kFloat32, ReduceOp::kSum);
 }
-const WideFormat& Float16AsFloat32() {
+const AccumulatorFormat& Float16AsFloat32() {
   return *FindWideFormat(DType::kFloat16, ReduceOp::kSum);
 }
 
@@ -74,7 +74,7 @@ TEST(RoundsTest, EveryElementOnce) {
   for (int i = 0; i < 300; ++i) {
     std::vector<int64_t> counts(random() % 20);
     for (int64_t& count : counts) count = random() % 90;
-    const WideFormat& format = i % 2 ? Float32() : Float16AsFloat32();
+    const AccumulatorFormat& format = i % 2 ? Float32() : Float16AsFloat32();
     const RoundLimits limits{random() % 500, random() % 300};
     const int64_t fits =
         std::max<int64_t>(1, limits.fusion_buffer_bytes / format.packed_size());

@@ -40,7 +40,7 @@ ShmCollectiveOptions SmallParts(Duration spin) {
   ShmCollectiveOptions options;
   options.part_bytes = 64;
   options.one_shot_bytes = 96;
-  options.lockstep.spin = spin;
+  options.barrier.spin = spin;
   return options;
 }
 
@@ -184,9 +184,9 @@ class SlowRank {
  public:
   SlowRank(Collective& collective, uint32_t seed)
       : collective_(collective), random_(seed) {
-    collective_.SetDuties(&dawdle_);
+    collective_.SetProgressCallback(&dawdle_);
   }
-  ~SlowRank() { collective_.SetDuties(nullptr); }
+  ~SlowRank() { collective_.SetProgressCallback(nullptr); }
   void Dawdle() { keras_ring::Dawdle(random_); }
 
  private:
@@ -457,7 +457,8 @@ TEST(ShmCollective, ARankThatBreaksOffFreesTheOthers) {
           broken = std::chrono::steady_clock::now();
           collective.Abort(cause);
         };
-        if (rank == 1 && spin == Duration::zero()) collective.SetDuties(&duty);
+        if (rank == 1 && spin == Duration::zero())
+          collective.SetProgressCallback(&duty);
         Status status;
         uint64_t tag = 0;
         while (status.ok()) {
@@ -499,7 +500,7 @@ TEST(ShmCollective, ARankWithABadArgumentFreesTheOthers) {
 // that wait for these, what they say.
 TEST(ShmCollective, ARankThatStopsIsNamedAfterTheLimit) {
   ShmCollectiveOptions options = SmallParts(Duration::zero());
-  options.lockstep.limit =
+  options.barrier.limit =
       std::make_shared<IdleLimit>(std::chrono::milliseconds(100));
   auto members = MakeShm(3, options);
   std::vector<Status> statuses(3);

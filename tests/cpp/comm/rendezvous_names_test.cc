@@ -64,11 +64,11 @@ class RendezvousNamesTest : public testing::Test {
     RunRanks(2, [&](int rank) {
       RendezvousOptions options = OptionsOf(rank);
       if (rank == 0) options.advertise_host = advertised;
-      auto mesh = JoinJob(options, Soon(), counters_);
+      auto mesh = Rendezvous(options, Soon(), counters_);
       statuses[rank] = mesh.status();
       if (mesh.ok() && rank == 0) statuses[rank] = check(**mesh);
       if (mesh.ok()) {
-        Status started = (*mesh)->AgreeOnStart(statuses[rank]);
+        Status started = (*mesh)->StartBarrier(statuses[rank]);
         if (statuses[rank].ok()) statuses[rank] = started;
       }
     });
@@ -141,7 +141,7 @@ TEST_F(RendezvousNamesTest, ANameThatStaysUnknownIsSaidAtTheEnd) {
   Counters counters;
   const RendezvousOptions options = OptionsOf(1);
   const TimePoint began = std::chrono::steady_clock::now();
-  const Status status = JoinJob(options, AfterMs(400), counters).status();
+  const Status status = Rendezvous(options, AfterMs(400), counters).status();
   EXPECT_GE(std::chrono::steady_clock::now() - began,
             std::chrono::milliseconds(300));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/store/tcp_store.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
@@ -39,12 +39,12 @@ class RendezvousTest : public DescriptorTest {
   }
 
   Joined Join(const RendezvousOptions& options, Deadline deadline = Soon()) {
-    return JoinJob(options, deadline, counters_);
+    return Rendezvous(options, deadline, counters_);
   }
 
   Joined JoinAndStart(const RendezvousOptions& options) {
     Joined mesh = Join(options);
-    if (mesh.ok()) KR_RETURN_IF_ERROR((*mesh)->AgreeOnStart(OkStatus()));
+    if (mesh.ok()) KR_RETURN_IF_ERROR((*mesh)->StartBarrier(OkStatus()));
     return mesh;
   }
 
@@ -204,12 +204,12 @@ TEST_F(RendezvousTest, ARankThatLeftIsTheMissingOne) {
       auto store = TcpStoreClient::Connect("127.0.0.1", listener_.port, key_, 1,
                                            deadline);
       ASSERT_TRUE(store.ok()) << store.status().ToString();
-      JoinRecord record;
+      MemberRecord record;
       record.rank = 1;
       record.size = 4;
       ASSERT_TRUE(
           (*store)->Set(JoinKey(record), Encode(record), deadline).ok());
-      ASSERT_TRUE((*store)->List(kJoinPrefix, 3, deadline).ok());
+      ASSERT_TRUE((*store)->List(kMemberPrefix, 3, deadline).ok());
       // Rank 0 has been told of three.
       Pause(std::chrono::milliseconds(50), deadline);
       store->reset();

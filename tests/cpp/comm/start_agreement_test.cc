@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/rendezvous/join_record.h"
-#include "csrc/comm/rendezvous/start_watch.h"
+#include "csrc/comm/rendezvous/member_record.h"
+#include "csrc/comm/rendezvous/start_monitor.h"
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
 #include "tests/cpp/comm/rendezvous_peer.h"
@@ -33,28 +33,28 @@ std::string Word(const Status& status) {
   return Encode(table);
 }
 
-TEST(JudgeStart, AllAreWell) {
-  EXPECT_TRUE(JudgeStart({{"started/1", Word(OkStatus())},
-                          {"started/2", Word(OkStatus())}},
-                         Members(3), OkStatus())
+TEST(StartVerdict, AllAreWell) {
+  EXPECT_TRUE(StartVerdict({{"started/1", Word(OkStatus())},
+                            {"started/2", Word(OkStatus())}},
+                           Members(3), OkStatus())
                   .ok());
 }
 
 // Whoever has gone is the cause, whatever the others say of each other.
-TEST(JudgeStart, WhoHasGoneIsToBlame) {
+TEST(StartVerdict, WhoHasGoneIsToBlame) {
   const Status status =
-      JudgeStart({{"started/1", Word(UnavailableError("rank 0 hung up"))},
-                  {"started/2", ""}},
-                 Members(4), DeadlineExceededError("rank 3 did not connect"));
+      StartVerdict({{"started/1", Word(UnavailableError("rank 0 hung up"))},
+                    {"started/2", ""}},
+                   Members(4), DeadlineExceededError("rank 3 did not connect"));
   EXPECT_EQ(status,
             UnavailableError("lost rank 2 (host c, pid 72) while the job "
                              "started: its connection to rank 0 ended"));
 }
 
-TEST(JudgeStart, WhoIsSilentIsToBlameIfNobodyHasGone) {
+TEST(StartVerdict, WhoIsSilentIsToBlameIfNobodyHasGone) {
   const Status status =
-      JudgeStart({{"started/2", Word(DeadlineExceededError("rank 1"))}},
-                 Members(4), OkStatus());
+      StartVerdict({{"started/2", Word(DeadlineExceededError("rank 1"))}},
+                   Members(4), OkStatus());
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   for (const char* words :
        {"lost rank 1 (host b, pid 71)", "lost rank 3 (host d, pid 73)",
@@ -66,42 +66,42 @@ TEST(JudgeStart, WhoIsSilentIsToBlameIfNobodyHasGone) {
 }
 
 // All are there: the first that failed by itself and not for another's sake.
-TEST(JudgeStart, ATroubleOfItsOwnIsTheCause) {
+TEST(StartVerdict, ATroubleOfItsOwnIsTheCause) {
   const Status status =
-      JudgeStart({{"started/1", Word(UnavailableError("rank 2 hung up"))},
-                  {"started/2", Word(ResourceExhaustedError("no memory"))},
-                  {"started/3", Word(InternalError("also"))}},
-                 Members(4), DeadlineExceededError("rank 1 did not come"));
+      StartVerdict({{"started/1", Word(UnavailableError("rank 2 hung up"))},
+                    {"started/2", Word(ResourceExhaustedError("no memory"))},
+                    {"started/3", Word(InternalError("also"))}},
+                   Members(4), DeadlineExceededError("rank 1 did not come"));
   EXPECT_EQ(status, ResourceExhaustedError(
                         "rank 2 (host c, pid 72) could not start: no memory"));
-  EXPECT_EQ(JudgeStart({{"started/1", Word(UnavailableError("why"))}},
-                       Members(2), OkStatus()),
+  EXPECT_EQ(StartVerdict({{"started/1", Word(UnavailableError("why"))}},
+                         Members(2), OkStatus()),
             UnavailableError("rank 1 (host b, pid 71) could not start: why"));
 }
 
 // Where there is no need to wait for all, who has said nothing is not blamed.
-TEST(JudgeStart, WhoMaySpeakYetIsNotToBlame) {
+TEST(StartVerdict, WhoMaySpeakYetIsNotToBlame) {
   EXPECT_EQ(
-      JudgeStart({{"started/1", Word(ResourceExhaustedError("no memory"))}},
-                 Members(3), OkStatus(), /*in_time=*/true),
+      StartVerdict({{"started/1", Word(ResourceExhaustedError("no memory"))}},
+                   Members(3), OkStatus(), /*in_time=*/true),
       ResourceExhaustedError(
           "rank 1 (host b, pid 71) could not start: no memory"));
 }
 
 // The job cannot start, whatever comes: others need not be waited for.
-TEST(IsTrouble, WhatStandsByItself) {
-  EXPECT_TRUE(IsTrouble("started/1", ""));
-  EXPECT_TRUE(IsTrouble("started/1", "\xff\xff"));
-  EXPECT_TRUE(IsTrouble("started/1", Word(ResourceExhaustedError("why"))));
-  EXPECT_FALSE(IsTrouble("started/1", Word(OkStatus())));
-  EXPECT_FALSE(IsTrouble("started/1", Word(UnavailableError("rank 2"))));
-  EXPECT_FALSE(IsTrouble("started/1", Word(DeadlineExceededError("rank 2"))));
-  EXPECT_FALSE(IsTrouble("join/1", ""));
+TEST(IsFailure, WhatStandsByItself) {
+  EXPECT_TRUE(IsFailure("started/1", ""));
+  EXPECT_TRUE(IsFailure("started/1", "\xff\xff"));
+  EXPECT_TRUE(IsFailure("started/1", Word(ResourceExhaustedError("why"))));
+  EXPECT_FALSE(IsFailure("started/1", Word(OkStatus())));
+  EXPECT_FALSE(IsFailure("started/1", Word(UnavailableError("rank 2"))));
+  EXPECT_FALSE(IsFailure("started/1", Word(DeadlineExceededError("rank 2"))));
+  EXPECT_FALSE(IsFailure("join/1", ""));
 }
 
-TEST(JudgeStart, GarbageIsAnError) {
+TEST(StartVerdict, GarbageIsAnError) {
   EXPECT_EQ(
-      JudgeStart({{"started/1", "\xff\xff"}}, Members(2), OkStatus()).code(),
+      StartVerdict({{"started/1", "\xff\xff"}}, Members(2), OkStatus()).code(),
       StatusCode::kInternal);
 }
 
@@ -111,7 +111,7 @@ TEST_F(StartWatchTest, TellsOfBytesAndOfTheEnd) {
   for (bool ends : {false, true}) {
     auto [here, there] = ConnectedPair();
     std::atomic<int> told{0};
-    auto watch = StartWatch::Start(here, [&] { ++told; });
+    auto watch = StartMonitor::Start(here, [&] { ++told; });
     ASSERT_TRUE(watch.ok());
     EXPECT_EQ(told, 0);
     if (ends) {
@@ -129,7 +129,7 @@ TEST_F(StartWatchTest, TellsOfBytesAndOfTheEnd) {
 TEST_F(StartWatchTest, SaysNothingOnceItIsOver) {
   auto [here, there] = ConnectedPair();
   std::atomic<int> told{0};
-  auto watch = StartWatch::Start(here, [&] { ++told; });
+  auto watch = StartMonitor::Start(here, [&] { ++told; });
   ASSERT_TRUE(watch.ok());
   watch->reset();
   there.Close();
@@ -156,7 +156,7 @@ class StartAgreementTest : public DescriptorTest {
     meshes_.resize(size);
     RunRanks(size, [&](int rank) {
       RendezvousOptions options = OptionsOfPeer(rank, size, listener_, key_);
-      auto mesh = JoinJob(options, deadline, counters_);
+      auto mesh = Rendezvous(options, deadline, counters_);
       ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
       meshes_[rank] = std::move(mesh).value();
       if (rank == rank_of_trouble) {
@@ -170,7 +170,7 @@ class StartAgreementTest : public DescriptorTest {
           // Higher ranks dial, and may have had theirs.
           EXPECT_TRUE(!own.ok() || rank > rank_of_trouble);
         }
-        agreed[rank] = meshes_[rank]->AgreeOnStart(own);
+        agreed[rank] = meshes_[rank]->StartBarrier(own);
       }
     });
     return agreed;
@@ -234,7 +234,7 @@ TEST_F(StartAgreementTest, NobodyWaitsForALinkThatWillNotCome) {
             if (goes) {
               mesh.reset();
             } else {
-              (void)mesh->AgreeOnStart(ResourceExhaustedError("no memory"));
+              (void)mesh->StartBarrier(ResourceExhaustedError("no memory"));
             }
           },
           /*want_links=*/true);
@@ -269,7 +269,7 @@ TEST_F(StartAgreementTest, ARankThatCannotStartIsNamedOnAllRanks) {
     Status own;
     const auto agreed =
         Agree(4, Soon(), victim, [&](std::unique_ptr<StartingMesh>& mesh) {
-          own = mesh->AgreeOnStart(ResourceExhaustedError("no memory"));
+          own = mesh->StartBarrier(ResourceExhaustedError("no memory"));
         });
     EXPECT_EQ(own, ResourceExhaustedError("no memory"));
     for (int rank = 0; rank < 4; ++rank) {
@@ -289,7 +289,8 @@ TEST_F(StartAgreementTest, NobodyWaitsLongerThanRankZero) {
   RunRanks(2, [&](int rank) {
     const RendezvousOptions options = OptionsOfPeer(rank, 2, listener_, key_);
     const Deadline of_rank_zero = AfterMs(2000);
-    auto mesh = JoinJob(options, rank == 0 ? of_rank_zero : Soon(), counters_);
+    auto mesh =
+        Rendezvous(options, rank == 0 ? of_rank_zero : Soon(), counters_);
     ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
     EXPECT_LE((*mesh)->deadline().at(),
               of_rank_zero.at() + std::chrono::milliseconds(500));
@@ -298,7 +299,7 @@ TEST_F(StartAgreementTest, NobodyWaitsLongerThanRankZero) {
       EXPECT_LE((*mesh)->deadline().at(),
                 of_rank_zero.at() - std::chrono::milliseconds(100));
     }
-    EXPECT_TRUE((*mesh)->AgreeOnStart(OkStatus()).ok());
+    EXPECT_TRUE((*mesh)->StartBarrier(OkStatus()).ok());
   });
 }
 

@@ -37,7 +37,7 @@ class SubMeshTest : public DescriptorTest {
     RunRanks(size, [&](int rank) {
       RendezvousOptions options = OptionsOfPeer(rank, size, listener_, key_);
       options.host_id = "host " + std::to_string(rank);
-      auto mesh = JoinJob(options, Soon(), counters_);
+      auto mesh = Rendezvous(options, Soon(), counters_);
       ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
       meshes_[rank] = std::move(mesh).value();
     });

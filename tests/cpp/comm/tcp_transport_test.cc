@@ -83,8 +83,8 @@ TEST_F(TcpTransportTest, AStuckLinkIsNamedByItsEndsAlone) {
   RunRanks(kSize, [&](int rank) {
     std::vector<uint8_t> out(1000), in(1000);
     for (uint64_t tag = 0; statuses[rank].ok(); ++tag) {
-      Duplex duplex = Whole(tag, (rank + 1) % kSize, out,
-                            (rank + kSize - 1) % kSize, in, 300);
+      SendReceivePlan duplex = Whole(tag, (rank + 1) % kSize, out,
+                                     (rank + kSize - 1) % kSize, in, 300);
       statuses[rank] = group[rank]->Run(duplex);
     }
     // The others are told once both know.
@@ -107,7 +107,7 @@ TEST_F(TcpTransportTest, ASlowRankIsWaitedForBeyondTheLimitOfLinks) {
   RunRanks(2, [&](int rank) {
     // More than the system takes.
     std::vector<uint8_t> out(32 << 20), in(32 << 20);
-    Duplex duplex = Whole(6, 1 - rank, out, 1 - rank, in, 1 << 20);
+    SendReceivePlan duplex = Whole(6, 1 - rank, out, 1 - rank, in, 1 << 20);
     if (rank == 1) Pause(std::chrono::milliseconds(2000), Soon());
     const Status status = group[rank]->Run(duplex);
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -129,7 +129,7 @@ TEST_F(TcpTransportTest, ALimitMayBeLoweredWhileARankWaits) {
   RunRanks(2, [&](int thread) {
     if (thread == 1) return limit->Lower(std::chrono::milliseconds(10));
     std::vector<uint8_t> in(10);
-    Duplex duplex = Whole(1, -1, in, 1, in, 10);
+    SendReceivePlan duplex = Whole(1, -1, in, 1, in, 10);
     EXPECT_EQ((*transport)->Run(duplex).code(), StatusCode::kDeadlineExceeded);
   });
 }
@@ -138,7 +138,7 @@ TEST_F(TcpTransportTest, TheHeaderIsAsDocumented) {
   Socket peer;
   auto transport = NewWithRawPeer(&peer);
   std::vector<uint8_t> out = {'a', 'b', 'c'};
-  Duplex duplex = Whole(0x0102030405060708, 1, out, -1, out, 3);
+  SendReceivePlan duplex = Whole(0x0102030405060708, 1, out, -1, out, 3);
   ASSERT_TRUE(transport->Run(duplex).ok());
   std::string got(19, '\0');
   ASSERT_TRUE(ReadFull(peer, got.data(), got.size(), Soon()).ok());
@@ -153,7 +153,7 @@ TEST_F(TcpTransportTest, AStreamThatLostItsPlaceIsAnError) {
   const std::string rubbish(40, 'x');
   ASSERT_TRUE(WriteFull(peer, rubbish.data(), rubbish.size(), Soon()).ok());
   std::vector<uint8_t> in(10);
-  Duplex duplex = Whole(1, -1, in, 1, in, 10);
+  SendReceivePlan duplex = Whole(1, -1, in, 1, in, 10);
   Status status = transport->Run(duplex);
   EXPECT_EQ(status, InternalError("what rank 1 sent is no data header"));
 }
@@ -162,7 +162,7 @@ TEST_F(TcpTransportTest, ADifferentLengthIsAnError) {
   auto group = NewGroup(2, std::chrono::seconds(30));
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> memory(rank == 0 ? 100 : 99);
-    Duplex duplex =
+    SendReceivePlan duplex =
         Whole(6, rank == 0 ? 1 : -1, memory, rank == 0 ? -1 : 0, memory, 1000);
     Status status = group[rank]->Run(duplex);
     if (rank == 0) return;
@@ -179,7 +179,7 @@ TEST_F(TcpTransportTest, AHeaderInPiecesIsPutTogether) {
   std::string bytes(reinterpret_cast<char*>(header), sizeof(header));
   bytes += "hi";
   std::vector<uint8_t> in(2);
-  Duplex duplex = Whole(77, -1, in, 1, in, 10);
+  SendReceivePlan duplex = Whole(77, -1, in, 1, in, 10);
   RunRanks(2, [&](int rank) {
     if (rank == 0) {
       Status status = transport->Run(duplex);
@@ -197,10 +197,10 @@ TEST_F(TcpTransportTest, AHeaderInPiecesIsPutTogether) {
 TEST_F(TcpTransportTest, ANonPeerIsAnErrorThatBreaksNothing) {
   Socket peer;
   auto transport = NewWithRawPeer(&peer);
-  Duplex duplex;
+  SendReceivePlan duplex;
   duplex.to = 5;
   EXPECT_EQ(transport->Run(duplex).code(), StatusCode::kFailedPrecondition);
-  Duplex nothing;
+  SendReceivePlan nothing;
   EXPECT_TRUE(transport->Run(nothing).ok());
 }
 
@@ -208,7 +208,7 @@ TEST_F(TcpTransportTest, CountsBytes) {
   auto group = NewGroup(2, std::chrono::seconds(30));
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> out(1000), in(1000);
-    Duplex duplex = Whole(6, 1 - rank, out, 1 - rank, in, 300);
+    SendReceivePlan duplex = Whole(6, 1 - rank, out, 1 - rank, in, 300);
     EXPECT_TRUE(group[rank]->Run(duplex).ok());
   });
   EXPECT_EQ(counters_.data_bytes_sent, 2u * (1000 + kDataHeaderBytes));

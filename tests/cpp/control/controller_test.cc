@@ -630,7 +630,7 @@ TEST_P(ControllerTopology, AlltoallBringsEveryRanksSplits) {
   for (int rank = 0; rank < size; ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 3u);
     for (int round = 0; round < 3; ++round) {
-      const Agreed& agreed = *cluster.commands(rank)[round].items[0];
+      const Response& agreed = *cluster.commands(rank)[round].items[0];
       for (int other = 0; other < size; ++other) {
         EXPECT_EQ(agreed.RequestOf(other), request_of(other, round));
       }
@@ -713,11 +713,11 @@ TEST_P(ControllerTopology, AReportSaysWhatTheMissingDo) {
   ControllerOptions options;
   options.stall_shutdown_time = std::chrono::seconds(100);
   options.describe_doing = [](const std::vector<std::string>& names) {
-    return Doing{"is asked about " + names.front(), {}, {false}};
+    return RankActivity{"is asked about " + names.front(), {}, {false}};
   };
   ControllerCluster cluster(GetParam(), options, 2);
   const int late = cluster.size() - 1;
-  const std::string doing =
+  const std::string activity =
       "\n  Rank " + std::to_string(late) + " is asked about x.";
   for (int rank = 0; rank < late; ++rank) {
     cluster.Submit(rank, AllreduceRequest("x", 8));
@@ -725,13 +725,13 @@ TEST_P(ControllerTopology, AReportSaysWhatTheMissingDo) {
   cluster.Settle();
   PassTime(cluster, 61);
   ASSERT_EQ(cluster.reports(0).size(), 1u);
-  EXPECT_THAT(cluster.reports(0)[0], HasSubstr("\nMeanwhile:" + doing));
+  EXPECT_THAT(cluster.reports(0)[0], HasSubstr("\nMeanwhile:" + activity));
   // Once, whatever inner nodes tell; and what is known is in the error, too.
   PassTime(cluster, 2);
   EXPECT_EQ(cluster.reports(0).size(), 1u);
   PassTime(cluster, 38);
   ASSERT_FALSE(cluster.commands(0).empty());
-  EXPECT_THAT(cluster.commands(0).back().status.message(), HasSubstr(doing));
+  EXPECT_THAT(cluster.commands(0).back().status.message(), HasSubstr(activity));
   EXPECT_TRUE(cluster.error().ok());
 }
 
@@ -796,11 +796,11 @@ TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
 // asked then does not tell what it does now.
 TEST_P(ControllerTopology, ADeadlockIsExplainedByWhatTheRanksDoThen) {
   ControllerOptions options;
-  std::string doing = "sleeps";
+  std::string activity = "sleeps";
   options.describe_doing = [&](const std::vector<std::string>& names) {
     std::vector<std::string> waits;
-    if (doing == "waits") waits = {"y"};
-    return Doing{doing, waits, std::vector<bool>(names.size(), true)};
+    if (activity == "waits") waits = {"y"};
+    return RankActivity{activity, waits, std::vector<bool>(names.size(), true)};
   };
   ControllerCluster cluster(GetParam(), options, 2);
   const int late = cluster.size() - 1;
@@ -811,7 +811,7 @@ TEST_P(ControllerTopology, ADeadlockIsExplainedByWhatTheRanksDoThen) {
   PassTime(cluster, 61);
   ASSERT_EQ(cluster.reports(0).size(), 1u);
   PassTime(cluster, 9);
-  doing = "waits";
+  activity = "waits";
   cluster.Submit(late, AllreduceRequest("y", 8));
   cluster.Settle();
   PassTime(cluster, 59);
@@ -911,7 +911,8 @@ TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
   for (bool knows : {true, false}) {
     ControllerOptions options;
     options.describe_doing = [&](const std::vector<std::string>& names) {
-      return Doing{"waits", {"z"}, std::vector<bool>(names.size(), knows)};
+      return RankActivity{
+          "waits", {"z"}, std::vector<bool>(names.size(), knows)};
     };
     ControllerCluster cluster({"a", "a"}, options);
     cluster.Submit(0, AllreduceRequest("x", 8));
@@ -932,9 +933,9 @@ TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
 TEST(Controller, AReportTellsWhenSetsMayDifferToo) {
   ControllerOptions options;
   options.describe_doing = [](const std::vector<std::string>& names) {
-    Doing doing{"waits", {"?"}, {}};
-    for (const std::string& name : names) doing.knows.push_back(name == "x");
-    return doing;
+    RankActivity activity{"waits", {"?"}, {}};
+    for (const std::string& name : names) activity.knows.push_back(name == "x");
+    return activity;
   };
   ControllerCluster cluster({"a", "a"}, options);
   cluster.Submit(0, AllreduceRequest("x", 8));
@@ -954,7 +955,7 @@ TEST(Controller, AReportTellsWhoHasLeftTheLoop) {
   for (bool knows : {true, false}) {
     ControllerOptions options;
     options.describe_doing = [&](const std::vector<std::string>& names) {
-      return Doing{"idles", {}, std::vector<bool>(names.size(), knows)};
+      return RankActivity{"idles", {}, std::vector<bool>(names.size(), knows)};
     };
     ControllerCluster cluster({"a", "a", "a"}, options);
     cluster.Submit(0, AllreduceRequest("x", 8));
@@ -1208,7 +1209,7 @@ TEST(Controller, ReadinessFromAnotherTimeIsAnError) {
 TEST(Controller, ADecisionBeforeAllAreReadyIsAnError) {
   ControllerCluster cluster(kTwoHosts, ControllerOptions());
   cluster.Submit(2, AllreduceRequest("a", 4));  // 3, below it, has not asked
-  auto agreed = std::make_shared<Agreed>();
+  auto agreed = std::make_shared<Response>();
   agreed->request = AllreduceRequest("a", 4);
   DecisionMessage message;
   message.decisions.resize(1);
@@ -1221,9 +1222,9 @@ TEST(Controller, ADecisionBeforeAllAreReadyIsAnError) {
 // The executor runs all of a bucket as it runs the first of it.
 TEST(Controller, ABucketOfDifferentKindsIsAnError) {
   ControllerCluster cluster(kFlat, ControllerOptions());
-  auto reduce = std::make_shared<Agreed>();
+  auto reduce = std::make_shared<Response>();
   reduce->request = AllreduceRequest("a", 4);
-  auto barrier = std::make_shared<Agreed>();
+  auto barrier = std::make_shared<Response>();
   barrier->request.name = "b";
   barrier->request.kind = RequestKind::kBarrier;
   DecisionMessage message;

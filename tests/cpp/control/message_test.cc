@@ -35,11 +35,11 @@ std::vector<Message> SomeMessages() {
   DecisionMessage decisions;
   decisions.decisions.resize(5);
   decisions.decisions[0].slots = {4, 5};
-  auto agreed = std::make_shared<Agreed>();
+  auto agreed = std::make_shared<Response>();
   agreed->request = SomeRequest();
   agreed->request.kind = RequestKind::kAllgather;
   agreed->rows = {1, 0, 7, 2};
-  auto alltoall = std::make_shared<Agreed>();
+  auto alltoall = std::make_shared<Response>();
   alltoall->request = SomeRequest();
   alltoall->request.kind = RequestKind::kAlltoall;
   alltoall->rows = {4, 0, 8, 3};
@@ -62,8 +62,8 @@ std::vector<Message> SomeMessages() {
           PingMessage{},
           JoinMessage{2},
           ByeMessage{},
-          AskMessage{300, {0, 2}, {"a", "b"}},
-          DoingMessage{300, 2, {"waits", {"c"}, {true, false}}}};
+          StallQuery{300, {0, 2}, {"a", "b"}},
+          ActivityReply{300, 2, {"waits", {"c"}, {true, false}}}};
 }
 
 TEST(MessageWire, RoundTripsToTheSameBytes) {
@@ -92,7 +92,7 @@ TEST(MessageWire, ReadyKeepsItsParts) {
 TEST(MessageWire, SplitsThatDoNotAddUpAreAnError) {
   for (const std::vector<int64_t>& splits :
        {std::vector<int64_t>{1, 2}, {3}, {3, 0, 0}, {4, -1}, {}}) {
-    auto agreed = std::make_shared<Agreed>();
+    auto agreed = std::make_shared<Response>();
     agreed->request = SomeRequest();
     agreed->request.kind = RequestKind::kAlltoall;
     agreed->rows = {2, 3};
@@ -169,7 +169,7 @@ TEST(MessageWire, LongTextsAreCutToWhatIsRead) {
 TEST(MessageWire, RowsThatTogetherOverflowAreAnError) {
   for (int64_t rows : {int64_t{1}, int64_t{1} << 56, INT64_MAX}) {
     for (int64_t columns : {int64_t{0}, int64_t{1}, int64_t{1} << 40}) {
-      auto agreed = std::make_shared<Agreed>();
+      auto agreed = std::make_shared<Response>();
       agreed->request = SomeRequest();
       agreed->request.kind = RequestKind::kAllgather;
       agreed->request.tensors[0].shape = {0, columns};

@@ -19,9 +19,9 @@ Request Allreduce(std::vector<int64_t> shape) {
 }
 
 // Of a shape for each rank.
-std::vector<Variant> Allgathers(
+std::vector<RequestVersion> Allgathers(
     const std::vector<std::vector<int64_t>>& shapes) {
-  std::vector<Variant> variants;
+  std::vector<RequestVersion> variants;
   for (const std::vector<int64_t>& shape : shapes) {
     const int32_t rank = static_cast<int32_t>(variants.size());
     Request request = Allreduce(shape);
@@ -59,7 +59,7 @@ TEST(Agree, NamesTheFirstDifferenceRanksAndValues) {
   for (const Case& c : cases) {
     Request odd = Allreduce({2, 3});
     c.change(odd);
-    Result<Agreed> agreed = Agree(
+    Result<Response> agreed = Agree(
         {VariantOf(Allreduce({2, 3}), {0, 1, 3}), VariantOf(odd, {2})}, 4);
     ASSERT_FALSE(agreed.ok()) << c.feature;
     EXPECT_EQ(agreed.status().code(), StatusCode::kFailedPrecondition);
@@ -143,7 +143,7 @@ TEST(Agree, RefusesWhatCannotRun) {
 TEST(Agree, ReducescattersMustBeAlikeInRows) {
   Request two = Allreduce({2, 3}), four = Allreduce({4, 3});
   two.kind = four.kind = RequestKind::kReducescatter;
-  const Result<Agreed> agreed = Agree({VariantOf(two, {0, 1})}, 2);
+  const Result<Response> agreed = Agree({VariantOf(two, {0, 1})}, 2);
   ASSERT_TRUE(agreed.ok());
   EXPECT_EQ(agreed->RequestOf(1), two);
   EXPECT_TRUE(agreed->rows.empty());
@@ -169,7 +169,7 @@ TEST(ScatteredRows, TheFirstRanksGetOneMore) {
 TEST(Agree, AllgatherRowsMayDiffer) {
   Request two = Allreduce({2, 3}), none = Allreduce({0, 3});
   two.kind = none.kind = RequestKind::kAllgather;
-  Result<Agreed> agreed =
+  Result<Response> agreed =
       Agree({VariantOf(two, {0, 2}), VariantOf(none, {1})}, 3);
   ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
   EXPECT_EQ(agreed->rows, (std::vector<int64_t>{2, 0, 2}));
@@ -189,7 +189,7 @@ TEST(Agree, RowsOfAGroupGoTensorByTensor) {
   first.kind = second.kind = RequestKind::kAllgather;
   first.tensors.push_back(TensorSpec{DType::kInt8, {5}});
   second.tensors.push_back(TensorSpec{DType::kInt8, {7}});
-  const Result<Agreed> agreed =
+  const Result<Response> agreed =
       Agree({VariantOf(first, {0}), VariantOf(second, {1})}, 2);
   ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
   EXPECT_EQ(agreed->RowsOf(0), (std::vector<int64_t>{2, 0}));
@@ -208,7 +208,7 @@ Request Alltoall(int64_t rows, std::vector<int64_t> splits) {
 TEST(Agree, EveryRankLearnsAllSplits) {
   const Request even = Alltoall(6, {});
   const Request odd = Alltoall(4, {0, 4, 0});
-  const Result<Agreed> agreed =
+  const Result<Response> agreed =
       Agree({VariantOf(odd, {1}), VariantOf(even, {0, 2})}, 3);
   ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
   EXPECT_EQ(agreed->rows, (std::vector<int64_t>{6, 4, 6}));
@@ -363,7 +363,7 @@ TEST(RequestWire, RefusesRowsThatOverflow) {
 }
 
 TEST(Agree, RefusesRowsThatTogetherOverflow) {
-  Result<Agreed> agreed =
+  Result<Response> agreed =
       Agree(Allgathers({{kMaxElements}, {kMaxElements - 1}}), 2);
   EXPECT_EQ(agreed.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(agreed.status().message().find("than can be counted"),
@@ -374,21 +374,21 @@ TEST(Agree, RefusesRowsThatTogetherOverflow) {
 // nothing.
 TEST(Agree, ManyRowsOfNothing) {
   constexpr int64_t kMany = kMaxElements / 2;
-  std::vector<Variant> variants =
+  std::vector<RequestVersion> variants =
       Allgathers({{kMany, 119, 0}, {kMany - 1, 119, 0}});
-  Result<Agreed> agreed = Agree(variants, 2);
+  Result<Response> agreed = Agree(variants, 2);
   ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
   EXPECT_EQ(agreed->RequestOf(1).num_bytes(), 0);
   variants[0].rows[0] = kMaxElements;
   EXPECT_EQ(Agree(variants, 2).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(Agreed, KnowsWhatARankHasAskedFor) {
+TEST(Response, KnowsWhatARankHasAskedFor) {
   Request request;
   request.name = "t";
   request.kind = RequestKind::kAlltoall;
   request.prescale = std::nan("");
-  std::vector<Variant> variants;
+  std::vector<RequestVersion> variants;
   std::vector<Request> requests;
   for (int rank = 0; rank < 2; ++rank) {
     request.tensors = {{DType::kFloat32, {rank + 1, 5}}};
@@ -398,7 +398,7 @@ TEST(Agreed, KnowsWhatARankHasAskedFor) {
   }
   // They differ only in what may differ.
   EXPECT_EQ(variants.size(), 1u);
-  Result<Agreed> agreed = Agree(variants, 2);
+  Result<Response> agreed = Agree(variants, 2);
   ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
   for (int rank = 0; rank < 2; ++rank) {
     const Request own = requests[rank];

@@ -5,8 +5,8 @@
 namespace keras_ring {
 namespace {
 
-std::shared_ptr<const Agreed> AgreedOn(const std::string& name) {
-  auto agreed = std::make_shared<Agreed>();
+std::shared_ptr<const Response> AgreedOn(const std::string& name) {
+  auto agreed = std::make_shared<Response>();
   agreed->request.name = name;
   return agreed;
 }
@@ -66,7 +66,7 @@ TEST(ResponseCache, WhatDoesNotComeAgainMakesRoom) {
 
 TEST(ResponseCache, LargeAgreementsCountByTheirBytes) {
   auto large = [](const std::string& name) {
-    auto agreed = std::make_shared<Agreed>();
+    auto agreed = std::make_shared<Response>();
     agreed->request.name = name;
     agreed->rows.assign(100, 7);
     return agreed;
@@ -78,7 +78,7 @@ TEST(ResponseCache, LargeAgreementsCountByTheirBytes) {
   EXPECT_LE(cache.bytes(), size_t{16} << 10);
   // One that has no room even alone makes none.
   const size_t size = cache.size();
-  auto huge = std::make_shared<Agreed>();
+  auto huge = std::make_shared<Response>();
   huge->request.name = "huge";
   huge->rows.assign(3000, 7);
   cache.Insert(huge, 2);

@@ -21,7 +21,7 @@ class StepPlannerTest : public ::testing::Test {
     for (int i = 0; i < 10; ++i) Insert(AllreduceRequest(std::to_string(i), 1));
   }
   void Insert(const Request& request) {
-    auto agreed = std::make_shared<Agreed>();
+    auto agreed = std::make_shared<Response>();
     agreed->request = request;
     cache_.Insert(agreed, 1);
   }

@@ -29,8 +29,8 @@ std::vector<RequestPtr> Pop(TensorQueue& queue) {
   return requests;
 }
 
-std::vector<std::shared_ptr<const Agreed>> AgreedOn(const std::string& name) {
-  auto agreed = std::make_shared<Agreed>();
+std::vector<std::shared_ptr<const Response>> AgreedOn(const std::string& name) {
+  auto agreed = std::make_shared<Response>();
   agreed->request.name = name;
   agreed->request.kind = RequestKind::kBarrier;
   return {agreed};
@@ -55,11 +55,11 @@ TEST(TensorQueue, ADecisionThatDoesNotFitIsAnError) {
   EXPECT_THAT(take(AgreedOn("a")), HasSubstr("has not asked for")) << "fresh";
   Pop(queue);
 
-  auto other = std::make_shared<Agreed>(*AgreedOn("a").front());
+  auto other = std::make_shared<Response>(*AgreedOn("a").front());
   other->request.kind = RequestKind::kBroadcast;
   other->request.tensors.resize(1);
   EXPECT_THAT(
-      take(std::vector<std::shared_ptr<const Agreed>>{other}),
+      take(std::vector<std::shared_ptr<const Response>>{other}),
       HasSubstr("broadcast 'a' otherwise than this rank has asked for it"));
   EXPECT_TRUE(entries.empty());
 

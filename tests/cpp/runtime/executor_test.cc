@@ -62,7 +62,7 @@ class ExecutorTest : public testing::Test {
     });
     Bucket bucket;
     bucket.decided = entry.submitted;
-    auto agreed = std::make_shared<Agreed>();
+    auto agreed = std::make_shared<Response>();
     agreed->request = *request;
     agreed->rows = {count};
     bucket.command.items.push_back(std::move(agreed));
@@ -73,7 +73,7 @@ class ExecutorTest : public testing::Test {
   Bucket Large(const std::string& name) { return New(name, 1000); }
 
   // What the control thread of these tests does besides.
-  void Run(Bucket bucket) { executor_.RunOrPush(std::move(bucket), duties_); }
+  void Run(Bucket bucket) { executor_.RunOrPush(std::move(bucket), progress_); }
 
   std::vector<End> ends() {
     MutexLock lock(mutex_);
@@ -94,7 +94,7 @@ class ExecutorTest : public testing::Test {
 
   Counters counters_;
   FakeCollective collective_{0, kInlineBytes};
-  std::function<void()> duties_ = [] {};
+  std::function<void()> progress_ = [] {};
   std::atomic<int> executed_{0};
   std::atomic<int> failures_{0};
   Status failure_;  // the last one reported
@@ -152,9 +152,9 @@ TEST_F(ExecutorTest, AveragesAreOfTheRanksThatBringSomething) {
                     Executor::Callbacks{[] {}, [](const Status&) {}}};
   auto run = [&](std::vector<int32_t> joined) {
     Bucket bucket = Small("a");
-    Agreed agreed = *bucket.command.items[0];
+    Response agreed = *bucket.command.items[0];
     agreed.request.op = ReduceOp::kAverage;
-    bucket.command.items = {std::make_shared<const Agreed>(agreed)};
+    bucket.command.items = {std::make_shared<const Response>(agreed)};
     bucket.command.joined = std::move(joined);
     if (bucket.command.joined == std::vector<int32_t>{1}) {
       bucket.entries[0].completion.Disarm();
@@ -163,7 +163,7 @@ TEST_F(ExecutorTest, AveragesAreOfTheRanksThatBringSomething) {
       bucket.entries[0].request = RequestPtr(bucket.command.items[0],
                                              &bucket.command.items[0]->request);
     }
-    executor.RunOrPush(std::move(bucket), duties_);
+    executor.RunOrPush(std::move(bucket), progress_);
     const AllreduceArgs args = collective_.calls().back().allreduce;
     EXPECT_EQ(args.op, ReduceOp::kAverage);
     EXPECT_EQ(args.tensors[0].count, 4);
@@ -267,7 +267,7 @@ TEST(Executor, BucketsRightAfterTheStart) {
       entry.completion =
           Completion([&ended, i](const Status&) { ended.push_back(i); });
       Bucket bucket;
-      auto agreed = std::make_shared<Agreed>();
+      auto agreed = std::make_shared<Response>();
       agreed->request = *entry.request;
       bucket.command.items.push_back(std::move(agreed));
       bucket.entries.push_back(std::move(entry));
@@ -281,7 +281,7 @@ TEST(Executor, BucketsRightAfterTheStart) {
 TEST_F(ExecutorTest, DutiesAreDoneWhileItWaits) {
   collective_.Block();
   int done = 0;
-  duties_ = [&] {
+  progress_ = [&] {
     if (++done == 3) collective_.Release();
   };
   Run(Small("a"));
@@ -315,7 +315,7 @@ TEST_F(ExecutorTest, AFailureHereDoesNotBlockTheCaller) {
 TEST_F(ExecutorTest, AbortWhileItRunsHere) {
   collective_.Block();
   const Status cause = UnavailableError("lost rank 3");
-  duties_ = [&] { executor_.Abort(cause); };
+  progress_ = [&] { executor_.Abort(cause); };
   Run(Small("a"));
   ASSERT_EQ(ends().size(), 1u);
   EXPECT_EQ(ends()[0].status, cause);
@@ -411,7 +411,7 @@ class ScatteringTest : public testing::Test {
   }
 
   // Runs it; `own` is this rank's request.
-  Status Run(const Agreed& agreed, const Request& own,
+  Status Run(const Response& agreed, const Request& own,
              SmallVector<const void*> inputs) {
     std::promise<Status> ended;
     TensorEntry entry;
@@ -428,7 +428,7 @@ class ScatteringTest : public testing::Test {
         Completion([&](const Status& status) { ended.set_value(status); });
     Bucket bucket;
     bucket.command.sequence = 5;
-    bucket.command.items.push_back(std::make_shared<const Agreed>(agreed));
+    bucket.command.items.push_back(std::make_shared<const Response>(agreed));
     bucket.entries.push_back(std::move(entry));
     executor_.RunOrPush(std::move(bucket), [] {});
     return ended.get_future().get();
@@ -453,7 +453,7 @@ Request ScatteringRequest(RequestKind kind, std::vector<TensorSpec> tensors) {
 }
 
 TEST_F(ScatteringTest, AGroupOfAllgathersIsACallPerTensor) {
-  Agreed agreed;
+  Response agreed;
   agreed.request = ScatteringRequest(
       RequestKind::kAllgather,
       {TensorSpec{DType::kInt64, {0, 2}}, TensorSpec{DType::kInt8, {0}}});
@@ -474,7 +474,7 @@ TEST_F(ScatteringTest, AGroupOfAllgathersIsACallPerTensor) {
 }
 
 TEST_F(ScatteringTest, AReducescatterDividesRows) {
-  Agreed agreed;
+  Response agreed;
   agreed.request = ScatteringRequest(
       RequestKind::kReducescatter,
       {TensorSpec{DType::kInt64, {5, 2}}, TensorSpec{DType::kFloat32, {1}}});
@@ -497,7 +497,7 @@ TEST_F(ScatteringTest, AReducescatterDividesRows) {
 }
 
 TEST_F(ScatteringTest, FactorsReachAReducescatter) {
-  Agreed agreed;
+  Response agreed;
   agreed.request = ScatteringRequest(RequestKind::kReducescatter,
                                      {TensorSpec{DType::kFloat32, {3}}});
   agreed.request.prescale = 2.0;
@@ -512,7 +512,7 @@ TEST_F(ScatteringTest, FactorsReachAReducescatter) {
 }
 
 TEST_F(ScatteringTest, AnAlltoallKnowsWhatComesFromWhere) {
-  Agreed agreed;
+  Response agreed;
   agreed.request = ScatteringRequest(RequestKind::kAlltoall,
                                      {TensorSpec{DType::kInt64, {0, 2}}});
   agreed.rows = {3, 3, 4};
@@ -530,7 +530,7 @@ TEST_F(ScatteringTest, AnAlltoallKnowsWhatComesFromWhere) {
 
 TEST_F(ScatteringTest, NoMemoryForAResultIsAFailure) {
   refuse_ = ResourceExhaustedError("no memory for a result");
-  Agreed agreed;
+  Response agreed;
   agreed.request = ScatteringRequest(RequestKind::kReducescatter,
                                      {TensorSpec{DType::kFloat32, {3}}});
   const std::vector<float> numbers = {1, 2, 3};

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/runtime/gather_texts.h"
+#include "csrc/runtime/allgather_strings.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/process_sets_cluster.h"
@@ -356,16 +356,16 @@ TEST_P(ProcessSetsTest, AddedAndRemovedWhileOthersRun) {
   });
 }
 
-TEST(GatherTexts, GivesEveryRankAllTexts) {
+TEST(AllgatherStrings, GivesEveryRankAllTexts) {
   RuntimeCluster cluster(kFlat, Options());
   const std::vector<std::string> texts = {"zero", "", std::string(5000, '2')};
   RunRanks(3, [&](int rank) {
-    auto gathered = GatherTexts(cluster.at(rank), "texts", texts[rank]);
+    auto gathered = AllgatherStrings(cluster.at(rank), "texts", texts[rank]);
     ASSERT_TRUE(gathered.ok()) << gathered.status().ToString();
     EXPECT_EQ(*gathered, texts);
   });
   cluster.ShutdownAll();
-  EXPECT_EQ(GatherTexts(cluster.at(0), "texts", "").status().code(),
+  EXPECT_EQ(AllgatherStrings(cluster.at(0), "texts", "").status().code(),
             StatusCode::kUnavailable);
 }
 

@@ -413,7 +413,7 @@ class HeldCollective final : public Collective {
   };
 
   // Before or after it runs in `inner`, an allreduce waits for the gate, and
-  // does its duties meanwhile, as if for other ranks.
+  // does its progress meanwhile, as if for other ranks.
   HeldCollective(std::unique_ptr<Collective> inner, Hold hold, Gate& gate)
       : inner_(std::move(inner)), hold_(hold), gate_(gate) {}
 
@@ -436,9 +436,9 @@ class HeldCollective final : public Collective {
     return inner_->Alltoall(args);
   }
   int64_t InlineBytes() const override { return inner_->InlineBytes(); }
-  void SetDuties(const std::function<void()>* duties) override {
-    duties_ = duties;
-    inner_->SetDuties(duties);
+  void SetProgressCallback(const std::function<void()>* progress) override {
+    progress_ = progress;
+    inner_->SetProgressCallback(progress);
   }
   void PeerGone(int rank) override { inner_->PeerGone(rank); }
   void Abort(const Status& cause) override {
@@ -450,7 +450,7 @@ class HeldCollective final : public Collective {
   void Wait() {
     gate_.reached = true;
     while (!gate_.open && aborted_.Get().ok()) {
-      if (duties_ != nullptr) (*duties_)();
+      if (progress_ != nullptr) (*progress_)();
       ++gate_.looks;
       Pause(std::chrono::milliseconds(1), Deadline::AfterSeconds(1));
     }
@@ -459,7 +459,7 @@ class HeldCollective final : public Collective {
   const std::unique_ptr<Collective> inner_;
   const Hold hold_;
   Gate& gate_;
-  const std::function<void()>* duties_ = nullptr;
+  const std::function<void()>* progress_ = nullptr;
   StickyStatus aborted_;
 };
 

@@ -84,7 +84,7 @@ TEST(FakeCollectiveTest, DoesDutiesWhileItWaits) {
   const std::function<void()> duty = [&] {
     if (++done == 3) collective.Release();
   };
-  collective.SetDuties(&duty);
+  collective.SetProgressCallback(&duty);
   std::vector<float> output;
   const std::vector<float> input = {1.0f};
   EXPECT_TRUE(collective.Allreduce(CopyOf(input, output)).ok());

@@ -23,7 +23,7 @@ std::vector<std::vector<Status>> Exchange(const Fault& fault, int runs) {
     for (int run = 0; run < runs; ++run) {
       const std::string sent(1000, 's');
       std::string received(1000, '?');
-      Duplex duplex;
+      SendReceivePlan duplex;
       duplex.tag = run;
       duplex.to = duplex.from = 1 - rank;
       for (int i = 0; i < 3; ++i) {
@@ -94,7 +94,7 @@ TEST(FaultyTransportTest, DelaysUntilAborted) {
       faulty.Abort(AbortedError("enough"));
       return;
     }
-    Duplex duplex;
+    SendReceivePlan duplex;
     duplex.from = 1;
     EXPECT_EQ(faulty.Run(duplex), AbortedError("enough"));
   });

@@ -15,8 +15,8 @@ namespace {
 const std::string kHello = "hello";
 
 // `content` must outlive the result.
-Duplex Sending(int to, const std::string& content, uint64_t tag = 1) {
-  Duplex duplex;
+SendReceivePlan Sending(int to, const std::string& content, uint64_t tag = 1) {
+  SendReceivePlan duplex;
   duplex.tag = tag;
   duplex.to = to;
   duplex.sends.push_back({content.data(), content.size()});
@@ -24,8 +24,8 @@ Duplex Sending(int to, const std::string& content, uint64_t tag = 1) {
   return duplex;
 }
 
-Duplex Receiving(int from, std::string& content, uint64_t tag = 1) {
-  Duplex duplex;
+SendReceivePlan Receiving(int from, std::string& content, uint64_t tag = 1) {
+  SendReceivePlan duplex;
   duplex.tag = tag;
   duplex.from = from;
   duplex.receives.push_back({content.data(), content.size()});
@@ -60,7 +60,7 @@ TEST(LocalTransportTest, AFullPipeHoldsTheSenderBack) {
   options.limit = std::chrono::milliseconds(50);
   auto transports = CreateLocalTransports(2, options);
   const std::string fits(92, 'x');  // and the tag
-  Duplex duplex = Sending(1, fits);
+  SendReceivePlan duplex = Sending(1, fits);
   EXPECT_TRUE(transports[0]->Run(duplex).ok());
   duplex = Sending(1, kHello);
   const Status status = transports[0]->Run(duplex);
@@ -71,7 +71,7 @@ TEST(LocalTransportTest, AFullPipeHoldsTheSenderBack) {
 
 TEST(LocalTransportTest, WhatWasSentBeforeClosingArrives) {
   auto transports = CreateLocalTransports(2);
-  Duplex duplex = Sending(1, kHello);
+  SendReceivePlan duplex = Sending(1, kHello);
   EXPECT_TRUE(transports[0]->Run(duplex).ok());
   transports[0].reset();
   std::string content(5, '?');
@@ -86,7 +86,7 @@ TEST(LocalTransportTest, WhatWasSentBeforeClosingArrives) {
 TEST(LocalTransportTest, SendingToAClosedPeerFails) {
   auto transports = CreateLocalTransports(2);
   transports[1].reset();
-  Duplex duplex = Sending(1, kHello);
+  SendReceivePlan duplex = Sending(1, kHello);
   EXPECT_EQ(transports[0]->Run(duplex),
             UnavailableError("rank 1 closed the connection"));
 }
@@ -99,14 +99,14 @@ TEST(LocalTransportTest, ClosingWakesAWaitingPeer) {
       return;
     }
     std::string content(5, '?');
-    Duplex duplex = Receiving(1, content);
+    SendReceivePlan duplex = Receiving(1, content);
     EXPECT_EQ(transports[0]->Run(duplex).code(), StatusCode::kUnavailable);
   });
 }
 
 TEST(LocalTransportTest, DifferentTagsNameThePeer) {
   auto transports = CreateLocalTransports(2);
-  Duplex duplex = Sending(1, kHello, 4);
+  SendReceivePlan duplex = Sending(1, kHello, 4);
   EXPECT_TRUE(transports[0]->Run(duplex).ok());
   std::string content(5, '?');
   duplex = Receiving(0, content, 5);

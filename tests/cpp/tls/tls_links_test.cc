@@ -169,7 +169,7 @@ class TlsRendezvousTest : public DescriptorTest {
     options.tls = tls ? &TestTls() : nullptr;
     options.host_id = "host";
     options.fingerprint = {tls ? "KERAS_RING_TLS=1" : "KERAS_RING_TLS=0"};
-    return JoinJob(options, Soon(), counters_);
+    return Rendezvous(options, Soon(), counters_);
   }
 
   void TearDown() override {

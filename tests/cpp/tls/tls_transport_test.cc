@@ -39,8 +39,8 @@ TEST_F(TlsTransportTest, OneCollectiveAfterTheOther) {
     for (uint64_t tag = 1; tag <= 300; ++tag) {
       std::vector<uint8_t> out(tag * 37 % 500, static_cast<uint8_t>(tag));
       std::vector<uint8_t> in(out.size());
-      Duplex duplex = transport_conformance::Whole(tag, 1 - rank, out, 1 - rank,
-                                                   in, tag % 60 + 1);
+      SendReceivePlan duplex = transport_conformance::Whole(
+          tag, 1 - rank, out, 1 - rank, in, tag % 60 + 1);
       const Status status = group[rank]->Run(duplex);
       ASSERT_TRUE(status.ok()) << status.ToString();
       ASSERT_EQ(in, out);

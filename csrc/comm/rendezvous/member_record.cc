@@ -1,4 +1,4 @@
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 
 #include <algorithm>
 #include <map>
@@ -40,7 +40,7 @@ Member ReadMember(WireReader& reader) {
   return member;
 }
 
-std::string Process(const JoinRecord& record) {
+std::string Process(const MemberRecord& record) {
   return "process " + std::to_string(record.member.pid) + " on " +
          record.member.host;
 }
@@ -49,9 +49,9 @@ std::string Process(const JoinRecord& record) {
 // value "(none)" there.
 using Values = std::map<std::string, std::vector<int>>;
 std::map<std::string, Values> GroupByValue(
-    const std::vector<JoinRecord>& records) {
+    const std::vector<MemberRecord>& records) {
   std::map<std::string, std::map<int, std::string>> by_name;
-  for (const JoinRecord& record : records) {
+  for (const MemberRecord& record : records) {
     for (const std::string& item : record.fingerprint) {
       size_t equals = item.find('=');
       by_name[item.substr(0, equals)][record.rank] =
@@ -60,7 +60,7 @@ std::map<std::string, Values> GroupByValue(
   }
   std::map<std::string, Values> grouped;
   for (const auto& [name, value_of] : by_name) {
-    for (const JoinRecord& record : records) {
+    for (const MemberRecord& record : records) {
       auto it = value_of.find(record.rank);
       grouped[name][it == value_of.end() ? "(none)" : it->second].push_back(
           record.rank);
@@ -85,12 +85,12 @@ std::string DescribeValues(const Values& values) {
 
 }  // namespace
 
-std::string JoinKey(const JoinRecord& record) {
-  return kJoinPrefix + std::to_string(record.rank) + "/" +
+std::string JoinKey(const MemberRecord& record) {
+  return kMemberPrefix + std::to_string(record.rank) + "/" +
          std::to_string(record.target);
 }
 
-std::string Encode(const JoinRecord& record) {
+std::string Encode(const MemberRecord& record) {
   WireWriter writer;
   writer.Varint(static_cast<uint64_t>(record.rank));
   writer.Varint(static_cast<uint64_t>(record.size));
@@ -103,7 +103,7 @@ std::string Encode(const JoinRecord& record) {
   return writer.Take();
 }
 
-bool Decode(std::string_view bytes, JoinRecord* record) {
+bool Decode(std::string_view bytes, MemberRecord* record) {
   WireReader reader(bytes);
   uint64_t rank = reader.Varint();
   uint64_t size = reader.Varint();
@@ -154,22 +154,23 @@ bool Decode(std::string_view bytes, JobTable* table) {
   return reader.Finished();
 }
 
-Result<std::vector<JoinRecord>> DecodeRecords(const StoreEntries& entries) {
-  std::vector<JoinRecord> records;
+Result<std::vector<MemberRecord>> DecodeRecords(const StoreEntries& entries) {
+  std::vector<MemberRecord> records;
   for (const auto& [key, value] : entries) {
     records.emplace_back();
     if (!Decode(value, &records.back())) {
       return InternalError("a malformed record '" + key + "' in the store");
     }
   }
-  std::stable_sort(
-      records.begin(), records.end(),
-      [](const JoinRecord& a, const JoinRecord& b) { return a.rank < b.rank; });
+  std::stable_sort(records.begin(), records.end(),
+                   [](const MemberRecord& a, const MemberRecord& b) {
+                     return a.rank < b.rank;
+                   });
   return records;
 }
 
-Status CheckRanks(const std::vector<JoinRecord>& records, int size) {
-  for (const JoinRecord& record : records) {
+Status CheckRanks(const std::vector<MemberRecord>& records, int size) {
+  for (const MemberRecord& record : records) {
     if (record.size != size) {
       return InvalidArgumentError(
           "the ranks differ in the size of the job: rank 0 has " +
@@ -187,7 +188,7 @@ Status CheckRanks(const std::vector<JoinRecord>& records, int size) {
   return OkStatus();
 }
 
-Status CompareFingerprints(const std::vector<JoinRecord>& records) {
+Status CompareFingerprints(const std::vector<MemberRecord>& records) {
   std::string text;
   for (const auto& [name, values] : GroupByValue(records)) {
     if (values.size() == 1) continue;
@@ -198,9 +199,9 @@ Status CompareFingerprints(const std::vector<JoinRecord>& records) {
   return FailedPreconditionError("the ranks differ in " + text);
 }
 
-Status MissingRanks(const std::vector<JoinRecord>& records, int size) {
+Status MissingRanks(const std::vector<MemberRecord>& records, int size) {
   std::set<int> present;
-  for (const JoinRecord& record : records) present.insert(record.rank);
+  for (const MemberRecord& record : records) present.insert(record.rank);
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
     if (present.count(rank) == 0) missing.push_back(rank);
@@ -216,9 +217,9 @@ Status MissingRanks(const std::vector<JoinRecord>& records, int size) {
            : " (" + RankNames({present.begin(), present.end()}) + " did)"));
 }
 
-JobTable MakeTable(const std::vector<JoinRecord>& records) {
+JobTable MakeTable(const std::vector<MemberRecord>& records) {
   JobTable table;
-  for (const JoinRecord& record : records) {
+  for (const MemberRecord& record : records) {
     table.members.push_back(record.member);
     table.targets.push_back(record.target);
   }

@@ -1,4 +1,4 @@
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 namespace keras_ring {
 namespace {
 
-JoinRecord NewRecord(int rank, int size,
-                     std::vector<std::string> fingerprint = {}) {
-  JoinRecord record;
+MemberRecord NewRecord(int rank, int size,
+                       std::vector<std::string> fingerprint = {}) {
+  MemberRecord record;
   record.rank = rank;
   record.size = size;
   record.target = 1000 + rank;
@@ -22,13 +22,13 @@ JoinRecord NewRecord(int rank, int size,
   return record;
 }
 
-TEST(JoinRecord, ComesBack) {
-  JoinRecord record = NewRecord(3, 5, {"a=1", "b=", ""});
+TEST(MemberRecord, ComesBack) {
+  MemberRecord record = NewRecord(3, 5, {"a=1", "b=", ""});
   record.member.host_id = "id";
   record.member.address = "10.0.0.3";
   record.member.port = 65535;
   record.target = 0xffffffffffffffff;
-  JoinRecord read;
+  MemberRecord read;
   ASSERT_TRUE(Decode(Encode(record), &read));
   EXPECT_EQ(read.rank, 3);
   EXPECT_EQ(read.size, 5);
@@ -42,9 +42,9 @@ TEST(JoinRecord, ComesBack) {
 }
 
 // As the ranks of process sets of a large job.
-TEST(JoinRecord, LongPropertiesAreComparedByTheirDigests) {
+TEST(MemberRecord, LongPropertiesAreComparedByTheirDigests) {
   const std::string sets = "process_sets=" + std::string(1 << 20, '1');
-  std::vector<JoinRecord> records(3);
+  std::vector<MemberRecord> records(3);
   for (int rank = 0; rank < 3; ++rank) {
     const std::string bytes =
         Encode(NewRecord(rank, 3, {sets + (rank == 2 ? "2" : "")}));
@@ -76,10 +76,10 @@ TEST(JobTable, ComesBack) {
   EXPECT_TRUE(read.members.empty());
 }
 
-TEST(JoinRecord, TruncatedAndRandomBytesAreRefused) {
+TEST(MemberRecord, TruncatedAndRandomBytesAreRefused) {
   const std::string record = Encode(NewRecord(3, 5, {"a=1"}));
   const std::string table = Encode(MakeTable({NewRecord(0, 1)}));
-  JoinRecord read;
+  MemberRecord read;
   JobTable read_table;
   for (size_t size = 0; size < record.size(); ++size) {
     EXPECT_FALSE(Decode(record.substr(0, size), &read)) << size;
@@ -106,8 +106,8 @@ TEST(JobTable, ATimeThatNoDurationHoldsIsRefused) {
 }
 
 // Else it would stand in the table in another rank's place.
-TEST(JoinRecord, RanksOutsideTheJobAreRefused) {
-  JoinRecord read;
+TEST(MemberRecord, RanksOutsideTheJobAreRefused) {
+  MemberRecord read;
   EXPECT_TRUE(Decode(Encode(NewRecord(4, 5)), &read));
   EXPECT_FALSE(Decode(Encode(NewRecord(5, 5)), &read));
   EXPECT_FALSE(Decode(Encode(NewRecord(0, 0)), &read));
@@ -126,7 +126,7 @@ TEST(CheckRanks, OrdinaryRanksAreFine) {
 }
 
 TEST(CheckRanks, NamesTwoProcessesWithOneRank) {
-  JoinRecord other = NewRecord(1, 3);
+  MemberRecord other = NewRecord(1, 3);
   other.member.host = "elsewhere";
   Status status =
       CheckRanks({NewRecord(0, 3), NewRecord(1, 3), std::move(other)}, 3);

@@ -1,7 +1,7 @@
-// StartWatch: tells when a job's start fails elsewhere, to a rank that waits
+// StartMonitor: tells when a job's start fails elsewhere, to a rank that waits
 // for links.
-#ifndef KERAS_RING_COMM_RENDEZVOUS_START_WATCH_H_
-#define KERAS_RING_COMM_RENDEZVOUS_START_WATCH_H_
+#ifndef KERAS_RING_COMM_RENDEZVOUS_START_MONITOR_H_
+#define KERAS_RING_COMM_RENDEZVOUS_START_MONITOR_H_
 
 #include <functional>
 #include <memory>
@@ -13,18 +13,18 @@
 
 namespace keras_ring {
 
-class StartWatch {
+class StartMonitor {
  public:
   // Calls `news`, once, on a thread of its own when there is something to read
   // from `socket`, which must outlive the watch, or its peer has gone. Reads
   // nothing.
-  static Result<std::unique_ptr<StartWatch>> Start(const Socket& socket,
-                                                   std::function<void()> news);
+  static Result<std::unique_ptr<StartMonitor>> Start(
+      const Socket& socket, std::function<void()> news);
   // After it `news` is not called.
-  ~StartWatch();
+  ~StartMonitor();
 
  private:
-  explicit StartWatch(Socket stop) : stop_(std::move(stop)) {}
+  explicit StartMonitor(Socket stop) : stop_(std::move(stop)) {}
 
   const Socket stop_;
   std::thread thread_;
@@ -32,4 +32,4 @@ class StartWatch {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COMM_RENDEZVOUS_START_WATCH_H_
+#endif  // KERAS_RING_COMM_RENDEZVOUS_START_MONITOR_H_

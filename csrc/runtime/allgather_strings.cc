@@ -1,4 +1,4 @@
-#include "csrc/runtime/gather_texts.h"
+#include "csrc/runtime/allgather_strings.h"
 
 #include <future>
 #include <memory>
@@ -20,9 +20,9 @@ struct Exchange {
 
 }  // namespace
 
-Result<std::vector<std::string>> GatherTexts(Runtime& runtime,
-                                             const std::string& name,
-                                             const std::string& text) {
+Result<std::vector<std::string>> AllgatherStrings(Runtime& runtime,
+                                                  const std::string& name,
+                                                  const std::string& text) {
   auto exchange = std::make_shared<Exchange>();
   WireWriter writer;
   writer.Text(std::string_view(text).substr(0, kMaxText));

@@ -1,4 +1,4 @@
-#include "csrc/runtime/stand_ins.h"
+#include "csrc/runtime/join_placeholders.h"
 
 #include <cstring>
 #include <limits>
@@ -67,13 +67,13 @@ void FillNeutral(ReduceOp op, DType dtype, void* to, int64_t count) {
 
 }  // namespace
 
-Result<void*> StandIns::Reserve(size_t bytes) {
+Result<void*> JoinPlaceholders::Reserve(size_t bytes) {
   return memory_.emplace_back().Reserve(bytes);
 }
 
-Status StandIns::Make(const Command& command, TimePoint decided,
-                      std::vector<TensorEntry>& entries) {
-  for (const std::shared_ptr<const Agreed>& item : command.items) {
+Status JoinPlaceholders::Make(const Command& command, TimePoint decided,
+                              std::vector<TensorEntry>& entries) {
+  for (const std::shared_ptr<const Response>& item : command.items) {
     const Request& request = item->request;
     TensorEntry entry;
     entry.request = RequestPtr(item, &request);

@@ -1,4 +1,4 @@
-#include "csrc/collective/shm/lockstep.h"
+#include "csrc/collective/shm/chunk_barrier.h"
 
 #include <algorithm>
 #include <sstream>
@@ -11,15 +11,16 @@
 namespace keras_ring {
 namespace {
 
-// A sleeper looks at its deadline, and after its duties, at least this often.
+// A sleeper looks at its deadline, and after its progress, at least this often.
 constexpr Duration kNap = std::chrono::milliseconds(200);
 constexpr Duration kDutyNap = std::chrono::milliseconds(1);
 
 }  // namespace
 
-Lockstep::Lockstep(std::vector<ProgressPage*> pages, std::vector<int> ranks,
-                   int index, const LockstepOptions& options,
-                   Counters& counters)
+ChunkBarrier::ChunkBarrier(std::vector<ProgressPage*> pages,
+                           std::vector<int> ranks, int index,
+                           const ChunkBarrierOptions& options,
+                           Counters& counters)
     : pages_(std::move(pages)),
       ranks_(std::move(ranks)),
       index_(index),
@@ -36,7 +37,7 @@ Lockstep::Lockstep(std::vector<ProgressPage*> pages, std::vector<int> ranks,
 // Of the two looks at least one sees what the other side has written before. If
 // the sleeper's does not see `done`, the publisher's sees `asleep` and changes
 // `calls` after the sleeper has read it, so the sleep ends or does not begin.
-void Lockstep::Publish(Phase phase, uint64_t chunk) {
+void ChunkBarrier::Publish(Phase phase, uint64_t chunk) {
   if (phase == Phase::kPacked) {
     pages_[index_]->tags[chunk % 2].store(tag_, std::memory_order_relaxed);
   }
@@ -44,26 +45,26 @@ void Lockstep::Publish(Phase phase, uint64_t chunk) {
   WakeOthers();
 }
 
-void Lockstep::SetLeft(int place, ProgressPage::Left left) {
-  uint32_t here = ProgressPage::kHere;
+void ChunkBarrier::SetLeft(int place, ProgressPage::PeerState left) {
+  uint32_t here = ProgressPage::kAlive;
   pages_[place]->left.compare_exchange_strong(here, left);
   Wake(index_);
   WakeOthers();
 }
 
-void Lockstep::Wake(int place) {
-  ProgressPage::Bed& bed = pages_[place]->bed;
-  bed.calls.fetch_add(1);
-  FutexWakeAll(bed.calls);
+void ChunkBarrier::Wake(int place) {
+  ProgressPage::WaitWord& wait = pages_[place]->wait;
+  wait.calls.fetch_add(1);
+  FutexWakeAll(wait.calls);
 }
 
-void Lockstep::WakeOthers() {
+void ChunkBarrier::WakeOthers() {
   for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (place != index_ && pages_[place]->bed.asleep.load() != 0) Wake(place);
+    if (place != index_ && pages_[place]->wait.asleep.load() != 0) Wake(place);
   }
 }
 
-Status Lockstep::AwaitAll(Phase phase, uint64_t chunk) {
+Status ChunkBarrier::AwaitAll(Phase phase, uint64_t chunk) {
   // Not all from the same one: each begins with its neighbour.
   const int size = static_cast<int>(pages_.size());
   for (int i = 1; i < size; ++i) {
@@ -72,7 +73,7 @@ Status Lockstep::AwaitAll(Phase phase, uint64_t chunk) {
   return OkStatus();
 }
 
-Status Lockstep::Await(int place, Phase phase, uint64_t chunk) {
+Status ChunkBarrier::Await(int place, Phase phase, uint64_t chunk) {
   if (!HasDone(place, phase, chunk)) {
     CountTime time(counters_.wait_ns);
     KR_RETURN_IF_ERROR(Wait(place, phase, chunk));
@@ -80,7 +81,7 @@ Status Lockstep::Await(int place, Phase phase, uint64_t chunk) {
   return phase == Phase::kPacked ? CheckTag(place, chunk) : OkStatus();
 }
 
-Status Lockstep::CheckTag(int place, uint64_t chunk) const {
+Status ChunkBarrier::CheckTag(int place, uint64_t chunk) const {
   const uint64_t tag =
       pages_[place]->tags[chunk % 2].load(std::memory_order_relaxed);
   if (tag == tag_) return OkStatus();
@@ -89,7 +90,7 @@ Status Lockstep::CheckTag(int place, uint64_t chunk) const {
                        " while this rank runs " + std::to_string(tag_));
 }
 
-int Lockstep::Lost(Phase phase, uint64_t chunk) const {
+int ChunkBarrier::FirstLost(Phase phase, uint64_t chunk) const {
   auto find = [&](auto condition) {
     for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
       if (condition(pages_[place]->left.load(), place)) return place;
@@ -97,44 +98,44 @@ int Lockstep::Lost(Phase phase, uint64_t chunk) const {
     return -1;
   };
   const int lost = find([&](uint32_t left, int place) {
-    return left != ProgressPage::kHere && !HasDone(place, phase, chunk);
+    return left != ProgressPage::kAlive && !HasDone(place, phase, chunk);
   });
   if (lost < 0) return -1;
   // The ones because of which that one has left were marked before it.
   const int gone = find([&](uint32_t left, int place) {
-    return left == ProgressPage::kGone && !HasDone(place, phase, chunk);
+    return left == ProgressPage::kDead && !HasDone(place, phase, chunk);
   });
-  return gone >= 0 ? gone : Culprit(lost);
+  return gone >= 0 ? gone : FailedPeer(lost);
 }
 
-int Lockstep::Culprit(int left) const {
+int ChunkBarrier::FailedPeer(int left) const {
   for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (pages_[place]->left.load() == ProgressPage::kGone) return place;
+    if (pages_[place]->left.load() == ProgressPage::kDead) return place;
   }
   return left;
 }
 
-Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
+Status ChunkBarrier::Wait(int place, Phase phase, uint64_t chunk) {
   auto done = [&] { return HasDone(place, phase, chunk) || aborted_.load(); };
   if (spinner_.Until(done)) return Outcome(place, phase, chunk, place);
-  ProgressPage::Bed& bed = pages_[index_]->bed;
+  ProgressPage::WaitWord& wait = pages_[index_]->wait;
   const TimePoint began = options_.clock->Now();
   Duration next_report = options_.report_time;
   while (true) {
-    if (duties_ != nullptr) (*duties_)();
-    const uint32_t calls = bed.calls.load();
-    bed.asleep.store(1);
+    if (progress_ != nullptr) (*progress_)();
+    const uint32_t calls = wait.calls.load();
+    wait.asleep.store(1);
     // Whoever has left and not done this will not do it, and then the awaited
     // one may not come so far either.
-    const int lost = Lost(phase, chunk);
+    const int lost = FirstLost(phase, chunk);
     const bool over = lost >= 0 || done();
     const Duration idle = options_.clock->Now() - began;
     const Duration limit = options_.limit->get();
     if (!over && idle < limit) {
-      FutexWait(bed.calls, calls,
-                std::min(limit - idle, duties_ != nullptr ? kDutyNap : kNap));
+      FutexWait(wait.calls, calls,
+                std::min(limit - idle, progress_ != nullptr ? kDutyNap : kNap));
     }
-    bed.asleep.store(0);
+    wait.asleep.store(0);
     if (over) {
       return Outcome(place, phase, chunk, lost >= 0 ? lost : place);
     }
@@ -148,14 +149,14 @@ Status Lockstep::Wait(int place, Phase phase, uint64_t chunk) {
   }
 }
 
-std::string Lockstep::IdleText(int place, Duration idle) const {
+std::string ChunkBarrier::IdleText(int place, Duration idle) const {
   std::ostringstream text;
   text << "rank " << ranks_[place] << " has not moved for "
        << std::chrono::duration<double>(idle).count() << " s";
   return text.str();
 }
 
-Status Lockstep::Outcome(int place, Phase phase, uint64_t chunk, int lost) {
+Status ChunkBarrier::Outcome(int place, Phase phase, uint64_t chunk, int lost) {
   // Whatever else happened: what is done is done.
   if (HasDone(place, phase, chunk)) return OkStatus();
   MutexLock lock(mutex_);
@@ -163,21 +164,21 @@ Status Lockstep::Outcome(int place, Phase phase, uint64_t chunk, int lost) {
   return HasLeft(lost);
 }
 
-Status Lockstep::HasLeft(int place) const {
+Status ChunkBarrier::HasLeft(int place) const {
   return UnavailableError("rank " + std::to_string(ranks_[place]) +
                           " has left the job's collectives");
 }
 
-Status Lockstep::CheckNobodyLeft() const {
+Status ChunkBarrier::CheckNobodyLeft() const {
   for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (place != index_ && pages_[place]->left.load() != ProgressPage::kHere) {
-      return HasLeft(Culprit(place));
+    if (place != index_ && pages_[place]->left.load() != ProgressPage::kAlive) {
+      return HasLeft(FailedPeer(place));
     }
   }
   return OkStatus();
 }
 
-void Lockstep::Abort(const Status& cause) {
+void ChunkBarrier::Abort(const Status& cause) {
   {
     MutexLock lock(mutex_);
     if (aborted_.load()) return;

@@ -1,6 +1,7 @@
-// StandIns: how a rank that has joined takes part in what the others do.
-#ifndef KERAS_RING_RUNTIME_STAND_INS_H_
-#define KERAS_RING_RUNTIME_STAND_INS_H_
+// JoinPlaceholders: how a rank that has joined takes part in what the others
+// do.
+#ifndef KERAS_RING_RUNTIME_JOIN_PLACEHOLDERS_H_
+#define KERAS_RING_RUNTIME_JOIN_PLACEHOLDERS_H_
 
 #include <cstddef>
 #include <deque>
@@ -17,7 +18,7 @@ namespace keras_ring {
 // The collectives need all ranks. One that has joined stands in with memory of
 // its own, which holds the neutral element of the reduction, and takes what
 // nobody will read.
-class StandIns {
+class JoinPlaceholders {
  public:
   // Entries for all items of the command, with completions that do nothing.
   // They may be used while this object lives.
@@ -32,4 +33,4 @@ class StandIns {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_RUNTIME_STAND_INS_H_
+#endif  // KERAS_RING_RUNTIME_JOIN_PLACEHOLDERS_H_

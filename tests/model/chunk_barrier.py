@@ -1,4 +1,6 @@
-"""How ranks wait for each other: csrc/collective/shm/lockstep.cc, word by word.
+"""How ranks wait for each other, word by word.
+
+That is csrc/collective/shm/chunk_barrier.cc.
 
 Every load and store of a `ProgressPage` is a step of its own. Nothing ends a
 sleep but a wake: the naps of the code, after which it looks again, would hide a
@@ -43,7 +45,7 @@ class Scenario:
     aborted: int | None = None
 
 
-def lockstep(scenario, faults=None):
+def chunk_barrier(scenario, faults=None):
     """A model of ranks that publish and await chunk after chunk."""
     faults = faults or Faults()
     words = {"killed": 0}
@@ -71,7 +73,7 @@ def _rank(index, scenario, faults):
     others = [(index + i) % scenario.ranks for i in range(1, scenario.ranks)]
     program = {}
 
-    # Lockstep::Publish: the store of `done`.
+    # ChunkBarrier::Publish: the store of `done`.
     def publish(cpu):
         store = cpu.store_later if faults.publishes_late else cpu.store
         store(f"done{index}", cpu.registers["chunk"] + 1)
@@ -83,7 +85,7 @@ def _rank(index, scenario, faults):
     program["begin"] = lambda cpu: begin
     program["publish"] = publish
 
-    # HasDone in Lockstep::Await.
+    # HasDone in ChunkBarrier::Await.
     def awaits(place, then):
         def has_done(cpu):
             chunk = cpu.registers["chunk"] + 1
@@ -104,7 +106,7 @@ def _rank(index, scenario, faults):
 
     program["chunk done"] = chunk_done
 
-    # Guard: Lockstep::Leave after a failure.
+    # Guard: ChunkBarrier::Leave after a failure.
     def leave(cpu):
         cpu.store(f"left{index}", 1)
         return "leave: wake others"
@@ -115,7 +117,7 @@ def _rank(index, scenario, faults):
 
 
 def _wait(program, index, place, then, scenario, faults):
-    """The loop of Lockstep::Wait, without spinning (which only looks)."""
+    """The loop of ChunkBarrier::Wait, without spinning (which only looks)."""
     at = f" {place}"
     # Left out where nobody leaves.
     asks_who_left = (
@@ -189,7 +191,7 @@ def _wait(program, index, place, then, scenario, faults):
         cpu.store(f"asleep{index}", 0)
         return "outcome" + at
 
-    # Lockstep::Outcome, or round again.
+    # ChunkBarrier::Outcome, or round again.
     def outcome(cpu):
         cpu.registers["calls"] = 0
         if cpu.load(f"done{place}") > cpu.registers["chunk"]:
@@ -221,7 +223,7 @@ def _check_name(cpu, index, scenario):
 
 
 def _wake_others(program, index, scenario, faults, label, then):
-    """Lockstep::WakeOthers, an instruction for each look and each wake."""
+    """ChunkBarrier::WakeOthers, an instruction for each look and each wake."""
     others = [place for place in range(scenario.ranks) if place != index]
 
     def name(i):
@@ -239,7 +241,7 @@ def _wake_others(program, index, scenario, faults, label, then):
 
 
 def _wake(program, label, place, then, faults):
-    """Lockstep::Wake."""
+    """ChunkBarrier::Wake."""
 
     def call(cpu):
         cpu.fetch_add(f"calls{place}", 1)
@@ -254,7 +256,7 @@ def _wake(program, label, place, then, faults):
 
 
 def _set_gone(scenario, faults):
-    """The loop of a rank that sees a connection end: Lockstep::SetGone."""
+    """The loop of a rank that sees a connection end: ChunkBarrier::SetGone."""
     program = {}
     index = scenario.notices
 
@@ -279,7 +281,7 @@ def _set_gone(scenario, faults):
 
 
 def _abort(scenario, faults):
-    """The loop of a rank that knows of a cause: Lockstep::Abort."""
+    """The loop of a rank that knows of a cause: ChunkBarrier::Abort."""
     index = scenario.aborted
     program = {}
 

@@ -1,4 +1,4 @@
-#include "csrc/runtime/stand_ins.h"
+#include "csrc/runtime/join_placeholders.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 namespace keras_ring {
 namespace {
 
-std::shared_ptr<const Agreed> AgreedOn(RequestKind kind, ReduceOp op,
-                                       std::vector<TensorSpec> tensors) {
-  auto agreed = std::make_shared<Agreed>();
+std::shared_ptr<const Response> AgreedOn(RequestKind kind, ReduceOp op,
+                                         std::vector<TensorSpec> tensors) {
+  auto agreed = std::make_shared<Response>();
   agreed->request.kind = kind;
   agreed->request.op = op;
   agreed->request.tensors = std::move(tensors);
@@ -25,9 +25,9 @@ T ValueFor(ReduceOp op, DType dtype) {
   Command command;
   command.items = {
       AgreedOn(RequestKind::kAllreduce, op, {TensorSpec{dtype, {3, 5}}})};
-  StandIns stand_ins;
+  JoinPlaceholders placeholders;
   std::vector<TensorEntry> entries;
-  EXPECT_TRUE(stand_ins.Make(command, TimePoint(), entries).ok());
+  EXPECT_TRUE(placeholders.Make(command, TimePoint(), entries).ok());
   EXPECT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].inputs.front(), entries[0].outputs.front());
   const T* values = static_cast<const T*>(entries[0].inputs.front());
@@ -60,7 +60,7 @@ void ExpectNeutralFloats(DType dtype, ToNumber number) {
   EXPECT_EQ(number(ValueFor<T>(ReduceOp::kMax, dtype)), -INFINITY);
 }
 
-TEST(StandIns, BringWhatChangesNoReduction) {
+TEST(JoinPlaceholders, BringWhatChangesNoReduction) {
   ExpectNeutralIntegers<uint8_t>(DType::kUint8);
   ExpectNeutralIntegers<int8_t>(DType::kInt8);
   ExpectNeutralIntegers<uint16_t>(DType::kUint16);
@@ -75,7 +75,7 @@ TEST(StandIns, BringWhatChangesNoReduction) {
   ExpectNeutralFloats<double>(DType::kFloat64, same);
 }
 
-TEST(StandIns, HaveMemoryForWhatNobodyReads) {
+TEST(JoinPlaceholders, HaveMemoryForWhatNobodyReads) {
   Command command;
   command.items = {
       AgreedOn(RequestKind::kAlltoall, ReduceOp::kSum,
@@ -83,9 +83,9 @@ TEST(StandIns, HaveMemoryForWhatNobodyReads) {
       AgreedOn(RequestKind::kBroadcast, ReduceOp::kSum,
                {TensorSpec{DType::kBool, {7}}, TensorSpec{DType::kBool, {0}}}),
       AgreedOn(RequestKind::kBarrier, ReduceOp::kSum, {})};
-  StandIns stand_ins;
+  JoinPlaceholders placeholders;
   std::vector<TensorEntry> entries;
-  ASSERT_TRUE(stand_ins.Make(command, TimePoint(), entries).ok());
+  ASSERT_TRUE(placeholders.Make(command, TimePoint(), entries).ok());
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_TRUE(entries[0].outputs.empty());
   Result<void*> rows = entries[0].allocate(0, 3);

@@ -1,4 +1,4 @@
-#include "csrc/control/doing.h"
+#include "csrc/control/rank_activity.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -46,33 +46,34 @@ std::string SecondsText(Duration duration) {
   return text;
 }
 
-Doing DescribeDoing(const std::vector<FlightRecord>& records,
-                    const std::vector<std::string>& names, TimePoint now) {
+RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
+                              const std::vector<std::string>& names,
+                              TimePoint now) {
   std::vector<const FlightRecord*> waiting, running;
   for (const FlightRecord& record : records) {
     if (record.state == FlightState::kWaiting) waiting.push_back(&record);
     if (record.state == FlightState::kRunning) running.push_back(&record);
   }
-  Doing doing;
+  RankActivity activity;
   for (const FlightRecord* record : waiting) {
-    if (doing.waits.size() == kMaxDoingNames) break;
-    doing.waits.push_back(record->request->name);
+    if (activity.waits.size() == kMaxActivityNames) break;
+    activity.waits.push_back(record->request->name);
   }
   for (const std::string& name : names) {
-    doing.knows.push_back(std::any_of(
+    activity.knows.push_back(std::any_of(
         records.begin(), records.end(),
         [&](const auto& record) { return record.request->name == name; }));
   }
-  if (!running.empty()) doing.text = "runs " + List(running);
+  if (!running.empty()) activity.text = "runs " + List(running);
   if (!waiting.empty()) {
-    doing.text += (running.empty() ? "" : ", and ") +
-                  ("waits for " + List(waiting)) + ", for " +
-                  SecondsText(now - waiting.front()->submitted);
+    activity.text += (running.empty() ? "" : ", and ") +
+                     ("waits for " + List(waiting)) + ", for " +
+                     SecondsText(now - waiting.front()->submitted);
   }
-  if (doing.text.empty()) doing.text = "is in no collective";
-  doing.text += LastEnded(records, now);
-  doing.text.resize(std::min(doing.text.size(), kMaxDoingBytes));
-  return doing;
+  if (activity.text.empty()) activity.text = "is in no collective";
+  activity.text += LastEnded(records, now);
+  activity.text.resize(std::min(activity.text.size(), kMaxActivityBytes));
+  return activity;
 }
 
 }  // namespace keras_ring

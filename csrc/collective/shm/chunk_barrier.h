@@ -1,7 +1,7 @@
-// Lockstep: how far each rank of a host has come in a collective, and waiting
-// for the others.
-#ifndef KERAS_RING_COLLECTIVE_SHM_LOCKSTEP_H_
-#define KERAS_RING_COLLECTIVE_SHM_LOCKSTEP_H_
+// ChunkBarrier: how far each rank of a host has come in a collective, and
+// waiting for the others.
+#ifndef KERAS_RING_COLLECTIVE_SHM_CHUNK_BARRIER_H_
+#define KERAS_RING_COLLECTIVE_SHM_CHUNK_BARRIER_H_
 
 #include <atomic>
 #include <cstddef>
@@ -42,18 +42,18 @@ struct ProgressPage {
   std::atomic<uint64_t> tags[2] = {};
   // This rank will not do anything any more, and why, as was known first: its
   // process has ended, or it has said so itself, perhaps because of another's.
-  enum Left : uint32_t { kHere = 0, kLeft = 1, kGone = 2 };
-  std::atomic<uint32_t> left{kHere};
+  enum PeerState : uint32_t { kAlive = 0, kLeft = 1, kDead = 2 };
+  std::atomic<uint32_t> left{kAlive};
 
   // What this rank sleeps on, and whether it does.
-  struct alignas(64) Bed {
+  struct alignas(64) WaitWord {
     std::atomic<uint32_t> asleep{0};
     std::atomic<uint32_t> calls{0};
   };
-  Bed bed;
+  WaitWord wait;
 };
 
-struct LockstepOptions {
+struct ChunkBarrierOptions {
   // Longest wait for a peer that does not move.
   std::shared_ptr<const IdleLimit> limit =
       std::make_shared<IdleLimit>(std::chrono::seconds(30));
@@ -61,24 +61,27 @@ struct LockstepOptions {
   // so on.
   Duration report_time = std::chrono::seconds(30);
   Duration spin = Duration::zero();
-  // What these are of. Must outlive the lockstep.
+  // What these are of. Must outlive the barrier.
   const Clock* clock = &SystemTime();
 };
 
 // For one thread, except Abort.
-class Lockstep {
+class ChunkBarrier {
  public:
   // `pages`: by place on the host; `ranks`: their ranks in the job, for
   // messages. All must outlive the object.
-  Lockstep(std::vector<ProgressPage*> pages, std::vector<int> ranks, int index,
-           const LockstepOptions& options, Counters& counters);
+  ChunkBarrier(std::vector<ProgressPage*> pages, std::vector<int> ranks,
+               int index, const ChunkBarrierOptions& options,
+               Counters& counters);
 
   // The number of the collective that runs now, alike on all ranks. A peer that
   // runs another one is an error when its packed chunk is awaited.
   void SetTag(uint64_t tag) { tag_ = tag; }
 
-  // See Collective::SetDuties.
-  void SetDuties(const std::function<void()>* duties) { duties_ = duties; }
+  // See Collective::SetProgressCallback.
+  void SetProgressCallback(const std::function<void()>* progress) {
+    progress_ = progress;
+  }
 
   // This rank has done `phase` with all chunks up to `chunk`.
   void Publish(Phase phase, uint64_t chunk);
@@ -99,7 +102,7 @@ class Lockstep {
   void Leave() { SetLeft(index_, ProgressPage::kLeft); }
   // The same of another rank, whose process has ended. Before this rank leaves
   // because of it: then whoever waits for this one blames the other.
-  void SetGone(int place) { SetLeft(place, ProgressPage::kGone); }
+  void SetGone(int place) { SetLeft(place, ProgressPage::kDead); }
 
   // Any thread: the running and all later waits fail with `cause`.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
@@ -115,12 +118,12 @@ class Lockstep {
   Status HasLeft(int place) const;
   // "rank 3 has not moved for 30 s"
   std::string IdleText(int place, Duration idle) const;
-  void SetLeft(int place, ProgressPage::Left left);
+  void SetLeft(int place, ProgressPage::PeerState left);
   // Whom to blame if a rank has left that has not done `phase` of `chunk`; else
   // -1. One whose process has ended, if there is one: others leave because of
   // it. It may even have done its own share.
-  int Lost(Phase phase, uint64_t chunk) const;
-  int Culprit(int left) const;
+  int FirstLost(Phase phase, uint64_t chunk) const;
+  int FailedPeer(int left) const;
   void Wake(int place);
   void WakeOthers();
   Status CheckTag(int place, uint64_t chunk) const;
@@ -128,11 +131,11 @@ class Lockstep {
   const std::vector<ProgressPage*> pages_;
   const std::vector<int> ranks_;
   const int index_;
-  const LockstepOptions options_;
+  const ChunkBarrierOptions options_;
   Counters& counters_;
   Spinner spinner_;
   uint64_t tag_ = 0;
-  const std::function<void()>* duties_ = nullptr;
+  const std::function<void()>* progress_ = nullptr;
 
   std::atomic<bool> aborted_{false};
   Mutex mutex_;
@@ -141,4 +144,4 @@ class Lockstep {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COLLECTIVE_SHM_LOCKSTEP_H_
+#endif  // KERAS_RING_COLLECTIVE_SHM_CHUNK_BARRIER_H_

@@ -1,4 +1,4 @@
-#include "csrc/collective/shm/lockstep.h"
+#include "csrc/collective/shm/chunk_barrier.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ constexpr int kFirstRank = 10;
 
 class Group {
  public:
-  Group(int size, const LockstepOptions& options) {
+  Group(int size, const ChunkBarrierOptions& options) {
     std::vector<int> ranks;
     std::vector<ProgressPage*> all;
     for (int place = 0; place < size; ++place) {
@@ -30,55 +30,55 @@ class Group {
       ranks.push_back(kFirstRank + place);
     }
     for (int place = 0; place < size; ++place) {
-      members_.push_back(
-          std::make_unique<Lockstep>(all, ranks, place, options, counters_));
+      members_.push_back(std::make_unique<ChunkBarrier>(all, ranks, place,
+                                                        options, counters_));
     }
   }
 
-  Lockstep& at(int place) { return *members_[place]; }
+  ChunkBarrier& at(int place) { return *members_[place]; }
   Counters& counters() { return counters_; }
   // Returns once the rank sleeps, or is about to.
   void AwaitAsleep(int place) {
-    while (pages_[place]->bed.asleep.load() == 0) std::this_thread::yield();
+    while (pages_[place]->wait.asleep.load() == 0) std::this_thread::yield();
   }
 
  private:
   Counters counters_;
   std::vector<std::unique_ptr<ProgressPage>> pages_;
-  std::vector<std::unique_ptr<Lockstep>> members_;
+  std::vector<std::unique_ptr<ChunkBarrier>> members_;
 };
 
-LockstepOptions Options(Duration spin = Duration::zero(),
-                        Duration limit = std::chrono::seconds(30)) {
-  LockstepOptions options;
+ChunkBarrierOptions Options(Duration spin = Duration::zero(),
+                            Duration limit = std::chrono::seconds(30)) {
+  ChunkBarrierOptions options;
   options.spin = spin;
   options.limit = std::make_shared<IdleLimit>(limit);
   return options;
 }
 
-TEST(Lockstep, WhatIsDoneIsNotWaitedFor) {
+TEST(ChunkBarrier, WhatIsDoneIsNotWaitedFor) {
   Group group(3, Options());
-  int duties = 0;
-  const std::function<void()> duty = [&] { ++duties; };
-  group.at(0).SetDuties(&duty);
+  int progress = 0;
+  const std::function<void()> duty = [&] { ++progress; };
+  group.at(0).SetProgressCallback(&duty);
   group.at(1).Publish(Phase::kPacked, 1);
   group.at(2).Publish(Phase::kPacked, 1);
   EXPECT_TRUE(group.at(0).AwaitAll(Phase::kPacked, 1).ok());
   group.at(1).Publish(Phase::kReduced, 5);
   EXPECT_TRUE(group.at(0).Await(1, Phase::kReduced, 5).ok());
   EXPECT_TRUE(group.at(0).Await(1, Phase::kReduced, 4).ok());
-  EXPECT_EQ(duties, 0);
+  EXPECT_EQ(progress, 0);
   EXPECT_EQ(group.counters().wait_ns, 0u);
 }
 
-TEST(Lockstep, AGroupOfOneWaitsForNobody) {
+TEST(ChunkBarrier, AGroupOfOneWaitsForNobody) {
   Group group(1, Options());
   EXPECT_TRUE(group.at(0).AwaitAll(Phase::kPacked, 7).ok());
 }
 
 // Asleep without a nap's end in sight: a call that is lost costs 200 ms, and
 // so many of them more than a test may take.
-TEST(Lockstep, ASleeperIsCalled) {
+TEST(ChunkBarrier, ASleeperIsCalled) {
   for (Duration spin : {Duration::zero(), Duration(1)}) {
     Group group(2, Options(spin));
     const TimePoint began = std::chrono::steady_clock::now();
@@ -101,7 +101,7 @@ TEST(Lockstep, ASleeperIsCalled) {
   }
 }
 
-TEST(Lockstep, AbortEndsTheWaitAndAllLaterOnes) {
+TEST(ChunkBarrier, AbortEndsTheWaitAndAllLaterOnes) {
   Group group(2, Options());
   const Status cause = AbortedError("the test says so");
   RunRanks(2, [&](int place) {
@@ -119,7 +119,7 @@ TEST(Lockstep, AbortEndsTheWaitAndAllLaterOnes) {
   EXPECT_TRUE(group.at(1).Await(0, Phase::kReduced, 1).ok());
 }
 
-TEST(Lockstep, AbortEndsASpin) {
+TEST(ChunkBarrier, AbortEndsASpin) {
   Group group(2, Options(std::chrono::seconds(20)));
   const Status cause = AbortedError("the test says so");
   RunRanks(2, [&](int place) {
@@ -131,7 +131,7 @@ TEST(Lockstep, AbortEndsASpin) {
   });
 }
 
-TEST(Lockstep, ARankThatLeavesIsNamed) {
+TEST(ChunkBarrier, ARankThatLeavesIsNamed) {
   Group group(2, Options());
   group.at(0).Publish(Phase::kReduced, 3);
   RunRanks(2, [&](int place) {
@@ -148,7 +148,7 @@ TEST(Lockstep, ARankThatLeavesIsNamed) {
 
 // One that waits for a second rank, which waits for a third that has left, is
 // told of the third: the second may say nothing for ever.
-TEST(Lockstep, ARankThatLeftBehindTheAwaitedOneIsNamed) {
+TEST(ChunkBarrier, ARankThatLeftBehindTheAwaitedOneIsNamed) {
   Group group(3, Options());
   group.at(2).Leave();
   EXPECT_EQ(group.at(0).Await(1, Phase::kPacked, 1),
@@ -157,7 +157,7 @@ TEST(Lockstep, ARankThatLeftBehindTheAwaitedOneIsNamed) {
 
 // One that leaves because another's process has ended is not to blame, though
 // that one had done its share; nor once its own process has ended, too.
-TEST(Lockstep, ARankWhoseProcessHasEndedIsNamedFirst) {
+TEST(ChunkBarrier, ARankWhoseProcessHasEndedIsNamedFirst) {
   Group group(3, Options());
   group.at(2).Publish(Phase::kPacked, 1);
   group.at(0).SetGone(2);
@@ -171,7 +171,7 @@ TEST(Lockstep, ARankWhoseProcessHasEndedIsNamedFirst) {
 }
 
 // A rank whose job is done leaves while the others finish theirs.
-TEST(Lockstep, ARankMayLeaveWhenItHasDoneAll) {
+TEST(ChunkBarrier, ARankMayLeaveWhenItHasDoneAll) {
   for (int round = 0; round < 100; ++round) {
     Group group(3, Options());
     RunRanks(3, [&](int place) {
@@ -185,15 +185,15 @@ TEST(Lockstep, ARankMayLeaveWhenItHasDoneAll) {
 
 // Fault: a rank is silent for the whole limit. Error: then, and not before,
 // with its rank in the job.
-TEST(Lockstep, ARankThatDoesNotMoveIsNamedAfterTheLimit) {
+TEST(ChunkBarrier, ARankThatDoesNotMoveIsNamedAfterTheLimit) {
   ManualClock clock;
-  LockstepOptions options = Options();
+  ChunkBarrierOptions options = Options();
   options.clock = &clock;
   Group group(2, options);
-  // A wait with duties looks at the clock every millisecond.
+  // A wait with progress looks at the clock every millisecond.
   std::atomic<int> looks{0};
   const std::function<void()> duty = [&] { ++looks; };
-  group.at(0).SetDuties(&duty);
+  group.at(0).SetProgressCallback(&duty);
   std::atomic<bool> over{false};
   std::thread waiting([&] {
     EXPECT_EQ(group.at(0).Await(1, Phase::kPacked, 1),
@@ -208,9 +208,9 @@ TEST(Lockstep, ARankThatDoesNotMoveIsNamedAfterTheLimit) {
   waiting.join();
 }
 
-TEST(Lockstep, WithoutDutiesTheLimitIsTheSame) {
+TEST(ChunkBarrier, WithoutDutiesTheLimitIsTheSame) {
   ManualClock clock;
-  LockstepOptions options = Options();
+  ChunkBarrierOptions options = Options();
   options.clock = &clock;
   Group group(2, options);
   std::thread waiting([&] {
@@ -222,7 +222,7 @@ TEST(Lockstep, WithoutDutiesTheLimitIsTheSame) {
   waiting.join();
 }
 
-TEST(Lockstep, AnotherCollectiveIsAnError) {
+TEST(ChunkBarrier, AnotherCollectiveIsAnError) {
   Group group(2, Options());
   group.at(0).SetTag(7);
   group.at(1).SetTag(8);
@@ -240,7 +240,7 @@ TEST(Lockstep, AnotherCollectiveIsAnError) {
   EXPECT_TRUE(group.at(1).Await(0, Phase::kPacked, 1).ok());
 }
 
-TEST(Lockstep, DutiesAreDoneWhileWaiting) {
+TEST(ChunkBarrier, DutiesAreDoneWhileWaiting) {
   Group group(2, Options());
   std::atomic<int> done{0};
   const std::function<void()> duty = [&] { ++done; };
@@ -250,9 +250,9 @@ TEST(Lockstep, DutiesAreDoneWhileWaiting) {
       group.at(0).Publish(Phase::kReduced, 1);
       return;
     }
-    group.at(1).SetDuties(&duty);
+    group.at(1).SetProgressCallback(&duty);
     EXPECT_TRUE(group.at(1).Await(0, Phase::kReduced, 1).ok());
-    group.at(1).SetDuties(nullptr);
+    group.at(1).SetProgressCallback(nullptr);
   });
   const int before = done;
   group.at(1).Leave();
@@ -260,15 +260,15 @@ TEST(Lockstep, DutiesAreDoneWhileWaiting) {
   EXPECT_EQ(done, before);
 }
 
-// Who does its duties may learn there that the wait is in vain.
-TEST(Lockstep, ADutyMayAbort) {
+// Who does its progress may learn there that the wait is in vain.
+TEST(ChunkBarrier, ADutyMayAbort) {
   Group group(2, Options());
   const Status cause = UnavailableError("lost rank 11");
   int calls = 0;
   const std::function<void()> duty = [&] {
     if (++calls == 3) group.at(0).Abort(cause);
   };
-  group.at(0).SetDuties(&duty);
+  group.at(0).SetProgressCallback(&duty);
   EXPECT_EQ(group.at(0).AwaitAll(Phase::kPacked, 1), cause);
   EXPECT_EQ(calls, 3);
 }
@@ -297,8 +297,8 @@ TEST_P(LockstepStress, NobodyReadsTooEarlyOrWritesTooEarly) {
       if (kind < 32) std::this_thread::yield();
     };
     const std::function<void()> duty = dawdle;
-    Lockstep& own = group.at(place);
-    if (place % 2 == 1) own.SetDuties(&duty);
+    ChunkBarrier& own = group.at(place);
+    if (place % 2 == 1) own.SetProgressCallback(&duty);
     for (uint64_t chunk = 1; chunk <= kChunks; ++chunk) {
       own.SetTag(chunk / 5);
       dawdle();

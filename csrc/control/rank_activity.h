@@ -1,6 +1,6 @@
-// Doing: what a rank says that it does while others wait for it.
-#ifndef KERAS_RING_CONTROL_DOING_H_
-#define KERAS_RING_CONTROL_DOING_H_
+// RankActivity: what a rank says that it does while others wait for it.
+#ifndef KERAS_RING_CONTROL_RANK_ACTIVITY_H_
+#define KERAS_RING_CONTROL_RANK_ACTIVITY_H_
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace keras_ring {
 
-struct Doing {
+struct RankActivity {
   // "waits for allreduce 'loss', for 60 s; before that ..."
   std::string text;
   // What it waits for, by name; a few at most.
@@ -22,16 +22,17 @@ struct Doing {
 };
 
 // What a text about a rank, and the names of a question, may be long.
-inline constexpr size_t kMaxDoingBytes = 2048;
-inline constexpr size_t kMaxDoingNames = 16;
+inline constexpr size_t kMaxActivityBytes = 2048;
+inline constexpr size_t kMaxActivityNames = 16;
 
 // Of the rank with these `records`, oldest first, asked about `names`.
-Doing DescribeDoing(const std::vector<FlightRecord>& records,
-                    const std::vector<std::string>& names, TimePoint now);
+RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
+                              const std::vector<std::string>& names,
+                              TimePoint now);
 
 // "3.25 s"
 std::string SecondsText(Duration duration);
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_CONTROL_DOING_H_
+#endif  // KERAS_RING_CONTROL_RANK_ACTIVITY_H_

@@ -1,7 +1,7 @@
 // What the ranks of a forming job tell each other through the store, and the
 // judgement over it. Values in, values out: no sockets here.
-#ifndef KERAS_RING_COMM_RENDEZVOUS_JOIN_RECORD_H_
-#define KERAS_RING_COMM_RENDEZVOUS_JOIN_RECORD_H_
+#ifndef KERAS_RING_COMM_RENDEZVOUS_MEMBER_RECORD_H_
+#define KERAS_RING_COMM_RENDEZVOUS_MEMBER_RECORD_H_
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@
 namespace keras_ring {
 
 // One rank's application.
-struct JoinRecord {
+struct MemberRecord {
   int rank = 0;
   int size = 0;
   Member member;
@@ -35,35 +35,35 @@ struct JobTable {
   Duration time_left = Duration::zero();
 };
 
-inline constexpr char kJoinPrefix[] = "join/";
+inline constexpr char kMemberPrefix[] = "join/";
 inline constexpr char kTableKey[] = "table";
-std::string JoinKey(const JoinRecord& record);
+std::string JoinKey(const MemberRecord& record);
 
-std::string Encode(const JoinRecord& record);
+std::string Encode(const MemberRecord& record);
 std::string Encode(const JobTable& table);
-bool Decode(std::string_view bytes, JoinRecord* record);
+bool Decode(std::string_view bytes, MemberRecord* record);
 bool Decode(std::string_view bytes, JobTable* table);
 
 // The records in `entries`; malformed ones are an error.
-Result<std::vector<JoinRecord>> DecodeRecords(const StoreEntries& entries);
+Result<std::vector<MemberRecord>> DecodeRecords(const StoreEntries& entries);
 
 // Whether these ranks can still become one job: kInvalidArgument when two have
 // the same rank, or another size than rank 0's `size`.
-Status CheckRanks(const std::vector<JoinRecord>& records, int size);
+Status CheckRanks(const std::vector<MemberRecord>& records, int size);
 
 // kFailedPrecondition, naming each property that differs, the ranks and their
 // values.
-Status CompareFingerprints(const std::vector<JoinRecord>& records);
+Status CompareFingerprints(const std::vector<MemberRecord>& records);
 
 // The error of a job that was not complete in time.
-Status MissingRanks(const std::vector<JoinRecord>& records, int size);
+Status MissingRanks(const std::vector<MemberRecord>& records, int size);
 
 // Of exactly one record per rank.
-JobTable MakeTable(const std::vector<JoinRecord>& records);
+JobTable MakeTable(const std::vector<MemberRecord>& records);
 
 // "rank 3", "ranks 0-2, 5".
 std::string RankNames(std::vector<int> ranks);
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COMM_RENDEZVOUS_JOIN_RECORD_H_
+#endif  // KERAS_RING_COMM_RENDEZVOUS_MEMBER_RECORD_H_

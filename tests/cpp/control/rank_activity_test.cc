@@ -1,4 +1,4 @@
-#include "csrc/control/doing.h"
+#include "csrc/control/rank_activity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,43 +29,44 @@ FlightRecord Record(const std::string& name, FlightState state, int submitted,
   return record;
 }
 
-TEST(DescribeDoing, SaysWhatARankWaitsForAndWhatCameLast) {
-  const Doing doing = DescribeDoing({Record("a", FlightState::kDone, 1, 2),
-                                     Record("b", FlightState::kFailed, 1, 3),
-                                     Record("loss", FlightState::kWaiting, 4)},
-                                    {"a", "grad"}, At(64));
-  EXPECT_EQ(doing.text,
+TEST(DescribeActivity, SaysWhatARankWaitsForAndWhatCameLast) {
+  const RankActivity activity =
+      DescribeActivity({Record("a", FlightState::kDone, 1, 2),
+                        Record("b", FlightState::kFailed, 1, 3),
+                        Record("loss", FlightState::kWaiting, 4)},
+                       {"a", "grad"}, At(64));
+  EXPECT_EQ(activity.text,
             "waits for allreduce 'loss', for 60 s; the last that ended, "
             "allreduce 'b', failed 61 s ago");
-  EXPECT_THAT(doing.waits, ElementsAre("loss"));
-  EXPECT_THAT(doing.knows, ElementsAre(true, false));
+  EXPECT_THAT(activity.waits, ElementsAre("loss"));
+  EXPECT_THAT(activity.knows, ElementsAre(true, false));
 }
 
-TEST(DescribeDoing, ARankInNoCollective) {
-  EXPECT_EQ(DescribeDoing({}, {}, At(9)).text,
+TEST(DescribeActivity, ARankInNoCollective) {
+  EXPECT_EQ(DescribeActivity({}, {}, At(9)).text,
             "is in no collective; none has ended so far");
   EXPECT_EQ(
-      DescribeDoing({Record("a", FlightState::kDone, 1, 2)}, {}, At(3)).text,
+      DescribeActivity({Record("a", FlightState::kDone, 1, 2)}, {}, At(3)).text,
       "is in no collective; the last that ended, allreduce 'a', did so 1 s "
       "ago");
 }
 
-TEST(DescribeDoing, IsBounded) {
+TEST(DescribeActivity, IsBounded) {
   std::vector<FlightRecord> records;
   for (int i = 0; i < 100; ++i) {
     records.push_back(Record(std::string(4000, 'x') + std::to_string(i),
                              FlightState::kWaiting, 1));
   }
-  const Doing doing = DescribeDoing(records, {}, At(3));
-  EXPECT_LE(doing.text.size(), kMaxDoingBytes);
-  EXPECT_EQ(doing.waits.size(), kMaxDoingNames);
+  const RankActivity activity = DescribeActivity(records, {}, At(3));
+  EXPECT_LE(activity.text.size(), kMaxActivityBytes);
+  EXPECT_EQ(activity.waits.size(), kMaxActivityNames);
   records.resize(5);
   for (size_t i = 0; i < records.size(); ++i) {
     records[i] = Record(std::to_string(i), FlightState::kWaiting, 1);
   }
-  EXPECT_THAT(DescribeDoing(records, {}, At(3)).text,
+  EXPECT_THAT(DescribeActivity(records, {}, At(3)).text,
               HasSubstr("allreduce '2' and 2 more, for 2 s"));
-  EXPECT_THAT(DescribeDoing(records, {}, At(3)).text, Not(HasSubstr("'3'")));
+  EXPECT_THAT(DescribeActivity(records, {}, At(3)).text, Not(HasSubstr("'3'")));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Method: the steps of a reduction, for those who sum packed values.
-#ifndef KERAS_RING_COLLECTIVE_METHOD_H_
-#define KERAS_RING_COLLECTIVE_METHOD_H_
+// ReductionKernels: the steps of a reduction, for those who sum packed values.
+#ifndef KERAS_RING_COLLECTIVE_REDUCTION_KERNELS_H_
+#define KERAS_RING_COLLECTIVE_REDUCTION_KERNELS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +30,8 @@ Byte* Advance(Byte* data, int64_t count, size_t element_size) {
 
 // How a reduction is done: from tensors to *values* (of the wire dtype), from
 // these to sums (wide ones where the format converts), and back.
-struct Method {
-  explicit Method(const Reduction& reduction)
+struct ReductionKernels {
+  explicit ReductionKernels(const Reduction& reduction)
       : format(*FindWideFormat(reduction.wire_dtype(), reduction.op)),
         codec(FindCodec(reduction.dtype, reduction.wire_dtype())),
         reduce(FindReduceKernel(format.dtype, reduction.op)),
@@ -65,7 +65,7 @@ struct Method {
     if (format.converts) format.unpack(values, sums, count);
   }
 
-  const WideFormat& format;
+  const AccumulatorFormat& format;
   const Codec* const codec;   // null if nothing is compressed
   const ReduceKernel reduce;  // null for Adasum
   const size_t tensor_size;
@@ -75,4 +75,4 @@ struct Method {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COLLECTIVE_METHOD_H_
+#endif  // KERAS_RING_COLLECTIVE_REDUCTION_KERNELS_H_

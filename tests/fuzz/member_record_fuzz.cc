@@ -1,5 +1,5 @@
 // Join records and job tables, alone and as the entries of a store.
-#include "csrc/comm/rendezvous/join_record.h"
+#include "csrc/comm/rendezvous/member_record.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 
@@ -7,11 +7,11 @@ namespace keras_ring {
 namespace {
 
 void CheckRecord(std::string_view bytes) {
-  JoinRecord record;
+  MemberRecord record;
   if (!Decode(bytes, &record)) return;
   KR_CHECK(record.size >= 1 && record.rank >= 0 && record.rank < record.size);
   const std::string encoded = Encode(record);
-  JoinRecord again;
+  MemberRecord again;
   KR_CHECK(Decode(encoded, &again));
   KR_CHECK(Encode(again) == encoded);
 }
@@ -34,10 +34,10 @@ void CheckRecords(std::string_view bytes) {
   const int size = 1 + script.Choice(8);
   StoreEntries entries;
   while (!script.AtEnd() && entries.size() < 16) {
-    const std::string key = kJoinPrefix + std::to_string(entries.size());
+    const std::string key = kMemberPrefix + std::to_string(entries.size());
     entries[key] = script.Text();
   }
-  Result<std::vector<JoinRecord>> records = DecodeRecords(entries);
+  Result<std::vector<MemberRecord>> records = DecodeRecords(entries);
   if (!records.ok()) return;
   if (!CheckRanks(*records, size).ok()) return;
   KR_CHECK(records->size() <= static_cast<size_t>(size));

@@ -1,4 +1,4 @@
-"""How a control thread sleeps and is woken: csrc/comm/host/loop_bell.h.
+"""How a control thread sleeps and is woken: csrc/comm/host/doorbell.h.
 
 With csrc/comm/transport/message_channel.cc (Poll),
 csrc/comm/host/shm_stream.{h,cc} and csrc/comm/transport/local_link.cc above it.
@@ -16,7 +16,7 @@ AWAKE, ASLEEP, NOTIFIED = 0, 1, 2
 class Faults:
     """What broken code would do."""
 
-    # Ring: left out if the thread is notified already.
+    # Notify: left out if the thread is notified already.
     rings_only_once: bool = False
     # LocalLink::Send: rings, then writes.
     rings_before_writing: bool = False
@@ -37,7 +37,7 @@ class Faults:
 
 
 def _ring(program, label, sleeper, then, faults):
-    """LoopBell::Ring."""
+    """Doorbell::Notify."""
 
     def ring(cpu):
         if cpu.exchange(f"bell of {sleeper}", NOTIFIED) == ASLEEP:
@@ -68,11 +68,11 @@ def _poll(program, sleeper, then, faults):
     def poll(cpu):
         return "fall asleep", "rung?"
 
-    # bell_->Rung()
+    # bell_->IsNotified()
     def rung(cpu):
         return woken if cpu.load(bell) != AWAKE else "fall asleep"
 
-    # LoopBell::FallAsleep
+    # Doorbell::FallAsleep
     def fall_asleep(cpu):
         if faults.falls_asleep_when_notified:
             cpu.exchange(bell, ASLEEP)
@@ -91,7 +91,7 @@ def _poll(program, sleeper, then, faults):
         cpu.registers["sleeps"] = int(signalled)
         return woken
 
-    # LoopBell::WakeUp
+    # Doorbell::WakeUp
     def wake_up(cpu):
         cpu.exchange(bell, AWAKE)
         return "clear the signal" if cpu.registers["sleeps"] else awake

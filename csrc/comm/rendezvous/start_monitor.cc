@@ -1,4 +1,4 @@
-#include "csrc/comm/rendezvous/start_watch.h"
+#include "csrc/comm/rendezvous/start_monitor.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,10 +10,10 @@
 
 namespace keras_ring {
 
-Result<std::unique_ptr<StartWatch>> StartWatch::Start(
+Result<std::unique_ptr<StartMonitor>> StartMonitor::Start(
     const Socket& socket, std::function<void()> news) {
   KR_ASSIGN_OR_RETURN(Socket stop, NewEventFd());
-  std::unique_ptr<StartWatch> watch(new StartWatch(std::move(stop)));
+  std::unique_ptr<StartMonitor> watch(new StartMonitor(std::move(stop)));
   auto body = [socket = socket.fd(), stop = watch->stop_.fd(),
                news = std::move(news)] {
     SetThreadName("kr-start");
@@ -26,7 +26,7 @@ Result<std::unique_ptr<StartWatch>> StartWatch::Start(
   return watch;
 }
 
-StartWatch::~StartWatch() {
+StartMonitor::~StartMonitor() {
   if (!thread_.joinable()) return;  // there was none to be had
   Signal(stop_);
   thread_.join();
