@@ -92,3 +92,54 @@ def test_generated_pages_are_current(tmp_path, name):
 
 def test_the_ci_runs_what_the_readme_says():
     assert re.search(r"^make test$", (ROOT / ".ci/run").read_text(), re.M)
+
+
+def _sources():
+    """Returns the source files and the text of all of them."""
+    files = [
+        path
+        for folder in ("csrc", "tf_ops", "keras_ring")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".cc", ".h")
+    ]
+    return "\n".join(path.read_text() for path in files)
+
+
+def test_the_glossary_is_of_what_there_is():
+    rows = re.findall(
+        r"^\| ([a-z].*?) \| .* \| (.*?) \| .*\|$",
+        (ROOT / "docs/glossary.md").read_text(),
+        re.M,
+    )[1:]
+    terms = [term for term, _ in rows]
+    assert len(terms) > 30
+    assert terms == sorted(terms, key=lambda term: term.replace("-", " "))
+    words = set(re.findall(r"\w+", _sources()))
+    for term, place in rows:
+        (name, *_) = re.findall(r"`([^`]+)`", place)
+        if "/" in name:
+            assert (ROOT / name).exists(), term
+        else:
+            assert name in words, term
+
+
+@pytest.mark.parametrize(
+    "page", sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+)
+def test_files_that_a_page_names_exist(page):
+    """From the top, from csrc, keras_ring or tests, or the name alone."""
+    names = {
+        path.name
+        for folder in ("csrc", "keras_ring", "tests", "tf_ops", "benchmarks")
+        for path in (ROOT / folder).rglob("*.*")
+    } | {path.name for path in ROOT.glob("tools/**/*.*")}
+    names |= {path.name for path in (ROOT / "examples").iterdir()}
+    starts = [ROOT / each for each in ("", "csrc", "keras_ring", "tests")]
+    text = (ROOT / "docs" / page).read_text()
+    for name in re.findall(r"`([\w/.]+\.(?:py|cc|h|sh|bzl))`", text):
+        if "NAME" in name:
+            continue
+        if "/" in name:
+            assert any((start / name).exists() for start in starts), name
+        else:
+            assert name in names | {"setup.py"}, name
