@@ -191,6 +191,7 @@ parity: $(VENV)/.installed $(VENV_TF215)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/python tools/generate_environment_page.py docs/environment.md
 	$(BIN)/python tools/generate_collectives_page.py docs/collectives.md
+	$(BIN)/python tools/generate_metrics_page.py docs/metrics.md
 
 clean:
 	rm -rf build dist *.egg-info keras_ring/*.so $(VENV) $(VENV_TF215)

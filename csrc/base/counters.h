@@ -5,12 +5,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "csrc/base/clock.h"
 
 namespace keras_ring {
 
 // Relaxed atomics: each number is exact, the set of them is not a snapshot.
+// DescribeCounters() says what each one counts.
 struct Counters {
   using Count = std::atomic<uint64_t>;
 
@@ -19,24 +21,31 @@ struct Counters {
   Count control_messages_sent{0};
   Count data_bytes_sent{0};
   Count data_bytes_received{0};
-  // Decisions (buckets) executed, and the tensor entries in them.
   Count buckets{0};
   Count entries{0};
   Count cache_hits{0};
   Count cache_misses{0};
   Count rejected_connections{0};
 
-  // Where the time of the operations goes, in nanoseconds. Of each entry, from
-  // its submission:
-  Count negotiate_ns{0};  // until all ranks have agreed on it
-  Count queue_ns{0};      // until the data thread takes its bucket up
-  // Of the data thread:
-  Count wait_ns{0};      // for other ranks
-  Count pack_ns{0};      // from the tensors to where others read them
-  Count reduce_ns{0};    // sums
-  Count unpack_ns{0};    // from the others to the results
-  Count callback_ns{0};  // finishing the framework's operations
+  // Where the time of the operations goes.
+  Count negotiate_ns{0};
+  Count queue_ns{0};
+  Count wait_ns{0};
+  Count pack_ns{0};
+  Count reduce_ns{0};
+  Count unpack_ns{0};
+  Count callback_ns{0};
 };
+
+struct CounterDescription {
+  const char* name;
+  const char* unit;
+  const char* meaning;
+  Counters::Count Counters::*count;
+};
+
+// One for each counter: what kr.metrics() and docs/metrics.md are made of.
+const std::vector<CounterDescription>& DescribeCounters();
 
 // Adds the time from its construction to its destruction.
 class CountTime {

@@ -108,32 +108,26 @@ py::dict Metrics() {
   }
   const Counters& counters = runtime->counters();
   py::dict metrics;
-  auto add = [&metrics](const char* name, const Counters::Count& count) {
-    metrics[name] = count.load();
-  };
-  add("control_bytes_sent", counters.control_bytes_sent);
-  add("control_bytes_received", counters.control_bytes_received);
-  add("control_messages_sent", counters.control_messages_sent);
-  add("data_bytes_sent", counters.data_bytes_sent);
-  add("data_bytes_received", counters.data_bytes_received);
-  add("buckets", counters.buckets);
-  add("entries", counters.entries);
-  add("cache_hits", counters.cache_hits);
-  add("cache_misses", counters.cache_misses);
-  add("rejected_connections", counters.rejected_connections);
-  add("negotiate_ns", counters.negotiate_ns);
-  add("queue_ns", counters.queue_ns);
-  add("wait_ns", counters.wait_ns);
-  add("pack_ns", counters.pack_ns);
-  add("reduce_ns", counters.reduce_ns);
-  add("unpack_ns", counters.unpack_ns);
-  add("callback_ns", counters.callback_ns);
+  for (const CounterDescription& row : DescribeCounters()) {
+    metrics[row.name] = (counters.*row.count).load();
+  }
   const std::shared_ptr<Arena> arena = ProcessArena();
   const Arena::Stats stats = arena ? arena->stats() : Arena::Stats();
-  metrics["arena_bytes_in_use"] = stats.bytes_in_use;
-  metrics["arena_bytes_kept"] = stats.bytes_kept;
-  metrics["arena_bytes_returned"] = stats.bytes_returned;
+  for (const Arena::StatDescription& row : Arena::DescribeStats()) {
+    metrics[row.name] = stats.*row.value;
+  }
   return metrics;
+}
+
+py::list DescribeMetrics() {
+  py::list rows;
+  for (const CounterDescription& row : DescribeCounters()) {
+    rows.append(py::make_tuple(row.name, row.unit, row.meaning));
+  }
+  for (const Arena::StatDescription& row : Arena::DescribeStats()) {
+    rows.append(py::make_tuple(row.name, "bytes", row.meaning));
+  }
+  return rows;
 }
 
 // Of how many ranks the tensors should lie in arenas; 0: of none. What is wrong
@@ -195,6 +189,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("metrics", &Metrics);
   module.def("zero_copy_ranks", &ZeroCopyRanks);
   module.def("describe_options", &Describe);
+  module.def("describe_metrics", &DescribeMetrics);
   module.def("dtypes", &DTypes);
   module.def("check_environment", &CheckEnvironment);
   module.attr("compiler") = __VERSION__;

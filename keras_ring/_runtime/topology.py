@@ -85,15 +85,40 @@ def xla_built() -> bool:
 
 
 def metrics() -> dict[str, int]:
-    """What this rank's runtime has done since `init()`.
+    """Returns what this rank's runtime has counted since `init()`.
 
     Returns:
-        A dictionary of counters: bytes and messages of the control plane,
-        bytes of the data plane, buckets and tensor entries executed, hits and
-        misses of the response cache, connections turned away.
+        A dictionary of integers, which only grow, but for the arena's.
+
+        - `control_bytes_sent`, `control_bytes_received` [bytes],
+          `control_messages_sent`: negotiation with other ranks.
+        - `data_bytes_sent`, `data_bytes_received` [bytes]: tensors.
+        - `buckets`, `entries`: buckets that were executed, and the tensors in
+          them.
+        - `cache_hits`, `cache_misses`: requests that the response cache knew,
+          and did not.
+        - `rejected_connections`: connections without the job's key.
+        - `negotiate_ns`, `queue_ns` [nanoseconds, the sum over tensors]: from
+          the submission of a tensor until all ranks have agreed on it, and from
+          then until its bucket is begun.
+        - `wait_ns`, `pack_ns`, `reduce_ns`, `unpack_ns`, `callback_ns`
+          [nanoseconds]: in which buckets waited for other ranks, were copied to
+          where others read them, combined, copied into results, and in which
+          TensorFlow's operations were finished.
+        - `arena_bytes_in_use`, `arena_bytes_kept`, `arena_bytes_returned`
+          [bytes]: memory of tensors that other ranks of the host can read: in
+          use, free and kept, given back to the system.
 
     Raises:
         NotInitializedError: Before `init()`.
+
+    Example:
+    ```python
+    before = kr.metrics()
+    model.fit(x, y)
+    waited = kr.metrics()["wait_ns"] - before["wait_ns"]
+    print(f"rank {kr.rank()} waited for others for {waited / 1e9:.1f} s")
+    ```
     """
     topology()
     return dict(native.core().metrics())

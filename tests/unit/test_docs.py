@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import keras_ring as kr
+from keras_ring._runtime import native
 from tests.tiers import few
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +77,7 @@ def test_readme_links_and_examples_exist():
         assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
 
 
-@pytest.mark.parametrize("name", ["environment", "collectives"])
+@pytest.mark.parametrize("name", ["environment", "collectives", "metrics"])
 def test_generated_pages_are_current(tmp_path, name):
     page = tmp_path / f"{name}.md"
     subprocess.run(
@@ -143,3 +145,9 @@ def test_files_that_a_page_names_exist(page):
             assert any((start / name).exists() for start in starts), name
         else:
             assert name in names | {"setup.py"}, name
+
+
+def test_metrics_says_which_there_are():
+    keys = {row[0] for row in native.core().describe_metrics()}
+    named = set(re.findall(r"`(\w+)`", kr.metrics.__doc__)) - {"init"}
+    assert keys == named

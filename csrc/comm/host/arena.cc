@@ -200,6 +200,18 @@ void Arena::GiveBack(const std::vector<Excess>& excess) {
   }
 }
 
+const std::vector<Arena::StatDescription>& Arena::DescribeStats() {
+  static const auto& rows = *new std::vector<StatDescription>{
+      {"arena_bytes_in_use", "of tensors that lie in this rank's arena",
+       &Stats::bytes_in_use},
+      {"arena_bytes_kept", "of the arena that are free, and kept for reuse",
+       &Stats::bytes_kept},
+      {"arena_bytes_returned", "of the arena that the system has got back",
+       &Stats::bytes_returned},
+  };
+  return rows;
+}
+
 Arena::Stats Arena::stats() const {
   MutexLock lock(mutex_);
   return stats_;

@@ -61,6 +61,13 @@ class Arena {
     uint64_t blocks = 0;
     uint64_t bytes_returned = 0;  // to the system, since the beginning
   };
+  // For kr.metrics(), as CounterDescription.
+  struct StatDescription {
+    const char* name;
+    const char* meaning;
+    uint64_t Stats::*value;
+  };
+  static const std::vector<StatDescription>& DescribeStats();
 
   // `clock` must outlive the arena.
   static Result<std::unique_ptr<Arena>> Create(
