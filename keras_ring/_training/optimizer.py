@@ -121,13 +121,13 @@ def DistributedOptimizer(
     model.fit(...)
     ```
     """
-    settings = ReductionSettings.validated(
-        op,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        groups,
-        process_set,
+    settings = ReductionSettings(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        groups=groups,
+        process_set=process_set,
         scale_local_gradients=scale_local_gradients,
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,

@@ -31,7 +31,9 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 @dataclasses.dataclass(frozen=True)
 class ReductionSettings:
-    """How gradients are reduced. Plain values only, so that it pickles.
+    """How gradients are reduced, by an optimizer or a tape.
+
+    It takes a user's arguments. Plain values only, so that it pickles.
 
     Args:
         op: The reduction.
@@ -39,7 +41,7 @@ class ReductionSettings:
         sparse_as_dense: Boolean, whether `tf.IndexedSlices` become tensors.
         gradient_predivide_factor: Float, by which gradients are divided
             before the sum; the rest of the average is done after it.
-        groups: Number of groups, or the paths of the variables in each.
+        groups: Number of groups, or the variables of each. It has their paths.
         process_set: Whose gradients are reduced.
         scale_local_gradients: Boolean, whether gradients that are not reduced
             are divided by the number of ranks where the others are averaged.
@@ -49,90 +51,78 @@ class ReductionSettings:
             that number.
         weighted: Boolean, whether ranks count by what their losses were
             divided by.
+
+    Raises:
+        ValueError: If an argument has no meaning, alone or with the others.
     """
 
     op: Any = reduce_ops.Average
     compression: Compressor = Compression.none
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
-    groups: int | tuple[tuple[str, ...], ...] | None = None
+    groups: int | Sequence[Sequence[Any]] | None = None
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
     backward_passes_per_step: int = 1
     average_aggregated_gradients: bool = False
     weighted: bool = False
 
-    @classmethod
-    def validated(
-        cls,
-        op: Any,
-        compression: Compressor,
-        sparse_as_dense: bool,
-        gradient_predivide_factor: float,
-        groups: int | Sequence[Sequence[Any]] | None,
-        process_set: ProcessSet = global_process_set,
-        scale_local_gradients: bool = True,
-        backward_passes_per_step: int = 1,
-        average_aggregated_gradients: bool = False,
-        weighted: bool = False,
-    ) -> ReductionSettings:
-        """Makes settings from a user's arguments, or says what is wrong."""
+    def __post_init__(self) -> None:
+        op, factor = self.op, self.gradient_predivide_factor
+        passes = self.backward_passes_per_step
         if not isinstance(op, reduce_ops.ReduceOp):
             raise ValueError(
                 "`op` must be one of `kr.Average`, `kr.Sum`, `kr.Min`, "
                 "`kr.Max`, `kr.Product` and `kr.Adasum`. Received: "
                 f"op={op!r}"
             )
-        if not isinstance(compression, Compressor):
+        if not isinstance(self.compression, Compressor):
             raise ValueError(
                 "`compression` must be one of `kr.Compression.none`, "
                 "`kr.Compression.fp16` and `kr.Compression.bf16`. Received: "
-                f"compression={compression!r}"
+                f"compression={self.compression!r}"
             )
-        if not gradient_predivide_factor > 0:
+        if not factor > 0:
             raise ValueError(
                 "`gradient_predivide_factor` must be above 0. Received: "
-                f"gradient_predivide_factor={gradient_predivide_factor!r}"
+                f"gradient_predivide_factor={factor!r}"
             )
-        if gradient_predivide_factor != 1.0 and op is not reduce_ops.Average:
+        if factor != 1.0 and op is not reduce_ops.Average:
             raise ValueError(
                 "`gradient_predivide_factor` splits an average into a division "
                 "before and one after the sum, so it needs `op=kr.Average`. "
-                f"Received: op={op!r}, "
-                f"gradient_predivide_factor={gradient_predivide_factor!r}"
+                f"Received: op={op!r}, gradient_predivide_factor={factor!r}"
             )
-        if weighted and op is not reduce_ops.Average:
+        if self.weighted and op is not reduce_ops.Average:
             raise ValueError(
                 "`weighted` makes a mean over the whole batch, so it needs "
-                f"`op=kr.Average`. Received: op={op!r}, weighted={weighted!r}"
+                f"`op=kr.Average`. Received: op={op!r}, "
+                f"weighted={self.weighted!r}"
             )
-        if not isinstance(process_set, ProcessSet):
+        if not isinstance(self.process_set, ProcessSet):
             raise ValueError(
                 "`process_set` must be a `kr.ProcessSet`. Received: "
-                f"process_set={process_set!r}"
+                f"process_set={self.process_set!r}"
             )
-        passes = backward_passes_per_step
-        if (
-            isinstance(passes, bool)
-            or not isinstance(passes, int)
-            or passes < 1
-        ):
+        is_count = isinstance(passes, int) and not isinstance(passes, bool)
+        if not is_count or passes < 1:
             raise ValueError(
                 "`backward_passes_per_step` must be an integer above 0. "
                 f"Received: backward_passes_per_step={passes!r}"
             )
-        return cls(
-            op=op,
-            compression=compression,
-            sparse_as_dense=bool(sparse_as_dense),
-            gradient_predivide_factor=float(gradient_predivide_factor),
-            groups=_group_paths(groups),
-            process_set=process_set,
-            scale_local_gradients=bool(scale_local_gradients),
-            backward_passes_per_step=passes,
-            average_aggregated_gradients=bool(average_aggregated_gradients),
-            weighted=bool(weighted),
-        )
+        # As values that compare, whatever they were given as.
+        for name, value in (
+            ("sparse_as_dense", bool(self.sparse_as_dense)),
+            ("gradient_predivide_factor", float(factor)),
+            ("groups", _group_paths(self.groups)),
+            ("scale_local_gradients", bool(self.scale_local_gradients)),
+            (
+                "average_aggregated_gradients",
+                bool(self.average_aggregated_gradients),
+            ),
+            ("weighted", bool(self.weighted)),
+        ):
+            object.__setattr__(self, name, value)
 
 
 def settings_that_differ(

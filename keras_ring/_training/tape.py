@@ -109,13 +109,13 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
         # `super().__init__` would make a second, empty tape.
         self._local_tape = tape
-        self._settings = ReductionSettings.validated(
-            op,
-            compression,
-            sparse_as_dense,
-            gradient_predivide_factor,
-            groups,
-            process_set,
+        self._settings = ReductionSettings(
+            op=op,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            groups=groups,
+            process_set=process_set,
             scale_local_gradients=scale_local_gradients,
             weighted=weighted,
         )
