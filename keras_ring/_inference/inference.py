@@ -45,17 +45,18 @@ def evaluate(
     Args:
         model: A `keras.Model` that is compiled, with the same weights on all
             ranks.
-        x: As in Keras: arrays, a `tf.data.Dataset` that yields batches and
-            has an end, a `keras.utils.PyDataset` or a generator.
-        y: As in Keras.
-        batch_size: As in Keras.
-        verbose: As in Keras. Rank 0 shows its part.
-        sample_weight: As in Keras.
+        x: Arrays of shape `[n, ...]`, a `tf.data.Dataset` that yields batches
+            and has an end, a `keras.utils.PyDataset` or a generator.
+        y: Arrays of shape `[n, ...]`, where `x` is of arrays.
+        batch_size: As in `keras.Model.evaluate`: integer, of arrays alone.
+        verbose: As in `keras.Model.evaluate`. Rank 0 shows its part.
+        sample_weight: Arrays of shape `[n]`, where `x` is of arrays.
         steps: Integer, the number of batches of all ranks together. Defaults
             to `None`, which means all.
-        callbacks: As in Keras. They see this rank's batches, and the results
-            of all.
-        return_dict: As in Keras.
+        callbacks: As in `keras.Model.evaluate`. They see this rank's batches,
+            and the results of all.
+        return_dict: Boolean, whether the results come as a dictionary by name.
+            Defaults to `False`.
         process_set: A `kr.ProcessSet`, whose ranks take part. Defaults to all
             ranks.
 
@@ -115,16 +116,19 @@ def predict(
 
     Args:
         model: A `keras.Model`, with the same weights on all ranks.
-        x: As in `kr.evaluate`.
-        batch_size: As in Keras.
-        verbose: As in Keras. Rank 0 shows its part.
-        steps: As in `kr.evaluate`.
-        callbacks: As in Keras. They see this rank's batches.
-        process_set: As in `kr.evaluate`.
+        x: Arrays of shape `[n, ...]`, a `tf.data.Dataset` that yields batches
+            and has an end, a `keras.utils.PyDataset` or a generator.
+        batch_size: As in `keras.Model.predict`: integer, of arrays alone.
+        verbose: As in `keras.Model.predict`. Rank 0 shows its part.
+        steps: Integer, the number of batches of all ranks together. Defaults
+            to `None`, which means all.
+        callbacks: As in `keras.Model.predict`. They see this rank's batches.
+        process_set: A `kr.ProcessSet`, whose ranks take part. Defaults to all
+            ranks.
 
     Returns:
-        What `model.predict` returns in one process: an array, or a structure
-        of arrays.
+        What `model.predict` returns in one process: an array of shape
+        `[n, ...]`, or a structure of arrays.
 
     Raises:
         ValueError: If there are no data, or they differ between ranks.

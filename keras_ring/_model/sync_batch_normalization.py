@@ -98,7 +98,8 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
         Args:
             model: A `keras.Model`, such as one of `keras.applications`, or a
                 layer.
-            process_set: As in `SyncBatchNormalization`.
+            process_set: A `kr.ProcessSet`, whose ranks normalize together.
+                Defaults to all ranks.
 
         Returns:
             `model`.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_ring._model import seeds
 from keras_ring._ops import arrays, gathers
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.names import variable_path
 from keras_ring._ops.objects import require_member
@@ -26,6 +27,7 @@ _GROUP_BYTES = 64 << 20
     "process_set inplace",
 )
 @do_not_convert
+@described
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
@@ -45,12 +47,10 @@ def broadcast_variables(
 
     Args:
         variables: Keras or TensorFlow variables.
-        root_rank: Integer, the rank whose values all ranks get: a rank of the
-            job.
+        root_rank: {{root_rank}}
         fold_rank: Boolean. If `False`, all ranks draw the same random
             numbers, those of `root_rank`. Defaults to `True`.
-        process_set: The `ProcessSet` whose members share them. Defaults to
-            all ranks.
+        process_set: {{process_set}}
 
     Returns:
         `None` in eager execution. In a graph, the operation: a TensorFlow 1
@@ -131,6 +131,7 @@ def share(
     "name process_set",
 )
 @do_not_convert
+@described
 def broadcast_(
     variables: Any,
     root_rank: int,
@@ -146,16 +147,18 @@ def broadcast_(
 
     Args:
         variables: A variable, or a list of variables.
-        root_rank: As in `broadcast_variables`.
-        name: As in `allreduce`.
-        process_set: As in `broadcast_variables`.
+        root_rank: {{root_rank}}
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
         What `assign` returns for the variable, or a list of that: in a
         TensorFlow 1 graph, what to run.
 
     Raises:
-        tf.errors.OpError: As in `allreduce`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -186,14 +189,15 @@ def broadcast_(
     "process_set",
 )
 @do_not_convert
+@described
 def broadcast_global_variables(
     root_rank: int, *, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Makes an operation that broadcasts a TensorFlow 1 graph's variables.
 
     Args:
-        root_rank: As in `broadcast_variables`.
-        process_set: As in `broadcast_variables`.
+        root_rank: {{root_rank}}
+        process_set: {{process_set}}
 
     Returns:
         An operation, to be run once the variables are initialized.

@@ -13,6 +13,7 @@ from keras_ring._ops import (
     xla,
 )
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.reduce_ops import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
@@ -24,6 +25,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
     "name ignore_name_scope process_set",
 )
 @do_not_convert
+@described
 def allgather(
     tensor: Any,
     *,
@@ -33,18 +35,21 @@ def allgather(
     """Concatenates the ranks' tensors along the first dimension.
 
     Args:
-        tensor: A tensor of at least one dimension. The first may differ from
-            rank to rank (and may be 0); dtype and the other dimensions must
-            agree. Every dtype of `allreduce`, bool, complex64, complex128.
-        name: As in `allreduce`.
-        process_set: As in `allreduce`.
+        tensor: A tensor of shape `[n_r, ...]` on rank `r`. `n_r` may differ
+            from rank to rank (and may be 0); dtype and the other dimensions
+            must agree. {{movable}}
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
-        A tensor: the ranks' tensors in the order of the ranks.
+        A tensor of shape `[n_0 + n_1 + ..., ...]`: the ranks' tensors in the
+        order of the ranks, the same on all of them.
 
     Raises:
         ValueError: If `tensor` is a scalar.
-        tf.errors.OpError: As in `allreduce`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -60,6 +65,7 @@ def allgather(
     "name ignore_name_scope process_set",
 )
 @do_not_convert
+@described
 def grouped_allgather(
     tensors: Sequence[Any],
     *,
@@ -72,18 +78,22 @@ def grouped_allgather(
     rank has all of it.
 
     Args:
-        tensors: A list of tensors as in `allgather`; dtypes may differ, and
-            so may the numbers of rows. May be empty.
-        name: As in `allreduce`.
-        process_set: As in `allreduce`.
+        tensors: A list of tensors of shapes `[n_ir, ...]` on rank `r`, which
+            may be empty. `n_ir` may differ from rank to rank (and may be 0);
+            dtypes and the other dimensions must agree between ranks.
+            {{movable}}
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
-        A list of tensors.
+        A list of tensors of shapes `[n_i0 + n_i1 + ..., ...]`.
 
     Raises:
         TypeError: If `tensors` is not a list or tuple.
         ValueError: If one of the tensors is a scalar.
-        tf.errors.OpError: As in `allreduce`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -127,6 +137,7 @@ def _allgather(
     "splits name ignore_name_scope process_set",
 )
 @do_not_convert
+@described
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -137,29 +148,31 @@ def alltoall(
     """Gives every rank its rows of each rank's tensor.
 
     Args:
-        tensor: A tensor of at least one dimension: first the rows for rank 0
-            (of the process set), then those for rank 1, and so on. The first
-            dimension may differ
+        tensor: A tensor of shape `[n, ...]`: first the rows for rank 0 (of
+            the process set), then those for rank 1, and so on. `n` may differ
             from rank to rank; dtype and the other dimensions must agree.
-            Dtypes as in `allgather`.
-        splits: A vector of integers, how many rows go to each rank. Defaults
-            to as many to each, for which the number of rows must be a multiple
-            of the number of ranks.
-        name: As in `allreduce`.
-        process_set: As in `allreduce`.
+            {{movable}}
+        splits: A vector of integers of shape `[size]`, how many rows go to
+            each rank; its sum is `n`. Defaults to as many to each, for which
+            `n` must be a multiple of `size`.
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
-        The rows that the ranks had for this one, in the order of the ranks.
-        If `splits` is given, a tuple of that and of a vector like `splits`:
-        how many rows came from each rank.
+        A tensor of shape `[m_0 + m_1 + ..., ...]`: the `m_r` rows that each
+        rank `r` had for this one, in the order of the ranks. If `splits` is
+        given, a tuple of that and of `[m_0, m_1, ...]`, a vector of the shape
+        and dtype of `splits`.
 
     Raises:
         TypeError: If `splits` holds no integers.
         ValueError: If `tensor` is a scalar or `splits` is not a vector.
         tf.errors.InvalidArgumentError: On all ranks, if the splits of one are
             negative, too many or too few, or do not add up to its rows, or if
-            it gives none and its rows cannot be divided evenly.
-        tf.errors.OpError: As in `allreduce`.
+            it gives none and its rows cannot be divided evenly. Or:
+            {{impossible}}
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -211,6 +224,7 @@ def _as_splits(splits: Any) -> Any:
     "name ignore_name_scope process_set",
 )
 @do_not_convert
+@described
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -222,17 +236,18 @@ def broadcast(
 
     Args:
         tensor: A tensor of the same dtype and shape on every rank; only the
-            root's values matter. Dtypes as in `allgather`.
-        root_rank: Integer, the rank that sends: its rank in the job, which is
-            a member of the process set.
-        name: As in `allreduce`.
-        process_set: As in `allreduce`.
+            root's values matter. {{movable}}
+        root_rank: {{root_rank}}
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
-        The root's tensor.
+        The root's tensor, of the same dtype and shape.
 
     Raises:
-        tf.errors.OpError: As in `allreduce`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -243,6 +258,7 @@ def broadcast(
 
 
 @do_not_convert
+@described
 def broadcast_group(
     tensors: Sequence[Any],
     root_rank: int,
@@ -254,8 +270,8 @@ def broadcast_group(
     Args:
         tensors: A list of tensors as in `broadcast`; dtypes may differ.
         root_rank: As in `broadcast`.
-        name: As in `allreduce`.
-        process_set: As in `allreduce`.
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
         A list of tensors.
@@ -281,6 +297,7 @@ def broadcast_group(
     "process_set name",
 )
 @do_not_convert
+@described
 def barrier(
     *,
     name: str | None = None,
@@ -292,14 +309,23 @@ def barrier(
     but other collectives are free to overlap with it.
 
     Args:
-        name: As in `allreduce`.
-        process_set: As in `allreduce`.
+        name: {{name}}
+        process_set: {{process_set}}
 
     Returns:
         In a graph, the operation; in eager execution, `None`.
 
     Raises:
-        tf.errors.OpError: As in `allreduce`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
+
+    Example:
+    ```python
+    if kr.rank() == 0:
+        download(data)
+    kr.barrier()
+    ```
     """
     name = names.collective_name("barrier", name)
     if xla.is_tracing():
@@ -315,6 +341,7 @@ def barrier(
 
 
 @do_not_convert
+@described
 def join() -> Any:
     """Says that this rank has no more data, and waits until all have said so.
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._ops import arrays, gathers
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import process_sets, topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
@@ -19,6 +20,7 @@ _NO_PICKLE = -1
 
 
 @takes_horovods("root_rank session name process_set")
+@described
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -32,11 +34,9 @@ def broadcast_object(
 
     Args:
         obj: Any object that pickles. Only that of `root_rank` counts.
-        root_rank: Integer, the rank whose object all ranks get: a rank of the
-            job. Defaults to `0`.
-        name: String, the same on all ranks. Needed only where several threads
-            call this at once.
-        process_set: As in `broadcast_variables`.
+        root_rank: {{root_rank}} Defaults to `0`.
+        name: {{object_name}}
+        process_set: {{process_set}}
 
     Returns:
         On `root_rank`, `obj` itself. On all others, a copy of it.
@@ -55,6 +55,7 @@ def broadcast_object(
 
 
 @takes_horovods("root_rank session name process_set")
+@described
 def broadcast_object_fn(
     root_rank: int = 0,
     name: str | None = None,
@@ -66,9 +67,9 @@ def broadcast_object_fn(
     a TensorFlow 1 program, the function keeps its graph and session.
 
     Args:
-        root_rank: As in `broadcast_object`.
-        name: As in `broadcast_object`.
-        process_set: As in `broadcast_variables`.
+        root_rank: {{root_rank}} Defaults to `0`.
+        name: {{object_name}}
+        process_set: {{process_set}}
 
     Returns:
         A function of one argument, the object, that returns the root's.
@@ -116,6 +117,7 @@ def broadcast_object_fn(
 
 
 @takes_horovods("session name process_set")
+@described
 def allgather_object(
     obj: Any,
     name: str | None = None,
@@ -128,9 +130,8 @@ def allgather_object(
 
     Args:
         obj: Any object that pickles.
-        name: String, the same on all ranks. Needed only where several threads
-            call this at once.
-        process_set: As in `broadcast_variables`.
+        name: {{object_name}}
+        process_set: {{process_set}}
 
     Returns:
         A list of objects, in the order of the ranks.

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_ring._ops import names, sparse
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.reduce_ops import Average, Kind, ReduceOp
 from keras_ring._ops.reduction_calls import (
@@ -26,6 +27,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
     "name average prescale_factor postscale_factor op compression",
 )
 @do_not_convert
+@described
 def allreduce(
     tensor: Any,
     op: ReduceOp = Average,
@@ -42,45 +44,25 @@ def allreduce(
     shape and settings, in any order.
 
     Args:
-        tensor: A tensor (or what converts to one), Keras or TensorFlow
-            variable, of the same shape on every rank. uint8, int8, uint16,
-            int16, int32, int64, float16, bfloat16, float32 or float64.
-            float16 and bfloat16 are summed in float32 and rounded once. A
-            `tf.IndexedSlices` is reduced as one: see `Returns`.
-        op: A `ReduceOp`. `Average` of integers is the exact sum, divided and
-            rounded down, as in NumPy. `Adasum` is of floating dtypes only.
-            Defaults to `Average`.
-        name: String, the same on all ranks. Defaults to the place in the
-            program: the function that is traced, the loop or branch in it, and
-            which of the collectives there. A name that is given again in one
-            function gets a number behind it. In eager execution those without
-            a name share one, and only one thread may make them.
-        prescale_factor: Float, multiplied to each rank's tensor before the
-            reduction. Products of integers are computed in float64 and lose
-            what is behind the point. Defaults to `1.0`.
-        postscale_factor: Float, multiplied to the result, in the same way.
-            Defaults to `1.0`.
-        compression: One of `keras_ring.Compression`: wide floating-point
-            tensors travel as float16 or bfloat16, and are rounded to that
-            before and after the reduction. Or an object with the methods of
-            `keras_ring._ops.compression.Compressor`. Defaults to none.
-        process_set: A `ProcessSet` of which this rank is a member. Only its
-            ranks take part, and `Average` divides by its size. Defaults to
-            all ranks.
+        tensor: {{reducible}} A `tf.IndexedSlices` is reduced as one.
+        op: {{op}}
+        name: {{name}}
+        prescale_factor: {{prescale_factor}}
+        postscale_factor: {{postscale_factor}}
+        compression: {{compression}}
+        process_set: {{process_set}}
 
     Returns:
-        A tensor like `tensor`, bitwise equal on all ranks. For
-        `tf.IndexedSlices`: one with the slices of all ranks.
+        A tensor of the shape and dtype of `tensor`, bitwise equal on all
+        ranks. For a `tf.IndexedSlices`: one with the slices of all ranks, in
+        the order of the ranks.
 
     Raises:
         TypeError: If `op` is not a `ReduceOp`.
         ValueError: If two threads make eager collectives without names.
-        tf.errors.FailedPreconditionError: If the ranks disagree; the text,
-            the same on all of them, names the tensor, the ranks and values.
-        tf.errors.InvalidArgumentError: If they agree on something impossible,
-            or the name is in flight on this rank, or this rank is not a
-            member of the process set.
-        tf.errors.UnavailableError: If a rank is lost or has left the job.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -115,6 +97,7 @@ def allreduce(
     "postscale_factor process_set",
 )
 @do_not_convert
+@described
 def grouped_allreduce(
     tensors: Sequence[Any],
     op: ReduceOp = Average,
@@ -131,21 +114,26 @@ def grouped_allreduce(
     rank has all of it. Each `tf.IndexedSlices` in it is a group of its own.
 
     Args:
-        tensors: A list of tensors as in `allreduce`; dtypes may differ. May be
-            empty.
-        op: As in `allreduce`.
-        name: As in `allreduce`.
-        prescale_factor: As in `allreduce`.
-        postscale_factor: As in `allreduce`.
-        compression: As in `allreduce`.
-        process_set: As in `allreduce`.
+        tensors: A list, which may be empty; dtypes may differ. Each in it:
+            {{reducible}}
+        op: {{op}}
+        name: {{name}}
+        prescale_factor: {{prescale_factor}}
+        postscale_factor: {{postscale_factor}}
+        compression: {{compression}}
+        process_set: {{process_set}}
 
     Returns:
-        A list of tensors like `tensors`; of a `tf.IndexedSlices`, one with
-        the slices of all ranks.
+        A list of tensors of the shapes and dtypes of `tensors`, bitwise equal
+        on all ranks; of a `tf.IndexedSlices`, one with the slices of all ranks.
 
     Raises:
-        TypeError: As in `allreduce`, and if `tensors` is not a list or tuple.
+        TypeError: If `op` is not a `ReduceOp`, or `tensors` is not a list or
+            tuple.
+        ValueError: If two threads make eager collectives without names.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -190,6 +178,7 @@ def _allreduce_slices(slices: Any, op: Any, name: str, **settings: Any) -> Any:
     "name op",
 )
 @do_not_convert
+@described
 def reducescatter(
     tensor: Any,
     op: ReduceOp = Average,
@@ -206,21 +195,25 @@ def reducescatter(
     be divided, the first ranks get one more.
 
     Args:
-        tensor: As in `allreduce`, of at least one dimension.
-        op: As in `allreduce`, but not `Adasum`.
-        name: As in `allreduce`.
-        prescale_factor: As in `allreduce`.
-        postscale_factor: As in `allreduce`.
-        compression: As in `allreduce`.
-        process_set: As in `allreduce`.
+        tensor: {{reducible}} Its shape is `[n, ...]`.
+        op: {{op}} Not `Adasum`.
+        name: {{name}}
+        prescale_factor: {{prescale_factor}}
+        postscale_factor: {{postscale_factor}}
+        compression: {{compression}}
+        process_set: {{process_set}}
 
     Returns:
-        A tensor: this rank's rows of what `allreduce` returns.
+        A tensor: this rank's rows of what `allreduce` returns, of shape
+        `[n // size + (rank < n % size), ...]`, with the size of the process
+        set and the rank in it.
 
     Raises:
-        TypeError: As in `allreduce`.
+        TypeError: If `op` is not a `ReduceOp`.
         ValueError: If `tensor` is a scalar, or `op` is `Adasum`.
-        tf.errors.OpError: As in `allreduce`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
 
     Example:
     ```python
@@ -244,6 +237,7 @@ def reducescatter(
     "device_dense compression op process_set prescale_factor postscale_factor",
 )
 @do_not_convert
+@described
 def grouped_reducescatter(
     tensors: Sequence[Any],
     op: ReduceOp = Average,
@@ -257,22 +251,31 @@ def grouped_reducescatter(
     """Reduces and scatters several tensors as one operation.
 
     Args:
-        tensors: A list of tensors as in `reducescatter`; dtypes may differ.
-            May be empty.
-        op: As in `allreduce`.
-        name: As in `allreduce`.
-        prescale_factor: As in `allreduce`.
-        postscale_factor: As in `allreduce`.
-        compression: As in `allreduce`.
-        process_set: As in `allreduce`.
+        tensors: A list, which may be empty; dtypes may differ. Each in it, of
+            shape `[n_i, ...]`: {{reducible}}
+        op: {{op}}
+        name: {{name}}
+        prescale_factor: {{prescale_factor}}
+        postscale_factor: {{postscale_factor}}
+        compression: {{compression}}
+        process_set: {{process_set}}
 
     Returns:
-        A list of tensors.
+        A list of tensors: this rank's rows of each, of shape
+        `[n_i // size + (rank < n_i % size), ...]`.
 
     Raises:
-        TypeError: As in `grouped_allreduce`.
-        ValueError: If one of the tensors is a scalar.
-        tf.errors.OpError: As in `allreduce`.
+        TypeError: If `op` is not a `ReduceOp`, or `tensors` is not a list or
+            tuple.
+        ValueError: If one of the tensors is a scalar, or `op` is `Adasum`.
+        tf.errors.FailedPreconditionError: {{disagreement}}
+        tf.errors.InvalidArgumentError: {{impossible}}
+        tf.errors.UnavailableError: {{lost}}
+
+    Example:
+    ```python
+    parts = kr.grouped_reducescatter(gradients, name="gradients")
+    ```
     """
     check_list(tensors)
     if not tensors:

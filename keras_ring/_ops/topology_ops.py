@@ -12,12 +12,14 @@ import tensorflow as tf
 
 from keras_ring._ops import ordering
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
 
 @do_not_convert
+@described
 def rank_op(
     name: str | None = None,
     *,
@@ -26,7 +28,7 @@ def rank_op(
     """Returns this process's rank, found out when the graph runs.
 
     Args:
-        name: String, the name of the TensorFlow operation.
+        name: {{op_name}}
         process_set: A `ProcessSet`, to be told the place in it. Defaults to
             all ranks.
 
@@ -34,8 +36,7 @@ def rank_op(
         An int32 scalar.
 
     Raises:
-        tf.errors.FailedPreconditionError: When it runs, before `init` or
-            after `shutdown`, or when the process set was removed.
+        tf.errors.FailedPreconditionError: {{topology}}
         tf.errors.InvalidArgumentError: When it runs, if this rank is not a
             member of the process set.
 
@@ -51,6 +52,7 @@ def rank_op(
 
 @takes_horovods("process_set_id name")
 @do_not_convert
+@described
 def size_op(
     name: str | None = None,
     *,
@@ -59,7 +61,7 @@ def size_op(
     """Returns the number of ranks, found out when the graph runs.
 
     Args:
-        name: As in `rank_op`.
+        name: {{op_name}}
         process_set: A `ProcessSet`, of which this rank need not be a member.
             Defaults to all ranks.
 
@@ -70,6 +72,7 @@ def size_op(
 
 
 @do_not_convert
+@described
 def process_set_included_op(
     process_set_id: int = 0, name: str | None = None
 ) -> Any:
@@ -78,7 +81,7 @@ def process_set_included_op(
     Args:
         process_set_id: Integer, the `process_set_id` of a `ProcessSet`.
             Defaults to `0`, all ranks.
-        name: As in `rank_op`.
+        name: {{op_name}}
 
     Returns:
         An int32 scalar, 1 or 0.
@@ -91,11 +94,12 @@ def process_set_included_op(
 
 
 @do_not_convert
+@described
 def local_rank_op(name: str | None = None) -> Any:
     """Returns this process's rank within its host; see `rank_op`.
 
     Args:
-        name: As in `rank_op`.
+        name: {{op_name}}
 
     Returns:
         An int32 scalar.
@@ -104,11 +108,12 @@ def local_rank_op(name: str | None = None) -> Any:
 
 
 @do_not_convert
+@described
 def local_size_op(name: str | None = None) -> Any:
     """Returns the number of ranks of this host; see `rank_op`.
 
     Args:
-        name: As in `rank_op`.
+        name: {{op_name}}
 
     Returns:
         An int32 scalar.

@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_ring._keras import keras
 from keras_ring._ops import reduce_ops
 from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._training import (
@@ -145,6 +146,7 @@ def DistributedOptimizer(
     "average_aggregated_gradients groups process_set local_layers "
     "scale_local_gradients",
 )
+@described
 def PartialDistributedOptimizer(
     optimizer: Any,
     local_layers: Any = (),
@@ -157,10 +159,11 @@ def PartialDistributedOptimizer(
     differ between ranks.
 
     Args:
-        optimizer: As in `DistributedOptimizer`.
+        optimizer: An optimizer of Keras 3, Keras 2 or `tf.compat.v1.train`, or
+            the name of a Keras optimizer.
         local_layers: A layer, or a list of layers. They may have no weights
             yet.
-        op: As in `DistributedOptimizer`.
+        op: {{op}}
         **settings: The other arguments of `DistributedOptimizer`.
 
     Returns:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_ring._ops import reduce_ops
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime.process_sets import (
@@ -291,6 +292,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     "gradient_predivide_factor num_groups groups process_set local_layers "
     "scale_local_gradients"
 )
+@described
 def PartialDistributedGradientTape(
     tape: Any,
     local_layers: Any = (),
@@ -306,7 +308,7 @@ def PartialDistributedGradientTape(
         tape: A `tf.GradientTape`.
         local_layers: A layer, or a list of layers. They may have no weights
             yet.
-        op: As in `DistributedGradientTape`.
+        op: {{op}}
         **settings: The other arguments of `DistributedGradientTape`.
 
     Returns:

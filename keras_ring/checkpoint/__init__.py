@@ -132,11 +132,13 @@ def restore(
     Args:
         model: A `keras.Model`, built and compiled as the one that was saved.
         directory: The directory given to `save`.
-        optimizers: As in `save`.
+        optimizers: Optimizers that train the model, beside those that are
+            attributes of it: the same as given to `save`.
         fold_rank: Boolean. If `False`, all ranks have the seeds of rank 0,
             and draw the same random numbers. Defaults to `True`.
-        copy_dir: As in `save`. What `directory` has not, or only damaged, is
-            read from here. Defaults to `None`.
+        copy_dir: Path of the second directory that `save` was given. What
+            `directory` has not, or only damaged, is read from here. Defaults
+            to `None`.
 
     Returns:
         The step of the checkpoint, or `None` if there is none, and then
