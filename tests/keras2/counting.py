@@ -3,6 +3,7 @@
 from unittest import mock
 
 import keras_ring as kr
+from keras_ring._ops import gathers
 
 # Exchanged once, before the first step: what ranks compare.
 _COMPARISONS = ("initial_values/", "data/shard")
@@ -20,11 +21,11 @@ class Counted:
     def __enter__(self):
         self._before = _executed()
         self._patch = mock.patch.object(
-            kr.ops, "grouped_allgather", wraps=kr.ops.grouped_allgather
+            gathers, "grouped_allgather", wraps=gathers.grouped_allgather
         )
         self._gather = self._patch.start()
         self._compare_patch = mock.patch.object(
-            kr.ops, "allgather", wraps=kr.ops.allgather
+            gathers, "allgather", wraps=gathers.allgather
         )
         self._compare = self._compare_patch.start()
         return self

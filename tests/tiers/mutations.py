@@ -164,15 +164,15 @@ MUTATIONS = (
     Mutation(
         "the optimizer's state is not broadcast",
         "keras_ring/_model/model_broadcast.py",
-        "variables.extend(own.optimizer_variables(optimizer))",
+        "variables.extend(compat.optimizer_variables(optimizer))",
         "pass",
         tests=("tests/keras/test_callbacks.py",),
     ),
     Mutation(
         "metrics are the mean of the ranks' means",
         "keras_ring/callbacks/metric_average.py",
-        '(("sum", ops.Sum), ("mean", ops.Average))',
-        '(("sum", ops.Average), ("mean", ops.Average))',
+        '("sum", reduce_ops.Sum)',
+        '("sum", reduce_ops.Average)',
         tests=("tests/keras/test_callbacks.py",),
     ),
     Mutation(
