@@ -15,7 +15,7 @@ namespace keras_ring {
 // one that is dropped unfired reports kInternal.
 class Completion {
  public:
-  // What is called. An object that is there anyway saves the memory of a
+  // The callback. An object that is there anyway saves the memory of a
   // closure.
   class Target {
    public:

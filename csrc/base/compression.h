@@ -26,8 +26,8 @@ inline const char* CompressionName(Compression compression) {
 
 inline bool IsCompression(uint8_t value) { return value < kNumCompressions; }
 
-// What tensors of `dtype` are rounded to: floats that are wider, to the format
-// of `compression`; all others are left as they are.
+// The dtype that tensors of `dtype` travel as: wider floats in the format of
+// `compression`, all others as they are.
 inline DType WireDType(DType dtype, Compression compression) {
   if (compression == Compression::kNone || !IsFloating(dtype) ||
       DTypeSize(dtype) <= 2) {

@@ -1,4 +1,4 @@
-// What the processor can do: CpuLevel, which of our vector kernels it can run.
+// CpuLevel: which of the vector kernels this processor can run.
 #ifndef KERAS_RING_BASE_CPU_FEATURES_H_
 #define KERAS_RING_BASE_CPU_FEATURES_H_
 

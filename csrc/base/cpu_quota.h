@@ -13,7 +13,7 @@ namespace keras_ring {
 // the rest of the period. So cores that a process may run on say little.
 struct CpuQuota {
   double cores = 0.0;
-  // Of the control group that has the quota. Its processes share it.
+  // Identifies the control group that has the quota, whose processes share it.
   uint64_t group = 0;
 };
 

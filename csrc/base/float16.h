@@ -52,7 +52,7 @@ template <typename Condition, typename Bits>
 
 inline constexpr uint32_t kFloatInfinity = 0x7f800000;
 inline constexpr uint32_t kQuietBit = 1 << 22;
-// What a float's exponent field has more than a float16's, in place.
+// The difference of the exponents' biases of float and float16, in place.
 inline constexpr uint32_t kRebias = (127 - 15) << 23;
 // 2^-14, the smallest normal float16.
 inline constexpr uint32_t kSmallestNormal = (127 - 14) << 23;

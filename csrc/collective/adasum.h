@@ -54,9 +54,9 @@ class Adasum {
   struct Round;
 
   Status Run(const Round& round, const std::vector<TensorSpan>& tensors);
-  // The own slices of all ranks become that of the result, in slices_[0].
+  // Combines the slices of all ranks into the result's, in slices_[0].
   Status Combine(const Round& round);
-  // Of the pairs (slices_[0], slices_[1]), (slices_[2], slices_[3]) ...
+  // Multiplies the pairs (slices_[0], slices_[1]), (slices_[2], slices_[3]) ...
   Status MultiplyPairs(const Round& round, std::vector<double>& products);
 
   Spans spans_;

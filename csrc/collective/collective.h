@@ -79,7 +79,7 @@ struct BroadcastArgs {
 
 struct ReducescatterArgs : Reduction {
   uint64_t tag = 0;
-  // A block of elements per rank, one after the other; the own one comes out
+  // A block of elements per rank, one after the other; this rank's comes out
   // reduced. `output` is apart from `input`.
   const void* input = nullptr;
   void* output = nullptr;
@@ -107,13 +107,12 @@ class Collective {
   virtual Status Reducescatter(const ReducescatterArgs& args) = 0;
   virtual Status Alltoall(const AlltoallArgs& args) = 0;
 
-  // What a thread that has other progress may do here: calls that take
-  // microseconds once all ranks are there. Bytes of tensors, at most; negative
-  // if there are no such calls.
+  // The largest call [bytes of tensors] that the control thread may run itself:
+  // it takes microseconds once all ranks are there. Negative if there is none.
   virtual int64_t InlineBytes() const { return -1; }
-  // What it does besides: called now and then while a call waits for other
-  // ranks. It may call Abort. Empty for a thread without progress. Between
-  // calls.
+  // A call that waits for other ranks calls `progress` now and then, so that
+  // the control plane goes on; `progress` may call Abort. Null: the thread has
+  // nothing else to do. May be set between calls.
   virtual void SetProgressCallback(const std::function<void()>* progress) {
     (void)progress;
   }

@@ -42,7 +42,7 @@ class Spans {
   void Assign(const std::vector<TensorSpan>& tensors, size_t element_size) {
     Assign(tensors, element_size, element_size);
   }
-  // Of elements that have another size when they travel.
+  // For elements that have another size when they travel.
   void Assign(const std::vector<TensorSpan>& tensors, size_t element_size,
               size_t wire_size) {
     tensors_ = tensors.data();

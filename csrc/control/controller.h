@@ -44,7 +44,7 @@ struct ControllerOptions {
   int max_outstanding = 2;
   Duration stall_check_time = std::chrono::seconds(60);  // zero: never
   Duration stall_shutdown_time = Duration::zero();       // zero: never
-  // What this rank does, for others that wait for `names`.
+  // Describes what this rank is doing, for others that wait for `names`.
   std::function<RankActivity(const std::vector<std::string>& names)>
       describe_doing;
 };
@@ -94,7 +94,7 @@ class Controller {
   void OnTimer();
   std::optional<TimePoint> NextTimer() const;
 
-  // What has come of it since the last call, in order.
+  // The messages and commands since the last call, in order.
   struct Output {
     std::vector<std::pair<int, std::string>> messages;  // to a peer of the tree
     std::vector<Command> commands;
@@ -152,7 +152,7 @@ class Controller {
                     std::shared_ptr<const Response> agreed);
   void VariantsComplete(const std::string& name,
                         std::vector<RequestVersion> variants);
-  // Of a contributor: those that have not joined.
+  // The ranks of a contributor that have not joined.
   std::vector<int32_t> RanksOf(int from) const;
   // A name is complete at this node with so many contributors.
   size_t NumContributors() const;
@@ -223,7 +223,8 @@ class Controller {
   std::vector<int32_t> joined_;  // ascending
   ResponseCache cache_;
   NameTable<Pending> pending_;
-  // Nothing pending is older. A bound, so that not every step looks for it.
+  // A lower bound for the age of what is pending, so that not every step looks
+  // for it: nothing pending is older.
   TimePoint oldest_pending_;
   std::optional<TimePoint> batch_time_;
 

@@ -29,8 +29,8 @@ struct FlightRecord {
       0;  // of the operations that this rank has asked for: 1, ...
   RequestPtr request;
   FlightState state = FlightState::kWaiting;
-  // Of the decision to run it: the same number on all ranks. Not while it
-  // waits, nor if it has failed before.
+  // The number of the decision to run it, the same on all ranks. 0 while it
+  // waits, and if it has failed before.
   uint64_t decision = 0;
   std::string error;  // kFailed: why
   TimePoint submitted{};

@@ -21,11 +21,11 @@ struct RankActivity {
   std::vector<bool> knows;
 };
 
-// What a text about a rank, and the names of a question, may be long.
+// Limits of the text about a rank, and of the names in a query.
 inline constexpr size_t kMaxActivityBytes = 2048;
 inline constexpr size_t kMaxActivityNames = 16;
 
-// Of the rank with these `records`, oldest first, asked about `names`.
+// Describes the rank with these `records`, oldest first, asked about `names`.
 RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
                               const std::vector<std::string>& names,
                               TimePoint now);

@@ -112,7 +112,7 @@ void AddVariant(std::vector<RequestVersion>& variants, RequestVersion variant);
 // Whether the parts of one that was read fit together.
 bool IsWhole(const RequestVersion& variant);
 
-// What all ranks that ask agreed on: the request, without what may differ from
+// The request that all ranks agreed on, without what may differ from
 // rank to rank (first dimensions are set to 0, splits are empty), and that.
 struct Response {
   Request request;
@@ -128,7 +128,7 @@ struct Response {
   RequestVersion VariantOf(const std::vector<int32_t>& ranks) const;
   // Whether that is `own`.
   bool IsOf(const Request& own, int rank) const;
-  // Of tensor number `tensor`, by rank.
+  // The rows of tensor number `tensor`, by rank.
   std::vector<int64_t> RowsOf(size_t tensor) const;
   // Alltoall: the rows that go from one rank to another, at [from * size + to].
   std::vector<int64_t> RowMatrix() const;

@@ -24,7 +24,7 @@ struct StalledTensor {
   TimePoint last;              // the last of them has
 };
 
-// What ranks that others wait for have said that they do; what was asked.
+// The replies of ranks that others wait for, and what they were asked.
 struct ActivityReplies {
   std::vector<int32_t> asked;  // ascending
   std::vector<std::string> names;
@@ -93,7 +93,7 @@ class StallInspector {
   // "\n  Rank 2 is in no collective ...", for each of `ranks` that was asked.
   std::string DoingText(const std::vector<int32_t>& ranks,
                         const ActivityReplies& answers) const;
-  // What the answers tell of the cause, in a sentence; or nothing.
+  // A sentence on the cause, as far as the replies tell it; or nothing.
   std::string Explanation(const std::vector<StalledTensor>& stalled,
                           const ActivityReplies& answers) const;
   // "Rank 2 has", "Ranks 0-1 have"

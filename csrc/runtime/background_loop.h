@@ -33,9 +33,9 @@ struct BackgroundLoopOptions {
   // "rank 2 (host a, pid 71)", for messages.
   std::function<std::string(int rank)> describe_peer;
   RankSet ranks;
-  // Of a process set: takes a cause for the set to break, and later has Break
-  // called, with that of the job. So both end with the same words. False if
-  // there is no job any more to do so.
+  // For a process set: reports a cause for the set to break to the job, which
+  // calls Break later, with the job's cause, so that both end with the same
+  // words. Returns false if the job has ended.
   std::function<bool(const Status& cause)> report_loss;
   // Called when it breaks, with the flight records of that moment. Must not
   // block.
@@ -92,7 +92,7 @@ class BackgroundLoop {
   void Collect();
   void CarryOut();
   void CarryOut(Command command);
-  // What must go on while this thread runs a collective itself.
+  // Keeps the control plane going while this thread runs a collective itself.
   void PollControl();
   void Heartbeat(TimePoint now);
   void Abort(const Status& cause, int reported_by);
@@ -116,7 +116,7 @@ class BackgroundLoop {
 
   std::atomic<int> executed_{0};
 
-  // What other threads ask of the loop, and what they may read of it.
+  // Guards the requests of other threads to the loop, and what they read.
   mutable Mutex mutex_;
   CondVar changed_;
   std::optional<std::string> leaving_ KR_GUARDED_BY(mutex_);

@@ -51,7 +51,7 @@ class Executor {
   Status Start();
   // From one thread. Runs the bucket at once and by itself if it is small and
   // nothing is before it, for handing it over would take longer; else pushes it
-  // to the data thread. `progress`: what the thread does while it waits for
+  // to the data thread. `progress`: called while the thread waits for
   // other ranks. After an abort the entries finish with its cause at once.
   void RunOrPush(Bucket bucket, const std::function<void()>& progress)
       KR_EXCLUDES(mutex_);

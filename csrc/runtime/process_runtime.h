@@ -21,7 +21,7 @@ namespace keras_ring {
 // the slot ends nothing. The parent does not notice the child.
 Status InstallProcessSets(std::shared_ptr<ProcessSets> sets);
 
-// What is in the slot, or null before init and after shutdown.
+// The process sets of the job; null before init and after shutdown.
 std::shared_ptr<ProcessSets> CurrentProcessSets();
 // The runtime of its job, or null.
 std::shared_ptr<Runtime> ProcessRuntime();
@@ -35,7 +35,7 @@ Status CheckNotForked();
 Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
                                                    const std::string& name);
 
-// Of all process sets that this process ever has.
+// The numbers of all process sets that this process ever has.
 SetNumbers& ProcessSetNumbers();
 
 // Empties the slot and returns what was in it; null in the child of a fork.

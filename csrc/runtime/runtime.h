@@ -46,7 +46,7 @@ struct Topology {
 };
 Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 
-// What a runtime is made of; runtime_factory.cc makes the real ones. Built and
+// The parts of a runtime; runtime_factory.cc makes the real ones. Built and
 // connected, nothing started.
 struct RuntimeDeps {
   RuntimeDeps();
@@ -57,7 +57,7 @@ struct RuntimeDeps {
   Options options;  // rank and size are those in `ranks`
   // Who joins. By rank of these are host_ids and peer_names.
   RankSet ranks;
-  // Those of a process set are the job's.
+  // A process set has those of its job.
   std::shared_ptr<Counters> counters;
   std::unique_ptr<Clock> clock;
   // Null in a process set and in tests.
@@ -90,7 +90,7 @@ class Runtime {
   const Counters& counters() const { return *deps_.counters; }
   const Options& options() const { return deps_.options; }
   const RankSet& ranks() const { return deps_.ranks; }
-  // For whoever makes process sets of its parts.
+  // The parts that process sets are made of.
   const RuntimeDeps& deps() const { return deps_; }
 
   // Submits an operation. Either an error, and the completion never fires, or

@@ -40,7 +40,7 @@ using FoldKernel = void (*)(const FoldArgs& args);
 FoldKernel FindFoldKernel(DType dtype, ReduceOp op,
                           CpuLevel level = DetectCpuLevel());
 
-// What an Adasum does with two vectors.
+// The operations of an Adasum on two vectors.
 struct PairKernels {
   // Adds a.b, a.a and b.b to `products`. Products are exact for float32, and
   // summed as double in an order that depends on `count` alone.
@@ -51,7 +51,7 @@ struct PairKernels {
                   double of_b) = nullptr;
 };
 
-// Of float32 or float64.
+// `dtype`: float32 or float64.
 const PairKernels& FindPairKernels(DType dtype,
                                    CpuLevel level = DetectCpuLevel());
 

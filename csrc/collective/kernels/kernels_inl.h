@@ -109,7 +109,7 @@ static_assert(static_cast<int>(ReduceOp::kAverage) == 0 &&
               static_cast<int>(ReduceOp::kMax) == 3 &&
               static_cast<int>(ReduceOp::kProduct) == 4);
 
-// What is summed as `Usual`, or as `Average` for that.
+// A dtype that is summed as `Usual`, and for an average as `Average`.
 template <typename Isa, typename Value, typename Usual, typename Average>
 constexpr KernelTable::Row MakeRow(DType usual, DType average) {
   return {
@@ -123,7 +123,7 @@ constexpr KernelTable::Row MakeRow(DType usual, DType average) {
       {}};
 }
 
-// What is summed as it is and so can be reduced, but perhaps for an average.
+// A dtype that is summed as it is, but perhaps not for an average.
 template <typename Isa, typename Value, typename Average>
 constexpr KernelTable::Row MakeOwnRow(DType dtype, DType average) {
   KernelTable::Row row = MakeRow<Isa, Value, Value, Average>(dtype, average);
@@ -137,7 +137,7 @@ constexpr KernelTable::Row MakeOwnRow(DType dtype, DType average) {
   return row;
 }
 
-// Of values that travel as the narrower `Wire`.
+// Packs values that travel as the narrower `Wire`.
 template <typename Isa, typename Value, typename Wire>
 void PackNarrow(void* wire, const void* values, int64_t count,
                 double prescale) {

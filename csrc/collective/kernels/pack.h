@@ -24,7 +24,7 @@
 
 namespace keras_ring {
 
-// What turns a sum into the result.
+// The last step, which turns a sum into the result.
 struct Finish {
   int64_t divisor = 1;
   double postscale = 1.0;
@@ -37,7 +37,7 @@ struct AccumulatorFormat {
   size_t value_size = 0;  // of an element as it lies in the tensors
   // Whether the wide dtype differs from that of the tensors.
   bool converts = false;
-  // Of an element and, if it converts, its value beside it.
+  // Bytes of an element and, if it converts, of its value beside it.
   size_t packed_size() const {
     return element_size + (converts ? value_size : 0);
   }

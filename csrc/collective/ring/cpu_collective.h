@@ -47,7 +47,7 @@ class CpuCollective final : public Collective {
   Status DoAllgather(const AllgatherArgs& args);
   Status DoBroadcast(const BroadcastArgs& args);
   Status DoReducescatter(const ReducescatterArgs& args);
-  // Of elements [begin, begin + count) of each block.
+  // Reduces elements [begin, begin + count) of each block.
   Status ReducescatterSlice(const ReducescatterArgs& args,
                             const ReductionKernels& method, int64_t begin,
                             int64_t count);

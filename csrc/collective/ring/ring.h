@@ -64,7 +64,7 @@ struct RingBuffer {
   size_t value_size = 0;
 };
 
-// What is to be done after a receive: accumulator[i] = accumulator[i] op
+// A reduction that follows a receive: accumulator[i] = accumulator[i] op
 // value[i].
 struct SegmentReduction {
   void* accumulator = nullptr;

@@ -11,7 +11,7 @@
 namespace keras_ring {
 namespace {
 
-// A sleeper looks at its deadline, and after its progress, at least this often.
+// A sleeper looks at its deadline, and calls `progress`, at least this often.
 constexpr Duration kNap = std::chrono::milliseconds(200);
 constexpr Duration kDutyNap = std::chrono::milliseconds(1);
 

@@ -20,13 +20,13 @@
 
 namespace keras_ring {
 
-// What a rank has done with a chunk. Chunks are numbered through all
+// The progress of a rank with a chunk. Chunks are numbered through all
 // collectives of the job, from 1; zero pages mean "none yet".
 enum class Phase {
   kPacked = 0,   // what it sends of the chunk is in its slot
   kReduced = 1,  // it has read what it wanted from the slots of the others
-  // Of the last chunk of a collective that reads the others' tensors where they
-  // lie: it has read all that it wanted of them.
+  // it has read all that it wanted of the others' tensors; only for the last
+  // chunk of a collective that reads them where they lie
   kUnpacked = 2,
 };
 inline constexpr int kNumPhases = 3;
@@ -38,14 +38,14 @@ struct ProgressPage {
     std::atomic<uint64_t> done{0};
   };
   Count phases[kNumPhases];
-  // Of the collective that the packed chunk belongs to, by chunk % 2.
+  // The tag of the collective that the packed chunk belongs to, by chunk % 2.
   std::atomic<uint64_t> tags[2] = {};
-  // This rank will not do anything any more, and why, as was known first: its
-  // process has ended, or it has said so itself, perhaps because of another's.
+  // Why this rank will not go on, as was known first: it has left by itself,
+  // perhaps because of another rank, or its process has ended.
   enum PeerState : uint32_t { kAlive = 0, kLeft = 1, kDead = 2 };
   std::atomic<uint32_t> left{kAlive};
 
-  // What this rank sleeps on, and whether it does.
+  // The word that this rank sleeps on, and whether it sleeps.
   struct alignas(64) WaitWord {
     std::atomic<uint32_t> asleep{0};
     std::atomic<uint32_t> calls{0};
@@ -61,7 +61,7 @@ struct ChunkBarrierOptions {
   // so on.
   Duration report_time = std::chrono::seconds(30);
   Duration spin = Duration::zero();
-  // What these are of. Must outlive the barrier.
+  // The clock of these durations. Must outlive the barrier.
   const Clock* clock = &SystemTime();
 };
 

@@ -14,10 +14,10 @@
 // which they lie in the slot.
 //
 //   one shot   small buckets: everybody reduces everything; nothing to unpack
-//   two shots  above: as told
+//   two shots  larger buckets: in the three steps described above
 //
-// What lies in the slots of a compressed reduction are values of the wire
-// dtype, a rank's own part among them, for it must be rounded like the others.
+// The slots of a compressed reduction hold values of the wire dtype. A rank
+// takes its own part from there too, for it must be rounded like the others.
 //
 // Which rank may do what when is in the comments of Allreduce in the source;
 // ChunkBarrier keeps the count.
@@ -50,14 +50,14 @@ namespace keras_ring {
 
 // Must be equal on all ranks, but for `barrier`.
 struct ShmCollectiveOptions {
-  // Of a slot, per rank whose part lies in it. A multiple of 64.
+  // Bytes of a slot for each rank whose part lies in it. A multiple of 64.
   size_t part_bytes = size_t{128} << 10;
-  // Of tensors in a bucket that is reduced in one shot, times the number of
-  // ranks that read it.
+  // The largest bucket [bytes of tensors, times the number of ranks that read
+  // it] that is reduced in one shot.
   size_t one_shot_bytes = size_t{128} << 10;
   // Buckets of this size are looked through for direct tensors.
   size_t direct_bytes = size_t{512} << 10;
-  // Of a part of direct tensors. A multiple of 64.
+  // Bytes of a part of direct tensors. A multiple of 64.
   size_t direct_part_bytes = size_t{512} << 10;
   // Buckets of this size are written past the caches: nobody finds the first
   // results there once the last are written.
@@ -69,7 +69,7 @@ struct ShmCollectiveOptions {
 
 class ShmCollective final : public Collective {
  public:
-  // What HostGroupLayout::data_bytes must be.
+  // The value that HostGroupLayout::data_bytes must have.
   static size_t DataBytes(int size, const ShmCollectiveOptions& options);
 
   // `group` and `counters` must outlive the object.
@@ -97,14 +97,14 @@ class ShmCollective final : public Collective {
   Status Guard(uint64_t tag, Function collective);
   Status ReduceDirectly(const std::vector<TensorSpan>& tensors,
                         const Plan& plan);
-  // Of the tensors in spans_, as what follows.
+  // These reduce the tensors in spans_.
   Status ReduceThroughSlots(Plan plan);
   Status Direct(Plan plan);
   void ReduceDirect(const Plan& plan, int64_t chunk, uint64_t number);
   Status UnpackDirect(const Plan& plan, int64_t chunk, uint64_t number);
   Status OneShot(const Plan& plan);
   Status TwoShots(const Plan& plan);
-  // Of chunk `chunk` of the collective, which has `number` in the job.
+  // These are steps of chunk `chunk`, which has `number` in the job.
   Status Pack(const Plan& plan, int64_t chunk, uint64_t number);
   Status Reduce(const Plan& plan, int64_t chunk, uint64_t number);
   Status Unpack(const Plan& plan, int64_t chunk, uint64_t number);

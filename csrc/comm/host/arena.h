@@ -76,7 +76,7 @@ class Arena {
 
   // Whole pages, page-aligned, contents undefined; null when there are none.
   void* Allocate(size_t bytes) KR_EXCLUDES(mutex_);
-  // What Allocate has given.
+  // `block`: from Allocate.
   void Free(void* block) KR_EXCLUDES(mutex_);
 
   bool Contains(const void* address) const {
@@ -87,7 +87,7 @@ class Arena {
   // Whether the blocks lie in memory(): not in the child of a fork.
   bool shared() const { return shared_.load(); }
   Stats stats() const KR_EXCLUDES(mutex_);
-  // Of a block; 0 if there is none at this address.
+  // Bytes of a block; 0 if there is none at this address.
   size_t BlockBytes(const void* block) const KR_EXCLUDES(mutex_);
 
   // Around a fork. In the parent, AfterFork waits until the child has its copy,
@@ -121,7 +121,7 @@ class Arena {
   void AddFree(Offset begin, FreeBlock block) KR_REQUIRES(mutex_);
   void RemoveFree(Offset begin) KR_REQUIRES(mutex_);
   void NoteUse() KR_REQUIRES(mutex_);
-  // Of the kept pages, those that are too many.
+  // Takes those kept pages that are too many.
   std::vector<Excess> TakeExcess() KR_REQUIRES(mutex_);
   // Takes as long as their pages are many: hence without the lock.
   void GiveBack(const std::vector<Excess>& excess) KR_EXCLUDES(mutex_);
@@ -140,7 +140,7 @@ class Arena {
   Offset untouched_ KR_GUARDED_BY(mutex_) = 0;  // from here to the end
   std::unordered_map<Offset, uint64_t> used_ KR_GUARDED_BY(mutex_);
   std::map<Offset, FreeBlock> free_ KR_GUARDED_BY(mutex_);
-  // Those that are given back, and those that are kept.
+  // The free blocks: those that were given back, and those that are kept.
   std::set<std::pair<uint64_t, Offset>> by_size_[2] KR_GUARDED_BY(mutex_);
   // The latter by their age; what has lain there the longest goes first.
   std::set<std::pair<uint64_t, Offset>> by_age_ KR_GUARDED_BY(mutex_);

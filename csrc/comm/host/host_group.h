@@ -20,7 +20,7 @@
 
 namespace keras_ring {
 
-// What a rank says of itself, at the beginning of its segment.
+// Facts about a rank, which it writes at the beginning of its segment.
 struct HostFacts {
   static constexpr size_t kBytes = 4096;
   cpu_set_t cores;  // that it may use
@@ -32,7 +32,7 @@ struct HostFacts {
   uint32_t maps_no_arenas;  // addresses do not suffice
 };
 
-// What each rank brings: equal on all ranks of the host.
+// The size of each part of a rank's segment: equal on all ranks of the host.
 struct HostGroupLayout {
   // For the control plane (see LocalLink) and for the collectives. Multiples of
   // 64.
@@ -55,7 +55,7 @@ class HostGroup {
   };
 
   // Meets the other ranks of this host, which all call this. `ranks`: theirs
-  // and the own one, ascending; `links`: an authenticated connection to each
+  // and this one, ascending; `links`: an authenticated connection to each
   // other one (on the lowest rank, the leader) or to the leader (on the
   // others). `arena`: this rank's, or null. Succeeds on all of them or on none,
   // with the cause. `set`: those that ranks are counted in.
@@ -78,7 +78,7 @@ class HostGroup {
         ranks_(std::move(ranks)) {}
 
   int size() const { return static_cast<int>(members_.size()); }
-  // The own place; places are in the order of the ranks.
+  // This rank's place on the host; places are in the order of the ranks.
   int index() const { return index_; }
   int rank(int index) const { return members_[index].rank; }
   // The same in the job, for messages.

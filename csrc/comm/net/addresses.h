@@ -1,4 +1,4 @@
-// What the names of hosts stand for.
+// The addresses that names of hosts stand for.
 #ifndef KERAS_RING_COMM_NET_ADDRESSES_H_
 #define KERAS_RING_COMM_NET_ADDRESSES_H_
 

@@ -44,7 +44,8 @@ class JobKey {
   bool set_ = false;
 };
 
-// What a link carries; part of the authenticated hello of each connection.
+// The kind of traffic on a link; part of the authenticated hello of each
+// connection.
 enum class LinkKind : uint8_t {
   kStore = 0,
   kControl = 1,
@@ -53,7 +54,7 @@ enum class LinkKind : uint8_t {
 };
 inline constexpr int kNumLinkKinds = 4;
 
-// What a link is for: both ends must mean the same.
+// The purpose of a link: both ends must mean the same.
 struct LinkUse {
   LinkUse(LinkKind kind, uint32_t set = 0)  // NOLINT: a kind is a use
       : kind(kind), set(set) {}
@@ -62,7 +63,7 @@ struct LinkUse {
   uint32_t set;  // the number of a process set; 0 for the whole job
 };
 
-// Who dials, and for what. Covered by the client's proof.
+// The dialling rank and its purpose. Covered by the client's proof.
 struct Hello {
   LinkKind kind = LinkKind::kStore;
   int rank = 0;
@@ -83,7 +84,7 @@ enum class Verdict : uint8_t {
   kEncrypted = 4,  // TLS follows
   kTlsDiffers = 5  // one of the two wants TLS, the other does not
 };
-// Of those that one may answer with.
+// The number of verdicts that an end may answer with.
 inline constexpr int kNumVerdicts = 4;
 
 inline constexpr uint8_t kWireProtocolVersion = 4;
@@ -94,7 +95,7 @@ inline constexpr size_t kHelloBytes = 20;
 inline constexpr size_t kClientProofBytes = kHelloBytes + 32;
 inline constexpr size_t kVerdictBytes = 1 + 32;
 
-// What a handshake has agreed on beside its hello.
+// The outcome of a handshake, beside its hello.
 struct Agreement {
   bool tls = false;
   // With `tls`: known to both ends of this handshake, and to nobody else.

@@ -69,7 +69,7 @@ Status WaitFor(const Socket& socket, short events, Deadline deadline);
 // A pause before trying something again; ends at `deadline` at the latest.
 void Pause(Duration duration, Deadline deadline);
 
-// What every connection has; improvements, so a failure is no error.
+// Sets the options of every connection. They improve it: a failure is no error.
 void SetStreamOptions(const Socket& socket);
 
 Result<uint16_t> LocalPort(const Socket& socket);

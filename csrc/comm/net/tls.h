@@ -30,7 +30,7 @@ class TlsSession {
   // Goes on with the session's own handshake. True: it is done; the other end
   // holds the secret.
   virtual Result<bool> Handshake() = 0;
-  // What to poll for before the next Handshake.
+  // The events to poll for before the next Handshake.
   virtual short wanted_events() const = 0;
 
   // As Link's. A Send that took less than all has more bytes under way: the

@@ -27,7 +27,7 @@ namespace keras_ring {
 // rank and dial before it does. Thread-safe.
 class LinkInbox {
  public:
-  // Of those that wait for one and the same use, the last few are kept.
+  // Keeps the last few of those links that wait for the same use.
   void Put(const Hello& hello, Link link) KR_EXCLUDES(mutex_);
   // Waits for one link for `use` from each of `ranks`. Process sets are made
   // one after the other, so links of an earlier one, which has failed, go.

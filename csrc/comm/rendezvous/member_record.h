@@ -58,7 +58,7 @@ Status CompareFingerprints(const std::vector<MemberRecord>& records);
 // The error of a job that was not complete in time.
 Status MissingRanks(const std::vector<MemberRecord>& records, int size);
 
-// Of exactly one record per rank.
+// `records`: exactly one for each rank.
 JobTable MakeTable(const std::vector<MemberRecord>& records);
 
 // "rank 3", "ranks 0-2, 5".

@@ -35,8 +35,8 @@ Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
                     const std::vector<Member>& members, const Status& own,
                     Deadline deadline);
 
-// Whether a key of the store and its value say that a rank has gone, or cannot
-// start for a reason of its own: then the job cannot.
+// Whether an entry of the store says that a rank has gone or cannot start: then
+// the job cannot start.
 bool IsFailure(const std::string& key, const std::string& word);
 
 // What the words come to: those of all ranks but 0 that have said or left
