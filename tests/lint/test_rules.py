@@ -82,7 +82,7 @@ def test_only_one_file_reads_the_environment():
         ("launcher/job.py", "from keras_ring.cli import doctor", True),
         ("_launch_protocol/cores.py", "from keras_ring import job", True),
         ("_training/tape.py", "from keras_ring._ops import names", False),
-        ("_training/tape.py", "from keras_ring._keras import own", False),
+        ("_training/tape.py", "from keras_ring._keras import compat", False),
         ("_training/tape.py", "from keras_ring._model import seeds", True),
         ("_training/tape.py", "from keras_ring import callbacks", True),
         ("_training/tape.py", "import keras_ring as kr", True),
