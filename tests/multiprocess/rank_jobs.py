@@ -33,6 +33,7 @@ def train_until_killed(mode):
 def fit_until_killed():
     import keras
     import numpy as np
+    import tensorflow as tf
 
     kr.init()
     model = keras.Sequential(
@@ -47,12 +48,15 @@ def fit_until_killed():
             if batch == 5:
                 notify("training")
 
-    x = np.ones((64 * 1000, 32), "float32")
-    y = np.ones((64 * 1000, 10), "float32")
+    # tf.data tunes itself in a thread, which the end of an iterator waits for:
+    # up to a second in a young job, of which no part is ours.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    x = np.ones((64, 32), "float32")
+    y = np.ones((64, 10), "float32")
+    data = tf.data.Dataset.from_tensors((x, y)).repeat(1000)
     model.fit(
-        x,
-        y,
-        batch_size=64,
+        data.with_options(options),
         epochs=1000,
         verbose=0,
         callbacks=[
