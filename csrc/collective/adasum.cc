@@ -26,7 +26,7 @@ struct Adasum::Round {
   const PairKernels& kernels;
   const int rank;
   const int size;
-  Collective& collective;
+  BlockingCollective& collective;
 
   int64_t count = 0;
 
@@ -38,7 +38,7 @@ struct Adasum::Round {
 };
 
 Status Adasum::Allreduce(const AllreduceArgs& args, int rank, int size,
-                         Collective& collective) {
+                         BlockingCollective& collective) {
   KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
   const ReductionKernels method(args);
   Round round{args, method, FindPairKernels(method.format.dtype),

@@ -48,7 +48,7 @@ class Adasum {
   // With the other operations of `collective`, in which this rank is `rank` of
   // `size`.
   Status Allreduce(const AllreduceArgs& args, int rank, int size,
-                   Collective& collective);
+                   BlockingCollective& collective);
 
  private:
   struct Round;

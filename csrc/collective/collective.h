@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/compression.h"
@@ -95,35 +96,64 @@ struct AlltoallArgs {
   std::vector<size_t> bytes;
 };
 
-// Called from one thread (the data thread); calls do not overlap. The first
-// failure breaks the object: every later call fails as well.
+// What one call does.
+using CollectiveArgs = std::variant<AllreduceArgs, AllgatherArgs, BroadcastArgs,
+                                    ReducescatterArgs, AlltoallArgs>;
+
+class InlineExecution;
+
 class Collective {
  public:
   virtual ~Collective() = default;
-  // Every result is bitwise identical on all ranks.
+
+  // Called with the outcome of a call, once, on any thread. Must not call the
+  // collective.
+  using Done = std::function<void(const Status&)>;
+  // Starts a call. From one thread; calls run in the order in which they were
+  // started, on all ranks alike. `args` and all memory that it names stay valid
+  // until `done` has been called, which may be before this returns or long
+  // after. The first failure breaks the object: every later call fails as well.
+  // Results are bitwise identical on all ranks.
+  virtual void Start(const CollectiveArgs& args, Done done) = 0;
+
+  // Null if no call may run on the control thread.
+  virtual InlineExecution* inline_execution() { return nullptr; }
+
+  // Thread-safe: the process of `rank` has ended. A call that still needs it
+  // fails; what it has done stays good. For what moves bytes without noticing
+  // by itself.
+  virtual void PeerGone(int rank) = 0;
+
+  // Thread-safe; ends every call that was started and is not done: it fails
+  // with `cause`.
+  virtual void Abort(const Status& cause) = 0;
+};
+
+// A collective whose calls do not return before they are done.
+class BlockingCollective : public Collective {
+ public:
+  // See Start. Calls do not overlap.
   virtual Status Allreduce(const AllreduceArgs& args) = 0;
   virtual Status Allgather(const AllgatherArgs& args) = 0;
   virtual Status Broadcast(const BroadcastArgs& args) = 0;
   virtual Status Reducescatter(const ReducescatterArgs& args) = 0;
   virtual Status Alltoall(const AlltoallArgs& args) = 0;
 
-  // The largest call [bytes of tensors] that the control thread may run itself:
-  // it takes microseconds once all ranks are there. Negative if there is none.
-  virtual int64_t InlineBytes() const { return -1; }
+  void Start(const CollectiveArgs& args, Done done) final;
+};
+
+// What a collective has whose small calls the control thread may run itself,
+// since handing them to another thread would take longer.
+class InlineExecution {
+ public:
+  virtual ~InlineExecution() = default;
+  // The largest such call [bytes of tensors]: it takes microseconds once all
+  // ranks are there, and is done when Start returns.
+  virtual int64_t InlineBytes() const = 0;
   // A call that waits for other ranks calls `progress` now and then, so that
   // the control plane goes on; `progress` may call Abort. Null: the thread has
   // nothing else to do. May be set between calls.
-  virtual void SetProgressCallback(const std::function<void()>* progress) {
-    (void)progress;
-  }
-
-  // Thread-safe: the process of `rank` has ended. A call that still needs it
-  // fails; what it has done stays good. For what moves bytes without noticing
-  // by itself.
-  virtual void PeerGone(int rank) { (void)rank; }
-
-  // Thread-safe; unblocks a running call, which then fails with `cause`.
-  virtual void Abort(const Status& cause) = 0;
+  virtual void SetProgressCallback(const std::function<void()>* progress) = 0;
 };
 
 }  // namespace keras_ring

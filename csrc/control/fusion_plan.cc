@@ -17,7 +17,7 @@ bool SameDType(const Request& a, const Request& b) {
 }  // namespace
 
 bool MayShare(const Request& a, const Request& b) {
-  if (a.kind != b.kind) return false;
+  if (a.kind != b.kind || a.device != b.device) return false;
   switch (a.kind) {
     case RequestKind::kAllreduce:
       return a.op == b.op && a.prescale == b.prescale &&

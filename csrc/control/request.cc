@@ -48,6 +48,8 @@ const Feature kFeatures[] = {
      [](const Request& r) { return std::string(RequestKindName(r.kind)); }},
     {"number of tensors",
      [](const Request& r) { return std::to_string(r.tensors.size()); }},
+    {"device",
+     [](const Request& r) { return std::string(DeviceKindName(r.device)); }},
     {"dtype",
      [](const Request& r) {
        return ForEachTensor(r, [](const TensorSpec& spec) {
@@ -149,7 +151,8 @@ bool SameButForTensors(const Request& a, const Request& b) {
   return a.name == b.name && a.kind == b.kind && a.op == b.op &&
          SameNumber(a.prescale, b.prescale) &&
          SameNumber(a.postscale, b.postscale) &&
-         a.compression == b.compression && a.root == b.root;
+         a.compression == b.compression && a.root == b.root &&
+         a.device == b.device;
 }
 
 template <typename Iterator>
@@ -270,6 +273,7 @@ void Request::Encode(WireWriter& writer) const {
   writer.Double(postscale);
   writer.Byte(static_cast<uint8_t>(compression));
   writer.SignedVarint(root);
+  writer.Byte(static_cast<uint8_t>(device));
   writer.Varint(tensors.size());
   for (const TensorSpec& spec : tensors) {
     writer.Byte(static_cast<uint8_t>(spec.dtype));
@@ -290,10 +294,12 @@ Request Request::Decode(WireReader& reader) {
   request.postscale = reader.Double();
   uint8_t compression = reader.Byte();
   int64_t root = reader.SignedVarint();
+  uint8_t device = reader.Byte();
   size_t count = reader.Count(/*element_bytes=*/2);
   const bool is_join = kind == static_cast<uint8_t>(RequestKind::kJoin);
   if (kind >= kNumRequestKinds || is_join || !IsReduceOp(op) ||
-      !IsCompression(compression) || root < INT32_MIN || root > INT32_MAX) {
+      !IsCompression(compression) || root < INT32_MIN || root > INT32_MAX ||
+      device >= kNumDeviceKinds) {
     reader.Fail();
     return Request();
   }
@@ -301,6 +307,7 @@ Request Request::Decode(WireReader& reader) {
   request.op = static_cast<ReduceOp>(op);
   request.compression = static_cast<Compression>(compression);
   request.root = static_cast<int32_t>(root);
+  request.device = static_cast<DeviceKind>(device);
   request.tensors.resize(count);
   int64_t total = 0;
   for (TensorSpec& spec : request.tensors) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/compression.h"
+#include "csrc/base/device.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/reduce_op.h"
@@ -64,6 +65,7 @@ struct Request {
   double postscale = 1.0;
   Compression compression = Compression::kNone;
   int32_t root = 0;  // in the job, also where the others are of a set
+  DeviceKind device = DeviceKind::kHost;  // where the tensors are
   // Alltoall: how many rows go to each rank. Empty: as many to each. Anything
   // may be in here until the ranks have agreed; a rank that found fault with it
   // by itself would leave the others waiting.

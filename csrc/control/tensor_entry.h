@@ -3,9 +3,11 @@
 #define KERAS_RING_CONTROL_TENSOR_ENTRY_H_
 
 #include <functional>
+#include <memory>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/completion.h"
+#include "csrc/base/device.h"
 #include "csrc/base/small_vector.h"
 #include "csrc/control/request.h"
 
@@ -13,6 +15,11 @@ namespace keras_ring {
 
 struct TensorEntry {
   RequestPtr request;
+
+  // Where the tensors of this rank are; of the kind in the request.
+  int device_ordinal = 0;
+  // Null: the inputs are written, and the outputs may be.
+  std::shared_ptr<const ReadyEvent> ready;
 
   // One per tensor of the request. The memory stays valid until the completion
   // has fired; the completion's callback is a good place to own it.

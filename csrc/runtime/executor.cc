@@ -9,7 +9,6 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
-#include "csrc/runtime/join_placeholders.h"
 
 namespace keras_ring {
 namespace {
@@ -43,11 +42,11 @@ void Describe(const Request& request, DType dtype, int contributors,
 
 }  // namespace
 
-Executor::Executor(int rank, int size, Collective& collective,
+Executor::Executor(int rank, int size, const CollectiveSet& collectives,
                    Counters& counters, Callbacks callbacks, RankSet ranks)
     : rank_(rank),
       size_(size),
-      collective_(collective),
+      collectives_(collectives),
       counters_(counters),
       callbacks_(std::move(callbacks)),
       ranks_(std::move(ranks)) {}
@@ -76,32 +75,35 @@ void Executor::Push(Bucket bucket) {
   }
 }
 
-bool Executor::MayRunHere(const Bucket& bucket) {
+InlineExecution* Executor::InlineExecutionFor(const Bucket& bucket) const {
+  const Request& request = bucket.command.items.front()->request;
+  // What the ranks bring is not in there.
+  if (TakesAnyRows(request.kind)) return nullptr;
+  Collective* collective = collectives_.Find(request.device);
+  if (collective == nullptr) return nullptr;
+  InlineExecution* execution = collective->inline_execution();
+  if (execution == nullptr) return nullptr;
   int64_t bytes = 0;
   for (const auto& item : bucket.command.items) {
     bytes += item->request.num_bytes();
   }
-  // What the ranks bring is not in there.
-  if (TakesAnyRows(bucket.command.items.front()->request.kind) ||
-      bytes > collective_.InlineBytes()) {
-    return false;
-  }
-  MutexLock lock(mutex_);
-  if (running_ || !buckets_.empty() || !aborted_.ok()) return false;
-  running_ = true;
-  return true;
+  return bytes <= execution->InlineBytes() ? execution : nullptr;
 }
 
 void Executor::RunOrPush(Bucket bucket, const std::function<void()>& progress) {
   KR_DCHECK(pusher_.IsOwner());
-  if (!MayRunHere(bucket)) return Push(std::move(bucket));
-  collective_.SetProgressCallback(&progress);
-  Execute(std::move(bucket));
-  collective_.SetProgressCallback(nullptr);
-  {
+  InlineExecution* const here = InlineExecutionFor(bucket);
+  Flight* flight = nullptr;
+  if (here != nullptr) {
     MutexLock lock(mutex_);
-    running_ = false;
+    if (in_flight_.empty() && buckets_.empty() && aborted_.ok()) {
+      flight = &AddFlight(std::move(bucket));
+    }
   }
+  if (flight == nullptr) return Push(std::move(bucket));
+  here->SetProgressCallback(&progress);
+  Launch(*flight);
+  here->SetProgressCallback(nullptr);
 }
 
 void Executor::Abort(const Status& cause) {
@@ -115,7 +117,7 @@ void Executor::Abort(const Status& cause) {
     failed.swap(failed_entries_);
   }
   changed_.NotifyAll();
-  collective_.Abort(cause);
+  collectives_.Abort(cause);
   End(failed, cause);
   for (Bucket& bucket : dropped) End(bucket.entries, cause);
 }
@@ -130,6 +132,8 @@ void Executor::Stop(Duration cause_limit) {
   Status failure;
   {
     MutexLock lock(mutex_);
+    changed_.Wait(mutex_,
+                  [this]() KR_REQUIRES(mutex_) { return in_flight_.empty(); });
     if (changed_.WaitUntil(
             mutex_, Deadline::After(cause_limit).at(),
             [this]() KR_REQUIRES(mutex_) { return failed_entries_.empty(); })) {
@@ -142,36 +146,83 @@ void Executor::Stop(Duration cause_limit) {
 
 void Executor::Run() {
   for (;;) {
-    Bucket bucket;
+    Flight* flight;
     {
       MutexLock lock(mutex_);
-      running_ = false;
       changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
-        return !buckets_.empty() || stopping_;
+        return buckets_.empty() ? stopping_ : in_flight_.size() < kMaxInFlight;
       });
       if (buckets_.empty()) return;
-      bucket = std::move(buckets_.front());
+      flight = &AddFlight(std::move(buckets_.front()));
       buckets_.pop_front();
-      running_ = true;
     }
-    Execute(std::move(bucket));
+    Launch(*flight);
   }
 }
 
-void Executor::Execute(Bucket bucket) {
+Executor::Flight& Executor::AddFlight(Bucket bucket) {
+  in_flight_.emplace_back();
+  Flight& flight = in_flight_.back();
+  flight.self = std::prev(in_flight_.end());
+  flight.bucket = std::move(bucket);
+  return flight;
+}
+
+void Executor::Launch(Flight& flight) {
+  Bucket& bucket = flight.bucket;
   const TimePoint began = std::chrono::steady_clock::now();
-  JoinPlaceholders placeholders;
   Status status;
   if (bucket.entries.empty()) {
-    status = placeholders.Make(bucket.command, bucket.decided, bucket.entries);
+    status = flight.placeholders.Make(bucket.command, bucket.decided,
+                                      bucket.entries);
   }
   for (const TensorEntry& entry : bucket.entries) {
     counters_.negotiate_ns += (bucket.decided - entry.submitted).count();
   }
   counters_.queue_ns +=
       bucket.entries.size() * (began - bucket.decided).count();
-  if (status.ok()) status = RunBucket(bucket.command, bucket.entries);
-  if (!status.ok()) {
+  if (status.ok()) status = StartCalls(flight);
+  if (status.ok()) status = flight.failure.Get();
+  // Before the completions: the coordinator may decide while we call back.
+  if (status.ok()) callbacks_.launched();
+  OnDone(flight, status);
+}
+
+Status Executor::StartCalls(Flight& flight) {
+  std::vector<TensorEntry>& entries = flight.bucket.entries;
+  // That all ranks asked was the point.
+  if (entries.front().request->kind == RequestKind::kBarrier) return OkStatus();
+  KR_ASSIGN_OR_RETURN(Collective* const collective,
+                      collectives_.For(entries.front().request->device));
+  for (const TensorEntry& entry : entries) {
+    if (entry.ready != nullptr) entry.ready->Wait();
+  }
+  KR_RETURN_IF_ERROR(AddCalls(flight));
+  flight.left += flight.calls.size();
+  for (const CollectiveArgs& call : flight.calls) {
+    collective->Start(call, [this, &flight](const Status& status) {
+      OnDone(flight, status);
+    });
+  }
+  return OkStatus();
+}
+
+void Executor::OnDone(Flight& flight, const Status& status) {
+  if (!status.ok()) flight.failure.Set(status);
+  if (flight.left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    Finalize(flight);
+  }
+}
+
+void Executor::Finalize(Flight& flight) {
+  Bucket& bucket = flight.bucket;
+  Status status = flight.failure.Get();
+  if (status.ok()) {
+    ++counters_.buckets;
+    counters_.entries += bucket.entries.size();
+    CountTime time(counters_.callback_ns);
+    End(bucket.entries, status);
+  } else {
     status = status.WithContext(LabelOf(bucket.command));
     bool first;
     {
@@ -180,14 +231,14 @@ void Executor::Execute(Bucket bucket) {
       if (first) failure_ = status;
     }
     if (first) callbacks_.failed(status);
-    return FinishWhenAborted(std::move(bucket.entries));
+    FinishWhenAborted(std::move(bucket.entries));
   }
-  ++counters_.buckets;
-  counters_.entries += bucket.entries.size();
-  // Before the completions: the coordinator may decide while we call back.
-  callbacks_.executed();
-  CountTime time(counters_.callback_ns);
-  End(bucket.entries, status);
+  std::list<Flight> over;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  over.splice(over.begin(), in_flight_, flight.self);
+  // The data thread waits for room, or Stop for the end. Nobody else does, and
+  // a notification would cost a system call.
+  if (!buckets_.empty() || stopping_) changed_.NotifyAll();
 }
 
 void Executor::End(std::vector<TensorEntry>& entries,
@@ -209,31 +260,31 @@ void Executor::FinishWhenAborted(std::vector<TensorEntry> entries) {
   if (!aborted.ok()) End(entries, aborted);
 }
 
-Status Executor::RunBucket(const Command& command,
-                           std::vector<TensorEntry>& entries) {
-  switch (entries.front().request->kind) {
+Status Executor::AddCalls(Flight& flight) {
+  switch (flight.bucket.entries.front().request->kind) {
     case RequestKind::kAllreduce:
-      return Allreduce(command, entries);
+      AddAllreduces(flight);
+      return OkStatus();
     case RequestKind::kAllgather:
-      return Allgather(command, entries.front());
+      return AddAllgathers(flight);
     case RequestKind::kBroadcast:
-      return Broadcast(command, entries);
-    case RequestKind::kBarrier:
-      return OkStatus();  // that all ranks asked was the point
+      AddBroadcast(flight);
+      return OkStatus();
     case RequestKind::kReducescatter:
-      return Reducescatter(command, entries.front());
+      return AddReducescatters(flight);
     case RequestKind::kAlltoall:
-      return Alltoall(command, entries.front());
+      return AddAlltoall(flight);
+    case RequestKind::kBarrier:
     case RequestKind::kJoin:
-      break;  // is no bucket
+      break;  // nothing moves
   }
   return InternalError("unknown kind of request");
 }
 
-Status Executor::Allreduce(const Command& command,
-                           std::vector<TensorEntry>& entries) {
+void Executor::AddAllreduces(Flight& flight) {
+  const Command& command = flight.bucket.command;
   std::map<DType, AllreduceArgs> by_dtype;  // ordered: alike on every rank
-  for (TensorEntry& entry : entries) {
+  for (TensorEntry& entry : flight.bucket.entries) {
     const Request& request = *entry.request;
     for (size_t i = 0; i < request.tensors.size(); ++i) {
       const TensorSpec& spec = request.tensors[i];
@@ -243,15 +294,17 @@ Status Executor::Allreduce(const Command& command,
           TensorSpan{entry.inputs[i], entry.outputs[i], spec.num_elements()});
     }
   }
+  flight.calls.reserve(by_dtype.size());
   for (auto& [dtype, args] : by_dtype) {
     args.tag = command.sequence * kTagsPerDecision + static_cast<int>(dtype);
-    KR_RETURN_IF_ERROR(collective_.Allreduce(args));
+    flight.calls.emplace_back(std::move(args));
   }
-  return OkStatus();
 }
 
-Status Executor::Allgather(const Command& command, TensorEntry& entry) {
+Status Executor::AddAllgathers(Flight& flight) {
+  const Command& command = flight.bucket.command;
   const Response& agreed = *command.items.front();
+  TensorEntry& entry = flight.bucket.entries.front();
   for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
     const int64_t row_bytes = RowBytes(entry.request->tensors[i]);
     AllgatherArgs args;
@@ -263,15 +316,15 @@ Status Executor::Allgather(const Command& command, TensorEntry& entry) {
     }
     KR_ASSIGN_OR_RETURN(args.output, entry.allocate(i, total_rows));
     args.input = entry.inputs[i];
-    KR_RETURN_IF_ERROR(collective_.Allgather(args));
+    flight.calls.emplace_back(std::move(args));
   }
   return OkStatus();
 }
 
-Status Executor::Broadcast(const Command& command,
-                           std::vector<TensorEntry>& entries) {
+void Executor::AddBroadcast(Flight& flight) {
+  std::vector<TensorEntry>& entries = flight.bucket.entries;
   BroadcastArgs args;
-  args.tag = command.sequence * kTagsPerDecision;
+  args.tag = flight.bucket.command.sequence * kTagsPerDecision;
   args.root = ranks_.Local(entries.front().request->root);
   for (TensorEntry& entry : entries) {
     for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
@@ -279,10 +332,12 @@ Status Executor::Broadcast(const Command& command,
                                         entry.request->tensors[i].num_bytes()});
     }
   }
-  return collective_.Broadcast(args);
+  flight.calls.emplace_back(std::move(args));
 }
 
-Status Executor::Reducescatter(const Command& command, TensorEntry& entry) {
+Status Executor::AddReducescatters(Flight& flight) {
+  const Command& command = flight.bucket.command;
+  TensorEntry& entry = flight.bucket.entries.front();
   const Request& request = *entry.request;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const TensorSpec& spec = request.tensors[i];
@@ -298,12 +353,14 @@ Status Executor::Reducescatter(const Command& command, TensorEntry& entry) {
     KR_ASSIGN_OR_RETURN(args.output,
                         entry.allocate(i, ScatteredRows(rows, rank_, size_)));
     args.input = entry.inputs[i];
-    KR_RETURN_IF_ERROR(collective_.Reducescatter(args));
+    flight.calls.emplace_back(std::move(args));
   }
   return OkStatus();
 }
 
-Status Executor::Alltoall(const Command& command, TensorEntry& entry) {
+Status Executor::AddAlltoall(Flight& flight) {
+  const Command& command = flight.bucket.command;
+  TensorEntry& entry = flight.bucket.entries.front();
   const std::vector<int64_t> rows = command.items.front()->RowMatrix();
   const int64_t row_bytes = RowBytes(entry.request->tensors.front());
   AlltoallArgs args;
@@ -319,7 +376,8 @@ Status Executor::Alltoall(const Command& command, TensorEntry& entry) {
   KR_ASSIGN_OR_RETURN(void* splits, entry.allocate(1, size_));
   std::copy(received.begin(), received.end(), static_cast<int64_t*>(splits));
   args.input = entry.inputs.front();
-  return collective_.Alltoall(args);
+  flight.calls.emplace_back(std::move(args));
+  return OkStatus();
 }
 
 }  // namespace keras_ring

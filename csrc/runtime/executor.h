@@ -1,9 +1,15 @@
 // Executor: runs the decided buckets in order, large ones on the data thread.
+//
+// A bucket is launched when its collectives were started, and ends when all of
+// them are done, on the thread that says so. A blocking collective is done when
+// its start returns; with another, several buckets are in flight.
 #ifndef KERAS_RING_RUNTIME_EXECUTOR_H_
 #define KERAS_RING_RUNTIME_EXECUTOR_H_
 
+#include <atomic>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -13,10 +19,13 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
 #include "csrc/base/thread_checker.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/collective_set.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/join_placeholders.h"
 
 namespace keras_ring {
 
@@ -32,20 +41,24 @@ struct Bucket {
 class Executor {
  public:
   struct Callbacks {
-    // A bucket was executed. From the thread that ran it, as is the next.
-    std::function<void()> executed;
-    // A collective failed with this. At most once; the entries wait for Abort
-    // to say what really happened.
+    // A bucket was launched, so that another may be decided. From the thread
+    // that launched it.
+    std::function<void()> launched;
+    // A collective failed with this. At most once, from any thread; the entries
+    // wait for Abort to say what really happened.
     std::function<void(const Status&)> failed;
     // Entries come to their end with this: before their completions fire.
     std::function<void(const std::vector<TensorEntry>&, const Status&)> ended =
         [](const std::vector<TensorEntry>&, const Status&) {};
   };
 
+  // Buckets in flight: enough to keep a device busy while the host is late.
+  static constexpr size_t kMaxInFlight = 8;
+
   // All references must outlive the executor. `ranks`: those that `rank` is
   // counted in.
-  Executor(int rank, int size, Collective& collective, Counters& counters,
-           Callbacks callbacks, RankSet ranks = {});
+  Executor(int rank, int size, const CollectiveSet& collectives,
+           Counters& counters, Callbacks callbacks, RankSet ranks = {});
   ~Executor();
 
   Status Start();
@@ -56,9 +69,9 @@ class Executor {
   void RunOrPush(Bucket bucket, const std::function<void()>& progress)
       KR_EXCLUDES(mutex_);
   // Any thread; see Collective::PeerGone.
-  void PeerGone(int rank) { collective_.PeerGone(rank); }
-  // Any thread: breaks the running collective; its entries and those of the
-  // buckets behind it finish with `cause`. The first cause is kept.
+  void PeerGone(int rank) { collectives_.PeerGone(rank); }
+  // Any thread: breaks the collectives; the entries of the buckets in flight
+  // and of those behind them finish with `cause`. The first cause is kept.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
   // Finishes what was pushed, and joins; waits for Abort if a collective has
   // failed, but not for longer than `cause_limit`: then the failure is the
@@ -66,27 +79,46 @@ class Executor {
   void Stop(Duration cause_limit = std::chrono::seconds(5)) KR_EXCLUDES(mutex_);
 
  private:
+  // A bucket in flight.
+  struct Flight {
+    Bucket bucket;
+    JoinPlaceholders placeholders;
+    std::vector<CollectiveArgs> calls;
+    // Calls that are not done, and one while they are started.
+    std::atomic<size_t> left{1};
+    StickyStatus failure;
+    std::list<Flight>::iterator self;  // in in_flight_
+  };
+
   void Push(Bucket bucket) KR_EXCLUDES(mutex_);
-  void Run();
-  void Execute(Bucket bucket);
-  Status RunBucket(const Command& command, std::vector<TensorEntry>& entries);
-  Status Allreduce(const Command& command, std::vector<TensorEntry>& entries);
-  Status Allgather(const Command& command, TensorEntry& entry);
-  Status Broadcast(const Command& command, std::vector<TensorEntry>& entries);
-  Status Reducescatter(const Command& command, TensorEntry& entry);
-  Status Alltoall(const Command& command, TensorEntry& entry);
+  void Run() KR_EXCLUDES(mutex_);
+  Flight& AddFlight(Bucket bucket) KR_REQUIRES(mutex_);
+  void Launch(Flight& flight) KR_EXCLUDES(mutex_);
+  // Makes the calls of the bucket, and starts them.
+  Status StartCalls(Flight& flight);
+  // One of what is left is done; the last ends the bucket.
+  void OnDone(Flight& flight, const Status& status) KR_EXCLUDES(mutex_);
+  void Finalize(Flight& flight) KR_EXCLUDES(mutex_);
+  // These add the calls of a bucket. Results are allocated here.
+  Status AddCalls(Flight& flight);
+  void AddAllreduces(Flight& flight);
+  Status AddAllgathers(Flight& flight);
+  void AddBroadcast(Flight& flight);
+  Status AddReducescatters(Flight& flight);
+  Status AddAlltoall(Flight& flight);
   // Fires their completions.
   void End(std::vector<TensorEntry>& entries, const Status& status) const;
   int Contributors(const Command& command) const {
     return size_ - static_cast<int>(command.joined.size());
   }
-  bool MayRunHere(const Bucket& bucket) KR_EXCLUDES(mutex_);
+  // What may run the bucket on this thread; null if it is to be pushed.
+  InlineExecution* InlineExecutionFor(const Bucket& bucket) const;
   // Finishes the entries with the cause of the abort, once it is known.
   void FinishWhenAborted(std::vector<TensorEntry> entries) KR_EXCLUDES(mutex_);
 
   const int rank_;
   const int size_;
-  Collective& collective_;
+  const CollectiveSet collectives_;
   Counters& counters_;
   const Callbacks callbacks_;
   const RankSet ranks_;
@@ -95,8 +127,8 @@ class Executor {
   Mutex mutex_;
   CondVar changed_;
   std::deque<Bucket> buckets_ KR_GUARDED_BY(mutex_);
-  bool running_ KR_GUARDED_BY(mutex_) = false;  // a bucket, on some thread
-  Status failure_ KR_GUARDED_BY(mutex_);        // the first
+  std::list<Flight> in_flight_ KR_GUARDED_BY(mutex_);
+  Status failure_ KR_GUARDED_BY(mutex_);  // the first
   std::vector<TensorEntry> failed_entries_ KR_GUARDED_BY(mutex_);
   Status aborted_ KR_GUARDED_BY(mutex_);
   bool stopping_ KR_GUARDED_BY(mutex_) = false;

@@ -33,6 +33,7 @@
 
 #include "csrc/base/float16.h"
 #include "csrc/collective/collective.h"
+#include "csrc/testing/collective_calls.h"
 #include "csrc/testing/run_ranks.h"
 
 namespace keras_ring {
@@ -233,7 +234,9 @@ class CollectiveConformance
       : size_(std::get<1>(GetParam())),
         members_(std::get<0>(GetParam()).make(size_)) {}
 
-  Collective& collective(int rank) { return *members_[rank].collective; }
+  CollectiveCalls collective(int rank) {
+    return CollectiveCalls(*members_[rank].collective);
+  }
   uint64_t NextTag() { return tag_++; }
 
   // How `tensors` of the given values (values[tensor][rank][i]) come out of an

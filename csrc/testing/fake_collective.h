@@ -17,7 +17,7 @@ namespace keras_ring {
 // held the neutral element (rounded to the wire dtype if the reduction is
 // compressed); no scale is applied. In an allgather and an
 // alltoall the blocks of the others become zero.
-class FakeCollective final : public Collective {
+class FakeCollective final : public BlockingCollective, public InlineExecution {
  public:
   enum class Kind {
     kAllreduce,
@@ -45,11 +45,15 @@ class FakeCollective final : public Collective {
   Status Broadcast(const BroadcastArgs& args) override;
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
+  InlineExecution* inline_execution() override {
+    return inline_bytes_ < 0 ? nullptr : this;
+  }
   int64_t InlineBytes() const override { return inline_bytes_; }
   // A call that waits does them every millisecond.
   void SetProgressCallback(const std::function<void()>* progress) override {
     progress_ = progress;
   }
+  void PeerGone(int) override {}
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
   // From now on every call waits (after it was recorded) until Release or

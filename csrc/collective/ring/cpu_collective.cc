@@ -15,6 +15,13 @@ CpuCollective::CpuCollective(Transport& transport,
       options_(options),
       place_{transport.rank(), transport.size()} {}
 
+CpuCollective::CpuCollective(std::unique_ptr<Transport> transport,
+                             const CpuCollectiveOptions& options)
+    : owned_transport_(std::move(transport)),
+      transport_(*owned_transport_),
+      options_(options),
+      place_{transport_.rank(), transport_.size()} {}
+
 Status CpuCollective::Allreduce(const AllreduceArgs& args) {
   if (args.op == ReduceOp::kAdasum) {
     return adasum_.Allreduce(args, place_.rank, place_.size, *this);

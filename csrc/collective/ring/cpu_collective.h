@@ -3,6 +3,7 @@
 #define KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_
 
 #include <cstddef>
+#include <memory>
 
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
@@ -29,10 +30,13 @@ struct CpuCollectiveOptions {
   size_t max_segment_bytes = size_t{512} << 10;
 };
 
-class CpuCollective final : public Collective {
+class CpuCollective final : public BlockingCollective {
  public:
   // `transport` must outlive the object and have no other user.
   explicit CpuCollective(Transport& transport,
+                         const CpuCollectiveOptions& options = {});
+  // Owns it.
+  explicit CpuCollective(std::unique_ptr<Transport> transport,
                          const CpuCollectiveOptions& options = {});
 
   Status Allreduce(const AllreduceArgs& args) override;
@@ -40,6 +44,8 @@ class CpuCollective final : public Collective {
   Status Broadcast(const BroadcastArgs& args) override;
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
+  // Nothing: its connections end.
+  void PeerGone(int) override {}
   void Abort(const Status& cause) override;
 
  private:
@@ -66,6 +72,7 @@ class CpuCollective final : public Collective {
   Status RunReduction(RingReduction& plan, const ReductionKernels& method,
                       void* arrivals);
 
+  const std::unique_ptr<Transport> owned_transport_;  // or null
   Transport& transport_;
   const CpuCollectiveOptions options_;
   const RingPlace place_;

@@ -78,7 +78,7 @@ class ChunkBarrier {
   // runs another one is an error when its packed chunk is awaited.
   void SetTag(uint64_t tag) { tag_ = tag; }
 
-  // See Collective::SetProgressCallback.
+  // See InlineExecution::SetProgressCallback.
   void SetProgressCallback(const std::function<void()>* progress) {
     progress_ = progress;
   }

@@ -62,12 +62,12 @@ struct ShmCollectiveOptions {
   // Buckets of this size are written past the caches: nobody finds the first
   // results there once the last are written.
   size_t stream_bytes = size_t{32} << 20;
-  // See Collective::InlineBytes.
+  // See InlineExecution::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
   ChunkBarrierOptions barrier;
 };
 
-class ShmCollective final : public Collective {
+class ShmCollective final : public BlockingCollective, public InlineExecution {
  public:
   // The value that HostGroupLayout::data_bytes must have.
   static size_t DataBytes(int size, const ShmCollectiveOptions& options);
@@ -82,6 +82,7 @@ class ShmCollective final : public Collective {
   Status Broadcast(const BroadcastArgs& args) override;
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
+  InlineExecution* inline_execution() override { return this; }
   int64_t InlineBytes() const override { return options_.inline_bytes; }
   void SetProgressCallback(const std::function<void()>* progress) override {
     barrier_.SetProgressCallback(progress);

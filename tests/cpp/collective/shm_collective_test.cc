@@ -58,7 +58,7 @@ std::vector<CollectiveMember> MakeUsual(int size) {
 
 // Puts some of the tensors of every allreduce into the rank's arena, and some
 // nowhere: which, differs from rank to rank and from input to output.
-class PartlyInArena final : public Collective {
+class PartlyInArena final : public BlockingCollective {
  public:
   PartlyInArena(Collective& inner, Arena& arena, int seed)
       : inner_(inner), arena_(arena), random_(seed) {}
@@ -109,10 +109,11 @@ class PartlyInArena final : public Collective {
   Status Alltoall(const AlltoallArgs& args) override {
     return inner_.Alltoall(args);
   }
+  void PeerGone(int) override {}
   void Abort(const Status& cause) override { inner_.Abort(cause); }
 
  private:
-  Collective& inner_;
+  CollectiveCalls inner_;
   Arena& arena_;
   std::mt19937 random_;
 };
@@ -183,14 +184,14 @@ void Dawdle(std::mt19937& random) {
 class SlowRank {
  public:
   SlowRank(Collective& collective, uint32_t seed)
-      : collective_(collective), random_(seed) {
+      : collective_(*collective.inline_execution()), random_(seed) {
     collective_.SetProgressCallback(&dawdle_);
   }
   ~SlowRank() { collective_.SetProgressCallback(nullptr); }
   void Dawdle() { keras_ring::Dawdle(random_); }
 
  private:
-  Collective& collective_;
+  InlineExecution& collective_;
   std::mt19937 random_;
   const std::function<void()> dawdle_ = [this] { Dawdle(); };
 };
@@ -238,8 +239,8 @@ TEST(ShmCollective, SumsInTheOrderOfTheRanks) {
         const auto values = UnevenValues(size, count, round);
         const std::vector<float> expected = SumInOrder(values);
         RunRanks(size, [&](int rank) {
-          Collective& collective = *members[rank].collective;
-          SlowRank slow(collective, round * 10 + rank);
+          CollectiveCalls collective(*members[rank].collective);
+          SlowRank slow(*members[rank].collective, round * 10 + rank);
           slow.Dawdle();
           std::vector<float> output(count);
           AllreduceArgs args;
@@ -278,8 +279,8 @@ TEST(ShmCollective, SumsWhatWasRoundedInTheOrderOfTheRanks) {
         std::vector<float> expected = SumInOrder(packed);
         for (float& value : expected) value = rounded(value * 0.7f);
         RunRanks(size, [&](int rank) {
-          Collective& collective = *members[rank].collective;
-          SlowRank slow(collective, round * 10 + rank);
+          CollectiveCalls collective(*members[rank].collective);
+          SlowRank slow(*members[rank].collective, round * 10 + rank);
           slow.Dawdle();
           std::vector<float> output(count);
           AllreduceArgs args;
@@ -313,9 +314,9 @@ TEST_P(ShmCollectiveStress, MixedCollectivesWithDelays) {
   auto members = MakeShm(
       size, SmallParts(std::chrono::microseconds(std::get<1>(GetParam()))));
   RunRanks(size, [&](int rank) {
-    Collective& collective = *members[rank].collective;
+    CollectiveCalls collective(*members[rank].collective);
     std::mt19937 choices(size);  // alike on all ranks
-    SlowRank slow(collective, 100 + rank);
+    SlowRank slow(*members[rank].collective, 100 + rank);
     // The element `i` of what `from` has for `to` in collective `tag`.
     auto number = [](uint64_t tag, int from, int to, int64_t i) {
       return static_cast<int32_t>(tag * 7919 + from * 104729 + to * 1299709 +
@@ -450,7 +451,7 @@ TEST(ShmCollective, ARankThatBreaksOffFreesTheOthers) {
           members[1].collective->Abort(cause);
           return;
         }
-        Collective& collective = *members[rank].collective;
+        CollectiveCalls collective(*members[rank].collective);
         int waits = 0;
         const std::function<void()> duty = [&] {
           if (++waits != 1 + round) return;
@@ -458,7 +459,7 @@ TEST(ShmCollective, ARankThatBreaksOffFreesTheOthers) {
           collective.Abort(cause);
         };
         if (rank == 1 && spin == Duration::zero())
-          collective.SetProgressCallback(&duty);
+          members[1].collective->inline_execution()->SetProgressCallback(&duty);
         Status status;
         uint64_t tag = 0;
         while (status.ok()) {
@@ -489,7 +490,8 @@ TEST(ShmCollective, ARankWithABadArgumentFreesTheOthers) {
     std::vector<float> values(1000, 1.0f);
     AllreduceArgs args = SumInPlace(values, 1);
     if (rank == 2) args.divisor = 0;
-    const Status status = members[rank].collective->Allreduce(args);
+    const Status status =
+        CollectiveCalls(*members[rank].collective).Allreduce(args);
     EXPECT_EQ(status.code(), rank == 2 ? StatusCode::kInvalidArgument
                                        : StatusCode::kUnavailable);
   });
@@ -507,7 +509,8 @@ TEST(ShmCollective, ARankThatStopsIsNamedAfterTheLimit) {
   RunRanks(3, [&](int rank) {
     if (rank == 1) return;
     std::vector<float> values(1000, 1.0f);
-    statuses[rank] = members[rank].collective->Allreduce(SumInPlace(values, 1));
+    statuses[rank] = CollectiveCalls(*members[rank].collective)
+                         .Allreduce(SumInPlace(values, 1));
   });
   int named = 0;
   for (int rank : {0, 2}) {
@@ -526,8 +529,9 @@ TEST(ShmCollective, CountsWhereTheTimeGoes) {
       Pause(std::chrono::milliseconds(20), Deadline::AfterSeconds(1));
     }
     std::vector<float> values(5000, 1.0f);
-    ASSERT_TRUE(
-        members[rank].collective->Allreduce(SumInPlace(values, 1)).ok());
+    ASSERT_TRUE(CollectiveCalls(*members[rank].collective)
+                    .Allreduce(SumInPlace(values, 1))
+                    .ok());
   });
   const auto& counters =
       static_cast<ShmFoundation*>(members[0].foundation.get())->counters;

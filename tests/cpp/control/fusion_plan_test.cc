@@ -62,6 +62,16 @@ TEST(FusionPlan, OpsAndScalesKeepApart) {
               ElementsAre(0, 2));
 }
 
+TEST(FusionPlan, DevicesKeepApart) {
+  for (const RequestKind kind : {kReduce, RequestKind::kBroadcast}) {
+    Request elsewhere = Of(kind, DType::kFloat32, 1);
+    elsewhere.device = DeviceKind::kCuda;
+    EXPECT_THAT(
+        Bucket({elsewhere, Of(kind, DType::kFloat32, 1), elsewhere}, 100),
+        ElementsAre(0, 2));
+  }
+}
+
 TEST(FusionPlan, BroadcastsOfOneRootShareWhateverTheirDType) {
   Request other_root = Of(RequestKind::kBroadcast, DType::kInt8, 1);
   other_root.root = 1;

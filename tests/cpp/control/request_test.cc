@@ -55,6 +55,7 @@ TEST(Agree, NamesTheFirstDifferenceRanksAndValues) {
       {"compression",
        [](Request& r) { r.compression = Compression::kBfloat16; }, "bf16"},
       {"root rank", [](Request& r) { r.root = 1; }, "1"},
+      {"device", [](Request& r) { r.device = DeviceKind::kCuda; }, "gpu"},
   };
   for (const Case& c : cases) {
     Request odd = Allreduce({2, 3});
@@ -270,6 +271,7 @@ TEST(RequestWire, RoundTrip) {
   request.postscale = -3;
   request.compression = Compression::kBfloat16;
   request.root = -1;
+  request.device = DeviceKind::kCuda;
   request.tensors.push_back(TensorSpec{DType::kComplex128, {}});
   WireWriter writer;
   request.Encode(writer);
@@ -288,15 +290,14 @@ TEST(RequestWire, TruncatedAnywhereFails) {
   }
 }
 
-TEST(RequestWire, CompressionCounts) {
-  const Request plain = Allreduce({3});
-  Request compressed = plain;
-  compressed.compression = Compression::kFloat16;
-  EXPECT_FALSE(plain == compressed);
+// The requests differ in one byte, which may have so many values and no others.
+template <typename ValueOf>
+void ExpectAByteOf(int num_values, const Request& a, const Request& b,
+                   ValueOf value_of) {
+  EXPECT_FALSE(a == b);
   WireWriter one, other;
-  plain.Encode(one);
-  compressed.Encode(other);
-  // They differ in one byte, which may have these values and no others.
+  a.Encode(one);
+  b.Encode(other);
   std::string bytes(other.bytes());
   size_t at = 0;
   while (one.bytes()[at] == bytes[at]) ++at;
@@ -304,11 +305,25 @@ TEST(RequestWire, CompressionCounts) {
     bytes[at] = static_cast<char>(value);
     WireReader reader(bytes);
     const Request decoded = Request::Decode(reader);
-    EXPECT_EQ(reader.Finished(), value < kNumCompressions) << value;
+    EXPECT_EQ(reader.Finished(), value < num_values) << value;
     if (reader.ok()) {
-      EXPECT_EQ(static_cast<int>(decoded.compression), value);
+      EXPECT_EQ(static_cast<int>(value_of(decoded)), value);
     }
   }
+}
+
+TEST(RequestWire, CompressionCounts) {
+  Request compressed = Allreduce({3});
+  compressed.compression = Compression::kFloat16;
+  ExpectAByteOf(kNumCompressions, Allreduce({3}), compressed,
+                [](const Request& request) { return request.compression; });
+}
+
+TEST(RequestWire, TheDeviceCounts) {
+  Request elsewhere = Allreduce({3});
+  elsewhere.device = DeviceKind::kCuda;
+  ExpectAByteOf(kNumDeviceKinds, Allreduce({3}), elsewhere,
+                [](const Request& request) { return request.device; });
 }
 
 TEST(Agree, CompressionIsNamedAsPythonSpellsIt) {

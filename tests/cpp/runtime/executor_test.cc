@@ -401,6 +401,229 @@ TEST_F(ExecutorTest, StopRunsWhatWasPushed) {
   });
 }
 
+// A collective whose calls go on after they were started, as those of a device
+// do, until the test says how they end.
+class DeferredCollective final : public Collective {
+ public:
+  void Start(const CollectiveArgs& args, Done done) override {
+    Status broken;
+    {
+      MutexLock lock(mutex_);
+      broken = broken_;
+      if (broken.ok()) {
+        calls_.push_back(std::move(done));
+        tags_.push_back(std::get<AllreduceArgs>(args).tag);
+        changed_.NotifyAll();
+      }
+    }
+    if (!broken.ok()) done(broken);
+  }
+  void PeerGone(int) override {}
+  void Abort(const Status& cause) override {
+    for (;;) {
+      Done done;
+      {
+        MutexLock lock(mutex_);
+        broken_ = cause;
+        if (calls_.empty()) return;
+        done = std::move(calls_.front());
+        calls_.pop_front();
+      }
+      done(cause);
+    }
+  }
+
+  // Ends the oldest call, on this thread.
+  void EndFirst(const Status& status) {
+    Done done;
+    {
+      MutexLock lock(mutex_);
+      ASSERT_FALSE(calls_.empty());
+      done = std::move(calls_.front());
+      calls_.pop_front();
+    }
+    done(status);
+  }
+  // Waits until so many calls were started; false if that takes too long.
+  bool AwaitStarted(size_t count) {
+    MutexLock lock(mutex_);
+    return changed_.WaitUntil(
+        mutex_, Deadline::AfterSeconds(20).at(),
+        [&]() KR_REQUIRES(mutex_) { return tags_.size() >= count; });
+  }
+  size_t num_started() {
+    MutexLock lock(mutex_);
+    return tags_.size();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Done> calls_ KR_GUARDED_BY(mutex_);
+  std::vector<uint64_t> tags_ KR_GUARDED_BY(mutex_);
+  Status broken_ KR_GUARDED_BY(mutex_);
+};
+
+class BucketsInFlight : public ExecutorTest {
+ protected:
+  void TearDown() override {
+    device_executor_.Abort(AbortedError("the test is over"));
+    device_executor_.Stop();
+    ExecutorTest::TearDown();
+  }
+  // Large on a device.
+  Bucket OnDevice(const std::string& name) {
+    Bucket bucket = Large(name);
+    auto request = std::make_shared<Request>(*bucket.entries[0].request);
+    request->device = DeviceKind::kCuda;
+    bucket.entries[0].request = request;
+    auto agreed = std::make_shared<Response>(*bucket.command.items[0]);
+    agreed->request.device = DeviceKind::kCuda;
+    bucket.command.items[0] = std::move(agreed);
+    return bucket;
+  }
+  void RunThere(Bucket bucket) {
+    device_executor_.RunOrPush(std::move(bucket), progress_);
+  }
+  static CollectiveSet Both(Collective& host, Collective& device) {
+    CollectiveSet both(host);
+    both.Add(DeviceKind::kCuda, device);
+    return both;
+  }
+
+  DeferredCollective device_;
+  std::atomic<int> launched_{0};
+  Executor device_executor_{
+      0, 1, Both(collective_, device_), counters_,
+      Executor::Callbacks{[this] { ++launched_; },
+                          [this](const Status&) { ++failures_; }}};
+};
+
+TEST_F(BucketsInFlight, TheNextIsLaunchedBeforeTheLastIsDone) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  RunThere(OnDevice("a"));
+  RunThere(OnDevice("b"));
+  ASSERT_TRUE(device_.AwaitStarted(2));
+  EXPECT_TRUE(ends().empty());
+  device_.EndFirst(OkStatus());
+  EXPECT_THAT(EndedNames(), ElementsAre("a"));
+  // Whoever says that it is done.
+  EXPECT_EQ(ends()[0].thread, std::this_thread::get_id());
+  device_.EndFirst(OkStatus());
+  EXPECT_THAT(EndedNames(), ElementsAre("a", "b"));
+  EXPECT_EQ(launched_, 2);
+  EXPECT_EQ(counters_.buckets, 2u);
+}
+
+TEST_F(BucketsInFlight, ThereIsALimit) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  for (size_t i = 0; i <= Executor::kMaxInFlight; ++i) RunThere(OnDevice("a"));
+  ASSERT_TRUE(device_.AwaitStarted(Executor::kMaxInFlight));
+  Pause(std::chrono::milliseconds(10), Deadline::AfterSeconds(1));
+  EXPECT_EQ(device_.num_started(), Executor::kMaxInFlight);
+  device_.EndFirst(OkStatus());
+  EXPECT_TRUE(device_.AwaitStarted(Executor::kMaxInFlight + 1));
+}
+
+TEST_F(BucketsInFlight, ABucketEndsWithTheLastOfItsCalls) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  Bucket bucket = OnDevice("a");
+  auto request = std::make_shared<Request>(*bucket.entries[0].request);
+  request->tensors = {TensorSpec{DType::kFloat32, {3}},
+                      TensorSpec{DType::kInt32, {3}}};
+  bucket.entries[0].request = request;
+  bucket.entries[0].inputs.push_back(bucket.entries[0].inputs[0]);
+  bucket.entries[0].outputs.push_back(bucket.entries[0].outputs[0]);
+  RunThere(std::move(bucket));
+  ASSERT_TRUE(device_.AwaitStarted(2));
+  device_.EndFirst(OkStatus());
+  EXPECT_TRUE(ends().empty());
+  device_.EndFirst(OkStatus());
+  EXPECT_EQ(ends().size(), 1u);
+}
+
+TEST_F(BucketsInFlight, AbortEndsThem) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  RunThere(OnDevice("a"));
+  RunThere(OnDevice("b"));
+  ASSERT_TRUE(device_.AwaitStarted(2));
+  const Status cause = UnavailableError("lost rank 3");
+  device_executor_.Abort(cause);
+  ASSERT_TRUE(AwaitEnds(2));
+  for (const End& end : ends()) EXPECT_EQ(end.status, cause);
+}
+
+TEST_F(BucketsInFlight, AFailureWaitsForItsCause) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  RunThere(OnDevice("a"));
+  RunThere(OnDevice("b"));
+  ASSERT_TRUE(device_.AwaitStarted(2));
+  device_.EndFirst(UnavailableError("a broken link"));
+  device_.EndFirst(UnavailableError("broken before"));
+  EXPECT_EQ(failures(), 1);
+  EXPECT_TRUE(ends().empty());
+  const Status cause = UnavailableError("lost rank 3");
+  device_executor_.Abort(cause);
+  ASSERT_TRUE(AwaitEnds(2));
+  for (const End& end : ends()) EXPECT_EQ(end.status, cause);
+}
+
+TEST_F(BucketsInFlight, StopWaitsForThem) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  RunThere(OnDevice("a"));
+  RunThere(OnDevice("b"));
+  std::atomic<bool> stopped{false};
+  RunRanks(2, [&](int thread) {
+    if (thread == 0) {
+      device_executor_.Stop();
+      stopped = true;
+      EXPECT_THAT(EndedNames(), ElementsAre("a", "b"));
+      return;
+    }
+    EXPECT_TRUE(device_.AwaitStarted(2));
+    device_.EndFirst(OkStatus());
+    Pause(std::chrono::milliseconds(10), Deadline::AfterSeconds(1));
+    EXPECT_FALSE(stopped);
+    device_.EndFirst(OkStatus());
+  });
+}
+
+TEST_F(BucketsInFlight, EachKindOfMemoryHasItsCollective) {
+  ASSERT_TRUE(device_executor_.Start().ok());
+  RunThere(OnDevice("there"));
+  ASSERT_TRUE(device_.AwaitStarted(1));
+  RunThere(Large("here"));
+  ASSERT_TRUE(AwaitEnds(1));
+  EXPECT_THAT(EndedNames(), ElementsAre("here"));
+  EXPECT_EQ(collective_.calls().size(), 1u);
+}
+
+TEST_F(ExecutorTest, ADeviceThatNoCollectiveServes) {
+  Bucket bucket = Small("a");
+  auto request = std::make_shared<Request>(*bucket.entries[0].request);
+  request->device = DeviceKind::kCuda;
+  bucket.entries[0].request = request;
+  Run(std::move(bucket));
+  EXPECT_EQ(failures(), 1);
+  EXPECT_THAT(failure_.message(), HasSubstr("gpu memory"));
+  EXPECT_TRUE(collective_.calls().empty());
+}
+
+TEST_F(ExecutorTest, InputsAreReadOnceTheyAreReady) {
+  struct Event final : public ReadyEvent {
+    void Wait() const override { calls_before = collective.calls().size(); }
+    explicit Event(FakeCollective& collective) : collective(collective) {}
+    FakeCollective& collective;
+    mutable size_t calls_before = 99;
+  };
+  const auto event = std::make_shared<Event>(collective_);
+  Bucket bucket = Small("a");
+  bucket.entries[0].ready = event;
+  Run(std::move(bucket));
+  EXPECT_EQ(event->calls_before, 0u);
+  EXPECT_EQ(collective_.calls().size(), 1u);
+}
+
 // One entry on rank 1 of 3, whose results are asked for on the way.
 class ScatteringTest : public testing::Test {
  protected:

@@ -21,6 +21,7 @@
 #include "csrc/control/controller.h"
 #include "csrc/control/message.h"
 #include "csrc/runtime/diagnostics/flight_log.h"
+#include "csrc/testing/collective_calls.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/fake_collective.h"
 #include "csrc/testing/faulty_transport.h"
@@ -403,7 +404,7 @@ TEST_P(RuntimeTest, LeavingRightAfterTheLastResultHurtsNobody) {
 }
 
 // A collective around another one, which a test holds up.
-class HeldCollective final : public Collective {
+class HeldCollective final : public BlockingCollective, public InlineExecution {
  public:
   enum class Hold { kBefore, kAfter };
   struct Gate {
@@ -415,35 +416,42 @@ class HeldCollective final : public Collective {
   // Before or after it runs in `inner`, an allreduce waits for the gate, and
   // does its progress meanwhile, as if for other ranks.
   HeldCollective(std::unique_ptr<Collective> inner, Hold hold, Gate& gate)
-      : inner_(std::move(inner)), hold_(hold), gate_(gate) {}
+      : owned_(std::move(inner)),
+        inner_(*owned_),
+        inner_inline_(owned_->inline_execution()),
+        hold_(hold),
+        gate_(gate) {}
 
   Status Allreduce(const AllreduceArgs& args) override {
     if (hold_ == Hold::kBefore) Wait();
-    KR_RETURN_IF_ERROR(inner_->Allreduce(args));
+    KR_RETURN_IF_ERROR(inner_.Allreduce(args));
     if (hold_ == Hold::kAfter) Wait();
     return aborted_.Get();
   }
   Status Allgather(const AllgatherArgs& args) override {
-    return inner_->Allgather(args);
+    return inner_.Allgather(args);
   }
   Status Broadcast(const BroadcastArgs& args) override {
-    return inner_->Broadcast(args);
+    return inner_.Broadcast(args);
   }
   Status Reducescatter(const ReducescatterArgs& args) override {
-    return inner_->Reducescatter(args);
+    return inner_.Reducescatter(args);
   }
   Status Alltoall(const AlltoallArgs& args) override {
-    return inner_->Alltoall(args);
+    return inner_.Alltoall(args);
   }
-  int64_t InlineBytes() const override { return inner_->InlineBytes(); }
+  InlineExecution* inline_execution() override {
+    return inner_inline_ == nullptr ? nullptr : this;
+  }
+  int64_t InlineBytes() const override { return inner_inline_->InlineBytes(); }
   void SetProgressCallback(const std::function<void()>* progress) override {
     progress_ = progress;
-    inner_->SetProgressCallback(progress);
+    inner_inline_->SetProgressCallback(progress);
   }
-  void PeerGone(int rank) override { inner_->PeerGone(rank); }
+  void PeerGone(int rank) override { owned_->PeerGone(rank); }
   void Abort(const Status& cause) override {
     aborted_.Set(cause);
-    inner_->Abort(cause);
+    owned_->Abort(cause);
   }
 
  private:
@@ -456,7 +464,9 @@ class HeldCollective final : public Collective {
     }
   }
 
-  const std::unique_ptr<Collective> inner_;
+  const std::unique_ptr<Collective> owned_;
+  CollectiveCalls inner_;
+  InlineExecution* const inner_inline_;
   const Hold hold_;
   Gate& gate_;
   const std::function<void()>* progress_ = nullptr;

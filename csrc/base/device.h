@@ -1,0 +1,38 @@
+// Where the memory of a tensor is.
+#ifndef KERAS_RING_BASE_DEVICE_H_
+#define KERAS_RING_BASE_DEVICE_H_
+
+#include <cstdint>
+
+namespace keras_ring {
+
+// The values travel on the wire: append, never renumber.
+enum class DeviceKind : uint8_t {
+  kHost = 0,
+  kCuda,
+};
+inline constexpr int kNumDeviceKinds = 2;
+
+// "cpu", "gpu": as TensorFlow calls them.
+inline const char* DeviceKindName(DeviceKind kind) {
+  return kind == DeviceKind::kHost ? "cpu" : "gpu";
+}
+
+// Ranks agree on the kind alone: each has a number of its own for its device.
+struct Device {
+  DeviceKind kind = DeviceKind::kHost;
+  int ordinal = 0;
+};
+
+// What is written to memory by a device that goes on while its host does.
+class ReadyEvent {
+ public:
+  virtual ~ReadyEvent() = default;
+  // Blocks until all that was asked of the device before the event was made is
+  // done. Thread-safe.
+  virtual void Wait() const = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_BASE_DEVICE_H_

@@ -1,0 +1,57 @@
+// CollectiveSet: the collectives of a runtime, and which one serves a call.
+#ifndef KERAS_RING_COLLECTIVE_COLLECTIVE_SET_H_
+#define KERAS_RING_COLLECTIVE_COLLECTIVE_SET_H_
+
+#include <array>
+#include <string>
+
+#include "csrc/base/device.h"
+#include "csrc/base/status.h"
+#include "csrc/collective/collective.h"
+
+namespace keras_ring {
+
+// What it holds must outlive it.
+class CollectiveSet {
+ public:
+  CollectiveSet() = default;
+  // The one of a runtime that has tensors in host memory only.
+  CollectiveSet(Collective& host) {  // NOLINT(google-explicit-constructor)
+    Add(DeviceKind::kHost, host);
+  }
+
+  // For each kind of device once.
+  void Add(DeviceKind kind, Collective& collective) {
+    of_kind_[static_cast<int>(kind)] = &collective;
+  }
+  // The one for tensors on that kind of device; null if there is none.
+  Collective* Find(DeviceKind kind) const {
+    return of_kind_[static_cast<int>(kind)];
+  }
+  // The same for a call: an error says what is missing.
+  Result<Collective*> For(DeviceKind kind) const {
+    if (Collective* found = Find(kind)) return found;
+    return UnimplementedError(std::string("no collective of this job serves "
+                                          "tensors in ") +
+                              DeviceKindName(kind) + " memory");
+  }
+
+  // Of all of them; see Collective.
+  void PeerGone(int rank) const {
+    for (Collective* one : of_kind_) {
+      if (one != nullptr) one->PeerGone(rank);
+    }
+  }
+  void Abort(const Status& cause) const {
+    for (Collective* one : of_kind_) {
+      if (one != nullptr) one->Abort(cause);
+    }
+  }
+
+ private:
+  std::array<Collective*, kNumDeviceKinds> of_kind_{};
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_COLLECTIVE_SET_H_
