@@ -10,6 +10,11 @@ namespace keras_ring {
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 
+inline Duration Seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(seconds));
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;

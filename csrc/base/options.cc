@@ -160,16 +160,6 @@ const char* ParseFlightDirectory(const std::string& text, Options& options) {
   return nullptr;
 }
 
-const char* ParseCollective(const std::string& text, Options& options) {
-  for (const char* name : {"auto", "shm", "ring"}) {
-    if (text == name) {
-      options.collective = text;
-      return nullptr;
-    }
-  }
-  return "auto, shm or ring";
-}
-
 template <auto Field>
 const char* SwitchField(const std::string& text, Options& options) {
   if (text != "0" && text != "1") return "0 or 1";
@@ -247,10 +237,12 @@ const Row kRows[] = {
     {"START_TIMEOUT", "seconds", "How long init() waits for all ranks to come.",
      PositiveTimeField<&Options::start_timeout>,
      ShowTime<&Options::start_timeout>, false},
-    {"COLLECTIVE", "auto, shm or ring",
-     "How tensors are reduced: through shared memory (all ranks must be on one "
-     "host), or round a ring of TCP connections. auto: shm where it can be.",
-     ParseCollective, ShowText<&Options::collective>, true},
+    {"COLLECTIVE", "auto, or a backend",
+     "How tensors are reduced: shm, through shared memory (all ranks must be "
+     "on "
+     "one host), or ring, round a ring of TCP connections. auto: shm where it "
+     "can be.",
+     TextField<&Options::collective>, ShowText<&Options::collective>, true},
     {"ZERO_COPY", "0 or 1",
      "Whether TensorFlow's tensors are put where the other ranks of the host "
      "can read them, so that large ones are reduced without being copied.",

@@ -36,7 +36,7 @@ struct Options {
   double heartbeat_timeout = 30.0;   // seconds
   double start_timeout = 60.0;       // seconds
   LogLevel log_level = LogLevel::kWarning;
-  std::string collective = "auto";  // or shm, or ring
+  std::string collective = "auto";  // or the name of a backend
   bool zero_copy = true;
   bool tls = false;
   // For the flight logs. Empty: one of the job's own; "off": none.

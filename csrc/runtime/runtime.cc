@@ -5,10 +5,10 @@
 
 #include "csrc/base/logging.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/collective_set.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/comm/transport/message_channel.h"
-#include "csrc/comm/transport/transport.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/rank_activity.h"
@@ -28,11 +28,6 @@ constexpr auto kFlightLogLimit = std::chrono::seconds(3);
 
 // How long a rank that cannot start waits for its word to be on its way.
 constexpr auto kWordLimit = std::chrono::seconds(1);
-
-Duration Seconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(seconds));
-}
 
 ControllerOptions ControllerOptionsOf(const Options& options) {
   ControllerOptions result;
@@ -117,7 +112,8 @@ Runtime::Runtime(RuntimeDeps deps)
   controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
                                              *deps_.counters, deps_.ranks);
   executor_ = std::make_unique<Executor>(
-      topology_.rank, topology_.size, *deps_.collective, *deps_.counters,
+      topology_.rank, topology_.size, CollectiveSet(*deps_.collective),
+      *deps_.counters,
       Executor::Callbacks{
           [this] { loop_->OnExecuted(); },
           [this](const Status& status) { loop_->OnDataFailure(status); },

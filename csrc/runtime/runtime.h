@@ -31,7 +31,6 @@ class HostGroup;
 class Mesh;
 class MessageChannel;
 class TensorQueue;
-class Transport;
 struct ControlTree;
 
 // Where this rank stands, from the host identities of all members.
@@ -66,8 +65,6 @@ struct RuntimeDeps {
   std::vector<std::string> peer_names;  // by rank, for messages
   // Null if this host's ranks do not share memory.
   std::unique_ptr<HostGroup> host;
-  // Null if the collective needs none.
-  std::unique_ptr<Transport> transport;
   std::unique_ptr<MessageChannel> channel;
   // Goes first, so that it has left before its rank's connections end.
   std::unique_ptr<Collective> collective;

@@ -8,6 +8,7 @@
 #include "csrc/comm/rendezvous/rendezvous.h"
 #include "csrc/comm/rendezvous/sub_mesh.h"
 #include "csrc/comm/transport/message_channel.h"
+#include "csrc/runtime/backends.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime_parts.h"
 
@@ -67,6 +68,7 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
 Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
     const std::shared_ptr<Arena>& arena) {
+  KR_RETURN_IF_ERROR(CheckCollectiveChoice(options.collective));
   const Deadline deadline = Deadline::AfterSeconds(options.start_timeout);
   RuntimeDeps deps;
   deps.options = options;

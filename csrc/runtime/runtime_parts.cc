@@ -1,19 +1,16 @@
 #include "csrc/runtime/runtime_parts.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/logging.h"
-#include "csrc/collective/ring/cpu_collective.h"
 #include "csrc/collective/shm/shm_collective.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/transport/local_link.h"
 #include "csrc/comm/transport/message_channel.h"
-#include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/runtime/backends.h"
 
 namespace keras_ring {
 namespace {
@@ -24,13 +21,6 @@ constexpr size_t kMaxControlFrame = 64 << 20;
 // The longest that a thread looks for what it waits for before it sleeps: about
 // the time between two steps of a small model.
 constexpr Duration kSpin = std::chrono::microseconds(200);
-
-// The neighbours in the ring, which is all that its collectives speak to.
-std::vector<int> RingPeers(int rank, int size) {
-  std::set<int> peers = {(rank + 1) % size, (rank + size - 1) % size};
-  peers.erase(rank);
-  return {peers.begin(), peers.end()};
-}
 
 // The ranks of the own host, ascending.
 std::vector<int> RanksOfHost(const std::vector<std::string>& host_ids,
@@ -47,11 +37,6 @@ size_t RoundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // Ranks that share a core take turns: whoever spins holds the others up.
 Duration SpinOf(const HostGroup& host) {
   return host.NumUsableCores() >= host.size() ? kSpin : Duration::zero();
-}
-
-Duration Seconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(seconds));
 }
 
 // Null where the ranks of this host cannot share memory; then none of them
@@ -89,32 +74,6 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   return std::unique_ptr<HostGroup>();
 }
 
-// Whether the tensors go through shared memory.
-Result<bool> UsesSharedMemory(const Options& options, const HostGroup* host) {
-  const bool possible = host != nullptr && host->size() == options.size;
-  if (options.collective != "shm" || possible || options.size == 1) {
-    return possible && options.collective != "ring";
-  }
-  return FailedPreconditionError(
-      "KERAS_RING_COLLECTIVE is 'shm', but the ranks are on several hosts; "
-      "use 'auto'");
-}
-
-Status MakeRing(const Options& options, Mesh& mesh, Deadline deadline,
-                RuntimeDeps& deps) {
-  KR_ASSIGN_OR_RETURN(
-      auto data, mesh.Connect(LinkKind::kData,
-                              RingPeers(options.rank, options.size), deadline));
-  KR_ASSIGN_OR_RETURN(
-      deps.transport,
-      TcpTransport::Create(options.rank, options.size, std::move(data),
-                           deps.idle_limit, Seconds(options.heartbeat_timeout),
-                           *deps.counters, deps.ranks));
-  deps.collective =
-      std::make_unique<CpuCollective>(*deps.transport, CpuCollectiveOptions());
-  return OkStatus();
-}
-
 }  // namespace
 
 Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
@@ -134,19 +93,13 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
       deps.channel, MessageChannel::Create(std::move(control), kMaxControlFrame,
                                            *deps.counters, deps.host.get(),
                                            spin, deps.ranks, *deps.clock));
-  KR_ASSIGN_OR_RETURN(const bool shared,
-                      UsesSharedMemory(options, deps.host.get()));
-  if (shared) {
-    ShmCollectiveOptions collective;
-    collective.barrier.limit = deps.idle_limit;
-    collective.barrier.report_time = Seconds(options.heartbeat_timeout);
-    collective.barrier.spin = spin;
-    collective.barrier.clock = deps.clock.get();
-    deps.collective =
-        std::make_unique<ShmCollective>(*deps.host, collective, *deps.counters);
-  } else {
-    KR_RETURN_IF_ERROR(MakeRing(options, mesh, deadline, deps));
-  }
+  const BackendDeps of_backend{options,         deps.ranks, deps.host.get(),
+                               deps.idle_limit, spin,       *deps.clock,
+                               *deps.counters};
+  KR_ASSIGN_OR_RETURN(const CollectiveBackend* const backend,
+                      ChooseBackend(of_backend));
+  KR_ASSIGN_OR_RETURN(deps.collective,
+                      backend->make(of_backend, mesh, deadline));
   return OkStatus();
 }
 

@@ -104,11 +104,11 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
       deps.collective = std::make_unique<ShmCollective>(*deps.host, collective,
                                                         *deps.counters);
     } else {
-      deps.transport = std::move(transports[rank]);
+      std::unique_ptr<Transport> transport = std::move(transports[rank]);
       if (setup.wrap_transport) {
-        deps.transport = setup.wrap_transport(rank, std::move(deps.transport));
+        transport = setup.wrap_transport(rank, std::move(transport));
       }
-      deps.collective = std::make_unique<CpuCollective>(*deps.transport,
+      deps.collective = std::make_unique<CpuCollective>(std::move(transport),
                                                         CpuCollectiveOptions());
     }
     if (setup.wrap_collective) {

@@ -12,6 +12,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
+#include "csrc/runtime/backends.h"
 #include "csrc/runtime/diagnostics/log_queue.h"
 #include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
@@ -135,7 +136,7 @@ py::list DescribeMetrics() {
 int ZeroCopyRanks() {
   Result<Options> options = Options::FromEnvironment();
   const bool wanted = options.ok() && options->size > 1 && options->zero_copy &&
-                      options->collective != "ring";
+                      MayReadArenas(options->collective);
   return wanted ? options->size : 0;
 }
 

@@ -29,6 +29,7 @@ CPP_FLOORS = {
         "csrc/base",
         "csrc/collective/kernels",
         "csrc/collective",
+        "csrc/comm/rendezvous",
         "csrc/comm/transport",
     ),
     "csrc/control": ("csrc/base",),

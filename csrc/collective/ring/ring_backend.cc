@@ -1,0 +1,45 @@
+#include "csrc/collective/ring/ring_backend.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/comm/rendezvous/mesh.h"
+#include "csrc/comm/transport/tcp_transport.h"
+
+namespace keras_ring {
+namespace {
+
+// The neighbours in the ring, which is all that its collectives speak to.
+std::vector<int> RingPeers(int rank, int size) {
+  std::set<int> peers = {(rank + 1) % size, (rank + size - 1) % size};
+  peers.erase(rank);
+  return {peers.begin(), peers.end()};
+}
+
+Status Available(const BackendDeps&) { return OkStatus(); }
+
+Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
+                                         Deadline deadline) {
+  const int rank = deps.options.rank;
+  const int size = deps.options.size;
+  KR_ASSIGN_OR_RETURN(
+      auto links,
+      mesh.Connect(LinkKind::kData, RingPeers(rank, size), deadline));
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transport> transport,
+      TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
+                           Seconds(deps.options.heartbeat_timeout),
+                           deps.counters, deps.ranks));
+  return std::unique_ptr<Collective>(std::make_unique<CpuCollective>(
+      std::move(transport), CpuCollectiveOptions()));
+}
+
+}  // namespace
+
+const CollectiveBackend kRingBackend = {"ring", DeviceKind::kHost,
+                                        /*reads_arenas=*/false, Available,
+                                        Make};
+
+}  // namespace keras_ring

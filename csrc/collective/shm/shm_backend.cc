@@ -1,0 +1,32 @@
+#include "csrc/collective/shm/shm_backend.h"
+
+#include "csrc/collective/shm/shm_collective.h"
+#include "csrc/comm/host/host_group.h"
+
+namespace keras_ring {
+namespace {
+
+Status Available(const BackendDeps& deps) {
+  if (deps.host != nullptr && deps.host->size() == deps.options.size) {
+    return OkStatus();
+  }
+  return FailedPreconditionError("the ranks are on several hosts");
+}
+
+Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh&,
+                                         Deadline) {
+  ShmCollectiveOptions options;
+  options.barrier.limit = deps.idle_limit;
+  options.barrier.report_time = Seconds(deps.options.heartbeat_timeout);
+  options.barrier.spin = deps.spin;
+  options.barrier.clock = &deps.clock;
+  return std::unique_ptr<Collective>(
+      std::make_unique<ShmCollective>(*deps.host, options, deps.counters));
+}
+
+}  // namespace
+
+const CollectiveBackend kShmBackend = {"shm", DeviceKind::kHost,
+                                       /*reads_arenas=*/true, Available, Make};
+
+}  // namespace keras_ring
