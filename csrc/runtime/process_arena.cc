@@ -11,6 +11,8 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/logging.h"
 #include "csrc/base/mutex.h"
+#include "csrc/base/options.h"
+#include "csrc/runtime/backends.h"
 
 namespace keras_ring {
 namespace {
@@ -62,6 +64,13 @@ void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {
 uint64_t ProcessArenaBytes(uint64_t memory_bytes, int job_size) {
   const int sharing = std::clamp(job_size, 1, kMostRanksOfHost);
   return std::min(4 * memory_bytes, kAddresses / sharing);
+}
+
+int ZeroCopyRanks() {
+  const Result<Options> options = Options::FromEnvironment();
+  const bool wanted = options.ok() && options->size > 1 && options->zero_copy &&
+                      MayReadArenas(options->collective);
+  return wanted ? options->size : 0;
 }
 
 Status CreateProcessArena(int job_size) {

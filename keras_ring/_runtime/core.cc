@@ -12,7 +12,6 @@
 #include "csrc/base/logging.h"
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
-#include "csrc/runtime/backends.h"
 #include "csrc/runtime/diagnostics/log_queue.h"
 #include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
@@ -129,15 +128,6 @@ py::list DescribeMetrics() {
     rows.append(py::make_tuple(row.name, "bytes", row.meaning));
   }
   return rows;
-}
-
-// Of how many ranks the tensors should lie in arenas; 0: of none. What is wrong
-// with the options is said by init.
-int ZeroCopyRanks() {
-  Result<Options> options = Options::FromEnvironment();
-  const bool wanted = options.ok() && options->size > 1 && options->zero_copy &&
-                      MayReadArenas(options->collective);
-  return wanted ? options->size : 0;
 }
 
 py::list Describe() {
