@@ -50,9 +50,10 @@ enum class LinkKind : uint8_t {
   kStore = 0,
   kControl = 1,
   kData = 2,
-  kHost = 3
+  kHost = 3,
+  kExchange = 4
 };
-inline constexpr int kNumLinkKinds = 4;
+inline constexpr int kNumLinkKinds = 5;
 
 // The purpose of a link: both ends must mean the same.
 struct LinkUse {

@@ -78,6 +78,7 @@ class JobMesh final : public StartingMesh {
   Status KeepStore(std::unique_ptr<TcpStoreClient> store,
                    Deadline of_rank_zero);
 
+  int rank() const override { return rank_; }
   const std::vector<Member>& members() const override { return table_.members; }
   Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
                         Deadline deadline) override;

@@ -2,6 +2,7 @@
 #ifndef KERAS_RING_COMM_RENDEZVOUS_MESH_H_
 #define KERAS_RING_COMM_RENDEZVOUS_MESH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,18 +22,29 @@ struct Member {
   int64_t pid = 0;
 };
 
+// Enough for an address, a clock, or the identity of a device.
+inline constexpr size_t kMaxExchangedBytes = 4096;
+
 // This rank's place in a connected job: the member table and, on demand,
 // authenticated connections to other members. Owns the listener (and on rank 0
 // the store's server), which go on refusing strangers until it dies.
 class Mesh {
  public:
   virtual ~Mesh() = default;
+  // The own one, among the members.
+  virtual int rank() const = 0;
   virtual const std::vector<Member>& members() const = 0;
   // One link per peer. Both ends of a link must ask for it; the higher rank
   // dials, the lower accepts. Peers must not contain the own rank. The error
   // names the peers that did not come.
   virtual Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
                                 Deadline deadline) = 0;
+  // What each member has passed, by rank: at most kMaxExchangedBytes each. All
+  // of them call it, the same number of times, before anything runs that could
+  // carry it: it takes connections of its own. The error names the peer that
+  // could not be reached.
+  Result<std::vector<std::string>> Exchange(const std::string& own,
+                                            Deadline deadline);
   // Thread-safe: who waits for a peer's link, or will, fails with `cause`. The
   // first cause is kept.
   virtual void Abort(const Status& cause) = 0;

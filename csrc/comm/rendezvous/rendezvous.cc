@@ -58,6 +58,7 @@ class SoloMesh final : public StartingMesh {
  public:
   SoloMesh(Member member, Deadline deadline)
       : members_{std::move(member)}, deadline_(deadline) {}
+  int rank() const override { return 0; }
   const std::vector<Member>& members() const override { return members_; }
   Result<Links> Connect(LinkUse, const std::vector<int>& peers,
                         Deadline) override {

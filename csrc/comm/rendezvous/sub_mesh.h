@@ -16,6 +16,7 @@ class SubMesh final : public Mesh {
   // `job` must outlive the object.
   SubMesh(Mesh& job, RankSet set);
 
+  int rank() const override { return set_.Local(job_.rank()); }
   const std::vector<Member>& members() const override { return members_; }
   Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
                         Deadline deadline) override;

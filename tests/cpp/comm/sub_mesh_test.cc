@@ -66,6 +66,82 @@ TEST_F(SubMeshTest, CountsRanksFromZero) {
   });
 }
 
+// Each sees what all have passed, in the order of the ranks, however often.
+TEST_F(SubMeshTest, AnExchange) {
+  for (int size : {1, 6}) {
+    JoinAll(size);
+    RunRanks(size, [&](int rank) {
+      for (int round = 0; round < 3; ++round) {
+        const auto all = meshes_[rank]->Exchange(
+            std::string(round * 2000, 'x') + std::to_string(rank), Soon());
+        ASSERT_TRUE(all.ok()) << all.status().ToString();
+        ASSERT_EQ(all->size(), static_cast<size_t>(size));
+        for (int from = 0; from < size; ++from) {
+          EXPECT_EQ((*all)[from],
+                    std::string(round * 2000, 'x') + std::to_string(from));
+        }
+      }
+    });
+    meshes_.clear();
+    listener_ = TestListener();
+  }
+}
+
+TEST_F(SubMeshTest, AnExchangeInASet) {
+  JoinAll(4);
+  RunRanks(4, [&](int rank) {
+    const RankSet set(1, {0, 2, 3});
+    if (set.Local(rank) < 0) return;
+    SubMesh mesh(*meshes_[rank], set);
+    const auto all = mesh.Exchange(std::to_string(rank), Soon());
+    ASSERT_TRUE(all.ok()) << all.status().ToString();
+    EXPECT_EQ(*all, (std::vector<std::string>{"0", "2", "3"}));
+  });
+}
+
+// Fault: a rank goes before it has said its part. Error: on all that wait for
+// it, with the name of the neighbour they wait for.
+TEST_F(SubMeshTest, AnExchangeWithARankThatGoes) {
+  JoinAll(3);
+  RunRanks(3, [&](int rank) {
+    if (rank == 1) {
+      auto links = meshes_[1]->Connect(LinkKind::kExchange, {0}, Soon());
+      ASSERT_TRUE(links.ok());
+      return;  // closes it
+    }
+    if (rank == 2) return;
+    const auto all = meshes_[0]->Exchange("", Deadline::AfterSeconds(2));
+    EXPECT_FALSE(all.ok());
+    EXPECT_NE(all.status().message().find("rank"), std::string::npos)
+        << all.status().ToString();
+  });
+}
+
+// Fault: a peer that does not keep the protocol. Error: an error, and nothing
+// is allocated for what it claims.
+TEST_F(SubMeshTest, AnExchangeWithWhoSendsAnything) {
+  JoinAll(2);
+  for (const std::string& sent :
+       {std::string(8, '\xff'), std::string("\x01\0\0\0\0\0\0\0\x05", 9),
+        // Two values of rank 0.
+        std::string("\x05\0\0\0\0\0\0\0\x02\x01\0\x01\0", 13)}) {
+    RunRanks(2, [&](int rank) {
+      if (rank == 0) {
+        const auto all = meshes_[0]->Exchange("", Soon());
+        EXPECT_EQ(all.status().code(), StatusCode::kInternal)
+            << all.status().ToString();
+        return;
+      }
+      auto links = meshes_[1]->Connect(LinkKind::kExchange, {0}, Soon());
+      ASSERT_TRUE(links.ok());
+      ASSERT_TRUE(
+          WriteFull(links->at(0), sent.data(), sent.size(), Soon()).ok());
+      char end;
+      (void)ReadFull(links->at(0), &end, 1, Soon());
+    });
+  }
+}
+
 // Rank 2 dials for everything before rank 0 asks for anything, and in another
 // order.
 TEST_F(SubMeshTest, LinksOfAPeerThatIsAheadAreNotConfused) {
