@@ -7,14 +7,13 @@
 #ifndef KERAS_RING_CONTROL_CONTROLLER_H_
 #define KERAS_RING_CONTROL_CONTROLLER_H_
 
-#include <functional>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,49 +22,26 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/base/thread_checker.h"
+#include "csrc/control/bucket_scheduler.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/control/decision.h"
 #include "csrc/control/message.h"
-#include "csrc/control/name_table.h"
-#include "csrc/control/rank_activity.h"
+#include "csrc/control/participants.h"
+#include "csrc/control/readiness_table.h"
 #include "csrc/control/request.h"
 #include "csrc/control/response_cache.h"
-#include "csrc/control/stall_inspector.h"
-#include "csrc/control/step_planner.h"
+#include "csrc/control/stall_monitor.h"
 
 namespace keras_ring {
 
 struct ControllerOptions {
-  int64_t fusion_threshold = 64 << 20;  // bytes
-  size_t cache_capacity = 65536;        // names
-  // How long the coordinator holds a ready tensor back for others to join it.
-  Duration linger = Duration::zero();
-  // Buckets decided and not yet executed. Two keep the data thread busy while
-  // the next is agreed on; more would only make the buckets smaller.
-  int max_outstanding = 2;
-  Duration stall_check_time = std::chrono::seconds(60);  // zero: never
-  Duration stall_shutdown_time = Duration::zero();       // zero: never
-  // Describes what this rank is doing, for others that wait for `names`.
-  std::function<RankActivity(const std::vector<std::string>& names)>
-      describe_doing;
+  size_t cache_capacity = 65536;  // names
+  BucketSchedulerOptions schedule;
+  StallOptions stalls;
 };
 
-// A decision as this rank is to carry it out.
-struct Command {
-  Decision::Kind kind = Decision::Kind::kExecute;
-  uint64_t sequence = 0;
-  std::vector<std::shared_ptr<const Response>> items;  // kExecute
-  std::vector<std::string> names;                      // kFail
-  Status status;                                       // kFail, kEnd
-  std::vector<std::vector<std::string>> plan;  // kPlan: buckets of names
-  // kExecute: the ranks that bring nothing, ascending. If this rank is one of
-  // them, it has not asked for the items.
-  std::vector<int32_t> joined;
-  // kJoin: which rank, and whether it was the last.
-  int32_t rank = 0;
-  bool all_joined = false;
-};
-
-class Controller {
+class Controller final : private ReadinessTable::Listener,
+                         private StallMonitor::Node {
  public:
   // `clock` and `counters` must outlive the controller. `ranks`: those of the
   // tree.
@@ -83,12 +59,17 @@ class Controller {
   // keep the protocol: the job must be aborted.
   Status OnMessage(int peer, std::string_view bytes);
 
-  // `count` buckets were executed since the last call.
-  void OnExecuted(int count);
+  // `count` buckets were launched since the last call.
+  void OnLaunched(int count);
 
   // This rank leaves; the coordinator will end the job. `reason` is empty for
   // a program that came to its end.
   void Leave(const std::string& reason);
+
+  // Coordinator: from one place of the sequence on, all ranks have this value.
+  void Tune(Tunable tunable, int64_t value);
+  // Coordinator: ends this generation of the job.
+  void Reconfigure(uint64_t generation);
 
   // Timers: to be called when NextTimer() has come (or at any time).
   void OnTimer();
@@ -119,143 +100,83 @@ class Controller {
   const ResponseCache& cache() const { return cache_; }
 
  private:
-  // A name that some of this node's subtrees are ready with.
-  struct Pending {
-    // Slot, if every contribution so far named this same one.
-    std::optional<ResponseCache::Slot> slot;
-    std::shared_ptr<const Response> agreed;  // of the slot
-    std::vector<RequestVersion> variants;    // the others
-    std::vector<int> from;                   // contributors: self and children
-    TimePoint since;                         // the first of them
-    TimePoint last;                          // the last of them
-
-    void Clear();
-  };
-
-  // An error if `from` has contributed already.
-  Status Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
-                    std::shared_ptr<const Response> agreed);
-  Status Contribute(int from, uint64_t sent_at,
-                    std::vector<RequestVersion> variants);
-  // The entry to add a contribution to; end() if that one belongs to a use of
-  // the name that has failed since.
-  NameTable<Pending>::iterator PendingFor(const std::string& name,
-                                          uint64_t sent_at);
-  Status AddContributor(Pending& pending, const std::string& name, int from);
-  // Now, for all that one Take brings to its end: asked for each tensor, the
-  // clock would cost more than the tensor.
-  TimePoint BatchTime();
-  static void ExpandSlot(Pending& pending, const std::vector<int32_t>& ranks);
-  void CompleteIfReady(NameTable<Pending>::iterator it);
-  // All of this node's ranks are ready with a slot, all with the same.
-  void SlotComplete(ResponseCache::Slot slot,
-                    std::shared_ptr<const Response> agreed);
-  void VariantsComplete(const std::string& name,
-                        std::vector<RequestVersion> variants);
-  // The ranks of a contributor that have not joined.
-  std::vector<int32_t> RanksOf(int from) const;
-  // A name is complete at this node with so many contributors.
-  size_t NumContributors() const;
-  // Completes what has waited only for a rank that has joined.
-  void CompleteWithoutJoined();
-  bool HasJoined(int32_t rank) const;
-  std::vector<int32_t> ReadyRanks(const Pending& pending) const;
+  // See ReadinessTable::Listener.
+  void OnSlotComplete(ResponseCache::Slot slot,
+                      std::shared_ptr<const Response> agreed) override;
+  void OnVariantsComplete(const std::string& name,
+                          std::vector<RequestVersion> variants) override;
+  void OnPending(TimePoint now, bool first) override {
+    stalls_.OnPending(now, first);
+  }
+  // See StallMonitor::Node.
+  std::vector<StalledTensor> ListPending() const override {
+    return pending_.List();
+  }
+  bool Idle() const override { return scheduler_.idle(); }
+  void Send(int peer, Message message) override;
+  void Report(std::string text) override;
+  void Fail(std::vector<std::string> names, const Status& status) override;
 
   Status Handle(int peer, ReadyMessage message);
-  Status Handle(int peer, WaitingMessage message);
   Status Handle(int peer, LeaveMessage message);
   Status Handle(int peer, DecisionMessage message);
   Status Handle(int peer, AbortMessage message);
   Status Handle(int peer, PingMessage message);
   Status Handle(int peer, JoinMessage message);
   Status Handle(int peer, ByeMessage message);
-  Status Handle(int peer, StallQuery message);
-  Status Handle(int peer, ActivityReply message);
+  template <typename OfStalls>
+  Status Handle(int peer, OfStalls message) {
+    return stalls_.Handle(peer, std::move(message));
+  }
+
+  // Inner nodes.
+  void SendUp(Message message) { Send(tree_.parent, std::move(message)); }
+  void FlushReady();
 
   // Coordinator only.
-  void DecideReady();
-  std::vector<size_t> NextReady();
   void Decide(Decision decision);
   void EndJob(const LeaveMessage& leave);
   void DecideJoin(int32_t rank);
   // All have agreed who have not joined.
   void Ready(std::optional<ResponseCache::Slot> slot,
              std::shared_ptr<const Response> agreed);
-  void Fail(std::vector<std::string> names, const Status& status);
 
-  // Every rank: applies the next decision to cache and pending state.
+  // Every rank: applies the next decision to what all have alike, and makes the
+  // command.
   Status Apply(const Decision& decision);
+  Result<ExecuteCommand> Apply(const ExecuteDecision& decision);
+  Result<FailCommand> Apply(const FailDecision& decision);
+  Result<EndCommand> Apply(const EndDecision& decision);
+  Result<PlanCommand> Apply(const PlanDecision& decision);
+  Result<JoinCommand> Apply(const JoinDecision& decision);
+  Result<TuneCommand> Apply(const TuneDecision& decision);
+  Result<ReconfigureCommand> Apply(const ReconfigureDecision& decision);
+  // Nothing is decided or ready after this.
+  void End();
   Status CheckNonePends(
       const std::vector<std::shared_ptr<const Response>>& items);
-  void SendUp(Message message);
-  void FlushReady();
   void ForgetEvicted();
-
-  std::vector<StalledTensor> ListStalls() const;
-  // Does what is due for what waits. `told`: what waits below is news.
-  void LookAtStalls(bool told);
-  // Inner nodes: tells the coordinator what waits below.
-  void ReportStallsUp();
-  // Coordinator: looks for a deadlock, and asks what the ranks do of which
-  // others wait if there may be one, or if that is to be reported; then does.
-  void QueryStalls(bool report);
-  void ConcludeInquiry();
-  // Coordinator: nothing can ever be ready, as far as it knows.
-  bool MayBeDeadlock(const std::vector<StalledTensor>& stalled) const;
-  void ForgetWaitingBelow(const std::string& name);
-  RankActivity DescribeActivity(const std::vector<std::string>& names) const;
-  void FailStalled(const std::vector<StalledTensor>& stalled,
-                   const Status& status);
 
   const ControlTree tree_;
   const RankSet ranks_;
-  const ControllerOptions options_;
   const Clock& clock_;
   Counters& counters_;
-  const std::vector<int32_t> self_;  // {rank}
-  ThreadChecker thread_;             // it has no lock
+  ThreadChecker thread_;  // it has no lock
 
   uint64_t sequence_ = 0;  // decisions applied
   bool ended_ = false;
-  // A part of what all ranks have alike, as is the cache. Since a rank joins
-  // with nothing under way, none of its contributions is, either: what is
-  // complete after its join was decided is so without it.
-  std::vector<int32_t> joined_;  // ascending
+  Participants participants_;
   ResponseCache cache_;
-  NameTable<Pending> pending_;
-  // A lower bound for the age of what is pending, so that not every step looks
-  // for it: nothing pending is older.
-  TimePoint oldest_pending_;
-  std::optional<TimePoint> batch_time_;
+  ReadinessTable pending_;
+  BucketScheduler scheduler_;  // of the coordinator
+  StallMonitor stalls_;
 
-  // Names that a decision has failed, and its number: a contribution sent
-  // before the sender knew must not count for the next use.
-  std::unordered_map<std::string, uint64_t> failed_;
   // The number of decisions each child had applied when it last spoke.
   std::map<int, uint64_t> child_sequence_;
-
   // Inner nodes: complete below, to be sent up by the next Take.
   ReadyMessage ready_up_;
-
-  // Coordinator: complete, waiting for a bucket.
-  struct ReadyItem {
-    std::optional<ResponseCache::Slot> slot;
-    std::shared_ptr<const Response> agreed;
-    TimePoint since;
-  };
-  std::vector<ReadyItem> ready_;
-  StepPlanner planner_;
-  int outstanding_ = 0;
+  // Coordinator: to be sent down by the next Take.
   DecisionMessage decided_;
-
-  StallInspector stalls_;
-  std::map<int, std::vector<StalledTensor>> waiting_below_;
-  // The coordinator's last question and what came of it; until when it waits
-  // for the rest, and whether it reports then.
-  ActivityReplies answers_;
-  uint64_t question_ = 0;
-  std::optional<TimePoint> inquiry_due_;
-  bool report_wanted_ = false;
   std::set<int> byes_;
   Output output_;
 };

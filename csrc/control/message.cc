@@ -110,8 +110,8 @@ Status DecodeStatus(WireReader& reader) {
 void Encode(WireWriter& writer, const ReadyMessage& message) {
   writer.Varint(message.sequence);
   EncodeAscending(writer, message.slots);
-  writer.Varint(message.news.size());
-  for (const std::vector<RequestVersion>& variants : message.news) {
+  writer.Varint(message.uncached.size());
+  for (const std::vector<RequestVersion>& variants : message.uncached) {
     writer.Varint(variants.size());
     for (const RequestVersion& variant : variants) {
       variant.request.Encode(writer);
@@ -148,8 +148,8 @@ ReadyMessage DecodeReady(WireReader& reader, int size) {
   ReadyMessage message;
   message.sequence = reader.Varint();
   message.slots = DecodeAscending(reader);
-  message.news.resize(reader.Count(/*element_bytes=*/1));
-  for (std::vector<RequestVersion>& variants : message.news) {
+  message.uncached.resize(reader.Count(/*element_bytes=*/1));
+  for (std::vector<RequestVersion>& variants : message.uncached) {
     size_t count = reader.Count(/*element_bytes=*/1);
     if (count == 0) reader.Fail();
     for (size_t i = 0; i < count && reader.ok(); ++i) {
@@ -248,79 +248,114 @@ std::shared_ptr<const Response> DecodeAgreed(WireReader& reader, int size) {
   return agreed;
 }
 
-void Encode(WireWriter& writer, const DecisionMessage& message) {
-  writer.Varint(message.decisions.size());
-  for (const Decision& decision : message.decisions) {
-    writer.Byte(static_cast<uint8_t>(decision.kind));
-    switch (decision.kind) {
-      case Decision::Kind::kExecute:
-        EncodeAscending(writer, decision.slots);
-        writer.Varint(decision.news.size());
-        for (const auto& agreed : decision.news) EncodeAgreed(writer, *agreed);
-        break;
-      case Decision::Kind::kFail:
-        writer.Varint(decision.names.size());
-        for (const std::string& name : decision.names) writer.Text(name);
-        EncodeStatus(writer, decision.status);
-        break;
-      case Decision::Kind::kEnd:
-        EncodeStatus(writer, decision.status);
-        break;
-      case Decision::Kind::kPlan:
-        writer.Varint(decision.plan.size());
-        for (const auto& bucket : decision.plan) {
-          EncodeAscending(writer, bucket);
-        }
-        break;
-      case Decision::Kind::kJoin:
-        writer.Varint(decision.rank);
-        break;
-    }
-  }
+void Encode(WireWriter& writer, const ExecuteDecision& decision) {
+  EncodeAscending(writer, decision.slots);
+  writer.Varint(decision.uncached.size());
+  for (const auto& agreed : decision.uncached) EncodeAgreed(writer, *agreed);
 }
 
 // `numbers`: how many there may still be in the message.
-Decision DecodeDecision(WireReader& reader, int size, size_t& numbers) {
-  Decision decision;
-  uint8_t kind = reader.Byte();
-  if (kind > static_cast<uint8_t>(Decision::Kind::kJoin)) reader.Fail();
-  if (!reader.ok()) return decision;
-  decision.kind = static_cast<Decision::Kind>(kind);
-  switch (decision.kind) {
-    case Decision::Kind::kExecute: {
-      decision.slots = DecodeAscending(reader, numbers);
-      numbers -= decision.slots.size();
-      size_t count = reader.Count(/*element_bytes=*/20);
-      for (size_t i = 0; i < count && reader.ok(); ++i) {
-        decision.news.push_back(DecodeAgreed(reader, size));
-      }
-      if (decision.slots.empty() && decision.news.empty()) reader.Fail();
-      break;
-    }
-    case Decision::Kind::kFail: {
-      size_t count = reader.Count(/*element_bytes=*/1);
-      for (size_t i = 0; i < count && reader.ok(); ++i) {
-        decision.names.emplace_back(reader.Text(kMaxNameBytes));
-      }
-      decision.status = DecodeStatus(reader);
-      break;
-    }
-    case Decision::Kind::kEnd:
-      decision.status = DecodeStatus(reader);
-      break;
-    case Decision::Kind::kPlan: {
-      size_t count = reader.Count(/*element_bytes=*/1);
-      for (size_t i = 0; i < count && reader.ok(); ++i) {
-        decision.plan.push_back(DecodeAscending(reader, numbers));
-        numbers -= decision.plan.back().size();
-      }
-      break;
-    }
-    case Decision::Kind::kJoin:
-      decision.rank = DecodeRank(reader, size);
-      break;
+ExecuteDecision DecodeExecute(WireReader& reader, int size, size_t& numbers) {
+  ExecuteDecision decision;
+  decision.slots = DecodeAscending(reader, numbers);
+  numbers -= decision.slots.size();
+  const size_t count = reader.Count(/*element_bytes=*/20);
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    decision.uncached.push_back(DecodeAgreed(reader, size));
+  }
+  if (decision.slots.empty() && decision.uncached.empty()) reader.Fail();
+  return decision;
+}
+
+void Encode(WireWriter& writer, const FailDecision& decision) {
+  writer.Varint(decision.names.size());
+  for (const std::string& name : decision.names) writer.Text(name);
+  EncodeStatus(writer, decision.status);
+}
+
+FailDecision DecodeFail(WireReader& reader) {
+  FailDecision decision;
+  const size_t count = reader.Count(/*element_bytes=*/1);
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    decision.names.emplace_back(reader.Text(kMaxNameBytes));
+  }
+  decision.status = DecodeStatus(reader);
+  return decision;
+}
+
+void Encode(WireWriter& writer, const EndDecision& decision) {
+  EncodeStatus(writer, decision.status);
+}
+
+void Encode(WireWriter& writer, const PlanDecision& decision) {
+  writer.Varint(decision.plan.size());
+  for (const auto& bucket : decision.plan) EncodeAscending(writer, bucket);
+}
+
+PlanDecision DecodePlan(WireReader& reader, size_t& numbers) {
+  PlanDecision decision;
+  const size_t count = reader.Count(/*element_bytes=*/1);
+  for (size_t i = 0; i < count && reader.ok(); ++i) {
+    decision.plan.push_back(DecodeAscending(reader, numbers));
+    numbers -= decision.plan.back().size();
   }
   return decision;
+}
+
+void Encode(WireWriter& writer, const JoinDecision& decision) {
+  writer.Varint(decision.rank);
+}
+
+void Encode(WireWriter& writer, const TuneDecision& decision) {
+  writer.Byte(static_cast<uint8_t>(decision.tunable));
+  writer.Varint(decision.value);
+}
+
+TuneDecision DecodeTune(WireReader& reader) {
+  TuneDecision decision;
+  const uint8_t tunable = reader.Byte();
+  const uint64_t value = reader.Varint();
+  if (tunable >= kNumTunables || value > kMaxTunedValue) {
+    reader.Fail();
+    return decision;
+  }
+  decision.tunable = static_cast<Tunable>(tunable);
+  decision.value = static_cast<int64_t>(value);
+  return decision;
+}
+
+void Encode(WireWriter& writer, const ReconfigureDecision& decision) {
+  writer.Varint(decision.generation);
+}
+
+Decision DecodeDecision(WireReader& reader, int size, size_t& numbers) {
+  switch (reader.Byte()) {
+    case 0:
+      return DecodeExecute(reader, size, numbers);
+    case 1:
+      return DecodeFail(reader);
+    case 2:
+      return EndDecision{DecodeStatus(reader)};
+    case 3:
+      return DecodePlan(reader, numbers);
+    case 4:
+      return JoinDecision{DecodeRank(reader, size)};
+    case 5:
+      return DecodeTune(reader);
+    case 6:
+      return ReconfigureDecision{reader.Varint()};
+  }
+  static_assert(std::variant_size_v<Decision> == 7);
+  reader.Fail();
+  return Decision();
+}
+
+void Encode(WireWriter& writer, const DecisionMessage& message) {
+  writer.Varint(message.decisions.size());
+  for (const Decision& decision : message.decisions) {
+    writer.Byte(static_cast<uint8_t>(decision.index()));
+    std::visit([&writer](const auto& one) { Encode(writer, one); }, decision);
+  }
 }
 
 DecisionMessage DecodeDecisions(WireReader& reader, int size) {

@@ -11,9 +11,9 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/control/decision.h"
 #include "csrc/control/rank_activity.h"
 #include "csrc/control/request.h"
-#include "csrc/control/step_plan.h"
 
 namespace keras_ring {
 
@@ -25,7 +25,7 @@ struct ReadyMessage {
   std::vector<uint64_t> slots;
   // What it does not know, or where the ranks below differ from it: the
   // variants of one name, which together come from the whole subtree.
-  std::vector<std::vector<RequestVersion>> news;
+  std::vector<std::vector<RequestVersion>> uncached;
 };
 
 // Up, after the stall time: what waits below the sender, for the report.
@@ -46,25 +46,6 @@ struct WaitingMessage {
 struct LeaveMessage {
   int32_t rank = 0;
   std::string reason;  // empty: its program came to its end
-};
-
-// One thing that every rank does, in the order of the sequence.
-struct Decision {
-  enum class Kind : uint8_t {
-    kExecute = 0,  // run `items` as one bucket
-    kFail,         // finish `names` with `status`
-    kEnd,          // finish everything with `status`: the job is over
-    kPlan,         // from now on the steps are planned as in `plan`
-    kJoin,         // `rank` has joined; the last to do so ends all joins
-  };
-  Kind kind = Kind::kExecute;
-  // kExecute: by slot where the cache has them, in full where it does not.
-  std::vector<uint64_t> slots;
-  std::vector<std::shared_ptr<const Response>> news;
-  std::vector<std::string> names;
-  Status status;
-  StepPlan plan;
-  int32_t rank = 0;
 };
 
 // Down: the next decisions.
@@ -90,7 +71,7 @@ struct JoinMessage {
 // that was decided. Who goes without it was lost.
 struct ByeMessage {};
 
-// Down: others wait for these ranks. What are they activity?
+// Down: others wait for these ranks. What do they do?
 struct StallQuery {
   uint64_t question = 0;
   std::vector<int32_t> ranks;       // ascending, not empty

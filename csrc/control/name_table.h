@@ -27,6 +27,7 @@ class NameTable {
   const_iterator begin() const { return map_.begin(); }
   const_iterator end() const { return map_.end(); }
   iterator find(const std::string& name) { return map_.find(name); }
+  bool Contains(const std::string& name) const { return map_.count(name) > 0; }
 
   // The value of `name`, and whether it is new.
   std::pair<iterator, bool> TryEmplace(const std::string& name) {

@@ -2,6 +2,7 @@
 #ifndef KERAS_RING_CONTROL_STEP_PLANNER_H_
 #define KERAS_RING_CONTROL_STEP_PLANNER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -28,10 +29,20 @@ class StepPlanner {
  public:
   using Slot = ResponseCache::Slot;
 
-  // `cache` must outlive the planner. No bucket has more than `bucket_bytes`,
-  // unless it is a single tensor.
-  StepPlanner(const ResponseCache& cache, int64_t bucket_bytes)
-      : cache_(cache), bucket_bytes_(bucket_bytes) {}
+  // The most that a planned bucket holds [bytes]. More would not be quicker,
+  // but what waits for the bucket's first tensors would wait longer.
+  static constexpr int64_t kMaxBucketBytes = 16 << 20;
+
+  // `cache` must outlive the planner. No bucket has more than
+  // `fusion_threshold` bytes, unless it is a single tensor.
+  StepPlanner(const ResponseCache& cache, int64_t fusion_threshold)
+      : cache_(cache) {
+    SetFusionThreshold(fusion_threshold);
+  }
+  // Of the plans to come.
+  void SetFusionThreshold(int64_t bytes) {
+    bucket_bytes_ = std::min(bytes, kMaxBucketBytes);
+  }
 
   // All ranks are ready with `slot`.
   void OnReady(Slot slot);
@@ -69,7 +80,7 @@ class StepPlanner {
   void Adopt(StepPlan plan);
 
   const ResponseCache& cache_;
-  const int64_t bucket_bytes_;
+  int64_t bucket_bytes_;
 
   // Learning. A step is a number; `order_` is the current one.
   std::unordered_map<Slot, Seen> seen_;

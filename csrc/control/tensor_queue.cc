@@ -5,7 +5,7 @@
 namespace keras_ring {
 
 Status TensorQueue::Add(TensorEntry entry) {
-  entry.submitted = std::chrono::steady_clock::now();
+  entry.submitted = clock_.Now();
   Status status;
   bool news = false;
   {
@@ -62,7 +62,7 @@ void TensorQueue::PopRequests(std::vector<RequestPtr>& requests) {
   requests.clear();
   MutexLock lock(mutex_);
   if (gate_.holds()) {
-    gate_.ReleaseDue(std::chrono::steady_clock::now(), requests_);
+    gate_.ReleaseDue(clock_.Now(), requests_);
   }
   for (const RequestPtr& request : requests_) {
     if (request->kind == RequestKind::kJoin) continue;

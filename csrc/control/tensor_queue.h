@@ -26,8 +26,11 @@ namespace keras_ring {
 class TensorQueue {
  public:
   // `wake` is called, without the lock, when an Add has left something to do:
-  // requests to pop where there were none, or a release to wait for.
-  explicit TensorQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // requests to pop where there were none, or a release to wait for. `clock`
+  // must outlive the queue.
+  explicit TensorQueue(std::function<void()> wake,
+                       const Clock& clock = SystemTime())
+      : wake_(std::move(wake)), clock_(clock) {}
 
   // Parks the entry. On an error nothing is kept and the completion does not
   // fire:
@@ -86,6 +89,7 @@ class TensorQueue {
   };
 
   const std::function<void()> wake_;
+  const Clock& clock_;
   FlightRecorder recorder_;
   mutable Mutex mutex_;
   NameTable<Parked> parked_ KR_GUARDED_BY(mutex_);

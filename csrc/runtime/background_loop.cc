@@ -41,8 +41,8 @@ Status BackgroundLoop::Start(ControlTree tree) {
   return OkStatus();
 }
 
-void BackgroundLoop::OnExecuted() {
-  ++executed_;
+void BackgroundLoop::OnLaunched() {
+  ++launched_;
   channel_.Wake();
 }
 
@@ -128,13 +128,13 @@ void BackgroundLoop::Run() {
     }
     queue_.PopRequests(requests_);
     // In this order, so that what was asked for upon a result comes after it.
-    controller_.OnExecuted(executed_.exchange(0));
+    controller_.OnLaunched(launched_.exchange(0));
     for (const RequestPtr& request : requests_) controller_.Submit(request);
     HandleTimers();
     CarryOut();
     {
       MutexLock lock(mutex_);
-      if (finished_ && !over_ && channel_.Flushed()) {
+      if (finished() && !over_ && channel_.Flushed()) {
         over_ = true;
         changed_.NotifyAll();
       }
@@ -142,14 +142,14 @@ void BackgroundLoop::Run() {
     }
   }
   // Left without an agreement: nothing may stay pending.
-  if (!finished_) {
-    Finish(UnavailableError("this rank has shut down"));
+  if (!finished()) {
+    Finish(State::kBroken, UnavailableError("this rank has shut down"));
   }
-  if (agreed_) SayBye();
+  if (agreed()) SayBye();
 }
 
 void BackgroundLoop::SayBye() {
-  if (!rest_aborted_) TellPeers(controller_.ByeMessages());
+  if (state_ == State::kDraining) TellPeers(controller_.ByeMessages());
   const TimePoint until = clock_.Now() + kByeLimit;
   while (!channel_.Flushed() && clock_.Now() < until) {
     (void)channel_.Poll(&until);
@@ -169,9 +169,9 @@ void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
     return HandleClosed(event.peer, event.status);
   }
   // After an agreed end a peer may still say that it leaves, or who was lost.
-  if (finished_ && !agreed_) return;
+  if (state_ == State::kBroken) return;
   Status status = controller_.OnMessage(event.peer, event.message);
-  if (!status.ok() && !agreed_) {
+  if (!status.ok() && !agreed()) {
     Abort(status.WithContext("rank " +
                              std::to_string(options_.ranks.Global(rank_)) +
                              " cannot go on with what " +
@@ -188,14 +188,17 @@ void BackgroundLoop::HandleClosed(int peer, const Status& why) {
   executor_.PeerGone(peer);
   // The end is agreed on, and some buckets are still to run. A peer that was
   // faster may go.
-  if ((agreed_ || EndIsNext()) && controller_.HasSaidBye(peer)) return;
+  if ((agreed() || EndIsNext()) && controller_.HasSaidBye(peer)) return;
   Abort(UnavailableError("lost " + options_.describe_peer(peer) +
                          ": its control connection ended: " + why.message()),
         peer);
 }
 
 bool BackgroundLoop::EndIsNext() const {
-  return !commands_.empty() && commands_.back().kind == Decision::Kind::kEnd;
+  if (commands_.empty()) return false;
+  const Command& last = commands_.back();
+  return std::holds_alternative<EndCommand>(last) ||
+         std::holds_alternative<ReconfigureCommand>(last);
 }
 
 void BackgroundLoop::HandleTimers() {
@@ -211,19 +214,19 @@ void BackgroundLoop::HandleTimers() {
     broken = break_;
   }
   if (!broken.ok()) AbortAtOnce(broken, -1);
-  if (finished_) {
+  if (finished()) {
     // A peer may go, or stop, before the last bucket is through.
-    if (agreed_) HandleSuspicion(suspicion, now);
-    if (agreed_ && !rest_aborted_) Heartbeat(now);
+    if (agreed()) HandleSuspicion(suspicion, now);
+    if (state_ == State::kDraining) Heartbeat(now);
     return;
   }
   if (leave_now) {
     leave_sent_ = true;
     controller_.Leave(reason);
   }
-  if (reported_) return;  // the job's word comes next
+  if (loss_reported_) return;  // the job's word comes next
   HandleSuspicion(suspicion, now);
-  if (finished_ || reported_) return;
+  if (finished() || loss_reported_) return;
   std::optional<TimePoint> timer = controller_.NextTimer();
   if (timer && now >= *timer) controller_.OnTimer();
   Heartbeat(now);
@@ -238,7 +241,7 @@ void BackgroundLoop::HandleSuspicion(const Status& suspicion, TimePoint now) {
 void BackgroundLoop::Heartbeat(TimePoint now) {
   static const std::string ping = EncodeMessage(PingMessage{});
   for (int peer : peers_) {
-    if (agreed_ && controller_.HasSaidBye(peer)) continue;
+    if (agreed() && controller_.HasSaidBye(peer)) continue;
     if (now - channel_.LastHeard(peer) >= options_.heartbeat_timeout) {
       std::ostringstream seconds;
       seconds
@@ -272,57 +275,60 @@ void BackgroundLoop::Collect() {
 
 void BackgroundLoop::CarryOut() {
   Collect();
-  while (!commands_.empty() && !finished_) {
+  while (!commands_.empty() && !finished()) {
     Command command = std::move(commands_.front());
     commands_.pop_front();
-    CarryOut(std::move(command));
+    std::visit([this](auto&& one) { CarryOut(std::move(one)); },
+               std::move(command));
   }
 }
 
-void BackgroundLoop::CarryOut(Command command) {
-  switch (command.kind) {
-    case Decision::Kind::kExecute: {
-      Bucket bucket;
-      bucket.decided = clock_.Now();
-      if (!std::binary_search(command.joined.begin(), command.joined.end(),
-                              rank_)) {
-        const Status status = queue_.Take(command.items, rank_, bucket.entries);
-        if (!status.ok()) {
-          Abort(status.WithContext(
-                    "rank " + std::to_string(options_.ranks.Global(rank_)) +
-                    " cannot go on with what was decided"),
-                -1);
-          commands_.clear();  // they come after what this rank cannot do
-          End(std::move(bucket.entries), status);
-          break;
-        }
-        queue_.recorder().Decided(bucket.entries, command.sequence,
-                                  bucket.decided);
-      }
-      bucket.command = std::move(command);
-      executor_.RunOrPush(std::move(bucket), keep_in_touch_);
-      break;
+void BackgroundLoop::CarryOut(ExecuteCommand command) {
+  Bucket bucket;
+  bucket.decided = clock_.Now();
+  if (!std::binary_search(command.joined.begin(), command.joined.end(),
+                          rank_)) {
+    const Status status = queue_.Take(command.items, rank_, bucket.entries);
+    if (!status.ok()) {
+      Abort(status.WithContext("rank " +
+                               std::to_string(options_.ranks.Global(rank_)) +
+                               " cannot go on with what was decided"),
+            -1);
+      commands_.clear();  // they come after what this rank cannot do
+      return End(std::move(bucket.entries), status);
     }
-    case Decision::Kind::kFail:
-      for (const std::string& name : command.names) {
-        End(queue_.TakeIfNegotiating(name), command.status);
-      }
-      break;
-    case Decision::Kind::kEnd:
-      agreed_ = true;
-      Finish(command.status);
-      break;
-    case Decision::Kind::kPlan:
-      queue_.SetPlan(command.plan);
-      break;
-    case Decision::Kind::kJoin:
-      if (!command.all_joined) break;
-      for (TensorEntry& entry : queue_.TakeJoin()) {
-        *static_cast<int32_t*>(entry.outputs.front()) = command.rank;
-        entry.completion.Fire(OkStatus());
-      }
-      break;
+    queue_.recorder().Decided(bucket.entries, command.sequence, bucket.decided);
   }
+  bucket.command = std::move(command);
+  executor_.RunOrPush(std::move(bucket), keep_in_touch_);
+}
+
+void BackgroundLoop::CarryOut(FailCommand command) {
+  for (const std::string& name : command.names) {
+    End(queue_.TakeIfNegotiating(name), command.status);
+  }
+}
+
+void BackgroundLoop::CarryOut(EndCommand command) {
+  Finish(State::kDraining, command.status);
+}
+
+void BackgroundLoop::CarryOut(PlanCommand command) {
+  queue_.SetPlan(command.buckets);
+}
+
+void BackgroundLoop::CarryOut(JoinCommand command) {
+  if (!command.all_joined) return;
+  for (TensorEntry& entry : queue_.TakeJoin()) {
+    *static_cast<int32_t*>(entry.outputs.front()) = command.rank;
+    entry.completion.Fire(OkStatus());
+  }
+}
+
+void BackgroundLoop::CarryOut(TuneCommand) {}
+
+void BackgroundLoop::CarryOut(ReconfigureCommand command) {
+  Finish(State::kDraining, command.status);
 }
 
 // A rank may be lost while its bucket runs, and others may depend on what this
@@ -333,19 +339,19 @@ void BackgroundLoop::PollControl() {
     HandleEvent(event);
   }
   HandleTimers();
-  if (!finished_) Collect();
+  if (!finished()) Collect();
 }
 
 void BackgroundLoop::Abort(const Status& cause, int reported_by) {
   if (!options_.report_loss) return AbortAtOnce(cause, reported_by);
-  if ((finished_ && !agreed_) || std::exchange(reported_, true)) return;
+  if (state_ == State::kBroken || std::exchange(loss_reported_, true)) return;
   if (!options_.report_loss(cause)) AbortAtOnce(cause, reported_by);
 }
 
 void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   // After an agreed end, sets may still run.
-  if (agreed_) AbortTheRest(cause, reported_by);
-  if (finished_) return TellBroken(cause);
+  if (agreed()) AbortTheRest(cause, reported_by);
+  if (finished()) return TellBroken(cause);
   TellPeers(controller_.AbortMessages(cause, reported_by));
   if (options_.ranks.is_job()) {
     KR_LOG(kError) << "the job is broken: " << cause.message();
@@ -354,22 +360,23 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   std::vector<FlightRecord> records = queue_.recorder().Records();
   // First of all nothing new is taken: whoever hears of the end from the
   // executor must find it everywhere.
-  Finish(cause);
+  Finish(State::kBroken, cause);
   executor_.Abort(cause);
   TellBroken(cause);
   if (options_.broken) options_.broken(cause, std::move(records));
 }
 
 void BackgroundLoop::AbortTheRest(const Status& cause, int reported_by) {
-  if (std::exchange(rest_aborted_, true)) return;
+  if (state_ == State::kDrainAborted) return;
+  state_ = State::kDrainAborted;
   TellPeers(controller_.AbortMessages(cause, reported_by));
   executor_.Abort(cause);
 }
 
 // From here on everything fails with `status`. What was decided before an
 // agreed end still runs on the data thread: its peers count on it.
-void BackgroundLoop::Finish(const Status& status) {
-  finished_ = true;
+void BackgroundLoop::Finish(State state, const Status& status) {
+  state_ = state;
   {
     MutexLock lock(mutex_);
     if (status_.ok()) status_ = status;
@@ -384,10 +391,12 @@ void BackgroundLoop::End(std::vector<TensorEntry> entries,
 }
 
 std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
-  if (reported_) return std::nullopt;
-  if (finished_ && (!agreed_ || rest_aborted_)) return std::nullopt;
+  if (loss_reported_ || state_ == State::kBroken ||
+      state_ == State::kDrainAborted) {
+    return std::nullopt;
+  }
   std::optional<TimePoint> next;
-  if (!finished_) next = controller_.NextTimer();
+  if (!finished()) next = controller_.NextTimer();
   auto consider = [&next](TimePoint at) {
     if (!next || at < *next) next = at;
   };
@@ -396,7 +405,7 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
     consider(*release);
   }
   for (int peer : peers_) {
-    if (agreed_ && controller_.HasSaidBye(peer)) continue;
+    if (agreed() && controller_.HasSaidBye(peer)) continue;
     consider(channel_.LastHeard(peer) + options_.heartbeat_timeout);
     consider(last_sent_.at(peer) + options_.heartbeat_timeout / 3);
   }

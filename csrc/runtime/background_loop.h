@@ -58,7 +58,7 @@ class BackgroundLoop {
   // There is something new in the queue.
   void Wake() { channel_.Wake(); }
   // The executor's callbacks.
-  void OnExecuted();
+  void OnLaunched();
   void OnDataFailure(const Status& status) KR_EXCLUDES(mutex_);
   // Leaves the job: waits until its end is agreed and told to the peers, at
   // most until `deadline`. The loop goes on, for the executor may still need
@@ -77,6 +77,17 @@ class BackgroundLoop {
       KR_EXCLUDES(mutex_);
 
  private:
+  enum class State {
+    kRunning,
+    kDraining,      // the end is agreed on; what was decided before still runs
+    kDrainAborted,  // a peer was lost then, and what still ran has failed
+    kBroken,        // ended without an agreement
+  };
+  bool finished() const { return state_ != State::kRunning; }
+  bool agreed() const {
+    return state_ == State::kDraining || state_ == State::kDrainAborted;
+  }
+
   void Run();
   void HandleEvent(const MessageChannel::Event& event);
   // Whether what is left to be carried out ends with the job's end.
@@ -91,7 +102,13 @@ class BackgroundLoop {
   // Sends what the controller has to say, and gathers what is to be done.
   void Collect();
   void CarryOut();
-  void CarryOut(Command command);
+  void CarryOut(ExecuteCommand command);
+  void CarryOut(FailCommand command);
+  void CarryOut(EndCommand command);
+  void CarryOut(PlanCommand command);
+  void CarryOut(JoinCommand command);
+  void CarryOut(TuneCommand command);
+  void CarryOut(ReconfigureCommand command);
   // Keeps the control plane going while this thread runs a collective itself.
   void PollControl();
   void Heartbeat(TimePoint now);
@@ -101,7 +118,8 @@ class BackgroundLoop {
   void AbortTheRest(const Status& cause, int reported_by);
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
   void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
-  void Finish(const Status& status);
+  // Leaves State::kRunning.
+  void Finish(State state, const Status& status);
   // Takes down how the entries end, and fires their completions.
   void End(std::vector<TensorEntry> entries, const Status& status);
   std::optional<TimePoint> NextWakeUp() const;
@@ -114,7 +132,7 @@ class BackgroundLoop {
   Executor& executor_;
   const Clock& clock_;
 
-  std::atomic<int> executed_{0};
+  std::atomic<int> launched_{0};
 
   // Guards the requests of other threads to the loop, and what they read.
   mutable Mutex mutex_;
@@ -130,12 +148,9 @@ class BackgroundLoop {
 
   // Loop thread only.
   std::vector<int> peers_;
+  State state_ = State::kRunning;
   bool leave_sent_ = false;
-  bool reported_ = false;  // a loss, and no answer yet
-  bool finished_ = false;
-  // Finished by an agreed end, and whether what was to run then has failed.
-  bool agreed_ = false;
-  bool rest_aborted_ = false;
+  bool loss_reported_ = false;  // to the job, which has not answered yet
   std::optional<TimePoint> suspicion_due_;
   std::map<int, TimePoint> last_sent_;
   std::vector<RequestPtr> requests_;  // just popped

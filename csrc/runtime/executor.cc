@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kTagsPerDecision = 16;
 static_assert(kNumDTypes <= kTagsPerDecision);
 
-std::string LabelOf(const Command& command) {
+std::string LabelOf(const ExecuteCommand& command) {
   std::string label = command.items.front()->request.Label();
   if (command.items.size() > 1) {
     label += " and " + std::to_string(command.items.size() - 1) + " more";
@@ -43,13 +43,15 @@ void Describe(const Request& request, DType dtype, int contributors,
 }  // namespace
 
 Executor::Executor(int rank, int size, const CollectiveSet& collectives,
-                   Counters& counters, Callbacks callbacks, RankSet ranks)
+                   Counters& counters, Callbacks callbacks, RankSet ranks,
+                   const Clock& clock)
     : rank_(rank),
       size_(size),
       collectives_(collectives),
       counters_(counters),
       callbacks_(std::move(callbacks)),
-      ranks_(std::move(ranks)) {}
+      ranks_(std::move(ranks)),
+      clock_(clock) {}
 
 Executor::~Executor() { KR_CHECK(!thread_.joinable()); }
 
@@ -170,7 +172,7 @@ Executor::Flight& Executor::AddFlight(Bucket bucket) {
 
 void Executor::Launch(Flight& flight) {
   Bucket& bucket = flight.bucket;
-  const TimePoint began = std::chrono::steady_clock::now();
+  const TimePoint began = clock_.Now();
   Status status;
   if (bucket.entries.empty()) {
     status = flight.placeholders.Make(bucket.command, bucket.decided,
@@ -282,7 +284,7 @@ Status Executor::AddCalls(Flight& flight) {
 }
 
 void Executor::AddAllreduces(Flight& flight) {
-  const Command& command = flight.bucket.command;
+  const ExecuteCommand& command = flight.bucket.command;
   std::map<DType, AllreduceArgs> by_dtype;  // ordered: alike on every rank
   for (TensorEntry& entry : flight.bucket.entries) {
     const Request& request = *entry.request;
@@ -302,7 +304,7 @@ void Executor::AddAllreduces(Flight& flight) {
 }
 
 Status Executor::AddAllgathers(Flight& flight) {
-  const Command& command = flight.bucket.command;
+  const ExecuteCommand& command = flight.bucket.command;
   const Response& agreed = *command.items.front();
   TensorEntry& entry = flight.bucket.entries.front();
   for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
@@ -336,7 +338,7 @@ void Executor::AddBroadcast(Flight& flight) {
 }
 
 Status Executor::AddReducescatters(Flight& flight) {
-  const Command& command = flight.bucket.command;
+  const ExecuteCommand& command = flight.bucket.command;
   TensorEntry& entry = flight.bucket.entries.front();
   const Request& request = *entry.request;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
@@ -359,7 +361,7 @@ Status Executor::AddReducescatters(Flight& flight) {
 }
 
 Status Executor::AddAlltoall(Flight& flight) {
-  const Command& command = flight.bucket.command;
+  const ExecuteCommand& command = flight.bucket.command;
   TensorEntry& entry = flight.bucket.entries.front();
   const std::vector<int64_t> rows = command.items.front()->RowMatrix();
   const int64_t row_bytes = RowBytes(entry.request->tensors.front());

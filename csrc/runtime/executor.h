@@ -23,7 +23,7 @@
 #include "csrc/base/thread_checker.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/collective_set.h"
-#include "csrc/control/controller.h"
+#include "csrc/control/decision.h"
 #include "csrc/control/tensor_entry.h"
 #include "csrc/runtime/join_placeholders.h"
 
@@ -33,7 +33,7 @@ namespace keras_ring {
 // order of the command's items. None if this rank has joined: it takes part
 // with what changes nothing.
 struct Bucket {
-  Command command;
+  ExecuteCommand command;
   std::vector<TensorEntry> entries;
   TimePoint decided{};
 };
@@ -58,7 +58,8 @@ class Executor {
   // All references must outlive the executor. `ranks`: those that `rank` is
   // counted in.
   Executor(int rank, int size, const CollectiveSet& collectives,
-           Counters& counters, Callbacks callbacks, RankSet ranks = {});
+           Counters& counters, Callbacks callbacks, RankSet ranks = {},
+           const Clock& clock = SystemTime());
   ~Executor();
 
   Status Start();
@@ -108,7 +109,7 @@ class Executor {
   Status AddAlltoall(Flight& flight);
   // Fires their completions.
   void End(std::vector<TensorEntry>& entries, const Status& status) const;
-  int Contributors(const Command& command) const {
+  int Contributors(const ExecuteCommand& command) const {
     return size_ - static_cast<int>(command.joined.size());
   }
   // What may run the bucket on this thread; null if it is to be pushed.
@@ -122,6 +123,7 @@ class Executor {
   Counters& counters_;
   const Callbacks callbacks_;
   const RankSet ranks_;
+  const Clock& clock_;
   ThreadChecker pusher_;  // the one thread of RunOrPush
 
   Mutex mutex_;

@@ -71,7 +71,7 @@ Result<void*> JoinPlaceholders::Reserve(size_t bytes) {
   return memory_.emplace_back().Reserve(bytes);
 }
 
-Status JoinPlaceholders::Make(const Command& command, TimePoint decided,
+Status JoinPlaceholders::Make(const ExecuteCommand& command, TimePoint decided,
                               std::vector<TensorEntry>& entries) {
   for (const std::shared_ptr<const Response>& item : command.items) {
     const Request& request = item->request;

@@ -10,7 +10,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/scratch_buffer.h"
-#include "csrc/control/controller.h"
+#include "csrc/control/decision.h"
 #include "csrc/control/tensor_entry.h"
 
 namespace keras_ring {
@@ -22,7 +22,7 @@ class JoinPlaceholders {
  public:
   // Entries for all items of the command, with completions that do nothing.
   // They may be used while this object lives.
-  Status Make(const Command& command, TimePoint decided,
+  Status Make(const ExecuteCommand& command, TimePoint decided,
               std::vector<TensorEntry>& entries);
 
  private:

@@ -11,8 +11,9 @@
 
 namespace keras_ring {
 
-// Of how many ranks the tensors should lie in arenas, as the environment has it;
-// 0: of none. What is wrong with the options is said by the start of the job.
+// Of how many ranks the tensors should lie in arenas, as the environment has
+// it; 0: of none. What is wrong with the options is said by the start of the
+// job.
 int ZeroCopyRanks();
 
 // Makes the arena, if there is none yet. It stays to the end of the process:

@@ -31,11 +31,11 @@ constexpr auto kWordLimit = std::chrono::seconds(1);
 
 ControllerOptions ControllerOptionsOf(const Options& options) {
   ControllerOptions result;
-  result.fusion_threshold = options.fusion_threshold;
+  result.schedule.fusion_threshold = options.fusion_threshold;
   result.cache_capacity = options.cache_capacity;
-  result.linger = Seconds(options.cycle_time_ms / 1e3);
-  result.stall_check_time = Seconds(options.stall_check_time);
-  result.stall_shutdown_time = Seconds(options.stall_shutdown_time);
+  result.schedule.linger = Seconds(options.cycle_time_ms / 1e3);
+  result.stalls.check_time = Seconds(options.stall_check_time);
+  result.stalls.shutdown_time = Seconds(options.stall_shutdown_time);
   return result;
 }
 
@@ -103,11 +103,12 @@ Runtime::Runtime(RuntimeDeps deps)
     : deps_(std::move(deps)),
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)) {
   const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
-  queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); });
+  queue_ =
+      std::make_unique<TensorQueue>([this] { loop_->Wake(); }, *deps_.clock);
   ControllerOptions control = ControllerOptionsOf(deps_.options);
-  control.describe_doing = [this](const std::vector<std::string>& names) {
+  control.stalls.describe = [this](const std::vector<std::string>& names) {
     return DescribeActivity(queue_->recorder().Records(), names,
-                            std::chrono::steady_clock::now());
+                            deps_.clock->Now());
   };
   controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
                                              *deps_.counters, deps_.ranks);
@@ -115,14 +116,13 @@ Runtime::Runtime(RuntimeDeps deps)
       topology_.rank, topology_.size, CollectiveSet(*deps_.collective),
       *deps_.counters,
       Executor::Callbacks{
-          [this] { loop_->OnExecuted(); },
+          [this] { loop_->OnLaunched(); },
           [this](const Status& status) { loop_->OnDataFailure(status); },
           [this](const std::vector<TensorEntry>& entries,
                  const Status& status) {
-            queue_->recorder().Ended(entries, status,
-                                     std::chrono::steady_clock::now());
+            queue_->recorder().Ended(entries, status, deps_.clock->Now());
           }},
-      deps_.ranks);
+      deps_.ranks, *deps_.clock);
   BackgroundLoopOptions options;
   options.heartbeat_timeout = Seconds(deps_.options.heartbeat_timeout);
   options.describe_peer = [this](int rank) {

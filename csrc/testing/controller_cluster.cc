@@ -30,7 +30,7 @@ void ControllerCluster::Collect(int rank) {
     links_[{rank, peer}].push_back(std::move(message));
   }
   for (Command& command : output.commands) {
-    if (command.kind == Decision::Kind::kExecute) ++node.unexecuted;
+    if (std::holds_alternative<ExecuteCommand>(command)) ++node.unexecuted;
     node.commands.push_back(std::move(command));
   }
   for (std::string& report : output.reports) {
@@ -71,13 +71,23 @@ void ControllerCluster::Deliver(std::pair<int, int> link) {
 
 void ControllerCluster::Execute(int rank) {
   --nodes_[rank].unexecuted;
-  nodes_[rank].controller->OnExecuted(1);
+  nodes_[rank].controller->OnLaunched(1);
   Collect(rank);
 }
 
 void ControllerCluster::Timer(int rank) {
   nodes_[rank].controller->OnTimer();
   Collect(rank);
+}
+
+void ControllerCluster::Tune(Tunable tunable, int64_t value) {
+  nodes_[0].controller->Tune(tunable, value);
+  Collect(0);
+}
+
+void ControllerCluster::Reconfigure(uint64_t generation) {
+  nodes_[0].controller->Reconfigure(generation);
+  Collect(0);
 }
 
 void ControllerCluster::Leave(int rank, const std::string& reason) {

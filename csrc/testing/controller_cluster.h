@@ -46,6 +46,9 @@ class ControllerCluster {
   void Execute(int rank);
   void Timer(int rank);
   void Leave(int rank, const std::string& reason);
+  // Of the coordinator.
+  void Tune(Tunable tunable, int64_t value);
+  void Reconfigure(uint64_t generation);
 
   // While held, what happens to a controller gathers in it, as in a loop that
   // finds several events at once. It comes out with the next event that is not

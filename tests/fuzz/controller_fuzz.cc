@@ -66,7 +66,7 @@ class Rank {
       case ScriptStep::kExecuted:
         if (unexecuted_ == 0) return true;
         --unexecuted_;
-        controller_.OnExecuted(1);
+        controller_.OnLaunched(1);
         return true;
       case ScriptStep::kLeave:
         controller_.Leave(std::string(script.Text()));
@@ -107,7 +107,7 @@ class Rank {
       CheckOutput(peer, message);
     }
     for (const Command& command : output.commands) {
-      KR_CHECK(command.sequence == ++sequence_);
+      KR_CHECK(SequenceOf(command) == ++sequence_);
       if (!CarryOut(command)) return false;
     }
     KR_CHECK(controller_.sequence() == sequence_);
@@ -123,45 +123,57 @@ class Rank {
     CheckLimits(*message, kScriptSize);
   }
 
+  // Whether the job goes on.
   bool CarryOut(const Command& command) {
-    switch (command.kind) {
-      case Decision::Kind::kExecute: {
-        ++unexecuted_;
-        KR_CHECK(!command.items.empty());
-        // After its join, this rank has nothing to take.
-        if (std::binary_search(command.joined.begin(), command.joined.end(),
-                               rank_)) {
-          return true;
-        }
-        std::vector<TensorEntry> entries;
-        const Status status = queue_.Take(command.items, rank_, entries);
-        for (size_t i = 0; i < entries.size(); ++i) {
-          CheckLimits(*command.items[i], kScriptSize);
-          KR_CHECK(entries[i].request->name == command.items[i]->request.name);
-          KR_CHECK(entries[i].request->kind == command.items[0]->request.kind);
-          entries[i].completion.Fire(status);
-        }
-        return status.ok();
-      }
-      case Decision::Kind::kFail:
-        KR_CHECK(!command.status.ok());
-        for (const std::string& name : command.names) {
-          for (TensorEntry& entry : queue_.TakeIfNegotiating(name)) {
-            entry.completion.Fire(command.status);
-          }
-        }
-        return true;
-      case Decision::Kind::kEnd:
-        KR_CHECK(!command.status.ok());
-        return false;
-      case Decision::Kind::kPlan:
-        CheckPlan(command.plan);
-        return true;
-      case Decision::Kind::kJoin:
-        KR_CHECK(command.rank >= 0 && command.rank < kScriptSize);
-        if (command.all_joined) joined_ = false;
-        return true;
+    return std::visit([this](const auto& one) { return CarryOut(one); },
+                      command);
+  }
+  bool CarryOut(const ExecuteCommand& command) {
+    ++unexecuted_;
+    KR_CHECK(!command.items.empty());
+    // After its join, this rank has nothing to take.
+    if (std::binary_search(command.joined.begin(), command.joined.end(),
+                           rank_)) {
+      return true;
     }
+    std::vector<TensorEntry> entries;
+    const Status status = queue_.Take(command.items, rank_, entries);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      CheckLimits(*command.items[i], kScriptSize);
+      KR_CHECK(entries[i].request->name == command.items[i]->request.name);
+      KR_CHECK(entries[i].request->kind == command.items[0]->request.kind);
+      entries[i].completion.Fire(status);
+    }
+    return status.ok();
+  }
+  bool CarryOut(const FailCommand& command) {
+    KR_CHECK(!command.status.ok());
+    for (const std::string& name : command.names) {
+      for (TensorEntry& entry : queue_.TakeIfNegotiating(name)) {
+        entry.completion.Fire(command.status);
+      }
+    }
+    return true;
+  }
+  bool CarryOut(const EndCommand& command) {
+    KR_CHECK(!command.status.ok());
+    return false;
+  }
+  bool CarryOut(const PlanCommand& command) {
+    CheckPlan(command.buckets);
+    return true;
+  }
+  bool CarryOut(const JoinCommand& command) {
+    KR_CHECK(command.rank >= 0 && command.rank < kScriptSize);
+    if (command.all_joined) joined_ = false;
+    return true;
+  }
+  bool CarryOut(const TuneCommand& command) {
+    KR_CHECK(command.value >= 0 && command.value <= kMaxTunedValue);
+    return true;
+  }
+  bool CarryOut(const ReconfigureCommand& command) {
+    KR_CHECK(!command.status.ok());
     return false;
   }
 

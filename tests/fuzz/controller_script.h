@@ -40,9 +40,9 @@ inline ControlTree ScriptTree(int rank) {
 inline ControllerOptions ScriptOptions(int capacity) {
   ControllerOptions options;
   options.cache_capacity = capacity;
-  options.fusion_threshold = 64;
-  options.stall_check_time = std::chrono::seconds(1);
-  options.stall_shutdown_time = std::chrono::seconds(10);
+  options.schedule.fusion_threshold = 64;
+  options.stalls.check_time = std::chrono::seconds(1);
+  options.stalls.shutdown_time = std::chrono::seconds(10);
   return options;
 }
 

@@ -102,7 +102,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
   ready.sequence = 300;
   ready.slots = {0, 1, 2, 9, 10, 5000};
   for (const RequestPtr& request : own) {
-    ready.news.push_back(
+    ready.uncached.push_back(
         {VariantOf(*request, {0, 2}), VariantOf(*request, {1})});
   }
   WaitingMessage waiting;
@@ -111,9 +111,8 @@ std::vector<std::pair<std::string, Message>> Messages() {
                       {0, 3},
                       std::chrono::seconds(70),
                       std::chrono::milliseconds(3)}};
-  DecisionMessage execute;
-  execute.decisions.resize(1);
-  execute.decisions[0].slots = {4, 5};
+  ExecuteDecision execute;
+  execute.slots = {4, 5};
   for (const RequestPtr& request : own) {
     std::vector<RequestVersion> variants;
     for (int rank = 0; rank < kScriptSize; ++rank) {
@@ -124,24 +123,18 @@ std::vector<std::pair<std::string, Message>> Messages() {
     }
     Result<Response> agreed = Agree(variants, kScriptSize);
     if (!agreed.ok()) continue;
-    execute.decisions[0].news.push_back(
+    execute.uncached.push_back(
         std::make_shared<const Response>(std::move(agreed).value()));
   }
-  DecisionMessage rest;
-  rest.decisions.resize(4);
-  rest.decisions[0].kind = Decision::Kind::kFail;
-  rest.decisions[0].names = {"a", "b"};
-  rest.decisions[0].status = FailedPreconditionError("they differ");
-  rest.decisions[1].kind = Decision::Kind::kPlan;
-  rest.decisions[1].plan = {{3, 4, 9}, {7}};
-  rest.decisions[2].kind = Decision::Kind::kEnd;
-  rest.decisions[2].status = UnavailableError("over");
-  rest.decisions[3].kind = Decision::Kind::kJoin;
-  rest.decisions[3].rank = 2;
+  const DecisionMessage rest = {
+      {FailDecision{{"a", "b"}, FailedPreconditionError("they differ")},
+       PlanDecision{{{3, 4, 9}, {7}}}, EndDecision{UnavailableError("over")},
+       JoinDecision{2}, TuneDecision{Tunable::kLinger, 5000},
+       ReconfigureDecision{2}}};
   return {{"ready", ready},
           {"waiting", waiting},
           {"leave", LeaveMessage{3, "ValueError: no"}},
-          {"execute", execute},
+          {"execute", DecisionMessage{{execute}}},
           {"fail-plan-end", rest},
           {"abort", AbortMessage{UnavailableError("lost rank 2")}},
           {"ping", PingMessage{}},
@@ -168,8 +161,7 @@ void AddMessages(Corpus& corpus) {
   agreed->request = *Requests(0)[3];
   agreed->request.tensors[0].shape = {0, int64_t{1} << 40};
   agreed->rows.assign(kScriptSize, int64_t{1} << 57);
-  rows.decisions.resize(1);
-  rows.decisions[0].news = {agreed};
+  rows.decisions = {ExecuteDecision{{}, {agreed}}};
   add("overflowing-rows", rows);
 }
 
@@ -244,7 +236,7 @@ class Recording {
       links_.push_back({rank, peer, std::move(message)});
     }
     for (const Command& command : output.commands) {
-      unexecuted_[rank] += command.kind == Decision::Kind::kExecute;
+      unexecuted_[rank] += std::holds_alternative<ExecuteCommand>(command);
     }
   }
 
@@ -266,7 +258,7 @@ class Recording {
         if (unexecuted_[rank] == 0) continue;
         --unexecuted_[rank];
         Note(rank, ScriptStep::kExecuted, [] {});
-        controllers_[rank]->OnExecuted(1);
+        controllers_[rank]->OnLaunched(1);
         Collect(rank);
         busy = true;
       }

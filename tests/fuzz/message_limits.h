@@ -66,7 +66,7 @@ inline void CheckLimits(const Response& agreed, int size) {
 inline void CheckLimits(const ReadyMessage& message, int size) {
   CheckAscending(message.slots);
   KR_CHECK(message.slots.size() <= kMostSlots);
-  for (const std::vector<RequestVersion>& variants : message.news) {
+  for (const std::vector<RequestVersion>& variants : message.uncached) {
     KR_CHECK(!variants.empty());
     for (const RequestVersion& variant : variants) {
       CheckLimits(variant.request);
@@ -88,23 +88,47 @@ inline void CheckLimits(const LeaveMessage& message, int size) {
   KR_CHECK(message.rank >= 0 && message.rank < size);
 }
 
+// The checks of a decision; return how many slots are in it.
+inline size_t CheckDecision(const ExecuteDecision& decision, int size) {
+  CheckAscending(decision.slots);
+  for (const auto& agreed : decision.uncached) CheckLimits(*agreed, size);
+  return decision.slots.size();
+}
+inline size_t CheckDecision(const FailDecision& decision, int) {
+  for (const auto& name : decision.names) {
+    KR_CHECK(name.size() <= kMaxNameBytes);
+  }
+  KR_CHECK(!decision.status.ok());
+  return 0;
+}
+inline size_t CheckDecision(const EndDecision& decision, int) {
+  KR_CHECK(!decision.status.ok());
+  return 0;
+}
+inline size_t CheckDecision(const PlanDecision& decision, int) {
+  size_t slots = 0;
+  for (const auto& bucket : decision.plan) {
+    slots += bucket.size();
+    CheckAscending(bucket);
+  }
+  return slots;
+}
+inline size_t CheckDecision(const JoinDecision& decision, int size) {
+  KR_CHECK(decision.rank >= 0 && decision.rank < size);
+  return 0;
+}
+inline size_t CheckDecision(const TuneDecision& decision, int) {
+  KR_CHECK(static_cast<int>(decision.tunable) < kNumTunables);
+  KR_CHECK(decision.value >= 0 && decision.value <= kMaxTunedValue);
+  return 0;
+}
+inline size_t CheckDecision(const ReconfigureDecision&, int) { return 0; }
+
 inline void CheckLimits(const DecisionMessage& message, int size) {
   size_t slots = 0;
   for (const Decision& decision : message.decisions) {
-    slots += decision.slots.size();
-    CheckAscending(decision.slots);
-    for (const auto& agreed : decision.news) CheckLimits(*agreed, size);
-    for (const auto& name : decision.names) {
-      KR_CHECK(name.size() <= kMaxNameBytes);
-    }
-    for (const auto& bucket : decision.plan) {
-      slots += bucket.size();
-      CheckAscending(bucket);
-    }
-    const bool ends = decision.kind == Decision::Kind::kFail ||
-                      decision.kind == Decision::Kind::kEnd;
-    KR_CHECK(decision.status.ok() != ends);
-    KR_CHECK(decision.rank >= 0 && decision.rank < size);
+    slots += std::visit(
+        [size](const auto& one) { return CheckDecision(one, size); }, decision);
   }
   KR_CHECK(slots <= kMostSlots);
 }

@@ -33,8 +33,8 @@ void CheckAgreed(const Response& agreed, const std::vector<Request>& requests) {
   }
   // Every rank must be able to read it.
   DecisionMessage message;
-  message.decisions.resize(1);
-  message.decisions[0].news = {std::make_shared<const Response>(agreed)};
+  message.decisions = {
+      ExecuteDecision{{}, {std::make_shared<const Response>(agreed)}}};
   Result<Message> told = DecodeMessage(EncodeMessage(message), size);
   KR_CHECK(told.ok());
 }

@@ -19,15 +19,33 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 using ::testing::UnorderedElementsAreArray;
+using ::testing::VariantWith;
+
+const ExecuteCommand& AsExecute(const Command& command) {
+  return std::get<ExecuteCommand>(command);
+}
+const FailCommand& AsFail(const Command& command) {
+  return std::get<FailCommand>(command);
+}
+// What it executes; null if it is something else.
+const ExecuteCommand* IfExecute(const Command& command) {
+  return std::get_if<ExecuteCommand>(&command);
+}
+// Whether it ends the joins of all ranks.
+bool EndsJoins(const Command& command) {
+  const auto* join = std::get_if<JoinCommand>(&command);
+  return join != nullptr && join->all_joined;
+}
 
 // Names executed by `rank`, in order; the names of one bucket are joined.
 std::vector<std::vector<std::string>> Executed(const ControllerCluster& cluster,
                                                int rank) {
   std::vector<std::vector<std::string>> buckets;
   for (const Command& command : cluster.commands(rank)) {
-    if (command.kind != Decision::Kind::kExecute) continue;
+    const auto* execute = std::get_if<ExecuteCommand>(&command);
+    if (execute == nullptr) continue;
     buckets.emplace_back();
-    for (const auto& agreed : command.items) {
+    for (const auto& agreed : execute->items) {
       buckets.back().push_back(agreed->request.name);
     }
   }
@@ -78,12 +96,12 @@ TEST_P(ControllerTopology, EqualStepsComeToTheSameBuckets) {
   auto last_plan = [&commands] {
     return std::find_if(commands.rbegin(), commands.rend(),
                         [](const Command& command) {
-                          return command.kind == Decision::Kind::kPlan;
+                          return std::holds_alternative<PlanCommand>(command);
                         });
   };
   for (int i = 0; i < 10; ++i) step();
   ASSERT_TRUE(last_plan() != commands.rend());
-  EXPECT_THAT(last_plan()->plan, ElementsAre(all));
+  EXPECT_THAT(std::get<PlanCommand>(*last_plan()).buckets, ElementsAre(all));
   const size_t before = Executed(cluster, 0).size();
   for (int i = 0; i < 10; ++i) step();
   auto executed = Executed(cluster, 0);
@@ -95,7 +113,7 @@ TEST_P(ControllerTopology, EqualStepsComeToTheSameBuckets) {
   names.pop_back();
   for (int i = 0; i < 10; ++i) step();
   EXPECT_EQ(Executed(cluster, 0).size(), before + 20);
-  EXPECT_THAT(last_plan()->plan, Not(Contains(all)));
+  EXPECT_THAT(std::get<PlanCommand>(*last_plan()).buckets, Not(Contains(all)));
   EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
 }
 
@@ -148,7 +166,7 @@ TEST_P(ControllerTopology, AnyInterleavingEndsAlikeEverywhere) {
     std::mt19937 random(seed);
     ControllerOptions options;
     options.cache_capacity = seed % 3 == 0 ? 0 : (seed % 3 == 1 ? 7 : 1024);
-    options.fusion_threshold = 4 * (1 << (random() % 12));
+    options.schedule.fusion_threshold = 4 * (1 << (random() % 12));
     ControllerCluster cluster(GetParam(), options, 2);
 
     // Per rank, what it will ask for: each round in an order of its own. A
@@ -209,7 +227,9 @@ TEST_P(ControllerTopology, AnyInterleavingEndsAlikeEverywhere) {
       for (int rank = 0; rank < cluster.size(); ++rank) {
         const auto& commands = cluster.commands(rank);
         for (; seen[rank] < commands.size(); ++seen[rank]) {
-          for (const auto& agreed : commands[seen[rank]].items) {
+          const ExecuteCommand* command = IfExecute(commands[seen[rank]]);
+          if (command == nullptr) continue;
+          for (const auto& agreed : command->items) {
             ++done[rank][std::stoi(agreed->request.name.substr(1))];
           }
         }
@@ -246,7 +266,7 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
     std::mt19937 random(seed);
     ControllerOptions options;
     options.cache_capacity = seed % 3 == 0 ? 0 : (seed % 3 == 1 ? 4 : 1024);
-    options.fusion_threshold = 4 * (1 << (random() % 12));
+    options.schedule.fusion_threshold = 4 * (1 << (random() % 12));
     ControllerCluster cluster(GetParam(), options, 2);
     const int size = cluster.size();
 
@@ -291,20 +311,22 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
       int epoch = 0;
       std::vector<int> uses(kTensors);
       for (const Command& command : cluster.commands(rank)) {
-        if (command.all_joined) {
+        if (EndsJoins(command)) {
           const int most =
               *std::max_element(steps[epoch].begin(), steps[epoch].end());
           EXPECT_EQ(uses, std::vector<int>(kTensors, most));
           uses.assign(kTensors, 0);
           ++epoch;
         }
-        for (const auto& item : command.items) {
+        const ExecuteCommand* execute = IfExecute(command);
+        if (execute == nullptr) continue;
+        for (const auto& item : execute->items) {
           const int tensor = std::stoi(item->request.name);
           std::vector<int32_t> joined;
           for (int r = 0; r < size; ++r) {
             if (steps[epoch][r] <= uses[tensor]) joined.push_back(r);
           }
-          EXPECT_EQ(command.joined, joined);
+          EXPECT_EQ(execute->joined, joined);
           ++uses[tensor];
           if (tensor != 0) continue;
           std::vector<int64_t> rows(size);
@@ -328,16 +350,19 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
         const auto& commands = cluster.commands(rank);
         for (; state.seen < commands.size(); ++state.seen) {
           const Command& command = commands[state.seen];
-          const bool absent = std::binary_search(command.joined.begin(),
-                                                 command.joined.end(), rank);
-          if (command.all_joined) {
+          if (EndsJoins(command)) {
             ASSERT_TRUE(state.joining);
             state.joining = false;
             ++state.epoch;
             begin_epoch(rank);
           }
-          for (const auto& item : command.items) {
-            if (absent) continue;
+          const ExecuteCommand* execute = IfExecute(command);
+          if (execute == nullptr ||
+              std::binary_search(execute->joined.begin(), execute->joined.end(),
+                                 rank)) {
+            continue;
+          }
+          for (const auto& item : execute->items) {
             const int tensor = std::stoi(item->request.name);
             ASSERT_TRUE(state.busy[tensor]);
             state.busy[tensor] = false;
@@ -397,8 +422,12 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
       if (HasFailure()) return;
       ASSERT_EQ(Executed(cluster, rank), Executed(cluster, 0));
       ASSERT_EQ(cluster.at(rank).cache().Hash(), cluster.at(0).cache().Hash());
-      ASSERT_EQ(cluster.commands(rank).back().rank,
-                cluster.commands(0).back().rank);
+      const Command& last = cluster.commands(rank).back();
+      ASSERT_EQ(last.index(), cluster.commands(0).back().index());
+      if (const auto* join = std::get_if<JoinCommand>(&last)) {
+        ASSERT_EQ(join->rank,
+                  std::get<JoinCommand>(cluster.commands(0).back()).rank);
+      }
     }
   }
 }
@@ -447,14 +476,17 @@ TEST_P(ControllerTopology, WhatNeedsARankThatHasJoinedFails) {
     std::vector<std::string> executed;
     const auto& commands = cluster.commands(rank);
     for (size_t i = before; i < commands.size(); ++i) {
-      for (const auto& item : commands[i].items) {
-        executed.push_back(item->request.name);
+      if (const auto* execute = std::get_if<ExecuteCommand>(&commands[i])) {
+        for (const auto& item : execute->items) {
+          executed.push_back(item->request.name);
+        }
       }
-      if (commands[i].kind != Decision::Kind::kFail) continue;
-      failed.push_back(commands[i].names.front());
-      EXPECT_EQ(commands[i].status.code(), StatusCode::kFailedPrecondition);
+      const auto* fail = std::get_if<FailCommand>(&commands[i]);
+      if (fail == nullptr) continue;
+      failed.push_back(fail->names.front());
+      EXPECT_EQ(fail->status.code(), StatusCode::kFailedPrecondition);
       EXPECT_THAT(
-          commands[i].status.message(),
+          fail->status.message(),
           AllOf(HasSubstr("'" + failed.back() + "'"), HasSubstr("has joined"),
                 HasSubstr("rank " + std::to_string(gone))));
     }
@@ -465,7 +497,7 @@ TEST_P(ControllerTopology, WhatNeedsARankThatHasJoinedFails) {
 
 TEST_P(ControllerTopology, AStallDoesNotBlameARankThatHasJoined) {
   ControllerOptions options;
-  options.stall_shutdown_time = std::chrono::seconds(100);
+  options.stalls.shutdown_time = std::chrono::seconds(100);
   ControllerCluster cluster(GetParam(), options, 2);
   const int late = cluster.size() - 1;
   const int gone = cluster.size() - 2;
@@ -490,7 +522,7 @@ TEST_P(ControllerTopology, AStallDoesNotBlameARankThatHasJoined) {
                     HasSubstr(joined)));
   pass(40);
   ASSERT_FALSE(cluster.commands(0).empty());
-  EXPECT_THAT(cluster.commands(0).back().status.message(),
+  EXPECT_THAT(AsFail(cluster.commands(0).back()).status.message(),
               AllOf(HasSubstr("missing rank " + std::to_string(late) + "."),
                     HasSubstr(joined)));
 }
@@ -504,15 +536,14 @@ TEST_P(ControllerTopology, MismatchFailsAlikeAndTheJobGoesOn) {
   cluster.Settle();
   for (int rank = 0; rank < cluster.size(); ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 1u);
-    const Command& command = cluster.commands(rank)[0];
-    EXPECT_EQ(command.kind, Decision::Kind::kFail);
+    const auto& command = AsFail(cluster.commands(rank)[0]);
     EXPECT_THAT(command.names, ElementsAre("x"));
     EXPECT_EQ(command.status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(command.status.message(),
                 AllOf(HasSubstr("allreduce 'x'"), HasSubstr("shape"),
                       HasSubstr("[8]"), HasSubstr("[9]"),
                       HasSubstr("rank " + std::to_string(odd) + " has [9]")));
-    EXPECT_EQ(command.status, cluster.commands(0)[0].status);
+    EXPECT_EQ(command.status, AsFail(cluster.commands(0)[0]).status);
   }
   for (int rank = 0; rank < cluster.size(); ++rank) {
     cluster.Submit(rank, AllreduceRequest("x", 8));
@@ -538,14 +569,11 @@ TEST_P(ControllerTopology, SlotAndFullRequestOfOneNameMeet) {
   submit_all(8, 8);
   submit_all(5, 5);
   for (int rank = 0; rank < cluster.size(); ++rank) {
-    std::vector<Decision::Kind> kinds;
-    for (const Command& command : cluster.commands(rank)) {
-      kinds.push_back(command.kind);
-    }
-    EXPECT_THAT(
-        kinds, ElementsAre(Decision::Kind::kExecute, Decision::Kind::kFail,
-                           Decision::Kind::kExecute, Decision::Kind::kExecute));
-    EXPECT_THAT(cluster.commands(rank)[1].status.message(),
+    const auto execute = VariantWith<ExecuteCommand>(testing::_);
+    EXPECT_THAT(cluster.commands(rank),
+                ElementsAre(execute, VariantWith<FailCommand>(testing::_),
+                            execute, execute));
+    EXPECT_THAT(AsFail(cluster.commands(rank)[1]).status.message(),
                 HasSubstr("rank 1 has [5]"));
   }
 }
@@ -567,11 +595,11 @@ TEST_P(ControllerTopology, AllgatherBringsEveryRanksRows) {
   for (int rank = 0; rank < cluster.size(); ++rank) rows[rank] = rank;
   for (int rank = 0; rank < cluster.size(); ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 3u);
-    EXPECT_EQ(cluster.commands(rank)[0].items[0]->rows, rows);
-    EXPECT_EQ(cluster.commands(rank)[1].items[0]->rows, rows);
+    EXPECT_EQ(AsExecute(cluster.commands(rank)[0]).items[0]->rows, rows);
+    EXPECT_EQ(AsExecute(cluster.commands(rank)[1]).items[0]->rows, rows);
   }
   rows[0] = 7;
-  EXPECT_EQ(cluster.commands(1)[2].items[0]->rows, rows);
+  EXPECT_EQ(AsExecute(cluster.commands(1)[2]).items[0]->rows, rows);
 }
 
 // A leader speaks for the ranks of its host: one request, whatever their rows.
@@ -602,7 +630,7 @@ TEST(Controller, ALeaderSendsOneRequestForItsRanks) {
   cluster.Submit(0, last);
   cluster.Settle();
   ASSERT_EQ(cluster.commands(50).size(), 1u);
-  const Command& command = cluster.commands(50)[0];
+  const ExecuteCommand& command = AsExecute(cluster.commands(50)[0]);
   for (int rank = 1; rank < kRanks; ++rank) {
     EXPECT_EQ(command.items[0]->rows[rank], rank);
   }
@@ -630,14 +658,15 @@ TEST_P(ControllerTopology, AlltoallBringsEveryRanksSplits) {
   for (int rank = 0; rank < size; ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 3u);
     for (int round = 0; round < 3; ++round) {
-      const Response& agreed = *cluster.commands(rank)[round].items[0];
+      const Response& agreed =
+          *AsExecute(cluster.commands(rank)[round]).items[0];
       for (int other = 0; other < size; ++other) {
         EXPECT_EQ(agreed.RequestOf(other), request_of(other, round));
       }
     }
     // What is cached is not agreed on again.
-    EXPECT_EQ(cluster.commands(rank)[0].items[0],
-              cluster.commands(rank)[1].items[0]);
+    EXPECT_EQ(AsExecute(cluster.commands(rank)[0]).items[0],
+              AsExecute(cluster.commands(rank)[1]).items[0]);
   }
 }
 
@@ -653,8 +682,7 @@ TEST_P(ControllerTopology, WrongSplitsOfOneRankFailOnAll) {
   cluster.Settle();
   for (int rank = 0; rank < size; ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 1u);
-    const Command& command = cluster.commands(rank)[0];
-    EXPECT_EQ(command.kind, Decision::Kind::kFail);
+    const auto& command = AsFail(cluster.commands(rank)[0]);
     EXPECT_EQ(command.status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(command.status.message(),
                 HasSubstr("rank " + std::to_string(size - 1) + " has splits"));
@@ -670,10 +698,86 @@ TEST_P(ControllerTopology, LeavingEndsTheJobForAll) {
   std::set<std::string> texts;
   for (int rank = 0; rank < cluster.size(); ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 1u);
-    EXPECT_EQ(cluster.commands(rank)[0].kind, Decision::Kind::kEnd);
-    texts.insert(cluster.commands(rank)[0].status.message());
+    texts.insert(
+        std::get<EndCommand>(cluster.commands(rank)[0]).status.message());
   }
   EXPECT_EQ(texts.size(), 1u);
+}
+
+// The number of tensors in each bucket.
+std::vector<size_t> BucketSizes(const ControllerCluster& cluster, int rank) {
+  std::vector<size_t> sizes;
+  for (const auto& bucket : Executed(cluster, rank)) {
+    sizes.push_back(bucket.size());
+  }
+  return sizes;
+}
+
+TEST_P(ControllerTopology, WhatIsTunedChangesAtOnePlaceOfTheSequence) {
+  ControllerOptions options;
+  options.cache_capacity = 0;
+  ControllerCluster cluster(GetParam(), options, 2);
+  // All tensors become ready at once.
+  auto step = [&] {
+    for (int rank = cluster.size() - 1; rank >= 0; --rank) {
+      cluster.SetHeld(rank == 0);
+      for (const char* name : {"a", "b", "c", "d"}) {
+        cluster.Submit(rank, AllreduceRequest(name, 8));
+      }
+      if (rank > 0) cluster.Settle();
+    }
+    cluster.Release();
+    cluster.Settle();
+  };
+  step();
+  cluster.Tune(Tunable::kFusionThreshold, 2 * 8 * 4);
+  step();
+  cluster.Tune(Tunable::kLinger, 5000);
+  step();
+  // They are ready, and held back.
+  EXPECT_EQ(cluster.commands(0).size(), 5u);
+  cluster.clock().Advance(std::chrono::milliseconds(5));
+  cluster.Timer(0);
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    EXPECT_THAT(BucketSizes(cluster, rank), ElementsAre(4u, 2u, 2u, 2u, 2u));
+    std::vector<size_t> tuned_at;
+    for (size_t i = 0; i < cluster.commands(rank).size(); ++i) {
+      const Command& command = cluster.commands(rank)[i];
+      EXPECT_EQ(SequenceOf(command), i + 1);
+      if (const auto* tune = std::get_if<TuneCommand>(&command)) {
+        tuned_at.push_back(i);
+        EXPECT_EQ(tune->value, tuned_at.size() == 1 ? 64 : 5000);
+      }
+    }
+    EXPECT_THAT(tuned_at, ElementsAre(1u, 4u));
+  }
+}
+
+TEST_P(ControllerTopology, ANewGenerationEndsTheOld) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    cluster.Submit(rank, AllreduceRequest("before", 8));
+  }
+  cluster.Settle();
+  cluster.Submit(1, AllreduceRequest("pending", 8));
+  cluster.Reconfigure(7);
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    cluster.Submit(rank, AllreduceRequest("after", 8));
+  }
+  cluster.Leave(cluster.size() - 1, "");
+  cluster.Settle();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ASSERT_THAT(cluster.commands(rank),
+                ElementsAre(VariantWith<ExecuteCommand>(testing::_),
+                            VariantWith<ReconfigureCommand>(testing::_)));
+    const auto& last =
+        std::get<ReconfigureCommand>(cluster.commands(rank).back());
+    EXPECT_EQ(last.generation, 7u);
+    EXPECT_THAT(last.status.message(), HasSubstr("generation 7"));
+  }
+  EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
 }
 
 TEST_P(ControllerTopology, StallIsReportedWithTheRanks) {
@@ -711,8 +815,8 @@ void PassTime(ControllerCluster& cluster, double seconds) {
 
 TEST_P(ControllerTopology, AReportSaysWhatTheMissingDo) {
   ControllerOptions options;
-  options.stall_shutdown_time = std::chrono::seconds(100);
-  options.describe_doing = [](const std::vector<std::string>& names) {
+  options.stalls.shutdown_time = std::chrono::seconds(100);
+  options.stalls.describe = [](const std::vector<std::string>& names) {
     return RankActivity{"is asked about " + names.front(), {}, {false}};
   };
   ControllerCluster cluster(GetParam(), options, 2);
@@ -731,7 +835,8 @@ TEST_P(ControllerTopology, AReportSaysWhatTheMissingDo) {
   EXPECT_EQ(cluster.reports(0).size(), 1u);
   PassTime(cluster, 38);
   ASSERT_FALSE(cluster.commands(0).empty());
-  EXPECT_THAT(cluster.commands(0).back().status.message(), HasSubstr(activity));
+  EXPECT_THAT(AsFail(cluster.commands(0).back()).status.message(),
+              HasSubstr(activity));
   EXPECT_TRUE(cluster.error().ok());
 }
 
@@ -765,7 +870,7 @@ TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
     cluster.Submit(rank, AllreduceRequest(std::to_string(rank), 8));
     cluster.Settle();
   }
-  const TimePoint provable = cluster.clock().Now() + options.stall_check_time;
+  const TimePoint provable = cluster.clock().Now() + options.stalls.check_time;
   // As a loop does: each rank looks when it has said that it will.
   while (cluster.commands(0).empty()) {
     TimePoint next = TimePoint::max();
@@ -786,8 +891,9 @@ TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
   EXPECT_EQ(cluster.reports(0).size(), 1u);
   for (int rank = 0; rank < cluster.size(); ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 1u);
-    EXPECT_EQ(cluster.commands(rank)[0].names.size(), size_t(cluster.size()));
-    EXPECT_EQ(cluster.commands(rank)[0].status.code(),
+    EXPECT_EQ(AsFail(cluster.commands(rank)[0]).names.size(),
+              size_t(cluster.size()));
+    EXPECT_EQ(AsFail(cluster.commands(rank)[0]).status.code(),
               StatusCode::kFailedPrecondition);
   }
 }
@@ -797,7 +903,7 @@ TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
 TEST_P(ControllerTopology, ADeadlockIsExplainedByWhatTheRanksDoThen) {
   ControllerOptions options;
   std::string activity = "sleeps";
-  options.describe_doing = [&](const std::vector<std::string>& names) {
+  options.stalls.describe = [&](const std::vector<std::string>& names) {
     std::vector<std::string> waits;
     if (activity == "waits") waits = {"y"};
     return RankActivity{activity, waits, std::vector<bool>(names.size(), true)};
@@ -818,7 +924,7 @@ TEST_P(ControllerTopology, ADeadlockIsExplainedByWhatTheRanksDoThen) {
   EXPECT_TRUE(cluster.commands(0).empty());
   PassTime(cluster, 1);
   ASSERT_EQ(cluster.commands(0).size(), 1u);
-  EXPECT_THAT(cluster.commands(0)[0].status.message(),
+  EXPECT_THAT(AsFail(cluster.commands(0)[0]).status.message(),
               AllOf(HasSubstr("for something else now"),
                     Not(HasSubstr("in no collective"))));
 }
@@ -910,7 +1016,7 @@ TEST(Controller, WhoDoesNotAnswerIsNamed) {
 TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
   for (bool knows : {true, false}) {
     ControllerOptions options;
-    options.describe_doing = [&](const std::vector<std::string>& names) {
+    options.stalls.describe = [&](const std::vector<std::string>& names) {
       return RankActivity{
           "waits", {"z"}, std::vector<bool>(names.size(), knows)};
     };
@@ -924,7 +1030,7 @@ TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
         knows ? "different numbers of steps" : "different sets of tensors";
     EXPECT_THAT(cluster.reports(0)[0], HasSubstr(text));
     ASSERT_EQ(cluster.commands(1).size(), 1u);
-    EXPECT_THAT(cluster.commands(1)[0].status.message(),
+    EXPECT_THAT(AsFail(cluster.commands(1)[0]).status.message(),
                 AllOf(HasSubstr("every rank waits"), HasSubstr(text)));
   }
 }
@@ -932,7 +1038,7 @@ TEST(Controller, AReportTellsDifferentStepsFromDifferentSets) {
 // One that trains on with others' tensors and some of its own.
 TEST(Controller, AReportTellsWhenSetsMayDifferToo) {
   ControllerOptions options;
-  options.describe_doing = [](const std::vector<std::string>& names) {
+  options.stalls.describe = [](const std::vector<std::string>& names) {
     RankActivity activity{"waits", {"?"}, {}};
     for (const std::string& name : names) activity.knows.push_back(name == "x");
     return activity;
@@ -954,7 +1060,7 @@ TEST(Controller, AReportTellsWhenSetsMayDifferToo) {
 TEST(Controller, AReportTellsWhoHasLeftTheLoop) {
   for (bool knows : {true, false}) {
     ControllerOptions options;
-    options.describe_doing = [&](const std::vector<std::string>& names) {
+    options.stalls.describe = [&](const std::vector<std::string>& names) {
       return RankActivity{"idles", {}, std::vector<bool>(names.size(), knows)};
     };
     ControllerCluster cluster({"a", "a", "a"}, options);
@@ -978,7 +1084,7 @@ TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {
   for (bool held : {false, true}) {
     SCOPED_TRACE(held);
     ControllerOptions options;
-    options.stall_shutdown_time = std::chrono::seconds(10);
+    options.stalls.shutdown_time = std::chrono::seconds(10);
     ControllerCluster cluster(GetParam(), options, 2);
     const int late = cluster.size() - 1;
     for (int rank = 0; rank < late; ++rank) {
@@ -993,7 +1099,7 @@ TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {
     cluster.Settle();
     for (int rank = 0; rank < cluster.size(); ++rank) {
       ASSERT_EQ(cluster.commands(rank).size(), 1u) << "rank " << rank;
-      EXPECT_EQ(cluster.commands(rank)[0].status.code(),
+      EXPECT_EQ(AsFail(cluster.commands(rank)[0]).status.code(),
                 StatusCode::kDeadlineExceeded);
     }
     // The next use: complete only when all have asked anew.
@@ -1024,7 +1130,7 @@ TEST(Controller, RanksThatWaitForDifferentNamesFailTogether) {
   cluster.Settle();
   for (int rank = 0; rank < 4; ++rank) {
     ASSERT_EQ(cluster.commands(rank).size(), 1u);
-    const Command& command = cluster.commands(rank)[0];
+    const FailCommand& command = AsFail(cluster.commands(rank)[0]);
     EXPECT_THAT(command.names, ElementsAre("x", "y"));
     EXPECT_THAT(command.status.message(),
                 AllOf(HasSubstr("ranks 0-1, 3 wait for allreduce 'x'"),
@@ -1034,7 +1140,7 @@ TEST(Controller, RanksThatWaitForDifferentNamesFailTogether) {
 
 TEST(Controller, TheEndAndTheStallsOfASetNameRanksOfTheJob) {
   ControllerOptions options;
-  options.stall_check_time = std::chrono::seconds(10);
+  options.stalls.check_time = std::chrono::seconds(10);
   ControllerCluster cluster({"a", "a", "a"}, options, 8, RankSet(2, {1, 4, 7}));
   cluster.Submit(1, AllreduceRequest("w", 4));
   cluster.Settle();
@@ -1050,8 +1156,9 @@ TEST(Controller, TheEndAndTheStallsOfASetNameRanksOfTheJob) {
   cluster.Leave(2, "");
   cluster.Settle();
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_THAT(cluster.commands(rank).back().status.message(),
-                HasSubstr("process set 2 (ranks 1, 4, 7) is over: rank 7"));
+    EXPECT_THAT(
+        std::get<EndCommand>(cluster.commands(rank).back()).status.message(),
+        HasSubstr("process set 2 (ranks 1, 4, 7) is over: rank 7"));
   }
 }
 
@@ -1059,7 +1166,7 @@ TEST(Controller, TheEndAndTheStallsOfASetNameRanksOfTheJob) {
 // message fails it: what the node said before belongs to the failed use.
 TEST(Controller, WhatAJoinCompletesAndAFailureEndsDoesNotCountAgain) {
   ControllerOptions options;
-  options.stall_shutdown_time = std::chrono::seconds(10);
+  options.stalls.shutdown_time = std::chrono::seconds(10);
   ControllerCluster cluster(kTwoHosts, options, 2);
   cluster.Submit(0, AllreduceRequest("x", 8));
   cluster.Submit(2, AllreduceRequest("x", 8));
@@ -1073,8 +1180,9 @@ TEST(Controller, WhatAJoinCompletesAndAFailureEndsDoesNotCountAgain) {
   ASSERT_TRUE(cluster.Release());
   cluster.Settle();
   ASSERT_EQ(cluster.commands(2).size(), 2u);
-  EXPECT_EQ(cluster.commands(2)[0].kind, Decision::Kind::kJoin);
-  EXPECT_EQ(cluster.commands(2)[1].kind, Decision::Kind::kFail);
+  EXPECT_THAT(cluster.commands(2),
+              ElementsAre(VariantWith<JoinCommand>(testing::_),
+                          VariantWith<FailCommand>(testing::_)));
   cluster.Submit(0, AllreduceRequest("x", 8));
   cluster.Submit(1, AllreduceRequest("x", 8));
   cluster.Settle();
@@ -1139,7 +1247,7 @@ TEST(Controller, NamesBeyondTheCapacityDoNotMakeTheOthersUnknown) {
 
 TEST(Controller, LingerHoldsBack) {
   ControllerOptions options;
-  options.linger = std::chrono::milliseconds(5);
+  options.schedule.linger = std::chrono::milliseconds(5);
   ControllerCluster cluster({"a"}, options);
   cluster.Submit(0, AllreduceRequest("x", 8));
   cluster.Submit(0, AllreduceRequest("y", 8));
@@ -1181,7 +1289,7 @@ Status SayReady(ControllerCluster& cluster, const std::string& name,
                 uint64_t sequence = 0) {
   ReadyMessage ready;
   ready.sequence = sequence;
-  ready.news = {{VariantOf(AllreduceRequest(name, 4), {1})}};
+  ready.uncached = {{VariantOf(AllreduceRequest(name, 4), {1})}};
   return cluster.at(0).OnMessage(1, EncodeMessage(ready));
 }
 
@@ -1211,9 +1319,7 @@ TEST(Controller, ADecisionBeforeAllAreReadyIsAnError) {
   cluster.Submit(2, AllreduceRequest("a", 4));  // 3, below it, has not asked
   auto agreed = std::make_shared<Response>();
   agreed->request = AllreduceRequest("a", 4);
-  DecisionMessage message;
-  message.decisions.resize(1);
-  message.decisions[0].news = {agreed};
+  const DecisionMessage message = {{ExecuteDecision{{}, {agreed}}}};
   EXPECT_EQ(cluster.at(2).OnMessage(0, EncodeMessage(message)),
             InternalError("a decision to run allreduce 'a', which is not ready "
                           "below this rank"));
@@ -1227,9 +1333,7 @@ TEST(Controller, ABucketOfDifferentKindsIsAnError) {
   auto barrier = std::make_shared<Response>();
   barrier->request.name = "b";
   barrier->request.kind = RequestKind::kBarrier;
-  DecisionMessage message;
-  message.decisions.resize(1);
-  message.decisions[0].news = {reduce, barrier};
+  const DecisionMessage message = {{ExecuteDecision{{}, {reduce, barrier}}}};
   EXPECT_EQ(cluster.at(1).OnMessage(0, EncodeMessage(message)),
             InternalError("a bucket of allreduce 'a' and barrier 'b'"));
 }

@@ -18,13 +18,13 @@ std::vector<Message> SomeMessages() {
   ReadyMessage ready;
   ready.sequence = 300;
   ready.slots = {0, 1, 2, 9, 10, 5000};
-  ready.news = {
+  ready.uncached = {
       {VariantOf(SomeRequest(), {0, 2}), VariantOf(SomeRequest(), {1})}};
   for (RequestKind kind : {RequestKind::kAllgather, RequestKind::kAlltoall}) {
     Request request = SomeRequest();
     request.kind = kind;
     if (kind == RequestKind::kAlltoall) request.splits = {1, -2, 0, 4};
-    ready.news.push_back({VariantOf(request, {0, 2, 3})});
+    ready.uncached.push_back({VariantOf(request, {0, 2, 3})});
   }
   WaitingMessage waiting;
   waiting.waiting = {{"allreduce 'w'",
@@ -32,9 +32,6 @@ std::vector<Message> SomeMessages() {
                       {0, 3},
                       std::chrono::seconds(70),
                       std::chrono::milliseconds(3)}};
-  DecisionMessage decisions;
-  decisions.decisions.resize(5);
-  decisions.decisions[0].slots = {4, 5};
   auto agreed = std::make_shared<Response>();
   agreed->request = SomeRequest();
   agreed->request.kind = RequestKind::kAllgather;
@@ -44,16 +41,12 @@ std::vector<Message> SomeMessages() {
   alltoall->request.kind = RequestKind::kAlltoall;
   alltoall->rows = {4, 0, 8, 3};
   alltoall->splits = {{}, {0, 0, 0, 0}, {}, {0, 2, 1, 0}};
-  decisions.decisions[0].news = {agreed, alltoall};
-  decisions.decisions[1].kind = Decision::Kind::kFail;
-  decisions.decisions[1].names = {"a", "b"};
-  decisions.decisions[1].status = FailedPreconditionError("they differ");
-  decisions.decisions[2].kind = Decision::Kind::kEnd;
-  decisions.decisions[2].status = UnavailableError("over");
-  decisions.decisions[3].kind = Decision::Kind::kPlan;
-  decisions.decisions[3].plan = {{3, 4, 9}, {7}};
-  decisions.decisions[4].kind = Decision::Kind::kJoin;
-  decisions.decisions[4].rank = 3;
+  const DecisionMessage decisions = {
+      {ExecuteDecision{{4, 5}, {agreed, alltoall}},
+       FailDecision{{"a", "b"}, FailedPreconditionError("they differ")},
+       EndDecision{UnavailableError("over")}, PlanDecision{{{3, 4, 9}, {7}}},
+       JoinDecision{3}, TuneDecision{Tunable::kLinger, 1 << 20},
+       ReconfigureDecision{300}}};
   return {ready,
           waiting,
           LeaveMessage{3, "ValueError: no"},
@@ -82,10 +75,11 @@ TEST(MessageWire, ReadyKeepsItsParts) {
   const auto& ready = std::get<ReadyMessage>(*decoded);
   EXPECT_EQ(ready.sequence, 300u);
   EXPECT_EQ(ready.slots, (std::vector<uint64_t>{0, 1, 2, 9, 10, 5000}));
-  ASSERT_EQ(ready.news.size(), 3u);
-  EXPECT_EQ(ready.news[0][0].ranks, (std::vector<int32_t>{0, 2}));
-  EXPECT_EQ(ready.news[1][0].rows, (std::vector<int64_t>{3, 3, 3}));
-  EXPECT_EQ(ready.news[2][0].splits[1], (std::vector<int64_t>{1, -2, 0, 4}));
+  ASSERT_EQ(ready.uncached.size(), 3u);
+  EXPECT_EQ(ready.uncached[0][0].ranks, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(ready.uncached[1][0].rows, (std::vector<int64_t>{3, 3, 3}));
+  EXPECT_EQ(ready.uncached[2][0].splits[1],
+            (std::vector<int64_t>{1, -2, 0, 4}));
 }
 
 // What a rank would take for the sizes of its memory.
@@ -97,9 +91,7 @@ TEST(MessageWire, SplitsThatDoNotAddUpAreAnError) {
     agreed->request.kind = RequestKind::kAlltoall;
     agreed->rows = {2, 3};
     agreed->splits = {{}, splits};
-    DecisionMessage message;
-    message.decisions.resize(1);
-    message.decisions[0].news = {agreed};
+    const DecisionMessage message = {{ExecuteDecision{{}, {agreed}}}};
     EXPECT_EQ(DecodeMessage(EncodeMessage(message), 2).ok(),
               splits == (std::vector<int64_t>{1, 2}));
   }
@@ -140,19 +132,15 @@ TEST(MessageWire, DamagedBytesNeverCrashOrAllocateWithoutBound) {
 
 // Each decision claims what one message may: a few bytes each.
 TEST(MessageWire, ManyLongRunsAreRefused) {
-  DecisionMessage one;
-  one.decisions.resize(1);
+  ExecuteDecision long_one;
   for (uint64_t slot = 0; slot < 1 << 22; ++slot) {
-    one.decisions[0].slots.push_back(slot);
+    long_one.slots.push_back(slot);
   }
-  EXPECT_TRUE(DecodeMessage(EncodeMessage(one), 4).ok());
-  DecisionMessage two = one;
-  two.decisions.resize(2);
-  two.decisions[1].slots = {0};
+  EXPECT_TRUE(
+      DecodeMessage(EncodeMessage(DecisionMessage{{long_one}}), 4).ok());
+  DecisionMessage two = {{long_one, ExecuteDecision{{0}, {}}}};
   EXPECT_FALSE(DecodeMessage(EncodeMessage(two), 4).ok());
-  two.decisions[1].slots.clear();
-  two.decisions[1].kind = Decision::Kind::kPlan;
-  two.decisions[1].plan = {{0}};
+  two.decisions[1] = PlanDecision{{{0}}};
   EXPECT_FALSE(DecodeMessage(EncodeMessage(two), 4).ok());
 }
 
@@ -174,12 +162,22 @@ TEST(MessageWire, RowsThatTogetherOverflowAreAnError) {
       agreed->request.kind = RequestKind::kAllgather;
       agreed->request.tensors[0].shape = {0, columns};
       agreed->rows = {rows, rows, rows, rows};
-      DecisionMessage message;
-      message.decisions.resize(1);
-      message.decisions[0].news = {agreed};
+      const DecisionMessage message = {{ExecuteDecision{{}, {agreed}}}};
       EXPECT_EQ(DecodeMessage(EncodeMessage(message), 4).ok(),
                 rows == 1 || (rows < INT64_MAX && columns < 2))
           << rows << " x " << columns;
+    }
+  }
+}
+
+TEST(MessageWire, WhatCannotBeTunedIsRefused) {
+  for (const int64_t value : {int64_t{0}, kMaxTunedValue, kMaxTunedValue + 1}) {
+    for (const int tunable : {0, kNumTunables - 1, kNumTunables}) {
+      const DecisionMessage message = {
+          {TuneDecision{static_cast<Tunable>(tunable), value}}};
+      EXPECT_EQ(DecodeMessage(EncodeMessage(message), 4).ok(),
+                tunable < kNumTunables && value <= kMaxTunedValue)
+          << tunable << " = " << value;
     }
   }
 }

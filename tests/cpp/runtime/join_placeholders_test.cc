@@ -22,7 +22,7 @@ std::shared_ptr<const Response> AgreedOn(RequestKind kind, ReduceOp op,
 // The value that a reduction of so many elements is given.
 template <typename T>
 T ValueFor(ReduceOp op, DType dtype) {
-  Command command;
+  ExecuteCommand command;
   command.items = {
       AgreedOn(RequestKind::kAllreduce, op, {TensorSpec{dtype, {3, 5}}})};
   JoinPlaceholders placeholders;
@@ -76,7 +76,7 @@ TEST(JoinPlaceholders, BringWhatChangesNoReduction) {
 }
 
 TEST(JoinPlaceholders, HaveMemoryForWhatNobodyReads) {
-  Command command;
+  ExecuteCommand command;
   command.items = {
       AgreedOn(RequestKind::kAlltoall, ReduceOp::kSum,
                {TensorSpec{DType::kFloat64, {0, 2}}}),

@@ -1,0 +1,75 @@
+// BucketScheduler: the coordinator's choice of what runs next.
+#ifndef KERAS_RING_CONTROL_BUCKET_SCHEDULER_H_
+#define KERAS_RING_CONTROL_BUCKET_SCHEDULER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/control/decision.h"
+#include "csrc/control/request.h"
+#include "csrc/control/response_cache.h"
+#include "csrc/control/step_planner.h"
+
+namespace keras_ring {
+
+struct BucketSchedulerOptions {
+  int64_t fusion_threshold = 64 << 20;  // bytes
+  // How long a ready tensor is held back for others to join it.
+  Duration linger = Duration::zero();
+  // Buckets decided and not yet launched. Two keep the data thread busy while
+  // the next is agreed on; more would only make the buckets smaller.
+  int max_outstanding = 2;
+};
+
+class BucketScheduler {
+ public:
+  // `cache` must outlive the object.
+  BucketScheduler(const BucketSchedulerOptions& options,
+                  const ResponseCache& cache)
+      : options_(options),
+        cache_(cache),
+        planner_(cache, options.fusion_threshold) {}
+
+  // All ranks are ready with this.
+  void Add(std::optional<ResponseCache::Slot> slot,
+           std::shared_ptr<const Response> agreed, TimePoint now);
+  // The next bucket, if it is time for one.
+  std::optional<ExecuteDecision> Next(TimePoint now);
+  // A plan to take up, if there is a new one. Before anything new is decided,
+  // all its slots are live.
+  std::optional<StepPlan> NewPlan() { return planner_.NewPlan(); }
+  // So many buckets were launched since the last call.
+  void OnLaunched(int count);
+  void Clear() { ready_.clear(); }
+
+  void Tune(Tunable tunable, int64_t value);
+
+  // Nothing is ready, decided and not launched.
+  bool idle() const { return ready_.empty() && outstanding_ == 0; }
+  // When Next may have something that it has not now.
+  std::optional<TimePoint> NextTimer() const;
+
+ private:
+  struct Ready {
+    std::optional<ResponseCache::Slot> slot;
+    std::shared_ptr<const Response> agreed;
+    TimePoint since;
+  };
+
+  // Indices into ready_. The bucket that is planned for the first, if it is
+  // complete; else what goes with it of all that no complete bucket claims.
+  std::vector<size_t> NextReady();
+
+  BucketSchedulerOptions options_;
+  const ResponseCache& cache_;
+  StepPlanner planner_;
+  std::vector<Ready> ready_;
+  int outstanding_ = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CONTROL_BUCKET_SCHEDULER_H_

@@ -1,0 +1,169 @@
+#include "csrc/control/readiness_table.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace keras_ring {
+
+void ReadinessTable::Pending::Clear() {
+  slot.reset();
+  agreed.reset();
+  variants.clear();
+  from.clear();
+}
+
+NameTable<ReadinessTable::Pending>::iterator ReadinessTable::PendingFor(
+    const std::string& name, uint64_t sent_at) {
+  auto failed = failed_.find(name);
+  if (failed != failed_.end() && sent_at < failed->second) {
+    return pending_.end();
+  }
+  const bool first = pending_.empty();
+  if (first) oldest_ = BatchTime();
+  const auto [it, is_new] = pending_.TryEmplace(name);
+  Pending& pending = it->second;
+  if (is_new) pending.since = BatchTime();
+  listener_.OnPending(BatchTime(), first);
+  return it;
+}
+
+TimePoint ReadinessTable::BatchTime() {
+  if (!batch_time_) batch_time_ = clock_.Now();
+  return *batch_time_;
+}
+
+Status ReadinessTable::AddContributor(Pending& pending, const std::string& name,
+                                      int from) {
+  if (std::find(pending.from.begin(), pending.from.end(), from) !=
+      pending.from.end()) {
+    return InternalError("readiness a second time for '" + name + "'");
+  }
+  pending.from.push_back(from);
+  pending.last = BatchTime();
+  return OkStatus();
+}
+
+Status ReadinessTable::Contribute(int from, uint64_t sent_at,
+                                  ResponseCache::Slot slot,
+                                  std::shared_ptr<const Response> agreed) {
+  if (tree_.children.empty()) {
+    listener_.OnSlotComplete(slot, std::move(agreed));
+    return OkStatus();
+  }
+  const auto it = PendingFor(agreed->request.name, sent_at);
+  if (it == pending_.end()) return OkStatus();
+  Pending& pending = it->second;
+  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
+  if (pending.from.size() == 1) {
+    pending.slot = slot;
+    pending.agreed = std::move(agreed);
+  } else if (pending.slot != slot) {
+    // Some ranks mean this slot and some do not: from here on in full.
+    if (pending.slot) ExpandOthers(pending, from);
+    pending.slot.reset();
+    pending.agreed = std::move(agreed);
+    ExpandSlot(pending, from);
+    pending.agreed.reset();
+  }
+  CompleteIfReady(it);
+  return OkStatus();
+}
+
+Status ReadinessTable::Contribute(int from, uint64_t sent_at,
+                                  std::vector<RequestVersion> variants) {
+  const auto it = PendingFor(variants.front().request.name, sent_at);
+  if (it == pending_.end()) return OkStatus();
+  Pending& pending = it->second;
+  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
+  if (pending.slot) {
+    ExpandOthers(pending, from);
+    pending.slot.reset();
+    pending.agreed.reset();
+  }
+  for (RequestVersion& variant : variants) {
+    AddVariant(pending.variants, std::move(variant));
+  }
+  CompleteIfReady(it);
+  return OkStatus();
+}
+
+void ReadinessTable::ExpandSlot(Pending& pending, int from) const {
+  AddVariant(pending.variants,
+             pending.agreed->VariantOf(participants_.RanksOf(from)));
+}
+
+void ReadinessTable::ExpandOthers(Pending& pending, int from) const {
+  for (int other : pending.from) {
+    if (other != from) ExpandSlot(pending, other);
+  }
+}
+
+void ReadinessTable::CompleteIfReady(NameTable<Pending>::iterator it) {
+  Pending& pending = it->second;
+  if (pending.from.size() < participants_.NumContributors()) return;
+  if (pending.slot && !tree_.is_root() && !cache_.IsLive(*pending.slot)) {
+    // It was evicted while part of the subtree was still missing: the parent
+    // may have forgotten it.
+    for (int from : pending.from) ExpandSlot(pending, from);
+    pending.slot.reset();
+  }
+  if (pending.slot) {
+    const ResponseCache::Slot slot = *pending.slot;
+    std::shared_ptr<const Response> agreed = std::move(pending.agreed);
+    pending_.Erase(it);
+    listener_.OnSlotComplete(slot, std::move(agreed));
+  } else {
+    const std::string name = it->first;
+    std::vector<RequestVersion> variants = std::move(pending.variants);
+    pending_.Erase(it);
+    listener_.OnVariantsComplete(name, std::move(variants));
+  }
+}
+
+void ReadinessTable::CompleteWithoutJoined() {
+  std::vector<std::string> names;
+  for (const auto& [name, pending] : pending_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    const auto it = pending_.find(name);
+    if (it != pending_.end()) CompleteIfReady(it);
+  }
+}
+
+void ReadinessTable::Fail(const std::string& name, uint64_t sequence) {
+  pending_.Erase(name);
+  failed_[name] = sequence;
+}
+
+void ReadinessTable::ForgetFailed(uint64_t everyone) {
+  for (auto it = failed_.begin(); it != failed_.end();) {
+    it = it->second <= everyone ? failed_.erase(it) : std::next(it);
+  }
+}
+
+std::vector<StalledTensor> ReadinessTable::List() const {
+  std::vector<StalledTensor> list;
+  for (const auto& [name, pending] : pending_) {
+    const Request& request = pending.agreed ? pending.agreed->request
+                                            : pending.variants.front().request;
+    std::vector<int32_t> ranks;
+    for (int from : pending.from) {
+      const std::vector<int32_t> below = participants_.RanksOf(from);
+      ranks.insert(ranks.end(), below.begin(), below.end());
+    }
+    std::sort(ranks.begin(), ranks.end());
+    list.push_back(
+        {name, request.Label(), std::move(ranks), pending.since, pending.last});
+  }
+  return list;
+}
+
+void ReadinessTable::RefreshOldest(TimePoint now) {
+  oldest_ = now;
+  for (const auto& [name, pending] : pending_) {
+    oldest_ = std::min(oldest_, pending.since);
+  }
+}
+
+}  // namespace keras_ring

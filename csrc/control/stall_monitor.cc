@@ -1,0 +1,239 @@
+#include "csrc/control/stall_monitor.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace keras_ring {
+namespace {
+
+// A report waits so long for ranks to say what they do. They answer whatever
+// their program does, so who has not by then will not.
+constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+
+std::optional<TimePoint> Earlier(std::optional<TimePoint> a,
+                                 std::optional<TimePoint> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+}  // namespace
+
+StallMonitor::StallMonitor(const ControlTree& tree, const RankSet& ranks,
+                           StallOptions options, const Clock& clock, Node& node)
+    : tree_(tree),
+      options_(std::move(options)),
+      clock_(clock),
+      node_(node),
+      inspector_(tree.size, options_.check_time, options_.shutdown_time,
+                 ranks) {}
+
+void StallMonitor::OnPending(TimePoint now, bool first) {
+  if (first) {
+    inspector_.Reset();
+    // They were about something else.
+    if (!inquiry_due_) answers_ = ActivityReplies();
+  }
+  inspector_.Asked(now);
+}
+
+void StallMonitor::Forget(const std::string& name) {
+  for (auto& [child, waiting] : waiting_below_) {
+    waiting.erase(
+        std::remove_if(waiting.begin(), waiting.end(),
+                       [&](const auto& one) { return one.name == name; }),
+        waiting.end());
+  }
+}
+
+Status StallMonitor::Handle(int peer, WaitingMessage message) {
+  if (tree_.children.count(peer) == 0) {
+    return InternalError("a stall report from a rank that is not below");
+  }
+  const TimePoint now = clock_.Now();
+  std::vector<StalledTensor>& below = waiting_below_[peer];
+  below.clear();
+  for (WaitingMessage::Waiting& waiting : message.waiting) {
+    below.push_back({std::move(waiting.name), std::move(waiting.label),
+                     std::move(waiting.ranks), now - waiting.since_first,
+                     now - waiting.since_last});
+  }
+  LookAtStalls(/*told=*/true);
+  return OkStatus();
+}
+
+Status StallMonitor::Handle(int peer, StallQuery query) {
+  if (peer != tree_.parent) {
+    return InternalError("a question from a rank that is not the parent");
+  }
+  AskBelow(query);
+  if (std::binary_search(query.ranks.begin(), query.ranks.end(), tree_.rank)) {
+    node_.Send(tree_.parent, ActivityReply{query.question, tree_.rank,
+                                           Describe(query.awaits)});
+  }
+  return OkStatus();
+}
+
+Status StallMonitor::Handle(int peer, ActivityReply reply) {
+  const auto child = tree_.children.find(peer);
+  if (child == tree_.children.end() ||
+      !std::binary_search(child->second.begin(), child->second.end(),
+                          reply.rank)) {
+    return InternalError("what rank " + std::to_string(reply.rank) +
+                         " does, from a rank that it is not below");
+  }
+  if (!tree_.is_root()) {
+    node_.Send(tree_.parent, std::move(reply));
+    return OkStatus();
+  }
+  if (reply.question != question_ || !inquiry_due_) return OkStatus();
+  answers_.activity[reply.rank] = std::move(reply.activity);
+  if (answers_.activity.size() == answers_.asked.size()) Conclude();
+  return OkStatus();
+}
+
+std::optional<TimePoint> StallMonitor::NextTimer(
+    std::optional<TimePoint> oldest) const {
+  return Earlier(inspector_.NextCheck(oldest), inquiry_due_);
+}
+
+void StallMonitor::ConcludeIfDue(TimePoint now) {
+  if (inquiry_due_ && now >= *inquiry_due_) Conclude();
+}
+
+void StallMonitor::OnNothingPending() {
+  if (inquiry_due_) return;
+  inspector_.Reset();
+  // What waits below is told again by those below.
+  waiting_below_.clear();
+}
+
+bool StallMonitor::CheckDue(TimePoint now, TimePoint oldest) const {
+  const std::optional<TimePoint> due = inspector_.NextCheck(oldest);
+  return due && now >= *due;
+}
+
+void StallMonitor::Check(TimePoint now) {
+  LookAtStalls(/*told=*/false);
+  for (const StalledTensor& tensor : List()) {
+    const Status verdict = inspector_.Verdict(tensor, answers_, now);
+    if (!verdict.ok()) FailAll({tensor}, verdict);
+  }
+}
+
+void StallMonitor::LookAtStalls(bool told) {
+  const TimePoint now = clock_.Now();
+  const std::vector<StalledTensor> stalled = List();
+  if (stalled.empty()) return;
+  TimePoint oldest = now, youngest{};
+  for (const StalledTensor& tensor : stalled) {
+    oldest = std::min(oldest, tensor.since);
+    youngest = std::max(youngest, tensor.last);
+  }
+  const bool report = inspector_.ReportDue(now, oldest);
+  if (!report && !told && !inspector_.LookDue(now)) return;
+  inspector_.Looked(now, youngest);
+  if (tree_.is_root()) {
+    Query(report);
+  } else {
+    ReportUp();
+  }
+}
+
+void StallMonitor::Query(bool report) {
+  report_wanted_ = report_wanted_ || report;
+  // The last round is not over; its end has all that is known now.
+  if (inquiry_due_) return;
+  const std::vector<StalledTensor> stalled = List();
+  if (!report && !MayBeDeadlock(stalled)) return;
+  answers_ = inspector_.MakeQuery(stalled);
+  ++question_;
+  inquiry_due_ = clock_.Now() + kAnswerLimit;
+  AskBelow(StallQuery{question_, answers_.asked, answers_.names});
+  if (std::binary_search(answers_.asked.begin(), answers_.asked.end(),
+                         tree_.rank)) {
+    answers_.activity[tree_.rank] = Describe(answers_.names);
+  }
+  if (answers_.activity.size() == answers_.asked.size()) Conclude();
+}
+
+void StallMonitor::AskBelow(const StallQuery& query) {
+  for (const auto& [child, below] : tree_.children) {
+    StallQuery part{query.question, {}, query.awaits};
+    std::set_intersection(query.ranks.begin(), query.ranks.end(), below.begin(),
+                          below.end(), std::back_inserter(part.ranks));
+    if (!part.ranks.empty()) node_.Send(child, std::move(part));
+  }
+}
+
+void StallMonitor::Conclude() {
+  inquiry_due_.reset();
+  const bool report = std::exchange(report_wanted_, false);
+  const std::vector<StalledTensor> stalled = List();
+  // It may have come together while the others answered.
+  if (stalled.empty()) return;
+  if (report) node_.Report(inspector_.Report(stalled, answers_, clock_.Now()));
+  if (!MayBeDeadlock(stalled)) return;
+  const Status deadlock = inspector_.Deadlock(stalled, answers_);
+  if (!deadlock.ok()) FailAll(stalled, deadlock);
+}
+
+bool StallMonitor::MayBeDeadlock(
+    const std::vector<StalledTensor>& stalled) const {
+  if (options_.check_time == Duration::zero() || !node_.Idle()) return false;
+  const TimePoint now = clock_.Now();
+  for (const StalledTensor& tensor : stalled) {
+    if (now - tensor.last < options_.check_time) return false;
+  }
+  return !inspector_.Deadlock(stalled, ActivityReplies()).ok();
+}
+
+RankActivity StallMonitor::Describe(
+    const std::vector<std::string>& names) const {
+  return options_.describe ? options_.describe(names)
+                           : DescribeActivity({}, names, clock_.Now());
+}
+
+std::vector<StalledTensor> StallMonitor::List() const {
+  std::map<std::string, StalledTensor> stalled;
+  for (StalledTensor& tensor : node_.ListPending()) {
+    stalled.emplace(tensor.name, std::move(tensor));
+  }
+  for (const auto& [child, below] : waiting_below_) {
+    for (const StalledTensor& waiting : below) {
+      auto [it, is_new] = stalled.try_emplace(waiting.name, waiting);
+      if (is_new) continue;
+      StalledTensor& tensor = it->second;
+      std::vector<int32_t> ranks;
+      std::set_union(tensor.ranks.begin(), tensor.ranks.end(),
+                     waiting.ranks.begin(), waiting.ranks.end(),
+                     std::back_inserter(ranks));
+      tensor.ranks = std::move(ranks);
+      tensor.since = std::min(tensor.since, waiting.since);
+      tensor.last = std::max(tensor.last, waiting.last);
+    }
+  }
+  std::vector<StalledTensor> list;
+  for (auto& [name, tensor] : stalled) list.push_back(std::move(tensor));
+  return list;
+}
+
+void StallMonitor::ReportUp() {
+  WaitingMessage message;
+  const TimePoint now = clock_.Now();
+  for (const StalledTensor& tensor : List()) {
+    message.waiting.push_back({tensor.label, tensor.name, tensor.ranks,
+                               now - tensor.since, now - tensor.last});
+  }
+  node_.Send(tree_.parent, std::move(message));
+}
+
+void StallMonitor::FailAll(const std::vector<StalledTensor>& stalled,
+                           const Status& status) {
+  if (!tree_.is_root()) return;
+  std::vector<std::string> names;
+  for (const StalledTensor& tensor : stalled) names.push_back(tensor.name);
+  node_.Fail(std::move(names), status);
+}
+
+}  // namespace keras_ring
