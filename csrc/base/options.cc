@@ -202,6 +202,11 @@ const Row kRows[] = {
      "rank 0, to the store's.",
      ShortTextField<&Options::interface_address>,
      ShowText<&Options::interface_address>, false},
+    {"GENERATION", "number",
+     "Which this is of the jobs that the same ranks are in one after another. "
+     "Ranks of different generations refuse each other.",
+     IntegerField<&Options::generation, 0, int64_t{1} << 50>,
+     ShowInteger<&Options::generation>, true},
     {"FUSION_THRESHOLD", "bytes",
      "Tensors that are ready together are fused into buckets of at most this "
      "size. 0: each tensor on its own.",

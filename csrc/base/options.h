@@ -26,6 +26,8 @@ struct Options {
   std::string job_key;  // hexadecimal; secret
   std::string host_id;  // empty: the host's own identity
   std::string interface_address;
+  // Of the jobs that a process is in one after another, which this is.
+  int64_t generation = 0;
 
   // Behaviour.
   int64_t fusion_threshold = int64_t{64} << 20;  // bytes
