@@ -3,11 +3,8 @@
 #define KERAS_RING_BASE_COUNTERS_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <vector>
-
-#include "csrc/base/clock.h"
 
 namespace keras_ring {
 
@@ -27,9 +24,10 @@ struct Counters {
   Count cache_misses{0};
   Count rejected_connections{0};
 
-  // Where the time of the operations goes.
+  // Where the time of the operations goes: see TracePhase.
   Count negotiate_ns{0};
   Count queue_ns{0};
+  Count execute_ns{0};
   Count wait_ns{0};
   Count pack_ns{0};
   Count reduce_ns{0};
@@ -46,23 +44,6 @@ struct CounterDescription {
 
 // One for each counter: what kr.metrics() and docs/metrics.md are made of.
 const std::vector<CounterDescription>& DescribeCounters();
-
-// Adds the time from its construction to its destruction.
-class CountTime {
- public:
-  explicit CountTime(Counters::Count& count)
-      : count_(count), began_(std::chrono::steady_clock::now()) {}
-  ~CountTime() {
-    count_.fetch_add((std::chrono::steady_clock::now() - began_).count(),
-                     std::memory_order_relaxed);
-  }
-  CountTime(const CountTime&) = delete;
-  CountTime& operator=(const CountTime&) = delete;
-
- private:
-  Counters::Count& count_;
-  const TimePoint began_;
-};
 
 }  // namespace keras_ring
 

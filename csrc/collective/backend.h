@@ -9,6 +9,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/device.h"
 #include "csrc/base/idle_limit.h"
+#include "csrc/base/meter.h"
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
@@ -28,6 +29,7 @@ struct BackendDeps {
   Duration spin;  // how long a thread looks for what it waits for
   const Clock& clock;
   Counters& counters;
+  TraceSink* trace;  // or null
 };
 
 struct CollectiveBackend {

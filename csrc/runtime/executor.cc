@@ -17,6 +17,11 @@ namespace {
 constexpr uint64_t kTagsPerDecision = 16;
 static_assert(kNumDTypes <= kTagsPerDecision);
 
+// Of its first collective; those of others follow.
+uint64_t TagOf(const ExecuteCommand& command) {
+  return command.sequence * kTagsPerDecision;
+}
+
 std::string LabelOf(const ExecuteCommand& command) {
   std::string label = command.items.front()->request.Label();
   if (command.items.size() > 1) {
@@ -44,11 +49,12 @@ void Describe(const Request& request, DType dtype, int contributors,
 
 Executor::Executor(int rank, int size, const CollectiveSet& collectives,
                    Counters& counters, Callbacks callbacks, RankSet ranks,
-                   const Clock& clock)
+                   const Clock& clock, TraceSink* trace)
     : rank_(rank),
       size_(size),
       collectives_(collectives),
       counters_(counters),
+      meter_(counters, trace),
       callbacks_(std::move(callbacks)),
       ranks_(std::move(ranks)),
       clock_(clock) {}
@@ -172,17 +178,22 @@ Executor::Flight& Executor::AddFlight(Bucket bucket) {
 
 void Executor::Launch(Flight& flight) {
   Bucket& bucket = flight.bucket;
-  const TimePoint began = clock_.Now();
+  flight.began = clock_.Now();
   Status status;
   if (bucket.entries.empty()) {
     status = flight.placeholders.Make(bucket.command, bucket.decided,
                                       bucket.entries);
   }
+  TimePoint first = bucket.decided;
   for (const TensorEntry& entry : bucket.entries) {
-    counters_.negotiate_ns += (bucket.decided - entry.submitted).count();
+    meter_.Count(TracePhase::kNegotiate, bucket.decided - entry.submitted);
+    first = std::min(first, entry.submitted);
   }
-  counters_.queue_ns +=
-      bucket.entries.size() * (began - bucket.decided).count();
+  meter_.Count(TracePhase::kQueue, static_cast<int>(bucket.entries.size()) *
+                                       (flight.began - bucket.decided));
+  const uint64_t tag = TagOf(bucket.command);
+  meter_.Trace(TracePhase::kNegotiate, tag, first, bucket.decided);
+  meter_.Trace(TracePhase::kQueue, tag, bucket.decided, flight.began);
   if (status.ok()) status = StartCalls(flight);
   if (status.ok()) status = flight.failure.Get();
   // Before the completions: the coordinator may decide while we call back.
@@ -222,8 +233,11 @@ void Executor::Finalize(Flight& flight) {
   if (status.ok()) {
     ++counters_.buckets;
     counters_.entries += bucket.entries.size();
-    CountTime time(counters_.callback_ns);
+    const uint64_t tag = TagOf(bucket.command);
+    const TimePoint done = clock_.Now();
+    meter_.Add(TracePhase::kExecute, tag, flight.began, done);
     End(bucket.entries, status);
+    meter_.Add(TracePhase::kCallback, tag, done, clock_.Now());
   } else {
     status = status.WithContext(LabelOf(bucket.command));
     bool first;
@@ -298,7 +312,7 @@ void Executor::AddAllreduces(Flight& flight) {
   }
   flight.calls.reserve(by_dtype.size());
   for (auto& [dtype, args] : by_dtype) {
-    args.tag = command.sequence * kTagsPerDecision + static_cast<int>(dtype);
+    args.tag = TagOf(command) + static_cast<int>(dtype);
     flight.calls.emplace_back(std::move(args));
   }
 }
@@ -310,7 +324,7 @@ Status Executor::AddAllgathers(Flight& flight) {
   for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
     const int64_t row_bytes = RowBytes(entry.request->tensors[i]);
     AllgatherArgs args;
-    args.tag = command.sequence * kTagsPerDecision;
+    args.tag = TagOf(command);
     int64_t total_rows = 0;
     for (int64_t rows : agreed.RowsOf(i)) {
       total_rows += rows;
@@ -326,7 +340,7 @@ Status Executor::AddAllgathers(Flight& flight) {
 void Executor::AddBroadcast(Flight& flight) {
   std::vector<TensorEntry>& entries = flight.bucket.entries;
   BroadcastArgs args;
-  args.tag = flight.bucket.command.sequence * kTagsPerDecision;
+  args.tag = TagOf(flight.bucket.command);
   args.root = ranks_.Local(entries.front().request->root);
   for (TensorEntry& entry : entries) {
     for (size_t i = 0; i < entry.request->tensors.size(); ++i) {
@@ -346,7 +360,7 @@ Status Executor::AddReducescatters(Flight& flight) {
     const int64_t rows = spec.shape.front();
     const int64_t row_elements = RowBytes(spec) / DTypeSize(spec.dtype);
     ReducescatterArgs args;
-    args.tag = command.sequence * kTagsPerDecision;
+    args.tag = TagOf(command);
     Describe(request, spec.dtype, Contributors(command), args);
     for (int rank = 0; rank < size_; ++rank) {
       args.count_per_rank.push_back(ScatteredRows(rows, rank, size_) *
@@ -366,7 +380,7 @@ Status Executor::AddAlltoall(Flight& flight) {
   const std::vector<int64_t> rows = command.items.front()->RowMatrix();
   const int64_t row_bytes = RowBytes(entry.request->tensors.front());
   AlltoallArgs args;
-  args.tag = command.sequence * kTagsPerDecision;
+  args.tag = TagOf(command);
   for (int64_t count : rows) args.bytes.push_back(count * row_bytes);
   std::vector<int64_t> received;
   for (int from = 0; from < size_; ++from) {

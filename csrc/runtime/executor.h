@@ -16,6 +16,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
+#include "csrc/base/meter.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
@@ -59,7 +60,7 @@ class Executor {
   // counted in.
   Executor(int rank, int size, const CollectiveSet& collectives,
            Counters& counters, Callbacks callbacks, RankSet ranks = {},
-           const Clock& clock = SystemTime());
+           const Clock& clock = SystemTime(), TraceSink* trace = nullptr);
   ~Executor();
 
   Status Start();
@@ -83,6 +84,7 @@ class Executor {
   // A bucket in flight.
   struct Flight {
     Bucket bucket;
+    TimePoint began{};
     JoinPlaceholders placeholders;
     std::vector<CollectiveArgs> calls;
     // Calls that are not done, and one while they are started.
@@ -121,6 +123,7 @@ class Executor {
   const int size_;
   const CollectiveSet collectives_;
   Counters& counters_;
+  const Meter meter_;  // of these
   const Callbacks callbacks_;
   const RankSet ranks_;
   const Clock& clock_;

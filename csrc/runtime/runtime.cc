@@ -122,7 +122,7 @@ Runtime::Runtime(RuntimeDeps deps)
                  const Status& status) {
             queue_->recorder().Ended(entries, status, deps_.clock->Now());
           }},
-      deps_.ranks, *deps_.clock);
+      deps_.ranks, *deps_.clock, deps_.trace.get());
   BackgroundLoopOptions options;
   options.heartbeat_timeout = Seconds(deps_.options.heartbeat_timeout);
   options.describe_peer = [this](int rank) {

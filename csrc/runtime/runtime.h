@@ -12,6 +12,7 @@
 #include "csrc/base/counters.h"
 #include "csrc/base/deadline.h"
 #include "csrc/base/idle_limit.h"
+#include "csrc/base/meter.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
@@ -58,6 +59,8 @@ struct RuntimeDeps {
   RankSet ranks;
   // A process set has those of its job.
   std::shared_ptr<Counters> counters;
+  // Is told what the operations spend their time with; or null.
+  std::shared_ptr<TraceSink> trace;
   std::unique_ptr<Clock> clock;
   // Null in a process set and in tests.
   std::unique_ptr<Mesh> mesh;

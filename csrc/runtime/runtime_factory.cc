@@ -48,6 +48,7 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
   deps.options.size = static_cast<int>(set.members().size());
   deps.ranks = set;
   deps.counters = of_job.counters;
+  deps.trace = of_job.trace;
   deps.clock = std::make_unique<SystemClock>();
   // Not kept alive by its sets: it ends after them.
   deps.report_loss = [job = std::weak_ptr<Runtime>(job)](const Status& cause) {

@@ -93,9 +93,9 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
       deps.channel, MessageChannel::Create(std::move(control), kMaxControlFrame,
                                            *deps.counters, deps.host.get(),
                                            spin, deps.ranks, *deps.clock));
-  const BackendDeps of_backend{options,         deps.ranks, deps.host.get(),
-                               deps.idle_limit, spin,       *deps.clock,
-                               *deps.counters};
+  const BackendDeps of_backend{
+      options, deps.ranks,  deps.host.get(), deps.idle_limit,
+      spin,    *deps.clock, *deps.counters,  deps.trace.get()};
   KR_ASSIGN_OR_RETURN(const CollectiveBackend* const backend,
                       ChooseBackend(of_backend));
   KR_ASSIGN_OR_RETURN(deps.collective,

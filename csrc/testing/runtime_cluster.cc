@@ -91,6 +91,9 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     deps.options.size = size;
     deps.ranks = set;
     deps.counters = std::make_shared<Counters>();
+    if (setup.trace != nullptr) {
+      deps.trace = {std::shared_ptr<void>(), setup.trace};
+    }
     deps.clock = std::make_unique<SharedClock>(*setup.clock);
     deps.host_ids = host_ids;
     for (const std::string& host : host_ids) {
@@ -101,15 +104,16 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
       ShmCollectiveOptions collective;
       collective.barrier.spin = setup.spin;
       collective.barrier.clock = deps.clock.get();
-      deps.collective = std::make_unique<ShmCollective>(*deps.host, collective,
-                                                        *deps.counters);
+      deps.collective = std::make_unique<ShmCollective>(
+          *deps.host, collective, Meter(*deps.counters, setup.trace));
     } else {
       std::unique_ptr<Transport> transport = std::move(transports[rank]);
       if (setup.wrap_transport) {
         transport = setup.wrap_transport(rank, std::move(transport));
       }
-      deps.collective = std::make_unique<CpuCollective>(std::move(transport),
-                                                        CpuCollectiveOptions());
+      deps.collective = std::make_unique<CpuCollective>(
+          std::move(transport), CpuCollectiveOptions(),
+          Meter(*deps.counters, setup.trace));
     }
     if (setup.wrap_collective) {
       deps.collective = setup.wrap_collective(rank, std::move(deps.collective));

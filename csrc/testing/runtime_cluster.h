@@ -24,6 +24,8 @@ struct RuntimeClusterSetup {
   Duration spin = Duration::zero();
   // What the loops go by. Must outlive the runtimes.
   const Clock* clock = &SystemTime();
+  // Is told of all ranks alike; or null. Must outlive the runtimes.
+  TraceSink* trace = nullptr;
   // May put something around a rank's transport (where there is one) or its
   // collective.
   std::function<std::unique_ptr<Transport>(int rank,

@@ -10,17 +10,21 @@
 namespace keras_ring {
 
 CpuCollective::CpuCollective(Transport& transport,
-                             const CpuCollectiveOptions& options)
+                             const CpuCollectiveOptions& options,
+                             const Meter& meter)
     : transport_(transport),
       options_(options),
-      place_{transport.rank(), transport.size()} {}
+      place_{transport.rank(), transport.size()},
+      meter_(meter) {}
 
 CpuCollective::CpuCollective(std::unique_ptr<Transport> transport,
-                             const CpuCollectiveOptions& options)
+                             const CpuCollectiveOptions& options,
+                             const Meter& meter)
     : owned_transport_(std::move(transport)),
       transport_(*owned_transport_),
       options_(options),
-      place_{transport_.rank(), transport_.size()} {}
+      place_{transport_.rank(), transport_.size()},
+      meter_(meter) {}
 
 Status CpuCollective::Allreduce(const AllreduceArgs& args) {
   if (args.op == ReduceOp::kAdasum) {
@@ -77,6 +81,7 @@ Status CpuCollective::RunDirect(const AllreduceArgs& args,
   // The ring itself gets from input to output, but not with a scale, nor when
   // there is none to go round.
   if (args.prescale != 1.0 || place_.size == 1) {
+    const TimedPhase time = Time(TracePhase::kPack, args.tag);
     method.Pack(buffer.output, buffer.input, buffer.count);
     buffer.input = buffer.output;
   }
@@ -90,16 +95,20 @@ Status CpuCollective::RunPacked(const AllreduceArgs& args,
   KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
                       ReserveBuffer(method, round.count, &values));
   const size_t value_size = method.format.value_size;
-  int64_t position = 0;
-  for (const Piece& piece : round.pieces) {
-    method.Pack(Advance(values, position, value_size),
-                Advance(args.tensors[piece.tensor].input, piece.begin,
-                        method.tensor_size),
-                piece.count);
-    position += piece.count;
+  {
+    const TimedPhase time = Time(TracePhase::kPack, args.tag);
+    int64_t position = 0;
+    for (const Piece& piece : round.pieces) {
+      method.Pack(Advance(values, position, value_size),
+                  Advance(args.tensors[piece.tensor].input, piece.begin,
+                          method.tensor_size),
+                  piece.count);
+      position += piece.count;
+    }
   }
   KR_RETURN_IF_ERROR(ReduceRing(args.tag, method, buffer));
-  position = 0;
+  const TimedPhase time = Time(TracePhase::kUnpack, args.tag);
+  int64_t position = 0;
   for (const Piece& piece : round.pieces) {
     method.Unpack(Advance(args.tensors[piece.tensor].output, piece.begin,
                           method.tensor_size),
@@ -133,6 +142,7 @@ Result<void*> CpuCollective::ReserveArrivals(size_t element_size) {
 Status CpuCollective::ReduceRing(uint64_t tag, const ReductionKernels& method,
                                  const RingBuffer& buffer) {
   if (place_.size == 1) {
+    const TimedPhase time = Time(TracePhase::kReduce, tag);
     if (method.format.converts) {
       method.Widen(buffer.output, buffer.values, buffer.count);
     }
@@ -153,8 +163,9 @@ Status CpuCollective::RunReduction(RingReduction& plan,
       arrivals, SegmentBytes(element_size, options_.max_segment_bytes), 1);
   // The owner of a chunk finishes it: while it is in cache, once instead of on
   // every rank, and alike for all.
-  plan.duplex.on_received = [&plan, &method, widened](size_t i) {
+  plan.duplex.on_received = [this, &plan, &method, widened](size_t i) {
     if (i < plan.reductions.size()) {
+      const TimedPhase time = Time(TracePhase::kReduce, plan.duplex.tag);
       const SegmentReduction& step = plan.reductions[i];
       const void* value = step.value;
       if (method.format.converts) {
@@ -238,8 +249,11 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
     int64_t block = begin;
     for (int r = 0; r < rank; ++r) block += args.count_per_rank[r];
     chunk_counts[chunk] = in_slice(rank);
-    method.Pack(at, Advance(args.input, block, method.tensor_size),
-                chunk_counts[chunk]);
+    {
+      const TimedPhase time = Time(TracePhase::kPack, args.tag);
+      method.Pack(at, Advance(args.input, block, method.tensor_size),
+                  chunk_counts[chunk]);
+    }
     if (rank == place_.rank) own = at;
     at = Advance(at, chunk_counts[chunk], method.format.value_size);
   }
@@ -252,6 +266,7 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
                               options_.max_segment_bytes);
     KR_RETURN_IF_ERROR(RunReduction(plan, method, arrivals));
   }
+  const TimedPhase time = Time(TracePhase::kUnpack, args.tag);
   method.Unpack(Advance(args.output, begin, method.tensor_size), own,
                 in_slice(place_.rank));
   return OkStatus();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "csrc/base/meter.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/adasum.h"
@@ -34,10 +35,12 @@ class CpuCollective final : public BlockingCollective {
  public:
   // `transport` must outlive the object and have no other user.
   explicit CpuCollective(Transport& transport,
-                         const CpuCollectiveOptions& options = {});
+                         const CpuCollectiveOptions& options = {},
+                         const Meter& meter = {});
   // Owns it.
   explicit CpuCollective(std::unique_ptr<Transport> transport,
-                         const CpuCollectiveOptions& options = {});
+                         const CpuCollectiveOptions& options = {},
+                         const Meter& meter = {});
 
   Status Allreduce(const AllreduceArgs& args) override;
   Status Allgather(const AllgatherArgs& args) override;
@@ -71,11 +74,15 @@ class CpuCollective final : public BlockingCollective {
   // Runs `plan`: reduces what comes in and finishes what is owned.
   Status RunReduction(RingReduction& plan, const ReductionKernels& method,
                       void* arrivals);
+  TimedPhase Time(TracePhase phase, uint64_t tag) const {
+    return TimedPhase(meter_, phase, tag);
+  }
 
   const std::unique_ptr<Transport> owned_transport_;  // or null
   Transport& transport_;
   const CpuCollectiveOptions options_;
   const RingPlace place_;
+  const Meter meter_;
   ScratchBuffer fusion_buffer_;
   // One segment of a peer's partial sums, and one for widening it.
   ScratchBuffer arrivals_;

@@ -31,9 +31,10 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
       std::unique_ptr<Transport> transport,
       TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
                            Seconds(deps.options.heartbeat_timeout),
-                           deps.counters, deps.ranks));
+                           deps.counters, deps.ranks, deps.trace));
   return std::unique_ptr<Collective>(std::make_unique<CpuCollective>(
-      std::move(transport), CpuCollectiveOptions()));
+      std::move(transport), CpuCollectiveOptions(),
+      Meter(deps.counters, deps.trace)));
 }
 
 }  // namespace

@@ -20,12 +20,12 @@ constexpr Duration kDutyNap = std::chrono::milliseconds(1);
 ChunkBarrier::ChunkBarrier(std::vector<ProgressPage*> pages,
                            std::vector<int> ranks, int index,
                            const ChunkBarrierOptions& options,
-                           Counters& counters)
+                           const Meter& meter)
     : pages_(std::move(pages)),
       ranks_(std::move(ranks)),
       index_(index),
       options_(options),
-      counters_(counters),
+      meter_(meter),
       spinner_(options.spin) {}
 
 // Why no call is lost. All accesses below are sequentially consistent:
@@ -75,7 +75,7 @@ Status ChunkBarrier::AwaitAll(Phase phase, uint64_t chunk) {
 
 Status ChunkBarrier::Await(int place, Phase phase, uint64_t chunk) {
   if (!HasDone(place, phase, chunk)) {
-    CountTime time(counters_.wait_ns);
+    TimedPhase time(meter_, TracePhase::kWait, tag_);
     KR_RETURN_IF_ERROR(Wait(place, phase, chunk));
   }
   return phase == Phase::kPacked ? CheckTag(place, chunk) : OkStatus();

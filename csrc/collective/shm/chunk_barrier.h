@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/counters.h"
 #include "csrc/base/idle_limit.h"
+#include "csrc/base/meter.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
@@ -72,11 +72,12 @@ class ChunkBarrier {
   // messages. All must outlive the object.
   ChunkBarrier(std::vector<ProgressPage*> pages, std::vector<int> ranks,
                int index, const ChunkBarrierOptions& options,
-               Counters& counters);
+               const Meter& meter);
 
   // The number of the collective that runs now, alike on all ranks. A peer that
   // runs another one is an error when its packed chunk is awaited.
   void SetTag(uint64_t tag) { tag_ = tag; }
+  uint64_t tag() const { return tag_; }
 
   // See InlineExecution::SetProgressCallback.
   void SetProgressCallback(const std::function<void()>* progress) {
@@ -132,7 +133,7 @@ class ChunkBarrier {
   const std::vector<int> ranks_;
   const int index_;
   const ChunkBarrierOptions options_;
-  Counters& counters_;
+  const Meter meter_;
   Spinner spinner_;
   uint64_t tag_ = 0;
   const std::function<void()>* progress_ = nullptr;

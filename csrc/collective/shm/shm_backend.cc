@@ -20,8 +20,8 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh&,
   options.barrier.report_time = Seconds(deps.options.heartbeat_timeout);
   options.barrier.spin = deps.spin;
   options.barrier.clock = &deps.clock;
-  return std::unique_ptr<Collective>(
-      std::make_unique<ShmCollective>(*deps.host, options, deps.counters));
+  return std::unique_ptr<Collective>(std::make_unique<ShmCollective>(
+      *deps.host, options, Meter(deps.counters, deps.trace)));
 }
 
 }  // namespace

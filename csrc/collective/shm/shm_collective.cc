@@ -64,15 +64,15 @@ size_t ShmCollective::DataBytes(int size, const ShmCollectiveOptions& options) {
 
 ShmCollective::ShmCollective(const HostGroup& group,
                              const ShmCollectiveOptions& options,
-                             Counters& counters)
+                             const Meter& meter)
     : group_(group),
       options_(options),
       size_(group.size()),
       index_(group.index()),
       slot_bytes_(SlotBytes(group.size(), options)),
-      counters_(counters),
+      meter_(meter),
       barrier_(ProgressOf(group), RanksOf(group), group.index(),
-               options.barrier, counters),
+               options.barrier, meter),
       direct_(group, TablesOf(group)),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
@@ -232,7 +232,7 @@ Status ShmCollective::Direct(Plan plan) {
 void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
                                  uint64_t number) {
   {
-    CountTime time(counters_.reduce_ns);
+    TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
     spans_.ForEach(plan.Part(chunk, index_, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
                      for (int place = 0; place < size_; ++place) {
@@ -254,7 +254,7 @@ Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
   for (int i = 1; i < size_; ++i) {
     const int owner = (index_ + i) % size_;
     KR_RETURN_IF_ERROR(barrier_.Await(owner, Phase::kReduced, number));
-    CountTime time(counters_.unpack_ns);
+    TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
                      CopyResult(
@@ -306,14 +306,14 @@ Status ShmCollective::OneShot(const Plan& plan) {
   if (packs) {
     KR_RETURN_IF_ERROR(AwaitSlot(chunk));
     {
-      CountTime time(counters_.pack_ns);
+      TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
       PackTo(Slot(index_, chunk), plan, all);
     }
     barrier_.Publish(Phase::kPacked, chunk);
     KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, chunk));
   }
   {
-    CountTime time(counters_.reduce_ns);
+    TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
     spans_.ForEach(all, [&](const SpanPiece& piece) {
       for (int place = 0; place < size_; ++place) {
         sources_[place] = place == index_ && plan.codec == nullptr
@@ -365,7 +365,7 @@ Status ShmCollective::AwaitSlot(uint64_t chunk) {
 Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
   KR_RETURN_IF_ERROR(AwaitSlot(number));
   {
-    CountTime time(counters_.pack_ns);
+    TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
     for (int i = 1; i < size_; ++i) {
       const int owner = (index_ + i) % size_;
       PackTo(PartOf(index_, number, owner), plan,
@@ -379,7 +379,7 @@ Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
 Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
   KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, number));
   {
-    CountTime time(counters_.reduce_ns);
+    TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
     const Range part = plan.Part(chunk, index_, size_, spans_.count());
     char* own = PartOf(index_, number, index_);
     // Nobody else reads it, so there is time until now.
@@ -404,7 +404,7 @@ Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
   for (int i = 1; i < size_; ++i) {
     const int owner = (index_ + i) % size_;
     KR_RETURN_IF_ERROR(barrier_.Await(owner, Phase::kReduced, number));
-    CountTime time(counters_.unpack_ns);
+    TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
     const char* result = ResultOf(owner, number);
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
                    [&](const SpanPiece& piece) {
@@ -464,7 +464,7 @@ Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
       const uint64_t number = first + i;
       const Range own = chunk_of(index_, i);
       KR_RETURN_IF_ERROR(AwaitSlot(number));
-      CountTime time(counters_.pack_ns);
+      TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
       if (own.count() > 0) give(Slot(index_, number), own);
       barrier_.Publish(Phase::kPacked, number);
     }
@@ -475,7 +475,7 @@ Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
         const Range range = chunk_of(place, i - 1);
         if (range.count() == 0) continue;
         KR_RETURN_IF_ERROR(barrier_.Await(place, Phase::kPacked, number));
-        CountTime time(counters_.unpack_ns);
+        TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
         take(place, Slot(place, number), range);
       }
       barrier_.Publish(Phase::kReduced, number);

@@ -35,7 +35,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "csrc/base/counters.h"
+#include "csrc/base/meter.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/adasum.h"
@@ -72,9 +72,9 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   // The value that HostGroupLayout::data_bytes must have.
   static size_t DataBytes(int size, const ShmCollectiveOptions& options);
 
-  // `group` and `counters` must outlive the object.
+  // `group`, and what `meter` refers to, must outlive the object.
   ShmCollective(const HostGroup& group, const ShmCollectiveOptions& options,
-                Counters& counters);
+                const Meter& meter);
   ~ShmCollective() override;
 
   Status Allreduce(const AllreduceArgs& args) override;
@@ -139,7 +139,7 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   const int size_;
   const int index_;
   const size_t slot_bytes_;
-  Counters& counters_;
+  const Meter meter_;
   ChunkBarrier barrier_;
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or what Abort gave

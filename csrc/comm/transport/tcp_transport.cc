@@ -53,26 +53,27 @@ class Wait {
 TcpTransport::TcpTransport(int rank, int size, Links peers,
                            std::shared_ptr<const IdleLimit> idle_limit,
                            Duration link_limit, Counters& counters,
-                           const RankSet& ranks)
+                           const RankSet& ranks, TraceSink* trace)
     : rank_(rank),
       size_(size),
       peers_(std::move(peers)),
       idle_limit_(std::move(idle_limit)),
       link_limit_(link_limit),
       counters_(counters),
+      meter_(counters, trace),
       ranks_(ranks) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
     int rank, int size, Links peers,
     std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-    Counters& counters, const RankSet& ranks) {
+    Counters& counters, const RankSet& ranks, TraceSink* trace) {
   for (const auto& [peer, link] : peers) {
     KR_CHECK(peer >= 0 && peer < size && peer != rank && link.valid());
     ProbeWhenIdle(link.socket(), link_limit);
   }
   std::unique_ptr<TcpTransport> transport(
       new TcpTransport(rank, size, std::move(peers), std::move(idle_limit),
-                       link_limit, counters, ranks));
+                       link_limit, counters, ranks, trace));
   KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
   return transport;
 }
@@ -164,8 +165,10 @@ Status TcpTransport::Run(SendReceivePlan& duplex) {
     if (send.ready()) wait.Add(*to, POLLOUT);
     const Duration limit = idle_limit_->get();
     const Duration waited = std::chrono::steady_clock::now() - moved;
-    Result<bool> ready =
-        wait.Until(Deadline::After(std::min(kNap, limit - waited)));
+    Result<bool> ready = [&] {
+      const TimedPhase time(meter_, TracePhase::kWait, duplex.tag);
+      return wait.Until(Deadline::After(std::min(kNap, limit - waited)));
+    }();
     if (!ready.ok()) return Break(ready.status());
     if (*ready) continue;
     const Duration idle = std::chrono::steady_clock::now() - moved;

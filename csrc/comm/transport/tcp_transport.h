@@ -9,6 +9,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/idle_limit.h"
+#include "csrc/base/meter.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
@@ -31,7 +32,8 @@ class TcpTransport final : public Transport {
   static Result<std::unique_ptr<TcpTransport>> Create(
       int rank, int size, Links peers,
       std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-      Counters& counters, const RankSet& ranks = {});
+      Counters& counters, const RankSet& ranks = {},
+      TraceSink* trace = nullptr);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -41,7 +43,7 @@ class TcpTransport final : public Transport {
  private:
   TcpTransport(int rank, int size, Links peers,
                std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-               Counters& counters, const RankSet& ranks);
+               Counters& counters, const RankSet& ranks, TraceSink* trace);
   // "rank 3"
   std::string RankText(int rank) const;
   std::string Silence(const SendReceivePlan& duplex, bool sending,
@@ -59,6 +61,7 @@ class TcpTransport final : public Transport {
   const std::shared_ptr<const IdleLimit> idle_limit_;
   const Duration link_limit_;
   Counters& counters_;
+  const Meter meter_;  // of these
   const RankSet ranks_;
   Socket wake_;  // signalled by Abort, and from then on
 

@@ -2,7 +2,9 @@
 #include <chrono>
 
 #include "csrc/base/counters.h"
+#include "csrc/base/deadline.h"
 #include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/comm/net/socket.h"
 #include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/testing/collective_conformance.h"
 #include "tests/cpp/comm/loopback.h"
@@ -32,11 +34,36 @@ std::vector<CollectiveMember> MakeTcp(int size) {
                                           kLimit, foundation->counters);
     KR_CHECK(transport.ok());
     foundation->transport = std::move(*transport);
-    auto collective =
-        std::make_unique<CpuCollective>(*foundation->transport, options);
+    auto collective = std::make_unique<CpuCollective>(
+        *foundation->transport, options, foundation->counters);
     members.push_back({std::move(foundation), std::move(collective)});
   }
   return members;
+}
+
+// Where the time went is told apart, so that kr.metrics() can.
+TEST(CpuCollective, CountsWhereTheTimeGoes) {
+  auto members = MakeTcp(2);
+  RunRanks(2, [&](int rank) {
+    if (rank == 1) {
+      Pause(std::chrono::milliseconds(20), Deadline::AfterSeconds(1));
+    }
+    // Two that are packed together.
+    std::vector<float> values(2 * kTestDirectBytes / sizeof(float) - 2, 1.0f);
+    const int64_t half = static_cast<int64_t>(values.size()) / 2;
+    AllreduceArgs args;
+    args.tensors = {{values.data(), values.data(), half},
+                    {values.data() + half, values.data() + half, half}};
+    ASSERT_TRUE(
+        CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
+    EXPECT_EQ(values.back(), 2.0f);
+  });
+  const auto& counters =
+      static_cast<TcpFoundation*>(members[0].foundation.get())->counters;
+  EXPECT_GT(counters.wait_ns, 10'000'000u);
+  EXPECT_GT(counters.pack_ns, 0u);
+  EXPECT_GT(counters.reduce_ns, 0u);
+  EXPECT_GT(counters.unpack_ns, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, CollectiveConformance,

@@ -21,8 +21,8 @@ class Backends : public testing::Test {
     Options options;
     options.collective = collective;
     options.size = size;
-    const BackendDeps deps{options,          RankSet(),    host,     nullptr,
-                           Duration::zero(), SystemTime(), counters_};
+    const BackendDeps deps{options,          RankSet(),    host,      nullptr,
+                           Duration::zero(), SystemTime(), counters_, nullptr};
     const Result<const CollectiveBackend*> chosen = ChooseBackend(deps);
     return chosen.ok() ? (*chosen)->name : chosen.status().message();
   }

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "csrc/base/deadline.h"
@@ -611,6 +613,70 @@ TEST(Runtime, WhatWasSaidBeforeAPeerWentIsTheCause) {
       Runtime::Start(std::move(parts.deps[0])).value();
   EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
   EXPECT_EQ(runtime->status(), cause);
+}
+
+// Keeps what it is told.
+class Trace final : public TraceSink {
+ public:
+  struct One {
+    TracePhase phase;
+    uint64_t tag;
+    TimePoint begin, end;
+  };
+  void Span(TracePhase phase, uint64_t tag, TimePoint begin,
+            TimePoint end) override {
+    MutexLock lock(mutex_);
+    spans_.push_back({phase, tag, begin, end});
+  }
+  std::vector<One> spans() {
+    MutexLock lock(mutex_);
+    return spans_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<One> spans_ KR_GUARDED_BY(mutex_);
+};
+
+// Whatever moves the bytes: counted, and traced with the same tags on all
+// ranks, one phase after the other.
+TEST(Runtime, EveryPhaseOfABucketIsSeen) {
+  for (const bool shares_memory : {true, false}) {
+    SCOPED_TRACE(shares_memory ? "shm" : "ring");
+    Trace trace;
+    RuntimeClusterSetup setup;
+    setup.shares_memory = shares_memory;
+    setup.trace = &trace;
+    RuntimeCluster cluster({"a", "a"}, Options(), setup);
+    std::vector<FloatOperation> operations(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      operations[rank].input.assign(1 << 20, 1.0f);
+      ASSERT_TRUE(EnqueueSum(cluster.at(rank), "x", operations[rank]).ok());
+    }
+    for (FloatOperation& operation : operations) {
+      ASSERT_TRUE(Await(operation).ok());
+    }
+    cluster.ShutdownAll();
+    std::map<TracePhase, int> seen;
+    std::set<uint64_t> buckets;
+    for (const Trace::One& span : trace.spans()) {
+      ++seen[span.phase];
+      buckets.insert(span.tag / 16);
+      EXPECT_LE(span.begin, span.end);
+    }
+    EXPECT_THAT(buckets, testing::ElementsAre(1u));
+    for (const TracePhase once :
+         {TracePhase::kNegotiate, TracePhase::kQueue, TracePhase::kExecute,
+          TracePhase::kCallback}) {
+      EXPECT_EQ(seen[once], 2) << static_cast<int>(once);
+    }
+    EXPECT_GE(seen[TracePhase::kReduce], 2);
+    for (int rank = 0; rank < 2; ++rank) {
+      const Counters& counters = cluster.at(rank).counters();
+      EXPECT_GT(counters.execute_ns, counters.reduce_ns);
+      EXPECT_GT(counters.reduce_ns, 0u);
+    }
+  }
 }
 
 // Fault: a collective of a process set fails, and there is no job any more that
