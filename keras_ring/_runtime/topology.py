@@ -101,10 +101,12 @@ def metrics() -> dict[str, int]:
         - `negotiate_ns`, `queue_ns` [nanoseconds, the sum over tensors]: from
           the submission of a tensor until all ranks have agreed on it, and from
           then until its bucket is begun.
-        - `wait_ns`, `pack_ns`, `reduce_ns`, `unpack_ns`, `callback_ns`
-          [nanoseconds]: in which buckets waited for other ranks, were copied to
-          where others read them, combined, copied into results, and in which
-          TensorFlow's operations were finished.
+        - `execute_ns` [nanoseconds, the sum over buckets]: from then until the
+          bucket is done. Of that, `wait_ns`, `pack_ns`, `reduce_ns` and
+          `unpack_ns`: in which it waited for other ranks, was copied to where
+          others read it, combined, and copied into results.
+        - `callback_ns` [nanoseconds]: in which TensorFlow's operations were
+          finished.
         - `arena_bytes_in_use`, `arena_bytes_kept`, `arena_bytes_returned`
           [bytes]: memory of tensors that other ranks of the host can read: in
           use, free and kept, given back to the system.
