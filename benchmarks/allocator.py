@@ -1,6 +1,6 @@
 """What the arena's allocator costs a process that trains alone.
 
-    python benchmarks/allocator.py
+    python -m benchmarks.allocator
 
 Trains a model with Keras' `fit` in fresh processes, in turn with TensorFlow's
 own allocator and with the one that lets other ranks read tensors where they
@@ -16,15 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
-
 from tabulate import tabulate
 
 from keras_ring.cli.bench_arguments import parse_count
 
 ROOT = Path(__file__).resolve().parents[1]
-_WORKER = ROOT / "benchmarks/fitting/alone.py"
 # Name -> width of the model, images in a batch.
 _MODELS = {"residual": (32, 16), "dense": (2048, 16)}
 _SIDES = ("TensorFlow's", "arena")
@@ -47,7 +43,12 @@ def run_once(task, deadline):
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         done = subprocess.run(
-            [sys.executable, str(_WORKER), json.dumps(task)],
+            [
+                sys.executable,
+                "-m",
+                "benchmarks.fitting.alone",
+                json.dumps(task),
+            ],
             env=environment,
             capture_output=True,
             text=True,

@@ -1,6 +1,6 @@
 """What callbacks cost a `fit`, per step and per epoch.
 
-    keras-ring run -np 2 -- python benchmarks/callback_cost.py
+    keras-ring run -np 2 -- python -m benchmarks.callback_cost
 
 A net of many small layers, whose steps are short unless `--width` and `--batch`
 say otherwise, so that what callbacks cost is large beside them. Each set of
@@ -12,13 +12,9 @@ of rank 0 in milliseconds.
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 import keras
 import numpy as np

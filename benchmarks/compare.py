@@ -1,7 +1,7 @@
 """Compares keras_ring with whatever else of its kind is installed.
 
-    python benchmarks/compare.py
-    python benchmarks/compare.py --mpi-python=mpi/bin/python \
+    python -m benchmarks.compare
+    python -m benchmarks.compare --mpi-python=mpi/bin/python \
         --variant=unfused:KERAS_RING_FUSION_THRESHOLD=0
 
 All ranks are on this host. Every system runs in turn, round by round, with the
@@ -22,12 +22,15 @@ import shlex
 import sys
 from pathlib import Path
 
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
-
-from comparing import machine, plan, report, rounds, table, yardsticks
-from comparing.comparison import Comparison, merge
-
+from benchmarks.comparing import (
+    machine,
+    plan,
+    report,
+    rounds,
+    table,
+    yardsticks,
+)
+from benchmarks.comparing.comparison import Comparison, merge
 from keras_ring.bench.cases import ladder
 from keras_ring.bench.measure import Budget
 from keras_ring.cli.bench_arguments import (

@@ -1,6 +1,6 @@
 """Weak scaling of Keras' `fit`: a job against as many independent processes.
 
-    python benchmarks/fit_scaling.py -np 2
+    python -m benchmarks.fit_scaling -np 2
 
 Each process is pinned to a core and TensorFlow has one thread there. The
 independent ones run at the same time, so that both sides share the memory and
@@ -23,14 +23,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
-
-from comparing import processes
-from fitting.figures import make_figures, median_and_spread
-from fitting.worker import Result, Task
 from tabulate import tabulate
 
+from benchmarks.comparing import processes
+from benchmarks.fitting.figures import make_figures, median_and_spread
+from benchmarks.fitting.worker import Result, Task
 from keras_ring.cli.bench_arguments import parse_count
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +70,7 @@ def run_once(task, num_ranks, deadline):
         command = (
             *(sys.executable, "-m", "keras_ring", "run"),
             *("-np", str(num_ranks), "--", sys.executable),
-            *(str(ROOT / "benchmarks/fitting/worker.py"), name),
+            *("-m", "benchmarks.fitting.worker", name),
         )
         reason = processes.run(command, environment, folder, deadline)
         if reason:

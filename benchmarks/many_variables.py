@@ -1,6 +1,6 @@
 """What gradients of many small variables cost, one op each and sharing ops.
 
-    keras-ring run -np 2 -- python benchmarks/many_variables.py
+    keras-ring run -np 2 -- python -m benchmarks.many_variables
 
 In turn, step by step: gradients alone, a tape whose `groups` is the number of
 variables, which is an op for each, the tape's default, and groups of other
@@ -8,12 +8,7 @@ numbers of variables. Prints the median ms of the steps of rank 0.
 """
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import tensorflow as tf

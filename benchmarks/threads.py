@@ -1,6 +1,6 @@
 """How many threads a rank should have: steps of a small convolutional net.
 
-    python benchmarks/threads.py -np 2
+    python -m benchmarks.threads -np 2
 
 Trains on all ranks at once: in turn with the threads that TensorFlow chooses,
 with those that `keras-ring run` sets, with ranks kept on cores of their own,
@@ -17,9 +17,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 from tabulate import tabulate
 
@@ -108,7 +105,8 @@ def run_once(num_ranks, words, steps, width):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "keras_ring", "run"),
-            *("-np", str(num_ranks), *words, "--", sys.executable, __file__),
+            *("-np", str(num_ranks), *words, "--", sys.executable),
+            *("-m", "benchmarks.threads"),
             *("--worker", f"--steps={steps}", f"--width={width}"),
         ],
         env=environment,

@@ -1,7 +1,7 @@
 """What TLS costs: allreduce over the ring of TCP connections, without and with.
 
     keras-ring run -np 2 --env KERAS_RING_COLLECTIVE=ring -- \
-      python benchmarks/tls.py
+      python -m benchmarks.tls
 
 Each round is two jobs of the same processes, one without TLS and one with, in
 alternating order. Prints for each size the median times of the slower rank and
@@ -11,12 +11,7 @@ the median and quartiles of the rounds' ratios, with to without.
 import argparse
 import json
 import os
-import sys
 import time
-from pathlib import Path
-
-# Whether installed or not, this checkout is what is measured.
-sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import tensorflow as tf

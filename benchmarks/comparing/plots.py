@@ -4,7 +4,7 @@ import io
 
 import matplotlib
 
-from comparing.plan import FLOOR
+from benchmarks.comparing.plan import FLOOR
 
 # Without a display.
 matplotlib.use("Agg")

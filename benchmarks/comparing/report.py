@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jinja2
 
-from comparing import plots, table
+from benchmarks.comparing import plots, table
 
 _TITLES = {
     "ladder": "One tensor",

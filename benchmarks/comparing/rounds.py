@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from comparing import plan as plans_module
-from comparing import processes
+from benchmarks.comparing import plan as plans_module
+from benchmarks.comparing import processes
 from keras_ring.bench.record import Record
 
 

@@ -2,7 +2,7 @@
 
 from tabulate import tabulate
 
-from comparing.plan import FLOOR, MPI
+from benchmarks.comparing.plan import FLOOR, MPI
 
 COLUMNS = (
     "case",

@@ -1,6 +1,6 @@
 """What one process of `allocator.py` does: trains, and prints what it took.
 
-    python benchmarks/fitting/alone.py TASK
+    python -m benchmarks.fitting.alone TASK
 
 TASK is a JSON object: `model`, `width`, `batch`, `steps`, and `arena`, whether
 TensorFlow's tensors come from the arena.
@@ -23,8 +23,9 @@ def train(task):
         if refusal:
             raise RuntimeError(refusal)
     import keras
-    import models
     import tensorflow as tf
+
+    from benchmarks.fitting import models
 
     keras.utils.set_random_seed(1)
     model = models.MODELS[task["model"]](task["width"])

@@ -1,6 +1,6 @@
 """What one process of `fit_scaling.py` does.
 
-    python benchmarks/fitting/worker.py FOLDER
+    python -m benchmarks.fitting.worker FOLDER
 
 FOLDER has the task; the processes meet there (see `Meeting`) and each leaves
 its result. The launcher says which of them this is, also to those that are
@@ -105,10 +105,10 @@ def busy_ns(metrics):
 def train(task, meeting):
     """Trains and returns the `Result`."""
     import keras
-    import models
     import tensorflow as tf
 
     import keras_ring as kr
+    from benchmarks.fitting import models
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

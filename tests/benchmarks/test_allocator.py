@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long("benchmarks")
 
 def test_both_sides_are_measured():
     done = run(
-        *("benchmarks/allocator.py", "--rounds=1", "--steps=2"),
+        *("-m", "benchmarks.allocator", "--rounds=1", "--steps=2"),
         *("--models=dense", "--width=512", "--batch=2"),
         deadline=200.0,
     )
@@ -29,7 +29,7 @@ def test_both_sides_are_measured():
 
 def test_a_process_that_fails_is_an_error():
     done = run(
-        *("benchmarks/allocator.py", "--rounds=1", "--models=dense"),
+        *("-m", "benchmarks.allocator", "--rounds=1", "--models=dense"),
         "--deadline=0.1",
     )
     assert done.returncode == 1

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from comparing.comparison import Comparison
 
+from benchmarks.comparing.comparison import Comparison
 from tests.benchmarks.command import run
 
 pytestmark = pytest.mark.long("benchmarks")
 
 QUICK = (
-    *("benchmarks/compare.py", "--rounds=1", "--iterations=3", "--warmup=1"),
+    *("-m", "benchmarks.compare", "--rounds=1", "--iterations=3", "--warmup=1"),
     *("--sections=ladder,sweep", "--max-bytes=4KiB", "--factor=1024"),
     *("--sweep-bytes=4KiB", "--sweep-tensors=1,4", "--yardstick-bytes=1MiB"),
 )
@@ -43,7 +43,8 @@ def test_keras_ring_and_the_floor(tmp_path):
     # The same page from what was recorded.
     again = tmp_path / "again"
     replayed = run(
-        "benchmarks/compare.py",
+        "-m",
+        "benchmarks.compare",
         f"--replay={tmp_path / 'results.json'}",
         f"--out={again}",
     )

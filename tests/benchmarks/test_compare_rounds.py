@@ -5,9 +5,9 @@ import sys
 import time
 
 import pytest
-from comparing import processes, rounds
-from comparing.plan import Plan
 
+from benchmarks.comparing import processes, rounds
+from benchmarks.comparing.plan import Plan
 from keras_ring.bench.case import Case
 from keras_ring.bench.measure import Budget
 from keras_ring.bench.record import Record

@@ -5,9 +5,9 @@ import re
 import xml.etree.ElementTree
 
 import pytest
-from comparing import plan, plots, report, table
-from comparing.comparison import Comparison, merge
 
+from benchmarks.comparing import plan, plots, report, table
+from benchmarks.comparing.comparison import Comparison, merge
 from keras_ring.bench.record import Record
 
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from comparing.comparison import Comparison
 
+from benchmarks.comparing.comparison import Comparison
 from tests.benchmarks.command import ROOT, run
 from tests.tiers import few
 
@@ -32,7 +32,7 @@ def shortened(words, tmp_path):
     if "bench" in words:
         kind = words[words.index("bench") + 1]
         return [*words, *_ONCE, *_BENCH_OPTIONS[kind]]
-    script = next(word for word in words if word.startswith("benchmarks/"))
+    script = next(word for word in words if word.startswith("benchmarks."))
     return [*words, *_script_options(tmp_path)[script]]
 
 
@@ -45,28 +45,28 @@ _BENCH_OPTIONS = {
 
 def _script_options(tmp_path):
     return {
-        "benchmarks/compare.py": (
+        "benchmarks.compare": (
             *("--rounds=1", "--iterations=1", "--warmup=1"),
             *("--systems=keras_ring", "--sections=ladder", "--max-bytes=4"),
             *("--yardstick-bytes=1MiB", f"--out={tmp_path}"),
         ),
-        "benchmarks/tls.py": ("--rounds=1", "--iterations=1", "--sizes=4KiB"),
-        "benchmarks/allocator.py": (
+        "benchmarks.tls": ("--rounds=1", "--iterations=1", "--sizes=4KiB"),
+        "benchmarks.allocator": (
             *("--rounds=1", "--steps=1", "--width=4", "--batch=1"),
             "--models=dense",
         ),
-        "benchmarks/callback_cost.py": (
+        "benchmarks.callback_cost": (
             *("--rounds=1", "--steps=2", "--epochs=1"),
             "--layers=1",
         ),
-        "benchmarks/fit_scaling.py": (
+        "benchmarks.fit_scaling": (
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),
         ),
-        "benchmarks/many_variables.py": (
+        "benchmarks.many_variables": (
             *("--iterations=1", "--variables=300", "--bytes=1MiB", "--parts=8"),
         ),
-        "benchmarks/threads.py": (
+        "benchmarks.threads": (
             *("--rounds=1", "--steps=1", "--width=2", "--only=default"),
         ),
     }

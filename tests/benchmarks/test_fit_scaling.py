@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long("benchmarks")
 
 def test_two_processes():
     done = run(
-        *("benchmarks/fit_scaling.py", "-np=2", "--rounds=1", "--steps=2"),
+        *("-m", "benchmarks.fit_scaling", "-np=2", "--rounds=1", "--steps=2"),
         *("--epochs=1", "--width=4", "--batch=2"),
         deadline=200.0,
     )
@@ -28,7 +28,13 @@ def test_two_processes():
 
 def test_a_process_that_fails_is_an_error():
     done = run(
-        *("benchmarks/fit_scaling.py", "-np=1", "--rounds=1", "--models=dense"),
+        *(
+            "-m",
+            "benchmarks.fit_scaling",
+            "-np=1",
+            "--rounds=1",
+            "--models=dense",
+        ),
         "--deadline=1",
     )
     assert done.returncode == 1

@@ -3,9 +3,10 @@
 import threading
 import time
 
-import fit_scaling
 import pytest
-from fitting import figures, worker
+
+from benchmarks import fit_scaling
+from benchmarks.fitting import figures, worker
 
 TASK = worker.Task(
     distributed=False,
