@@ -1,6 +1,7 @@
 // The table of element types: whatever else is made from it, here and in the
 // adapters. A new type is a row at the end. If it is to be reduced, it needs
-// kernels as well (collective/kernels/kernels_inl.h); what is only moved does not.
+// kernels as well (collective/kernels/kernels_inl.h); what is only moved does
+// not.
 #ifndef KERAS_RING_BASE_DTYPE_TABLE_H_
 #define KERAS_RING_BASE_DTYPE_TABLE_H_
 
