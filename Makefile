@@ -59,8 +59,8 @@ test-at-length: $(VENV)/.installed
 	$(BIN)/python -m tests.multiprocess.faults --all --seed $(SEED)
 	$(BIN)/python -m tests.launcher.kills --count 1000 --seed $(SEED)
 	$(BIN)/python -m tests.keras.kills --kills 50 --seed $(SEED)
-	$(BIN)/python -m tests.multiprocess.chaos --minutes 10 --seed $(SEED)
-	$(BIN)/python -m tests.multiprocess.soak --minutes 30 --ranks 4
+	$(BIN)/python -m tests.multiprocess.failures.chaos --minutes 10 --seed $(SEED)
+	$(BIN)/python -m tests.multiprocess.failures.soak --minutes 30 --ranks 4
 
 # Of whoever goes on from a commit that has landed: see tests/tiers.
 landed:

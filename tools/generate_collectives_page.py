@@ -6,11 +6,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from keras_ring._runtime import native
-from tests.multiprocess import collective_table as table
+from tests.multiprocess.collectives import collective_table as table
 
 HEADER = """# Collectives
 
-Generated from `tests/multiprocess/collective_table.py` and
+Generated from `tests/multiprocess/collectives/collective_table.py` and
 `csrc/base/dtype_table.h` by `make docs`; do not edit. The tests check every
 cell: what works by its values, what does not by its error.
 

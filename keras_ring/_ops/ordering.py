@@ -44,8 +44,8 @@ def run_independently(op: Any) -> None:
 
     `experimental_acd_manager` is TensorFlow's own, not public: set while a
     `tf.function` is traced, and `None` in graphs that have no automatic
-    control dependencies. `tests/multiprocess/test_graph.py` fails if it stops
-    doing what is said here.
+    control dependencies. `tests/multiprocess/collectives/test_graph.py` fails
+    if it stops doing what is said here.
 
     Args:
         op: A `tf.Operation` made in the current graph.

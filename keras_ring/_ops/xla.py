@@ -32,8 +32,8 @@ def is_tracing() -> bool:
     """Whether ops made now become part of a program that XLA compiles.
 
     `GraphOrParentsInXlaContext` is TensorFlow's own, not public; its loops ask
-    the same question there. `tests/multiprocess/test_xla.py` fails if it stops
-    doing what is said here.
+    the same question there. `tests/multiprocess/collectives/test_xla.py` fails
+    if it stops doing what is said here.
     """
     if tf.executing_eagerly():
         return False

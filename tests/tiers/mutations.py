@@ -89,7 +89,7 @@ MUTATIONS = (
         "return size_ - 0 * static_cast<int>(command.joined.size());",
         tests=(
             "executor_test",
-            "tests/multiprocess/test_join.py",
+            "tests/multiprocess/collectives/test_join.py",
         ),
     ),
     Mutation(
@@ -100,7 +100,7 @@ MUTATIONS = (
         tests=(
             "runtime_test",
             "join_placeholders_test",
-            "tests/multiprocess/test_failure.py",
+            "tests/multiprocess/failures/test_failure.py",
         ),
     ),
     Mutation(
@@ -111,7 +111,7 @@ MUTATIONS = (
         tests=(
             "runtime_test",
             "join_placeholders_test",
-            "tests/multiprocess/test_failure.py",
+            "tests/multiprocess/failures/test_failure.py",
         ),
     ),
     Mutation(
@@ -142,7 +142,7 @@ MUTATIONS = (
         "tf_ops/collective_kernel.cc",
         "if (!self->Claim(&context, &done)) return;",
         "return;",
-        tests=("tests/multiprocess/test_graph.py",),
+        tests=("tests/multiprocess/collectives/test_graph.py",),
     ),
     Mutation(
         "gradients are not divided before the sum",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.multiprocess.soak import Sample, growth, judge
+from tests.multiprocess.failures.soak import Sample, growth, judge
 
 
 def samples(per_epoch=0.0, descriptors=10, threads=20, noise=1.0):
