@@ -21,7 +21,7 @@ from tests.tiers.changes import changed_paths  # noqa: E402
 _IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
 # Whole folders of what needs no ranks; other tests ask for it by mark.
 _QUICK = ("unit", "lint", "tiers")
-# Where tests have ranks that are forks of zygotes.
+# Where tests have ranks that are forks of prefork servers.
 _RANKS = ("harness", "keras", "multiprocess")
 # Tests. Of so many, some have ranks.
 _MANY = 300
@@ -147,17 +147,17 @@ def pytest_collection_finish(session):
     # So that the first test with ranks does not wait for their imports. Of few
     # tests it may be that none has ranks.
     if len(session.items) >= _MANY and not session.config.option.collectonly:
-        from tests.harness import zygote
+        from tests.harness import prefork_server
 
-        zygote.prepare()
+        prefork_server.prepare()
 
 
 def pytest_runtest_setup(item):
     # The imports are no part of the time that a quick test has.
     if item.config.getoption("--tier") == "quick" and _folder(item) in _RANKS:
-        from tests.harness import zygote
+        from tests.harness import prefork_server
 
-        zygote.wait()
+        prefork_server.wait()
 
 
 @pytest.hookimpl(wrapper=True)

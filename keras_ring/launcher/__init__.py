@@ -6,11 +6,11 @@ launcher costs little memory beside the ranks it watches.
     plan, hosts,   pure: what the user asked for, checked
     settings
     sharing        how many threads a rank gets, and which cores
-    job            what a job owns: directory, key, listening socket, guardian
+    job            what a job owns: directory, key, listening socket, watchdog
     rank_process   one started rank
     child_process  starting a process, and waiting for it
     child          the small program that becomes the rank
-    job_processes  finds and kills what a job started; also the guardian
+    job_processes  finds and kills what a job started; also the watchdog
     supervisor     the event loop that watches the ranks
     output         lines from pipes, and a writer that never blocks
     screen         what of them is shown, and with which prefix

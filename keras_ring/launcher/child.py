@@ -21,7 +21,7 @@ _COMMAND_NOT_FOUND = 127
 
 def _die_with_parent(launcher_pid: int) -> None:
     # SIGKILL, since nobody is left to insist when a rank ignores SIGTERM. The
-    # setting survives exec. It covers this process only; the guardian covers
+    # setting survives exec. It covers this process only; the watchdog covers
     # what the command starts in turn.
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -20,16 +20,16 @@ from keras_ring.launcher.rank_process import RankProcess
 _BACKLOG = 4096
 
 
-class _Guardian:
+class _Watchdog:
     """The process that ends the job when this one is killed.
 
-    Killed, we can do nothing ourselves: the guardian sees its input end. See
+    Killed, we can do nothing ourselves: the watchdog sees its input end. See
     `job_processes`.
     """
 
     def __init__(self, directory: Path) -> None:
         # Without our variables, a job that started this one does not take
-        # the guardian for one of its own processes and kill it.
+        # the watchdog for one of its own processes and kill it.
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -62,7 +62,7 @@ class _Guardian:
         self._tell(str(session))
 
     def dismiss(self) -> None:
-        """Ends the guardian without harm to anyone."""
+        """Ends the watchdog without harm to anyone."""
         self._tell("done")
         try:
             self._process.communicate()
@@ -74,7 +74,7 @@ class Job:
     """Starts the ranks of one job, and leaves nothing behind.
 
     A context manager: on leaving it, every process of the job is dead, and
-    its private directory and guardian are gone.
+    its private directory and watchdog are gone.
 
     Args:
         size: Number of ranks.
@@ -96,7 +96,7 @@ class Job:
         self._key = secrets.token_hex(32)
         self._ranks: list[RankProcess] = []
         self.directory = Path(tempfile.mkdtemp(prefix="keras-ring-"))
-        self._guardian = _Guardian(self.directory)
+        self._watchdog = _Watchdog(self.directory)
         # The kernel chooses the port, and the socket itself is handed down:
         # nobody else can take the port in between.
         self._listener = socket.create_server(
@@ -163,7 +163,7 @@ class Job:
             start=child_process.bound_to(cpus) if cpus else self._start,
         )
         self._ranks.append(process)
-        self._guardian.watch(process.pid)
+        self._watchdog.watch(process.pid)
         # Ours is closed, so that a connection to a dead rank 0 is refused.
         if rank == 0:
             self._listener.close()
@@ -194,4 +194,4 @@ class Job:
         self._listener.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         # Last: a second Ctrl-C may end this process in between.
-        self._guardian.dismiss()
+        self._watchdog.dismiss()

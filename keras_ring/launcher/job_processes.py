@@ -1,14 +1,14 @@
-"""Finds and kills the processes that a job has started; also its guardian.
+"""Finds and kills the processes that a job has started; also its watchdog.
 
 A rank may start others (a shell wrapper, data workers), put them into other
 process groups (`timeout`) or even other sessions (daemons). A process belongs
 to the job when its session is that of a rank, or when it inherited the job's
 `KERAS_RING_ERROR_FILE`, whose directory is unique to the job.
 
-Run as a script (`python -I -S job_processes.py DIRECTORY`) it is the guardian:
+Run as a script (`python -I -S job_processes.py DIRECTORY`) it is the watchdog:
 it reads the session ids of the ranks from its standard input, whose other end
 only the launcher holds. The end of that input without the word "done" means
-that the launcher was killed; the guardian then kills what is left of the job.
+that the launcher was killed; the watchdog then kills what is left of the job.
 Standard library only.
 """
 
@@ -96,7 +96,7 @@ def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
 
 
 def _guard(directory: str) -> None:
-    # Ctrl-C and friends are for the launcher; the guardian outlives it.
+    # Ctrl-C and friends are for the launcher; the watchdog outlives it.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     words = sys.stdin.buffer.read().split()

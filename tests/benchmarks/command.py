@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run(*words, deadline=120.0):
     """Runs `python WORDS` in the checkout; returns what came of it.
 
-    The deadline is hard: `subprocess.run` kills, and the launcher's guardian
+    The deadline is hard: `subprocess.run` kills, and the launcher's watchdog
     ends the ranks.
     """
     scale = float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))

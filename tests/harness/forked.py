@@ -1,7 +1,7 @@
 """A forked process that goes on as if an interpreter had just started in it.
 
-The one place where tests fork: ranks of `run_ranks` (`zygote`), ranks of the
-table of faults, and launchers with their ranks.
+The one place where tests fork: ranks of `run_ranks` (`prefork_server`), ranks
+of the table of faults, and launchers with their ranks.
 """
 
 import atexit

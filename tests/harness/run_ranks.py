@@ -17,7 +17,7 @@ from keras_ring.launcher import child_process
 from keras_ring.launcher.job import Job
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.summary import RankEnd, first_failure
-from tests.harness import codes, zygote
+from tests.harness import codes, prefork_server
 from tests.harness.notify import FD_VARIABLE
 from tests.harness.result import (
     ANY,
@@ -213,7 +213,7 @@ def run_ranks(
     ranks print the stacks of all their threads.
 
     A function is called in a process that has imported TensorFlow already; see
-    `zygote`. A script runs in an interpreter of its own.
+    `prefork_server`. A script runs in an interpreter of its own.
 
     Args:
         target: A function at the top of a test module, or a script's path.
@@ -258,10 +258,10 @@ def run_ranks(
         if callable(target):
             _prepare(target, args, directory, dump_after)
             command = [str(directory)]
-            if fresh or not zygote.can_start(env or {}):
+            if fresh or not prefork_server.can_start(env or {}):
                 command = [sys.executable, _RANK_MAIN, *command]
             else:
-                start = zygote.start
+                start = prefork_server.start
         else:
             command = [sys.executable, str(target), *map(str, args)]
         notices = _Notices(np)

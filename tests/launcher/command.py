@@ -11,7 +11,7 @@ from pathlib import Path
 from keras_ring.launcher import job_processes
 
 LIMIT = 30.0
-# Not one of keras_ring's own names: the guardian drops those.
+# Not one of keras_ring's own names: the watchdog drops those.
 MARK = "LAUNCHER_TEST_MARK"
 
 

@@ -3,7 +3,7 @@
 Each job has 1 to 6 ranks that do not import anything, some with children of
 their own, in other process groups or sessions. Something ends it at a random
 time: a signal to the launcher (once, or twice), a signal to a rank, all ranks
-ending by themselves, the launcher or its guardian being killed. Afterwards no
+ending by themselves, the launcher or its watchdog being killed. Afterwards no
 process, file, or socket may be left, and the exit code must be right.
 """
 
@@ -120,7 +120,7 @@ def run(kill: Kill) -> list[str]:
         finally:
             left = command.wait_until_gone(_GONE_WITHIN)
         problems += [f"left running: process {pid}" for pid in left]
-        # What is removed last is removed by the guardian.
+        # What is removed last is removed by the watchdog.
         end = time.monotonic() + _GONE_WITHIN
         while os.listdir(temporary) and time.monotonic() < end:
             time.sleep(0.02)

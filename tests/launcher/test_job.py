@@ -20,7 +20,7 @@ def test_an_error_in_the_launcher_leaves_nothing():
     assert not os.path.exists(f"/proc/{rank.pid}")
 
 
-def test_the_guardian_does_no_harm_when_all_is_well():
+def test_the_watchdog_does_no_harm_when_all_is_well():
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         with Job(1) as job:
@@ -39,14 +39,14 @@ def test_the_guardian_does_no_harm_when_all_is_well():
         bystander.wait()
 
 
-def test_the_guardian_goes_when_nothing_is_left_to_do(monkeypatch):
+def test_the_watchdog_goes_when_nothing_is_left_to_do(monkeypatch):
     left = []
     with Job(1) as job:
-        dismiss = job._guardian.dismiss
+        dismiss = job._watchdog.dismiss
 
         def look_and_dismiss():
             left.append(job.directory.exists())
             dismiss()
 
-        monkeypatch.setattr(job._guardian, "dismiss", look_and_dismiss)
+        monkeypatch.setattr(job._watchdog, "dismiss", look_and_dismiss)
     assert left == [False]

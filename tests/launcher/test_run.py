@@ -216,7 +216,7 @@ while True:
     ranks = 1
     while ranks > 0 and time.monotonic() < end:
         time.sleep(0.1)
-        # What is left then is the launcher and its guardian.
+        # What is left then is the launcher and its watchdog.
         ranks = len(command.alive()) - 2
     assert ranks == 0
     # It still has output to write, but has not taken all that came.
@@ -409,19 +409,19 @@ def test_no_orphan_behind_a_shell_when_the_launcher_is_killed(tmp_path):
     assert command.wait_until_gone(4.0) == set()
 
 
-def test_ranks_die_with_the_launcher_even_without_the_guardian(tmp_path):
+def test_ranks_die_with_the_launcher_even_without_the_watchdog(tmp_path):
     shell = f"echo > {tmp_path}/$KERAS_RING_RANK; exec sleep 60"
     words = ("run", "-np", "2", "--", "bash", "-c", shell)
     # Nobody is left to remove the job's directory.
     command = Command(*words, TMPDIR=str(tmp_path))
     wait_for_files(tmp_path, {"0", "1"})
-    guardians = [
+    watchdogs = [
         pid
         for pid in command.alive()
         if b"job_processes" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
-    assert len(guardians) == 1
-    os.kill(guardians[0], signal.SIGKILL)
+    assert len(watchdogs) == 1
+    os.kill(watchdogs[0], signal.SIGKILL)
     command.process.kill()
     assert command.wait_until_gone(4.0) == set()
 

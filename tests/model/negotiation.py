@@ -63,9 +63,9 @@ class Scenario:
     # Buckets are run by the loop where it can.
     inline: bool = False
     # Ranks that leave as soon as they have submitted all.
-    hasty: tuple[int, ...] = ()
+    early: tuple[int, ...] = ()
     # The grace of a suspicion is too short, once the end is agreed on.
-    impatient: bool = False
+    short_grace: bool = False
 
 
 class Rank(NamedTuple):
@@ -178,7 +178,7 @@ class Negotiation:
             if self._may_submit(rank, program):
                 yield "submits", Work.submit
         elif not rank.leaving and (
-            None not in rank.results or index in self.scenario.hasty
+            None not in rank.results or index in self.scenario.early
         ):
             yield "leaves", Work.leave
         if rank.fresh:
@@ -231,7 +231,7 @@ class Negotiation:
 
         Assumed to be long enough for everything that is on its way.
         """
-        if self.scenario.impatient and rank.finished is not None:
+        if self.scenario.short_grace and rank.finished is not None:
             return True
         return not any(
             peer not in other.gone

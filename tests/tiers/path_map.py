@@ -103,7 +103,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     ),
     "tests/multiprocess/faults/": frozenset({"faults"}),
     "tests/multiprocess/failures/chaos.py": frozenset({"faults"}),
-    "tests/multiprocess/security/strangers.py": NONE,
+    "tests/multiprocess/security/unauthenticated_peers.py": NONE,
     "tests/multiprocess/security/bad_connections.py": NONE,
     "tests/multiprocess/zero_copy/rank_zero_copy": frozenset({"stress"}),
     "tests/launcher/kills.py": frozenset({"launcher-kills"}),

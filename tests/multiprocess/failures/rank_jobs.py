@@ -1,4 +1,4 @@
-"""What single ranks do in test_failure, test_strangers, test_steady_state."""
+"""What single ranks do in tests of failures, security and steady states."""
 
 import os
 import resource
@@ -79,7 +79,7 @@ def train_until(path, key_path):
 
 
 def _tell_key(path):
-    """For strangers who know it and are wrong all the same."""
+    """For peers who know it and are wrong all the same."""
     if os.environ["KERAS_RING_RANK"] == "0":
         Path(path).write_text(os.environ["KERAS_RING_JOB_KEY"])
 

@@ -1,4 +1,4 @@
-"""Kinds of connections that must not be let in, as a stranger makes them."""
+"""Kinds of connections that unauthenticated peers make, to be turned away."""
 
 import contextlib
 import hashlib
@@ -61,7 +61,7 @@ class _Bomb:
         return os.mkdir, (self._path,)
 
 
-class Strangers:
+class UnauthenticatedPeers:
     """Makes bad connections to ranks, one kind after the other.
 
     Args:
@@ -180,7 +180,9 @@ class Strangers:
             while data := connection.recv(4096):
                 heard += len(data)
         if heard > allowed:
-            raise Accepted(f"a rank said {heard} bytes to a stranger")
+            raise Accepted(
+                f"a rank said {heard} bytes to an unauthenticated peer"
+            )
 
     @staticmethod
     def _hear(connection: socket.socket, count: int) -> bytes:
@@ -211,7 +213,9 @@ class Strangers:
     ) -> None:
         _, verdict = self._exchange(port, opening, claim)
         if verdict:
-            raise Accepted(f"a rank believed a stranger: {verdict[0]}")
+            raise Accepted(
+                f"a rank believed an unauthenticated peer: {verdict[0]}"
+            )
 
     def _refused(self, port: int, hello: bytes) -> tuple[bytes, bytes]:
         """With the key; returns what was said."""

@@ -10,7 +10,7 @@ import pytest
 from tests.harness import run_ranks
 from tests.multiprocess.failures import rank_jobs
 from tests.multiprocess.failures.test_flight import wait_for_files
-from tests.multiprocess.security.bad_connections import Strangers
+from tests.multiprocess.security.bad_connections import UnauthenticatedPeers
 
 pytestmark = pytest.mark.timeout(180)
 # Kinds that are rejected at once. Whoever knows the key and is wrong all the
@@ -34,7 +34,7 @@ def files_below(directory):
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
-def test_strangers_do_not_disturb(tmp_path):
+def test_unauthenticated_peers_do_not_disturb(tmp_path):
     """Of all kinds, at every rank; and nothing that is left has the key."""
     stop, bomb = tmp_path / "stop", tmp_path / "bomb"
     flights, key_path = tmp_path / "flights", tmp_path / "key"
@@ -53,12 +53,12 @@ def test_strangers_do_not_disturb(tmp_path):
         # One listener per rank; that of rank 0 serves the store as well.
         assert len(ports) == 3, ports
         with contextlib.closing(
-            Strangers(key_path.read_text(), bomb)
-        ) as strangers:
-            for kind in strangers.kinds:
+            UnauthenticatedPeers(key_path.read_text(), bomb)
+        ) as peers:
+            for kind in peers.kinds:
                 for port in ports:
-                    strangers.knock(kind, port)
-            made.update(strangers.counts)
+                    peers.knock(kind, port)
+            made.update(peers.counts)
             running.send(0, signal.SIGUSR1)
             wait_for_files(flights, ["flight.0.json"])
 
@@ -90,7 +90,7 @@ def test_strangers_do_not_disturb(tmp_path):
     assert not any(key in text for text in left)
 
 
-def test_strangers_cannot_keep_a_job_from_starting(tmp_path):
+def test_unauthenticated_peers_cannot_keep_a_job_from_starting(tmp_path):
     """They come before and while the ranks meet, and stay silent."""
     opened = []
 
@@ -102,7 +102,7 @@ def test_strangers_cannot_keep_a_job_from_starting(tmp_path):
             except psutil.NoSuchProcess:
                 break
             for port in ports[:1]:
-                opened.append(Strangers("", tmp_path / "bomb"))
+                opened.append(UnauthenticatedPeers("", tmp_path / "bomb"))
                 for kind in ("silence", "half an opening", "reset") * 3:
                     opened[-1].knock(kind, port)
                 found += 1
@@ -110,6 +110,6 @@ def test_strangers_cannot_keep_a_job_from_starting(tmp_path):
     result = run_ranks(
         rank_jobs.train_for, 2, args=(1.0,), on_start=disturb, deadline=90
     )
-    for strangers in opened:
-        strangers.close()
+    for peers in opened:
+        peers.close()
     assert result.values[0][0] >= 1

@@ -1,4 +1,4 @@
-"""The zygote of `zygote.py`; a program: `zygote_main.py SOCKET`."""
+"""The prefork server itself; a program: `prefork_server_main.py SOCKET`."""
 
 import fcntl
 import gc
@@ -35,7 +35,7 @@ def _become_rank(request: Any) -> None:
     os.chdir(request["cwd"])
     sys.argv = [rank_main.__file__, *request["start"]]
     # What processes that multiprocessing spawns run again, by its path.
-    sys.modules["zygote_main"] = sys.modules["__main__"]
+    sys.modules["prefork_server_main"] = sys.modules["__main__"]
     sys.modules["__main__"] = rank_main
     rank_main.__spec__ = None
     # As in fresh interpreters, no two ranks draw the same.

@@ -1,10 +1,10 @@
 """Ranks that start with TensorFlow imported, which takes them seconds else.
 
-A zygote is a process that has imported TensorFlow and nothing of ours, made no
-tensor and started no thread of Python's; each rank is a fork of it, with the
-environment, the descriptors and the session of a rank. There are several, so
-that neighbours differ in what the forks of one share: the order of sets, and
-where libraries lie in memory.
+A prefork server is a process that has imported TensorFlow and nothing of ours,
+made no tensor and started no thread of Python's; each rank is a fork of it,
+with the environment, the descriptors and the session of a rank. There are
+several, so that neighbours differ in what the forks of one share: the order of
+sets, and where libraries lie in memory.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from keras_ring._launch_protocol.contract import RANK
 
-_MAIN = str(Path(__file__).with_name("zygote_main.py"))
+_MAIN = str(Path(__file__).with_name("prefork_server_main.py"))
 _COUNT = 2
 # What Python and TensorFlow read before the first line of a rank.
 _READ_AT_START = (
@@ -39,23 +39,23 @@ def can_start(environment: Mapping[str, str]) -> bool:
 
 
 class _Fork:
-    """A fork of a zygote; a `ChildProcess`."""
+    """A fork of a prefork server; a `ChildProcess`."""
 
     stdout = None
     stderr = None
 
-    def __init__(self, zygote: "_Zygote", pid: int) -> None:
-        self._zygote = zygote
+    def __init__(self, server: "_PreforkServer", pid: int) -> None:
+        self._server = server
         self.pid = pid
 
     def poll(self) -> int | None:
-        return self._zygote.ask({"poll": self.pid})
+        return self._server.ask({"poll": self.pid})
 
     def wait(self) -> None:
-        self._zygote.ask({"wait": self.pid})
+        self._server.ask({"wait": self.pid})
 
 
-class _Zygote:
+class _PreforkServer:
     """The process, and the socket through which it is told what to do."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class _Zygote:
         answer = self._socket.recv(4096)
         if not answer:
             code = self._process.wait()
-            raise RuntimeError(f"the zygote has ended with code {code}")
+            raise RuntimeError(f"the prefork server has ended with code {code}")
         return json.loads(answer)
 
     def start(
@@ -116,27 +116,27 @@ class _Zygote:
         self._process.wait()
 
 
-_zygotes: list[_Zygote] = []
+_servers: list[_PreforkServer] = []
 
 
 def _close() -> None:
-    while _zygotes:
-        _zygotes.pop().close()
+    while _servers:
+        _servers.pop().close()
 
 
 def prepare() -> None:
-    """Starts the zygotes, which import while the caller goes on."""
-    if not _zygotes:
+    """Starts the prefork servers, which import while the caller goes on."""
+    if not _servers:
         # At once, so that they import on all cores.
-        _zygotes.extend(_Zygote() for _ in range(_COUNT))
+        _servers.extend(_PreforkServer() for _ in range(_COUNT))
         atexit.register(_close)
 
 
 def wait() -> None:
-    """Waits until the zygotes have imported."""
+    """Waits until the prefork servers have imported."""
     prepare()
-    for zygote in _zygotes:
-        zygote.ask({"ready": True})
+    for server in _servers:
+        server.ask({"ready": True})
 
 
 def start(
@@ -150,5 +150,5 @@ def start(
         **how: As in `child_process.Start`; output goes to files.
     """
     prepare()
-    zygote = _zygotes[int(environment[RANK]) % _COUNT]
-    return zygote.start(command, environment, **how)
+    server = _servers[int(environment[RANK]) % _COUNT]
+    return server.start(command, environment, **how)

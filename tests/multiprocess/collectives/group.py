@@ -1,7 +1,7 @@
 """Who takes part in a test: all ranks, or a process set in their place.
 
 What is tested of a job is so tested of a set, too. Ranks are counted in the
-party.
+group.
 """
 
 import keras_ring as kr
@@ -35,7 +35,7 @@ def size():
 
 
 def in_job(rank):
-    """The rank in the job of a rank in the party: what `root_rank` takes."""
+    """The rank in the job of a rank in the group: what `root_rank` takes."""
     return _process_set.ranks[rank]
 
 

@@ -1,9 +1,9 @@
 """Bad connections to ranks that train, and what they cost; run by hand.
 
-    python -m tests.multiprocess.security.strangers --connections 10000
+    python -m tests.multiprocess.security.unauthenticated_peers
 
-fits a model on two ranks, with strangers at their doors in every other window
-of time.
+fits a model on two ranks; in every other window of time, unauthenticated peers
+connect to them.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from tests.harness import run_ranks
 from tests.multiprocess.failures import rank_jobs
-from tests.multiprocess.security.bad_connections import Strangers
-from tests.multiprocess.security.test_strangers import ports_of
+from tests.multiprocess.security.bad_connections import UnauthenticatedPeers
+from tests.multiprocess.security.test_unauthenticated_peers import ports_of
 
 
 class Windows:
-    """Alternating windows, every other one with strangers.
+    """Alternating windows, every other one with such peers.
 
     Args:
         connections: How many there are in all.
@@ -37,10 +37,10 @@ class Windows:
         self.disturbed: list[tuple[float, float]] = []
         self.own_cpu = 0.0
 
-    def run(self, strangers: Strangers, ports: list[int]) -> None:
+    def run(self, peers: UnauthenticatedPeers, ports: list[int]) -> None:
         """Goes through all windows."""
         made = 0
-        kinds = list(strangers.kinds)
+        kinds = list(peers.kinds)
         for pair in range(self._pairs):
             self.quiet.append(self._window(lambda: False))
             goal = self._connections * (pair + 1) // self._pairs
@@ -58,7 +58,7 @@ class Windows:
                 if made >= min(due, goal):
                     return False
                 port = ports[made // len(kinds) % len(ports)]
-                strangers.knock(kinds[made % len(kinds)], port)
+                peers.knock(kinds[made % len(kinds)], port)
                 made += 1
                 return True
 
@@ -67,7 +67,7 @@ class Windows:
             while made < goal:
                 knock(per_second=float("inf"))
             self.own_cpu += time.thread_time() - before
-            strangers.close()
+            peers.close()
 
     def _window(self, act) -> tuple[float, float]:
         begin = time.monotonic()
@@ -94,7 +94,7 @@ def main() -> None:
     windows = Windows(arguments.connections, arguments.window, arguments.pairs)
     made: dict[str, int] = {}
 
-    with tempfile.TemporaryDirectory(prefix="kr-strangers-") as name:
+    with tempfile.TemporaryDirectory(prefix="kr-peers-") as name:
         stop, bomb = Path(name) / "stop", Path(name) / "bomb"
         key_path = Path(name) / "key"
 
@@ -104,10 +104,10 @@ def main() -> None:
                     running.wait_for(rank, "training", timeout=120)
                 time.sleep(3.0)  # the first steps are slower
                 with contextlib.closing(
-                    Strangers(key_path.read_text(), bomb)
-                ) as strangers:
-                    windows.run(strangers, ports_of(running.pids))
-                    made.update(strangers.counts)
+                    UnauthenticatedPeers(key_path.read_text(), bomb)
+                ) as peers:
+                    windows.run(peers, ports_of(running.pids))
+                    made.update(peers.counts)
             finally:
                 stop.touch()
 
@@ -144,7 +144,7 @@ def main() -> None:
     print(
         f"steps/s, median of {len(quiet)} windows of {arguments.window} s:"
         f" {statistics.median(quiet):.1f} alone,"
-        f" {statistics.median(disturbed):.1f} with strangers"
+        f" {statistics.median(disturbed):.1f} with unauthenticated peers"
     )
     print(
         f"ratio of means {sum(disturbed) / sum(quiet):.3f}, of medians"
@@ -160,7 +160,7 @@ def main() -> None:
         f"a rank's own time for one: {used / sum(made.values()) * 1e6:.0f} us"
     )
     print(
-        f"the strangers' own use of a core: "
+        f"these peers' own use of a core: "
         f"{windows.own_cpu / (arguments.window * arguments.pairs):.1%}"
     )
 
