@@ -17,6 +17,7 @@ from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._typing import Variable
 
 _DIGEST_BYTES = 16
 _PIECE = 8 << 20  # bytes that one thread takes at a time
@@ -40,7 +41,7 @@ class Difference:
 
 
 def first_difference(
-    variables: Sequence[Any],
+    variables: Sequence[Variable],
     name: str,
     process_set: ProcessSet,
     values: Iterable[Any] | None = None,
@@ -61,7 +62,7 @@ def first_difference(
 
 
 def compared(
-    variables: Sequence[Any],
+    variables: Sequence[Variable],
     name: str,
     process_set: ProcessSet,
     values: Iterable[Any] | None = None,

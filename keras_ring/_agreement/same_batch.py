@@ -26,6 +26,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring._typing import Model
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
@@ -35,7 +36,7 @@ _SHOWN = 8  # ranks
 
 
 def watch(
-    model: Any,
+    model: Model,
     process_set: ProcessSet = global_process_set,
     *,
     verbose: bool = False,

@@ -24,6 +24,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring._typing import Graph
 
 _ROWS = 32  # of an array that are looked at
 _NUMBERS = 16  # of a row that are
@@ -335,7 +336,7 @@ def _nodes(dataset: Any) -> Iterator[Any]:
         ahead.extend(node._inputs())
 
 
-def _function_parts(graph: Any) -> Iterator[Part]:
+def _function_parts(graph: Graph) -> Iterator[Part]:
     """Yields the seeds of what is shuffled inside a function of a dataset."""
     bodies = [graph.node, *(f.node_def for f in graph.library.function)]
     for body in bodies:

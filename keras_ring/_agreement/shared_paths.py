@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -20,12 +19,13 @@ from keras_ring._ops.names import variable_path
 from keras_ring._ops.objects import allgather_object
 from keras_ring._ops.require_same import require_same
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._typing import Variable
 
 # On a TensorFlow variable.
 _SHARED = "_keras_ring_shared_path"
 
 
-def shared_path(variable: Any) -> str | None:
+def shared_path(variable: Variable) -> str | None:
     """Returns the path that all ranks use; of what is no variable `None`."""
     path = variable_path(variable)
     if path is None:
@@ -34,7 +34,7 @@ def shared_path(variable: Any) -> str | None:
 
 
 def agree(
-    variables: Sequence[Any], name: str, what: str, process_set: ProcessSet
+    variables: Sequence[Variable], name: str, what: str, process_set: ProcessSet
 ) -> None:
     """Has the members of a process set use the same paths.
 

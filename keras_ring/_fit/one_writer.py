@@ -23,6 +23,7 @@ from keras_ring._keras.patching import patch_once
 from keras_ring._runtime import topology
 from keras_ring._training import reduction_guard
 from keras_ring._training.trained_by import trained_by
+from keras_ring._typing import Callback, Model
 
 # The class of Keras -> its methods that write, or `None` for all that it
 # defines.
@@ -49,7 +50,7 @@ _SILENT = "_keras_ring_silent"
 _EVERY_RANK = "_keras_ring_every_rank"
 
 
-def on_every_rank(callback: Any) -> Any:
+def on_every_rank(callback: Callback) -> Any:
     """Marks a callback, or a class of callbacks, that all ranks are to run."""
     setattr(callback, _EVERY_RANK, True)
     return callback
@@ -124,7 +125,7 @@ def _decides(
     """
 
     @functools.wraps(set_model)
-    def decide(self: Any, model: Any) -> Any:
+    def decide(self: Any, model: Model) -> Any:
         # Here, and not where it writes: that may be in another thread.
         silent = _is_left_to_another(self, model)
         setattr(self, _SILENT, silent)
@@ -140,7 +141,7 @@ def _decides(
     return decide
 
 
-def _is_left_to_another(callback: Any, model: Any) -> bool:
+def _is_left_to_another(callback: Callback, model: Model) -> bool:
     if not topology.is_initialized() or topology.size() == 1:
         return False
     if getattr(callback, _EVERY_RANK, False):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from keras_ring._typing import Model
+
 _MARK = "_keras_ring_passes_over"
 
 
@@ -18,6 +20,6 @@ def skipping(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return step
 
 
-def is_skipping(model: Any) -> bool:
+def is_skipping(model: Model) -> bool:
     """Whether a model is not trained on the present batch."""
     return hasattr(getattr(model, "train_function", None), _MARK)

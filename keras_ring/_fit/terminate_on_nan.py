@@ -22,6 +22,7 @@ from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import is_alone
 from keras_ring._training.trained_by import trained_by
+from keras_ring._typing import Callback, Model
 
 _PURPOSE = "a loss of any rank ends the training of all"
 _WATCH = "_keras_ring_watch"
@@ -81,11 +82,11 @@ def _what_is_left(
     return what_is_left
 
 
-def _is_of_several(model: Any) -> bool:
+def _is_of_several(model: Model) -> bool:
     return topology.is_initialized() and not is_alone(trained_by(model))
 
 
-def _watch_of(callback: Any) -> _Watch:
+def _watch_of(callback: Callback) -> _Watch:
     watch = vars(callback).get(_WATCH)
     if watch is None:
         watch = _Watch()
@@ -94,7 +95,7 @@ def _watch_of(callback: Any) -> _Watch:
     return found
 
 
-def _exchange(callback: Any, watch: _Watch, on_batch_end: Any) -> None:
+def _exchange(callback: Callback, watch: _Watch, on_batch_end: Any) -> None:
     """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
     with watch.budget.checking():
         anywhere, periods = arrays.reduced(

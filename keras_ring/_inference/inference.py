@@ -15,11 +15,12 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring._typing import Model
 from keras_ring.callbacks.metric_average import MetricAverageCallback
 
 
 def evaluate(
-    model: Any,
+    model: Model,
     x: Any = None,
     y: Any = None,
     batch_size: int | None = None,
@@ -97,7 +98,7 @@ def evaluate(
 
 
 def predict(
-    model: Any,
+    model: Model,
     x: Any,
     batch_size: int | None = None,
     verbose: Any = "auto",

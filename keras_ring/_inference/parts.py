@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras_ring._agreement import same_data
 from keras_ring._keras import compat
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._typing import Dataset
 
 _OTHERWISE = (
     "`model.predict` and `model.evaluate` give each rank the results of its "
@@ -108,7 +109,7 @@ def _of_arrays(
 
 
 def _of_py_dataset(
-    dataset: Any, steps: int | None, process_set: ProcessSet
+    dataset: Dataset, steps: int | None, process_set: ProcessSet
 ) -> Part:
     count = compat.num_batches(dataset)
     if steps is not None:
@@ -129,7 +130,7 @@ def _of_py_dataset(
 class _Batches(compat.Dataset):  # type: ignore[misc]
     """Some batches of a `PyDataset`, one after the other."""
 
-    def __init__(self, dataset: Any, begin: int, end: int) -> None:
+    def __init__(self, dataset: Dataset, begin: int, end: int) -> None:
         super().__init__(**compat.dataset_arguments(dataset))
         self._dataset = dataset
         self._begin = begin
@@ -151,7 +152,7 @@ class _Batches(compat.Dataset):  # type: ignore[misc]
 
 
 def _of_dataset(
-    dataset: Any, steps: int | None, process_set: ProcessSet
+    dataset: Dataset, steps: int | None, process_set: ProcessSet
 ) -> Part:
     same_data.require_same_dataset(dataset, process_set, _OTHERWISE)
     if steps is not None:

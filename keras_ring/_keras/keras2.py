@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
+from keras_ring._typing import Layer, Model, Optimizer, Variable
 
 Dataset = keras.utils.Sequence
 
@@ -42,7 +43,7 @@ AGGREGATIONS = (
 )
 
 
-def is_built(model: Any) -> bool:
+def is_built(model: Model) -> bool:
     """Whether a model has all its weights.
 
     What is made of layers alone is never built if it is never called, as a
@@ -54,17 +55,17 @@ def is_built(model: Any) -> bool:
     )
 
 
-def _parts(layer: Any) -> list[Any]:
+def _parts(layer: Layer) -> list[Any]:
     return list(layer._flatten_layers(recursive=False, include_self=False))
 
 
-def _builds_itself(layer: Any) -> bool:
+def _builds_itself(layer: Layer) -> bool:
     plain = (keras.layers.Layer.build, keras.Model.build)
     return type(layer).build not in plain
 
 
 def build_from_batch(
-    model: Any, batch: Any, train_step: Callable[[Any], Any] | None = None
+    model: Model, batch: Any, train_step: Callable[[Any], Any] | None = None
 ) -> None:
     """Builds a model, and its metrics, from the shapes of a batch.
 
@@ -97,17 +98,17 @@ def _trace(function: Callable[[Any], Any], batch: Any) -> None:
         tf.function(function, autograph=False).get_concrete_function(specs)
 
 
-def declared_trainable(layer: Any) -> list[Any]:
+def declared_trainable(layer: Layer) -> list[Any]:
     """Returns a layer's own weights that were made to be trained."""
     return list(layer._trainable_weights)
 
 
-def metrics_variables(model: Any) -> list[Any]:
+def metrics_variables(model: Model) -> list[Variable]:
     """Returns the state of a model's metrics."""
     return [v for metric in model.metrics for v in metric.variables]
 
 
-def aggregation(variable: Any) -> str:
+def aggregation(variable: Variable) -> str:
     """Returns how a metric's variable is combined: "sum", "mean" or "none"."""
     return {
         tf.VariableAggregation.SUM: "sum",
@@ -115,13 +116,13 @@ def aggregation(variable: Any) -> str:
     }.get(variable.aggregation, "none")
 
 
-def built_optimizer(optimizer: Any, variables: Any) -> Any:
+def built_optimizer(optimizer: Optimizer, variables: Any) -> Any:
     """Makes the variables of an optimizer, if it has none; returns it."""
     keras2_variables.build(optimizer, variables)
     return optimizer
 
 
-def optimizer_variables(optimizer: Any) -> list[Any]:
+def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
     """Returns all variables of an optimizer."""
     found = keras2_variables.variables_of(optimizer)
     # Not among them in Keras 2, though it may have been changed.
@@ -131,7 +132,7 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
+def trained_variables(optimizer: Optimizer, candidates: Any) -> list[Variable]:
     """Returns what an optimizer was built for, in the order of then.
 
     Nothing if it was not, or for variables that are not candidates as well.
@@ -139,17 +140,17 @@ def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
     return keras2_variables.trained(inner_optimizer(optimizer), candidates)
 
 
-def slots_of(optimizer: Any, variables: Any) -> list[Any]:
+def slots_of(optimizer: Optimizer, variables: Any) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables."""
     return keras2_variables.slots(inner_optimizer(optimizer), variables)
 
 
-def inner_optimizer(optimizer: Any) -> Any:
+def inner_optimizer(optimizer: Optimizer) -> Any:
     """Returns what a `LossScaleOptimizer` is around."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def is_optimizer(optimizer: Any) -> bool:
+def is_optimizer(optimizer: Optimizer) -> bool:
     """Whether it is an optimizer that has variables."""
     return isinstance(
         optimizer,
@@ -161,7 +162,7 @@ def is_optimizer(optimizer: Any) -> bool:
     )
 
 
-def has_settable_learning_rate(optimizer: Any) -> bool:
+def has_settable_learning_rate(optimizer: Optimizer) -> bool:
     """Whether the learning rate can be changed between steps."""
     rate = getattr(optimizer, "_learning_rate", None)
     if rate is None:
@@ -170,17 +171,17 @@ def has_settable_learning_rate(optimizer: Any) -> bool:
     return isinstance(rate, (float, tf.Variable))
 
 
-def learning_rate(optimizer: Any) -> float:
+def learning_rate(optimizer: Optimizer) -> float:
     """Returns the learning rate that an optimizer has now."""
     return float(keras.backend.get_value(optimizer.learning_rate))
 
 
-def set_learning_rate(optimizer: Any, rate: float) -> None:
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
     """Sets the learning rate."""
     optimizer.learning_rate = rate
 
 
-def momentums(optimizer: Any) -> list[Any]:
+def momentums(optimizer: Optimizer) -> list[Variable]:
     """Returns the momentums that past learning rates are multiplied into."""
     legacy = keras.optimizers.legacy
     found: Any = []
@@ -197,7 +198,7 @@ def momentums(optimizer: Any) -> list[Any]:
     return list(found)
 
 
-def can_scale_in_step(optimizer: Any) -> bool:
+def can_scale_in_step(optimizer: Optimizer) -> bool:
     """Whether momentum may be scaled by the next update, or must be at once.
 
     Optimizers of `optimizers.legacy` update one variable after the other.
@@ -210,7 +211,7 @@ def can_scale_in_step(optimizer: Any) -> bool:
     )
 
 
-def seed_variables(model: Any) -> list[Any]:
+def seed_variables(model: Model) -> list[Variable]:
     """Returns the states of the generators that a model draws from.
 
     Those of layers that have a `tf.random.Generator`, as the random layers for
@@ -225,17 +226,17 @@ def seed_variables(model: Any) -> list[Any]:
     return found
 
 
-def dtype_name(variable: Any) -> str:
+def dtype_name(variable: Variable) -> str:
     """Returns the name of a variable's type."""
     return str(tf.as_dtype(variable.dtype).name)
 
 
-def as_numpy(variable: Any) -> Any:
+def as_numpy(variable: Variable) -> Any:
     """Returns the value of a variable."""
     return np.asarray(keras.backend.get_value(variable))
 
 
-def assign(variable: Any, value: Any) -> None:
+def assign(variable: Variable, value: Any) -> None:
     """Sets the value of a variable, now."""
     keras.backend.set_value(variable, value)
 
@@ -245,7 +246,7 @@ def run(operation: Any) -> None:
     tf.compat.v1.keras.backend.get_session().run(operation)
 
 
-def tf_variable(variable: Any) -> Any:
+def tf_variable(variable: Variable) -> Any:
     """Returns the TensorFlow variable, which it is already."""
     return variable
 
@@ -295,13 +296,13 @@ def dataset_arguments(dataset: Any) -> dict[str, Any]:
     return {}
 
 
-def steps_per_execution(model: Any) -> int:
+def steps_per_execution(model: Model) -> int:
     """Returns how many steps one call of the compiled function trains."""
     steps = model._steps_per_execution
     return 1 if steps is None else int(steps)
 
 
-def set_initial_epoch(model: Any, epoch: int | None) -> None:
+def set_initial_epoch(model: Model, epoch: int | None) -> None:
     """Has the `fit` that has just begun go on at an epoch, or forgets it.
 
     It asks after `on_train_begin`, for Keras' own `BackupAndRestore`.

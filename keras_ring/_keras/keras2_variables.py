@@ -6,8 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._typing import Optimizer, Variable
 
-def build(optimizer: Any, variables: Any) -> None:
+
+def build(optimizer: Optimizer, variables: Any) -> None:
     """Makes the variables of an optimizer, if it has none."""
     with tf.init_scope():
         if hasattr(optimizer, "build"):
@@ -17,13 +19,13 @@ def build(optimizer: Any, variables: Any) -> None:
             optimizer._create_all_weights(variables)
 
 
-def variables_of(optimizer: Any) -> list[Any]:
+def variables_of(optimizer: Optimizer) -> list[Variable]:
     """Returns the variables of an optimizer: a method of the legacy ones."""
     variables = optimizer.variables
     return list(variables() if callable(variables) else variables)
 
 
-def trained(optimizer: Any, candidates: Any) -> list[Any]:
+def trained(optimizer: Optimizer, candidates: Any) -> list[Any]:
     """Returns what an optimizer was built for, in the order of then.
 
     Nothing if it was not, or for variables that are not candidates as well.
@@ -35,7 +37,7 @@ def trained(optimizer: Any, candidates: Any) -> list[Any]:
     return [by_key[key] for key in sorted(places, key=places.__getitem__)]
 
 
-def slots(optimizer: Any, variables: Any) -> list[Any]:
+def slots(optimizer: Optimizer, variables: Any) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables."""
     keys = [each._unique_id for each in variables]
     if hasattr(optimizer, "_slots"):
@@ -51,7 +53,7 @@ def slots(optimizer: Any, variables: Any) -> list[Any]:
     ]
 
 
-def _places(optimizer: Any) -> dict[Any, int]:
+def _places(optimizer: Optimizer) -> dict[Any, int]:
     """Returns the place of each variable that an optimizer was built for."""
     if hasattr(optimizer, "_slots"):
         return {key: place for place, key in enumerate(optimizer._slots)}

@@ -14,6 +14,7 @@ from keras.src.random.seed_generator import global_seed_generator
 from keras_ring._keras import scalars
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
+from keras_ring._typing import DType, Layer, Model, Optimizer, Variable
 
 Dataset = keras.utils.PyDataset
 
@@ -42,7 +43,7 @@ UPDATES = "_backend_update_step"
 SYNCHRONIZED = False
 
 
-def is_built(model: Any) -> bool:
+def is_built(model: Model) -> bool:
     """Whether a model has all its weights.
 
     What is made of layers alone is never built if it is never called, as a
@@ -54,12 +55,12 @@ def is_built(model: Any) -> bool:
     )
 
 
-def _builds_itself(layer: Any) -> bool:
+def _builds_itself(layer: Layer) -> bool:
     return type(layer).build is not keras.layers.Layer.build
 
 
 def build_from_batch(
-    model: Any, batch: Any, train_step: Callable[[Any], Any] | None = None
+    model: Model, batch: Any, train_step: Callable[[Any], Any] | None = None
 ) -> None:
     """Builds a model, and its metrics, from the shapes of a batch.
 
@@ -83,40 +84,40 @@ def build_from_batch(
     traced.get_concrete_function(specs)
 
 
-def declared_trainable(layer: Any) -> list[Any]:
+def declared_trainable(layer: Layer) -> list[Any]:
     """Returns a layer's own weights that were made to be trained."""
     return list(layer._trainable_variables)
 
 
-def metrics_variables(model: Any) -> list[Any]:
+def metrics_variables(model: Model) -> list[Variable]:
     """Returns the state of a model's metrics."""
     return list(model.metrics_variables)
 
 
-def aggregation(variable: Any) -> str:
+def aggregation(variable: Variable) -> str:
     """Returns how a metric's variable is combined: "sum", "mean" or "none"."""
     found = variable.aggregation
     return found if found in ("sum", "mean") else "none"
 
 
-def built_optimizer(optimizer: Any, variables: Any) -> Any:
+def built_optimizer(optimizer: Optimizer, variables: Any) -> Any:
     """Makes the variables of an optimizer, if it has none; returns it."""
     if not optimizer.built:
         optimizer.build(variables)
     return optimizer
 
 
-def optimizer_variables(optimizer: Any) -> list[Any]:
+def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
     """Returns all variables of an optimizer."""
     return list(optimizer.variables)
 
 
-def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
+def trained_variables(optimizer: Optimizer, candidates: Any) -> list[Variable]:
     """Returns what an optimizer was built for, in the order of then.
 
     Nothing if it was not, or for variables that are not candidates as well.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     by_id = {id(tf_variable(each)): each for each in candidates}
     trained = [id(tf_variable(each)) for each in inner._trainable_variables]
     if not all(each in by_id for each in trained):
@@ -124,12 +125,12 @@ def trained_variables(optimizer: Any, candidates: Any) -> list[Any]:
     return [by_id[each] for each in trained]
 
 
-def slots_of(optimizer: Any, variables: Any) -> list[Any]:
+def slots_of(optimizer: Optimizer, variables: Any) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables.
 
     Keras keeps it in lists with a place for each variable that is trained.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     trained = inner._trainable_variables
     wanted = {id(tf_variable(each)) for each in variables}
     places = [
@@ -148,27 +149,27 @@ def slots_of(optimizer: Any, variables: Any) -> list[Any]:
     ]
 
 
-def is_optimizer(optimizer: Any) -> bool:
+def is_optimizer(optimizer: Optimizer) -> bool:
     """Whether it is an optimizer that has variables."""
     return isinstance(optimizer, keras.optimizers.Optimizer)
 
 
-def has_settable_learning_rate(optimizer: Any) -> bool:
+def has_settable_learning_rate(optimizer: Optimizer) -> bool:
     """Whether the learning rate can be changed between steps."""
     return isinstance(getattr(optimizer, "learning_rate", None), keras.Variable)
 
 
-def learning_rate(optimizer: Any) -> float:
+def learning_rate(optimizer: Optimizer) -> float:
     """Returns the learning rate that an optimizer has now."""
     return scalars.read(tf_variable(optimizer.learning_rate))
 
 
-def set_learning_rate(optimizer: Any, rate: float) -> None:
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
     """Sets the learning rate, past what Keras looks at before it does."""
     scalars.write(tf_variable(optimizer.learning_rate), rate)
 
 
-def momentums(optimizer: Any) -> list[Any]:
+def momentums(optimizer: Optimizer) -> list[Variable]:
     """Returns the momentums that past learning rates are multiplied into."""
     found: Any = []
     if isinstance(optimizer, keras.optimizers.SGD):
@@ -178,7 +179,7 @@ def momentums(optimizer: Any) -> list[Any]:
     return [momentum for momentum in found if momentum is not None]
 
 
-def can_scale_in_step(optimizer: Any) -> bool:
+def can_scale_in_step(optimizer: Optimizer) -> bool:
     """Whether momentum may be scaled by the next update, or must be at once."""
     return (
         hasattr(optimizer, UPDATES)
@@ -187,7 +188,7 @@ def can_scale_in_step(optimizer: Any) -> bool:
     )
 
 
-def seed_variables(model: Any) -> list[Any]:
+def seed_variables(model: Model) -> list[Variable]:
     """Returns the states of the generators that a model draws from.
 
     Those of its layers and its own, and the one that `keras.random` draws
@@ -201,17 +202,17 @@ def seed_variables(model: Any) -> list[Any]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def dtype_name(variable: Any) -> str:
+def dtype_name(variable: Variable) -> str:
     """Returns the name of a variable's type."""
     return str(keras.backend.standardize_dtype(variable.dtype))
 
 
-def as_numpy(variable: Any) -> Any:
+def as_numpy(variable: Variable) -> Any:
     """Returns the value of a variable."""
     return keras.ops.convert_to_numpy(variable)
 
 
-def assign(variable: Any, value: Any) -> None:
+def assign(variable: Variable, value: Any) -> None:
     """Sets the value of a variable, now."""
     variable.assign(value)
 
@@ -226,7 +227,7 @@ def run(operation: Any) -> None:
     )
 
 
-def tf_variable(variable: Any) -> Any:
+def tf_variable(variable: Variable) -> Any:
     """Returns the TensorFlow variable: what optimizers and tapes share."""
     if isinstance(variable, keras.Variable):
         return variable.value
@@ -260,7 +261,7 @@ def _shares_losses(
         sample_weight: Any = None,
         mask: Any = None,
         reduction: str | None = "sum_over_batch_size",
-        dtype: Any = None,
+        dtype: DType = None,
     ) -> Any:
         loss = reduce(values, sample_weight, mask, reduction, dtype)
         if reduction in (None, "none", "sum"):
@@ -330,12 +331,12 @@ def dataset_arguments(dataset: Any) -> dict[str, Any]:
     }
 
 
-def steps_per_execution(model: Any) -> int:
+def steps_per_execution(model: Model) -> int:
     """Returns how many steps one call of the compiled function trains."""
     return int(model.steps_per_execution)
 
 
-def set_initial_epoch(model: Any, epoch: int | None) -> None:
+def set_initial_epoch(model: Model, epoch: int | None) -> None:
     """Has the `fit` that has just begun go on at an epoch, or forgets it.
 
     As Keras' own `BackupAndRestore` does it.

@@ -6,12 +6,12 @@ takes several times as long, and each step waits for it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
+from keras_ring._typing import Variable
 
-def read(variable: Any) -> float:
+
+def read(variable: Variable) -> float:
     """Returns the value of a `tf.Variable` without dimensions, now."""
     value = tf.raw_ops.ReadVariableOp(
         resource=variable.handle, dtype=variable.dtype
@@ -19,7 +19,7 @@ def read(variable: Any) -> float:
     return float(value.numpy())
 
 
-def write(variable: Any, value: float) -> None:
+def write(variable: Variable, value: float) -> None:
     """Sets a `tf.Variable` without dimensions, now."""
     tf.raw_ops.AssignVariableOp(
         resource=variable.handle, value=tf.constant(value, variable.dtype)

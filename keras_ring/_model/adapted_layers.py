@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import ProcessSet, is_alone
+from keras_ring._typing import Layer, Model, Tensor
 from keras_ring.errors import ConsistencyError
 
 # What such layers have, beside a vocabulary. Of `Normalization`, what it was
@@ -25,7 +26,7 @@ from keras_ring.errors import ConsistencyError
 _ATTRIBUTES = ("bin_boundaries", "input_mean", "input_variance", "idf_weights")
 
 
-def finalize(model: Any, process_set: ProcessSet) -> None:
+def finalize(model: Model, process_set: ProcessSet) -> None:
     """Has layers compute anew what they make of their weights.
 
     Functions that were traced hold what was computed before as constants. So
@@ -55,7 +56,7 @@ def finalize(model: Any, process_set: ProcessSet) -> None:
                 getattr(model, f"make_{kind}_function")(force=True)
 
 
-def require_same(model: Any, process_set: ProcessSet) -> None:
+def require_same(model: Model, process_set: ProcessSet) -> None:
     """Raises an error on all ranks if what layers have learned differs.
 
     Args:
@@ -95,7 +96,7 @@ def require_same(model: Any, process_set: ProcessSet) -> None:
         )
 
 
-def _learned(layer: Any) -> list[tuple[str, Any]]:
+def _learned(layer: Layer) -> list[tuple[str, Any]]:
     """Returns what a layer uses beside its weights, by what it is called."""
     found: list[tuple[str, Any]] = []
     if hasattr(layer, "get_vocabulary"):
@@ -107,7 +108,7 @@ def _learned(layer: Any) -> list[tuple[str, Any]]:
     return found or [("nothing", None)]
 
 
-def _tensors(layer: Any) -> list[Any]:
+def _tensors(layer: Layer) -> list[Tensor]:
     """Returns the tensors that a layer has as attributes."""
     return [
         value.numpy()

@@ -12,12 +12,13 @@ from keras_ring._model.model_optimizers import is_local, optimizers_of
 from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Model, Variable
 from keras_ring.errors import ConsistencyError
 
 _ALLOWANCE = 1.0  # seconds of checks at the ends of epochs
 
 
-def compared_weights(model: Any) -> list[Any]:
+def compared_weights(model: Model) -> list[Variable]:
     """Returns the weights that must be the same on all ranks.
 
     Those that were made to be trained, frozen or not, but for those that were
@@ -25,7 +26,7 @@ def compared_weights(model: Any) -> list[Any]:
     `keras.layers.BatchNormalization` keeps statistics of the batches of its
     rank.
     """
-    weights: list[Any] = []
+    weights: list[Variable] = []
     for layer in model._flatten_layers():
         if isinstance(layer, SyncBatchNormalization) or getattr(
             layer, "synchronized", False
@@ -40,7 +41,7 @@ def compared_weights(model: Any) -> list[Any]:
 
 
 def require_consistent(
-    model: Any,
+    model: Model,
     when: str,
     process_set: ProcessSet = global_process_set,
     wish: int = 0,
@@ -106,19 +107,21 @@ class EpochComparison:
         self._is_left_out = False
 
     def at_epoch_end(
-        self, model: Any, epoch: int, process_set: ProcessSet
+        self, model: Model, epoch: int, process_set: ProcessSet
     ) -> None:
         """Compares after epoch number `epoch`, if it is time to."""
         self._is_left_out = not self._budget.is_due()
         if not self._is_left_out:
             self._compare(model, f"after epoch {epoch + 1}", process_set)
 
-    def at_end(self, model: Any, process_set: ProcessSet) -> None:
+    def at_end(self, model: Model, process_set: ProcessSet) -> None:
         """Compares at the end, if it was left out after the last epoch."""
         if self._is_left_out:
             self._compare(model, "at the end of the training", process_set)
 
-    def _compare(self, model: Any, when: str, process_set: ProcessSet) -> None:
+    def _compare(
+        self, model: Model, when: str, process_set: ProcessSet
+    ) -> None:
         with self._budget.checking():
             periods = require_consistent(
                 model,

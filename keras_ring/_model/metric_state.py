@@ -17,13 +17,14 @@ import tensorflow as tf
 from absl import logging
 
 from keras_ring._keras import compat, keras
+from keras_ring._typing import Metric, Model, Variable
 
 _WATCHED = "_keras_ring_watched"
 _UNKNOWN = 4  # for a dimension that is not known
 _TOLERANCE = 1e-3  # of the largest: sums in another order
 
 
-def watch(model: Any) -> None:
+def watch(model: Model) -> None:
     """Has the metrics of a model tried at their first call.
 
     Args:
@@ -38,7 +39,7 @@ def watch(model: Any) -> None:
             _watch(metric)
 
 
-def _metrics_of_users(model: Any) -> list[Any]:
+def _metrics_of_users(model: Model) -> list[Any]:
     """Returns the metrics of a model whose classes are not Keras' own.
 
     With Keras 2 and several outputs, only a later `fit` finds all of them.
@@ -59,7 +60,7 @@ def _metrics_of_users(model: Any) -> list[Any]:
     ]
 
 
-def _watch(metric: Any) -> None:
+def _watch(metric: Metric) -> None:
     update_state = metric.update_state
     # Keras 2 gives each metric a method of its own.
     of_class = "update_state" not in vars(metric)
@@ -76,7 +77,7 @@ def _watch(metric: Any) -> None:
     object.__setattr__(metric, "update_state", try_and_update)
 
 
-def _try(metric: Any, update: Any, args: Any, kwargs: Any) -> None:
+def _try(metric: Metric, update: Any, args: Any, kwargs: Any) -> None:
     rng = np.random.default_rng(0)
     before = [np.array(compat.as_numpy(v)) for v in metric.variables]
     try:
@@ -107,7 +108,7 @@ def _try(metric: Any, update: Any, args: Any, kwargs: Any) -> None:
             raise ValueError(_text(metric, variable, start[place], values))
 
 
-def _state_after(metric: Any, update: Any, batches: list[Any]) -> list[Any]:
+def _state_after(metric: Metric, update: Any, batches: list[Any]) -> list[Any]:
     metric.reset_state()
     for args, kwargs in batches:
         update(*args, **kwargs)
@@ -130,7 +131,9 @@ def _made_up(arguments: Any, rng: Any) -> Any:
     return tf.nest.map_structure(number_for, arguments)
 
 
-def _text(metric: Any, variable: Any, start: Any, values: list[Any]) -> str:
+def _text(
+    metric: Metric, variable: Variable, start: Any, values: list[Any]
+) -> str:
     shown = [float(np.ravel(v)[0]) if v.size else 0.0 for v in values]
     why = (
         f"starts at {float(np.ravel(start)[0]):g} and not at 0"

@@ -19,13 +19,14 @@ from keras_ring._runtime.process_sets import (
 )
 from keras_ring._training import initial_values
 from keras_ring._training.mixin import distributed_settings
+from keras_ring._typing import Model, Optimizer
 
 
 def broadcast_model(
-    model: Any,
+    model: Model,
     root_rank: int = 0,
     *,
-    optimizers: Iterable[Any] = (),
+    optimizers: Iterable[Optimizer] = (),
     fold_rank: bool = True,
     local_variables: Iterable[Any] = (),
     process_set: ProcessSet = global_process_set,
@@ -115,7 +116,7 @@ def broadcast_model(
 
 
 def _build(
-    model: Any, optimizers: dict[str, Any], process_set: ProcessSet
+    model: Model, optimizers: dict[str, Any], process_set: ProcessSet
 ) -> None:
     """Has all ranks have the variables of the same optimizers."""
     model_optimizers.build_only_one(model, optimizers)

@@ -14,6 +14,7 @@ from typing import Any
 
 from keras_ring._keras import compat
 from keras_ring._training.local_variables import local_variables_of
+from keras_ring._typing import Model, Variable
 
 # By the name of an optimizer: the places, among the variables of the model,
 # of those that it was built for.
@@ -22,7 +23,7 @@ Places = dict[str, list[int]]
 _COMPILED = "optimizer"
 
 
-def optimizers_of(model: Any, more: Iterable[Any] = ()) -> dict[str, Any]:
+def optimizers_of(model: Model, more: Iterable[Any] = ()) -> dict[str, Any]:
     """Returns the optimizers of a model by name, in a fixed order.
 
     Args:
@@ -49,13 +50,13 @@ def optimizers_of(model: Any, more: Iterable[Any] = ()) -> dict[str, Any]:
     return optimizers
 
 
-def build_only_one(model: Any, optimizers: Mapping[str, Any]) -> None:
+def build_only_one(model: Model, optimizers: Mapping[str, Any]) -> None:
     """Makes the variables of the optimizer of a model that has one alone."""
     if list(optimizers) == [_COMPILED]:
         compat.built_optimizer(optimizers[_COMPILED], model.trainable_variables)
 
 
-def places(model: Any, optimizers: Mapping[str, Any]) -> Places:
+def places(model: Model, optimizers: Mapping[str, Any]) -> Places:
     """Returns which variables of a model optimizers were built for."""
     variables = model.variables
     position = {id(variable): i for i, variable in enumerate(variables)}
@@ -67,7 +68,7 @@ def places(model: Any, optimizers: Mapping[str, Any]) -> Places:
 
 
 def build_for(
-    model: Any, optimizers: Mapping[str, Any], wanted: Places
+    model: Model, optimizers: Mapping[str, Any], wanted: Places
 ) -> None:
     """Makes the variables of optimizers that were not used here yet.
 
@@ -94,14 +95,14 @@ def merged(of_ranks: Iterable[Places]) -> Places:
     return dict(sorted(result.items()))
 
 
-def is_local(variable: Any, optimizers: Mapping[str, Any]) -> bool:
+def is_local(variable: Variable, optimizers: Mapping[str, Any]) -> bool:
     """Whether one of the optimizers leaves a variable to each rank."""
     return any(
         variable in local_variables_of(each) for each in optimizers.values()
     )
 
 
-def local_slots(model: Any, optimizers: Mapping[str, Any]) -> list[Any]:
+def local_slots(model: Model, optimizers: Mapping[str, Any]) -> list[Variable]:
     """Returns what optimizers remember of the variables of each rank's own."""
     return [
         slot

@@ -18,12 +18,15 @@ from keras_ring._model.model_optimizers import (
     optimizers_of,
 )
 from keras_ring._ops.names import variable_path
+from keras_ring._typing import Model, Optimizer, Variable
 from keras_ring.errors import CheckpointError
 
 _OVERHEAD = 8192  # bytes for each variable in a file
 
 
-def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
+def state_variables(
+    model: Model, optimizers: Iterable[Optimizer] = ()
+) -> list[Variable]:
     """Returns the variables that training continues from, in a fixed order.
 
     Weights, seed generators and the optimizers' variables; not the metrics,
@@ -54,7 +57,9 @@ def state_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[Any]:
     return list({id(variable): variable for variable in variables}.values())
 
 
-def owned_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[int]:
+def owned_variables(
+    model: Model, optimizers: Iterable[Optimizer] = ()
+) -> list[int]:
     """Returns which of the `state_variables` each rank may have its own of.
 
     Places in that list. They are the weights that were registered as local to
@@ -80,7 +85,7 @@ def owned_variables(model: Any, optimizers: Iterable[Any] = ()) -> list[int]:
     ]
 
 
-def layer_states(model: Any) -> list[Any]:
+def layer_states(model: Model) -> list[Any]:
     """Returns the states of stateful layers, which are not their weights."""
     return [
         state
@@ -91,7 +96,7 @@ def layer_states(model: Any) -> list[Any]:
     ]
 
 
-def local_variables(model: Any) -> list[Any]:
+def local_variables(model: Model) -> list[Variable]:
     """Returns what each rank has of its own within an epoch.
 
     The gradients that accumulate until the optimizer uses them, and then the
@@ -101,14 +106,14 @@ def local_variables(model: Any) -> list[Any]:
     return list({id(variable): variable for variable in variables}.values())
 
 
-def accumulators(model: Any) -> list[Any]:
+def accumulators(model: Model) -> list[Any]:
     """Returns the variables in which an optimizer accumulates gradients."""
     optimizer = getattr(model, "optimizer", None)
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return list(getattr(inner, "_accumulated_gradients", None) or [])
 
 
-def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
+def described(variables: Iterable[Variable]) -> list[dict[str, Any]]:
     """Returns what a manifest says of variables."""
     return [
         {
@@ -120,7 +125,7 @@ def described(variables: Iterable[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def num_bytes(model: Any) -> int:
+def num_bytes(model: Model) -> int:
     """Returns about how much a file of a model may hold, and rather more.
 
     Weights, the optimizers' variables if they have any yet, and what HDF5 and
@@ -137,7 +142,7 @@ def num_bytes(model: Any) -> int:
     return int(of_values) + _OVERHEAD * (1 + len(variables))
 
 
-def as_arrays(variables: Iterable[Any]) -> list[Any]:
+def as_arrays(variables: Iterable[Variable]) -> list[Any]:
     """Returns copies of the values of variables, as NumPy arrays."""
     return [np.array(compat.as_numpy(v)) for v in variables]
 
@@ -171,7 +176,9 @@ def in_order(contents: Mapping[str, Any]) -> list[Any]:
     return [contents[str(place)] for place in range(len(contents))]
 
 
-def assign_bytes(variables: Sequence[Any], contents: Sequence[Any]) -> None:
+def assign_bytes(
+    variables: Sequence[Variable], contents: Sequence[Any]
+) -> None:
     """Gives variables the values whose bytes these are."""
     for variable, content in zip(variables, contents, strict=True):
         present = np.asarray(compat.as_numpy(variable))
@@ -179,7 +186,7 @@ def assign_bytes(variables: Sequence[Any], contents: Sequence[Any]) -> None:
 
 
 def require_same_variables(
-    saved: Sequence[dict[str, Any]], variables: Sequence[Any]
+    saved: Sequence[dict[str, Any]], variables: Sequence[Variable]
 ) -> None:
     """Raises an error if a model is not the one that was saved.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,10 +12,11 @@ from keras_ring._keras import compat, keras
 from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
 from keras_ring._ops import reduce_ops, reductions
 from keras_ring._runtime import topology
+from keras_ring._typing import Model
 
 
 @contextlib.contextmanager
-def averaged_statistics(model: Any, wanted: bool = True) -> Iterator[None]:
+def averaged_statistics(model: Model, wanted: bool = True) -> Iterator[None]:
     """Gives a model the statistics of all ranks, and its own at the end.
 
     All ranks must enter it. The mean is the mean of the ranks' means, and the

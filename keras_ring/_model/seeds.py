@@ -38,6 +38,7 @@ import tensorflow as tf
 
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._typing import Variable
 
 _WORD = 0xFFFFFFFF
 
@@ -48,7 +49,7 @@ def place_of(rank: int, root_rank: int, process_set: ProcessSet) -> int:
     return (ranks.index(rank) - ranks.index(root_rank)) % len(ranks)
 
 
-def is_state(variable: Any) -> bool:
+def is_state(variable: Variable) -> bool:
     """Whether a variable is the state of a `keras.random.SeedGenerator`.
 
     A model has them among its variables. Of other generators it has none.
@@ -61,7 +62,7 @@ def is_state(variable: Any) -> bool:
 
 
 def fold(
-    variables: Iterable[Any], root_rank: int, process_set: ProcessSet
+    variables: Iterable[Variable], root_rank: int, process_set: ProcessSet
 ) -> None:
     """Folds the place of this rank into states that all ranks share.
 

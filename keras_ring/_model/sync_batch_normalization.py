@@ -12,6 +12,7 @@ from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.names import unique_names
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Model
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
@@ -86,7 +87,7 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
 
     @classmethod
     def convert(
-        cls, model: Any, *, process_set: ProcessSet = global_process_set
+        cls, model: Model, *, process_set: ProcessSet = global_process_set
     ) -> Any:
         """Makes each `BatchNormalization` of a model one of all ranks.
 

@@ -17,6 +17,7 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring._training.trained_by import trained_by
+from keras_ring._typing import Layer, Model
 
 
 def install() -> None:
@@ -24,7 +25,7 @@ def install() -> None:
     compat.hook_synchronized_moments(_moments)
 
 
-def require_all_ranks(model: Any, process_set: ProcessSet) -> None:
+def require_all_ranks(model: Model, process_set: ProcessSet) -> None:
     """Raises an error if such a layer is trained by some of the ranks.
 
     A layer does not know by whom its model is trained.
@@ -52,7 +53,7 @@ def require_all_ranks(model: Any, process_set: ProcessSet) -> None:
                 )
 
 
-def _moments(layer: Any, inputs: Any, axes: Any, mask: Any) -> Any:
+def _moments(layer: Layer, inputs: Any, axes: Any, mask: Any) -> Any:
     """Returns mean and variance over all ranks, `None` where there is one."""
     if not topology.is_initialized() or is_alone(global_process_set):
         return None

@@ -18,6 +18,7 @@ from keras_ring._ops.objects import require_member
 from keras_ring._ops.require_same import require_same
 from keras_ring._runtime import native, process_sets, topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import DType, Tensor, Variable
 
 # What is broadcast at once; more of one variable.
 _GROUP_BYTES = 64 << 20
@@ -29,7 +30,7 @@ _GROUP_BYTES = 64 << 20
 @do_not_convert
 @described
 def broadcast_variables(
-    variables: Iterable[Any],
+    variables: Iterable[Variable],
     root_rank: int,
     *,
     fold_rank: bool = True,
@@ -72,7 +73,7 @@ def broadcast_variables(
 
 
 def share(
-    variables: list[Any],
+    variables: list[Variable],
     root_rank: int,
     process_set: ProcessSet,
     folded: Iterable[Any],
@@ -227,7 +228,7 @@ def broadcast_global_variables(
     )
 
 
-def _dtype(variable: Any) -> Any:
+def _dtype(variable: Variable) -> Any:
     return tf.as_dtype(variable.dtype)
 
 
@@ -236,7 +237,7 @@ def _carried() -> frozenset[str]:
     return frozenset(name for name, _ in native.core().dtypes())
 
 
-def _in_groups(variables: list[Any]) -> list[list[Any]]:
+def _in_groups(variables: list[Variable]) -> list[list[Any]]:
     """Divides variables, in their order, for one collective each.
 
     One for each variable takes as many round trips as there are variables;
@@ -256,7 +257,7 @@ def _in_groups(variables: list[Any]) -> list[list[Any]]:
     return groups
 
 
-def _as_carried(tensor: Any) -> Any:
+def _as_carried(tensor: Tensor) -> Any:
     """Returns the tensor, or its bytes if collectives have no such type."""
     dtype = tensor.dtype
     if dtype.name in _carried():
@@ -269,5 +270,5 @@ def _as_carried(tensor: Any) -> Any:
     return tf.bitcast(tensor, tf.uint8)
 
 
-def _as_before(received: Any, dtype: Any) -> Any:
+def _as_before(received: Any, dtype: DType) -> Any:
     return received if received.dtype == dtype else tf.bitcast(received, dtype)

@@ -6,8 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._typing import Tensor
 
-def gradient_of_own(everyone: Any, rank: int, gradient: Any) -> Any:
+
+def gradient_of_own(everyone: Any, rank: int, gradient: Tensor) -> Any:
     """Takes the gradient of an Adasum back to what one rank contributed.
 
     The factors depend on the vectors, too, so this is not the gradient times
@@ -58,7 +60,7 @@ class _Pair:
         of_other = 1 - self._product * self._by_other / 2
         return of_own * self._own + of_other * self._other
 
-    def gradient_of_own(self, gradient: Any) -> Any:
+    def gradient_of_own(self, gradient: Tensor) -> Any:
         along_own = tf.reduce_sum(gradient * self._own) * self._by_own
         along_other = tf.reduce_sum(gradient * self._other) * self._by_other
         product = self._product * self._by_own

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_ring._ops import gathers, reductions
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._typing import DType, Variable
 
 
 def is_graph_program() -> bool:
@@ -24,7 +25,7 @@ def is_graph_program() -> bool:
 
 
 def on_arrays(
-    function: Callable[[Any], Any], dtype: Any
+    function: Callable[[Any], Any], dtype: DType
 ) -> Callable[[Any], Any]:
     """Makes a function of vectors into one of NumPy arrays.
 
@@ -47,7 +48,7 @@ def on_arrays(
     return lambda array: session.run(result, {place: array})
 
 
-def num_bytes(variable: Any) -> int | None:
+def num_bytes(variable: Variable) -> int | None:
     """Returns the size of a variable; `None` where its shape is not known."""
     elements = tf.TensorShape(variable.shape).num_elements()
     if elements is None:
@@ -102,7 +103,9 @@ def digest_rows(digest: bytes, name: str, process_set: ProcessSet) -> Any:
     return gathered(np.frombuffer(digest, np.uint8), name, process_set)
 
 
-def _run_eagerly(function: Callable[[Any], Any], dtype: Any, array: Any) -> Any:
+def _run_eagerly(
+    function: Callable[[Any], Any], dtype: DType, array: Any
+) -> Any:
     if tf.executing_eagerly():
         return function(tf.constant(array, dtype)).numpy()
     with tf.init_scope():

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._typing import DType, Tensor
+
 
 @dataclasses.dataclass(frozen=True)
 class Compressor:
@@ -38,7 +40,7 @@ class Compressor:
             _NATIVE.get(self.wire_dtype) if type(self) is Compressor else None
         )
 
-    def compress(self, tensor: Any) -> tuple[Any, Any]:
+    def compress(self, tensor: Tensor) -> tuple[Any, Any]:
         """Casts `tensor` to the type of the wire.
 
         Args:
@@ -56,7 +58,7 @@ class Compressor:
             return tensor, None
         return tf.cast(tensor, wire_dtype), tensor.dtype
 
-    def decompress(self, tensor: Any, dtype: Any) -> Any:
+    def decompress(self, tensor: Tensor, dtype: DType) -> Any:
         """Casts a received tensor back.
 
         Args:

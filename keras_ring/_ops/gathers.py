@@ -19,6 +19,7 @@ from keras_ring._ops.reduce_ops import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Tensor
 
 
 @takes_horovods(
@@ -27,7 +28,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 @do_not_convert
 @described
 def allgather(
-    tensor: Any,
+    tensor: Tensor,
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
@@ -67,7 +68,7 @@ def allgather(
 @do_not_convert
 @described
 def grouped_allgather(
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
@@ -109,7 +110,7 @@ def grouped_allgather(
 
 
 def _allgather(
-    tensors: Sequence[Any], name: str, process_set: ProcessSet
+    tensors: Sequence[Tensor], name: str, process_set: ProcessSet
 ) -> list[Any]:
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     for tensor in tensors:
@@ -139,7 +140,7 @@ def _allgather(
 @do_not_convert
 @described
 def alltoall(
-    tensor: Any,
+    tensor: Tensor,
     splits: Any = None,
     *,
     name: str | None = None,
@@ -226,7 +227,7 @@ def _as_splits(splits: Any) -> Any:
 @do_not_convert
 @described
 def broadcast(
-    tensor: Any,
+    tensor: Tensor,
     root_rank: int,
     *,
     name: str | None = None,
@@ -260,7 +261,7 @@ def broadcast(
 @do_not_convert
 @described
 def broadcast_group(
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     root_rank: int,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,

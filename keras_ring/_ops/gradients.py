@@ -25,20 +25,21 @@ from keras_ring._ops import (
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._typing import Operation, Tensor
 
 
-def _name_of(op: Any) -> str:
+def _name_of(op: Operation) -> str:
     return f"{op.get_attr('tensor_name').decode()}/gradient"
 
 
-def _set_of(op: Any) -> ProcessSet:
+def _set_of(op: Operation) -> ProcessSet:
     """The process set of an op, which is also that of its gradient."""
     return process_sets.by_id(op.get_attr("process_set_id"))
 
 
 def _of_members(
-    op: Any,
-    gradients: Sequence[Any],
+    op: Operation,
+    gradients: Sequence[Tensor],
     compute: Callable[[list[int], list[Any]], list[Any]],
 ) -> list[Any]:
     """Computes gradients of those members of a group that have one.
@@ -72,7 +73,7 @@ def _of_members(
 
 
 def _sums(
-    tensors: Sequence[Any], name: str, process_set: ProcessSet
+    tensors: Sequence[Tensor], name: str, process_set: ProcessSet
 ) -> list[Any]:
     """Sums over the ranks, also of complex numbers."""
     parts = [
@@ -92,7 +93,7 @@ def _sums(
     ]
 
 
-def _as_reduced(op: Any, members: Sequence[int]) -> list[Any]:
+def _as_reduced(op: Operation, members: Sequence[int]) -> list[Any]:
     """Inputs of a reduction as they were reduced: scaled, then rounded."""
     compression = reduce_ops.compression_of(op)
     prescale, _ = reduce_ops.factors_of(op)
@@ -129,7 +130,7 @@ def _rows_of_everyone(
     )
 
 
-def _of_everyone(tensor: Any, name: str, process_set: ProcessSet) -> Any:
+def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Any:
     """The ranks' tensors, along a new first dimension."""
     size = process_set.size()
     everyone = _rows_of_everyone(
@@ -138,7 +139,9 @@ def _of_everyone(tensor: Any, name: str, process_set: ProcessSet) -> Any:
     return tf.ensure_shape(everyone, [size, *everyone.shape[1:]])
 
 
-def _product_of_others(tensor: Any, name: str, process_set: ProcessSet) -> Any:
+def _product_of_others(
+    tensor: Tensor, name: str, process_set: ProcessSet
+) -> Any:
     """The product of the other ranks' tensors; no division, for zeros."""
     place = process_set.rank()
     everyone = _of_everyone(tensor, f"{name}/factors", process_set)
@@ -149,7 +152,7 @@ def _product_of_others(tensor: Any, name: str, process_set: ProcessSet) -> Any:
 
 def _through_reduction(
     reduce_op: reduce_ops.ReduceOp,
-    gradients: Sequence[Any],
+    gradients: Sequence[Tensor],
     inputs: Sequence[Any],
     outputs: Callable[[], Sequence[Any]],
     name: str,
@@ -201,7 +204,7 @@ def _through_reduction(
 
 
 @tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
-def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
+def _allreduce_gradient(op: Operation, *gradients: Any) -> list[Any]:
     reduce_op = reduce_ops.reduce_op_of(op)
     name = _name_of(op)
     compression = reduce_ops.compression_of(op)
@@ -244,7 +247,7 @@ def _allreduce_gradient(op: Any, *gradients: Any) -> list[Any]:
 
 
 @tf.RegisterGradient("KerasRingReducescatter")  # type: ignore[untyped-decorator]
-def _reducescatter_gradient(op: Any, *gradients: Any) -> list[Any]:
+def _reducescatter_gradient(op: Operation, *gradients: Any) -> list[Any]:
     reduce_op = reduce_ops.reduce_op_of(op)
     name = _name_of(op)
     compression = reduce_ops.compression_of(op)
@@ -312,7 +315,7 @@ def _rows_before(rows: int, process_set: ProcessSet) -> int:
 
 
 @tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
-def _allgather_gradient(op: Any, *gradients: Any) -> list[Any]:
+def _allgather_gradient(op: Operation, *gradients: Any) -> list[Any]:
     name = _name_of(op)
     process_set = _set_of(op)
 
@@ -332,7 +335,7 @@ def _allgather_gradient(op: Any, *gradients: Any) -> list[Any]:
 
 
 def _sum_of_parts(
-    tensor: Any, rows: Any, name: str, process_set: ProcessSet
+    tensor: Tensor, rows: Any, name: str, process_set: ProcessSet
 ) -> Any:
     """Sums over the ranks; each gets its rows, of which it has any number.
 
@@ -354,7 +357,7 @@ def _sum_of_parts(
 
 
 @tf.RegisterGradient("KerasRingAlltoall")  # type: ignore[untyped-decorator]
-def _alltoall_gradient(op: Any, gradient: Any, _: Any) -> list[Any]:
+def _alltoall_gradient(op: Operation, gradient: Tensor, _: Any) -> list[Any]:
     back, _ = gathers.alltoall(
         gradient, op.outputs[1], name=_name_of(op), process_set=_set_of(op)
     )
@@ -362,7 +365,7 @@ def _alltoall_gradient(op: Any, gradient: Any, _: Any) -> list[Any]:
 
 
 @tf.RegisterGradient("KerasRingBroadcast")  # type: ignore[untyped-decorator]
-def _broadcast_gradient(op: Any, *gradients: Any) -> list[Any]:
+def _broadcast_gradient(op: Operation, *gradients: Any) -> list[Any]:
     def compute(_: list[int], known: list[Any]) -> list[Any]:
         process_set = _set_of(op)
         total = _sums(known, _name_of(op), process_set)
@@ -383,7 +386,7 @@ _UNDER_XLA = {
 
 
 @tf.RegisterGradient("KerasRingXlaDone")  # type: ignore[untyped-decorator]
-def _xla_done_gradient(op: Any, *gradients: Any) -> list[Any]:
+def _xla_done_gradient(op: Operation, *gradients: Any) -> list[Any]:
     results: list[Any] = [None] * op.get_attr("N")
     with xla.compiling():
         for collective, its_gradients in xla.started(op, gradients):

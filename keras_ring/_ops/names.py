@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._ops import ordering, xla
+from keras_ring._typing import Graph, Variable
 
 
 class _Uses:
@@ -75,7 +76,7 @@ _uses_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
 _collectives_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
 
 
-def _uses_of(graph: Any, by_graph: _UsesByGraph) -> _Uses:
+def _uses_of(graph: Graph, by_graph: _UsesByGraph) -> _Uses:
     """Returns the uses of names that those in a graph must differ from.
 
     They are those of the graph, and of what it runs beside.
@@ -169,11 +170,11 @@ def _numbered(name: str, uses: _Uses) -> str:
     return _numbered(f"{name}#{before}", uses) if before else name
 
 
-def variable_path(variable: Any) -> str | None:
+def variable_path(variable: Variable) -> str | None:
     """Returns the path of a Keras or TensorFlow variable.
 
     Args:
-        variable: Any object.
+        variable: Variable object.
 
     Returns:
         The path, or `None` if `variable` is not a variable.

@@ -16,6 +16,8 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import (
     ControlFlowFuncGraph,
 )
 
+from keras_ring._typing import Graph, Operation
+
 _ORDER = "_keras_ring_order"
 _PLACE = "_keras_ring_place"
 _OF_XLA = "KerasRingXla"
@@ -33,7 +35,7 @@ _CALLS = {
 _GENERATED = re.compile(r"__(inference|forward|backward)_(?P<name>.*)_\d+")
 
 
-def run_independently(op: Any) -> None:
+def run_independently(op: Operation) -> None:
     """Lets `op` overlap with other stateful ops of its graph.
 
     Our ops are stateful, so that TensorFlow runs each as often as the program
@@ -57,7 +59,7 @@ def run_independently(op: Any) -> None:
         manager.run_independently(op)
 
 
-def _run_calls_in_order(op: Any, reads: Any, writes: Any) -> bool:
+def _run_calls_in_order(op: Operation, reads: Any, writes: Any) -> bool:
     """Orders what a function calls with its own collectives.
 
     Collectives of one graph have different names. Those of a function that it
@@ -101,11 +103,11 @@ def _run_calls_in_order(op: Any, reads: Any, writes: Any) -> bool:
 auto_control_deps.register_acd_resource_resolver(_run_calls_in_order)
 
 
-def _is_collective(op: Any) -> bool:
+def _is_collective(op: Operation) -> bool:
     return bool(op.type.startswith("KerasRing"))
 
 
-def _calls_collectives(op: Any) -> bool:
+def _calls_collectives(op: Operation) -> bool:
     called: list[Any] = []
     for attribute in _CALLS.get(op.type, ()):
         names = op.get_attr(attribute)
@@ -113,7 +115,7 @@ def _calls_collectives(op: Any) -> bool:
     return any(_has_collectives(op.graph, each.name) for each in called)
 
 
-def _has_collectives(graph: Any, name: str) -> bool:
+def _has_collectives(graph: Graph, name: str) -> bool:
     function = graph._get_function(name)
     body = None if function is None else function.graph
     if body is None:
@@ -128,12 +130,12 @@ def _has_collectives(graph: Any, name: str) -> bool:
     return found
 
 
-def is_branch(graph: Any) -> bool:
+def is_branch(graph: Graph) -> bool:
     """Whether a graph is one of several of which one runs."""
     return isinstance(graph, CondBranchFuncGraph)
 
 
-def runs_beside(graph: Any, *, compiled: bool) -> Any:
+def runs_beside(graph: Graph, *, compiled: bool) -> Any:
     """Returns the graph around, if collectives of both may run together.
 
     In a `tf.function` they do not (`_run_calls_in_order`). In what XLA
@@ -156,7 +158,7 @@ def runs_beside(graph: Any, *, compiled: bool) -> Any:
     return around if is_body and not is_ordered else None
 
 
-def place(graph: Any, *, compiled: bool = False) -> str:
+def place(graph: Graph, *, compiled: bool = False) -> str:
     """Returns which function of the program a graph is, for names.
 
     It is the same whatever was traced before, here or elsewhere: the name of
@@ -182,14 +184,14 @@ def place(graph: Any, *, compiled: bool = False) -> str:
     return str(found)
 
 
-def function_of(graph: Any) -> Any:
+def function_of(graph: Graph) -> Any:
     """Returns the function that a graph is, or is a loop or branch of."""
     while isinstance(graph, ControlFlowFuncGraph):
         graph = graph.outer_graph
     return graph
 
 
-def _find_place(graph: Any, compiled: bool) -> str:
+def _find_place(graph: Graph, compiled: bool) -> str:
     if not isinstance(graph, FuncGraph):
         return ""
     around = graph.outer_graph
@@ -241,7 +243,7 @@ class StartsAndWaits:
         self._ordered = 0
 
     @classmethod
-    def of(cls, graph: Any) -> StartsAndWaits:
+    def of(cls, graph: Graph) -> StartsAndWaits:
         """Returns that of `graph`."""
         # Kept in the graph, because its ops hold on to it.
         if not hasattr(graph, _ORDER):
@@ -270,10 +272,10 @@ class StartsAndWaits:
         if early:
             wait._add_control_inputs(early)
 
-    def _level(self, op: Any) -> int:
+    def _level(self, op: Operation) -> int:
         return self._levels.get(op.name, 0)
 
-    def _look(self, graph: Any) -> None:
+    def _look(self, graph: Graph) -> None:
         """Finds the levels of the ops that were made since the last time.
 
         When the graph is complete, TensorFlow adds an order among the uses of

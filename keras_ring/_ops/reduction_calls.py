@@ -19,13 +19,14 @@ from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.reduce_ops import SCALED, Adasum, Kind, ReduceOp
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class AllreduceCall:
     """One call of `grouped_allreduce` or `grouped_reducescatter`."""
 
-    tensors: Sequence[Any]
+    tensors: Sequence[Tensor]
     op: ReduceOp
     name: str
     prescale_factor: float = 1.0
@@ -98,7 +99,7 @@ def run_reductions(
 
 
 def _rows_of_results(
-    kind: Kind, tensors: Sequence[Any], call: AllreduceCall
+    kind: Kind, tensors: Sequence[Tensor], call: AllreduceCall
 ) -> list[int] | None:
     if kind is not Kind.reducescatter:
         return None
@@ -189,7 +190,7 @@ def check_list(tensors: Any) -> None:
         )
 
 
-def check_rows(what: str, purpose: str, tensor: Any) -> None:
+def check_rows(what: str, purpose: str, tensor: Tensor) -> None:
     """Raises a `ValueError` if `tensor` is a scalar."""
     if tensor.shape.rank == 0:
         raise ValueError(
@@ -205,7 +206,7 @@ def _reducible() -> frozenset[str]:
     )
 
 
-def check_reducible(kind: Kind, op: ReduceOp, tensor: Any) -> None:
+def check_reducible(kind: Kind, op: ReduceOp, tensor: Tensor) -> None:
     """Raises a `TypeError` if there is no such reduction of a tensor."""
     dtype = tensor.dtype
     if dtype.name in _reducible() and (op is not Adasum or dtype.is_floating):
@@ -233,12 +234,12 @@ def _native_compression(compression: Any) -> int | None:
     return compression.native if isinstance(compression, Compressor) else None
 
 
-def _factors_are_fused(op: ReduceOp, tensors: Sequence[Any]) -> bool:
+def _factors_are_fused(op: ReduceOp, tensors: Sequence[Tensor]) -> bool:
     """Whether the copies of a reduction multiply by its factors."""
     return op in SCALED and all(each.dtype.is_floating for each in tensors)
 
 
-def scaled(tensor: Any, factor: float) -> Any:
+def scaled(tensor: Tensor, factor: float) -> Any:
     """Returns a tensor times a number; that of integers in float64."""
     if factor == 1.0:
         return tensor

@@ -18,6 +18,7 @@ from keras_ring._ops.reduction_calls import (
     run_reductions,
 )
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Tensor
 
 
 @takes_horovods(
@@ -29,7 +30,7 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 @do_not_convert
 @described
 def allreduce(
-    tensor: Any,
+    tensor: Tensor,
     op: ReduceOp = Average,
     *,
     name: str | None = None,
@@ -99,7 +100,7 @@ def allreduce(
 @do_not_convert
 @described
 def grouped_allreduce(
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     op: ReduceOp = Average,
     *,
     name: str | None = None,
@@ -180,7 +181,7 @@ def _allreduce_slices(slices: Any, op: Any, name: str, **settings: Any) -> Any:
 @do_not_convert
 @described
 def reducescatter(
-    tensor: Any,
+    tensor: Tensor,
     op: ReduceOp = Average,
     *,
     name: str | None = None,
@@ -239,7 +240,7 @@ def reducescatter(
 @do_not_convert
 @described
 def grouped_reducescatter(
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     op: ReduceOp = Average,
     *,
     name: str | None = None,

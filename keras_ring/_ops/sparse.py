@@ -15,6 +15,7 @@ from keras_ring._ops import (
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Tensor
 
 
 def allreduce_indexed_slices(
@@ -97,14 +98,14 @@ def allreduce_indexed_slices(
     )
 
 
-def scaled_gradient(gradient: Any, factor: float) -> Any:
+def scaled_gradient(gradient: Tensor, factor: float) -> Any:
     """Returns a gradient, dense or not, times a factor."""
     return map_gradient(
         lambda values: reduction_calls.scaled(values, factor), gradient
     )
 
 
-def values_of(gradient: Any) -> Any:
+def values_of(gradient: Tensor) -> Any:
     """Returns the numbers of a gradient as one tensor."""
     if isinstance(gradient, tf.IndexedSlices):
         return gradient.values
@@ -119,7 +120,7 @@ def _sum_duplicates(slices: Any) -> Any:
     return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
-def map_gradient(function: Callable[[Any], Any], gradient: Any) -> Any:
+def map_gradient(function: Callable[[Any], Any], gradient: Tensor) -> Any:
     """Applies `function` to the numbers of a gradient.
 
     Args:

@@ -21,6 +21,7 @@ from tensorflow.python.ops import control_flow_util
 from keras_ring._ops import ordering
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import native
+from keras_ring._typing import Operation, Tensor
 
 # Gradients of a compiled function may be traced outside of it.
 _compiling: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -77,7 +78,7 @@ class Start:
             as the tensor. Defaults to that for all.
     """
 
-    tensors: Sequence[Any]
+    tensors: Sequence[Tensor]
     attributes: dict[str, Any]
     rows: Sequence[int] | None = None
 
@@ -116,7 +117,9 @@ def run(starts: Sequence[Start]) -> list[list[Any]]:
     return grouped
 
 
-def started(op: Any, gradients: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def started(
+    op: Operation, gradients: Sequence[Tensor]
+) -> Iterator[tuple[Any, Any]]:
     """Takes an op that waits apart into the collectives it waits for.
 
     Args:

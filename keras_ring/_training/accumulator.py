@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_ring._typing import Tensor
+
 
 class Accumulator:
     """Sums of gradients, by the variable they belong to.
@@ -26,7 +28,7 @@ class Accumulator:
         self._sums: dict[Any, Any] = {}
         self._counts: dict[Any, Any] = {}
 
-    def add(self, gradients: Sequence[Any], sources: Sequence[Any]) -> Any:
+    def add(self, gradients: Sequence[Tensor], sources: Sequence[Any]) -> Any:
         """Adds the gradients of a pass.
 
         Args:
@@ -79,6 +81,6 @@ def _local_variable(value: Any) -> Any:
     )
 
 
-def _in_graph(tensors: list[Any]) -> list[Any]:
+def _in_graph(tensors: list[Tensor]) -> list[Any]:
     """Returns what can be waited for: in eager execution, all has been."""
     return [] if tf.executing_eagerly() else tensors

@@ -34,6 +34,7 @@ from keras_ring._ops import gathers, xla
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._training import reduction_guard
+from keras_ring._typing import Variable
 from keras_ring.errors import ConsistencyError
 
 # On a TensorFlow variable: the ranks with which it was compared, and by ranks
@@ -82,7 +83,7 @@ def compared(
         yield
 
 
-def leave_out(variables: Iterable[Any], process_set: ProcessSet) -> None:
+def leave_out(variables: Iterable[Variable], process_set: ProcessSet) -> None:
     """Has variables that each rank keeps as they are not be compared."""
     for variable in variables:
         _of(variable, _COMPARED)[tuple(process_set.ranks)] = 1
@@ -100,7 +101,9 @@ def _may_compare(process_set: ProcessSet) -> bool:
 class _Comparison:
     """Compares some variables between the members of a process set."""
 
-    def __init__(self, variables: list[Any], process_set: ProcessSet) -> None:
+    def __init__(
+        self, variables: list[Variable], process_set: ProcessSet
+    ) -> None:
         self._variables = variables
         self._process_set = process_set
         self._members = tuple(process_set.ranks)
@@ -239,7 +242,7 @@ def _after(operation: Any) -> Any:
         return tf.constant(True)
 
 
-def _of(variable: Any, attribute: str) -> dict[tuple[int, ...], int]:
+def _of(variable: Variable, attribute: str) -> dict[tuple[int, ...], int]:
     """Returns what a variable remembers, by ranks."""
     variable = compat.tf_variable(variable)
     if not hasattr(variable, attribute):

@@ -32,9 +32,10 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
+from keras_ring._typing import Optimizer, Tensor
 
 
-def family_of(optimizer: Any) -> Any:
+def family_of(optimizer: Optimizer) -> Any:
     """Returns the Keras 2 that an optimizer is of, or `None`."""
     for keras in reduction_guard.keras2_families():
         if isinstance(
@@ -49,7 +50,7 @@ def family_of(optimizer: Any) -> Any:
     return None
 
 
-def distribute(optimizer: Any, settings: ReductionSettings) -> None:
+def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a Keras 2 optimizer reduce."""
     keras = family_of(optimizer)
     _hook_loss_scale_optimizers(keras)
@@ -156,7 +157,7 @@ def _with_pairs_first(
 
 
 def _apply_reduced(
-    optimizer: Any,
+    optimizer: Optimizer,
     reducer: Any,
     apply: Callable[[Any], Any],
     grads_and_vars: Any,
@@ -177,7 +178,7 @@ def _apply_reduced(
     reduction_guard.require_unreduced(optimizer, gradients, sources)
     names: list[str] = []
 
-    def reduce_and_apply(gradients: list[Any]) -> Any:
+    def reduce_and_apply(gradients: list[Tensor]) -> Any:
         local = local_variables_of(reducer)
         reduced = reduce_gradients(gradients, sources, settings, names, local)
         if local and optimizer is not reducer:
@@ -199,9 +200,9 @@ def _apply_reduced(
 
 
 def _accumulated(
-    optimizer: Any,
+    optimizer: Optimizer,
     reducer: Any,
-    gradients: list[Any],
+    gradients: list[Tensor],
     sources: list[Any],
     reduce_and_apply: Callable[[list[Any]], Any],
 ) -> Any:

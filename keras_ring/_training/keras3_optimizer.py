@@ -45,6 +45,7 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
+from keras_ring._typing import Optimizer, Tensor, Variable
 
 # The gradients that an optimizer which accumulates will hand to its
 # `_clip_gradients`: the variables they belong to, and their names.
@@ -53,7 +54,7 @@ _update_step: contextvars.ContextVar[tuple[list[Any], list[str]] | None] = (
 )
 
 
-def distribute(optimizer: Any, settings: ReductionSettings) -> None:
+def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a Keras 3 optimizer reduce."""
     _hook_loss_scale_optimizer()
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -64,7 +65,7 @@ def distribute(optimizer: Any, settings: ReductionSettings) -> None:
     change_class(optimizer, _Keras3ReducingMixin, settings, keras)
 
 
-def _accumulate(optimizer: Any, settings: ReductionSettings) -> None:
+def _accumulate(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Sets `gradient_accumulation_steps`, which is what the passes are."""
     passes = settings.backward_passes_per_step
     present = optimizer.gradient_accumulation_steps
@@ -157,7 +158,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
 
 
 def _apply_reduced(
-    optimizer: Any,
+    optimizer: Optimizer,
     settings: ReductionSettings,
     apply: Callable[..., Any],
     gradients: Any,
@@ -193,10 +194,10 @@ def _apply_reduced(
 
 
 def _reduce_and_apply(
-    optimizer: Any,
+    optimizer: Optimizer,
     settings: ReductionSettings,
     apply: Callable[..., Any],
-    gradients: list[Any],
+    gradients: list[Tensor],
     variables: Any,
     sources: list[Any],
 ) -> Any:
@@ -223,7 +224,7 @@ def _reduce_and_apply(
 
 @contextlib.contextmanager
 def _reduce_on_update(
-    gradients: list[Any], sources: list[Any]
+    gradients: list[Tensor], sources: list[Any]
 ) -> Iterator[None]:
     """Tells `_clip_gradients` what it will be called with."""
     accumulated = [
@@ -238,12 +239,12 @@ def _reduce_on_update(
         _update_step.reset(token)
 
 
-def _is_overwritten(variable: Any) -> bool:
+def _is_overwritten(variable: Variable) -> bool:
     return bool(getattr(variable, "overwrite_with_gradient", False))
 
 
 def _overwritten_reduced(
-    gradients: list[Any], sources: list[Any], settings: ReductionSettings
+    gradients: list[Tensor], sources: list[Any], settings: ReductionSettings
 ) -> list[Any]:
     """Reduces what Keras assigns to variables instead of accumulating it."""
     if not any(_is_overwritten(source) for source in sources):

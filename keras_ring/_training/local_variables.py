@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_ring._keras import compat
 from keras_ring._ops.names import variable_path
+from keras_ring._typing import Layer, Optimizer, Variable
 
 
 class LocalVariables:
@@ -23,7 +24,7 @@ class LocalVariables:
         # Asked when it matters: they may have no weights yet.
         self._layers: list[Any] = []
 
-    def add(self, variable: Any) -> None:
+    def add(self, variable: Variable) -> None:
         """Adds a variable.
 
         Raises:
@@ -36,7 +37,7 @@ class LocalVariables:
             )
         self._variables.append(variable)
 
-    def add_layer(self, layer: Any) -> None:
+    def add_layer(self, layer: Layer) -> None:
         """Adds the weights that a layer trains."""
         self._layers.append(layer)
 
@@ -62,11 +63,11 @@ class LocalVariables:
         ]
 
 
-def local_variables_of(optimizer: Any) -> LocalVariables:
+def local_variables_of(optimizer: Optimizer) -> LocalVariables:
     """Returns the variables that an optimizer leaves to each rank.
 
     Args:
-        optimizer: Any optimizer, or `None`.
+        optimizer: Optimizer optimizer, or `None`.
     """
     while optimizer is not None:
         found = getattr(optimizer, "_local_variables", None)

@@ -15,6 +15,7 @@ from keras_ring._training.reduction import (
     ReductionSettings,
     settings_that_differ,
 )
+from keras_ring._typing import Optimizer, Variable
 
 # Under which names TensorFlow and Keras 2 export a class.
 _EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")
@@ -38,7 +39,7 @@ class CopyableMixin:
         plain = cast(Any, cls._wrapped_class).from_config(*args, **kwargs)
         return distributed_again(plain, cls._settings, cls._distribute)
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: Variable) -> None:
         """Leaves the gradients of a variable to each rank.
 
         It is trained on this rank's data alone, and its value differs between
@@ -55,7 +56,7 @@ class ReducingMixin(CopyableMixin):
 
 
 def distributed_again(
-    optimizer: Any,
+    optimizer: Optimizer,
     settings: ReductionSettings,
     distribute: Distribute,
     local_paths: Any = (),
@@ -71,7 +72,7 @@ def distributed_again(
 
 
 def make_distributed(
-    optimizer: Any, settings: ReductionSettings, distribute: Distribute
+    optimizer: Optimizer, settings: ReductionSettings, distribute: Distribute
 ) -> Any:
     """Changes the class of `optimizer` so that it reduces.
 
@@ -102,7 +103,7 @@ def make_distributed(
     return optimizer
 
 
-def distributed_settings(optimizer: Any) -> ReductionSettings | None:
+def distributed_settings(optimizer: Optimizer) -> ReductionSettings | None:
     """Returns how `optimizer` reduces, or `None` if it does not.
 
     Args:
@@ -117,7 +118,7 @@ def distributed_settings(optimizer: Any) -> ReductionSettings | None:
 
 
 def change_class(
-    optimizer: Any, mixin: type, settings: ReductionSettings, keras: Any
+    optimizer: Optimizer, mixin: type, settings: ReductionSettings, keras: Any
 ) -> None:
     """Gives an optimizer its class with a mixin before it.
 

@@ -14,6 +14,7 @@ from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training import reduction_guard
 from keras_ring._training.mixin import CopyableMixin
+from keras_ring._typing import DType, Optimizer, Variable
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 
@@ -31,7 +32,7 @@ class MomentumCorrection:
         optimizer: The optimizer, without a `LossScaleOptimizer` around it.
     """
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._in_step = _in_step_of(optimizer)
         if self._in_step is not None:
@@ -65,7 +66,7 @@ class MomentumCorrection:
         self._multiply(tf.constant(factor, tf.float64))
 
 
-def _multiply(variable: Any, factor: Any) -> None:
+def _multiply(variable: Variable, factor: Any) -> None:
     by = tf.cast(factor, variable.dtype)
     variable.assign(variable * by, read_value=False)
 
@@ -85,7 +86,7 @@ class _ScaledInStep:
         optimizer: The optimizer, whose updates are hooked.
     """
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         with tf.init_scope():
             self._factor = tf.Variable(1.0, trainable=False, dtype=tf.float64)
         self._optimizer = optimizer
@@ -132,7 +133,7 @@ class _ScaledInStep:
         plain = self._optimizer.momentum
         made: dict[tuple[int, Any], Any] = {}
 
-        def scaled(dtype: Any) -> Any:
+        def scaled(dtype: DType) -> Any:
             # Once for each graph and dtype, not for each variable.
             key = (id(tf.compat.v1.get_default_graph()), dtype)
             if key not in made or tf.executing_eagerly():
@@ -153,7 +154,7 @@ class _ScaledInStep:
             object.__setattr__(self._optimizer, "momentum", plain)
 
 
-def _in_step_of(optimizer: Any) -> _ScaledInStep | None:
+def _in_step_of(optimizer: Optimizer) -> _ScaledInStep | None:
     """Returns what scales in all steps of an optimizer, if something can."""
     found: _ScaledInStep | None = getattr(optimizer, _IN_STEP, None)
     if found is None and not (
@@ -168,7 +169,7 @@ def _in_step_of(optimizer: Any) -> _ScaledInStep | None:
     return found
 
 
-def _only_scales_by_momentum(optimizer: Any) -> bool:
+def _only_scales_by_momentum(optimizer: Optimizer) -> bool:
     """Whether a step uses `optimizer.momentum` to scale momentum, once.
 
     With `nesterov` it uses the number twice.
@@ -189,5 +190,5 @@ class _Number(float):
     dtype = float
     tensor: Callable[[Any], Any]
 
-    def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> Any:
+    def __tf_tensor__(self, dtype: DType = None, name: Any = None) -> Any:
         return self.tensor(dtype)

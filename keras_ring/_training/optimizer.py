@@ -29,6 +29,7 @@ from keras_ring._training.mixin import make_distributed
 from keras_ring._training.reduction import (
     ReductionSettings,
 )
+from keras_ring._typing import Optimizer
 
 
 @takes_horovods(
@@ -42,7 +43,7 @@ from keras_ring._training.reduction import (
     "scale_local_gradients",
 )
 def DistributedOptimizer(
-    optimizer: Any,
+    optimizer: Optimizer,
     op: Any = reduce_ops.Average,
     *,
     compression: Compressor = Compression.none,
@@ -148,7 +149,7 @@ def DistributedOptimizer(
 )
 @described
 def PartialDistributedOptimizer(
-    optimizer: Any,
+    optimizer: Optimizer,
     local_layers: Any = (),
     op: Any = reduce_ops.Average,
     **settings: Any,
@@ -185,7 +186,7 @@ def PartialDistributedOptimizer(
     return optimizer
 
 
-def _distribute_of(optimizer: Any, settings: ReductionSettings) -> Any:
+def _distribute_of(optimizer: Optimizer, settings: ReductionSettings) -> Any:
     """Returns what makes an optimizer of such a family reduce."""
     is_v1 = _is_v1(optimizer)
     if settings.weighted and (is_v1 or _is_of_keras2(optimizer)):
@@ -204,9 +205,9 @@ def _distribute_of(optimizer: Any, settings: ReductionSettings) -> Any:
     return keras3_optimizer.distribute
 
 
-def _is_of_keras2(optimizer: Any) -> bool:
+def _is_of_keras2(optimizer: Optimizer) -> bool:
     return keras2_optimizer.family_of(optimizer) is not None
 
 
-def _is_v1(optimizer: Any) -> bool:
+def _is_v1(optimizer: Optimizer) -> bool:
     return isinstance(optimizer, tf.compat.v1.train.Optimizer)

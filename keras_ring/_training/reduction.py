@@ -27,6 +27,7 @@ from keras_ring._ops.sparse import (
 )
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,12 +195,12 @@ def gradient_names(sources: Sequence[Any]) -> list[str]:
 
 
 def reduce_gradients(
-    gradients: Sequence[Any],
+    gradients: Sequence[Tensor],
     sources: Sequence[Any],
     settings: ReductionSettings,
     names: Sequence[str] | None = None,
     local: Container[Any] = (),
-) -> list[Any]:
+) -> list[Tensor]:
     """Reduces gradients over all ranks of the process set.
 
     Args:
@@ -357,7 +358,7 @@ def _small_ones_together(
 
 
 def _allreduce_call(
-    gradients: Sequence[Any],
+    gradients: Sequence[Tensor],
     bucket: list[int],
     names: Sequence[str],
     **arguments: Any,
@@ -371,7 +372,7 @@ def _allreduce_call(
 
 
 def agree_on_overflow(
-    gradients: list[Any], sources: list[Any], process_set: ProcessSet
+    gradients: list[Tensor], sources: list[Any], process_set: ProcessSet
 ) -> list[Any]:
     """Makes an overflow on one rank an overflow on all of them.
 

@@ -32,6 +32,7 @@ from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._training import tape_marks
+from keras_ring._typing import Optimizer, Tensor
 from keras_ring.errors import LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
@@ -88,7 +89,7 @@ def allow_local_updates() -> Iterator[None]:
 
 
 def require_unreduced(
-    optimizer: Any, gradients: Sequence[Any], sources: Sequence[Any]
+    optimizer: Optimizer, gradients: Sequence[Tensor], sources: Sequence[Any]
 ) -> None:
     """Raises an error if gradients are about to be reduced twice.
 
@@ -116,7 +117,7 @@ def require_unreduced(
             )
 
 
-def has_applied(optimizer: Any) -> bool:
+def has_applied(optimizer: Optimizer) -> bool:
     """Whether an optimizer was used, or a step that uses it was traced."""
     return hasattr(optimizer, _APPLIED)
 
@@ -173,7 +174,7 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     return checked_apply
 
 
-def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
+def _check(optimizer: Optimizer, gradients: Any, variables: Any) -> None:
     # Past the optimizer's own `__setattr__`, which tracks what it is given.
     object.__setattr__(optimizer, _APPLIED, True)
     if _reduced.get() or _allowed.get():
@@ -212,7 +213,7 @@ def _check(optimizer: Any, gradients: Any, variables: Any) -> None:
     )
 
 
-def _name(optimizer: Any) -> str:
+def _name(optimizer: Optimizer) -> str:
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
     return str(getattr(optimizer, "name", None) or optimizer._name)

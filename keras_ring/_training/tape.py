@@ -28,6 +28,7 @@ from keras_ring._training import (
 from keras_ring._training.local_variables import LocalVariables
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.reduction import ReductionSettings, reduce_gradients
+from keras_ring._typing import Tensor, Variable
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
@@ -144,7 +145,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         self._entered.close()
         self._local_tape.__exit__(*exception)
 
-    def watch(self, tensor: Any) -> None:
+    def watch(self, tensor: Tensor) -> None:
         """As in `tf.GradientTape`."""
         self._local_tape.watch(tensor)
 
@@ -168,7 +169,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         """As in `tf.GradientTape`: the Jacobian on this rank alone."""
         return self._local_tape.batch_jacobian(*args, **kwargs)
 
-    def register_local_source(self, var: Any) -> None:
+    def register_local_source(self, var: Variable) -> None:
         """Leaves the gradients of a variable to each rank.
 
         It is trained on this rank's data alone, and its value differs between
@@ -273,7 +274,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
                 + (", and a loss of `keras.losses`" if knows else "")
             )
 
-    def _weighted(self, gradients: list[Any], weight: Any) -> list[Any]:
+    def _weighted(self, gradients: list[Tensor], weight: Any) -> list[Any]:
         if shares_nothing(self._settings.process_set):
             return gradients
         factor = weighted_losses.factor_of(weight, self._settings.process_set)

@@ -21,6 +21,7 @@ import tensorflow as tf
 from keras_ring._keras import compat
 from keras_ring._ops import ordering
 from keras_ring._ops.names import variable_path
+from keras_ring._typing import Tensor, Variable
 
 _MARKS = "_keras_ring_marks"
 
@@ -45,7 +46,7 @@ class _Marks:
         self.applied: Any = lambda: None
 
 
-def mark(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
+def mark(sources: Sequence[Any], gradients: Sequence[Tensor]) -> None:
     """Remembers that gradients of the variables among `sources` are reduced."""
     function = None
     if not tf.executing_eagerly():
@@ -61,7 +62,7 @@ def mark(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
         here.operations.update(each.op.name for each in _tensors(gradient))
 
 
-def is_marked(variable: Any, gradient: Any) -> bool:
+def is_marked(variable: Variable, gradient: Tensor) -> bool:
     """Whether a gradient of a variable may be one that a tape has reduced."""
     marks = _of(variable)
     if marks.is_reduced or marks.applied() is gradient:
@@ -73,7 +74,7 @@ def is_marked(variable: Any, gradient: Any) -> bool:
     )
 
 
-def use(variable: Any, gradient: Any) -> None:
+def use(variable: Variable, gradient: Tensor) -> None:
     """Notes that an optimizer applies a gradient that was marked."""
     marks = _of(variable)
     if tf.executing_eagerly():
@@ -84,7 +85,7 @@ def use(variable: Any, gradient: Any) -> None:
             marks.functions[function].is_applied = True
 
 
-def comes_from_tape(variable: Any, gradient: Any) -> bool:
+def comes_from_tape(variable: Variable, gradient: Tensor) -> bool:
     """Whether a gradient that is about to be reduced is reduced already."""
     marks = _of(variable)
     if tf.executing_eagerly():
@@ -109,7 +110,7 @@ def comes_from_tape(variable: Any, gradient: Any) -> bool:
     return False
 
 
-def _tensors(gradient: Any) -> list[Any]:
+def _tensors(gradient: Tensor) -> list[Tensor]:
     if isinstance(gradient, tf.IndexedSlices):
         return [gradient.values]
     return [gradient]
@@ -125,7 +126,7 @@ def _traced() -> Iterator[Any]:
         graph = getattr(graph, "outer_graph", None)
 
 
-def _of(variable: Any) -> _Marks:
+def _of(variable: Variable) -> _Marks:
     variable = compat.tf_variable(variable)
     if not hasattr(variable, _MARKS):
         setattr(variable, _MARKS, _Marks())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._training.mixin import distributed_settings
+from keras_ring._typing import Model
 
 
-def trained_by(model: Any) -> ProcessSet:
+def trained_by(model: Model) -> ProcessSet:
     """Returns the process set of the model's optimizer, or all ranks."""
     settings = distributed_settings(getattr(model, "optimizer", None))
     return global_process_set if settings is None else settings.process_set

@@ -25,9 +25,10 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
+from keras_ring._typing import Optimizer, Tensor
 
 
-def distribute(optimizer: Any, settings: ReductionSettings) -> None:
+def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a `tf.compat.v1.train.Optimizer` reduce."""
     change_class(optimizer, _V1ReducingMixin, settings, None)
     object.__setattr__(optimizer, "_pending", _Pending(settings))
@@ -121,7 +122,7 @@ class _V1ReducingMixin(ReducingMixin):
         reduction_guard.require_unreduced(self, gradients, sources)
         names: list[str] = []
 
-        def reduce(gradients: list[Any]) -> list[Any]:
+        def reduce(gradients: list[Tensor]) -> list[Any]:
             return reduce_gradients(
                 gradients, sources, settings, names, local_variables_of(self)
             )

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import keras_ring as kr
+from keras_ring._typing import Tensor
 from keras_ring.bench import contents, graph_step
 from keras_ring.bench.case import Case
 from keras_ring.bench.system import Prepared
@@ -45,10 +46,10 @@ class KerasRing:
         """Makes the tensors and the graph."""
         op = kr.ReduceOp[case.op]
 
-        def reduce_one(tensor: Any, name: str) -> Any:
+        def reduce_one(tensor: Tensor, name: str) -> Any:
             return kr.allreduce(tensor, op, name=name)
 
-        def reduce_group(tensors: list[Any], name: str) -> list[Any]:
+        def reduce_group(tensors: list[Tensor], name: str) -> list[Any]:
             return kr.grouped_allreduce(tensors, op, name=name)
 
         inputs = graph_step.make_inputs(case, self.rank)

@@ -9,6 +9,7 @@ from typing import Any
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
+from keras_ring._typing import Model, Optimizer
 from keras_ring.checkpoint import background_write, training_state
 from keras_ring.data import epochs
 
@@ -76,7 +77,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         delete_checkpoint: bool = True,
         *,
         keep: int | None = None,
-        optimizers: Iterable[Any] = (),
+        optimizers: Iterable[Optimizer] = (),
         asynchronous: bool = True,
         copy_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -209,8 +210,8 @@ class _Resumed:
 
     def __init__(
         self,
-        model: Any,
-        optimizers: list[Any],
+        model: Model,
+        optimizers: list[Optimizer],
         batches: int,
         local: list[Any] | None,
     ) -> None:

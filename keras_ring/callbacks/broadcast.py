@@ -17,6 +17,7 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring._training.reduction_guard import allow_local_updates
+from keras_ring._typing import Optimizer
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -72,7 +73,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         *,
         check: bool = True,
         fold_rank: bool = True,
-        optimizers: Iterable[Any] = (),
+        optimizers: Iterable[Optimizer] = (),
         process_set: ProcessSet = global_process_set,
     ) -> None:
         super().__init__()

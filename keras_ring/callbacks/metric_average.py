@@ -18,6 +18,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring._typing import Model, Variable
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -139,7 +140,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _results_of_all_ranks(
-    model: Any,
+    model: Model,
     results: Callable[[Any], Any],
     logs: Any,
     process_set: ProcessSet,
@@ -172,7 +173,7 @@ def _average(logs: dict[str, Any], process_set: ProcessSet) -> None:
 
 
 def combine_metric_state(
-    variables: list[Any],
+    variables: list[Variable],
     process_set: ProcessSet = global_process_set,
     name: str = "metrics",
 ) -> None:

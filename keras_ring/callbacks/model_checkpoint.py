@@ -13,6 +13,7 @@ from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
 from keras_ring._model.moving_statistics import averaged_statistics
 from keras_ring._runtime import topology
+from keras_ring._typing import Model
 from keras_ring.checkpoint import saved_files, training_state
 from keras_ring.checkpoint.rank_zero import on_rank_zero
 
@@ -119,7 +120,7 @@ def _moment(epoch: int, batch: int | None) -> list[int]:
 
 
 def save_atomically(
-    model: Any,
+    model: Model,
     path: Path,
     *,
     weights_only: bool,
@@ -154,7 +155,7 @@ def save_atomically(
 
 
 @contextlib.contextmanager
-def _said_to_be_built(model: Any) -> Iterator[None]:
+def _said_to_be_built(model: Model) -> Iterator[None]:
     """Lets Keras save a model that is trained in parts, and never called."""
     built = model.built
     model.built = built or compat.is_built(model)

@@ -8,6 +8,7 @@ from typing import Any
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import keras
 from keras_ring._runtime import topology
+from keras_ring._typing import Callback, Model
 
 
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
@@ -32,7 +33,7 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
     ```
     """
 
-    def __init__(self, callback: Any) -> None:
+    def __init__(self, callback: Callback) -> None:
         super().__init__()
         if not isinstance(callback, keras.callbacks.Callback):
             raise ValueError(
@@ -47,7 +48,7 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
         if topology.rank() == 0:
             self.callback.set_params(params)
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         """Passes on the model."""
         super().set_model(model)
         if topology.rank() == 0:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
 
 from keras_ring._model.moving_statistics import averaged_statistics
+from keras_ring._typing import Model, Optimizer
 from keras_ring.checkpoint import background_write, training_state
 
 
 def save(
-    model: Any,
+    model: Model,
     directory: str | os.PathLike[str],
     step: int,
     *,
     keep: int = 3,
-    optimizers: Iterable[Any] = (),
+    optimizers: Iterable[Optimizer] = (),
     average_statistics: bool = False,
     asynchronous: bool = False,
     copy_dir: str | os.PathLike[str] | None = None,
@@ -105,10 +105,10 @@ def wait() -> None:
 
 
 def restore(
-    model: Any,
+    model: Model,
     directory: str | os.PathLike[str],
     *,
-    optimizers: Iterable[Any] = (),
+    optimizers: Iterable[Optimizer] = (),
     fold_rank: bool = True,
     copy_dir: str | os.PathLike[str] | None = None,
 ) -> int | None:

@@ -19,6 +19,7 @@ from keras_ring._agreement.difference import digest
 from keras_ring._model import model_state
 from keras_ring._ops import gathers
 from keras_ring._runtime import topology
+from keras_ring._typing import Variable
 
 _OWNED = "owned-"
 
@@ -43,7 +44,7 @@ class Contents:
 
 
 def to_bytes(
-    variables: Sequence[Any], owned: Sequence[int], local: Sequence[Any]
+    variables: Sequence[Variable], owned: Sequence[int], local: Sequence[Any]
 ) -> bytes:
     """Returns the file of this rank. All ranks must call it.
 

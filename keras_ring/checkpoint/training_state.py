@@ -22,6 +22,7 @@ from keras_ring._model import (
 from keras_ring._model.variables import share
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
+from keras_ring._typing import Model, Optimizer
 from keras_ring._version import __version__
 from keras_ring.checkpoint import background_write, checkpoint_files, rank_state
 from keras_ring.checkpoint.checkpoint_files import Checkpoint, Damaged
@@ -32,14 +33,14 @@ _STATE = "state.npz"
 
 
 def save(
-    model: Any,
+    model: Model,
     directory: str | os.PathLike[str],
     step: int,
     *,
     keep: int,
     progress: Any = None,
     with_local_state: bool = False,
-    optimizers: Iterable[Any] = (),
+    optimizers: Iterable[Optimizer] = (),
     asynchronous: bool = False,
     copy_dir: str | os.PathLike[str] | None = None,
 ) -> None:
@@ -128,10 +129,10 @@ def save(
 
 
 def restore(
-    model: Any,
+    model: Model,
     directory: str | os.PathLike[str],
     *,
-    optimizers: Iterable[Any] = (),
+    optimizers: Iterable[Optimizer] = (),
     fold_rank: bool = True,
     copy_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any] | None:

@@ -7,10 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._typing import Dataset
 from keras_ring.data import epochs
 
 
-def shuffled_by_epoch(dataset: Any, buffer_size: int, seed: int) -> Any:
+def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Any:
     """Shuffles anew in each epoch, by `seed` and the number of the epoch.
 
     `Dataset.shuffle` draws the order of an epoch from that of the one before,

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_ring._keras import compat
 from keras_ring._runtime import topology
+from keras_ring._typing import Dataset
 from keras_ring.data import epochs
 
 
@@ -25,7 +26,7 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
     """
 
     def __init__(
-        self, dataset: Any, total: int | None, shuffle: bool, seed: int
+        self, dataset: Dataset, total: int | None, shuffle: bool, seed: int
     ) -> None:
         super().__init__(**compat.dataset_arguments(dataset))
         self._dataset = dataset

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_ring._agreement import same_data
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
+from keras_ring._typing import Dataset
 
 _FILES_AT_A_TIME = 16
 
@@ -121,7 +122,7 @@ def _counted(read: Callable[[Any], Any], paths: list[str]) -> list[int]:
     return [of_all[place] for place in range(len(paths))]
 
 
-def _length(dataset: Any) -> int:
+def _length(dataset: Dataset) -> int:
     known = int(dataset.cardinality())
     if known == tf.data.INFINITE_CARDINALITY:
         raise ValueError(

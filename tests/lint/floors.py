@@ -205,7 +205,7 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     # What uses the package as a program does.
     "bench": ("__init__",),
 }
-_EVERYWHERE = ("errors", "_version")
+_EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
 _LIGHT = ("_launch_protocol", "launcher", "cli")
 _HEAVY = ("tensorflow", "keras", "numpy", "absl")
