@@ -248,7 +248,7 @@ def hook_losses(
         loss_module,
         "reduce_weighted_values",
         functools.partial(_shares_losses, shared=shared),
-        "ranks count by what their losses were divided by",
+        "a rank's loss counts with the number it was divided by",
     )
 
 

@@ -204,7 +204,7 @@ def install(settings_of: Callable[[Any], Any]) -> None:
             keras.Model,
             method,
             lambda function: _in_weighting(function, settings_of),
-            "ranks count by what their losses were divided by",
+            "a rank's loss counts with the number it was divided by",
         )
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 import keras_ring as kr
 from tests.multiprocess.collectives import collective_model as model
 from tests.multiprocess.collectives import collective_table as table
-from tests.multiprocess.collectives import group
+from tests.multiprocess.collectives import rank_group
 from tests.multiprocess.programs.rank_programs import Call
 
 _REFUSED = (NotImplementedError, tf.errors.InvalidArgumentError)
@@ -64,14 +64,14 @@ def _calls_of(kind, size):
                 "members": group,
                 **details,
             },
-            group.process_set(),
+            rank_group.process_set(),
         )
         for number, group in enumerate(groups)
     ]
 
 
 def _forward(kind, mode, exact):
-    calls = _calls_of(kind, group.size())
+    calls = _calls_of(kind, rank_group.size())
     counts = [len(call.own) for call in calls]
 
     def function(*tensors):
@@ -88,9 +88,12 @@ def _forward(kind, mode, exact):
 
 
 def _broadcast_in_place(mode):
-    root = group.in_job(1)
-    arguments = {"process_set": group.process_set()}
-    initial = [np.arange(3.0) + group.rank(), np.array(group.rank() == 1)]
+    root = rank_group.in_job(1)
+    arguments = {"process_set": rank_group.process_set()}
+    initial = [
+        np.arange(3.0) + rank_group.rank(),
+        np.array(rank_group.rank() == 1),
+    ]
     eager = [tf.Variable(array) for array in initial]
 
     def function():
@@ -115,7 +118,7 @@ def _broadcast_in_place(mode):
 def _barrier(mode):
     def function():
         waited = kr.barrier(
-            name=f"barrier.{mode}", process_set=group.process_set()
+            name=f"barrier.{mode}", process_set=rank_group.process_set()
         )
         with tf.control_dependencies([] if waited is None else [waited]):
             return tf.constant(7)
@@ -140,9 +143,9 @@ def _join(mode):
 def _topology(mode):
     def function():
         return [
-            kr.rank_op(process_set=group.process_set()),
-            kr.size_op(process_set=group.process_set()),
-            kr.process_set_included_op(group.process_set().process_set_id),
+            kr.rank_op(process_set=rank_group.process_set()),
+            kr.size_op(process_set=rank_group.process_set()),
+            kr.process_set_included_op(rank_group.process_set().process_set_id),
             kr.local_rank_op(),
             kr.local_size_op(),
         ]
@@ -150,8 +153,8 @@ def _topology(mode):
     values = in_mode(mode, function)
     assert [value.dtype for value in values] == [np.int32] * 5
     assert [int(value) for value in values] == [
-        group.rank(),
-        group.size(),
+        rank_group.rank(),
+        rank_group.size(),
         1,
         kr.local_rank(),
         kr.local_size(),
@@ -166,7 +169,7 @@ def forward_table(exact, ranks=None):
         ranks: Those of the process set that does it. Defaults to all. The
             others return `None`.
     """
-    if not group.begin(ranks):
+    if not rank_group.begin(ranks):
         return None
     special = {
         "broadcast_": _broadcast_in_place,

@@ -13,7 +13,7 @@ import tensorflow as tf
 import keras_ring as kr
 from tests.multiprocess.collectives import collective_model as model
 from tests.multiprocess.collectives import collective_table as table
-from tests.multiprocess.collectives import group
+from tests.multiprocess.collectives import rank_group
 from tests.multiprocess.collectives.rank_collectives import in_mode
 
 
@@ -41,7 +41,7 @@ def _drawn(seed, rank, shape, dtype="float64"):
 
 def _through(op, inputs, total, size):
     """Takes the summed cotangents back through a reduction."""
-    rank = group.rank()
+    rank = rank_group.rank()
     if op == "Sum":
         return total
     if op == "Average":
@@ -63,14 +63,14 @@ def _through_adasum(stacked, total):
     gradient = np.zeros_like(total)
     for place in np.ndindex(gradient.shape):
         moved = stacked.copy()
-        moved[group.rank()][place] += 1j * step
+        moved[rank_group.rank()][place] += 1j * step
         result, _ = model.adasum_of(list(moved))
         gradient[place] = np.sum(result.imag * total) / step
     return gradient
 
 
 def _reduction(kind, op, prescale=1.0, postscale=1.0):
-    size = group.size()
+    size = rank_group.size()
     # Few values, so that ranks share the extremum, and some are zero.
     inputs = [
         np.random.default_rng([3, rank]).integers(-1, 3, [5, 2]).astype("f8")
@@ -92,7 +92,7 @@ def _reduction(kind, op, prescale=1.0, postscale=1.0):
                 tensors[0],
                 kr.ReduceOp[op],
                 name=name,
-                process_set=group.process_set(),
+                process_set=rank_group.process_set(),
                 prescale_factor=prescale,
                 postscale_factor=postscale,
             )
@@ -103,7 +103,7 @@ def _reduction(kind, op, prescale=1.0, postscale=1.0):
 
 def _grouped(kind):
     """Two floats with an integer between them."""
-    size, rank = group.size(), group.rank()
+    size, rank = rank_group.size(), rank_group.rank()
     scatter = "reducescatter" in kind
     gather = "allgather" in kind
     inputs, cotangents, gradients = [], [], []
@@ -133,14 +133,14 @@ def _grouped(kind):
 
     def call(tensors, name):
         return getattr(kr, kind)(
-            list(tensors), name=name, process_set=group.process_set()
+            list(tensors), name=name, process_set=rank_group.process_set()
         )
 
     return Variant(call, inputs, cotangents, gradients)
 
 
 def _allgather(dtype):
-    size, rank = group.size(), group.rank()
+    size, rank = rank_group.size(), rank_group.rank()
     rows = [3 * (r % 2) for r in range(size)]  # none on some ranks
     inputs = [_drawn(5, r, (rows[r], 2), dtype) for r in range(size)]
     cotangents = [_drawn(6, r, (sum(rows), 2), dtype) for r in range(size)]
@@ -152,7 +152,9 @@ def _allgather(dtype):
     )
     return Variant(
         lambda tensors, name: [
-            kr.allgather(tensors[0], name=name, process_set=group.process_set())
+            kr.allgather(
+                tensors[0], name=name, process_set=rank_group.process_set()
+            )
         ],
         [inputs],
         [cotangents],
@@ -161,17 +163,17 @@ def _allgather(dtype):
 
 
 def _broadcast(dtype):
-    size, root = group.size(), group.size() - 1
+    size, root = rank_group.size(), rank_group.size() - 1
     inputs = [_drawn(5, r, (3,), dtype) for r in range(size)]
     cotangents = [_drawn(6, r, (3,), dtype) for r in range(size)]
-    total = sum(cotangents) * (group.rank() == root)
+    total = sum(cotangents) * (rank_group.rank() == root)
     return Variant(
         lambda tensors, name: [
             kr.broadcast(
                 tensors[0],
-                group.in_job(root),
+                rank_group.in_job(root),
                 name=name,
-                process_set=group.process_set(),
+                process_set=rank_group.process_set(),
             )
         ],
         [inputs],
@@ -181,7 +183,7 @@ def _broadcast(dtype):
 
 
 def _alltoall(given):
-    size, rank = group.size(), group.rank()
+    size, rank = rank_group.size(), rank_group.rank()
     splits = [
         [(source + 2 * to) % 3 if given else 2 for to in range(size)]
         for source in range(size)
@@ -193,7 +195,7 @@ def _alltoall(given):
     gradient = model.alltoall(cotangents, back)[rank][0]
 
     def call(tensors, name):
-        arguments = {"name": name, "process_set": group.process_set()}
+        arguments = {"name": name, "process_set": rank_group.process_set()}
         if given:
             return [kr.alltoall(tensors[0], splits[rank], **arguments)[0]]
         return [kr.alltoall(tensors[0], **arguments)]
@@ -316,7 +318,7 @@ _ROUTES = {
 def _check(name, mode):
     """Checks a variant in a mode; returns how many gradients were right."""
     variant = _variant(name)
-    rank = group.rank()
+    rank = rank_group.rank()
     inputs = [tf.constant(arrays[rank]) for arrays in variant.inputs]
     cotangents = [
         tf.constant(arrays[rank])
@@ -347,7 +349,7 @@ def _check(name, mode):
                 np.asarray(gradient),
                 np.asarray(want * factors[route]),
                 rtol=16 * eps,
-                atol=16 * group.size() * eps,
+                atol=16 * rank_group.size() * eps,
                 err_msg=f"{name}, {mode}, {route}",
             )
             count += 1
@@ -362,7 +364,7 @@ def integers_have_none():
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([floats])
             results = getattr(kr, f"grouped_{kind}")(
-                [integers, floats], process_set=group.process_set()
+                [integers, floats], process_set=rank_group.process_set()
             )
         # An integer depends on no number, though TensorFlow sees one op.
         assert not tape.gradient(results[0], floats).numpy().any(), kind
@@ -378,12 +380,12 @@ def gradients_of_gradients():
         with tf.GradientTape() as inner:
             inner.watch(x)
             total = kr.allreduce(
-                x, kr.Sum, name="second", process_set=group.process_set()
+                x, kr.Sum, name="second", process_set=rank_group.process_set()
             )
             y = total**2
         first = inner.gradient(y, x)
     second = outer.gradient(first, x)
-    np.testing.assert_allclose(second, 2.0 * group.size() ** 2)
+    np.testing.assert_allclose(second, 2.0 * rank_group.size() ** 2)
 
 
 def run(variants, ranks=None):
@@ -394,7 +396,7 @@ def run(variants, ranks=None):
         ranks: Those of the process set that computes them. Defaults to all.
             The others return `None`.
     """
-    if not group.begin(ranks):
+    if not rank_group.begin(ranks):
         return None
     integers_have_none()
     gradients_of_gradients()
