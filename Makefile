@@ -106,7 +106,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h \
-	  tf_ops/*.cc tf_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc \
+	  tf_ops/*.cc tf_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc tests/cpp/*/*.c \
 	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc
 
 # The C++ tests against the core that is in the package.

@@ -31,28 +31,6 @@ class TensorFlow:
             if flag.startswith("-D")
         ]
 
-    def abi_options(self) -> list[str]:
-        """Returns the flags that the core must share and would not have."""
-        wanted = [
-            definition
-            for definition in self.definitions
-            if definition.startswith("_GLIBCXX_USE_CXX11_ABI=")
-        ]
-        defaults = subprocess.run(
-            [
-                *shlex.split(os.environ.get("CXX", "c++")),
-                *("-dM", "-E", "-x", "c++", "-include", "string", os.devnull),
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.splitlines()
-        return [
-            f"-D{definition}"
-            for definition in wanted
-            if f"#define {definition.replace('=', ' ')}" not in defaults
-        ]
-
 
 class CMakeBuild(build_ext):
     """Builds the core and its adapters, and puts all beside `_core`.
@@ -67,9 +45,8 @@ class CMakeBuild(build_ext):
 
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
         tensorflow = TensorFlow()
-        abi = tensorflow.abi_options()
         core = ROOT / "build" / "core"
-        self._build(ROOT, core, package, {"KERAS_RING_ABI_OPTIONS": abi})
+        self._build(ROOT, core, package, {})
         tag = f"{sys.implementation.cache_tag}-tf{tensorflow.minor}"
         self._build(
             ROOT / "tf_ops",

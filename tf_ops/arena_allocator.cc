@@ -1,10 +1,9 @@
 // TensorFlow's allocator of tensors on CPUs, over the process's arena: so that
 // the other ranks of the host can read them where they lie.
 #include <cstdlib>
-#include <memory>
 #include <string>
 
-#include "csrc/runtime/process_arena.h"
+#include "csrc/capi/keras_ring.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/allocator_registry.h"
 
@@ -23,22 +22,21 @@ void* AllocateElsewhere(size_t alignment, size_t bytes) {
 
 class ArenaAllocator final : public tsl::Allocator {
  public:
-  explicit ArenaAllocator(std::shared_ptr<Arena> arena)
-      : arena_(std::move(arena)) {}
+  explicit ArenaAllocator(KrArena* arena) : arena_(arena) {}
 
   std::string Name() override { return "keras_ring arena"; }
 
   void* AllocateRaw(size_t alignment, size_t num_bytes) override {
     if (num_bytes >= kMinArenaBytes && alignment <= kPageBytes) {
-      void* block = arena_->Allocate(num_bytes);
+      void* block = KrArenaAllocate(arena_, num_bytes);
       if (block != nullptr) return block;
     }
     return AllocateElsewhere(alignment, num_bytes);
   }
 
   void DeallocateRaw(void* memory) override {
-    if (arena_->Contains(memory)) {
-      arena_->Free(memory);
+    if (KrArenaContains(arena_, memory)) {
+      KrArenaRelease(arena_, memory);
     } else {
       std::free(memory);
     }
@@ -50,7 +48,7 @@ class ArenaAllocator final : public tsl::Allocator {
 
  private:
   static constexpr size_t kPageBytes = 4096;
-  const std::shared_ptr<Arena> arena_;
+  KrArena* const arena_;
 };
 
 // For whoever asks TensorFlow to put an allocator of its own on top of this one
@@ -72,12 +70,17 @@ class PlainSubAllocator final : public tsl::SubAllocator {
 
 class ArenaAllocatorFactory final : public tsl::AllocatorFactory {
  public:
+  explicit ArenaAllocatorFactory(KrArena* arena) : arena_(arena) {}
+
   tsl::Allocator* CreateAllocator() override {
-    return new ArenaAllocator(ProcessArena());
+    return new ArenaAllocator(arena_);
   }
   tsl::SubAllocator* CreateSubAllocator(int) override {
     return new PlainSubAllocator;
   }
+
+ private:
+  KrArena* const arena_;
 };
 
 // The registry ends the process when a factory comes after the first tensor,
@@ -110,13 +113,15 @@ KerasRingInstallArena(int job_size) {
   if (registry->*Revealed(FirstAllocMade())) {
     return "TensorFlow has made tensors already";
   }
-  const Status status = CreateProcessArena(job_size);
-  if (!status.ok()) {
-    why = status.message();
+  KrArena* arena = nullptr;
+  KrStatus* const status = KrArenaCreate(job_size, &arena);
+  if (status != nullptr) {
+    why = KrStatusMessage(status);
+    KrStatusFree(status);
     return why.c_str();
   }
   registry->Register(__FILE__, __LINE__, "keras_ring arena", kPriority,
-                     new ArenaAllocatorFactory);
+                     new ArenaAllocatorFactory(arena));
   return nullptr;
 }
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <utility>
-#include <vector>
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tf_ops/tf_adapters.h"
@@ -13,89 +12,60 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-namespace {
-
-bool LooksAlike(const TensorSpec& spec, const Tensor& tensor) {
-  if (static_cast<int>(spec.shape.size()) != tensor.dims()) return false;
-  for (int i = 0; i < tensor.dims(); ++i) {
-    if (spec.shape[i] != tensor.dim_size(i)) return false;
-  }
-  const Result<DType> dtype = DTypeFromTf(tensor.dtype());
-  return dtype.ok() && *dtype == spec.dtype;
-}
-
-bool LooksAlike(const Request& request, OpKernelContext* context, int count) {
-  if (static_cast<int>(request.tensors.size()) != count) return false;
-  for (int i = 0; i < count; ++i) {
-    if (!LooksAlike(request.tensors[i], context->input(i))) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* context,
                                    int num_settings)
     : AsyncOpKernel(context), num_settings_(num_settings) {
   OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
-  OP_REQUIRES_OK(context, StatusToTf(CheckName(tensor_name_)));
+  OP_REQUIRES_OK(context, TakeStatus(KrCheckName(tensor_name_.data(),
+                                                 tensor_name_.size())));
   int64_t process_set;
   OP_REQUIRES_OK(context, context->GetAttr("process_set_id", &process_set));
-  runtime_ = std::make_unique<RuntimeLookup>(process_set);
+  runtime_.reset(KrRuntimeLookupCreate(process_set));
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context,
                                     DoneCallback done) {
-  Result<std::shared_ptr<Runtime>> runtime = runtime_->For(tensor_name_);
-  OP_REQUIRES_OK_ASYNC(context, StatusToTf(runtime.status()), done);
+  absl::StatusOr<RequestPtr> request = RequestFor(context);
+  OP_REQUIRES_OK_ASYNC(context, request.status(), done);
 
-  Result<RequestPtr> request = RequestFor(context);
-  OP_REQUIRES_OK_ASYNC(context, StatusToTf(request.status()), done);
-
-  TensorEntry entry;
-  entry.request = *request;
-  const int tensors = NumTensors(context);
-  entry.inputs.reserve(tensors);
-  for (int i = 0; i < tensors; ++i) {
-    entry.inputs.push_back(context->input(i).data());
-  }
   std::shared_ptr<Call> call = NewCall(context, std::move(done));
-  absl::Status prepared = PrepareOutputs(context, call, entry);
+  absl::Status prepared = PrepareResults(context, *call);
   if (!prepared.ok()) return call->Finish(prepared);
-  // After the outputs: a second reference to an input would keep its buffer
-  // from becoming an output.
-  for (int i = 0; i < tensors; ++i) {
-    call->Hold(context->input(i));
-  }
-  entry.completion = Completion(call);
-  if (!call->RegisterCancellation(call)) {
-    entry.completion.Disarm();
-    return call->Finish(absl::CancelledError(absl::StrCat(
-        entry.request->Label(), ": the step was cancelled before it began")));
-  }
-  Status enqueued = (*runtime)->Enqueue(std::move(entry));
-  if (!enqueued.ok()) call->Finish(StatusToTf(enqueued));
+  call->Enqueue(call, context, runtime_.get(), **request, NumTensors(context));
 }
 
-Result<RequestPtr> CollectiveKernel::RequestFor(OpKernelContext* context) {
-  const int tensors = NumTensors(context);
+absl::StatusOr<RequestPtr> CollectiveKernel::RequestFor(
+    OpKernelContext* context) {
   if (num_settings_ == 0) {
     tensorflow::mutex_lock lock(mutex_);
-    if (request_ != nullptr && LooksAlike(*request_, context, tensors)) {
-      return request_;
-    }
+    if (LooksAsBefore(context)) return request_;
   }
-  auto request = std::make_shared<Request>();
-  request->name = tensor_name_;
-  Describe(*request);
-  DescribeRun(context, *request);
-  for (int i = 0; i < tensors; ++i) {
-    KR_ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(context->input(i)));
-    request->tensors.push_back(std::move(spec));
+  RequestBuilder builder(tensor_name_);
+  Describe(builder.spec);
+  DescribeRun(context, builder);
+  absl::InlinedVector<TensorLook, 1> looks;
+  for (int i = 0; i < NumTensors(context); ++i) {
+    const Tensor& tensor = context->input(i);
+    TF_ASSIGN_OR_RETURN(const int32_t dtype, DTypeFromTf(tensor.dtype()));
+    builder.AddTensor(dtype, tensor.shape().dim_sizes());
+    looks.push_back({tensor.dtype(), tensor.shape()});
   }
+  TF_ASSIGN_OR_RETURN(RequestPtr request, builder.Build());
   tensorflow::mutex_lock lock(mutex_);
-  if (request_ == nullptr || !(*request_ == *request)) request_ = request;
-  return request_;
+  request_ = request;
+  looks_ = std::move(looks);
+  return request;
+}
+
+bool CollectiveKernel::LooksAsBefore(OpKernelContext* context) const {
+  const size_t tensors = NumTensors(context);
+  if (request_ == nullptr || looks_.size() != tensors) return false;
+  for (size_t i = 0; i < tensors; ++i) {
+    const Tensor& tensor = context->input(i);
+    if (tensor.dtype() != looks_[i].dtype) return false;
+    if (tensor.shape() != looks_[i].shape) return false;
+  }
+  return true;
 }
 
 std::shared_ptr<CollectiveKernel::Call> CollectiveKernel::NewCall(
@@ -120,10 +90,62 @@ void CollectiveKernel::Call::Begin(OpKernelContext* context,
   cancellation_ = context->cancellation_manager();
   token_ = kNoToken;
   held_.clear();
+  outputs_.clear();
+  by_rows_.clear();
 }
 
-void CollectiveKernel::Call::Complete(const Status& status) {
-  Finish(StatusToTf(status));
+void CollectiveKernel::Call::AddOutput(const Tensor& output) {
+  outputs_.push_back(output.data());
+  held_.push_back(output);
+}
+
+void CollectiveKernel::Call::AddResultByRows(
+    const tensorflow::TensorShape& shape, tensorflow::DataType dtype) {
+  by_rows_.emplace_back(shape, dtype);
+}
+
+void CollectiveKernel::Call::Enqueue(const std::shared_ptr<Call>& self,
+                                     OpKernelContext* context,
+                                     KrRuntimeLookup* runtime,
+                                     const KrRequest& request,
+                                     int num_tensors) {
+  absl::InlinedVector<const void*, 1> inputs;
+  // After the outputs: a second reference to an input would keep its buffer
+  // from becoming an output.
+  for (int i = 0; i < num_tensors; ++i) {
+    const Tensor& input = context->input(i);
+    inputs.push_back(input.data());
+    held_.push_back(input);
+  }
+  if (!RegisterCancellation(self)) {
+    return Finish(absl::CancelledError(absl::StrCat(
+        KrRequestLabel(&request), ": the step was cancelled before it began")));
+  }
+  KrOperation operation = {};
+  operation.inputs = inputs.data();
+  operation.context = this;
+  operation.done = [](void* call, const KrStatus* status) {
+    // Until the end of this function.
+    const auto alive = std::move(static_cast<Call*>(call)->in_flight_);
+    alive->Finish(ToAbsl(status));
+  };
+  if (by_rows_.empty()) {
+    operation.outputs = outputs_.data();
+  } else {
+    operation.allocate = [](void* call, int32_t result, int64_t rows,
+                            void** memory) -> KrStatus* {
+      absl::StatusOr<void*> found =
+          static_cast<Call*>(call)->AllocateResult(result, rows);
+      if (!found.ok()) return ToKr(found.status());
+      *memory = *found;
+      return nullptr;
+    };
+  }
+  in_flight_ = self;
+  KrStatus* const refused = KrEnqueue(runtime, &request, &operation);
+  if (refused == nullptr) return;  // `done` may have been called already
+  in_flight_ = nullptr;
+  Finish(TakeStatus(refused));
 }
 
 void CollectiveKernel::Call::RunDone(OpKernelContext* context,
@@ -142,7 +164,8 @@ bool CollectiveKernel::Call::Claim(OpKernelContext** context,
   return true;
 }
 
-bool CollectiveKernel::Call::RegisterCancellation(std::shared_ptr<Call> self) {
+bool CollectiveKernel::Call::RegisterCancellation(
+    const std::shared_ptr<Call>& self) {
   if (cancellation_ == nullptr) return true;
   token_ = cancellation_->get_cancellation_token();
   return cancellation_->RegisterCallback(token_, [self] {
@@ -172,28 +195,28 @@ void CollectiveKernel::Call::Finish(const absl::Status& status) {
   RunDone(context, std::move(done), status);
 }
 
-Result<void*> CollectiveKernel::Call::AllocateOutput(
-    int index, const tensorflow::TensorShape& shape,
-    tensorflow::DataType dtype) {
+absl::StatusOr<void*> CollectiveKernel::Call::AllocateResult(int result,
+                                                             int64_t rows) {
+  auto [shape, dtype] = by_rows_[result];
+  shape.set_dim(0, rows);
   tensorflow::mutex_lock lock(mutex_);
   if (context_ == nullptr) {
     held_.emplace_back(dtype, shape);
     return held_.back().data();
   }
   Tensor* output = nullptr;
-  absl::Status status = context_->allocate_output(index, shape, &output);
+  absl::Status status = context_->allocate_output(result, shape, &output);
   if (!status.ok()) {
-    return ResourceExhaustedError("no memory for a result of shape " +
-                                  shape.DebugString() + ": " +
-                                  std::string(status.message()));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a result of shape ", shape.DebugString(),
+                     ": ", status.message()));
   }
   held_.push_back(*output);
   return output->data();
 }
 
-absl::Status ForwardOrAllocateOutputs(
-    OpKernelContext* context,
-    const std::shared_ptr<CollectiveKernel::Call>& call, TensorEntry& entry) {
+absl::Status ForwardOrAllocateOutputs(OpKernelContext* context,
+                                      CollectiveKernel::Call& call) {
   for (int i = 0; i < context->num_inputs(); ++i) {
     const Tensor& input = context->input(i);
     Tensor* output = nullptr;
@@ -204,25 +227,16 @@ absl::Status ForwardOrAllocateOutputs(
             ? context->forward_input_or_allocate_output({i}, i, input.shape(),
                                                         &output)
             : context->allocate_output(i, input.shape(), &output));
-    entry.outputs.push_back(output->data());
-    call->Hold(*output);
+    call.AddOutput(*output);
   }
   return absl::OkStatus();
 }
 
-void AllocateOutputsByRows(OpKernelContext* context,
-                           const std::shared_ptr<CollectiveKernel::Call>& call,
-                           TensorEntry& entry) {
-  std::vector<std::pair<tensorflow::TensorShape, tensorflow::DataType>> inputs;
+void AddResultsByRows(OpKernelContext* context, CollectiveKernel::Call& call) {
   for (int i = 0; i < context->num_inputs(); ++i) {
-    inputs.emplace_back(context->input(i).shape(), context->input(i).dtype());
+    const Tensor& input = context->input(i);
+    call.AddResultByRows(input.shape(), input.dtype());
   }
-  entry.allocate = [call, inputs = std::move(inputs)](
-                       int result, int64_t rows) -> Result<void*> {
-    auto [shape, dtype] = inputs[result];
-    shape.set_dim(0, rows);
-    return call->AllocateOutput(result, shape, dtype);
-  };
 }
 
 }  // namespace keras_ring

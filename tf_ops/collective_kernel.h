@@ -4,20 +4,20 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "csrc/base/completion.h"
-#include "csrc/control/request.h"
-#include "csrc/control/tensor_entry.h"
-#include "csrc/runtime/process_runtime.h"
+#include "csrc/capi/keras_ring.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/request.h"
 
 namespace keras_ring {
 
-// Builds the entry, enqueues it, and returns; the data thread finishes the op.
+// Builds the operation, enqueues it, and returns; the data thread finishes the
+// op.
 //
 // A cancelled step ends its ops at once, but what has been asked for cannot be
-// taken back: the other ranks may be about to run it. So the entry lives on
+// taken back: the other ranks may be about to run it. So the operation lives on
 // with references to its tensors, takes part when its turn comes, and its
 // result goes nowhere. Only the op is told that it was cancelled.
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
@@ -34,17 +34,25 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
  protected:
   // Fills in the kind and what the attributes say.
-  virtual void Describe(Request& request) const = 0;
+  virtual void Describe(KrRequestSpec& spec) const = 0;
   // Fills in what those inputs say that are settings.
-  virtual void DescribeRun(tensorflow::OpKernelContext*, Request&) const {}
-  // Sets the entry's outputs.
-  virtual absl::Status PrepareOutputs(tensorflow::OpKernelContext* context,
-                                      const std::shared_ptr<Call>& call,
-                                      TensorEntry& entry) const = 0;
+  virtual void DescribeRun(tensorflow::OpKernelContext*,
+                           RequestBuilder&) const {}
+  // Gives the call its results: memory, or how they will look.
+  virtual absl::Status PrepareResults(tensorflow::OpKernelContext* context,
+                                      Call& call) const = 0;
 
  private:
+  // What the inputs must be like for the same request.
+  struct TensorLook {
+    tensorflow::DataType dtype;
+    tensorflow::TensorShape shape;
+  };
+
   // The request for these inputs: the same object as long as they look alike.
-  Result<RequestPtr> RequestFor(tensorflow::OpKernelContext* context);
+  absl::StatusOr<RequestPtr> RequestFor(tensorflow::OpKernelContext* context);
+  bool LooksAsBefore(tensorflow::OpKernelContext* context) const
+      TF_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Call> NewCall(tensorflow::OpKernelContext* context,
                                 DoneCallback done);
 
@@ -54,44 +62,53 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
   const int num_settings_;
   std::string tensor_name_;
-  std::unique_ptr<RuntimeLookup> runtime_;  // of the op's process set
+  // Of the op's process set.
+  std::unique_ptr<KrRuntimeLookup, decltype(&KrRuntimeLookupFree)> runtime_{
+      nullptr, KrRuntimeLookupFree};
   // Of the last time, for the next: an op mostly runs once in a step, and one
   // step is like the other.
   tensorflow::mutex mutex_;
   RequestPtr request_ TF_GUARDED_BY(mutex_);
+  absl::InlinedVector<TensorLook, 1> looks_ TF_GUARDED_BY(mutex_);
   std::shared_ptr<Call> call_ TF_GUARDED_BY(mutex_);
 };
 
-// Shared by the entry (which fires the completion), the cancellation and the
-// kernel. Whoever finishes first calls `done`; the others find it gone.
-class CollectiveKernel::Call final : public Completion::Target {
+// Shared by the operation (which ends it), the cancellation and the kernel.
+// Whoever finishes first calls `done`; the others find it gone.
+class CollectiveKernel::Call final {
  public:
   // An op begins. The last one of this object has ended, and nobody else knows
   // the object any more.
   void Begin(tensorflow::OpKernelContext* context, DoneCallback done);
 
-  // Ends the op when its step is cancelled. False if it is already.
-  bool RegisterCancellation(std::shared_ptr<Call> self);
+  // Memory for the result of the next tensor: it is kept for as long as it is
+  // needed.
+  void AddOutput(const tensorflow::Tensor& output);
+  // The next result will look so, but for its rows, which are known once the
+  // ranks have agreed.
+  void AddResultByRows(const tensorflow::TensorShape& shape,
+                       tensorflow::DataType dtype);
+
+  // Hands the operation over to the runtime, which ends it, and with it the op.
+  // `self` is this; the tensors are the first inputs of the context.
+  void Enqueue(const std::shared_ptr<Call>& self,
+               tensorflow::OpKernelContext* context, KrRuntimeLookup* runtime,
+               const KrRequest& request, int num_tensors);
 
   // Ends the op, unless it has ended, and lets go of the tensors.
   void Finish(const absl::Status& status);
-  void Complete(const Status& status) override;
-
-  // Keeps the memory of `tensor` for as long as the entry needs it. Not after
-  // the entry is enqueued.
-  void Hold(const tensorflow::Tensor& tensor) { held_.push_back(tensor); }
-
-  // Output `index` with this shape; memory of our own if the op has ended.
-  Result<void*> AllocateOutput(int index, const tensorflow::TensorShape& shape,
-                               tensorflow::DataType dtype);
 
  private:
   static constexpr tensorflow::CancellationToken kNoToken = -1;
 
+  // Ends the op when its step is cancelled. False if it is already.
+  bool RegisterCancellation(const std::shared_ptr<Call>& self);
   // Takes the right to end the op; false if it was taken.
   bool Claim(tensorflow::OpKernelContext** context, DoneCallback* done);
   static void RunDone(tensorflow::OpKernelContext* context, DoneCallback done,
                       const absl::Status& status);
+  // Result number `result`; memory of our own if the op has ended.
+  absl::StatusOr<void*> AllocateResult(int result, int64_t rows);
 
   // Held while the context is used, so that the op cannot end meanwhile.
   tensorflow::mutex mutex_;
@@ -100,21 +117,23 @@ class CollectiveKernel::Call final : public Completion::Target {
 
   tensorflow::CancellationManager* cancellation_ = nullptr;
   tensorflow::CancellationToken token_ = kNoToken;
-  // Touched by whoever has the entry: the kernel, then the data thread.
+  // Touched by whoever has the operation: the kernel, then the data thread.
+  std::shared_ptr<Call> in_flight_;  // this, while the runtime has it
   absl::InlinedVector<tensorflow::Tensor, 2> held_;
+  absl::InlinedVector<void*, 1> outputs_;
+  absl::InlinedVector<std::pair<tensorflow::TensorShape, tensorflow::DataType>,
+                      1>
+      by_rows_;
 };
 
-// Outputs shaped as the inputs, in the inputs' own memory where nobody else
+// Results shaped as the inputs, in the inputs' own memory where nobody else
 // needs it.
-absl::Status ForwardOrAllocateOutputs(
-    tensorflow::OpKernelContext* context,
-    const std::shared_ptr<CollectiveKernel::Call>& call, TensorEntry& entry);
+absl::Status ForwardOrAllocateOutputs(tensorflow::OpKernelContext* context,
+                                      CollectiveKernel::Call& call);
 
-// Outputs shaped as the inputs but for the number of rows, which is known once
-// the ranks have agreed.
-void AllocateOutputsByRows(tensorflow::OpKernelContext* context,
-                           const std::shared_ptr<CollectiveKernel::Call>& call,
-                           TensorEntry& entry);
+// Results shaped as the inputs but for the number of rows.
+void AddResultsByRows(tensorflow::OpKernelContext* context,
+                      CollectiveKernel::Call& call);
 
 }  // namespace keras_ring
 

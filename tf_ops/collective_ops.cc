@@ -1,8 +1,8 @@
 // The kernels of the collectives: what each adds to CollectiveKernel.
 #include <cstring>
-#include <memory>
 
 #include "tf_ops/collective_kernel.h"
+#include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
 namespace {
@@ -24,64 +24,54 @@ absl::Status GetDouble(OpKernelConstruction* context, const char* attribute,
 
 class ReductionKernel : public CollectiveKernel {
  public:
-  ReductionKernel(OpKernelConstruction* context, RequestKind kind)
+  ReductionKernel(OpKernelConstruction* context, KrKind kind)
       : CollectiveKernel(context), kind_(kind) {
-    int reduce_op;
-    OP_REQUIRES_OK(context, context->GetAttr("reduce_op", &reduce_op));
-    OP_REQUIRES(context, reduce_op >= 0 && reduce_op < kNumReduceOps,
-                absl::InvalidArgumentError(
-                    absl::StrCat("no reduce op has number ", reduce_op)));
-    op_ = static_cast<ReduceOp>(reduce_op);
-    int compression;
-    OP_REQUIRES_OK(context, context->GetAttr("compression", &compression));
-    OP_REQUIRES(context, compression >= 0 && compression < kNumCompressions,
-                absl::InvalidArgumentError(
-                    absl::StrCat("no compression has number ", compression)));
-    compression_ = static_cast<Compression>(compression);
+    OP_REQUIRES_OK(context, context->GetAttr("reduce_op", &op_));
+    OP_REQUIRES_OK(context, context->GetAttr("compression", &compression_));
+    OP_REQUIRES_OK(context,
+                   TakeStatus(KrCheckReduction(kind_, op_, compression_)));
     OP_REQUIRES_OK(context, GetDouble(context, "prescale_bits", &prescale_));
     OP_REQUIRES_OK(context, GetDouble(context, "postscale_bits", &postscale_));
   }
 
  protected:
-  void Describe(Request& request) const override {
-    request.kind = kind_;
-    request.op = op_;
-    request.prescale = prescale_;
-    request.postscale = postscale_;
-    request.compression = compression_;
+  void Describe(KrRequestSpec& spec) const override {
+    spec.kind = kind_;
+    spec.reduce_op = op_;
+    spec.prescale = prescale_;
+    spec.postscale = postscale_;
+    spec.compression = compression_;
   }
 
  private:
-  const RequestKind kind_;
-  ReduceOp op_ = ReduceOp::kSum;
+  const KrKind kind_;
+  int32_t op_ = KR_SUM;
   double prescale_ = 1.0;
   double postscale_ = 1.0;
-  Compression compression_ = Compression::kNone;
+  int32_t compression_ = KR_COMPRESSION_NONE;
 };
 
 class AllreduceKernel final : public ReductionKernel {
  public:
   explicit AllreduceKernel(OpKernelConstruction* context)
-      : ReductionKernel(context, RequestKind::kAllreduce) {}
+      : ReductionKernel(context, KR_ALLREDUCE) {}
 
  protected:
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
-    return ForwardOrAllocateOutputs(context, call, entry);
+  absl::Status PrepareResults(OpKernelContext* context,
+                              Call& call) const override {
+    return ForwardOrAllocateOutputs(context, call);
   }
 };
 
 class ReducescatterKernel final : public ReductionKernel {
  public:
   explicit ReducescatterKernel(OpKernelConstruction* context)
-      : ReductionKernel(context, RequestKind::kReducescatter) {}
+      : ReductionKernel(context, KR_REDUCESCATTER) {}
 
  protected:
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
-    AllocateOutputsByRows(context, call, entry);
+  absl::Status PrepareResults(OpKernelContext* context,
+                              Call& call) const override {
+    AddResultsByRows(context, call);
     return absl::OkStatus();
   }
 };
@@ -102,15 +92,14 @@ class BroadcastKernel final : public CollectiveKernel {
   }
 
  protected:
-  void Describe(Request& request) const override {
-    request.kind = RequestKind::kBroadcast;
-    request.root = root_;
+  void Describe(KrRequestSpec& spec) const override {
+    spec.kind = KR_BROADCAST;
+    spec.root = root_;
   }
 
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
-    return ForwardOrAllocateOutputs(context, call, entry);
+  absl::Status PrepareResults(OpKernelContext* context,
+                              Call& call) const override {
+    return ForwardOrAllocateOutputs(context, call);
   }
 
  private:
@@ -128,14 +117,13 @@ class AllgatherKernel final : public CollectiveKernel {
       : CollectiveKernel(context) {}
 
  protected:
-  void Describe(Request& request) const override {
-    request.kind = RequestKind::kAllgather;
+  void Describe(KrRequestSpec& spec) const override {
+    spec.kind = KR_ALLGATHER;
   }
 
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
-    AllocateOutputsByRows(context, call, entry);
+  absl::Status PrepareResults(OpKernelContext* context,
+                              Call& call) const override {
+    AddResultsByRows(context, call);
     return absl::OkStatus();
   }
 };
@@ -151,29 +139,19 @@ class AlltoallKernel final : public CollectiveKernel {
       : CollectiveKernel(context, /*num_settings=*/1) {}
 
  protected:
-  void Describe(Request& request) const override {
-    request.kind = RequestKind::kAlltoall;
-  }
+  void Describe(KrRequestSpec& spec) const override { spec.kind = KR_ALLTOALL; }
 
-  void DescribeRun(OpKernelContext* context, Request& request) const override {
+  void DescribeRun(OpKernelContext* context,
+                   RequestBuilder& builder) const override {
     const auto splits = context->input(1).flat<int64_t>();
-    request.splits.assign(splits.data(), splits.data() + splits.size());
+    builder.SetSplits({splits.data(), static_cast<size_t>(splits.size())});
   }
 
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
-    entry.allocate = [call, shape = context->input(0).shape(),
-                      dtype = context->input(0).dtype()](
-                         int result, int64_t rows) -> Result<void*> {
-      if (result == 1) {
-        return call->AllocateOutput(result, TensorShape({rows}),
-                                    tensorflow::DT_INT64);
-      }
-      TensorShape received = shape;
-      received.set_dim(0, rows);
-      return call->AllocateOutput(result, received, dtype);
-    };
+  absl::Status PrepareResults(OpKernelContext* context,
+                              Call& call) const override {
+    const Tensor& input = context->input(0);
+    call.AddResultByRows(input.shape(), input.dtype());
+    call.AddResultByRows(TensorShape({0}), tensorflow::DT_INT64);
     return absl::OkStatus();
   }
 };
@@ -189,12 +167,9 @@ class BarrierKernel final : public CollectiveKernel {
       : CollectiveKernel(context) {}
 
  protected:
-  void Describe(Request& request) const override {
-    request.kind = RequestKind::kBarrier;
-  }
+  void Describe(KrRequestSpec& spec) const override { spec.kind = KR_BARRIER; }
 
-  absl::Status PrepareOutputs(OpKernelContext*, const std::shared_ptr<Call>&,
-                              TensorEntry&) const override {
+  absl::Status PrepareResults(OpKernelContext*, Call&) const override {
     return absl::OkStatus();
   }
 };
@@ -210,17 +185,13 @@ class JoinKernel final : public CollectiveKernel {
       : CollectiveKernel(context) {}
 
  protected:
-  void Describe(Request& request) const override {
-    request.kind = RequestKind::kJoin;
-  }
+  void Describe(KrRequestSpec& spec) const override { spec.kind = KR_JOIN; }
 
-  absl::Status PrepareOutputs(OpKernelContext* context,
-                              const std::shared_ptr<Call>& call,
-                              TensorEntry& entry) const override {
+  absl::Status PrepareResults(OpKernelContext* context,
+                              Call& call) const override {
     Tensor* last_rank = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, {}, &last_rank));
-    entry.outputs.push_back(last_rank->data());
-    call->Hold(*last_rank);
+    call.AddOutput(*last_rank);
     return absl::OkStatus();
   }
 };

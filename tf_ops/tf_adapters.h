@@ -1,32 +1,28 @@
-// Tables between TensorFlow's types and ours.
+// Between TensorFlow's types and those of the core's C interface.
 #ifndef KERAS_RING_TF_OPS_TF_ADAPTERS_H_
 #define KERAS_RING_TF_OPS_TF_ADAPTERS_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
-#include "csrc/base/dtype.h"
-#include "csrc/base/status.h"
-#include "csrc/control/request.h"
-#include "tensorflow/core/framework/tensor.h"
+#include "absl/status/statusor.h"
+#include "csrc/capi/keras_ring.h"
 #include "tensorflow/core/framework/types.pb.h"
 
 namespace keras_ring {
 
-// kInvalidArgument for a type that no collective carries.
-Result<DType> DTypeFromTf(tensorflow::DataType dtype);
+absl::Status ToAbsl(const KrStatus* status);
+// The same, and frees it.
+absl::Status TakeStatus(KrStatus* status);
+// Of an error; whoever gets it frees it.
+KrStatus* ToKr(const absl::Status& status);
+
+// The number of a type; kInvalidArgument for one that no collective carries.
+absl::StatusOr<int32_t> DTypeFromTf(tensorflow::DataType dtype);
 
 // The types that collectives carry, or reduce, as an op's attribute lists them.
 std::string TfTypes(bool reducible);
-
-inline absl::Status StatusToTf(const Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  // Our codes have absl's numbers (csrc/base/status.h).
-  return absl::Status(static_cast<absl::StatusCode>(status.code()),
-                      status.message());
-}
-
-Result<TensorSpec> SpecOf(const tensorflow::Tensor& tensor);
 
 }  // namespace keras_ring
 

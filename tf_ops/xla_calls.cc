@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/base/mutex.h"
-#include "csrc/control/request.h"
+#include "absl/synchronization/mutex.h"
+#include "csrc/base/dtype_table.h"
+#include "csrc/capi/keras_ring.h"
 #include "tensorflow/core/platform/env.h"
+#include "tf_ops/request.h"
 #include "tf_ops/xla_ticket.h"
 #include "tsl/platform/denormal.h"
 #include "tsl/platform/setround.h"
@@ -27,21 +29,23 @@ namespace {
 
 namespace ffi = ::xla::ffi;
 
-ffi::Error ToFfi(const Status& status) {
-  // Both have absl's numbers.
+ffi::Error ToFfi(const absl::Status& status) {
+  // Both have the same numbers.
   return ffi::Error(static_cast<ffi::ErrorCode>(status.code()),
-                    status.message());
+                    std::string(status.message()));
 }
 
-Result<DType> DTypeFromFfi(ffi::DataType dtype) {
+// The number of a type; negative: no collective carries it.
+int32_t DTypeFromFfi(ffi::DataType dtype) {
 #define KR_ROW(dtype, name, size, kind, tf, xla) ffi::DataType::xla,
   constexpr ffi::DataType kFfiTypes[] = {KR_FOR_EACH_DTYPE(KR_ROW)};
 #undef KR_ROW
-  for (int i = 0; i < kNumDTypes; ++i) {
-    if (kFfiTypes[i] == dtype) return static_cast<DType>(i);
+  int32_t number = 0;
+  for (ffi::DataType each : kFfiTypes) {
+    if (each == dtype) return number;
+    ++number;
   }
-  return InvalidArgumentError("no collective carries tensors of XLA's type " +
-                              std::to_string(static_cast<int>(dtype)));
+  return -1;
 }
 
 double FromBits(int64_t bits) {
@@ -55,29 +59,27 @@ ffi::Error Start(ffi::RemainingArgs tensors,
                  std::string_view name, int64_t process_set, int32_t kind,
                  int32_t reduce_op, int32_t root, int64_t prescale,
                  int64_t postscale, int32_t compression) {
-  Request request;
-  request.name = std::string(name);
-  request.kind = static_cast<RequestKind>(kind);
-  request.op = static_cast<ReduceOp>(reduce_op);
-  request.root = root;
-  request.prescale = FromBits(prescale);
-  request.postscale = FromBits(postscale);
-  request.compression = static_cast<Compression>(compression);
-  std::vector<const void*> inputs;
+  RequestBuilder builder{std::string(name)};
+  builder.spec.kind = kind;
+  builder.spec.reduce_op = reduce_op;
+  builder.spec.root = root;
+  builder.spec.prescale = FromBits(prescale);
+  builder.spec.postscale = FromBits(postscale);
+  builder.spec.compression = compression;
+  std::vector<XlaTicket::Input> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
     ffi::ErrorOr<ffi::AnyBuffer> tensor = tensors.get<ffi::AnyBuffer>(i);
     if (tensor.has_error()) return tensor.error();
-    TensorSpec spec;
-    Result<DType> dtype = DTypeFromFfi(tensor->element_type());
-    if (!dtype.ok()) return ToFfi(dtype.status());
-    spec.dtype = *dtype;
-    spec.shape.assign(tensor->dimensions().begin(), tensor->dimensions().end());
-    request.tensors.push_back(std::move(spec));
-    inputs.push_back(tensor->untyped_data());
+    const auto dimensions = tensor->dimensions();
+    builder.AddTensor(DTypeFromFfi(tensor->element_type()),
+                      {dimensions.begin(), dimensions.size()});
+    inputs.push_back({tensor->untyped_data(),
+                      static_cast<int64_t>(tensor->size_bytes()),
+                      dimensions.size() > 0 ? *dimensions.begin() : 0});
   }
   // Of an error it is `Done` that tells: it also knows what else was started.
-  *number->typed_data() = XlaTicketTable::OfProcess().Add(
-      XlaTicket::Start(process_set, std::move(request), inputs));
+  *number->typed_data() = XlaTicketTable::OfProcess().Add(XlaTicket::Start(
+      process_set, static_cast<KrKind>(kind), builder.Build(), inputs));
   return ffi::Error::Success();
 }
 
@@ -100,13 +102,13 @@ class Wait : public std::enable_shared_from_this<Wait> {
   ffi::Future Begin() {
     ffi::Future future(promise_);
     for (const auto& ticket : tickets_) {
-      ticket->OnEnd([self = shared_from_this()](const Status& status) {
+      ticket->OnEnd([self = shared_from_this()](const absl::Status& status) {
         self->OnTicketEnd(status);
       });
     }
     bool over;
     {
-      MutexLock lock(mutex_);
+      absl::MutexLock lock(&mutex_);
       begun_ = true;
       over = over_;
     }
@@ -115,9 +117,9 @@ class Wait : public std::enable_shared_from_this<Wait> {
   }
 
  private:
-  void OnTicketEnd(const Status& status) {
+  void OnTicketEnd(const absl::Status& status) {
     {
-      MutexLock lock(mutex_);
+      absl::MutexLock lock(&mutex_);
       if (over_) return;
       --left_;
       over_ = left_ == 0 || !status.ok();
@@ -136,9 +138,9 @@ class Wait : public std::enable_shared_from_this<Wait> {
   }
 
   void Finish() {
-    Status status;
+    absl::Status status;
     {
-      MutexLock lock(mutex_);
+      absl::MutexLock lock(&mutex_);
       status = status_;
     }
     if (!status.ok()) {
@@ -168,11 +170,11 @@ class Wait : public std::enable_shared_from_this<Wait> {
   const std::vector<int64_t> others_;
   ffi::Promise promise_;
 
-  Mutex mutex_;
-  size_t left_ KR_GUARDED_BY(mutex_);
-  bool begun_ KR_GUARDED_BY(mutex_) = false;
-  bool over_ KR_GUARDED_BY(mutex_) = false;
-  Status status_ KR_GUARDED_BY(mutex_);
+  absl::Mutex mutex_;
+  size_t left_ ABSL_GUARDED_BY(mutex_);
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 ffi::Future Failed(ffi::Error error) {

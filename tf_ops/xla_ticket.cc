@@ -3,66 +3,82 @@
 #include <cstring>
 #include <utility>
 
-#include "csrc/control/tensor_entry.h"
-#include "csrc/runtime/process_runtime.h"
+#include "absl/strings/str_cat.h"
+#include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
 
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
 std::shared_ptr<XlaTicket> XlaTicket::Start(
-    int64_t process_set, Request request,
-    const std::vector<const void*>& inputs) {
+    int64_t process_set, KrKind kind, const absl::StatusOr<RequestPtr>& request,
+    const std::vector<Input>& inputs) {
   auto ticket = std::make_shared<XlaTicket>();
-  Status status =
-      ticket->Enqueue(process_set, std::move(request), inputs, ticket);
-  if (!status.ok()) ticket->Complete(status);
+  const absl::Status status =
+      ticket->Enqueue(process_set, kind, request, inputs, ticket);
+  if (!status.ok()) ticket->End(status);
   return ticket;
 }
 
-Status XlaTicket::Enqueue(int64_t process_set, Request request,
-                          const std::vector<const void*>& inputs,
-                          const std::shared_ptr<XlaTicket>& self) {
-  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
-                      ProcessRuntimeFor(process_set, request.name));
-  TensorEntry entry;
-  const bool in_place = request.kind != RequestKind::kReducescatter;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const int64_t bytes = request.tensors[i].num_bytes();
-    tensors_.emplace_back(tensorflow::DT_UINT8,
-                          tensorflow::TensorShape({bytes}));
+absl::Status XlaTicket::Enqueue(int64_t process_set, KrKind kind,
+                                const absl::StatusOr<RequestPtr>& request,
+                                const std::vector<Input>& inputs,
+                                const std::shared_ptr<XlaTicket>& self) {
+  TF_RETURN_IF_ERROR(request.status());
+  std::vector<void*> copies;
+  for (const Input& input : inputs) {
+    tensors_.emplace_back(tensorflow::DT_UINT8, TensorShape({input.bytes}));
     void* copy = tensors_.back().data();
-    if (copy == nullptr && bytes > 0) {
-      return ResourceExhaustedError("no memory to start " + request.Label());
+    if (copy == nullptr && input.bytes > 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no memory to start ", KrRequestLabel(request->get())));
     }
-    if (bytes > 0) std::memcpy(copy, inputs[i], bytes);
-    entry.inputs.push_back(copy);
-    if (in_place) entry.outputs.push_back(copy);
+    if (input.bytes > 0) std::memcpy(copy, input.data, input.bytes);
+    copies.push_back(copy);
+    row_bytes_.push_back(input.rows > 0 ? input.bytes / input.rows : 0);
   }
-  if (in_place) {
-    results_ = tensors_;
-  } else {
-    entry.allocate = [self, specs = request.tensors](
-                         int result, int64_t rows) -> Result<void*> {
-      TensorSpec spec = specs[result];
-      spec.shape.front() = rows;
-      const int64_t bytes = spec.num_bytes();
-      self->results_.emplace_back(tensorflow::DT_UINT8,
-                                  tensorflow::TensorShape({bytes}));
-      void* memory = self->results_.back().data();
-      if (memory == nullptr && bytes > 0) {
-        return ResourceExhaustedError("no memory for a result");
-      }
-      return memory;
+  KrOperation operation = {};
+  operation.inputs = copies.data();
+  operation.context = this;
+  operation.done = [](void* ticket, const KrStatus* status) {
+    // Until the end of this function.
+    const auto alive = std::move(static_cast<XlaTicket*>(ticket)->in_flight_);
+    alive->End(ToAbsl(status));
+  };
+  if (kind == KR_REDUCESCATTER) {
+    operation.allocate = [](void* ticket, int32_t result, int64_t rows,
+                            void** memory) -> KrStatus* {
+      const absl::Status allocated =
+          static_cast<XlaTicket*>(ticket)->AllocateResult(result, rows, memory);
+      return allocated.ok() ? nullptr : ToKr(allocated);
     };
+  } else {
+    operation.outputs = copies.data();
+    results_ = tensors_;
   }
-  entry.request = std::make_shared<const Request>(std::move(request));
-  entry.completion = Completion(self);
-  return runtime->Enqueue(std::move(entry));
+  in_flight_ = self;
+  KrRuntimeLookup* const runtime = KrRuntimeLookupCreate(process_set);
+  KrStatus* const refused = KrEnqueue(runtime, request->get(), &operation);
+  KrRuntimeLookupFree(runtime);
+  if (refused == nullptr) return absl::OkStatus();
+  in_flight_ = nullptr;
+  return TakeStatus(refused);
 }
 
-void XlaTicket::OnEnd(std::function<void(const Status&)> callback) {
-  Status status;
+absl::Status XlaTicket::AllocateResult(int result, int64_t rows,
+                                       void** memory) {
+  const int64_t bytes = rows * row_bytes_[result];
+  results_.emplace_back(tensorflow::DT_UINT8, TensorShape({bytes}));
+  *memory = results_.back().data();
+  if (*memory != nullptr || bytes == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError("no memory for a result");
+}
+
+void XlaTicket::OnEnd(std::function<void(const absl::Status&)> callback) {
+  absl::Status status;
   {
-    MutexLock lock(mutex_);
+    absl::MutexLock lock(&mutex_);
     if (!ended_) {
       callbacks_.push_back(std::move(callback));
       return;
@@ -72,10 +88,10 @@ void XlaTicket::OnEnd(std::function<void(const Status&)> callback) {
   callback(status);
 }
 
-void XlaTicket::Complete(const Status& status) {
-  std::vector<std::function<void(const Status&)>> callbacks;
+void XlaTicket::End(const absl::Status& status) {
+  std::vector<std::function<void(const absl::Status&)>> callbacks;
   {
-    MutexLock lock(mutex_);
+    absl::MutexLock lock(&mutex_);
     ended_ = true;
     status_ = status;
     callbacks.swap(callbacks_);
@@ -90,13 +106,13 @@ XlaTicketTable& XlaTicketTable::OfProcess() {
 }
 
 int64_t XlaTicketTable::Add(std::shared_ptr<XlaTicket> ticket) {
-  MutexLock lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   tickets_.emplace(next_, std::move(ticket));
   return next_++;
 }
 
 std::shared_ptr<XlaTicket> XlaTicketTable::Take(int64_t number) {
-  MutexLock lock(mutex_);
+  absl::MutexLock lock(&mutex_);
   auto found = tickets_.find(number);
   if (found == tickets_.end()) return nullptr;
   std::shared_ptr<XlaTicket> ticket = std::move(found->second);

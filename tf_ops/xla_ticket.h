@@ -8,47 +8,61 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/base/completion.h"
-#include "csrc/base/mutex.h"
-#include "csrc/base/status.h"
-#include "csrc/control/request.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "csrc/capi/keras_ring.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/request.h"
 
 namespace keras_ring {
 
 // XLA may reuse an input's buffer as soon as the call that got it returns, and
 // says only later where the result goes. So the collective runs in memory of
 // the ticket.
-class XlaTicket final : public Completion::Target {
+class XlaTicket final {
  public:
+  // A tensor as XLA passes it.
+  struct Input {
+    const void* data;
+    int64_t bytes;
+    int64_t rows;  // 0 of a scalar
+  };
+
   // Copies the inputs, one per tensor of the request, and hands the request to
-  // the runtime of a process set. A failure to do so is how the ticket ends.
+  // the runtime of a process set. A failure to do so is how the ticket ends;
+  // and so is that of the request.
   static std::shared_ptr<XlaTicket> Start(
-      int64_t process_set, Request request,
-      const std::vector<const void*>& inputs);
+      int64_t process_set, KrKind kind,
+      const absl::StatusOr<RequestPtr>& request,
+      const std::vector<Input>& inputs);
 
   // Calls back once the collective has ended: at once, or later on a thread of
   // the runtime, which the callback must not block.
-  void OnEnd(std::function<void(const Status&)> callback);
-
-  // The end of the collective.
-  void Complete(const Status& status) override;
+  void OnEnd(std::function<void(const absl::Status&)> callback);
 
   // The results, as bytes; to be read after a good end.
   const std::vector<tensorflow::Tensor>& results() const { return results_; }
 
  private:
-  Status Enqueue(int64_t process_set, Request request,
-                 const std::vector<const void*>& inputs,
-                 const std::shared_ptr<XlaTicket>& self);
+  absl::Status Enqueue(int64_t process_set, KrKind kind,
+                       const absl::StatusOr<RequestPtr>& request,
+                       const std::vector<Input>& inputs,
+                       const std::shared_ptr<XlaTicket>& self);
+  absl::Status AllocateResult(int result, int64_t rows, void** memory);
+  // The end of the collective.
+  void End(const absl::Status& status);
 
+  // Touched by whoever has the collective: Start, then the data thread.
+  std::shared_ptr<XlaTicket> in_flight_;  // this, while the runtime has it
+  std::vector<int64_t> row_bytes_;        // by tensor, of results by rows
   std::vector<tensorflow::Tensor> tensors_;
   std::vector<tensorflow::Tensor> results_;
-  Mutex mutex_;
-  bool ended_ KR_GUARDED_BY(mutex_) = false;
-  Status status_ KR_GUARDED_BY(mutex_);
-  std::vector<std::function<void(const Status&)>> callbacks_
-      KR_GUARDED_BY(mutex_);
+  absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void(const absl::Status&)>> callbacks_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 // The tickets that nobody has waited for yet. All that XLA carries from one
@@ -63,9 +77,10 @@ class XlaTicketTable {
   std::shared_ptr<XlaTicket> Take(int64_t number);
 
  private:
-  Mutex mutex_;
-  int64_t next_ KR_GUARDED_BY(mutex_) = 1;
-  std::map<int64_t, std::shared_ptr<XlaTicket>> tickets_ KR_GUARDED_BY(mutex_);
+  absl::Mutex mutex_;
+  int64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<int64_t, std::shared_ptr<XlaTicket>> tickets_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace keras_ring

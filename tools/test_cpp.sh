@@ -13,7 +13,8 @@ flavour=$1
 filter=${2:-}
 tests="-DKERAS_RING_BUILD_TESTS=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
   -DKERAS_RING_ALL_TESTS=${KERAS_RING_ALL_TESTS:-OFF}"
-sanitized="-S . -G Ninja -DCMAKE_CXX_COMPILER=clang++"
+sanitized="-S . -G Ninja -DCMAKE_C_COMPILER=clang
+  -DCMAKE_CXX_COMPILER=clang++"
 targets="cpp_tests"
 case "$flavour" in
   plain)

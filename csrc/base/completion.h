@@ -3,7 +3,6 @@
 #define KERAS_RING_BASE_COMPLETION_H_
 
 #include <functional>
-#include <memory>
 #include <utility>
 
 #include "csrc/base/status.h"
@@ -15,25 +14,18 @@ namespace keras_ring {
 // one that is dropped unfired reports kInternal.
 class Completion {
  public:
-  // The callback. An object that is there anyway saves the memory of a
-  // closure.
-  class Target {
-   public:
-    virtual ~Target() = default;
-    virtual void Complete(const Status& status) = 0;
-  };
+  // One that holds no more than two pointers needs no memory of its own.
   using Callback = std::function<void(const Status&)>;
 
   Completion() = default;
-  explicit Completion(std::shared_ptr<Target> target)
-      : target_(std::move(target)) {}
-  explicit Completion(Callback callback)
-      : target_(std::make_shared<CallbackTarget>(std::move(callback))) {}
-  Completion(Completion&& other) noexcept = default;
+  explicit Completion(Callback callback) : callback_(std::move(callback)) {}
+  // What was moved from is empty.
+  Completion(Completion&& other) noexcept
+      : callback_(std::exchange(other.callback_, nullptr)) {}
   Completion& operator=(Completion&& other) noexcept {
     if (this != &other) {
       DropUnfired();
-      target_ = std::move(other.target_);
+      callback_ = std::exchange(other.callback_, nullptr);
     }
     return *this;
   }
@@ -41,34 +33,24 @@ class Completion {
   Completion& operator=(const Completion&) = delete;
   ~Completion() { DropUnfired(); }
 
-  bool armed() const { return target_ != nullptr; }
+  bool armed() const { return callback_ != nullptr; }
 
   // Must be called with no lock of ours held: the callback may run user code.
   void Fire(const Status& status) {
-    const std::shared_ptr<Target> target = std::move(target_);
-    KR_CHECK(target != nullptr);
-    target->Complete(status);
+    const Callback callback = std::exchange(callback_, nullptr);
+    KR_CHECK(callback != nullptr);
+    callback(status);
   }
 
   // Gives up the duty to fire, for a caller that reports the error itself.
-  void Disarm() { target_ = nullptr; }
+  void Disarm() { callback_ = nullptr; }
 
  private:
-  class CallbackTarget final : public Target {
-   public:
-    explicit CallbackTarget(Callback callback)
-        : callback_(std::move(callback)) {}
-    void Complete(const Status& status) override { callback_(status); }
-
-   private:
-    const Callback callback_;
-  };
-
   void DropUnfired() {
     if (armed()) Fire(InternalError("the entry was dropped unfinished"));
   }
 
-  std::shared_ptr<Target> target_;
+  Callback callback_;
 };
 
 }  // namespace keras_ring

@@ -2,21 +2,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "csrc/base/cpu_features.h"
-#include "csrc/base/dtype.h"
-#include "csrc/base/logging.h"
-#include "csrc/base/options.h"
-#include "csrc/base/status.h"
-#include "csrc/runtime/diagnostics/log_queue.h"
-#include "csrc/runtime/process_arena.h"
-#include "csrc/runtime/process_runtime.h"
-#include "csrc/runtime/runtime.h"
-#include "csrc/runtime/runtime_factory.h"
+#include "csrc/capi/keras_ring.h"
 
 namespace keras_ring {
 namespace {
@@ -25,132 +15,126 @@ namespace py = ::pybind11;
 
 // Becomes _core.StatusError(code, message) in Python.
 struct StatusError {
-  Status status;
+  std::string code;
+  std::string message;
 };
 
-void ThrowIfError(const Status& status) {
-  if (!status.ok()) throw StatusError{status};
+void ThrowIfError(KrStatus* status) {
+  if (status == nullptr) return;
+  StatusError error{KrStatusCodeName(status), KrStatusMessage(status)};
+  KrStatusFree(status);
+  throw error;
 }
 
-Topology CurrentTopology() {
-  std::shared_ptr<Runtime> runtime = ProcessRuntime();
-  if (runtime == nullptr) {
-    throw StatusError{FailedPreconditionError("not initialized")};
-  }
-  return runtime->topology();
+// What may wait for other ranks, or for a disk.
+template <typename Call>
+auto WithoutGil(const Call& call) {
+  py::gil_scoped_release release;
+  return call();
 }
 
 void Init(const std::vector<std::string>& versions) {
-  Result<Options> options = Options::FromEnvironment();
-  ThrowIfError(options.status());
-  SetLogLevel(options->log_level);
-  SetLogRank(options->size > 1 ? options->rank : -1);
-  Status status;
-  {
-    py::gil_scoped_release release;
-    Result<std::shared_ptr<ProcessSets>> job =
-        CreateJob(*options, versions, ProcessArena());
-    status = job.ok() ? InstallProcessSets(*job) : job.status();
-  }
-  ThrowIfError(status);
-  if (options->size > 1) AnswerDumpSignal();
+  std::vector<const char*> lines;
+  for (const std::string& version : versions) lines.push_back(version.c_str());
+  ThrowIfError(WithoutGil([&] { return KrInit(lines.data(), lines.size()); }));
 }
 
 void Shutdown(const std::string& reason) {
-  py::gil_scoped_release release;
-  std::shared_ptr<ProcessSets> sets = TakeProcessSets();
-  if (sets != nullptr) sets->Shutdown(reason);
+  WithoutGil([&] { KrShutdown(reason.c_str()); });
 }
 
-// The process sets of the job. The calls that change them wait for all ranks.
-std::shared_ptr<ProcessSets> Sets() {
-  ThrowIfError(CheckNotForked());
-  std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
-  if (sets == nullptr) {
-    throw StatusError{FailedPreconditionError("not initialized")};
-  }
-  return sets;
+KrTopology Topology() {
+  KrTopology topology;
+  ThrowIfError(KrGetTopology(&topology));
+  return topology;
 }
 
 uint32_t AddProcessSet(const std::vector<int32_t>& ranks) {
-  std::shared_ptr<ProcessSets> sets = Sets();
-  Result<uint32_t> number = InternalError("not tried");
-  {
-    py::gil_scoped_release release;
-    number = sets->Add(ranks);
-    sets.reset();
-  }
-  ThrowIfError(number.status());
-  return *number;
+  uint32_t number = 0;
+  ThrowIfError(WithoutGil(
+      [&] { return KrAddProcessSet(ranks.data(), ranks.size(), &number); }));
+  return number;
 }
 
 void RemoveProcessSet(int64_t number) {
-  std::shared_ptr<ProcessSets> sets = Sets();
-  Status status;
-  {
-    py::gil_scoped_release release;
-    status = sets->Remove(number);
-    sets.reset();
-  }
-  ThrowIfError(status);
+  ThrowIfError(WithoutGil([&] { return KrRemoveProcessSet(number); }));
 }
 
 // Why collectives cannot run any more; empty while they can.
 std::string JobError() {
-  std::shared_ptr<Runtime> runtime = ProcessRuntime();
-  return runtime == nullptr ? "" : runtime->status().message();
+  KrStatus* const status = KrJobStatus();
+  std::string message = KrStatusMessage(status);
+  KrStatusFree(status);
+  return message;
 }
 
 py::dict Metrics() {
-  std::shared_ptr<Runtime> runtime = ProcessRuntime();
-  if (runtime == nullptr) {
-    throw StatusError{FailedPreconditionError("not initialized")};
-  }
-  const Counters& counters = runtime->counters();
+  const KrMetric* rows;
+  std::vector<uint64_t> values(KrMetrics(&rows));
+  ThrowIfError(KrReadMetrics(values.data()));
   py::dict metrics;
-  for (const CounterDescription& row : DescribeCounters()) {
-    metrics[row.name] = (counters.*row.count).load();
-  }
-  const std::shared_ptr<Arena> arena = ProcessArena();
-  const Arena::Stats stats = arena ? arena->stats() : Arena::Stats();
-  for (const Arena::StatDescription& row : Arena::DescribeStats()) {
-    metrics[row.name] = stats.*row.value;
-  }
+  for (uint64_t value : values) metrics[rows++->name] = value;
   return metrics;
 }
 
 py::list DescribeMetrics() {
+  const KrMetric* row;
   py::list rows;
-  for (const CounterDescription& row : DescribeCounters()) {
-    rows.append(py::make_tuple(row.name, row.unit, row.meaning));
-  }
-  for (const Arena::StatDescription& row : Arena::DescribeStats()) {
-    rows.append(py::make_tuple(row.name, "bytes", row.meaning));
+  for (size_t left = KrMetrics(&row); left > 0; --left, ++row) {
+    rows.append(py::make_tuple(row->name, row->unit, row->meaning));
   }
   return rows;
 }
 
-py::list Describe() {
+py::list DescribeOptions() {
+  const KrOption* row;
   py::list rows;
-  for (const OptionDescription& option : DescribeOptions()) {
-    rows.append(py::make_tuple(option.variable, option.type,
-                               option.default_value, option.meaning));
+  for (size_t left = KrOptions(&row); left > 0; --left, ++row) {
+    rows.append(py::make_tuple(row->variable, row->type, row->default_value,
+                               row->meaning));
   }
   return rows;
 }
 
 // The element types that collectives carry: name, and whether it is reduced.
 py::list DTypes() {
+  const KrDType* row;
   py::list rows;
-  for (int i = 0; i < kNumDTypes; ++i) {
-    const DType dtype = static_cast<DType>(i);
-    rows.append(py::make_tuple(DTypeName(dtype), IsReducible(dtype)));
+  for (size_t left = KrDTypes(&row); left > 0; --left, ++row) {
+    rows.append(py::make_tuple(row->name, row->reducible));
   }
   return rows;
 }
 
 // Raises StatusError if the environment does not parse.
-void CheckEnvironment() { ThrowIfError(Options::FromEnvironment().status()); }
+void CheckEnvironment() { ThrowIfError(KrCheckEnvironment()); }
+
+// Log lines, for a thread of Python's that takes them.
+class LogQueue {
+ public:
+  LogQueue() : queue_(KrLogQueueCreate()) {}
+  ~LogQueue() { KrLogQueueFree(queue_); }
+  LogQueue(const LogQueue&) = delete;
+  LogQueue& operator=(const LogQueue&) = delete;
+
+  // Waits for lines: (level, line). None once closed and empty.
+  std::vector<std::pair<int32_t, std::string>> Take() {
+    std::vector<std::pair<int32_t, std::string>> lines;
+    WithoutGil([&] {
+      KrLogQueueTake(
+          queue_,
+          [](void* taken, int32_t level, const char* line) {
+            static_cast<decltype(lines)*>(taken)->emplace_back(level, line);
+          },
+          &lines);
+    });
+    return lines;
+  }
+  void Close() { KrLogQueueClose(queue_); }
+
+ private:
+  KrLogQueue* const queue_;
+};
 
 }  // namespace
 }  // namespace keras_ring
@@ -165,8 +149,7 @@ PYBIND11_MODULE(_core, module) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const StatusError& error) {
-      py::tuple arguments = py::make_tuple(StatusCodeName(error.status.code()),
-                                           error.status.message());
+      py::tuple arguments = py::make_tuple(error.code, error.message);
       PyErr_SetObject(status_error.ptr(), arguments.ptr());
     }
   });
@@ -175,48 +158,29 @@ PYBIND11_MODULE(_core, module) {
   module.def("shutdown", &Shutdown, py::arg("reason"));
   module.def("add_process_set", &AddProcessSet, py::arg("ranks"));
   module.def("remove_process_set", &RemoveProcessSet, py::arg("number"));
-  module.def("is_initialized", [] { return ProcessRuntime() != nullptr; });
+  module.def("is_initialized", &KrIsInitialized);
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
-  module.def("zero_copy_ranks", &ZeroCopyRanks);
-  module.def("describe_options", &Describe);
+  module.def("zero_copy_ranks", &KrZeroCopyRanks);
+  module.def("describe_options", &DescribeOptions);
   module.def("describe_metrics", &DescribeMetrics);
   module.def("dtypes", &DTypes);
   module.def("check_environment", &CheckEnvironment);
-  module.attr("compiler") = __VERSION__;
-  module.attr("cpu_level") = CpuLevelName(DetectCpuLevel());
+  module.attr("compiler") = KrCompiler();
+  module.attr("cpu_level") = KrCpuLevel();
 
-  py::class_<Topology>(module, "Topology")
-      .def_readonly("rank", &Topology::rank)
-      .def_readonly("size", &Topology::size)
-      .def_readonly("local_rank", &Topology::local_rank)
-      .def_readonly("local_size", &Topology::local_size)
-      .def_readonly("cross_rank", &Topology::cross_rank)
-      .def_readonly("cross_size", &Topology::cross_size)
-      .def_readonly("homogeneous", &Topology::homogeneous);
-  module.def("topology", &CurrentTopology);
+  py::class_<KrTopology>(module, "Topology")
+      .def_readonly("rank", &KrTopology::rank)
+      .def_readonly("size", &KrTopology::size)
+      .def_readonly("local_rank", &KrTopology::local_rank)
+      .def_readonly("local_size", &KrTopology::local_size)
+      .def_readonly("cross_rank", &KrTopology::cross_rank)
+      .def_readonly("cross_size", &KrTopology::cross_size)
+      .def_readonly("homogeneous", &KrTopology::homogeneous);
+  module.def("topology", &Topology);
 
-  py::class_<LogQueue, std::shared_ptr<LogQueue>>(module, "LogQueue")
-      .def(py::init([] {
-        auto queue = std::make_shared<LogQueue>();
-        SetLogSink(queue);
-        return queue;
-      }))
-      .def("take",
-           [](LogQueue& queue) {
-             std::vector<LogQueue::Line> lines;
-             {
-               py::gil_scoped_release release;
-               lines = queue.Take();
-             }
-             py::list result;
-             for (auto& [level, line] : lines) {
-               result.append(py::make_tuple(static_cast<int>(level), line));
-             }
-             return result;
-           })
-      .def("close", [](LogQueue& queue) {
-        SetLogSink(nullptr);
-        queue.Close();
-      });
+  py::class_<LogQueue>(module, "LogQueue")
+      .def(py::init())
+      .def("take", &LogQueue::Take)
+      .def("close", &LogQueue::Close);
 }

@@ -46,25 +46,18 @@ CPP_FLOORS = {
         "csrc/control",
         "csrc/runtime/diagnostics",
     ),
+    "csrc/capi": (
+        "csrc/base",
+        "csrc/comm/host",
+        "csrc/control",
+        "csrc/runtime/diagnostics",
+        "csrc/runtime",
+    ),
 }
-# What adapters see of the core, beside csrc/base. A tensor entry is made of a
-# request, so its header counts as part of the entry's.
-_KERNEL_HEADERS = {
-    "csrc/runtime/runtime.h",
-    "csrc/runtime/process_arena.h",
-    "csrc/runtime/process_runtime.h",
-    "csrc/control/tensor_entry.h",
-    "csrc/control/request.h",
-}
-# The Python module also starts the runtime and takes its log lines.
-ADAPTER_HEADERS = {
-    "tf_ops": _KERNEL_HEADERS,
-    "keras_ring/_runtime": {
-        *_KERNEL_HEADERS,
-        "csrc/runtime/runtime_factory.h",
-        "csrc/runtime/diagnostics/log_queue.h",
-    },
-}
+# What adapters see of the core: its C interface, and a table that is nothing
+# but a macro.
+ADAPTERS = ("tf_ops", "keras_ring/_runtime")
+_ADAPTER_HEADERS = {"csrc/capi/keras_ring.h", "csrc/base/dtype_table.h"}
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _FORBIDDEN_HEADERS = ("tensorflow/", "xla/", "pybind11/", "Python.h", "tsl/")
@@ -99,9 +92,16 @@ def adapter_problems(folder: str, text: str) -> list[str]:
     return [
         f"{folder} must not include {header}"
         for header in includes(text)
-        if header.startswith("csrc/")
-        and not header.startswith("csrc/base/")
-        and header not in ADAPTER_HEADERS[folder]
+        if header.startswith("csrc/") and header not in _ADAPTER_HEADERS
+    ]
+
+
+def c_header_problems(text: str) -> list[str]:
+    """Returns what is wrong with the header of the C interface."""
+    return [
+        f"the C interface must not include {header}"
+        for header in includes(text)
+        if not header.startswith("std") or not header.endswith(".h")
     ]
 
 

@@ -39,7 +39,7 @@ def test_core_includes_only_downwards(folder):
     assert not told, told
 
 
-@pytest.mark.parametrize("folder", floors.ADAPTER_HEADERS)
+@pytest.mark.parametrize("folder", floors.ADAPTERS)
 def test_adapters_see_only_the_api_of_the_core(folder):
     files = _cpp_files(folder)
     assert files, f"no file in {folder}"
@@ -52,8 +52,13 @@ def test_adapters_see_only_the_api_of_the_core(folder):
     assert not told, told
 
 
+def test_the_c_interface_stands_alone():
+    header = ROOT / "csrc/capi/keras_ring.h"
+    assert not floors.c_header_problems(header.read_text())
+
+
 def test_no_environment_sleep_or_feature_test_in_cpp():
-    folders = [*floors.CPP_FLOORS, *floors.ADAPTER_HEADERS]
+    folders = [*floors.CPP_FLOORS, *floors.ADAPTERS]
     reader = ROOT / "csrc/base/options.cc"
     told = _told(
         {
@@ -70,7 +75,7 @@ def test_nobody_takes_connections_without_a_handshake():
     """Those over TCP come through the acceptor, which has one."""
     taking = {
         path.name
-        for path in _cpp_files(*floors.CPP_FLOORS, *floors.ADAPTER_HEADERS)
+        for path in _cpp_files(*floors.CPP_FLOORS, *floors.ADAPTERS)
         if path.name not in ("socket.h", "socket.cc", "local_socket.cc")
         and re.search(r"\b(Accept|accept4?)\(", path.read_text())
     }

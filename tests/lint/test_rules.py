@@ -15,6 +15,7 @@ from tests.lint import floors
         ("csrc/control", '#include "csrc/collective/collective.h"', True),
         ("csrc/runtime", '#include "csrc/control/message.h"', False),
         ("csrc/runtime", '#include "csrc/testing/run_ranks.h"', True),
+        ("csrc/runtime", '#include "csrc/capi/keras_ring.h"', True),
         ("csrc/runtime", '# include "tf_ops/tf_adapters.h"', True),
         ("csrc/comm/net", "#include <vector>", False),
         ("csrc/comm/host", "#include <Python.h>", True),
@@ -37,16 +38,29 @@ def test_core(folder, line, bad):
 @pytest.mark.parametrize(
     ("header", "bad"),
     [
-        ("csrc/runtime/runtime.h", False),
-        ("csrc/control/tensor_entry.h", False),
-        ("csrc/base/status.h", False),
-        ("csrc/runtime/executor.h", True),
-        ("csrc/comm/net/socket.h", True),
+        ("csrc/capi/keras_ring.h", False),
+        ("csrc/base/dtype_table.h", False),
+        ("csrc/capi/handles.h", True),
+        ("csrc/base/status.h", True),
+        ("csrc/runtime/runtime.h", True),
     ],
 )
 def test_adapters(header, bad):
     problems = floors.adapter_problems("tf_ops", f'#include "{header}"\n')
     assert bool(problems) == bad
+
+
+@pytest.mark.parametrize(
+    ("header", "bad"),
+    [
+        ("<stddef.h>", False),
+        ("<stdint.h>", False),
+        ("<string>", True),
+        ('"csrc/base/status.h"', True),
+    ],
+)
+def test_c_interface(header, bad):
+    assert bool(floors.c_header_problems(f"#include {header}\n")) == bad
 
 
 @pytest.mark.parametrize(

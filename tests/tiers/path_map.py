@@ -38,6 +38,7 @@ _SAVED = frozenset({"parity", "examples", "saves"})
 _LAUNCHER = frozenset({"launcher-kills", "faults", "examples"})
 PATH_MAP: dict[str, frozenset[str]] = {
     "csrc/base/": _NATIVE | _SANITIZED_ALL,
+    "csrc/capi/": _NATIVE | _SANITIZED,
     "csrc/base/options": _SANITIZED | {"faults"},
     "csrc/collective/": _NATIVE | _SANITIZED | {"large"},
     "csrc/comm/": _NATIVE | _SANITIZED,

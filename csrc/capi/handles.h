@@ -1,0 +1,47 @@
+// What the handles of the C interface are, and how a Status becomes one.
+#ifndef KERAS_RING_CAPI_HANDLES_H_
+#define KERAS_RING_CAPI_HANDLES_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "csrc/base/status.h"
+#include "csrc/capi/keras_ring.h"
+#include "csrc/comm/host/arena.h"
+#include "csrc/control/request.h"
+#include "csrc/runtime/diagnostics/log_queue.h"
+#include "csrc/runtime/process_runtime.h"
+
+struct KrStatus {
+  keras_ring::Status status;
+};
+
+struct KrRequest {
+  keras_ring::RequestPtr request;
+  std::string label;
+};
+
+struct KrRuntimeLookup {
+  keras_ring::RuntimeLookup lookup;
+};
+
+struct KrArena {
+  std::shared_ptr<keras_ring::Arena> arena;
+};
+
+struct KrLogQueue {
+  std::shared_ptr<keras_ring::LogQueue> queue;
+};
+
+namespace keras_ring {
+
+// Null for success.
+inline KrStatus* ToC(Status status) {
+  if (status.ok()) return nullptr;
+  return new KrStatus{std::move(status)};
+}
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_CAPI_HANDLES_H_

@@ -1,0 +1,130 @@
+// The job of this process.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/options.h"
+#include "csrc/base/rank_set.h"
+#include "csrc/capi/handles.h"
+#include "csrc/runtime/process_arena.h"
+#include "csrc/runtime/process_runtime.h"
+#include "csrc/runtime/runtime.h"
+#include "csrc/runtime/runtime_factory.h"
+
+namespace keras_ring {
+namespace {
+
+Status NotInitialized() { return FailedPreconditionError("not initialized"); }
+
+Status Init(const std::vector<std::string>& versions) {
+  KR_ASSIGN_OR_RETURN(const Options options, Options::FromEnvironment());
+  SetLogLevel(options.log_level);
+  SetLogRank(options.size > 1 ? options.rank : -1);
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> job,
+                      CreateJob(options, versions, ProcessArena()));
+  KR_RETURN_IF_ERROR(InstallProcessSets(std::move(job)));
+  if (options.size > 1) AnswerDumpSignal();
+  return OkStatus();
+}
+
+// The process sets of the job, for what only the rank itself may do.
+Result<std::shared_ptr<ProcessSets>> OwnProcessSets() {
+  KR_RETURN_IF_ERROR(CheckNotForked());
+  std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
+  if (sets == nullptr) return NotInitialized();
+  return sets;
+}
+
+Result<int> ReadTopology(const std::string& what, int64_t process_set) {
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> job, ProcessRuntimeFor(0, what));
+  const Topology& of_job = job->topology();
+  if (what == "local_rank") return of_job.local_rank;
+  if (what == "local_size") return of_job.local_size;
+  // Also for ranks that are not members.
+  if (what == "size" || what == "included") {
+    const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
+    if (sets == nullptr) return UnavailableError("this rank has shut down");
+    KR_ASSIGN_OR_RETURN(RankSet set, sets->Find(process_set));
+    if (what == "size") return static_cast<int>(set.members().size());
+    return process_set == 0 || set.Local(of_job.rank) >= 0 ? 1 : 0;
+  }
+  if (what != "rank") {
+    return InvalidArgumentError("the topology has no '" + what + "'");
+  }
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
+                      ProcessRuntimeFor(process_set, what));
+  return runtime->topology().rank;
+}
+
+}  // namespace
+}  // namespace keras_ring
+
+using ::keras_ring::Options;
+using ::keras_ring::ProcessSets;
+using ::keras_ring::Result;
+using ::keras_ring::Runtime;
+using ::keras_ring::ToC;
+using ::keras_ring::Topology;
+
+KrStatus* KrInit(const char* const* versions, size_t num_versions) {
+  return ToC(keras_ring::Init(
+      std::vector<std::string>(versions, versions + num_versions)));
+}
+
+void KrShutdown(const char* reason) {
+  const std::shared_ptr<ProcessSets> sets = keras_ring::TakeProcessSets();
+  if (sets != nullptr) sets->Shutdown(reason);
+}
+
+bool KrIsInitialized(void) { return keras_ring::ProcessRuntime() != nullptr; }
+
+KrStatus* KrCheckEnvironment(void) {
+  return ToC(Options::FromEnvironment().status());
+}
+
+KrStatus* KrGetTopology(KrTopology* topology) {
+  const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
+  if (runtime == nullptr) return ToC(keras_ring::NotInitialized());
+  const Topology& found = runtime->topology();
+  *topology = KrTopology();
+  topology->rank = found.rank;
+  topology->size = found.size;
+  topology->local_rank = found.local_rank;
+  topology->local_size = found.local_size;
+  topology->cross_rank = found.cross_rank;
+  topology->cross_size = found.cross_size;
+  topology->homogeneous = found.homogeneous;
+  return nullptr;
+}
+
+KrStatus* KrReadTopology(const char* what, int64_t process_set,
+                         int32_t* value) {
+  const Result<int> found = keras_ring::ReadTopology(what, process_set);
+  if (!found.ok()) return ToC(found.status());
+  *value = *found;
+  return nullptr;
+}
+
+KrStatus* KrJobStatus(void) {
+  const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
+  return runtime == nullptr ? nullptr : ToC(runtime->status());
+}
+
+KrStatus* KrAddProcessSet(const int32_t* ranks, size_t num_ranks,
+                          uint32_t* process_set) {
+  Result<std::shared_ptr<ProcessSets>> sets = keras_ring::OwnProcessSets();
+  if (!sets.ok()) return ToC(sets.status());
+  const Result<uint32_t> number =
+      (*sets)->Add(std::vector<int32_t>(ranks, ranks + num_ranks));
+  if (!number.ok()) return ToC(number.status());
+  *process_set = *number;
+  return nullptr;
+}
+
+KrStatus* KrRemoveProcessSet(int64_t process_set) {
+  Result<std::shared_ptr<ProcessSets>> sets = keras_ring::OwnProcessSets();
+  if (!sets.ok()) return ToC(sets.status());
+  return ToC((*sets)->Remove(process_set));
+}

@@ -1,0 +1,336 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <future>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/logging.h"
+#include "csrc/base/status.h"
+#include "csrc/capi/keras_ring.h"
+
+namespace keras_ring {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// What a status says, "OK" of null; frees it.
+std::string Text(KrStatus* status) {
+  std::string text = KrStatusCodeName(status);
+  if (status != nullptr) text += std::string(": ") + KrStatusMessage(status);
+  KrStatusFree(status);
+  return text;
+}
+
+// A sum of `shape` float32.
+struct Spec {
+  explicit Spec(std::vector<int64_t> dimensions)
+      : shape(std::move(dimensions)) {
+    tensor = {static_cast<int32_t>(DType::kFloat32),
+              static_cast<int32_t>(shape.size()), shape.data()};
+    KrRequestSpecInit(&spec);
+    spec.name = "a";
+    spec.name_bytes = 1;
+    spec.tensors = &tensor;
+    spec.num_tensors = 1;
+  }
+  Spec(const Spec&) = delete;
+
+  std::string Create() {
+    KrRequest* request = nullptr;
+    const std::string text = Text(KrRequestCreate(&spec, &request));
+    EXPECT_EQ(request != nullptr, text == "OK");
+    KrRequestFree(request);
+    return text;
+  }
+
+  std::vector<int64_t> shape;
+  KrTensorSpec tensor;
+  KrRequestSpec spec;
+};
+
+// An operation on the job of all ranks: how it ended, or why it did not begin.
+class Call {
+ public:
+  std::string Run(const Spec& spec, int64_t process_set = 0) {
+    KrRequest* request = nullptr;
+    EXPECT_EQ(Text(KrRequestCreate(&spec.spec, &request)), "OK");
+    KrRuntimeLookup* const lookup = KrRuntimeLookupCreate(process_set);
+    operation.context = this;
+    operation.done = [](void* context, const KrStatus* status) {
+      std::string text = KrStatusCodeName(status);
+      if (status != nullptr) text += ": ";
+      static_cast<Call*>(context)->ended_.set_value(text +
+                                                    KrStatusMessage(status));
+    };
+    KrStatus* const refused = KrEnqueue(lookup, request, &operation);
+    KrRuntimeLookupFree(lookup);
+    KrRequestFree(request);
+    if (refused != nullptr) return "refused: " + Text(refused);
+    return ended_.get_future().get();
+  }
+
+  KrOperation operation = {};
+  std::vector<float> input;
+  std::vector<float> output;
+
+ private:
+  std::promise<std::string> ended_;
+};
+
+class Job : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(Text(KrInit(nullptr, 0)), "OK"); }
+  void TearDown() override { KrShutdown(""); }
+};
+
+TEST(CStatus, IsACodeAndAText) {
+  EXPECT_EQ(KrStatusCode(nullptr), 0);
+  EXPECT_STREQ(KrStatusCodeName(nullptr), "OK");
+  EXPECT_STREQ(KrStatusMessage(nullptr), "");
+  KrStatus* const status = KrStatusCreate(14, "rank 2 is gone");
+  EXPECT_EQ(KrStatusCode(status), 14);
+  EXPECT_EQ(Text(status), "UNAVAILABLE: rank 2 is gone");
+}
+
+TEST(CStatus, OfNoErrorIsInternal) {
+  for (int32_t code : {0, -1, 99, 256 + 14, std::numeric_limits<int>::max()}) {
+    EXPECT_EQ(Text(KrStatusCreate(code, "x")), "INTERNAL: x") << code;
+  }
+}
+
+TEST(CRequest, IsMadeOfItsSpec) {
+  Spec spec({2, 3});
+  KrRequest* request = nullptr;
+  ASSERT_EQ(Text(KrRequestCreate(&spec.spec, &request)), "OK");
+  EXPECT_STREQ(KrRequestLabel(request), "allreduce 'a'");
+  KrRequestFree(request);
+}
+
+TEST(CRequest, ADefaultIsASumByFactorsOfOne) {
+  KrRequestSpec spec;
+  std::memset(&spec, 0xff, sizeof(spec));
+  KrRequestSpecInit(&spec);
+  EXPECT_EQ(spec.kind, KR_ALLREDUCE);
+  EXPECT_EQ(spec.reduce_op, KR_SUM);
+  EXPECT_EQ(spec.prescale, 1.0);
+  EXPECT_EQ(spec.postscale, 1.0);
+  EXPECT_EQ(spec.num_tensors, 0u);
+}
+
+TEST(CRequest, NumbersThatMeanNothingAreRefused) {
+  for (int32_t number : {-1, 1000}) {
+    const std::string text = std::to_string(number);
+    const auto refused = [&](const char* what) {
+      return AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr(what),
+                   HasSubstr(text));
+    };
+    {
+      Spec spec({2});
+      spec.spec.kind = number;
+      EXPECT_THAT(spec.Create(), refused("kind"));
+    }
+    {
+      Spec spec({2});
+      spec.spec.reduce_op = number;
+      EXPECT_THAT(spec.Create(), refused("reduce op"));
+    }
+    {
+      Spec spec({2});
+      spec.spec.compression = number;
+      EXPECT_THAT(spec.Create(), refused("compression"));
+    }
+    {
+      Spec spec({2});
+      spec.spec.device = number;
+      EXPECT_THAT(spec.Create(), refused("device kind"));
+    }
+    {
+      Spec spec({2});
+      spec.tensor.dtype = number;
+      EXPECT_THAT(spec.Create(), refused("element type"));
+    }
+  }
+  EXPECT_THAT(Spec({2, -5}).Create(), HasSubstr("a dimension of -5"));
+  Spec spec({2});
+  spec.tensor.num_dimensions = -1;
+  EXPECT_THAT(spec.Create(), HasSubstr("-1 dimensions"));
+}
+
+TEST(CRequest, NamesAreBytesOfSomeLength) {
+  EXPECT_EQ(Text(KrCheckName("a\0b", 3)), "OK");
+  EXPECT_THAT(Text(KrCheckName("", 0)), HasSubstr("received 0"));
+  const std::string longest(4096, 'x');
+  EXPECT_EQ(Text(KrCheckName(longest.data(), 4096)), "OK");
+  Spec spec({2});
+  spec.spec.name_bytes = 0;
+  EXPECT_THAT(spec.Create(), HasSubstr("received 0"));
+}
+
+TEST(CDTypes, AreThoseOfTheCore) {
+  const KrDType* rows;
+  ASSERT_EQ(KrDTypes(&rows), size_t{kNumDTypes});
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    EXPECT_STREQ(rows[i].name, DTypeName(dtype));
+    EXPECT_EQ(rows[i].bytes, DTypeSize(dtype));
+    EXPECT_EQ(rows[i].reducible, IsReducible(dtype));
+  }
+}
+
+TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
+  Call call;
+  EXPECT_THAT(call.Run(Spec({1})),
+              AllOf(HasSubstr("refused: FAILED_PRECONDITION"),
+                    HasSubstr("collective 'a'"), HasSubstr("init()")));
+  KrTopology topology;
+  EXPECT_THAT(Text(KrGetTopology(&topology)), HasSubstr("not initialized"));
+  uint32_t number;
+  EXPECT_THAT(Text(KrAddProcessSet(nullptr, 0, &number)),
+              HasSubstr("not initialized"));
+  EXPECT_THAT(Text(KrRemoveProcessSet(1)), HasSubstr("not initialized"));
+  EXPECT_THAT(Text(KrReadMetrics(nullptr)), HasSubstr("not initialized"));
+  EXPECT_EQ(Text(KrJobStatus()), "OK");
+  KrShutdown("");
+}
+
+TEST_F(Job, ASecondOneIsRefused) {
+  EXPECT_THAT(Text(KrInit(nullptr, 0)), HasSubstr("initialized already"));
+  EXPECT_TRUE(KrIsInitialized());
+}
+
+TEST_F(Job, OperationsWaitUntilTheirTensorsAreReady) {
+  Call call;
+  call.input = {0, 0};
+  call.output = {0, 0};
+  const void* inputs[] = {call.input.data()};
+  void* outputs[] = {call.output.data()};
+  call.operation.inputs = inputs;
+  call.operation.outputs = outputs;
+  call.operation.wait_until_ready = [](void* context) {
+    static_cast<Call*>(context)->input = {1, 2};
+  };
+  EXPECT_EQ(call.Run(Spec({2})), "OK");
+  EXPECT_EQ(call.output, (std::vector<float>{1, 2}));
+}
+
+TEST_F(Job, MemoryThatIsNotGivenIsHowAnOperationEnds) {
+  Call call;
+  call.input = {1, 2};
+  const void* inputs[] = {call.input.data()};
+  call.operation.inputs = inputs;
+  call.operation.allocate = [](void*, int32_t, int64_t, void**) {
+    return KrStatusCreate(8, "no memory for a result");
+  };
+  Spec spec({2});
+  spec.spec.kind = KR_ALLGATHER;
+  EXPECT_THAT(call.Run(spec), AllOf(HasSubstr("RESOURCE_EXHAUSTED"),
+                                    HasSubstr("no memory for a result")));
+}
+
+TEST_F(Job, ErrorsOfTheRanksTogetherEndAnOperation) {
+  Call call;
+  call.input = {1, 2};
+  call.output = {0, 0};
+  const void* inputs[] = {call.input.data()};
+  void* outputs[] = {call.output.data()};
+  call.operation.inputs = inputs;
+  call.operation.outputs = outputs;
+  Spec spec({2});
+  spec.spec.kind = KR_BROADCAST;
+  spec.spec.root = 7;
+  EXPECT_THAT(call.Run(spec),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("7")));
+}
+
+TEST_F(Job, SetsHaveMembers) {
+  for (const char* what : {"size", "included", "local_size"}) {
+    int32_t value = -1;
+    EXPECT_EQ(Text(KrReadTopology(what, 0, &value)), "OK");
+    EXPECT_EQ(value, 1) << what;
+  }
+  for (const char* what : {"rank", "local_rank"}) {
+    int32_t value = -1;
+    EXPECT_EQ(Text(KrReadTopology(what, 0, &value)), "OK");
+    EXPECT_EQ(value, 0) << what;
+  }
+  int32_t value = -1;
+  EXPECT_THAT(Text(KrReadTopology("colour", 0, &value)),
+              HasSubstr("no 'colour'"));
+  EXPECT_EQ(value, -1);
+}
+
+TEST_F(Job, SetsThatCannotBeAreRefused) {
+  // Of one rank there are no others than that of all.
+  const int32_t ranks[] = {0};
+  uint32_t number = 0;
+  EXPECT_THAT(Text(KrAddProcessSet(ranks, 1, &number)),
+              HasSubstr("process set [0]"));
+  EXPECT_THAT(Text(KrRemoveProcessSet(99)), HasSubstr("99"));
+  int32_t value = -1;
+  EXPECT_THAT(Text(KrReadTopology("rank", 99, &value)), HasSubstr("99"));
+  Call call;
+  EXPECT_THAT(call.Run(Spec({0}), 99),
+              AllOf(HasSubstr("refused: "), HasSubstr("99")));
+}
+
+TEST_F(Job, MetricsAreInTheOrderOfTheirRows) {
+  const KrMetric* rows;
+  std::vector<uint64_t> values(KrMetrics(&rows), 77);
+  ASSERT_EQ(Text(KrReadMetrics(values.data())), "OK");
+  for (size_t i = 0; i < values.size(); ++i) {
+    // One rank has nobody to send anything to.
+    if (std::strstr(rows[i].name, "_sent")) {
+      EXPECT_EQ(values[i], 0u);
+    }
+    EXPECT_STRNE(rows[i].meaning, "");
+    EXPECT_STRNE(rows[i].unit, "");
+  }
+  EXPECT_NE(values.back(), 77u);
+}
+
+TEST(CDescriptions, AreThereWithoutAJob) {
+  const KrOption* options;
+  ASSERT_GT(KrOptions(&options), 10u);
+  EXPECT_EQ(std::string(options[0].variable).rfind("KERAS_RING_", 0), 0u);
+  EXPECT_STRNE(KrCompiler(), "");
+  EXPECT_STRNE(KrCpuLevel(), "");
+}
+
+TEST(CArena, LendsMemoryThatItContains) {
+  KrArena* arena = nullptr;
+  ASSERT_EQ(Text(KrArenaCreate(2, &arena)), "OK");
+  KrArena* again = nullptr;
+  ASSERT_EQ(Text(KrArenaCreate(2, &again)), "OK");
+  EXPECT_EQ(arena, again);
+  void* const memory = KrArenaAllocate(arena, 5000);
+  ASSERT_NE(memory, nullptr);
+  EXPECT_TRUE(KrArenaContains(arena, memory));
+  EXPECT_FALSE(KrArenaContains(arena, &arena));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 4096, 0u);
+  KrArenaRelease(arena, memory);
+}
+
+TEST(CLogQueue, GetsTheLinesUntilItIsClosed) {
+  KrLogQueue* const queue = KrLogQueueCreate();
+  KR_LOG(kError) << "to the queue";
+  std::vector<std::string> lines;
+  const auto visit = [](void* context, int32_t level, const char* line) {
+    EXPECT_EQ(level, 3);
+    static_cast<std::vector<std::string>*>(context)->push_back(line);
+  };
+  EXPECT_TRUE(KrLogQueueTake(queue, visit, &lines));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines.front(), HasSubstr("to the queue"));
+  KrLogQueueClose(queue);
+  EXPECT_FALSE(KrLogQueueTake(queue, visit, &lines));
+  KrLogQueueFree(queue);
+  EXPECT_EQ(lines.size(), 1u);
+}
+
+}  // namespace
+}  // namespace keras_ring
