@@ -1,0 +1,1 @@
+"""Hosts of network namespaces, for tests: see README.md beside this."""
