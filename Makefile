@@ -14,7 +14,7 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 .PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
         test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis \
         test-bazel test-python test-quick test-tf215 test-package parity \
-        landed system-packages docs clean
+        landed system-packages lab-packages docs clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
@@ -82,7 +82,7 @@ $(VENV)/.dependencies: requirements.txt
 	touch $@
 
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
-  $(wildcard tools/cmake/*) keras_ring/_runtime/core.cc \
+  $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) keras_ring/_runtime/core.cc \
   $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h)) \
   $(wildcard tf_ops/*)
 
@@ -96,6 +96,10 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
 # Bazel for its build, ccache for the next build.
 SYSTEM_PACKAGES := libgtest-dev libgmock-dev libssl-dev clang libclang-rt-dev \
   bazel-bootstrap ccache
+# Optional, as they start a daemon: what the hosts of tests/lab need.
+LAB_PACKAGES := openssh-server iproute2
+lab-packages:
+	sh tools/install_system_packages.sh $(LAB_PACKAGES)
 system-packages:
 	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)
 

@@ -28,11 +28,14 @@ _MANY = 300
 # Seconds. A quick test that takes longer is none.
 _QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 # These take longest: what two workers share should not end with one of them.
+# Those that need the lab are apart: there is one.
 _FIRST = (
+    "hosts/test_run.py",
     "keras/test_parity.py",
     "keras/test_state_on_ranks.py",
     "keras/test_optimizer.py",
     "keras/test_saving_on_ranks.py",
+    "hosts/test_training.py",
     "keras/test_exactness_on_ranks.py",
     "multiprocess/collectives/test_names.py",
     "multiprocess/collectives/test_gradients.py",

@@ -13,6 +13,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from keras_ring._launch_protocol import contract
 from keras_ring._launch_protocol.error_text import cause, one_line
@@ -186,6 +187,28 @@ class RankError:
             traceback="".join(lines),
         )
 
+    @classmethod
+    def from_record(cls, record: object) -> "RankError | None":
+        """Returns what a rank has written; None if that is no error."""
+        try:
+            fields: Any = record
+            return cls(
+                type=str(fields["type"]),
+                message=str(fields["message"]),
+                time=float(fields["time"]),
+                chain=tuple(str(name) for name in fields.get("chain", ())),
+                traceback=str(fields.get("traceback", "")),
+                caught=fields.get("caught") is True,
+            )
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+        ):
+            return None
+
     @property
     def peer_lost(self) -> bool:
         """Whether the exception only tells that another rank was lost."""
@@ -211,22 +234,6 @@ def read(path: Path) -> RankError | None:
             text = file.read(_MAX_BYTES + 1)
         if len(text) > _MAX_BYTES:
             return None
-        record = json.loads(text)
-        return RankError(
-            type=str(record["type"]),
-            message=str(record["message"]),
-            time=float(record["time"]),
-            chain=tuple(str(name) for name in record.get("chain", ())),
-            traceback=str(record.get("traceback", "")),
-            caught=record.get("caught") is True,
-        )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ):
+        return RankError.from_record(json.loads(text))
+    except (OSError, ValueError, RecursionError):
         return None

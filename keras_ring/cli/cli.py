@@ -7,19 +7,26 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from keras_ring._version import __version__
-from keras_ring.cli import doctor
+from keras_ring.cli import check_hosts, doctor
 from keras_ring.cli.bench_arguments import (
     add_bench_arguments,
     check_bench_arguments,
 )
 from keras_ring.cli.flight_log import FlightLogError, read_flight_logs
-from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
+from keras_ring.launcher.cluster import run_plan
+from keras_ring.launcher.plan import (
+    LaunchPlan,
+    RunRequest,
+    make_plan,
+    plan_of_hosts,
+)
+from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.summary import failure_lines, job_exit_code
-from keras_ring.launcher.supervisor import JobEnd, run_plan
+from keras_ring.launcher.supervisor import JobEnd
 from keras_ring.launcher.usage import UsageError, say
 
 _USAGE_ERROR = 2
@@ -51,7 +58,7 @@ def _parser() -> _Parser:
         "run",
         help="run a training script on several ranks",
         usage="keras-ring run -np N [options] -- python train.py [...]",
-        description="Starts N ranks of a command on this host.",
+        description="Starts N ranks of a command, on this host or on several.",
         allow_abbrev=False,
     )
     _add_run_arguments(run)
@@ -69,6 +76,7 @@ def _parser() -> _Parser:
         metavar="N",
         help="also say whether N ranks fit on this host",
     )
+    _add_host_arguments(check)
     diagnosis = commands.add_parser(
         "doctor",
         help="say which rank of a job went another way, from flight records",
@@ -89,14 +97,49 @@ def _parser() -> _Parser:
     return parser
 
 
-def _add_run_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument("-np", type=int, metavar="N", help="number of ranks")
+def _add_host_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "-H",
         dest="hosts",
         metavar="HOST:SLOTS",
-        help="where to run; only this host (localhost:4) for now",
+        help="where to run, for example node1:4,node2:4 (default: this host)",
     )
+    run.add_argument(
+        "--hostfile",
+        metavar="F",
+        help="the same in a file, a host on each line: node1 slots=4",
+    )
+    run.add_argument(
+        "--ssh-port", type=int, metavar="P", help="port of the hosts' sshd"
+    )
+    run.add_argument(
+        "--ssh-identity", metavar="F", help="private key for the hosts"
+    )
+    run.add_argument(
+        "--rsh",
+        metavar="COMMAND",
+        help="what to use in place of ssh, for example 'ssh -F config'",
+    )
+
+
+def _add_network_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--interface",
+        metavar="I",
+        help="by which network ranks reach each other: names, addresses or"
+        " networks, such as eth0 or 10.0.0.0/8 (default: any that works)",
+    )
+    run.add_argument(
+        "--port-range",
+        metavar="A-B",
+        help="ports on which rank 0 may listen for the others (default: any)",
+    )
+
+
+def _add_run_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument("-np", type=int, metavar="N", help="number of ranks")
+    _add_host_arguments(run)
+    _add_network_arguments(run)
     run.add_argument(
         "--output-dir",
         metavar="D",
@@ -159,7 +202,9 @@ def _plan(
     request = RunRequest(
         command=tuple(command),
         num_ranks=arguments.np,
-        hosts=arguments.hosts,
+        **_hosts_of(arguments),
+        interface=arguments.interface,
+        port_range=arguments.port_range,
         output_dir=arguments.output_dir,
         prefix_timestamp=arguments.prefix_timestamp,
         variables=tuple(arguments.variables),
@@ -173,6 +218,11 @@ def _plan(
     return make_plan(request, environment, own_names={socket.gethostname()})
 
 
+def _hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = ("hosts", "hostfile", "ssh_port", "ssh_identity", "rsh")
+    return {name: getattr(arguments, name) for name in names}
+
+
 def _run(plan: LaunchPlan) -> int:
     if plan.output_dir is not None:
         try:
@@ -183,6 +233,10 @@ def _run(plan: LaunchPlan) -> int:
             ) from error
     try:
         return _report(run_plan(plan), plan.flight_directory)
+    except HostsError as error:
+        for line in f"error: {error}".splitlines():
+            say(line)
+        return _FAILED
     except OSError as error:
         # No more processes, descriptors, or room for files.
         say(f"error: cannot run the job: {error}")
@@ -234,6 +288,10 @@ def _doctor(directory: str) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if arguments.hosts is not None or arguments.hostfile is not None:
+        request = RunRequest(command=(), **_hosts_of(arguments))
+        plan = plan_of_hosts(request, {socket.gethostname()})
+        return check_hosts.run(plan, as_json=arguments.json)
     from keras_ring.cli.check import run_check
 
     if arguments.np is not None and arguments.np < 1:

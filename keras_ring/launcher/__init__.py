@@ -1,4 +1,4 @@
-"""Starts the ranks of a job on this host and ends them together.
+"""Starts the ranks of a job and ends them together, on one host or several.
 
 Nothing here imports TensorFlow, so the command line answers at once and a
 launcher costs little memory beside the ranks it watches.
@@ -11,12 +11,20 @@ launcher costs little memory beside the ranks it watches.
     child_process  starting a process, and waiting for it
     child          the small program that becomes the rank
     job_processes  finds and kills what a job started; also the watchdog
-    supervisor     the event loop that watches the ranks
+    supervisor     the event loop that watches the ranks of this host
+    ending         which signals they get, and when
     output         lines from pipes, and a writer that never blocks
     screen         what of them is shown, and with which prefix
     folding        lines that ranks print alike
     tensorflow_lines  what TensorFlow's C++ prints
     summary        which rank failed first, in words
+    remote_shell   how another host is reached
+    agent          runs the ranks of one host for a launcher elsewhere
+    host_facts     what it says of its host; interfaces: of the network
+    frames         what launcher and agents say to each other
+    agent_connection, agent_loop  the launcher's end of it
+    preflight      whether the hosts of a job fit together
+    cluster        the ranks of all hosts
     function_job   `kr.run`: a function on several ranks
     function_rank  what such a rank runs
 """

@@ -12,14 +12,17 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keras_ring.errors import RankFailedError
+from keras_ring.errors import RankFailedError, StartError
 from keras_ring.launcher import function_rank
-from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
+from keras_ring.launcher.cluster import run_plan
+from keras_ring.launcher.plan import FILES, LaunchPlan, RunRequest, make_plan
+from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.summary import failure_lines
-from keras_ring.launcher.supervisor import JobEnd, run_plan
+from keras_ring.launcher.supervisor import JobEnd
 from keras_ring.launcher.usage import UsageError
 
 
@@ -30,6 +33,12 @@ def run(
     np: int | None = 2,
     *,
     hosts: str | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    ssh_port: int | None = None,
+    ssh_identity: str | os.PathLike[str] | None = None,
+    rsh: str | None = None,
+    interface: str | None = None,
+    port_range: str | None = None,
     env: Mapping[str, str] | None = None,
     start_timeout: float | None = None,
     log_level: str | None = None,
@@ -55,7 +64,18 @@ def run(
         kwargs: Its keyword arguments. Defaults to none.
         np: Integer, the number of ranks. Defaults to `2`; `None` for as many
             as `hosts` says.
-        hosts: String, `"localhost:4"`: only this host for now.
+        hosts: String, the hosts and how many ranks each takes, such as
+            `"node1:4,node2:4"`. Defaults to this host.
+        hostfile: The same in a file, as `keras-ring run --hostfile` takes it.
+        ssh_port: Integer, the port of the hosts' sshd.
+        ssh_identity: File of a private key for the hosts.
+        rsh: String, what is used in place of `ssh`, such as
+            `"ssh -F config"`.
+        interface: String, by which network ranks reach each other: names of
+            interfaces, addresses or networks, such as `"10.0.0.0/8"`.
+            Defaults to any that works.
+        port_range: String, such as `"30000-30099"`: the ports on which rank 0
+            may listen for the others.
         env: Variables to set for the ranks, in addition to those of this
             process.
         start_timeout: Float, seconds that ranks wait for each other in
@@ -80,6 +100,8 @@ def run(
             be pickled.
         keras_ring.errors.RankFailedError: If a rank failed. The text says
             which one was first, and has its traceback.
+        keras_ring.errors.StartError: If a host cannot be reached, or does not
+            have what the job needs.
         RuntimeError: If this is not the main thread, where signals go.
 
     Example:
@@ -109,9 +131,17 @@ def run(
     with tempfile.TemporaryDirectory(prefix="keras-ring-call-") as name:
         directory = Path(name)
         request = RunRequest(
-            command=(sys.executable, function_rank.__file__, name),
+            command=(sys.executable, function_rank.__file__, FILES),
             num_ranks=np,
             hosts=hosts,
+            hostfile=None if hostfile is None else os.fspath(hostfile),
+            ssh_port=ssh_port,
+            ssh_identity=(
+                None if ssh_identity is None else os.fspath(ssh_identity)
+            ),
+            rsh=rsh,
+            interface=interface,
+            port_range=port_range,
             output_dir=None if output_dir is None else os.fspath(output_dir),
             prefix_timestamp=prefix_timestamp,
             variables=tuple(f"{k}={v}" for k, v in (env or {}).items()),
@@ -121,13 +151,16 @@ def run(
             bind=bind,
             fold=fold,
         )
-        plan = _plan(request)
+        plan = replace(_plan(request), files=directory)
         function_rank.write_private(directory / function_rank.CALL, call)
         paths = json.dumps([path or os.getcwd() for path in sys.path])
         function_rank.write_private(
             directory / function_rank.PATHS, paths.encode()
         )
-        end = run_plan(plan)
+        try:
+            end = run_plan(plan)
+        except HostsError as error:
+            raise StartError(f"keras_ring.run: {error}") from None
         _raise_failure(end)
         return [_result(directory, rank) for rank in range(plan.size)]
 

@@ -16,6 +16,7 @@ from typing import Any
 # What is in the directory of a call.
 PATHS = "paths.json"
 CALL = "call.pickle"
+RESULTS = "rank.*.result.pickle"
 
 
 def result_path(directory: Path, rank: int) -> Path:

@@ -1,13 +1,22 @@
-"""Reads `-H host:slots,...`."""
+"""The hosts of a job: `-H`, host files, and which ranks each host takes."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from keras_ring.launcher.usage import UsageError
 
-# A name, an IPv4 address, or an IPv6 address in brackets; then the slots.
-_ENTRY = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,6}))?")
+# A name, an IPv4 address, or an IPv6 address in brackets; before it perhaps a
+# user. None begins with a hyphen: ssh would take it for an option.
+_NAME = (
+    r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?"
+    r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])"
+)
+_ENTRY = re.compile(rf"({_NAME})(?::([0-9]{{1,6}}))?")
+# Open MPI's and Horovod's files: `node7 slots=4 max_slots=8`.
+_SLOTS = re.compile(r"slots\s*=\s*([0-9]{1,6})")
+_IGNORED = re.compile(r"max[-_]slots\s*=\s*[0-9]{1,6}")
 _LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
@@ -19,40 +28,129 @@ class Host:
     slots: int
 
 
+@dataclass(frozen=True)
+class HostRanks:
+    """The ranks of a job that one host takes.
+
+    Args:
+        host: Its name, as the user gave it.
+        ranks: The ranks, in a row.
+        local: Whether it is the host of the launcher.
+    """
+
+    host: str
+    ranks: range
+    local: bool
+
+
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """Returns the hosts of a list such as `"localhost:4,node7:2"`.
 
     Args:
         text: Names separated by commas, each with `:slots`; without it, one.
+            A host that is there several times has all of these slots.
 
     Raises:
         UsageError: If an entry is malformed or offers no slot.
     """
-    hosts = []
-    for entry in text.split(","):
-        match = _ENTRY.fullmatch(entry.strip())
-        if match is None:
-            raise UsageError(
-                f"-H: {entry!r} is not of the form host:slots,"
-                " for example localhost:4"
-            )
-        slots = int(match[2]) if match[2] is not None else 1
-        if slots < 1:
-            raise UsageError(f"-H: {entry!r} offers no slot for a rank")
-        hosts.append(Host(match[1], slots))
-    return tuple(hosts)
+    return _joined(_entry(entry.strip(), "-H") for entry in text.split(","))
 
 
-def check_local(hosts: Collection[Host], own_names: Collection[str]) -> None:
-    """Raises a UsageError when a host is another than this one.
+def read_hostfile(path: str) -> tuple[Host, ...]:
+    """Returns the hosts of a file, as `mpirun` and `horovodrun` take it.
 
     Args:
-        hosts: The hosts asked for.
+        path: Of a text file with a host on each line: `node7 slots=4` (Open
+            MPI, Horovod), `node7:4` (MPICH), or `node7`, which takes one rank.
+            What follows a `#` is a comment.
+
+    Raises:
+        UsageError: If the file cannot be read, a line is malformed, or there
+            is no host in it.
+    """
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--hostfile {path}: {error}") from None
+    hosts = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].strip()
+        if words:
+            hosts.append(_line(words, f"--hostfile {path}, line {number}"))
+    if not hosts:
+        raise UsageError(f"--hostfile {path}: there is no host in it")
+    return _joined(hosts)
+
+
+def _line(words: str, where: str) -> Host:
+    name, _, rest = words.partition(" ")
+    rest = _IGNORED.sub("", rest.replace("\t", " ")).strip()
+    if not rest:
+        return _entry(name, where)
+    match = _SLOTS.fullmatch(rest)
+    if match is None or ":" in name.rpartition("]")[2]:
+        raise UsageError(
+            f"{where}: {words!r} is not of the form `host slots=4` or `host:4`"
+        )
+    return _entry(f"{name}:{match[1]}", where)
+
+
+def _entry(entry: str, where: str) -> Host:
+    match = _ENTRY.fullmatch(entry)
+    if match is None:
+        raise UsageError(
+            f"{where}: {entry!r} is not of the form host:slots,"
+            " for example localhost:4"
+        )
+    slots = int(match[2]) if match[2] is not None else 1
+    if slots < 1:
+        raise UsageError(f"{where}: {entry!r} offers no slot for a rank")
+    return Host(match[1], slots)
+
+
+def _joined(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    slots: dict[str, int] = {}
+    for host in hosts:
+        slots[host.name] = slots.get(host.name, 0) + host.slots
+    return tuple(Host(name, count) for name, count in slots.items())
+
+
+def is_local(name: str, own_names: Collection[str]) -> bool:
+    """Whether a name is one of this host.
+
+    Args:
+        name: As the user gave it. With a user in front it never is.
         own_names: How this host calls itself, beside the loopback names.
     """
+    return name in _LOCAL_NAMES or name in own_names
+
+
+def place_ranks(
+    hosts: Sequence[Host], size: int, own_names: Collection[str]
+) -> tuple[HostRanks, ...]:
+    """Fills the hosts with ranks, one host after the other.
+
+    Args:
+        hosts: Of the job; together they have slots enough.
+        size: Number of ranks.
+        own_names: How this host calls itself, beside the loopback names.
+
+    Returns:
+        The hosts that take any.
+
+    Raises:
+        UsageError: If loopback names are mixed with hosts that cannot reach
+            them.
+    """
+    placed = []
+    first = 0
     for host in hosts:
-        if host.name not in _LOCAL_NAMES and host.name not in own_names:
-            raise UsageError(
-                f"-H: {host.name} is not this host, and remote hosts are not"
-                " supported yet; use localhost"
-            )
+        ranks = range(first, min(first + host.slots, size))
+        if ranks:
+            local = is_local(host.name, own_names)
+            placed.append(HostRanks(host.name, ranks, local))
+        first = ranks.stop
+    if len([each for each in placed if each.local]) > 1:
+        names = ", ".join(each.host for each in placed if each.local)
+        raise UsageError(f"{names} are one host: this one; give one of them")
+    return tuple(placed)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -17,7 +18,7 @@ from keras_ring._launch_protocol.contract import RankContract
 from keras_ring.launcher import child_process, job_processes
 from keras_ring.launcher.rank_process import RankProcess
 
-_BACKLOG = 4096
+BACKLOG = 4096
 
 
 class _Watchdog:
@@ -70,6 +71,40 @@ class _Watchdog:
             self._process.wait()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """Where the ranks of a job meet, and the secret that lets them in.
+
+    Args:
+        address: `host:port` where rank 0 serves the store.
+        key: 64 hexadecimal characters. They go nowhere but to the ranks.
+        listener: The listening socket, where rank 0 is; else None.
+    """
+
+    address: str
+    key: str = field(repr=False)
+    listener: socket.socket | None = None
+
+    @classmethod
+    def on_loopback(cls) -> "Rendezvous":
+        """Returns one for ranks of this host alone.
+
+        The kernel chooses the port, and the socket itself is handed down:
+        nobody else can take the port in between.
+        """
+        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        return cls(
+            address=f"127.0.0.1:{listener.getsockname()[1]}",
+            key=new_key(),
+            listener=listener,
+        )
+
+
+def new_key() -> str:
+    """Returns the secret of a new job."""
+    return secrets.token_hex(32)
+
+
 class Job:
     """Starts the ranks of one job, and leaves nothing behind.
 
@@ -77,7 +112,9 @@ class Job:
     its private directory and watchdog are gone.
 
     Args:
-        size: Number of ranks.
+        size: Number of ranks of the job, of which all or some start here.
+        rendezvous: Where they meet; its socket is closed with the job.
+            Defaults to one on this host alone.
         host_ids: One host identity per rank, for tests that pretend to have
             several hosts.
         start: How ranks are started.
@@ -87,22 +124,17 @@ class Job:
         self,
         size: int,
         *,
+        rendezvous: Rendezvous | None = None,
         host_ids: Sequence[str] | None = None,
         start: child_process.Start = child_process.start,
     ) -> None:
         self._size = size
         self._start = start
         self._host_ids = host_ids
-        self._key = secrets.token_hex(32)
+        self._rendezvous = rendezvous or Rendezvous.on_loopback()
         self._ranks: list[RankProcess] = []
         self.directory = Path(tempfile.mkdtemp(prefix="keras-ring-"))
         self._watchdog = _Watchdog(self.directory)
-        # The kernel chooses the port, and the socket itself is handed down:
-        # nobody else can take the port in between.
-        self._listener = socket.create_server(
-            ("127.0.0.1", 0), backlog=_BACKLOG
-        )
-        self._rendezvous = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> "Job":
         """Returns the job."""
@@ -129,7 +161,7 @@ class Job:
         cwd: Path | None = None,
         cpus: Sequence[int] = (),
     ) -> RankProcess:
-        """Starts one rank; rank 0 must be the first.
+        """Starts one rank; rank 0, if it is here, must be the first.
 
         Args:
             rank: Index of the rank.
@@ -142,13 +174,14 @@ class Job:
             cpus: The processors that it may run on. Defaults to those of this
                 process.
         """
-        listener = self._listener.fileno() if rank == 0 else None
+        listener = self._rendezvous.listener if rank == 0 else None
+        inherited = [] if listener is None else [listener.fileno()]
         contract = RankContract(
             rank=rank,
             size=self._size,
-            rendezvous=self._rendezvous,
-            rendezvous_fd=listener,
-            job_key=self._key,
+            rendezvous=self._rendezvous.address,
+            rendezvous_fd=inherited[0] if inherited else None,
+            job_key=self._rendezvous.key,
             error_file=str(self._error_path(rank)),
             host_id=self._host_ids[rank] if self._host_ids else None,
         )
@@ -158,15 +191,15 @@ class Job:
             contract.environment(environment),
             stdout=stdout,
             stderr=stderr,
-            pass_fds=[*pass_fds, *([] if listener is None else [listener])],
+            pass_fds=[*pass_fds, *inherited],
             cwd=cwd,
             start=child_process.bound_to(cpus) if cpus else self._start,
         )
         self._ranks.append(process)
         self._watchdog.watch(process.pid)
         # Ours is closed, so that a connection to a dead rank 0 is refused.
-        if rank == 0:
-            self._listener.close()
+        if listener is not None:
+            listener.close()
         return process
 
     def _error_path(self, rank: int) -> Path:
@@ -191,7 +224,8 @@ class Job:
         for process in self._ranks:
             process.release()
         self._ranks.clear()
-        self._listener.close()
+        if self._rendezvous.listener is not None:
+            self._rendezvous.listener.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         # Last: a second Ctrl-C may end this process in between.
         self._watchdog.dismiss()

@@ -4,6 +4,8 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 _MAX_LINE = 64 * 1024
@@ -134,39 +136,44 @@ def _always_ready(fd: int) -> bool:
     return False
 
 
-class RankStream:
-    """One output stream of one rank, from its pipe to where it is shown.
+def output_file(
+    directory: Path | None, rank: int, name: str
+) -> BinaryIO | None:
+    """Returns the file that keeps one stream of a rank.
 
     Args:
-        fd: The reading end of the pipe.
-        sink: Where lines go in the end.
-        show: Takes each line on its way there.
+        directory: That of `--output-dir`; without one there is no file.
+        rank: Index of the rank.
+        name: `"stdout"` or `"stderr"`.
+    """
+    if directory is None:
+        return None
+    folder = directory / f"rank.{rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / name).open("wb")
+
+
+class RankStream:
+    """One output stream of one rank, on its way to where it is shown.
+
+    Args:
+        show: Takes each line.
         file: Gets the bytes as they are; None for no file.
     """
 
     def __init__(
-        self,
-        fd: int,
-        sink: Sink,
-        show: Callable[[bytes], None],
-        file: BinaryIO | None = None,
+        self, show: Callable[[bytes], None], file: BinaryIO | None = None
     ) -> None:
-        self.fd = fd
-        self.sink = sink
         self._show = show
         self._file = file
         self._splitter = LineSplitter()
 
-    def read(self) -> bool:
-        """Takes what has arrived; returns False at the end of the stream."""
-        data = os.read(self.fd, 64 * 1024)
+    def feed(self, data: bytes) -> None:
+        """Takes what has arrived."""
         if self._file is not None:
             self._file.write(data)
             self._file.flush()
-        self._show_all(
-            self._splitter.feed(data) if data else self._splitter.finish()
-        )
-        return bool(data)
+        self._show_all(self._splitter.feed(data))
 
     def finish(self) -> None:
         """Shows the last line and closes the file."""
@@ -177,3 +184,24 @@ class RankStream:
     def _show_all(self, lines: list[bytes]) -> None:
         for line in lines:
             self._show(line)
+
+
+@dataclass(frozen=True)
+class PipedStream:
+    """A stream that comes through a pipe.
+
+    Args:
+        fd: The reading end.
+        sink: Where its lines go in the end.
+        stream: Takes what is read.
+    """
+
+    fd: int
+    sink: Sink
+    stream: RankStream
+
+    def read(self) -> bool:
+        """Takes what has arrived; returns False at the end of the stream."""
+        data = os.read(self.fd, 64 * 1024)
+        self.stream.feed(data)
+        return bool(data)

@@ -1,21 +1,33 @@
 """From what the user asked for to a checked plan; nothing is started here."""
 
+import os
 import re
 import secrets
+import shlex
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keras_ring._launch_protocol import contract
 from keras_ring.launcher import tensorflow_lines
-from keras_ring.launcher.hosts import check_local, parse_hosts
+from keras_ring.launcher.hosts import (
+    Host,
+    HostRanks,
+    is_local,
+    parse_hosts,
+    place_ranks,
+    read_hostfile,
+)
+from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
 
 _MAX_RANKS = 4096
+# A word of a command: the directory of the plan's files.
+FILES = "{files}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PYTHON = re.compile(r"python[0-9.]*t?")
 # Options of the python program whose value is the next word.
@@ -37,6 +49,16 @@ class LaunchPlan:
         fold: Whether lines that ranks print alike to standard error are shown
             once.
         cpus: The processors that each rank may run on; empty for no limit.
+            On several hosts each agent divides its own.
+        places: The hosts, where any of them is another; else empty.
+        shell: How they are reached.
+        directory: The working directory of the ranks there.
+        interface: Which of their addresses ranks use; `""` for any.
+        ports: The first and the last port on which ranks listen.
+        files: Directory whose files go to all hosts, where the word `FILES`
+            of the command is replaced by theirs, and into which results come.
+        threads: Value of `--threads`, for the agents.
+        bind: Whether `--bind` was given, for the agents.
         notes: What the user is told before the start, line by line.
         failure_grace: Seconds that the other ranks get after one has failed.
         term_grace: Seconds between SIGTERM and SIGKILL after that.
@@ -51,6 +73,14 @@ class LaunchPlan:
     flight_directory: Path | None = None
     fold: bool = True
     cpus: tuple[tuple[int, ...], ...] = ()
+    places: tuple[HostRanks, ...] = ()
+    shell: RemoteShell = field(default_factory=RemoteShell)
+    directory: str = ""
+    interface: str = ""
+    ports: tuple[int, int] | None = None
+    files: Path | None = None
+    threads: int | None = None
+    bind: bool = False
     notes: tuple[str, ...] = ()
     failure_grace: float = 2.0
     term_grace: float = 2.0
@@ -65,6 +95,12 @@ class RunRequest:
         command: Program and arguments.
         num_ranks: Value of `-np`.
         hosts: Value of `-H`.
+        hostfile: Value of `--hostfile`.
+        ssh_port: Value of `--ssh-port`.
+        ssh_identity: Value of `--ssh-identity`.
+        rsh: Value of `--rsh`.
+        interface: Value of `--interface`.
+        port_range: Value of `--port-range`.
         output_dir: Value of `--output-dir`.
         prefix_timestamp: Whether `--prefix-timestamp` was given.
         variables: Values of `--env`.
@@ -79,6 +115,12 @@ class RunRequest:
     command: tuple[str, ...]
     num_ranks: int | None = None
     hosts: str | None = None
+    hostfile: str | None = None
+    ssh_port: int | None = None
+    ssh_identity: str | None = None
+    rsh: str | None = None
+    interface: str | None = None
+    port_range: str | None = None
     output_dir: str | None = None
     prefix_timestamp: bool = False
     variables: tuple[str, ...] = ()
@@ -107,8 +149,10 @@ def make_plan(
     Raises:
         UsageError: If any part of the request is wrong.
     """
-    size = _job_size(request, own_names)
-    rank_environment = dict(environment)
+    hosts = _hosts(request)
+    size = _job_size(request.num_ranks, hosts)
+    remote = not all(is_local(host.name, own_names) for host in hosts)
+    rank_environment = _forwarded(environment) if remote else dict(environment)
     for text in request.variables:
         name, value = parse_variable(text)
         rank_environment[name] = value
@@ -121,31 +165,117 @@ def make_plan(
     if not rank_environment.get(tensorflow_lines.LEVEL):
         rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
     check_settings(rank_environment)
-    share = share_cores(
-        size,
-        machine or Machine.here(),
-        rank_environment,
-        threads=request.threads,
-        bind=request.bind,
-    )
-    check_command(request.command, rank_environment.get("PATH"))
     output_dir = Path(request.output_dir) if request.output_dir else None
     flights = rank_environment.setdefault(
         contract.FLIGHT_DIRECTORY, str(_flight_directory(output_dir))
     )
-    return LaunchPlan(
+    plan = LaunchPlan(
         size=size,
         command=request.command,
-        environment={**rank_environment, **share.variables},
+        environment=rank_environment,
         output_dir=output_dir,
         prefix_timestamp=request.prefix_timestamp,
         fold=request.fold,
-        cpus=share.cpus,
-        notes=share.notes,
         flight_directory=(
             None if flights == contract.NO_FLIGHT_DIRECTORY else Path(flights)
         ),
     )
+    if remote:
+        return _on_hosts(plan, request, place_ranks(hosts, size, own_names))
+    return _on_this_host(plan, request, machine or Machine.here())
+
+
+def _on_this_host(
+    plan: LaunchPlan, request: RunRequest, machine: Machine
+) -> LaunchPlan:
+    share = share_cores(
+        plan.size,
+        machine,
+        plan.environment,
+        threads=request.threads,
+        bind=request.bind,
+    )
+    check_command(plan.command, plan.environment.get("PATH"))
+    return replace(
+        plan,
+        environment={**plan.environment, **share.variables},
+        cpus=share.cpus,
+        notes=share.notes,
+    )
+
+
+def _on_hosts(
+    plan: LaunchPlan, request: RunRequest, places: tuple[HostRanks, ...]
+) -> LaunchPlan:
+    """What is to be checked there, the agents check."""
+    if not plan.command:
+        check_command(plan.command, None)
+    return replace(
+        plan,
+        places=places,
+        shell=_shell(request),
+        directory=os.getcwd(),
+        interface=request.interface or "",
+        ports=_ports(request.port_range),
+        threads=request.threads,
+        bind=request.bind,
+    )
+
+
+def _shell(request: RunRequest) -> RemoteShell:
+    return RemoteShell(
+        command=tuple(shlex.split(request.rsh)) if request.rsh else (),
+        port=request.ssh_port,
+        identity=request.ssh_identity,
+    )
+
+
+def plan_of_hosts(
+    request: RunRequest, own_names: Collection[str]
+) -> LaunchPlan:
+    """Returns a plan that runs nothing, to look at hosts.
+
+    Raises:
+        UsageError: If the hosts are malformed.
+    """
+    hosts = _hosts(request)
+    size = sum(host.slots for host in hosts)
+    return LaunchPlan(
+        size=size,
+        command=("true",),
+        environment={},
+        places=place_ranks(hosts, size, own_names),
+        shell=_shell(request),
+        directory=os.getcwd(),
+    )
+
+
+# Of this host or of this login, and nothing to ranks elsewhere.
+_NOT_FORWARDED = re.compile(
+    r"HOME|HOSTNAME|LOGNAME|MAIL|OLDPWD|PWD|SHELL|SHLVL|TMPDIR|USER|_|DISPLAY"
+    r"|XAUTHORITY|(SSH|XDG|DBUS|SLURM|SLURMD|PMI|PMIX|PRTE|OMPI)_.*"
+)
+
+
+def _forwarded(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if not _NOT_FORWARDED.fullmatch(name)
+    }
+
+
+def _ports(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
+    low, high = map(int, match.groups()) if match else (0, 0)
+    if not 1024 <= low <= high <= 65535:
+        raise UsageError(
+            f"--port-range {text!r}: expected two ports from 1024 to 65535, for"
+            " example 30000-30099"
+        )
+    return low, high
 
 
 def _flight_directory(output_dir: Path | None) -> Path:
@@ -157,16 +287,22 @@ def _flight_directory(output_dir: Path | None) -> Path:
     return Path(tempfile.gettempdir()) / name
 
 
-def _job_size(request: RunRequest, own_names: Collection[str]) -> int:
-    size = request.num_ranks
-    if request.hosts is not None:
-        hosts = parse_hosts(request.hosts)
-        check_local(hosts, own_names)
+def _hosts(request: RunRequest) -> tuple[Host, ...]:
+    if request.hosts is not None and request.hostfile is not None:
+        raise UsageError("give the hosts by -H or by --hostfile, not by both")
+    if request.hostfile is not None:
+        return read_hostfile(request.hostfile)
+    return parse_hosts(request.hosts) if request.hosts is not None else ()
+
+
+def _job_size(asked: int | None, hosts: Sequence[Host]) -> int:
+    size = asked
+    if hosts:
         slots = sum(host.slots for host in hosts)
         size = slots if size is None else size
         if size > slots:
             raise UsageError(
-                f"-np {size} asks for more ranks than the {slots} of -H"
+                f"-np {size} asks for more ranks than the {slots} of the hosts"
             )
     if size is None:
         raise UsageError("say how many ranks to start, for example -np 2")

@@ -22,6 +22,8 @@ class RankEnd:
             were seen at one look have the same time.
         error: The exception that the rank wrote down.
         stopped: Whether it ended only after the launcher had told it to.
+        host: Where it ran, in a job on several hosts.
+        lost: Why nothing is known of its end: its host was lost.
     """
 
     rank: int
@@ -30,6 +32,8 @@ class RankEnd:
     seen: float
     error: RankError | None = None
     stopped: bool = False
+    host: str = ""
+    lost: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -57,8 +61,16 @@ class RankEnd:
             and not self.error.peer_lost
         )
 
+    @property
+    def where(self) -> str:
+        """Returns its process, such as `"pid 7"` or `"host h2, pid 7"`."""
+        place = [f"host {self.host}"] if self.host else []
+        return ", ".join([*place, *([f"pid {self.pid}"] if self.pid else [])])
+
     def describe(self) -> str:
         """Returns what happened, such as `"was killed by SIGKILL"`."""
+        if self.lost:
+            return f"was lost with its host: {self.lost}"
         if self.slow_to_leave:
             return "failed, and was ended by keras-ring"
         if self.returncode < 0:
@@ -134,7 +146,7 @@ def failure_lines(
         ]
         lines.append(f"{rank_names(alike)} raised {_told(first.error)}")
     lines.append(
-        f"rank {first.rank} (pid {first.pid}) {first.describe()}"
+        f"rank {first.rank} ({first.where}) {first.describe()}"
         f" after {seconds:.1f} s; it failed first"
     )
     if first.error is None or first.error.caught:
@@ -171,6 +183,8 @@ def rank_list(ranks: Collection[int]) -> str:
 
 def _other_text(end: RankEnd, first: RankEnd) -> str:
     what = end.describe()
+    if end.lost:
+        return what
     if end.stopped and not end.slow_to_leave:
         what = "was then ended by keras-ring"
     if end.error is None:

@@ -8,20 +8,23 @@ import functools
 import selectors
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_ring.launcher import signals
+from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.job import Job
-from keras_ring.launcher.output import RankStream, Sink
-from keras_ring.launcher.plan import LaunchPlan
+from keras_ring.launcher.output import (
+    PipedStream,
+    RankStream,
+    Sink,
+    output_file,
+)
+from keras_ring.launcher.plan import FILES, LaunchPlan
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.summary import RankEnd, first_failure
 from keras_ring.launcher.usage import say
-
-# After the last SIGKILL, a rank that is still there cannot be killed.
-_KILL_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,10 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._sinks = (Sink(stdout), Sink(stderr))
         self._screen = Screen(plan, self._sinks)
-        self._streams: set[RankStream] = set()
+        self._streams: set[PipedStream] = set()
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
-        # When to send which signal to the ranks that are still running.
-        self._schedule: list[tuple[float, int]] = []
-        self._stopping = False
-        self._stop_signal: int | None = None
+        self._ending = Ending(plan, self._send)
 
     def run(self) -> JobEnd:
         """Runs the job; returns once all of its processes have ended."""
@@ -84,7 +84,7 @@ class Supervisor:
                 self._step(pipe)
             leftover = self._job.kill_all()
             # With all of them dead, the pipes end.
-            self._schedule = []
+            self._ending.finish()
             while self._streams or not all(s.empty for s in self._sinks):
                 if not self._step(pipe):
                     break
@@ -111,13 +111,11 @@ class Supervisor:
         for name, pipe, sink, show in streams:
             if pipe is None:
                 continue
-            file = None
-            if self._plan.output_dir is not None:
-                folder = self._plan.output_dir / f"rank.{process.rank}"
-                folder.mkdir(parents=True, exist_ok=True)
-                file = (folder / name).open("wb")
-            shown = functools.partial(show, process.rank)
-            self._streams.add(RankStream(pipe.fileno(), sink, shown, file))
+            stream = RankStream(
+                functools.partial(show, process.rank),
+                output_file(self._plan.output_dir, process.rank, name),
+            )
+            self._streams.add(PipedStream(pipe.fileno(), sink, stream))
 
     def _step(self, pipe: SignalPipe) -> bool:
         """Waits for the next events and handles them.
@@ -128,7 +126,7 @@ class Supervisor:
         self._arm()
         ready = [key.data for key, _ in self._selector.select(self._timeout())]
         for source in ready:
-            if isinstance(source, RankStream):
+            if isinstance(source, PipedStream):
                 self._read(source)
             elif isinstance(source, Sink):
                 self._write(source)
@@ -138,15 +136,14 @@ class Supervisor:
             if not self._running and signum in signals.STOPPING:
                 return False
             self._on_signal(signum)
-        self._follow_schedule()
+        self._ending.follow()
         self._show()
         return True
 
     def _timeout(self) -> float | None:
         """Returns for how long nothing has to be done by itself."""
-        times = [self._schedule[0][0]] if self._schedule else []
-        if self._screen.deadline is not None:
-            times.append(self._screen.deadline)
+        deadlines = (self._ending.deadline, self._screen.deadline)
+        times = [each for each in deadlines if each is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _show(self) -> None:
@@ -170,7 +167,7 @@ class Supervisor:
                 self._want(sink.fd, selectors.EVENT_WRITE, wanted, sink)
 
     def _want(
-        self, fd: int, events: int, wanted: bool, source: RankStream | Sink
+        self, fd: int, events: int, wanted: bool, source: PipedStream | Sink
     ) -> None:
         known = fd in self._selector.get_map()
         if known and not wanted:
@@ -178,11 +175,11 @@ class Supervisor:
         elif wanted and not known:
             self._selector.register(fd, events, source)
 
-    def _read(self, stream: RankStream) -> None:
+    def _read(self, stream: PipedStream) -> None:
         if not stream.read():
             self._selector.unregister(stream.fd)
             self._streams.discard(stream)
-            stream.finish()
+            stream.stream.finish()
 
     def _write(self, sink: Sink) -> None:
         try:
@@ -193,8 +190,8 @@ class Supervisor:
         except OSError:
             # Nobody reads any more (`| head`): end as any program does then.
             sink.discard()
-            if self._running and self._stop_signal is None:
-                self._stop(signal.SIGPIPE, forward=signal.SIGTERM)
+            if self._running and self._ending.stop_signal is None:
+                self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
 
     def _collect(self) -> None:
         """Notes the ranks that have ended, all with one time."""
@@ -213,56 +210,29 @@ class Supervisor:
                     returncode=returncode,
                     seen=seen,
                     error=self._job.error(process.rank),
-                    stopped=self._stopping,
+                    stopped=self._ending.begun,
                 )
             )
             if returncode != 0:
-                self._on_failure()
-
-    def _on_failure(self) -> None:
-        if self._schedule or self._stopping:
-            return
-        now = time.monotonic()
-        term = now + self._plan.failure_grace
-        kill = term + self._plan.term_grace
-        self._schedule = [(term, signal.SIGTERM), (kill, signal.SIGKILL)]
+                self._ending.on_failure()
 
     def _on_signal(self, signum: int) -> None:
         if signum in signals.REPORTING:
             for process in self._running:
                 process.send_if_caught(signum)
         elif signum in signals.STOPPING:
-            if self._stop_signal is None and not self._schedule:
-                self._stop(signum, forward=signum)
-            else:
-                # Asked twice, or already ending: no more patience.
-                self._schedule = [(time.monotonic(), signal.SIGKILL)]
-
-    def _stop(self, signum: int, *, forward: int) -> None:
-        self._stop_signal = signum
-        self._send(forward)
-        kill = time.monotonic() + self._plan.signal_grace
-        self._schedule = [(kill, signal.SIGKILL)]
-
-    def _follow_schedule(self) -> None:
-        now = time.monotonic()
-        while self._schedule and self._schedule[0][0] <= now:
-            _, signum = self._schedule.pop(0)
-            self._send(signum)
-            if signum == signal.SIGKILL:
-                self._schedule = [(now + _KILL_PATIENCE, signal.SIGKILL)]
+            self._ending.on_request(signum)
 
     def _send(self, signum: int) -> None:
-        self._stopping = True
         for process in self._running:
             process.send(signum)
 
     def _result(self, started: float, leftover: int) -> JobEnd:
         for stream in self._streams:
-            stream.finish()
+            stream.stream.finish()
         ends = tuple(self._ends)
         first = first_failure(ends)
-        if first is not None and first.stopped and self._stop_signal:
+        if first is not None and first.stopped and self._ending.stop_signal:
             first = None
         ended = time.time() if first is None else first.seen
         return JobEnd(
@@ -270,19 +240,22 @@ class Supervisor:
             first=first,
             tail=() if first is None else self._screen.tail(first.rank),
             seconds=ended - started,
-            stop_signal=self._stop_signal,
+            stop_signal=self._ending.stop_signal,
             leftover=leftover,
             started=any(map(self._job.started, range(self._plan.size))),
         )
 
 
-def run_plan(plan: LaunchPlan) -> JobEnd:
-    """Runs a job as planned, on this process's standard streams.
+def run_here(plan: LaunchPlan) -> JobEnd:
+    """Runs a job on this host, on this process's standard streams.
 
     Call it from the main thread: signals go there, and the kernel ties the
     ranks to the thread that started them.
     """
     for note in plan.notes:
         say(note)
+    command = tuple(
+        str(plan.files) if word == FILES else word for word in plan.command
+    )
     with Job(plan.size) as job:
-        return Supervisor(plan, job).run()
+        return Supervisor(replace(plan, command=command), job).run()

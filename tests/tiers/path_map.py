@@ -20,6 +20,7 @@ PARTS = {
     "at each place",
     "launcher-kills": "launchers killed at random",
     "saves": "programs and ranks killed while they save, more ways to go on",
+    "hosts": "more placements of ranks on hosts, and the lab of hosts itself",
     "large": "tensors and models of gigabytes",
     "parity": "every case of Keras, on Keras 3 and Keras 2",
     "examples": "all examples, as users start them, in both lanes",
@@ -35,13 +36,14 @@ _NATIVE = frozenset({"programs", "stress", "faults"})
 _SANITIZED = frozenset({"sanitized"})
 _SANITIZED_ALL = frozenset({"sanitized", "sanitized-all"})
 _SAVED = frozenset({"parity", "examples", "saves"})
-_LAUNCHER = frozenset({"launcher-kills", "faults", "examples"})
+_LAUNCHER = frozenset({"launcher-kills", "faults", "examples", "hosts"})
 PATH_MAP: dict[str, frozenset[str]] = {
     "csrc/base/": _NATIVE | _SANITIZED_ALL,
     "csrc/capi/": _NATIVE | _SANITIZED,
     "csrc/base/options": _SANITIZED | {"faults"},
     "csrc/collective/": _NATIVE | _SANITIZED | {"large"},
     "csrc/comm/": _NATIVE | _SANITIZED,
+    "csrc/comm/rendezvous/": _NATIVE | _SANITIZED | {"hosts"},
     "csrc/control/": _NATIVE | _SANITIZED_ALL,
     "csrc/runtime/": _NATIVE | _SANITIZED_ALL,
     "csrc/tls/": _SANITIZED | {"faults"},
@@ -94,6 +96,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tests/cpp/CMakeLists.txt": _SANITIZED_ALL,
     "tests/fuzz/": _SANITIZED,
     "tests/harness/": ALL,
+    "tests/lab/": frozenset({"hosts"}),
     "tests/tiers/": ALL,
     "tests/tiers/mutations.py": NONE,
     "tests/conftest.py": ALL,

@@ -194,15 +194,17 @@ def test_hosts_that_are_taken_read_back(text):
     except UsageError as error:
         assert len(str(error).splitlines()) == 1
         return
-    assert all(1 <= host.slots <= 999_999 for host in hosts)
+    assert all(host.slots >= 1 for host in hosts)
     assert all(host.name.isascii() and host.name for host in hosts)
-    again = ",".join(f"{host.name}:{host.slots}" for host in hosts)
-    assert parse_hosts(again) == hosts
+    # A host that is there twice may have more slots than one entry can.
+    if all(host.slots <= 999_999 for host in hosts):
+        again = ",".join(f"{host.name}:{host.slots}" for host in hosts)
+        assert parse_hosts(again) == hosts
 
 
 def test_long_lists_of_hosts_take_their_length():
     began = time.monotonic()
-    assert parse_hosts(",".join(["h:1"] * 100_000)) == (Host("h", 1),) * 100_000
+    assert parse_hosts(",".join(["h:1"] * 100_000)) == (Host("h", 100_000),)
     for text in ("a" * 1_000_000 + "!", "[" + ":" * 1_000_000, "," * 100_000):
         with pytest.raises(UsageError):
             parse_hosts(text)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring._launch_protocol import contract
-from keras_ring.launcher.hosts import Host, check_local, parse_hosts
+from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.plan import (
     RunRequest,
     make_plan,
@@ -24,7 +24,13 @@ def _plan(**changes):
     return make_plan(RunRequest(**request), ENVIRONMENT)
 
 
-@given(st.lists(st.tuples(_NAMES, st.integers(1, 999999)), min_size=1))
+@given(
+    st.lists(
+        st.tuples(_NAMES, st.integers(1, 999999)),
+        min_size=1,
+        unique_by=lambda host: host[0],
+    )
+)
 def test_hosts_read_back_what_was_written(hosts):
     text = ",".join(f"{name}:{slots}" for name, slots in hosts)
     assert parse_hosts(text) == tuple(Host(*host) for host in hosts)
@@ -46,10 +52,60 @@ def test_malformed_hosts(text):
         parse_hosts(text)
 
 
-def test_only_this_host():
-    check_local(parse_hosts("localhost:2,127.0.0.1,[::1]:3,me"), {"me"})
-    with pytest.raises(UsageError, match="node7 is not this host"):
-        check_local(parse_hosts("localhost,node7:2"), {"me"})
+def test_names_of_this_host_need_no_agents():
+    request = RunRequest(
+        command=("true",), hosts="localhost:2,127.0.0.1,[::1]:3,me"
+    )
+    plan = make_plan(request, ENVIRONMENT, {"me"})
+    assert (plan.size, plan.places) == (7, ())
+
+
+def test_other_hosts_have_agents():
+    plan = _plan(
+        hosts="node7:2,node8",
+        num_ranks=3,
+        command=("no", "program", "here"),
+        ssh_port=22,
+        port_range="30000-30009",
+        interface="eth0",
+        threads=3,
+    )
+    assert [place.host for place in plan.places] == ["node7", "node8"]
+    assert plan.shell.port == 22
+    assert (plan.ports, plan.interface) == ((30000, 30009), "eth0")
+    # The agents share the cores of their hosts.
+    assert (plan.threads, plan.cpus, plan.notes) == (3, (), ())
+    assert "OMP_NUM_THREADS" not in plan.environment
+
+
+def test_what_is_of_this_host_stays_here():
+    request = RunRequest(command=("true",), hosts="node7:2")
+    environment = {
+        **ENVIRONMENT,
+        "HOME": "/home/me",
+        "SSH_CONNECTION": "x",
+        "SLURM_PROCID": "0",
+        "PYTHONPATH": "/mine",
+        "XLA_FLAGS": "--a",
+    }
+    plan = make_plan(request, environment)
+    assert plan.environment["PYTHONPATH"] == "/mine"
+    assert plan.environment["XLA_FLAGS"] == "--a"
+    for name in ("HOME", "SSH_CONNECTION", "SLURM_PROCID"):
+        assert name not in plan.environment
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "30000", "30009-30000", "80-90", "1024-70000", "a-b"]
+)
+def test_malformed_port_range(text):
+    with pytest.raises(UsageError, match="--port-range"):
+        _plan(hosts="node7:2", port_range=text)
+
+
+def test_hosts_are_given_once():
+    with pytest.raises(UsageError, match="not by both"):
+        _plan(hosts="a:2", hostfile="b")
 
 
 def test_size_from_hosts_and_np():

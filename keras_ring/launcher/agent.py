@@ -1,0 +1,402 @@
+"""An agent: runs the ranks of one host for a launcher, mostly of another.
+
+The launcher starts it through `ssh`; they speak through its standard input and
+output (`frames`). What the launcher promises of a job on one host, the agent
+keeps here: however it, the launcher, or what is between them ends, no process
+of a rank is left. The end of its input is not enough for that: a connection
+may be cut without a word, so both say every second that they live.
+"""
+
+import os
+import queue
+import select
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+from keras_ring._launch_protocol import contract
+from keras_ring.launcher import (
+    host_facts,
+    interfaces,
+    job,
+    link_probe,
+    signals,
+)
+from keras_ring.launcher.frames import (
+    GREETING,
+    Frame,
+    FrameError,
+    FrameReader,
+    encode,
+)
+from keras_ring.launcher.function_rank import RESULTS
+from keras_ring.launcher.output import Sink
+from keras_ring.launcher.plan import FILES, check_command
+from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.launcher.sharing import Machine, share_cores
+from keras_ring.launcher.signals import SignalPipe
+from keras_ring.launcher.usage import UsageError
+
+# Seconds between two signs of life.
+PULSE = 1.0
+_READ = 64 * 1024
+# Seconds for one address to answer.
+_REACH_TIMEOUT = 3.0
+# Seconds in which the pipes of dead ranks are read.
+_DRAIN_TIME = 2.0
+
+
+class _Gone(Exception):
+    """The launcher is not there any more."""
+
+
+class Agent:
+    """The ranks of this host.
+
+    Args:
+        hello: What the launcher has said first: the `environment` of the
+            ranks, their `directory`, their `command`, and how many seconds of
+            `silence` end them.
+        source: Descriptor from which frames come.
+        sink: Descriptor to which they go.
+    """
+
+    def __init__(
+        self, hello: Mapping[str, Any], source: int, sink: int
+    ) -> None:
+        self._hello = hello
+        self._source = source
+        self._sink = Sink(sink)
+        self._reader = FrameReader()
+        self._selector = selectors.DefaultSelector()
+        self._listener: Any = None
+        self._job: job.Job | None = None
+        self._running: list[RankProcess] = []
+        # Descriptor -> rank and stream.
+        self._streams: dict[int, tuple[int, str]] = {}
+        self._files: dict[str, bytes] = {}
+        self._heard = time.monotonic()
+        self._next_pulse = 0.0
+        self._closed = False
+        # What other threads have to say.
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe()
+        self._verbs: dict[str, Callable[[Frame], None]] = {
+            "alive": lambda frame: None,
+            "listen": self._listen,
+            "reach": self._reach,
+            "serve": self._serve,
+            "measure": self._measure,
+            "file": self._keep_file,
+            "start": self._start,
+            "signal": self._signal,
+            "close": self._close,
+        }
+
+    def run(self) -> None:
+        """Serves the launcher; returns when it is done, or gone."""
+        self._sink.put(GREETING)
+        self._prepare()
+        with SignalPipe() as pipe:
+            self._selector.register(pipe, selectors.EVENT_READ, "signals")
+            self._selector.register(
+                self._source, selectors.EVENT_READ, "launcher"
+            )
+            self._selector.register(
+                self._wake_read, selectors.EVENT_READ, "answers"
+            )
+            try:
+                while not (self._closed and self._sink.empty):
+                    self._step(pipe)
+            except (_Gone, FrameError, OSError):
+                # Nobody is left to be told.
+                return
+            finally:
+                if self._job is not None:
+                    self._job.close()
+
+    def _say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
+        self._sink.put(encode(kind, payload, **fields))
+
+    def _prepare(self) -> None:
+        """Tells what this host has, and what it lacks for the job."""
+        problem = ""
+        directory = self._hello["directory"]
+        try:
+            os.chdir(directory)
+            check_command(
+                self._hello["command"], self._environment().get("PATH")
+            )
+        except OSError as error:
+            problem = f"the working directory {directory}: {error.strerror}"
+        except UsageError as error:
+            problem = str(error)
+        self._say("ready", problem=problem, **host_facts.gather())
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self._hello["environment"]}
+
+    def _step(self, pipe: SignalPipe) -> None:
+        self._arm()
+        now = time.monotonic()
+        if now >= self._next_pulse:
+            self._next_pulse = now + PULSE
+            self._say("alive", time=time.time())
+        if now - self._heard > self._hello["silence"]:
+            raise _Gone
+        wait = max(0.0, self._next_pulse - now)
+        for key, _ in self._selector.select(wait):
+            if key.data == "launcher":
+                self._hear()
+            elif key.data == "answers":
+                os.read(self._wake_read, _READ)
+                while not self._answers.empty():
+                    self._sink.put(self._answers.get())
+            elif key.data == "sink":
+                self._sink.write_some()
+            elif isinstance(key.data, RankProcess):
+                self._collect(key.data)
+            elif key.data == "stream":
+                self._read(key.fd)
+        if self._sink.always_ready:
+            self._sink.write_all()
+        # The other end of `ssh` has gone, or this host shuts down.
+        if any(signum in signals.STOPPING for signum in pipe.read()):
+            raise _Gone
+
+    def _arm(self) -> None:
+        for fd in self._streams:
+            # Ranks that print more than the launcher takes have to wait.
+            self._want(fd, selectors.EVENT_READ, not self._sink.full, "stream")
+        if not self._sink.always_ready:
+            wanted = not self._sink.empty
+            self._want(self._sink.fd, selectors.EVENT_WRITE, wanted, "sink")
+
+    def _want(self, fd: int, events: int, wanted: bool, data: str) -> None:
+        known = fd in self._selector.get_map()
+        if known and not wanted:
+            self._selector.unregister(fd)
+        elif wanted and not known:
+            self._selector.register(fd, events, data)
+
+    def _hear(self) -> None:
+        data = os.read(self._source, _READ)
+        if not data:
+            raise _Gone
+        self._heard = time.monotonic()
+        for frame in self._reader.feed(data):
+            self._verbs[frame.kind](frame)
+
+    # --- What the launcher asks for ---
+
+    def _listen(self, frame: Frame) -> None:
+        """Opens the socket of rank 0."""
+        try:
+            addresses = interfaces.choose(
+                frame.fields["interface"], interfaces.own_addresses()
+            )
+            low, high = frame.fields["ports"] or (0, 0)
+            self._listener = interfaces.listen(
+                addresses[0].address if frame.fields["interface"] else "",
+                range(low, high + 1) if high else None,
+                job.BACKLOG,
+            )
+        except (OSError, UsageError, IndexError) as error:
+            self._say("listening", problem=str(error))
+            return
+        self._say(
+            "listening",
+            problem="",
+            port=self._listener.getsockname()[1],
+            addresses=[each.address for each in addresses],
+        )
+
+    def _reach(self, frame: Frame) -> None:
+        """Says which of these addresses can be reached from here."""
+
+        def connect(address: str) -> bytes:
+            reached = interfaces.answers(
+                address, frame.fields["port"], _REACH_TIMEOUT
+            )
+            return encode("reached", address=address, reached=reached)
+
+        for address in frame.fields["addresses"]:
+            self._answer_later(connect, address)
+
+    def _serve(self, frame: Frame) -> None:
+        """Answers those who measure the way to this host."""
+        port = link_probe.serve(frame.fields["token"])
+        self._say("serving", port=port)
+
+    def _measure(self, frame: Frame) -> None:
+        """Measures the way to another host, by the first good address."""
+
+        def measure(told: Mapping[str, Any]) -> bytes:
+            failures = []
+            for address in told["addresses"]:
+                try:
+                    speed = link_probe.measure(
+                        address, told["port"], told["token"]
+                    )
+                except (OSError, ValueError) as error:
+                    failures.append(f"{address}: {error}")
+                    continue
+                return encode(
+                    "measured",
+                    host=told["host"],
+                    address=address,
+                    **asdict(speed),
+                )
+            return encode(
+                "measured", host=told["host"], problem="; ".join(failures)
+            )
+
+        self._answer_later(measure, frame.fields)
+
+    def _answer_later(self, ask: Callable[[Any], bytes], what: Any) -> None:
+        """Answers from a thread of its own, for it takes time."""
+
+        def run() -> None:
+            self._answers.put(ask(what))
+            os.write(self._wake_write, b".")
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _keep_file(self, frame: Frame) -> None:
+        """Takes a file that the ranks will find where `FILES` is replaced."""
+        self._files[frame.fields["name"]] = frame.payload
+
+    def _start(self, frame: Frame) -> None:
+        """Starts the ranks of this host."""
+        told = frame.fields
+        try:
+            self._start_ranks(told, list(told["ranks"]))
+        except (OSError, UsageError) as error:
+            self._say("problem", text=str(error))
+
+    def _start_ranks(self, told: Mapping[str, Any], ranks: list[int]) -> None:
+        environment = self._environment()
+        share = share_cores(
+            len(ranks),
+            Machine.here(),
+            environment,
+            threads=told["threads"],
+            bind=told["bind"],
+        )
+        environment.update(share.variables)
+        if told["interface"]:
+            address = interfaces.choose(
+                told["interface"], interfaces.own_addresses()
+            )[0].address
+            environment[contract.INTERFACE] = address
+        if self._listener is not None:
+            interfaces.drop_waiting(self._listener)
+        self._job = job.Job(
+            told["size"],
+            rendezvous=job.Rendezvous(
+                address=told["rendezvous"],
+                key=told["key"],
+                listener=self._listener,
+            ),
+        )
+        self._say("notes", lines=list(share.notes))
+        directory = self._job.directory / "files"
+        directory.mkdir()
+        for name, data in self._files.items():
+            (directory / name).write_bytes(data)
+        command = [
+            str(directory) if word == FILES else word
+            for word in self._hello["command"]
+        ]
+        for index, rank in enumerate(ranks):
+            process = self._job.start(
+                rank,
+                command,
+                environment,
+                cpus=share.cpus[index] if share.cpus else (),
+            )
+            self._say("started", rank=rank, pid=process.pid)
+            self._running.append(process)
+            self._selector.register(process, selectors.EVENT_READ, process)
+            for name in ("stdout", "stderr"):
+                pipe = getattr(process, name)
+                self._streams[pipe.fileno()] = (rank, name)
+
+    def _signal(self, frame: Frame) -> None:
+        """Sends a signal to the ranks that are still running."""
+        signum = frame.fields["number"]
+        for process in self._running:
+            if signum in signals.REPORTING:
+                process.send_if_caught(signum)
+            else:
+                process.send(signum)
+
+    def _close(self, frame: Frame) -> None:
+        """Ends what is left, hands over what ranks have noted, and ends."""
+        leftover = 0
+        if self._job is not None:
+            leftover = len(self._job.kill_all())
+            self._drain()
+            flights = self._environment().get(contract.FLIGHT_DIRECTORY, "")
+            if flights.startswith("/"):
+                self._send_files("flight", Path(flights), "flight.*.json")
+            self._send_files("result", self._job.directory / "files", RESULTS)
+        self._say("closed", leftover=leftover)
+        self._closed = True
+
+    def _drain(self) -> None:
+        """Reads what the ranks, which are dead, have left in their pipes."""
+        end = time.monotonic() + _DRAIN_TIME
+        while self._streams and time.monotonic() < end:
+            # Somebody else may still hold a pipe open.
+            ready, _, _ = select.select(list(self._streams), [], [], 0.1)
+            for fd in ready:
+                self._read(fd)
+
+    def _send_files(self, kind: str, directory: Path, pattern: str) -> None:
+        for path in directory.glob(pattern):
+            self._say(kind, path.read_bytes(), name=path.name)
+
+    # --- What ranks do ---
+
+    def _read(self, fd: int) -> None:
+        rank, name = self._streams[fd]
+        data = os.read(fd, _READ)
+        self._say("output", data, rank=rank, stream=name)
+        if not data:
+            del self._streams[fd]
+            if fd in self._selector.get_map():
+                self._selector.unregister(fd)
+
+    def _collect(self, process: RankProcess) -> None:
+        returncode = process.poll()
+        if returncode is None or self._job is None:
+            return
+        self._running.remove(process)
+        self._selector.unregister(process)
+        error = self._job.error(process.rank)
+        self._say(
+            "ended",
+            rank=process.rank,
+            pid=process.pid,
+            returncode=returncode,
+            seen=time.time(),
+            error=None if error is None else asdict(error),
+            started=self._job.started(process.rank),
+        )
+
+
+def main(hello: Mapping[str, Any]) -> NoReturn:
+    """Runs an agent on the standard streams of this process."""
+    # What anything here prints by itself is none of a frame.
+    sink = os.dup(1)
+    os.dup2(2, 1)
+    # A launcher that is gone is noticed by what is written, not by a signal.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    Agent(hello, 0, sink).run()
+    os._exit(0)

@@ -1,0 +1,154 @@
+"""The launcher's end of an agent: its process, and what it has said."""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import IO, Any
+
+from keras_ring.launcher.frames import GREETING, Frame, FrameReader, encode
+from keras_ring.launcher.hosts import HostRanks
+from keras_ring.launcher.output import LineSplitter, Sink
+
+_READ = 256 * 1024
+_KEPT_LINES = 20
+# A shell that prints more than this before an agent speaks is none.
+_MAX_NOISE = 1 << 20
+
+
+class AgentConnection:
+    """An agent that has been started.
+
+    Args:
+        place: Its host, and the ranks there.
+        command: What starts it.
+    """
+
+    def __init__(self, place: HostRanks, command: Sequence[str]) -> None:
+        self.place = place
+        self.host = place.host
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            # Ctrl-C is for the launcher, which tells the agents.
+            start_new_session=True,
+        )
+        self.stdout = _fileno(self._process.stdout)
+        self.stderr = _fileno(self._process.stderr)
+        self.sink = Sink(_fileno(self._process.stdin))
+        self.heard = time.monotonic()
+        """When it last spoke, by `time.monotonic`."""
+        self.facts: dict[str, Any] = {}
+        """What it has said of its host; empty before that."""
+        self.reached: dict[str, bool] = {}
+        """By address, whether it reaches rank 0 there."""
+        self.listening: dict[str, Any] = {}
+        """Where rank 0 will listen, if that is here."""
+        self.closed = False
+        """Whether it has said all that it has to say."""
+        self.ended = False
+        """Whether its output has ended."""
+        self.skew: float | None = None
+        """Seconds by which its clock is behind, with the way of a message."""
+        self.last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        """Of its standard error, and of what came before its greeting."""
+        self._reader = FrameReader()
+        self._noise: bytearray | None = bytearray()
+        self._lines = LineSplitter()
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the agent runs."""
+        return self._noise is None
+
+    def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
+        """Sends a message, as soon as the pipe takes it."""
+        if not self.ended:
+            self.sink.put(encode(kind, payload, **fields))
+
+    def read(self) -> list[Frame]:
+        """Returns the messages that have arrived.
+
+        Raises:
+            FrameError: If they are none.
+        """
+        data = os.read(self.stdout, _READ)
+        if not data:
+            self.ended = True
+            return []
+        self.heard = time.monotonic()
+        if self._noise is not None:
+            self._noise += data
+            before, greeting, rest = bytes(self._noise).partition(GREETING)
+            if not greeting:
+                del self._noise[:-_MAX_NOISE]
+                return []
+            self._keep(before)
+            self._noise, data = None, rest
+        return self._reader.feed(data)
+
+    def read_errors(self) -> list[bytes] | None:
+        """Returns the lines that it has printed; None at the end."""
+        data = os.read(self.stderr, _READ)
+        lines = self._lines.feed(data) if data else self._lines.finish()
+        for line in lines:
+            self._keep(line)
+        return lines if data or lines else None
+
+    def _keep(self, text: bytes) -> None:
+        self.last_lines.extend(
+            text.decode("utf-8", "backslashreplace").splitlines()
+        )
+
+    def note_time(self, theirs: float) -> None:
+        """Learns how its clock goes, from the time in a message.
+
+        Messages are late, never early: the least difference is the best.
+        """
+        skew = time.time() - theirs
+        if self.skew is None or skew < self.skew:
+            self.skew = skew
+
+    def here(self, theirs: float) -> float:
+        """Returns a time of its clock as one of ours."""
+        return theirs + (self.skew or 0.0)
+
+    def read_last_errors(self) -> None:
+        """Reads what it has printed before it ended."""
+        os.set_blocking(self.stderr, False)
+        with contextlib.suppress(BlockingIOError):
+            while self.read_errors() is not None:
+                pass
+
+    def wait(self, patience: float) -> int | None:
+        """Waits for the end of its process.
+
+        Returns:
+            The exit code; None if it runs on.
+        """
+        try:
+            return self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self, patience: float) -> None:
+        """Waits for the end of its process, and kills it if it stays."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        if self.wait(patience) is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+
+def _fileno(stream: IO[bytes] | None) -> int:
+    if stream is None:
+        raise ValueError("not a pipe")
+    return stream.fileno()

@@ -1,0 +1,235 @@
+"""The event loop over the agents of a job, and over what is slow to read.
+
+One thread and one selector: it sleeps until an agent speaks, a signal comes, a
+slow output takes more, or a time is over.
+"""
+
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from keras_ring.launcher.agent import PULSE
+from keras_ring.launcher.agent_connection import AgentConnection
+from keras_ring.launcher.frames import Frame, FrameError
+from keras_ring.launcher.output import Sink
+from keras_ring.launcher.signals import SignalPipe
+
+# Seconds without a sign of life after which a host is lost. Less than what is
+# promised (5), for the others must then be told.
+SILENCE = 3.5
+_LEAVING_TIME = 2.0
+
+
+class AgentLoop:
+    """Waits for agents, and hands on what they say.
+
+    Args:
+        sinks: Of the launcher's standard output and standard error.
+        on_signal: Takes the signals that the launcher gets.
+        on_loss: Is told of an agent that has gone without a farewell, and why.
+        on_deaf: Is told that nobody reads what the launcher prints.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        *,
+        on_signal: Callable[[int], None],
+        on_loss: Callable[[AgentConnection, str], None],
+        on_deaf: Callable[[], None],
+    ) -> None:
+        self.agents: list[AgentConnection] = []
+        self.verbs: dict[str, Callable[[AgentConnection, Frame], None]] = {
+            "alive": lambda agent, frame: agent.note_time(frame.fields["time"])
+        }
+        self._sinks = sinks
+        self._on_signal = on_signal
+        self._on_loss = on_loss
+        self._on_deaf = on_deaf
+        self._selector = selectors.DefaultSelector()
+        self._pipe = SignalPipe()
+        self._next_pulse = 0.0
+
+    def __enter__(self) -> "AgentLoop":
+        """Takes the signals over."""
+        self._pipe.__enter__()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Gives the signals back."""
+        self._selector.close()
+        self._pipe.__exit__(kind, error, trace)
+
+    def add(self, agent: AgentConnection) -> None:
+        """Listens to an agent from now on."""
+        self.agents.append(agent)
+        self._selector.register(
+            agent.stderr, selectors.EVENT_READ, (self._hear_errors, agent)
+        )
+
+    def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
+        """Sends a message to all agents."""
+        for agent in self.agents:
+            agent.say(kind, payload, **fields)
+
+    def step(self, until: float | None) -> None:
+        """Waits for the next events, and handles them.
+
+        Args:
+            until: When to return at the latest, by `time.monotonic`; None for
+                no limit but that of the next sign of life.
+        """
+        self._arm()
+        now = time.monotonic()
+        if now >= self._next_pulse:
+            self._next_pulse = now + PULSE
+            self.say("alive")
+        limit = min(self._next_pulse, until or self._next_pulse)
+        for key, _ in self._selector.select(max(0.0, limit - now)):
+            if key.data is not None:
+                handle, source = key.data
+                handle(source)
+        for signum in self._pipe.read():
+            self._on_signal(signum)
+        self._look_for_silence()
+        for sink in self._sinks:
+            if sink.always_ready and not sink.empty:
+                self.write(sink)
+
+    def _arm(self) -> None:
+        """Registers what is to be waited for now."""
+        full = any(sink.full for sink in self._sinks)
+        for agent in self.agents:
+            if agent.ended:
+                continue
+            # Ranks that print more than the reader takes have to wait.
+            self._want(
+                agent.stdout, selectors.EVENT_READ, not full, self._hear, agent
+            )
+            if full:
+                agent.heard = time.monotonic()
+            self._want(
+                agent.sink.fd,
+                selectors.EVENT_WRITE,
+                not agent.sink.empty,
+                self._talk,
+                agent,
+            )
+        for sink in self._sinks:
+            if not sink.always_ready:
+                self._want(
+                    sink.fd,
+                    selectors.EVENT_WRITE,
+                    not sink.empty,
+                    self.write,
+                    sink,
+                )
+
+    def _want(
+        self,
+        fd: int,
+        events: int,
+        wanted: bool,
+        handle: Callable[[Any], None],
+        source: object,
+    ) -> None:
+        known = fd in self._selector.get_map()
+        if known and not wanted:
+            self._selector.unregister(fd)
+        elif wanted and not known:
+            self._selector.register(fd, events, (handle, source))
+
+    def write(self, sink: Sink) -> None:
+        """Writes what waits for one of the launcher's own outputs."""
+        try:
+            if sink.always_ready:
+                sink.write_all()
+            else:
+                sink.write_some()
+        except OSError:
+            sink.discard()
+            self._on_deaf()
+
+    def _talk(self, agent: AgentConnection) -> None:
+        try:
+            agent.sink.write_some()
+        except OSError:
+            # Its output tells when it has ended.
+            agent.sink.discard()
+
+    def _hear(self, agent: AgentConnection) -> None:
+        try:
+            for frame in agent.read():
+                self.verbs[frame.kind](agent, frame)
+        except (FrameError, KeyError) as error:
+            self._lose(agent, f"its agent said what makes no sense: {error}")
+            return
+        if agent.ended:
+            self.forget(agent)
+            if not agent.closed:
+                self._on_loss(agent, self._why_ended(agent))
+
+    def _why_ended(self, agent: AgentConnection) -> str:
+        code = agent.wait(_LEAVING_TIME)
+        text = "its agent" if agent.place.local else "its agent, or ssh to it,"
+        text += " has ended" + (f" (exit code {code})" if code else "")
+        said = agent.last_lines[-1] if agent.last_lines else ""
+        return f"{text}: {said}" if said else text
+
+    def _hear_errors(self, agent: AgentConnection) -> None:
+        lines = agent.read_errors()
+        if lines is None:
+            self._selector.unregister(agent.stderr)
+            return
+        if agent.greeted:
+            for line in lines:
+                self._sinks[1].put(f"[{agent.host}] ".encode() + line + b"\n")
+
+    def _look_for_silence(self) -> None:
+        now = time.monotonic()
+        for agent in self.agents:
+            # Before its greeting it is `ssh` that has a limit.
+            if agent.ended or agent.closed or not agent.greeted:
+                continue
+            if now - agent.heard > SILENCE:
+                self._lose(
+                    agent,
+                    f"nothing was heard from it for {SILENCE} s; it or its"
+                    " network is gone",
+                )
+
+    def _lose(self, agent: AgentConnection, why: str) -> None:
+        self.forget(agent)
+        self._on_loss(agent, why)
+
+    def forget(self, agent: AgentConnection) -> None:
+        """Listens to an agent no more."""
+        agent.ended = True
+        agent.sink.discard()
+        for fd in (agent.stdout, agent.sink.fd):
+            if fd in self._selector.get_map():
+                self._selector.unregister(fd)
+
+    def close(self, patience: float) -> None:
+        """Ends the agents, and with them whatever is left on their hosts.
+
+        Args:
+            patience: Seconds for what they hand over at the end.
+        """
+        self.say("close")
+        end = time.monotonic() + patience
+        while time.monotonic() < end and not all(
+            agent.ended or not agent.greeted for agent in self.agents
+        ):
+            self.step(end)
+        for agent in self.agents:
+            self.forget(agent)
+            agent.end(_LEAVING_TIME if agent.closed else 0.2)

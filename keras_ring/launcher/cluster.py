@@ -1,0 +1,268 @@
+"""Runs a job on several hosts, through an agent on each."""
+
+import functools
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from keras_ring._launch_protocol.error_file import RankError
+from keras_ring.launcher import job, signals
+from keras_ring.launcher.agent_connection import AgentConnection
+from keras_ring.launcher.agent_loop import AgentLoop
+from keras_ring.launcher.ending import Ending
+from keras_ring.launcher.frames import Frame
+from keras_ring.launcher.output import RankStream, Sink, output_file
+from keras_ring.launcher.plan import LaunchPlan
+from keras_ring.launcher.preflight import HostsError, Preflight
+from keras_ring.launcher.screen import Screen
+from keras_ring.launcher.summary import RankEnd, first_failure, rank_names
+from keras_ring.launcher.supervisor import JobEnd, run_here
+from keras_ring.launcher.usage import say
+
+# For what agents hand over at the end.
+_CLOSING_TIME = 10.0
+
+
+class Cluster:
+    """The ranks of a job on several hosts.
+
+    Args:
+        plan: What to run, on which hosts.
+        stdout: Descriptor for what ranks print.
+        stderr: Descriptor for what ranks print to standard error.
+    """
+
+    def __init__(
+        self, plan: LaunchPlan, *, stdout: int = 1, stderr: int = 2
+    ) -> None:
+        self._plan = plan
+        self._sinks = (Sink(stdout), Sink(stderr))
+        self._screen = Screen(plan, self._sinks)
+        self._ending = Ending(plan, self._send)
+        self._streams: dict[tuple[int, str], RankStream] = {}
+        self._pids: dict[int, int] = {}
+        self._ends: dict[int, RankEnd] = {}
+        self._notes: set[str] = set()
+        self._leftover = 0
+        self._started = False
+        self._running = False
+        self._loop = AgentLoop(
+            self._sinks,
+            on_signal=self._on_signal,
+            on_loss=self._on_loss,
+            on_deaf=self._on_deaf,
+        )
+        keep = functools.partial
+        self._loop.verbs.update(
+            notes=self._on_notes,
+            problem=self._on_problem,
+            started=self._on_started,
+            output=self._on_output,
+            ended=self._on_ended,
+            flight=keep(self._on_file, plan.flight_directory),
+            result=keep(self._on_file, plan.files),
+            closed=self._on_closed,
+        )
+
+    def run(self) -> JobEnd:
+        """Runs the job; returns once all of its processes have ended.
+
+        Raises:
+            HostsError: If it cannot start.
+        """
+        began = time.time()
+        with self._loop as loop:
+            try:
+                preflight = Preflight(self._plan, loop, self._is_stopped)
+                if rendezvous := preflight.run():
+                    began = time.time()
+                    self._start(rendezvous)
+                while self._running and len(self._ends) < self._plan.size:
+                    self._step()
+            finally:
+                self._close()
+        return self._result(began)
+
+    def _is_stopped(self) -> bool:
+        return self._ending.stop_signal is not None
+
+    def _start(self, rendezvous: str) -> None:
+        files = self._plan.files
+        for path in () if files is None else sorted(files.iterdir()):
+            self._loop.say("file", path.read_bytes(), name=path.name)
+        key = job.new_key()
+        for agent in self._loop.agents:
+            agent.say(
+                "start",
+                size=self._plan.size,
+                ranks=list(agent.place.ranks),
+                rendezvous=rendezvous,
+                key=key,
+                threads=self._plan.threads,
+                bind=self._plan.bind,
+                interface=self._plan.interface,
+            )
+        self._running = True
+
+    def _step(self) -> None:
+        deadlines = (self._ending.deadline, self._screen.deadline)
+        times = [each for each in deadlines if each is not None]
+        self._loop.step(min(times, default=None))
+        self._ending.follow()
+        self._screen.show_due()
+
+    def _send(self, signum: int) -> None:
+        self._loop.say("signal", number=int(signum))
+
+    def _on_signal(self, signum: int) -> None:
+        if signum in signals.REPORTING:
+            self._send(signum)
+        elif signum in signals.STOPPING:
+            self._ending.on_request(signum)
+
+    def _on_deaf(self) -> None:
+        # Nobody reads any more (`| head`): end as any program does then.
+        if self._running and not self._is_stopped():
+            self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
+
+    # --- What agents say ---
+
+    def _on_notes(self, agent: AgentConnection, frame: Frame) -> None:
+        for line in frame.fields["lines"]:
+            # Mostly hosts are alike.
+            if line not in self._notes:
+                self._notes.add(line)
+                say(f"{agent.host}: {line}")
+
+    def _on_problem(self, agent: AgentConnection, frame: Frame) -> None:
+        raise HostsError(f"{agent.host}: {frame.fields['text']}")
+
+    def _on_started(self, agent: AgentConnection, frame: Frame) -> None:
+        self._pids[frame.fields["rank"]] = frame.fields["pid"]
+
+    def _on_output(self, agent: AgentConnection, frame: Frame) -> None:
+        rank, name = frame.fields["rank"], frame.fields["stream"]
+        stream = self._streams.get((rank, name))
+        if stream is None:
+            show = self._screen.out if name == "stdout" else self._screen.err
+            stream = self._streams[rank, name] = RankStream(
+                functools.partial(show, rank),
+                output_file(self._plan.output_dir, rank, name),
+            )
+        if frame.payload:
+            stream.feed(frame.payload)
+
+    def _on_ended(self, agent: AgentConnection, frame: Frame) -> None:
+        told = frame.fields
+        self._started = self._started or told["started"]
+        self._note_end(
+            RankEnd(
+                rank=told["rank"],
+                pid=told["pid"],
+                returncode=told["returncode"],
+                seen=agent.here(told["seen"]),
+                error=_error(told["error"], agent),
+                stopped=self._ending.begun,
+                host=agent.host,
+            )
+        )
+
+    def _note_end(self, end: RankEnd) -> None:
+        self._ends[end.rank] = end
+        if end.returncode != 0:
+            self._ending.on_failure()
+
+    def _on_loss(self, agent: AgentConnection, why: str) -> None:
+        """Notes that a host is lost, with the ranks that ran there."""
+        ranks = [rank for rank in agent.place.ranks if rank not in self._ends]
+        if not self._running or not ranks:
+            return
+        stopped = self._ending.begun
+        self._ending.on_loss()
+        for rank in ranks:
+            self._note_end(
+                RankEnd(
+                    rank=rank,
+                    pid=self._pids.get(rank, 0),
+                    returncode=1,
+                    seen=time.time(),
+                    stopped=stopped,
+                    host=agent.host,
+                    lost=why,
+                )
+            )
+
+    def _on_file(
+        self, directory: Path | None, agent: AgentConnection, frame: Frame
+    ) -> None:
+        """Keeps a file that ranks have left on their host."""
+        name = frame.fields["name"]
+        if directory is None or "/" in name:
+            return
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = directory / name
+        # Hosts that share their files have it already.
+        if not path.exists():
+            path.write_bytes(frame.payload)
+
+    def _on_closed(self, agent: AgentConnection, frame: Frame) -> None:
+        self._leftover += frame.fields["leftover"]
+        agent.closed = True
+
+    # --- The end ---
+
+    def _close(self) -> None:
+        self._running = False
+        self._ending.finish()
+        self._loop.close(_CLOSING_TIME)
+        for stream in self._streams.values():
+            stream.finish()
+        self._screen.show_all()
+        for sink in self._sinks:
+            while not sink.empty:
+                self._loop.write(sink)
+
+    def _result(self, began: float) -> JobEnd:
+        ends: Sequence[RankEnd] = tuple(self._ends.values())
+        first = first_failure(ends)
+        if first is not None and first.stopped and self._is_stopped():
+            first = None
+        ended = time.time() if first is None else first.seen
+        return JobEnd(
+            ends=tuple(ends),
+            first=first,
+            tail=() if first is None else self._screen.tail(first.rank),
+            seconds=ended - began,
+            stop_signal=self._ending.stop_signal,
+            leftover=self._leftover,
+            started=self._started,
+        )
+
+
+def _error(
+    told: dict[str, object] | None, agent: AgentConnection
+) -> RankError | None:
+    """Returns what a rank has noted, with its time by our clock."""
+    error = RankError.from_record(told)
+    return error and replace(error, time=agent.here(error.time))
+
+
+def run_plan(plan: LaunchPlan) -> JobEnd:
+    """Runs a job as planned, on this process's standard streams.
+
+    Call it from the main thread: signals go there.
+
+    Raises:
+        HostsError: If it cannot start on its hosts.
+    """
+    if not plan.places:
+        return run_here(plan)
+    say(
+        ", ".join(
+            f"{rank_names(place.ranks)} on {place.host}"
+            for place in plan.places
+        )
+    )
+    return Cluster(plan).run()

@@ -1,0 +1,206 @@
+"""What is looked at on all hosts before a job starts there."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from keras_ring.launcher import host_facts, remote_shell
+from keras_ring.launcher.agent_connection import AgentConnection
+from keras_ring.launcher.agent_loop import SILENCE, AgentLoop
+from keras_ring.launcher.frames import Frame
+from keras_ring.launcher.plan import LaunchPlan
+
+# Beyond what `ssh` is given to connect: for a shell, and for Python.
+_GREETING_TIME = 30.0
+_ANSWER_TIME = 15.0
+
+
+class HostsError(Exception):
+    """The job cannot start on its hosts; the text is for the user."""
+
+
+class Preflight:
+    """Starts the agents of a job, and finds out whether they fit together.
+
+    Args:
+        plan: Of the job.
+        loop: Gets the agents.
+        stopped: Says whether the user has asked for the end.
+    """
+
+    def __init__(
+        self, plan: LaunchPlan, loop: AgentLoop, stopped: Callable[[], bool]
+    ) -> None:
+        self._plan = plan
+        self._loop = loop
+        self._stopped = stopped
+        loop.verbs.update(
+            ready=self._on_ready,
+            listening=lambda agent, frame: agent.listening.update(frame.fields),
+            reached=lambda agent, frame: agent.reached.update(
+                {frame.fields["address"]: frame.fields["reached"]}
+            ),
+        )
+
+    def _on_ready(self, agent: AgentConnection, frame: Frame) -> None:
+        agent.facts.update(frame.fields)
+        agent.note_time(frame.fields["time"])
+
+    def run(self) -> str:
+        """Returns where all hosts reach rank 0, as `host:port`.
+
+        `""` if the user has asked for the end meanwhile.
+
+        Raises:
+            HostsError: If a host cannot be reached, lacks something, or
+                differs from the others.
+        """
+        self.gather()
+        if self._stopped():
+            return ""
+        if lines := self.differences():
+            raise HostsError("\n".join(lines))
+        return self._choose_address()
+
+    def gather(self) -> None:
+        """Starts the agents, and waits for what they say of their hosts.
+
+        Raises:
+            HostsError: If a host cannot be reached.
+        """
+        self._start_agents()
+        seconds = self._plan.shell.connect_timeout + _GREETING_TIME
+        self.wait_for("start", seconds, lambda agent: bool(agent.facts))
+
+    def _start_agents(self) -> None:
+        for place in self._plan.places:
+            command = (
+                remote_shell.local_agent()
+                if place.local
+                else self._plan.shell.start_agent(place.host)
+            )
+            agent = AgentConnection(place, command)
+            self._loop.add(agent)
+            agent.say(
+                "hello",
+                package=remote_shell.package_folder(),
+                directory=self._plan.directory,
+                command=list(self._plan.command),
+                environment=dict(self._plan.environment),
+                silence=SILENCE,
+            )
+
+    def wait_for(
+        self,
+        what: str,
+        seconds: float,
+        done: Callable[[AgentConnection], bool],
+        agents: Sequence[AgentConnection] | None = None,
+    ) -> None:
+        """Waits until agents have said something.
+
+        Raises:
+            HostsError: If one of them does not, or ends.
+        """
+        wanted = self._loop.agents if agents is None else agents
+        end = time.monotonic() + seconds
+        while not self._stopped():
+            gone = [agent for agent in self._loop.agents if agent.ended]
+            if gone:
+                raise HostsError("\n".join(map(self._why_ended, gone)))
+            left = [agent for agent in wanted if not done(agent)]
+            if not left:
+                return
+            if time.monotonic() > end:
+                names = ", ".join(agent.host for agent in left)
+                raise HostsError(
+                    f"the agent on {names} did not {what} within"
+                    f" {seconds:.0f} s"
+                )
+            self._loop.step(end)
+
+    def _why_ended(self, agent: AgentConnection) -> str:
+        """Says why an agent has ended before the job began."""
+        code = agent.wait(1.0)
+        agent.read_last_errors()
+        told = "\n".join(f"  | {line}" for line in agent.last_lines)
+        if agent.greeted:
+            text = f"the agent on {agent.host} has ended (exit code {code})"
+        elif any("keras_ring" in line for line in agent.last_lines):
+            text = (
+                f"{agent.host} has no keras_ring for {sys.executable}, or"
+                " another version of it"
+            )
+        elif code in (126, 127):
+            text = f"{agent.host} cannot run {sys.executable}"
+        else:
+            text = (
+                f"{agent.host} cannot be reached (exit code {code}); try:"
+                f" {self._plan.shell.try_by_hand(agent.host)}"
+            )
+        return f"{text}\n{told}" if told else text
+
+    def differences(self) -> list[str]:
+        """Returns why the hosts do not fit together, line by line."""
+        agents = self._loop.agents
+        lines = [
+            f"{agent.host}: {agent.facts['problem']}"
+            for agent in agents
+            if agent.facts.get("problem")
+        ]
+        for name in host_facts.MUST_AGREE:
+            values: dict[str, list[str]] = {}
+            for agent in agents:
+                value = str(agent.facts.get(name))
+                values.setdefault(value, []).append(agent.host)
+            if len(values) > 1:
+                told = "; ".join(
+                    f"{value} on {', '.join(hosts)}"
+                    for value, hosts in values.items()
+                )
+                lines.append(f"the hosts differ in {name}: {told}")
+        return lines
+
+    def _choose_address(self) -> str:
+        first, others = self._loop.agents[0], self._loop.agents[1:]
+        first.say(
+            "listen",
+            interface=self._plan.interface,
+            ports=list(self._plan.ports or ()),
+        )
+        self.wait_for(
+            "listen", _ANSWER_TIME, lambda agent: bool(agent.listening), [first]
+        )
+        if self._stopped():
+            return ""
+        told = first.listening
+        if told["problem"]:
+            raise HostsError(f"{first.host}: {told['problem']}")
+        addresses, port = told["addresses"], told["port"]
+        if not addresses:
+            raise HostsError(
+                f"{first.host} has no address that other hosts could reach"
+            )
+        for agent in others:
+            agent.say("reach", addresses=addresses, port=port)
+        self.wait_for(
+            "try to reach the first host",
+            _ANSWER_TIME,
+            lambda agent: len(agent.reached) == len(addresses),
+            others,
+        )
+        if self._stopped():
+            return ""
+        for address in addresses:
+            if all(agent.reached[address] for agent in others):
+                name = f"[{address}]" if ":" in address else address
+                return f"{name}:{port}"
+        without = [
+            agent.host for agent in others if not any(agent.reached.values())
+        ] or [agent.host for agent in others]
+        raise HostsError(
+            f"{', '.join(without)} cannot reach {first.host} at"
+            f" {' or '.join(addresses)}, port {port}: there is a firewall, or"
+            " they do not share that network (--interface and --port-range"
+            " choose others)"
+        )

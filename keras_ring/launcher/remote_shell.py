@@ -1,0 +1,69 @@
+"""The command that starts an agent on another host."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+# Nothing of the job is in it: that goes down the pipe. The first folder of
+# sys.path is the home directory there.
+_BOOT = (
+    "import sys; del sys.path[0]; import json; "
+    "hello = json.loads(sys.stdin.buffer.readline()); "
+    "folder = hello['package']; "
+    "folder in sys.path or sys.path.insert(0, folder); "
+    "from keras_ring.launcher.agent import main; main(hello)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteShell:
+    """How another host is reached.
+
+    Args:
+        command: Program and options in place of `ssh`, or `()`.
+        port: Of sshd there; None for that of ssh's configuration.
+        identity: File of the private key; None for those of ssh's
+            configuration.
+        connect_timeout: Seconds that ssh tries to connect.
+    """
+
+    command: tuple[str, ...] = ()
+    port: int | None = None
+    identity: str | None = None
+    connect_timeout: int = 10
+
+    def start_agent(self, host: str) -> list[str]:
+        """Returns the command that starts an agent on this host."""
+        return [*self._to(host), f"exec {shlex.join(_agent())}"]
+
+    def try_by_hand(self, host: str) -> str:
+        """Returns what a user may type to see why a host is not reached."""
+        return shlex.join([*self._to(host), "true"])
+
+    def _to(self, host: str) -> list[str]:
+        # ssh takes an IPv6 address without the brackets.
+        name = host.replace("[", "").replace("]", "")
+        if self.command:
+            return [*self.command, name]
+        words = ["ssh", "-o", "BatchMode=yes"]
+        words += ["-o", f"ConnectTimeout={self.connect_timeout}"]
+        if self.port is not None:
+            words += ["-p", str(self.port)]
+        if self.identity is not None:
+            words += ["-i", self.identity]
+        return [*words, name]
+
+
+def local_agent() -> list[str]:
+    """Returns the command that starts an agent on this host."""
+    return _agent()
+
+
+def package_folder() -> str:
+    """Returns the folder that holds this package here."""
+    return str(Path(__file__).resolve().parents[2])
+
+
+def _agent() -> list[str]:
+    return [sys.executable, "-u", "-c", _BOOT]

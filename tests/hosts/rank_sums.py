@@ -1,0 +1,17 @@
+"""A rank that says where it is, and what all ranks sum up to."""
+
+import socket
+
+import tensorflow as tf
+
+import keras_ring as kr
+
+kr.init()
+total = float(kr.allreduce(tf.constant(float(kr.rank())), op=kr.Sum))
+print(
+    socket.gethostname(),
+    f"sum={total}",
+    f"local={kr.local_rank()}/{kr.local_size()}",
+    f"cross={kr.cross_rank()}/{kr.cross_size()}",
+    flush=True,
+)
