@@ -130,7 +130,7 @@ std::string StallInspector::Explanation(
     const std::vector<StalledTensor>& stalled,
     const ActivityReplies& answers) const {
   // `idle`: in no collective. `novices`: lack a name that is new to them.
-  std::vector<int32_t> elsewhere, strangers, idle, novices;
+  std::vector<int32_t> elsewhere, unaware, idle, novices;
   for (const auto& [rank, activity] : answers.activity) {
     size_t known = 0, unknown = 0;
     for (const StalledTensor& tensor : stalled) {
@@ -150,7 +150,7 @@ std::string StallInspector::Explanation(
     if (known > 0) elsewhere.push_back(rank);
     if (unknown == 0) continue;
     novices.push_back(rank);
-    if (known == 0) strangers.push_back(rank);
+    if (known == 0) unaware.push_back(rank);
   }
   if (!elsewhere.empty()) {
     const bool many = elsewhere.size() > 1;
@@ -165,8 +165,8 @@ std::string StallInspector::Explanation(
                       " not asked for others of these lately, so the ranks may "
                       "also use different sets of tensors.");
   }
-  if (!strangers.empty()) {
-    return " " + SubjectText(strangers) +
+  if (!unaware.empty()) {
+    return " " + SubjectText(unaware) +
            " not asked for any of these lately: the ranks use different sets "
            "of tensors, or names that differ.";
   }

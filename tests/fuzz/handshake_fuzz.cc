@@ -47,7 +47,7 @@ void CheckHello(const Hello& hello) {
 }
 
 // In two pieces, and then the end.
-void ServeStranger(std::string_view first, std::string_view rest) {
+void ServeAttacker(std::string_view first, std::string_view rest) {
   auto [client, socket] = Pair();
   ServerHandshake server(std::move(socket), Key());
   Say(client, first);
@@ -101,7 +101,7 @@ void ServeMember(std::string_view nonce, std::string_view hello,
 }
 
 // What answers does not have the key.
-void CallStranger(std::string_view answer) {
+void CallAttacker(std::string_view answer) {
   auto [client, server] = Pair();
   Say(server, answer);
   KR_CHECK(shutdown(server.fd(), SHUT_WR) == 0);
@@ -133,7 +133,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   switch (script.Choice(4)) {
     case 0: {
       const std::string_view first = script.Text();
-      ServeStranger(first, script.Rest());
+      ServeAttacker(first, script.Rest());
       break;
     }
     case 1: {
@@ -143,7 +143,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     }
     case 2:
-      CallStranger(script.Rest());
+      CallAttacker(script.Rest());
       break;
     case 3:
       ParseKey(script.Rest());

@@ -317,7 +317,7 @@ void AddHandshakes(Corpus& corpus) {
   std::string opening("KRNG");
   opening += static_cast<char>(kWireProtocolVersion);
   opening.resize(kClientOpeningBytes, '\0');
-  corpus["handshake/seed-stranger"] =
+  corpus["handshake/seed-attacker"] =
       ScriptWriter()
           .Byte(0)
           .Text(opening)

@@ -9,7 +9,7 @@ namespace keras_ring {
 namespace {
 
 // Elements or bytes [begin, begin + count).
-struct Range {
+struct Extent {
   int64_t begin = 0;
   int64_t count = 0;
 };
@@ -17,18 +17,18 @@ struct Range {
 // Chunk or rank numbers may be off by less than one turn in either direction.
 int Modulo(int value, int size) { return (value + size) % size; }
 
-Range ChunkRange(int64_t count, int size, int chunk) {
+Extent ChunkRange(int64_t count, int size, int chunk) {
   const int64_t base = count / size;
   const int64_t longer = count % size;  // chunks with one element more
-  return Range{chunk * base + std::min<int64_t>(chunk, longer),
-               base + (chunk < longer ? 1 : 0)};
+  return Extent{chunk * base + std::min<int64_t>(chunk, longer),
+                base + (chunk < longer ? 1 : 0)};
 }
 
 template <typename Function>
-void ForEachSegment(const Range& range, int64_t max_count, Function function) {
+void ForEachSegment(const Extent& range, int64_t max_count, Function function) {
   const int64_t end = range.begin + range.count;
   for (int64_t begin = range.begin; begin < end; begin += max_count) {
-    function(Range{begin, std::min(max_count, end - begin)});
+    function(Extent{begin, std::min(max_count, end - begin)});
   }
 }
 
@@ -57,8 +57,8 @@ void SetForwarding(size_t num_own_segments, SendReceivePlan& duplex) {
   };
 }
 
-std::vector<Range> EqualChunks(const RingPlace& place, int64_t count) {
-  std::vector<Range> chunks;
+std::vector<Extent> EqualChunks(const RingPlace& place, int64_t count) {
+  std::vector<Extent> chunks;
   for (int chunk = 0; chunk < place.size; ++chunk) {
     chunks.push_back(ChunkRange(count, place.size, chunk));
   }
@@ -69,7 +69,7 @@ std::vector<Range> EqualChunks(const RingPlace& place, int64_t count) {
 class ReductionPlanner {
  public:
   ReductionPlanner(const RingPlace& place, const RingBuffer& buffer,
-                   std::vector<Range> chunks, void* scratch,
+                   std::vector<Extent> chunks, void* scratch,
                    size_t max_segment_bytes)
       : place_(place),
         buffer_(buffer),
@@ -122,21 +122,21 @@ class ReductionPlanner {
   // Values or results, which lie in `from` unless sums are wide.
   void SendValues(int chunk, const char* from) {
     if (has_wide_sums()) from = values_;
-    ForEachSegmentOf(chunk, [&](const Range& range) {
+    ForEachSegmentOf(chunk, [&](const Extent& range) {
       plan_.duplex.sends.push_back(ConstSegment{from + ValueBytes(range.begin),
                                                 ValueBytes(range.count)});
     });
   }
 
   void SendSums(int chunk) {
-    ForEachSegmentOf(chunk, [&](const Range& range) {
+    ForEachSegmentOf(chunk, [&](const Extent& range) {
       plan_.duplex.sends.push_back(
           ConstSegment{output_ + Bytes(range.begin), Bytes(range.count)});
     });
   }
 
   void ReceivePartial(int chunk, bool values) {
-    ForEachSegmentOf(chunk, [&](const Range& range) {
+    ForEachSegmentOf(chunk, [&](const Extent& range) {
       char* target = output_ + Bytes(range.begin);
       const bool in_place = has_wide_sums() || input_ == output_;
       void* arrival = in_place ? scratch_ : target;
@@ -151,7 +151,7 @@ class ReductionPlanner {
 
   void ReceiveResult(int chunk) {
     char* to = has_wide_sums() ? values_ : output_;
-    ForEachSegmentOf(chunk, [&](const Range& range) {
+    ForEachSegmentOf(chunk, [&](const Extent& range) {
       plan_.duplex.receives.push_back(
           Segment{to + ValueBytes(range.begin), ValueBytes(range.count)});
     });
@@ -159,7 +159,7 @@ class ReductionPlanner {
 
   const RingPlace place_;
   const RingBuffer buffer_;
-  const std::vector<Range> chunks_;
+  const std::vector<Extent> chunks_;
   const char* const input_;
   char* const output_;
   char* const values_;
@@ -202,10 +202,10 @@ RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
                                     const RingBuffer& buffer,
                                     const std::vector<int64_t>& chunk_counts,
                                     void* scratch, size_t max_segment_bytes) {
-  std::vector<Range> chunks;
+  std::vector<Extent> chunks;
   int64_t begin = 0;
   for (int64_t count : chunk_counts) {
-    chunks.push_back(Range{begin, count});
+    chunks.push_back(Extent{begin, count});
     begin += count;
   }
   return ReductionPlanner(place, buffer, std::move(chunks), scratch,
@@ -246,8 +246,8 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
   };
   auto for_each_segment = [&](auto* data, size_t count, auto function) {
     ForEachSegment(
-        Range{0, static_cast<int64_t>(count)},
-        SegmentElements(1, max_segment_bytes), [&](const Range& range) {
+        Extent{0, static_cast<int64_t>(count)},
+        SegmentElements(1, max_segment_bytes), [&](const Extent& range) {
           function(data + range.begin, static_cast<size_t>(range.count));
         });
   };
@@ -295,10 +295,10 @@ SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
   duplex.tag = tag;
   auto for_each_segment_of = [&](int block, auto function) {
     const int b = Modulo(block, place.size);
-    ForEachSegment(Range{static_cast<int64_t>(begins[b]),
-                         static_cast<int64_t>(bytes_per_rank[b])},
+    ForEachSegment(Extent{static_cast<int64_t>(begins[b]),
+                          static_cast<int64_t>(bytes_per_rank[b])},
                    SegmentElements(1, max_segment_bytes),
-                   [&](const Range& range) {
+                   [&](const Extent& range) {
                      function(static_cast<char*>(output) + range.begin,
                               static_cast<size_t>(range.count));
                    });
@@ -335,8 +335,8 @@ SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
         static_cast<const char*>(is_root ? tensor.input : tensor.output);
     char* target = static_cast<char*>(tensor.output);
     ForEachSegment(
-        Range{0, tensor.count}, SegmentElements(1, max_segment_bytes),
-        [&](const Range& range) {
+        Extent{0, tensor.count}, SegmentElements(1, max_segment_bytes),
+        [&](const Extent& range) {
           const size_t bytes = range.count;
           if (!is_last) {
             duplex.sends.push_back(ConstSegment{source + range.begin, bytes});

@@ -23,7 +23,7 @@ ChunkBarrier::ChunkBarrier(std::vector<ProgressPage*> pages,
                            const Meter& meter)
     : pages_(std::move(pages)),
       ranks_(std::move(ranks)),
-      index_(index),
+      local_rank_(index),
       options_(options),
       meter_(meter),
       spinner_(options.spin) {}
@@ -39,28 +39,31 @@ ChunkBarrier::ChunkBarrier(std::vector<ProgressPage*> pages,
 // `calls` after the sleeper has read it, so the sleep ends or does not begin.
 void ChunkBarrier::Publish(Phase phase, uint64_t chunk) {
   if (phase == Phase::kPacked) {
-    pages_[index_]->tags[chunk % 2].store(tag_, std::memory_order_relaxed);
+    pages_[local_rank_]->tags[chunk % 2].store(tag_, std::memory_order_relaxed);
   }
-  pages_[index_]->phases[static_cast<int>(phase)].done.store(chunk);
+  pages_[local_rank_]->phases[static_cast<int>(phase)].done.store(chunk);
   WakeOthers();
 }
 
-void ChunkBarrier::SetLeft(int place, ProgressPage::PeerState left) {
+void ChunkBarrier::SetLeft(int local_rank, ProgressPage::PeerState left) {
   uint32_t here = ProgressPage::kAlive;
-  pages_[place]->left.compare_exchange_strong(here, left);
-  Wake(index_);
+  pages_[local_rank]->left.compare_exchange_strong(here, left);
+  Wake(local_rank_);
   WakeOthers();
 }
 
-void ChunkBarrier::Wake(int place) {
-  ProgressPage::WaitWord& wait = pages_[place]->wait;
+void ChunkBarrier::Wake(int local_rank) {
+  ProgressPage::WaitWord& wait = pages_[local_rank]->wait;
   wait.calls.fetch_add(1);
   FutexWakeAll(wait.calls);
 }
 
 void ChunkBarrier::WakeOthers() {
-  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (place != index_ && pages_[place]->wait.asleep.load() != 0) Wake(place);
+  for (int local_rank = 0; local_rank < static_cast<int>(pages_.size());
+       ++local_rank) {
+    if (local_rank != local_rank_ &&
+        pages_[local_rank]->wait.asleep.load() != 0)
+      Wake(local_rank);
   }
 }
 
@@ -68,57 +71,64 @@ Status ChunkBarrier::AwaitAll(Phase phase, uint64_t chunk) {
   // Not all from the same one: each begins with its neighbour.
   const int size = static_cast<int>(pages_.size());
   for (int i = 1; i < size; ++i) {
-    KR_RETURN_IF_ERROR(Await((index_ + i) % size, phase, chunk));
+    KR_RETURN_IF_ERROR(Await((local_rank_ + i) % size, phase, chunk));
   }
   return OkStatus();
 }
 
-Status ChunkBarrier::Await(int place, Phase phase, uint64_t chunk) {
-  if (!HasDone(place, phase, chunk)) {
+Status ChunkBarrier::Await(int local_rank, Phase phase, uint64_t chunk) {
+  if (!HasDone(local_rank, phase, chunk)) {
     TimedPhase time(meter_, TracePhase::kWait, tag_);
-    KR_RETURN_IF_ERROR(Wait(place, phase, chunk));
+    KR_RETURN_IF_ERROR(Wait(local_rank, phase, chunk));
   }
-  return phase == Phase::kPacked ? CheckTag(place, chunk) : OkStatus();
+  return phase == Phase::kPacked ? CheckTag(local_rank, chunk) : OkStatus();
 }
 
-Status ChunkBarrier::CheckTag(int place, uint64_t chunk) const {
+Status ChunkBarrier::CheckTag(int local_rank, uint64_t chunk) const {
   const uint64_t tag =
-      pages_[place]->tags[chunk % 2].load(std::memory_order_relaxed);
+      pages_[local_rank]->tags[chunk % 2].load(std::memory_order_relaxed);
   if (tag == tag_) return OkStatus();
-  return InternalError("rank " + std::to_string(ranks_[place]) +
+  return InternalError("rank " + std::to_string(ranks_[local_rank]) +
                        " runs collective " + std::to_string(tag) +
                        " while this rank runs " + std::to_string(tag_));
 }
 
 int ChunkBarrier::FirstLost(Phase phase, uint64_t chunk) const {
   auto find = [&](auto condition) {
-    for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-      if (condition(pages_[place]->left.load(), place)) return place;
+    for (int local_rank = 0; local_rank < static_cast<int>(pages_.size());
+         ++local_rank) {
+      if (condition(pages_[local_rank]->left.load(), local_rank))
+        return local_rank;
     }
     return -1;
   };
-  const int lost = find([&](uint32_t left, int place) {
-    return left != ProgressPage::kAlive && !HasDone(place, phase, chunk);
+  const int lost = find([&](uint32_t left, int local_rank) {
+    return left != ProgressPage::kAlive && !HasDone(local_rank, phase, chunk);
   });
   if (lost < 0) return -1;
   // The ones because of which that one has left were marked before it.
-  const int gone = find([&](uint32_t left, int place) {
-    return left == ProgressPage::kDead && !HasDone(place, phase, chunk);
+  const int gone = find([&](uint32_t left, int local_rank) {
+    return left == ProgressPage::kDead && !HasDone(local_rank, phase, chunk);
   });
   return gone >= 0 ? gone : FailedPeer(lost);
 }
 
 int ChunkBarrier::FailedPeer(int left) const {
-  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (pages_[place]->left.load() == ProgressPage::kDead) return place;
+  for (int local_rank = 0; local_rank < static_cast<int>(pages_.size());
+       ++local_rank) {
+    if (pages_[local_rank]->left.load() == ProgressPage::kDead)
+      return local_rank;
   }
   return left;
 }
 
-Status ChunkBarrier::Wait(int place, Phase phase, uint64_t chunk) {
-  auto done = [&] { return HasDone(place, phase, chunk) || aborted_.load(); };
-  if (spinner_.Until(done)) return Outcome(place, phase, chunk, place);
-  ProgressPage::WaitWord& wait = pages_[index_]->wait;
+Status ChunkBarrier::Wait(int local_rank, Phase phase, uint64_t chunk) {
+  auto done = [&] {
+    return HasDone(local_rank, phase, chunk) || aborted_.load();
+  };
+  if (spinner_.Until(done))
+    return Outcome(local_rank, phase, chunk, local_rank);
+  ProgressPage::WaitWord& wait = pages_[local_rank_]->wait;
   const TimePoint began = options_.clock->Now();
   Duration next_report = options_.report_time;
   while (true) {
@@ -137,11 +147,12 @@ Status ChunkBarrier::Wait(int place, Phase phase, uint64_t chunk) {
     }
     wait.asleep.store(0);
     if (over) {
-      return Outcome(place, phase, chunk, lost >= 0 ? lost : place);
+      return Outcome(local_rank, phase, chunk, lost >= 0 ? lost : local_rank);
     }
-    if (idle >= limit) return DeadlineExceededError(IdleText(place, limit));
+    if (idle >= limit)
+      return DeadlineExceededError(IdleText(local_rank, limit));
     if (idle >= next_report) {
-      KR_LOG(kWarning) << IdleText(place, next_report)
+      KR_LOG(kWarning) << IdleText(local_rank, next_report)
                        << " in a collective that this rank is in; it is waited "
                           "for as long as its heartbeats come";
       next_report *= 2;
@@ -149,30 +160,33 @@ Status ChunkBarrier::Wait(int place, Phase phase, uint64_t chunk) {
   }
 }
 
-std::string ChunkBarrier::IdleText(int place, Duration idle) const {
+std::string ChunkBarrier::IdleText(int local_rank, Duration idle) const {
   std::ostringstream text;
-  text << "rank " << ranks_[place] << " has not moved for "
+  text << "rank " << ranks_[local_rank] << " has not moved for "
        << std::chrono::duration<double>(idle).count() << " s";
   return text.str();
 }
 
-Status ChunkBarrier::Outcome(int place, Phase phase, uint64_t chunk, int lost) {
+Status ChunkBarrier::Outcome(int local_rank, Phase phase, uint64_t chunk,
+                             int lost) {
   // Whatever else happened: what is done is done.
-  if (HasDone(place, phase, chunk)) return OkStatus();
+  if (HasDone(local_rank, phase, chunk)) return OkStatus();
   MutexLock lock(mutex_);
   if (!cause_.ok()) return cause_;
   return HasLeft(lost);
 }
 
-Status ChunkBarrier::HasLeft(int place) const {
-  return UnavailableError("rank " + std::to_string(ranks_[place]) +
+Status ChunkBarrier::HasLeft(int local_rank) const {
+  return UnavailableError("rank " + std::to_string(ranks_[local_rank]) +
                           " has left the job's collectives");
 }
 
 Status ChunkBarrier::CheckNobodyLeft() const {
-  for (int place = 0; place < static_cast<int>(pages_.size()); ++place) {
-    if (place != index_ && pages_[place]->left.load() != ProgressPage::kAlive) {
-      return HasLeft(FailedPeer(place));
+  for (int local_rank = 0; local_rank < static_cast<int>(pages_.size());
+       ++local_rank) {
+    if (local_rank != local_rank_ &&
+        pages_[local_rank]->left.load() != ProgressPage::kAlive) {
+      return HasLeft(FailedPeer(local_rank));
     }
   }
   return OkStatus();
@@ -185,7 +199,7 @@ void ChunkBarrier::Abort(const Status& cause) {
     cause_ = cause;
     aborted_.store(true);
   }
-  Wake(index_);
+  Wake(local_rank_);
 }
 
 }  // namespace keras_ring

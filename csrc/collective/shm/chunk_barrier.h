@@ -68,7 +68,7 @@ struct ChunkBarrierOptions {
 // For one thread, except Abort.
 class ChunkBarrier {
  public:
-  // `pages`: by place on the host; `ranks`: their ranks in the job, for
+  // `pages`: by local rank; `ranks`: their ranks in the job, for
   // messages. All must outlive the object.
   ChunkBarrier(std::vector<ProgressPage*> pages, std::vector<int> ranks,
                int index, const ChunkBarrierOptions& options,
@@ -92,7 +92,7 @@ class ChunkBarrier {
   // kDeadlineExceeded if it does not move. A rank that was killed cannot say
   // that it leaves: who notices must call SetGone or Abort.
   Status AwaitAll(Phase phase, uint64_t chunk);
-  Status Await(int place, Phase phase, uint64_t chunk);
+  Status Await(int local_rank, Phase phase, uint64_t chunk);
 
   // Fails if another rank has left. After a rank that fails has left, it gives
   // its tensors up; so what was read from them before this call was good, if
@@ -100,38 +100,40 @@ class ChunkBarrier {
   Status CheckNobodyLeft() const;
 
   // The others shall not wait for what this rank has not done yet. Any thread.
-  void Leave() { SetLeft(index_, ProgressPage::kLeft); }
+  void Leave() { SetLeft(local_rank_, ProgressPage::kLeft); }
   // The same of another rank, whose process has ended. Before this rank leaves
   // because of it: then whoever waits for this one blames the other.
-  void SetGone(int place) { SetLeft(place, ProgressPage::kDead); }
+  void SetGone(int local_rank) { SetLeft(local_rank, ProgressPage::kDead); }
 
   // Any thread: the running and all later waits fail with `cause`.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
 
  private:
-  bool HasDone(int place, Phase phase, uint64_t chunk) const {
-    return pages_[place]->phases[static_cast<int>(phase)].done.load() >= chunk;
+  bool HasDone(int local_rank, Phase phase, uint64_t chunk) const {
+    return pages_[local_rank]->phases[static_cast<int>(phase)].done.load() >=
+           chunk;
   }
-  Status Wait(int place, Phase phase, uint64_t chunk);
-  // How a wait for `place` has ended, if not by its limit; `lost` is to blame.
-  Status Outcome(int place, Phase phase, uint64_t chunk, int lost)
+  Status Wait(int local_rank, Phase phase, uint64_t chunk);
+  // How a wait for `local_rank` has ended, if not by its limit; `lost` is to
+  // blame.
+  Status Outcome(int local_rank, Phase phase, uint64_t chunk, int lost)
       KR_EXCLUDES(mutex_);
-  Status HasLeft(int place) const;
+  Status HasLeft(int local_rank) const;
   // "rank 3 has not moved for 30 s"
-  std::string IdleText(int place, Duration idle) const;
-  void SetLeft(int place, ProgressPage::PeerState left);
+  std::string IdleText(int local_rank, Duration idle) const;
+  void SetLeft(int local_rank, ProgressPage::PeerState left);
   // Whom to blame if a rank has left that has not done `phase` of `chunk`; else
   // -1. One whose process has ended, if there is one: others leave because of
   // it. It may even have done its own share.
   int FirstLost(Phase phase, uint64_t chunk) const;
   int FailedPeer(int left) const;
-  void Wake(int place);
+  void Wake(int local_rank);
   void WakeOthers();
-  Status CheckTag(int place, uint64_t chunk) const;
+  Status CheckTag(int local_rank, uint64_t chunk) const;
 
   const std::vector<ProgressPage*> pages_;
   const std::vector<int> ranks_;
-  const int index_;
+  const int local_rank_;
   const ChunkBarrierOptions options_;
   const Meter meter_;
   Spinner spinner_;

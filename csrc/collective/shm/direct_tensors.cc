@@ -8,14 +8,14 @@ namespace keras_ring {
 
 DirectTensors::DirectTensors(const HostGroup& group, std::vector<Table*> tables)
     : group_(group), size_(group.size()), tables_(std::move(tables)) {
-  for (int place = 0; place < size_; ++place) {
-    if (group.arena(place) == nullptr) possible_ = false;
+  for (int local_rank = 0; local_rank < size_; ++local_rank) {
+    if (group.arena(local_rank) == nullptr) possible_ = false;
   }
 }
 
 void DirectTensors::Publish(const std::vector<TensorSpan>& tensors) {
-  Table& table = *tables_[group_.index()];
-  const SharedMemory& arena = *group_.arena(group_.index());
+  Table& table = *tables_[group_.local_rank()];
+  const SharedMemory& arena = *group_.arena(group_.local_rank());
   auto offset_of = [&arena](const void* memory) {
     const char* at = static_cast<const char*>(memory);
     const bool inside = at >= arena.data() && at < arena.data() + arena.bytes();
@@ -49,14 +49,14 @@ Status DirectTensors::Resolve(const std::vector<TensorSpan>& tensors,
     }
     direct_.push_back(tensors[t]);
     const uint64_t bytes = tensors[t].count * element_size;
-    for (int place = 0; place < size_; ++place) {
-      const SharedMemory& arena = *group_.arena(place);
+    for (int local_rank = 0; local_rank < size_; ++local_rank) {
+      const SharedMemory& arena = *group_.arena(local_rank);
       // A copy: what is checked must be what is used.
-      const Table::Row row = tables_[place]->rows[t];
+      const Table::Row row = tables_[local_rank]->rows[t];
       for (uint64_t offset : {row.input, row.output}) {
         if (offset > arena.bytes() || bytes > arena.bytes() - offset) {
           return InternalError("rank " +
-                               std::to_string(group_.global_rank(place)) +
+                               std::to_string(group_.global_rank(local_rank)) +
                                " says of a tensor that it is where it cannot "
                                "be");
         }

@@ -30,7 +30,7 @@ class DirectTensors {
     Row rows[kCapacity];
   };
 
-  // `group` must outlive the object. `tables`: by place.
+  // `group` must outlive the object. `tables`: by local rank.
   DirectTensors(const HostGroup& group, std::vector<Table*> tables);
 
   // Whether all ranks have an arena.
@@ -45,12 +45,12 @@ class DirectTensors {
   // In the order of the bucket, alike on all ranks.
   const std::vector<TensorSpan>& direct() const { return direct_; }
   const std::vector<TensorSpan>& others() const { return others_; }
-  // The d-th direct tensor of the rank at `place`, as this rank sees it.
-  const char* input(int place, size_t d) const {
-    return inputs_[d * size_ + place];
+  // The d-th direct tensor of the rank `local_rank`, as this rank sees it.
+  const char* input(int local_rank, size_t d) const {
+    return inputs_[d * size_ + local_rank];
   }
-  const char* output(int place, size_t d) const {
-    return outputs_[d * size_ + place];
+  const char* output(int local_rank, size_t d) const {
+    return outputs_[d * size_ + local_rank];
   }
 
  private:

@@ -68,10 +68,10 @@ ShmCollective::ShmCollective(const HostGroup& group,
     : group_(group),
       options_(options),
       size_(group.size()),
-      index_(group.index()),
+      local_rank_(group.local_rank()),
       slot_bytes_(SlotBytes(group.size(), options)),
       meter_(meter),
-      barrier_(ProgressOf(group), RanksOf(group), group.index(),
+      barrier_(ProgressOf(group), RanksOf(group), group.local_rank(),
                options.barrier, meter),
       direct_(group, TablesOf(group)),
       sources_(group.size()) {
@@ -80,8 +80,8 @@ ShmCollective::ShmCollective(const HostGroup& group,
   KR_CHECK(options.direct_part_bytes % kAlignment == 0);
 }
 
-char* ShmCollective::Slot(int place, uint64_t chunk) const {
-  return group_.data(place) + sizeof(DataPage) + (chunk % 2) * slot_bytes_;
+char* ShmCollective::Slot(int local_rank, uint64_t chunk) const {
+  return group_.data(local_rank) + sizeof(DataPage) + (chunk % 2) * slot_bytes_;
 }
 
 ShmCollective::~ShmCollective() { barrier_.Leave(); }
@@ -96,8 +96,8 @@ Status ShmCollective::Guard(uint64_t tag, Function collective) {
 }
 
 void ShmCollective::PeerGone(int rank) {
-  const int place = group_.IndexOf(rank);
-  if (place >= 0) barrier_.SetGone(place);
+  const int local_rank = group_.LocalRankOf(rank);
+  if (local_rank >= 0) barrier_.SetGone(local_rank);
 }
 
 void ShmCollective::Abort(const Status& cause) {
@@ -150,7 +150,7 @@ struct ShmCollective::Plan {
 
 Status ShmCollective::Allreduce(const AllreduceArgs& args) {
   if (args.op == ReduceOp::kAdasum) {
-    return adasum_.Allreduce(args, index_, size_, *this);
+    return adasum_.Allreduce(args, local_rank_, size_, *this);
   }
   return Guard(args.tag, [&] {
     KR_RETURN_IF_ERROR(CheckReduction(args).WithContext("allreduce"));
@@ -233,18 +233,19 @@ void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
                                  uint64_t number) {
   {
     TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
-    spans_.ForEach(plan.Part(chunk, index_, size_, spans_.count()),
-                   [&](const SpanPiece& piece) {
-                     for (int place = 0; place < size_; ++place) {
-                       if (place == index_) {
-                         sources_[place] = piece.input;
-                         continue;
-                       }
-                       sources_[place] =
-                           direct_.input(place, piece.tensor) + piece.offset;
-                     }
-                     Fold(plan, piece, nullptr);
-                   });
+    spans_.ForEach(
+        plan.Part(chunk, local_rank_, size_, spans_.count()),
+        [&](const SpanPiece& piece) {
+          for (int local_rank = 0; local_rank < size_; ++local_rank) {
+            if (local_rank == local_rank_) {
+              sources_[local_rank] = piece.input;
+              continue;
+            }
+            sources_[local_rank] =
+                direct_.input(local_rank, piece.tensor) + piece.offset;
+          }
+          Fold(plan, piece, nullptr);
+        });
   }
   barrier_.Publish(Phase::kReduced, number);
 }
@@ -252,7 +253,7 @@ void ShmCollective::ReduceDirect(const Plan& plan, int64_t chunk,
 Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
                                    uint64_t number) {
   for (int i = 1; i < size_; ++i) {
-    const int owner = (index_ + i) % size_;
+    const int owner = (local_rank_ + i) % size_;
     KR_RETURN_IF_ERROR(barrier_.Await(owner, Phase::kReduced, number));
     TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
     spans_.ForEach(plan.Part(chunk, owner, size_, spans_.count()),
@@ -307,7 +308,7 @@ Status ShmCollective::OneShot(const Plan& plan) {
     KR_RETURN_IF_ERROR(AwaitSlot(chunk));
     {
       TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
-      PackTo(Slot(index_, chunk), plan, all);
+      PackTo(Slot(local_rank_, chunk), plan, all);
     }
     barrier_.Publish(Phase::kPacked, chunk);
     KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, chunk));
@@ -315,10 +316,11 @@ Status ShmCollective::OneShot(const Plan& plan) {
   {
     TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
     spans_.ForEach(all, [&](const SpanPiece& piece) {
-      for (int place = 0; place < size_; ++place) {
-        sources_[place] = place == index_ && plan.codec == nullptr
-                              ? piece.input
-                              : Slot(place, chunk) + piece.at;
+      for (int local_rank = 0; local_rank < size_; ++local_rank) {
+        sources_[local_rank] =
+            local_rank == local_rank_ && plan.codec == nullptr
+                ? piece.input
+                : Slot(local_rank, chunk) + piece.at;
       }
       Fold(plan, piece, nullptr);
     });
@@ -367,8 +369,8 @@ Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
   {
     TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
     for (int i = 1; i < size_; ++i) {
-      const int owner = (index_ + i) % size_;
-      PackTo(PartOf(index_, number, owner), plan,
+      const int owner = (local_rank_ + i) % size_;
+      PackTo(PartOf(local_rank_, number, owner), plan,
              plan.Part(chunk, owner, size_, spans_.count()));
     }
   }
@@ -380,17 +382,18 @@ Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
   KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, number));
   {
     TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
-    const Range part = plan.Part(chunk, index_, size_, spans_.count());
-    char* own = PartOf(index_, number, index_);
+    const Range part = plan.Part(chunk, local_rank_, size_, spans_.count());
+    char* own = PartOf(local_rank_, number, local_rank_);
     // Nobody else reads it, so there is time until now.
     if (plan.codec != nullptr) PackTo(own, plan, part);
-    char* result = ResultOf(index_, number);
+    char* result = ResultOf(local_rank_, number);
     const bool scatters = plan.blocks != nullptr;
     spans_.ForEach(part, [&](const SpanPiece& piece) {
-      for (int place = 0; place < size_; ++place) {
-        sources_[place] = place == index_ && plan.codec == nullptr
-                              ? piece.input
-                              : PartOf(place, number, index_) + piece.at;
+      for (int local_rank = 0; local_rank < size_; ++local_rank) {
+        sources_[local_rank] =
+            local_rank == local_rank_ && plan.codec == nullptr
+                ? piece.input
+                : PartOf(local_rank, number, local_rank_) + piece.at;
       }
       Fold(plan, piece, scatters ? nullptr : result + piece.at);
     });
@@ -402,7 +405,7 @@ Status ShmCollective::Reduce(const Plan& plan, int64_t chunk, uint64_t number) {
 Status ShmCollective::Unpack(const Plan& plan, int64_t chunk, uint64_t number) {
   if (plan.blocks != nullptr) return OkStatus();
   for (int i = 1; i < size_; ++i) {
-    const int owner = (index_ + i) % size_;
+    const int owner = (local_rank_ + i) % size_;
     KR_RETURN_IF_ERROR(barrier_.Await(owner, Phase::kReduced, number));
     TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
     const char* result = ResultOf(owner, number);
@@ -422,11 +425,12 @@ Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
     std::vector<TensorSpan> blocks;
     std::vector<int64_t> begins = {0};
     int64_t longest = 0;
-    for (int place = 0; place < size_; ++place) {
-      const int64_t count = args.count_per_rank[place];
+    for (int local_rank = 0; local_rank < size_; ++local_rank) {
+      const int64_t count = args.count_per_rank[local_rank];
       blocks.push_back({static_cast<const char*>(args.input) +
                             begins.back() * plan.element_size,
-                        place == index_ ? args.output : nullptr, count});
+                        local_rank == local_rank_ ? args.output : nullptr,
+                        count});
       begins.push_back(begins.back() + count);
       longest = std::max(longest, count);
     }
@@ -447,36 +451,36 @@ Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
 template <typename Give, typename Take>
 Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
                            const Give& give, const Take& take) {
-  // Not the place for results: those of a reduction two chunks before may not
-  // be unpacked yet.
+  // Not the local_rank for results: those of a reduction two chunks before may
+  // not be unpacked yet.
   const int64_t slot = size_ * options_.part_bytes;
   const int64_t longest =
       *std::max_element(stream_bytes.begin(), stream_bytes.end());
   const int64_t chunks = size_ == 1 ? 0 : DivideUp(longest, slot);
-  auto chunk_of = [&](int place, int64_t i) {
-    return Range{std::min(i * slot, stream_bytes[place]),
-                 std::min((i + 1) * slot, stream_bytes[place])};
+  auto chunk_of = [&](int local_rank, int64_t i) {
+    return Range{std::min(i * slot, stream_bytes[local_rank]),
+                 std::min((i + 1) * slot, stream_bytes[local_rank])};
   };
   const uint64_t first = next_chunk_;
   next_chunk_ += chunks;
   for (int64_t i = 0; i < chunks + 1; ++i) {
     if (i < chunks) {
       const uint64_t number = first + i;
-      const Range own = chunk_of(index_, i);
+      const Range own = chunk_of(local_rank_, i);
       KR_RETURN_IF_ERROR(AwaitSlot(number));
       TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
-      if (own.count() > 0) give(Slot(index_, number), own);
+      if (own.count() > 0) give(Slot(local_rank_, number), own);
       barrier_.Publish(Phase::kPacked, number);
     }
     if (i >= 1 && i - 1 < chunks) {
       const uint64_t number = first + i - 1;
       for (int k = 1; k < size_; ++k) {
-        const int place = (index_ + k) % size_;
-        const Range range = chunk_of(place, i - 1);
+        const int local_rank = (local_rank_ + k) % size_;
+        const Range range = chunk_of(local_rank, i - 1);
         if (range.count() == 0) continue;
-        KR_RETURN_IF_ERROR(barrier_.Await(place, Phase::kPacked, number));
+        KR_RETURN_IF_ERROR(barrier_.Await(local_rank, Phase::kPacked, number));
         TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
-        take(place, Slot(place, number), range);
+        take(local_rank, Slot(local_rank, number), range);
       }
       barrier_.Publish(Phase::kReduced, number);
     }
@@ -494,14 +498,14 @@ Status ShmCollective::Allgather(const AllgatherArgs& args) {
     std::partial_sum(bytes.begin(), bytes.end() - 1, begins.begin() + 1);
     const char* input = static_cast<const char*>(args.input);
     char* output = static_cast<char*>(args.output);
-    Copy(output + begins[index_], input, bytes[index_]);
+    Copy(output + begins[local_rank_], input, bytes[local_rank_]);
     return Move(
                bytes,
                [&](char* to, const Range& own) {
                  Copy(to, input + own.begin, own.count());
                },
-               [&](int place, const char* data, const Range& range) {
-                 Copy(output + begins[place] + range.begin, data,
+               [&](int local_rank, const char* data, const Range& range) {
+                 Copy(output + begins[local_rank] + range.begin, data,
                       range.count());
                })
         .WithContext("allgather");
@@ -514,7 +518,7 @@ Status ShmCollective::Broadcast(const BroadcastArgs& args) {
     spans_.Assign(args.tensors, 1);
     std::vector<int64_t> bytes(size_);
     bytes[args.root] = spans_.count();
-    if (index_ == args.root) {
+    if (local_rank_ == args.root) {
       for (const TensorSpan& tensor : args.tensors) {
         Copy(tensor.output, tensor.input, tensor.count);
       }
@@ -553,22 +557,23 @@ Status ShmCollective::Alltoall(const AlltoallArgs& args) {
     std::vector<int64_t> output_begins(size_ + 1);
     for (int from = 0; from < size_; ++from) {
       bytes[from] = begin(from, size_);
-      output_begins[from + 1] = output_begins[from] + block(from, index_);
+      output_begins[from + 1] = output_begins[from] + block(from, local_rank_);
     }
     const char* input = static_cast<const char*>(args.input);
     char* output = static_cast<char*>(args.output);
-    Copy(output + output_begins[index_], input + begin(index_, index_),
-         block(index_, index_));
+    Copy(output + output_begins[local_rank_],
+         input + begin(local_rank_, local_rank_),
+         block(local_rank_, local_rank_));
     return Move(
                bytes,
                [&](char* to, const Range& own) {
                  Copy(to, input + own.begin, own.count());
                },
                [&](int from, const char* data, const Range& range) {
-                 const int64_t mine = begin(from, index_);
+                 const int64_t mine = begin(from, local_rank_);
                  const Range wanted{
                      std::max(range.begin, mine),
-                     std::min(range.end, mine + block(from, index_))};
+                     std::min(range.end, mine + block(from, local_rank_))};
                  if (wanted.begin >= wanted.end) return;
                  Copy(output + output_begins[from] + wanted.begin - mine,
                       data + wanted.begin - range.begin, wanted.count());

@@ -9,7 +9,7 @@
 // A rank *packs* its values of a chunk into its slot, then each *reduces* its
 // part: it sums, in the order of the ranks, its own values, which it takes from
 // the tensor itself, and those in the slots of the others. The result goes
-// straight into the output, and into a place of the slot from which the others
+// straight into the output, and into a part of the slot from which the others
 // *unpack* it. Nothing else is copied: the fusion of tensors is the order in
 // which they lie in the slot.
 //
@@ -119,25 +119,25 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   Status AwaitSlot(uint64_t chunk);
 
   // Each rank's stream of bytes through its slots: give(to, bytes) packs some
-  // of this rank's, take(place, data, bytes) gets some of another's.
+  // of this rank's, take(local_rank, data, bytes) gets some of another's.
   template <typename Give, typename Take>
   Status Move(const std::vector<int64_t>& stream_bytes, const Give& give,
               const Take& take);
 
-  char* Slot(int place, uint64_t chunk) const;
-  // Where the part of `owner` lies in a slot of `place`; the last one after
-  // those of the ranks is for results.
-  char* PartOf(int place, uint64_t chunk, int owner) const {
-    return Slot(place, chunk) + owner * options_.part_bytes;
+  char* Slot(int local_rank, uint64_t chunk) const;
+  // Where the part of `owner` lies in a slot of `local_rank`; the last one
+  // after those of the ranks is for results.
+  char* PartOf(int local_rank, uint64_t chunk, int owner) const {
+    return Slot(local_rank, chunk) + owner * options_.part_bytes;
   }
-  char* ResultOf(int place, uint64_t chunk) const {
-    return PartOf(place, chunk, size_);
+  char* ResultOf(int local_rank, uint64_t chunk) const {
+    return PartOf(local_rank, chunk, size_);
   }
 
   const HostGroup& group_;
   const ShmCollectiveOptions options_;
   const int size_;
-  const int index_;
+  const int local_rank_;
   const size_t slot_bytes_;
   const Meter meter_;
   ChunkBarrier barrier_;

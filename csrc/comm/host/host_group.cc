@@ -130,7 +130,7 @@ Deadline LimitOfGuest(Deadline deadline) {
       std::min(deadline.at(), Deadline::After(std::chrono::seconds(1)).at()));
 }
 
-// The connection of the next guest that shows the pass, and its place.
+// The connection of the next guest that shows the pass, and its local rank.
 Result<std::pair<int, Socket>> Receive(const Socket& listener,
                                        const Invitation& invitation,
                                        Deadline deadline) {
@@ -138,12 +138,12 @@ Result<std::pair<int, Socket>> Receive(const Socket& listener,
     KR_ASSIGN_OR_RETURN(Socket guest, AcceptLocal(listener, deadline));
     struct {
       std::array<char, kPassBytes> pass;
-      int32_t index;
+      int32_t local_rank;
     } shown = {};
     if (ReadFull(guest, &shown, sizeof(shown), LimitOfGuest(deadline)).ok() &&
         ConstantTimeEqual({shown.pass.data(), kPassBytes},
                           {invitation.pass.data(), kPassBytes})) {
-      return std::pair<int, Socket>(shown.index, std::move(guest));
+      return std::pair<int, Socket>(shown.local_rank, std::move(guest));
     }
   }
 }
@@ -186,9 +186,9 @@ class Meeting {
       }
     }
     Place(DescriptorsOf(*own), 0, descriptors);
-    for (const auto& [index, guest] : guests) {
+    for (const auto& [local_rank, guest] : guests) {
       for (size_t d = 0; d < kDescriptorsPerRank; ++d) {
-        const size_t at = index * kDescriptorsPerRank + d;
+        const size_t at = local_rank * kDescriptorsPerRank + d;
         descriptors[at] = received[at].fd();
       }
     }
@@ -197,7 +197,7 @@ class Meeting {
       KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
     }
     if (!status.ok()) return status;
-    for (const auto& [index, guest] : guests) {
+    for (const auto& [local_rank, guest] : guests) {
       Status sent = SendDescriptors(guest, descriptors, deadline_);
       if (status.ok()) status = sent;
     }
@@ -217,7 +217,7 @@ class Meeting {
   }
 
   Result<std::vector<HostGroup::Member>> Attend(Result<HostGroup::Member> own,
-                                                int32_t index) {
+                                                int32_t local_rank) {
     const Link& link = links_.begin()->second;
     KR_RETURN_IF_ERROR(ReceiveVerdict(link, deadline_));
     Invitation invitation;
@@ -226,7 +226,7 @@ class Meeting {
     invitation.name[sizeof(invitation.name) - 1] = '\0';
     Socket leader;
     Status status = own.status();
-    if (status.ok()) status = Enter(invitation, *own, index, &leader);
+    if (status.ok()) status = Enter(invitation, *own, local_rank, &leader);
     KR_RETURN_IF_ERROR(SendVerdict(link, status, deadline_));
     Status others = ReceiveVerdict(link, deadline_);
     if (!status.ok()) return status;
@@ -241,34 +241,35 @@ class Meeting {
   }
 
  private:
-  static void Place(const std::vector<int>& fds, int index,
+  static void Place(const std::vector<int>& fds, int local_rank,
                     std::vector<int>& all) {
     std::copy(fds.begin(), fds.end(),
-              all.begin() + index * kDescriptorsPerRank);
+              all.begin() + local_rank * kDescriptorsPerRank);
   }
 
   Status Seat(const Socket& listener, const Invitation& invitation,
               std::map<int, Socket>& guests, std::vector<Socket>& received) {
     KR_ASSIGN_OR_RETURN(auto guest, Receive(listener, invitation, deadline_));
-    const int index = guest.first;
-    if (index < 1 || index >= static_cast<int>(ranks_.size())) {
-      return InternalError("a rank of this host does not know its place");
+    const int local_rank = guest.first;
+    if (local_rank < 1 || local_rank >= static_cast<int>(ranks_.size())) {
+      return InternalError("a rank of this host does not know its local rank");
     }
     KR_ASSIGN_OR_RETURN(std::vector<Socket> own,
                         ReceiveDescriptors(guest.second, kDescriptorsPerRank,
                                            LimitOfGuest(deadline_)));
     std::move(own.begin(), own.end(),
-              received.begin() + index * kDescriptorsPerRank);
-    guests[index] = std::move(guest.second);
+              received.begin() + local_rank * kDescriptorsPerRank);
+    guests[local_rank] = std::move(guest.second);
     return OkStatus();
   }
 
   Status Enter(const Invitation& invitation, const HostGroup::Member& own,
-               int32_t index, Socket* leader) {
+               int32_t local_rank, Socket* leader) {
     KR_ASSIGN_OR_RETURN(*leader, ConnectLocal(invitation.name, deadline_));
     KR_RETURN_IF_ERROR(
         WriteFull(*leader, invitation.pass.data(), kPassBytes, deadline_));
-    KR_RETURN_IF_ERROR(WriteFull(*leader, &index, sizeof(index), deadline_));
+    KR_RETURN_IF_ERROR(
+        WriteFull(*leader, &local_rank, sizeof(local_rank), deadline_));
     return SendDescriptors(*leader, DescriptorsOf(own), deadline_);
   }
 
@@ -318,19 +319,19 @@ Result<std::unique_ptr<HostGroup>> HostGroup::Form(
     const std::vector<int>& ranks, int own_rank, const HostGroupLayout& layout,
     std::shared_ptr<const SharedMemory> arena, const Links& links,
     Deadline deadline, const RankSet& set) {
-  const int index = static_cast<int>(
+  const int local_rank = static_cast<int>(
       std::find(ranks.begin(), ranks.end(), own_rank) - ranks.begin());
-  KR_CHECK(index < static_cast<int>(ranks.size()));
+  KR_CHECK(local_rank < static_cast<int>(ranks.size()));
   Result<Member> own = NewHostGroupMember(own_rank, layout, std::move(arena));
   Meeting meeting(ranks, layout, links, deadline);
   Result<std::vector<Member>> members =
-      index == 0 ? meeting.Lead(std::move(own))
-                 : meeting.Attend(std::move(own), index);
+      local_rank == 0 ? meeting.Lead(std::move(own))
+                      : meeting.Attend(std::move(own), local_rank);
   if (!members.ok()) {
     return members.status().WithContext("sharing memory on this host");
   }
-  return std::make_unique<HostGroup>(std::move(members).value(), index, layout,
-                                     set);
+  return std::make_unique<HostGroup>(std::move(members).value(), local_rank,
+                                     layout, set);
 }
 
 Result<std::unique_ptr<HostGroup>> HostGroup::FormWithin(
@@ -342,12 +343,12 @@ Result<std::unique_ptr<HostGroup>> HostGroup::FormWithin(
       Form(ranks, own_rank, layout, nullptr, links, deadline, set));
   std::vector<Member> members = group->members_;
   for (Member& member : members) {
-    const int place = job.IndexOf(set.Global(member.rank));
-    KR_CHECK(place >= 0);
-    member.arena = job.members_[place].arena;
+    const int local_rank = job.LocalRankOf(set.Global(member.rank));
+    KR_CHECK(local_rank >= 0);
+    member.arena = job.members_[local_rank].arena;
   }
-  return std::make_unique<HostGroup>(std::move(members), group->index(), layout,
-                                     set);
+  return std::make_unique<HostGroup>(std::move(members), group->local_rank(),
+                                     layout, set);
 }
 
 int HostGroup::NumUsableCores() const {
@@ -369,7 +370,7 @@ int HostGroup::NumUsableCores() const {
   return given < cores ? static_cast<int>(given) : cores;
 }
 
-int HostGroup::IndexOf(int rank) const {
+int HostGroup::LocalRankOf(int rank) const {
   for (int i = 0; i < size(); ++i) {
     if (members_[i].rank == rank) return i;
   }

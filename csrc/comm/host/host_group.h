@@ -70,32 +70,38 @@ class HostGroup {
       int own_rank, const HostGroupLayout& layout, const Links& links,
       Deadline deadline);
 
-  HostGroup(std::vector<Member> members, int index,
+  HostGroup(std::vector<Member> members, int local_rank,
             const HostGroupLayout& layout, RankSet ranks = {})
       : members_(std::move(members)),
-        index_(index),
+        local_rank_(local_rank),
         layout_(layout),
         ranks_(std::move(ranks)) {}
 
   int size() const { return static_cast<int>(members_.size()); }
-  // This rank's place on the host; places are in the order of the ranks.
-  int index() const { return index_; }
-  int rank(int index) const { return members_[index].rank; }
+  // This rank among those of the host, which are in the order of their ranks.
+  int local_rank() const { return local_rank_; }
+  int rank(int local_rank) const { return members_[local_rank].rank; }
   // The same in the job, for messages.
-  int global_rank(int index) const { return ranks_.Global(rank(index)); }
-  // The place of a rank; -1 if it is on another host.
-  int IndexOf(int rank) const;
-
-  char* control(int index) const {
-    return members_[index].segment->data() + HostFacts::kBytes;
+  int global_rank(int local_rank) const {
+    return ranks_.Global(rank(local_rank));
   }
-  char* data(int index) const { return control(index) + layout_.control_bytes; }
+  // The local rank of a rank; -1 if it is on another host.
+  int LocalRankOf(int rank) const;
+
+  char* control(int local_rank) const {
+    return members_[local_rank].segment->data() + HostFacts::kBytes;
+  }
+  char* data(int local_rank) const {
+    return control(local_rank) + layout_.control_bytes;
+  }
   size_t data_bytes() const { return layout_.data_bytes; }
-  const Socket& bell(int index) const { return *members_[index].bell; }
+  const Socket& bell(int local_rank) const {
+    return *members_[local_rank].bell;
+  }
 
   // Null if the rank has none.
-  const SharedMemory* arena(int index) const {
-    return members_[index].arena.get();
+  const SharedMemory* arena(int local_rank) const {
+    return members_[local_rank].arena.get();
   }
 
   // How many cores the ranks may use together: those that they may run on, or
@@ -104,7 +110,7 @@ class HostGroup {
 
  private:
   const std::vector<Member> members_;
-  const int index_;
+  const int local_rank_;
   const HostGroupLayout layout_;
   const RankSet ranks_;
 };

@@ -1,5 +1,5 @@
 // Acceptor: a listening socket and the thread that lets the job's own ranks in
-// and keeps strangers out.
+// and keeps unauthenticated peers out.
 #ifndef KERAS_RING_COMM_NET_ACCEPTOR_H_
 #define KERAS_RING_COMM_NET_ACCEPTOR_H_
 

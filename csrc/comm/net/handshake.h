@@ -119,7 +119,7 @@ Result<Link> OpenLink(Socket socket, const JobKey& key, Hello hello, Tls* tls,
                       Deadline deadline);
 
 // The side that is dialled: a state machine that never blocks, so that one
-// thread can run many, and a silent stranger holds up nobody.
+// thread can run many, and a silent peer holds up nobody.
 class ServerHandshake {
  public:
   enum class State {

@@ -1,4 +1,4 @@
-// RejectionLog: says that strangers knock, without letting them fill the log.
+// RejectionLog: says that peers were refused, without filling the log.
 #ifndef KERAS_RING_COMM_NET_REJECTION_LOG_H_
 #define KERAS_RING_COMM_NET_REJECTION_LOG_H_
 

@@ -172,8 +172,8 @@ Result<Link> JobMesh::Dial(LinkUse use, int peer, Deadline deadline) const {
           OpenLink(std::move(socket).value(), key_, hello, tls_, deadline);
       if (link.ok()) return link;
       status = link.status();
-      // Somebody listens: among many strangers it may have been our turn only
-      // after seconds.
+      // Somebody listens: among many unauthenticated peers it may have been our
+      // turn only after seconds.
       again = DialAgainUntil(deadline);
     }
     if (status.code() != StatusCode::kUnavailable || again.expired()) {

@@ -27,7 +27,7 @@ inline constexpr size_t kMaxExchangedBytes = 4096;
 
 // This rank's place in a connected job: the member table and, on demand,
 // authenticated connections to other members. Owns the listener (and on rank 0
-// the store's server), which go on refusing strangers until it dies.
+// the store's server), which go on refusing peers until it dies.
 class Mesh {
  public:
   virtual ~Mesh() = default;

@@ -3,8 +3,8 @@
 namespace keras_ring {
 
 LocalLink::LocalLink(const HostGroup& group, int peer, size_t max_frame_bytes)
-    : out_(ControlPage::Of(group, group.index()).to[peer]),
-      in_(ControlPage::Of(group, peer).to[group.index()]),
+    : out_(ControlPage::Of(group, group.local_rank()).to[peer]),
+      in_(ControlPage::Of(group, peer).to[group.local_rank()]),
       bell_(ControlPage::Of(group, peer).bell),
       bell_fd_(group.bell(peer)),
       reader_(max_frame_bytes) {}

@@ -30,7 +30,7 @@ struct ControlPage {
 
 class LocalLink {
  public:
-  // `group` must outlive the link. `peer`: its place in the group.
+  // `group` must outlive the link. `peer`: its local rank.
   LocalLink(const HostGroup& group, int peer, size_t max_frame_bytes);
 
   // Writes the frame, or what fits and keeps the rest, and rings. Returns the

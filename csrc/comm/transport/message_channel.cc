@@ -61,8 +61,8 @@ Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
     return ResourceExhaustedError("epoll_create1: " + ErrnoText(errno));
   }
   if (host != nullptr) {
-    channel->bell_ = &ControlPage::Of(*host, host->index()).bell;
-    channel->bell_fd_ = &host->bell(host->index());
+    channel->bell_ = &ControlPage::Of(*host, host->local_rank()).bell;
+    channel->bell_fd_ = &host->bell(host->local_rank());
   } else {
     KR_ASSIGN_OR_RETURN(channel->own_bell_fd_, NewEventFd());
   }
@@ -74,9 +74,9 @@ Result<std::unique_ptr<MessageChannel>> MessageChannel::Create(
     const int fd = link.socket().fd();
     auto connection =
         std::make_unique<Connection>(peer, std::move(link), max_frame_bytes);
-    const int place = host != nullptr ? host->IndexOf(peer) : -1;
-    if (place >= 0) {
-      connection->local.emplace(*host, place, max_frame_bytes);
+    const int local_rank = host != nullptr ? host->LocalRankOf(peer) : -1;
+    if (local_rank >= 0) {
+      connection->local.emplace(*host, local_rank, max_frame_bytes);
       ++channel->num_local_;
     }
     KR_RETURN_IF_ERROR(

@@ -61,7 +61,7 @@ class AcceptorTest : public DescriptorTest {
   void TearDown() override {
     acceptor_.reset();
     accepted_.clear();
-    strangers_.clear();
+    unauthenticated_.clear();
     DescriptorTest::TearDown();
   }
 
@@ -71,12 +71,12 @@ class AcceptorTest : public DescriptorTest {
     return ClientHandshake(socket, key_, {LinkKind::kData, rank, 0}, deadline);
   }
 
-  // A stranger comes, says `bytes` and stays.
-  void AddStranger(const std::string& bytes) {
+  // An unauthenticated peer comes, says `bytes` and stays.
+  void AddUnauthenticated(const std::string& bytes) {
     Result<Socket> socket = Connect("127.0.0.1", port_, Soon());
     ASSERT_TRUE(socket.ok()) << socket.status().ToString();
     ASSERT_TRUE(WriteFull(*socket, bytes.data(), bytes.size(), Soon()).ok());
-    strangers_.push_back(std::move(socket).value());
+    unauthenticated_.push_back(std::move(socket).value());
   }
 
   size_t NumAccepted() {
@@ -105,15 +105,15 @@ class AcceptorTest : public DescriptorTest {
   int listener_fd_ = -1;  // the acceptor's
   Mutex mutex_;
   Links accepted_;
-  std::vector<Socket> strangers_;
+  std::vector<Socket> unauthenticated_;
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-TEST_F(AcceptorTest, MembersComeInAndStrangersDoNot) {
+TEST_F(AcceptorTest, MembersComeInAndOthersDoNot) {
   Open();
   EXPECT_TRUE(Join(1).ok());
-  AddStranger("GET / HTTP/1.1\r\n\r\n");
-  AddStranger(std::string(64, '\xff'));
+  AddUnauthenticated("GET / HTTP/1.1\r\n\r\n");
+  AddUnauthenticated(std::string(64, '\xff'));
   Result<Socket> wrong = Connect("127.0.0.1", port_, Soon());
   EXPECT_EQ(ClientHandshake(*wrong, NewKey(), {}, Soon()).code(),
             StatusCode::kUnauthenticated);
@@ -122,12 +122,12 @@ TEST_F(AcceptorTest, MembersComeInAndStrangersDoNot) {
   EXPECT_TRUE(Join(2).ok());
   EXPECT_TRUE(Eventually([&] { return NumAccepted() == 2; }));
   // They are also told by the end of their connections.
-  EXPECT_TRUE(Eventually([&] { return IsDead(strangers_[0]); }));
+  EXPECT_TRUE(Eventually([&] { return IsDead(unauthenticated_[0]); }));
 }
 
-TEST_F(AcceptorTest, StrangersAreLoggedOnceInAWhile) {
+TEST_F(AcceptorTest, RefusalsAreLoggedOnceInAWhile) {
   Open();
-  for (int i = 0; i < 20; ++i) AddStranger("x");
+  for (int i = 0; i < 20; ++i) AddUnauthenticated("x");
   EXPECT_TRUE(WaitForRejections(20));
   EXPECT_EQ(logs_.count(LogLevel::kWarning), 1);
   EXPECT_NE(logs_.lines()[0].find("refused a connection from 127.0.0.1:"),
@@ -144,55 +144,55 @@ TEST_F(AcceptorTest, TheVerdictOfAdmitReachesTheClient) {
 }
 
 // Silent and half-silent ones, fewer than there are places: nobody waits.
-TEST_F(AcceptorTest, SilentStrangersDelayNobody) {
+TEST_F(AcceptorTest, SilentPeersDelayNobody) {
   Open();
-  for (int i = 0; i < 100; ++i) AddStranger(i % 2 == 0 ? "" : "KRNG");
+  for (int i = 0; i < 100; ++i) AddUnauthenticated(i % 2 == 0 ? "" : "KRNG");
   for (int rank = 20; rank < 40; ++rank) {
     EXPECT_TRUE(Join(rank, AfterMs(2000)).ok());
   }
   EXPECT_EQ(counters_.rejected_connections, 0u);
 }
 
-TEST_F(AcceptorTest, SilentStrangersAreDroppedInTheEnd) {
+TEST_F(AcceptorTest, SilentPeersAreDroppedInTheEnd) {
   AcceptorOptions options;
   options.handshake_limit = milliseconds(30);
   Open(options);
-  for (int i = 0; i < 5; ++i) AddStranger("KRNG");
+  for (int i = 0; i < 5; ++i) AddUnauthenticated("KRNG");
   EXPECT_TRUE(WaitForRejections(5));
   EXPECT_TRUE(Join(1).ok());
 }
 
-TEST_F(AcceptorTest, WhenEveryPlaceIsTakenTheOldestStrangersGo) {
+TEST_F(AcceptorTest, WhenEveryPlaceIsTakenTheOldestPeersGo) {
   AcceptorOptions options;
   options.max_pending = 4;
   options.eviction_age = milliseconds(30);
   options.silence_age = milliseconds(30);
   Open(options);
-  for (int i = 0; i < 9; ++i) AddStranger(i % 2 == 0 ? "" : Opening());
+  for (int i = 0; i < 9; ++i) AddUnauthenticated(i % 2 == 0 ? "" : Opening());
   EXPECT_TRUE(Join(1).ok());
   EXPECT_GE(counters_.rejected_connections, 6u);
 }
 
 // One that has said its first message may be a member on a slow host.
-TEST_F(AcceptorTest, SilentStrangersGoFirst) {
+TEST_F(AcceptorTest, SilentPeersGoFirst) {
   AcceptorOptions options;
   options.max_pending = 2;
   options.eviction_age = seconds(20);
   options.silence_age = milliseconds(20);
   Open(options);
-  AddStranger(Opening());
-  AddStranger("KRNG");
+  AddUnauthenticated(Opening());
+  AddUnauthenticated("KRNG");
   EXPECT_TRUE(Join(1).ok());
   EXPECT_TRUE(WaitForRejections(1));
-  EXPECT_TRUE(Eventually([&] { return IsDead(strangers_[1]); }));
+  EXPECT_TRUE(Eventually([&] { return IsDead(unauthenticated_[1]); }));
   char proof[kServerProofBytes];
-  EXPECT_TRUE(ReadFull(strangers_[0], proof, sizeof(proof), Soon()).ok());
-  EXPECT_FALSE(IsDead(strangers_[0]));
+  EXPECT_TRUE(ReadFull(unauthenticated_[0], proof, sizeof(proof), Soon()).ok());
+  EXPECT_FALSE(IsDead(unauthenticated_[0]));
 }
 
 // However many wait to be accepted, who is inside has a turn in between.
 TEST_F(AcceptorTest, AQueueAtTheDoorHoldsUpNobodyInside) {
-  constexpr int kStrangers = 1500;
+  constexpr int kUnauthenticated = 1500;
   bool overtook = false;
   // The member's own thread may get no time from the system meanwhile.
   for (int attempt = 0; attempt < 10 && !overtook; ++attempt) {
@@ -218,18 +218,19 @@ TEST_F(AcceptorTest, AQueueAtTheDoorHoldsUpNobodyInside) {
         char verdict[kVerdictBytes] = {1};
         EXPECT_TRUE(ReadFull(*member, verdict, sizeof(verdict), Soon()).ok());
         EXPECT_EQ(verdict[0], 0);
-        overtook = counters_.rejected_connections.load() < kStrangers;
+        overtook = counters_.rejected_connections.load() < kUnauthenticated;
         return;
       }
-      for (int i = 0; i < kStrangers; ++i) {
+      for (int i = 0; i < kUnauthenticated; ++i) {
         Result<Socket> socket = Connect("127.0.0.1", port_, Soon());
         ASSERT_TRUE(socket.ok()) << socket.status().ToString();
         ASSERT_TRUE(WriteFull(*socket, "G", 1, Soon()).ok());
       }
       // Connected here is not yet there.
-      ASSERT_TRUE(Eventually([&] { return NumWaiting() == kStrangers + 1; }));
+      ASSERT_TRUE(
+          Eventually([&] { return NumWaiting() == kUnauthenticated + 1; }));
       ASSERT_TRUE(acceptor_->Start().ok());
-      EXPECT_TRUE(WaitForRejections(kStrangers));
+      EXPECT_TRUE(WaitForRejections(kUnauthenticated));
     });
     acceptor_.reset();
     accepted_.clear();
@@ -238,8 +239,8 @@ TEST_F(AcceptorTest, AQueueAtTheDoorHoldsUpNobodyInside) {
   EXPECT_TRUE(overtook);
 }
 
-// Members come in while strangers of several kinds keep knocking: there are
-// always more of them than places.
+// Members come in while unauthenticated peers of several kinds keep coming:
+// there are always more of them than places.
 TEST_F(AcceptorTest, MembersComeInDuringAFlood) {
   AcceptorOptions options;
   options.max_pending = 16;
@@ -297,10 +298,10 @@ TEST_F(AcceptorTest, ManyMembersAtOnce) {
 
 TEST_F(AcceptorTest, StopEndsUnfinishedHandshakes) {
   Open();
-  AddStranger("");
+  AddUnauthenticated("");
   acceptor_->Stop();
   acceptor_->Stop();
-  EXPECT_TRUE(Eventually([&] { return IsDead(strangers_[0]); }));
+  EXPECT_TRUE(Eventually([&] { return IsDead(unauthenticated_[0]); }));
   EXPECT_EQ(Join(1).code(), StatusCode::kUnavailable);
 }
 

@@ -131,7 +131,7 @@ TEST_F(HandshakeTest, GarbageIsRefusedAtTheFirstWrongByte) {
             std::string::npos);
 }
 
-// A length field is what a stranger would forge elsewhere; here messages have
+// A length field is what an attacker would forge elsewhere; here messages have
 // fixed sizes, so such bytes are garbage like any other.
 TEST_F(HandshakeTest, AHugeLengthIsGarbage) {
   EXPECT_EQ(AfterBytes(std::string(8, '\xff')), State::kFailed);
@@ -212,33 +212,33 @@ TEST_F(HandshakeTest, AReplayIsRefused) {
   EXPECT_EQ(AfterBytes(proof), State::kFailed);
 }
 
-// A stranger who answers a client with the client's own bytes, or with what a
+// An attacker who answers a client with the client's own bytes, or with what a
 // real server says in another handshake, is not believed.
 TEST_F(HandshakeTest, AReflectionIsRefused) {
-  auto [near, stranger] = ConnectedPair();
+  auto [near, attacker] = ConnectedPair();
   Status status;
-  RunRanks(2, [&, &near = near, &stranger = stranger](int side) {
+  RunRanks(2, [&, &near = near, &attacker = attacker](int side) {
     if (side == 0) {
       status = ClientHandshake(near, key_, {}, Soon());
       return;
     }
     char opening[kClientOpeningBytes];
-    ASSERT_TRUE(ReadFull(stranger, opening, sizeof(opening), Soon()).ok());
+    ASSERT_TRUE(ReadFull(attacker, opening, sizeof(opening), Soon()).ok());
     std::string echo(opening, sizeof(opening));
     echo.resize(kServerProofBytes, 'p');
-    ASSERT_TRUE(WriteFull(stranger, echo.data(), echo.size(), Soon()).ok());
+    ASSERT_TRUE(WriteFull(attacker, echo.data(), echo.size(), Soon()).ok());
   });
   EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
 }
 
-// A stranger listens where a rank of the job has been, and has the client's
+// An attacker listens where a rank of the job has been, and has the client's
 // messages answered by another rank of it. That one's proof is good, but its
 // verdict says that the hello was not for it; and no other verdict is to be
 // had.
 class PassedOn : public HandshakeTest,
                  public testing::WithParamInterface<const char*> {
  protected:
-  // What the stranger says in the end, having heard the whole exchange.
+  // What the attacker says in the end, having heard the whole exchange.
   std::string LastWord(const std::string& claim, const std::string& verdict) {
     const std::string accepted(1, '\0');
     const std::string way = GetParam();
@@ -277,23 +277,23 @@ TEST_P(PassedOn, IsNotBelieved) {
       Say(relay, earlier_);
     });
   }
-  auto [near, stranger] = ConnectedPair();
+  auto [near, attacker] = ConnectedPair();
   auto [client, socket] = ConnectedPair();
   client_ = std::move(client);
   server_ = std::make_unique<ServerHandshake>(std::move(socket), key_);
   Status status;
-  RunRanks(2, [&, &near = near, &stranger = stranger](int side) {
+  RunRanks(2, [&, &near = near, &attacker = attacker](int side) {
     if (side == 0) {
       status = ClientHandshake(near, key_, hello, Soon());
       return;
     }
-    AfterBytes(Heard(stranger, kClientOpeningBytes));
-    Say(stranger, Heard(client_, kServerProofBytes));
-    const std::string claim = Heard(stranger, kClientProofBytes);
+    AfterBytes(Heard(attacker, kClientOpeningBytes));
+    Say(attacker, Heard(client_, kServerProofBytes));
+    const std::string claim = Heard(attacker, kClientProofBytes);
     Say(client_, claim);
     EXPECT_EQ(DriveUntil(*server_, Soon(), Verdict::kWrongTarget),
               State::kDone);
-    Say(stranger, LastWord(claim, Heard(client_, kVerdictBytes)));
+    Say(attacker, LastWord(claim, Heard(client_, kVerdictBytes)));
   });
   EXPECT_EQ(status.code(), StatusCode::kUnauthenticated) << status.ToString();
 }

@@ -122,14 +122,14 @@ TEST_F(HostGroupTest, EveryRankSeesEverySegmentAndBell) {
     for (int i = 0; i < size; ++i) {
       const HostGroup& group = **groups[i];
       EXPECT_EQ(group.size(), size);
-      EXPECT_EQ(group.index(), i);
-      EXPECT_EQ(group.IndexOf(7), -1);
+      EXPECT_EQ(group.local_rank(), i);
+      EXPECT_EQ(group.LocalRankOf(7), -1);
       EXPECT_EQ(group.data_bytes(), 8192u);
       EXPECT_EQ(group.data(i) - group.control(i), 4096);
       EXPECT_GE(group.NumUsableCores(), 1);
       for (int j = 0; j < size; ++j) {
         EXPECT_EQ(group.rank(j), ranks[j]);
-        EXPECT_EQ(group.IndexOf(ranks[j]), j);
+        EXPECT_EQ(group.LocalRankOf(ranks[j]), j);
         // A mark of i in the memory of j, at both ends of each part.
         group.control(j)[i] = group.control(j)[4096 - 8 + i] =
             group.data(j)[i] = group.data(j)[8192 - 8 + i] =
@@ -399,10 +399,10 @@ TEST_F(HostGroupTest, AnyLimitOnOpenFilesEndsAlikeOnAllRanks) {
   EXPECT_GT(failed, 10);
 }
 
-// Strangers find the socket in /proc/net/unix. They take no rank's place and
-// learn nothing: all that they get is an end.
-TEST_F(HostGroupTest, StrangersDoNotStopIt) {
-  std::vector<Socket> strangers;
+// Unauthenticated peers find the socket in /proc/net/unix. They take no rank's
+// place and learn nothing: all that they get is an end.
+TEST_F(HostGroupTest, UnauthenticatedPeersDoNotStopIt) {
+  std::vector<Socket> attackers;
   std::atomic<bool> there{false};
   const std::vector<Formed> formed = FormAll({0, 1, 2}, [&](int index, Links&) {
     if (index == 1) {
@@ -415,11 +415,11 @@ TEST_F(HostGroupTest, StrangersDoNotStopIt) {
       const std::string wrong(36, 'w');
       for (const std::string& says :
            {std::string(), wrong, wrong + wrong, wrong.substr(0, 5)}) {
-        Result<Socket> stranger = ConnectLocal(names.front(), Soon());
-        ASSERT_TRUE(stranger.ok());
+        Result<Socket> attacker = ConnectLocal(names.front(), Soon());
+        ASSERT_TRUE(attacker.ok());
         ASSERT_TRUE(
-            WriteFull(*stranger, says.data(), says.size(), Soon()).ok());
-        strangers.push_back(std::move(*stranger));
+            WriteFull(*attacker, says.data(), says.size(), Soon()).ok());
+        attackers.push_back(std::move(*attacker));
       }
       there = true;
     }
@@ -428,9 +428,9 @@ TEST_F(HostGroupTest, StrangersDoNotStopIt) {
     }
   });
   ExpectAll(formed);
-  for (const Socket& stranger : strangers) {
+  for (const Socket& attacker : attackers) {
     char byte = 0;
-    EXPECT_EQ(ReadFull(stranger, &byte, 1, Soon()).code(),
+    EXPECT_EQ(ReadFull(attacker, &byte, 1, Soon()).code(),
               StatusCode::kUnavailable);
   }
 }

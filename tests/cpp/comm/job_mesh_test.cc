@@ -65,8 +65,8 @@ TEST_F(JobMeshTest, TakesNoLinkThatIsMeantForAnother) {
             StatusCode::kFailedPrecondition);
 }
 
-// It is full of strangers, who stay longer than one dials again otherwise; but
-// it is there.
+// It is full of unauthenticated peers, who stay longer than one dials again
+// otherwise; but it is there.
 TEST(JobMesh, DialsAgainAsLongAsSomebodyListens) {
   const JobKey key = NewKey();
   Counters counters;

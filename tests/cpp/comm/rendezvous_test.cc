@@ -290,9 +290,9 @@ TEST_F(RendezvousTest, ARankZeroThatStopsIsNamed) {
 TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
   RunRanks(3, [&](int process) {
     if (process == 2) {
-      RendezvousOptions stranger = OptionsOf(1, 2);
-      stranger.key = NewKey();
-      Status status = Join(stranger).status();
+      RendezvousOptions attacker = OptionsOf(1, 2);
+      attacker.key = NewKey();
+      Status status = Join(attacker).status();
       EXPECT_EQ(status.code(), StatusCode::kUnauthenticated)
           << status.ToString();
       EXPECT_NE(status.message().find("joining the job at 127.0.0.1:"),
@@ -300,7 +300,7 @@ TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
       return;
     }
     if (process == 1) {
-      // After the stranger.
+      // After the attacker.
       EXPECT_TRUE(Eventually(
           [&] { return counters_.rejected_connections.load() == 1; }));
     }
@@ -418,9 +418,9 @@ TEST_F(RendezvousTest, ALinkToAnEarlierJobIsRefused) {
       << links.status().ToString();
 }
 
-// Strangers at every port of a running job change nothing.
-TEST_F(RendezvousTest, StrangersAtARunningJob) {
-  std::vector<Socket> strangers;
+// Unauthenticated peers at every port of a running job change nothing.
+TEST_F(RendezvousTest, UnauthenticatedPeersAtARunningJob) {
+  std::vector<Socket> attackers;
   std::vector<std::unique_ptr<Mesh>> meshes(3);
   RunRanks(3, [&](int rank) {
     Joined mesh = Join(OptionsOf(rank, 3));
@@ -432,7 +432,7 @@ TEST_F(RendezvousTest, StrangersAtARunningJob) {
       auto socket = Connect(member.address, member.port, Soon());
       ASSERT_TRUE(socket.ok());
       ASSERT_TRUE(WriteFull(*socket, bytes, strlen(bytes), Soon()).ok());
-      strangers.push_back(std::move(socket).value());
+      attackers.push_back(std::move(socket).value());
     }
   }
   EXPECT_TRUE(

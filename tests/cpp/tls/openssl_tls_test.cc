@@ -223,11 +223,11 @@ TEST_F(OpenSslTlsTest, AnotherSecretIsRefused) {
 
 TEST_F(OpenSslTlsTest, OneThatSpeaksNoTlsIsRefused) {
   for (const Tls::Role role : {Tls::Role::kClient, Tls::Role::kServer}) {
-    auto [socket, stranger] = ConnectedPair();
+    auto [socket, attacker] = ConnectedPair();
     auto session = NewSession(socket.fd(), role, "secret");
     (void)session->Handshake();
     const std::string said = "GET / HTTP/1.1\r\n\r\n";
-    ASSERT_TRUE(WriteFull(stranger, said.data(), said.size(), Soon()).ok());
+    ASSERT_TRUE(WriteFull(attacker, said.data(), said.size(), Soon()).ok());
     ASSERT_TRUE(WaitFor(socket, POLLIN, Soon()).ok());
     const Result<bool> done = session->Handshake();
     EXPECT_FALSE(done.ok());

@@ -67,7 +67,7 @@ def changes():
     found["the job"] = _error(
         lambda: kr.remove_process_set(kr.global_process_set)
     )
-    found["stranger"] = _error(
+    found["unknown"] = _error(
         lambda: kr.remove_process_set(kr.ProcessSet([0, 1]))
     )
 

@@ -41,7 +41,7 @@ def test_changes(hosts):
         "add and remove": "ranks 1-2 call add_process_set([0]); rank 0 calls "
         "remove_process_set(2)",
         "the job": "cannot be removed",
-        "stranger": "was not added, or has been removed",
+        "unknown": "was not added, or has been removed",
         "removed": "is not part of this job",
         "removed again": "was not added, or has been removed",
     }
@@ -106,12 +106,12 @@ def test_errors_name_ranks_of_the_job(hosts):
         hosts=hosts,
         deadline=120,
     )
-    stranger, found, same = result.values
+    unknown, found, same = result.values
     assert found == same
-    for name, (kind, text) in stranger.items():
+    for name, (kind, text) in unknown.items():
         assert kind == "InvalidArgumentError", (name, kind, text)
         assert "rank 0 is not a member of process set 1 (ranks 1-2)" in text
-    assert len(stranger) == 9
+    assert len(unknown) == 9
     expected = {
         "dtype": ("FailedPreconditionError", "rank 1 has float32; rank 2 has"),
         "root": ("InvalidArgumentError", "root rank 0 is not a member of proc"),
