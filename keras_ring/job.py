@@ -76,7 +76,7 @@ def init(process_sets: Any = None) -> None:
             sets.require_added(static)
             return
         start_checks.check_backend()
-        start_checks.check_launcher(os.environ)
+        start_checks.join_engine(os.environ)
         native.tf_ops()
         _note_errors()
         log_forwarder = LogForwarder()

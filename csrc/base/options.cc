@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 namespace keras_ring {
 namespace {
@@ -270,7 +271,25 @@ const Row kRows[] = {
      false},
 };
 
-Status CheckTogether(const Options& options) {
+// `given`: the variables that are set, without what all begin with. A part of
+// what makes a rank must not be a job of one rank that trains alone.
+Status CheckTogether(const Options& options,
+                     const std::set<std::string>& given) {
+  const bool has_size = given.count("SIZE") > 0;
+  for (const char* variable : {"RENDEZVOUS", "JOB_KEY"}) {
+    if (!has_size && given.count(variable) > 0) {
+      return InvalidArgumentError(
+          std::string(kPrefix) + variable +
+          " is set, but KERAS_RING_SIZE is not: set it to the number of ranks, "
+          "or to 1 if this process is a job of its own");
+    }
+  }
+  if (options.size > 1 && given.count("RANK") == 0) {
+    return InvalidArgumentError(
+        "KERAS_RING_SIZE is " + std::to_string(options.size) +
+        ", but KERAS_RING_RANK is not set; ranks are numbered from 0 to size - "
+        "1");
+  }
   if (options.rank >= options.size) {
     return InvalidArgumentError(
         "KERAS_RING_RANK is " + std::to_string(options.rank) +
@@ -296,10 +315,12 @@ Status CheckTogether(const Options& options) {
 
 Result<Options> Options::Parse(const Lookup& lookup) {
   Options options;
+  std::set<std::string> given;
   for (const Row& row : kRows) {
     const std::string variable = std::string(kPrefix) + row.variable;
     std::optional<std::string> text = lookup(variable);
     if (!text || text->empty()) continue;
+    given.insert(row.variable);
     const char* expected = row.parse(*text, options);
     if (expected == nullptr) continue;
     const bool secret = row.variable == std::string("JOB_KEY");
@@ -307,7 +328,7 @@ Result<Options> Options::Parse(const Lookup& lookup) {
                                 (secret ? "" : " is '" + *text + "'") +
                                 ": expected " + expected);
   }
-  KR_RETURN_IF_ERROR(CheckTogether(options));
+  KR_RETURN_IF_ERROR(CheckTogether(options, given));
   return options;
 }
 

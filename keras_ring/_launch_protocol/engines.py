@@ -5,6 +5,7 @@ those that were started together through variables of their own.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,12 +20,15 @@ class Place:
         size: Number of processes that were started together.
         rank: Index of this one; None where the engine does not say.
         variables: What it was read from, with the values.
+        address: `host:port` where process 0 can serve the others; None where
+            the engine does not say.
     """
 
     engine: str
     size: int
     rank: int | None
     variables: Mapping[str, str]
+    address: str | None = None
 
 
 class Engine(Protocol):
@@ -46,8 +50,11 @@ class VariableEngine:
         rank: Index of this one.
         local_size: Number of processes on this host.
         local_rank: Index of this one among them.
-        address: Host on which process 0 can be reached.
+        address: Host on which process 0 can be reached; where there is no
+            `port`, with a port, and perhaps of several processes.
         port: Port on that host.
+        port_taken: Variable that is `"True"` where the engine itself listens
+            on that port; the next one is ours then.
     """
 
     name: str
@@ -57,6 +64,7 @@ class VariableEngine:
     local_rank: tuple[str, ...] = ()
     address: tuple[str, ...] = ()
     port: tuple[str, ...] = ()
+    port_taken: str = ""
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
         """Returns what the variables say, None if none gives a size."""
@@ -70,7 +78,22 @@ class VariableEngine:
             size=int(environment[size]),
             rank=None if rank is None else int(environment[rank]),
             variables={name: environment[name] for name in names},
+            address=self._address(environment),
         )
+
+    def _address(self, environment: Mapping[str, str]) -> str | None:
+        hosts = [environment.get(name, "") for name in self.address]
+        host = next(filter(None, hosts), "")
+        if not self.port:
+            first = host.partition(",")[0].strip()
+            return first if re.search(r":[0-9]+$", first) else None
+        name = _first(self.port, environment)
+        if not host or name is None:
+            return None
+        port = int(environment[name])
+        if environment.get(self.port_taken) == "True":
+            port += 1
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _first(
@@ -170,6 +193,7 @@ ENGINES: tuple[Engine, ...] = (
         local_rank=("LOCAL_RANK",),
         address=("MASTER_ADDR",),
         port=("MASTER_PORT",),
+        port_taken="TORCHELASTIC_USE_AGENT_STORE",
     ),
     VariableEngine(
         name="a launcher of Keras",

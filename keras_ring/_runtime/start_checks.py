@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from keras_ring import errors
 from keras_ring._launch_protocol import contract, engines
@@ -50,29 +51,79 @@ def check_backend() -> None:
         )
 
 
-def check_launcher(environment: Mapping[str, str]) -> None:
-    """Raises an error if this is one of several processes of another launcher.
+def join_engine(environment: MutableMapping[str, str]) -> None:
+    """Becomes a rank of what another launcher has started.
+
+    Where that launcher tells all that a rank needs, the variables of a rank
+    are set. Where it does not, the processes would train alone, each of them.
 
     Args:
         environment: Of this process.
 
     Raises:
-        StartError: If it is, and has no place in a job of keras_ring.
+        StartError: If this is one of several processes, and something is
+            missing.
     """
     if environment.get(contract.SIZE):
+        _read_key_file(environment)
         return
     place = engines.place_among_several(environment)
     if place is None:
         return
     found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
     which = "one" if place.rank is None else f"rank {place.rank}"
-    raise errors.StartError(
+    started = (
         f"This process is {which} of {place.size} that {place.engine} has "
-        f"started ({found}), and keras_ring does not take ranks from there "
-        f"yet: each of them would train alone. Start one process, `keras-ring "
-        f"run -np {place.size} -- python ...`, which starts the ranks; or set "
-        f"{contract.SIZE}=1 if each process is to be a job of its own."
+        f"started ({found})"
     )
+    alone = f"Set {contract.SIZE}=1 if each process is to be a job of its own."
+    address = environment.get(contract.RENDEZVOUS) or place.address
+    if place.rank is None or address is None:
+        raise errors.StartError(
+            f"{started}, which does not say all that a rank must know: each of "
+            f"them would train alone. Start one process, `keras-ring run -np "
+            f"{place.size} -- python ...`, which starts the ranks; or set "
+            f"{contract.RENDEZVOUS} to an address and port of process 0, the "
+            f"same for all{'' if place.rank is not None else ', their rank'}"
+            f" and {contract.JOB_KEY}. {alone}"
+        )
+    _read_key_file(environment)
+    if not environment.get(contract.JOB_KEY):
+        raise errors.StartError(
+            f"{started}. To be the ranks of a job they need its key, the same "
+            f"for all and known to nobody else: `(umask 077; openssl rand -hex "
+            f"32 > key)`, and set {contract.JOB_KEY_FILE} to the path of that "
+            f"file. {alone}"
+        )
+    environment[contract.SIZE] = str(place.size)
+    environment[contract.RANK] = str(place.rank)
+    environment[contract.RENDEZVOUS] = address
+
+
+def _read_key_file(environment: MutableMapping[str, str]) -> None:
+    """Sets the key to what is in its file.
+
+    Raises:
+        StartError: If others can read the file, or it cannot be read.
+    """
+    path = environment.get(contract.JOB_KEY_FILE, "")
+    if not path or environment.get(contract.JOB_KEY):
+        return
+    try:
+        with open(path, encoding="ascii") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(1024).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.StartError(
+            f"{contract.JOB_KEY_FILE} is {path!r}, which cannot be read: "
+            f"{error}"
+        ) from None
+    if stat.S_ISREG(mode) and mode & 0o077:
+        raise errors.StartError(
+            f"{contract.JOB_KEY_FILE} is {path!r}, which others can read or "
+            f"write (mode {stat.S_IMODE(mode):o}); chmod 600 {path}"
+        )
+    environment[contract.JOB_KEY] = key
 
 
 def ignored_variables(
@@ -87,7 +138,7 @@ def ignored_variables(
     Returns:
         Each with the one that may have been meant; `""` if there are none.
     """
-    names = sorted({*known, contract.ERROR_FILE})
+    names = sorted({*known, contract.ERROR_FILE, contract.JOB_KEY_FILE})
     told = []
     for name in sorted(environment):
         if name.startswith("HOROVOD_"):

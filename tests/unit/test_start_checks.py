@@ -50,23 +50,99 @@ def test_the_table_above_is_whole():
     assert [engine.name for engine in ENGINES] == list(STARTED)
 
 
+KEY = "ab" * 32
+
+
 @pytest.mark.parametrize("name", STARTED)
 def test_several_processes_of_another_launcher_are_refused(name):
     variables, size, rank = STARTED[name]
     environment = {"HOME": "/", **variables}
     place = place_among_several(environment)
     assert (place.engine, place.size, place.rank) == (name, size, rank)
+    before = dict(environment)
     with pytest.raises(StartError) as refused:
-        start_checks.check_launcher(environment)
+        start_checks.join_engine(environment)
     text = str(refused.value)
     for variable, value in variables.items():
         assert f"{variable}={value}" in text
     assert f"keras-ring run -np {size} " in text
     assert "KERAS_RING_SIZE=1" in text
+    assert environment == before
     # Ranks of ours, and who says that this is one process.
-    start_checks.check_launcher({**environment, "KERAS_RING_SIZE": "1"})
+    start_checks.join_engine({**environment, "KERAS_RING_SIZE": "1"})
     with pytest.raises(StartError):
-        start_checks.check_launcher({**environment, "KERAS_RING_SIZE": ""})
+        start_checks.join_engine({**environment, "KERAS_RING_SIZE": ""})
+
+
+TORCHRUN = {
+    "WORLD_SIZE": "4",
+    "RANK": "1",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29500",
+}
+KERAS = {
+    "KERAS_DISTRIBUTION_NUM_PROCESSES": "4",
+    "KERAS_DISTRIBUTION_PROCESS_ID": "1",
+    "KERAS_DISTRIBUTION_JOB_ADDRESSES": "node1:29500, node2:29500",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        (TORCHRUN, "node1:29500"),
+        (
+            {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"},
+            "node1:29501",
+        ),
+        ({**TORCHRUN, "MASTER_ADDR": "fd00::1"}, "[fd00::1]:29500"),
+        ({**TORCHRUN, "KERAS_RING_RENDEZVOUS": "h:7"}, "h:7"),
+        (KERAS, "node1:29500"),
+        (
+            {
+                **STARTED["mpirun (Open MPI)"][0],
+                "OMPI_COMM_WORLD_RANK": "1",
+                "KERAS_RING_RENDEZVOUS": "h:7",
+            },
+            "h:7",
+        ),
+    ],
+)
+def test_engine_that_tells_all_makes_ranks(variables, address):
+    environment = {**variables, "KERAS_RING_JOB_KEY": KEY}
+    start_checks.join_engine(environment)
+    assert environment["KERAS_RING_SIZE"] == "4"
+    assert environment["KERAS_RING_RANK"] == "1"
+    assert environment["KERAS_RING_RENDEZVOUS"] == address
+    without = dict(variables)
+    with pytest.raises(StartError, match="KERAS_RING_JOB_KEY_FILE"):
+        start_checks.join_engine(without)
+    assert without == variables
+
+
+@pytest.mark.parametrize("lost", ["MASTER_ADDR", "MASTER_PORT", "RANK"])
+def test_engine_that_does_not_tell_all_is_refused(lost):
+    environment = {**TORCHRUN, "KERAS_RING_JOB_KEY": KEY}
+    del environment[lost]
+    with pytest.raises(StartError, match="would train alone"):
+        start_checks.join_engine(environment)
+
+
+def test_key_from_a_file(tmp_path):
+    path = tmp_path / "key"
+    path.write_text(KEY + "\n")
+    path.chmod(0o600)
+    given = {"KERAS_RING_JOB_KEY_FILE": str(path)}
+    for variables in (TORCHRUN, {"KERAS_RING_SIZE": "2"}):
+        environment = {**variables, **given}
+        start_checks.join_engine(environment)
+        assert environment["KERAS_RING_JOB_KEY"] == KEY
+    path.chmod(0o640)
+    with pytest.raises(StartError, match=r"others can read .*chmod 600"):
+        start_checks.join_engine({**TORCHRUN, **given})
+    path.unlink()
+    with pytest.raises(StartError, match="No such file"):
+        start_checks.join_engine({**TORCHRUN, **given})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +160,7 @@ def test_several_processes_of_another_launcher_are_refused(name):
     ],
 )
 def test_one_process_is_no_matter(environment):
-    start_checks.check_launcher(environment)
+    start_checks.join_engine(environment)
 
 
 def test_the_engine_that_is_nearest_counts():
@@ -147,7 +223,7 @@ def test_another_backend_is_refused_on_one_line(monkeypatch, imported):
         start_checks.check_backend()
 
 
-@pytest.mark.parametrize("check", ["check_backend", "check_launcher"])
+@pytest.mark.parametrize("check", ["check_backend", "join_engine"])
 def test_init_asks(monkeypatch, check):
     """Before anything is started."""
 

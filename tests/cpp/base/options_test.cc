@@ -93,7 +93,7 @@ TEST(Options, TheKeyIsNeverShown) {
   ASSERT_FALSE(options.ok());
   EXPECT_THAT(options.status().message(),
               AllOf(HasSubstr("KERAS_RING_JOB_KEY"), Not(HasSubstr("secret"))));
-  options = Parse({{"KERAS_RING_JOB_KEY", kKey}});
+  options = Parse({{"KERAS_RING_JOB_KEY", kKey}, {"KERAS_RING_SIZE", "1"}});
   ASSERT_TRUE(options.ok());
   EXPECT_THAT(options->Fingerprint(), Not(Contains(HasSubstr(kKey))));
 }
@@ -103,13 +103,32 @@ TEST(Options, ValuesMustFitTogether) {
                   .status()
                   .message(),
               HasSubstr("from 0 to size - 1"));
-  EXPECT_THAT(Parse({{"KERAS_RING_SIZE", "2"}}).status().message(),
-              HasSubstr("KERAS_RING_RENDEZVOUS is not set"));
-  EXPECT_THAT(
-      Parse({{"KERAS_RING_SIZE", "2"}, {"KERAS_RING_RENDEZVOUS", "h:1"}})
-          .status()
-          .message(),
-      HasSubstr("KERAS_RING_JOB_KEY is not set"));
+}
+
+// A rank that misses a part of what it needs would train alone, or be a second
+// rank 0.
+TEST(Options, PartsOfARankAreAnErrorThatNamesTheMissingOne) {
+  const std::map<std::string, std::string> parts = {
+      {"KERAS_RING_RANK", "0"},
+      {"KERAS_RING_SIZE", "2"},
+      {"KERAS_RING_RENDEZVOUS", "h:1"},
+      {"KERAS_RING_JOB_KEY", kKey}};
+  for (const auto& [missing, value] : parts) {
+    std::map<std::string, std::string> others = parts;
+    ASSERT_TRUE(Parse(others).ok());
+    others.erase(missing);
+    const Result<Options> options = Parse(others);
+    EXPECT_EQ(options.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(options.status().message(), HasSubstr(missing));
+    EXPECT_THAT(options.status().message(), HasSubstr("not"));
+  }
+  // Neither of them means anything alone.
+  EXPECT_FALSE(Parse({{"KERAS_RING_RENDEZVOUS", "h:1"}}).ok());
+  EXPECT_FALSE(Parse({{"KERAS_RING_JOB_KEY", kKey}}).ok());
+  EXPECT_TRUE(Parse({{"KERAS_RING_RENDEZVOUS", "h:1"},
+                     {"KERAS_RING_JOB_KEY", kKey},
+                     {"KERAS_RING_SIZE", "1"}})
+                  .ok());
 }
 
 TEST(Options, FingerprintTellsTunablesApart) {
