@@ -76,13 +76,14 @@ def init(process_sets: Any = None) -> None:
             sets.require_added(static)
             return
         start_checks.check_backend()
-        start_checks.join_engine(os.environ)
+        settings = start_checks.engine_settings(os.environ)
         native.tf_ops()
         _note_errors()
         log_forwarder = LogForwarder()
         try:
             core.init(
-                [*_versions(), f"process_sets={sets.fingerprint(static)}"]
+                [*_versions(), f"process_sets={sets.fingerprint(static)}"],
+                settings,
             )
             sets.add_all(static)
         except core.StatusError as error:

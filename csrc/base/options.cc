@@ -332,8 +332,11 @@ Result<Options> Options::Parse(const Lookup& lookup) {
   return options;
 }
 
-Result<Options> Options::FromEnvironment() {
-  return Parse([](const std::string& name) -> std::optional<std::string> {
+Result<Options> Options::FromEnvironment(
+    const std::map<std::string, std::string>& settings) {
+  return Parse([&](const std::string& name) -> std::optional<std::string> {
+    const auto setting = settings.find(name);
+    if (setting != settings.end()) return setting->second;
     const char* value = std::getenv(name.c_str());
     if (value == nullptr) return std::nullopt;
     return std::string(value);

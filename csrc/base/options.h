@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,8 +48,10 @@ struct Options {
   // Reads KERAS_RING_* through `lookup` (a null result: not set).
   using Lookup = std::function<std::optional<std::string>(const std::string&)>;
   static Result<Options> Parse(const Lookup& lookup);
-  // Parse over the process's environment.
-  static Result<Options> FromEnvironment();
+  // Parse over `settings`, by the names of variables, and then over the
+  // process's environment.
+  static Result<Options> FromEnvironment(
+      const std::map<std::string, std::string>& settings = {});
 
   // "name=value" of what must be equal on all ranks.
   std::vector<std::string> Fingerprint() const;

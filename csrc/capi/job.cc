@@ -1,4 +1,5 @@
 // The job of this process.
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,8 +19,10 @@ namespace {
 
 Status NotInitialized() { return FailedPreconditionError("not initialized"); }
 
-Status Init(const std::vector<std::string>& versions) {
-  KR_ASSIGN_OR_RETURN(const Options options, Options::FromEnvironment());
+Status Init(const std::vector<std::string>& versions,
+            const std::map<std::string, std::string>& settings) {
+  KR_ASSIGN_OR_RETURN(const Options options,
+                      Options::FromEnvironment(settings));
   SetLogLevel(options.log_level);
   SetLogRank(options.size > 1 ? options.rank : -1);
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> job,
@@ -68,9 +71,14 @@ using ::keras_ring::Runtime;
 using ::keras_ring::ToC;
 using ::keras_ring::Topology;
 
-KrStatus* KrInit(const char* const* versions, size_t num_versions) {
+KrStatus* KrInit(const char* const* versions, size_t num_versions,
+                 const KrSetting* settings, size_t num_settings) {
+  std::map<std::string, std::string> given;
+  for (size_t i = 0; i < num_settings; ++i) {
+    given[settings[i].variable] = settings[i].value;
+  }
   return ToC(keras_ring::Init(
-      std::vector<std::string>(versions, versions + num_versions)));
+      std::vector<std::string>(versions, versions + num_versions), given));
 }
 
 void KrShutdown(const char* reason) {

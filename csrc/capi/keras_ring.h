@@ -176,9 +176,17 @@ typedef struct KrTopology {
   bool homogeneous; /* every host has as many ranks */
 } KrTopology;
 
-/* Meets the other ranks, as the environment says, and starts. `versions`:
- * "name=value" lines that must be equal on all ranks. Blocks. */
-KrStatus* KrInit(const char* const* versions, size_t num_versions);
+/* What would otherwise come from the environment. */
+typedef struct KrSetting {
+  const char* variable; /* of those of KrOptions */
+  const char* value;
+} KrSetting;
+
+/* Meets the other ranks and starts, as `settings` say, and the environment
+ * where they say nothing. `versions`: "name=value" lines that must be equal on
+ * all ranks. Blocks. */
+KrStatus* KrInit(const char* const* versions, size_t num_versions,
+                 const KrSetting* settings, size_t num_settings);
 /* Ends the job in agreement with the other ranks, who are told the reason;
  * "" for a program that came to its end. Blocks. Without a job: nothing. */
 void KrShutdown(const char* reason);

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,10 +34,17 @@ auto WithoutGil(const Call& call) {
   return call();
 }
 
-void Init(const std::vector<std::string>& versions) {
+void Init(const std::vector<std::string>& versions,
+          const std::map<std::string, std::string>& settings) {
   std::vector<const char*> lines;
   for (const std::string& version : versions) lines.push_back(version.c_str());
-  ThrowIfError(WithoutGil([&] { return KrInit(lines.data(), lines.size()); }));
+  std::vector<KrSetting> given;
+  for (const auto& [variable, value] : settings) {
+    given.push_back({variable.c_str(), value.c_str()});
+  }
+  ThrowIfError(WithoutGil([&] {
+    return KrInit(lines.data(), lines.size(), given.data(), given.size());
+  }));
 }
 
 void Shutdown(const std::string& reason) {
@@ -154,7 +162,8 @@ PYBIND11_MODULE(_core, module) {
     }
   });
 
-  module.def("init", &Init, py::arg("versions"));
+  module.def("init", &Init, py::arg("versions"),
+             py::arg("settings") = std::map<std::string, std::string>());
   module.def("shutdown", &Shutdown, py::arg("reason"));
   module.def("add_process_set", &AddProcessSet, py::arg("ranks"));
   module.def("remove_process_set", &RemoveProcessSet, py::arg("number"));

@@ -9,7 +9,7 @@ import difflib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 
 from keras_ring import errors
 from keras_ring._launch_protocol import contract, engines
@@ -51,25 +51,27 @@ def check_backend() -> None:
         )
 
 
-def join_engine(environment: MutableMapping[str, str]) -> None:
-    """Becomes a rank of what another launcher has started.
+def engine_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what makes this process a rank of what an engine has started.
 
-    Where that launcher tells all that a rank needs, the variables of a rank
-    are set. Where it does not, the processes would train alone, each of them.
+    Where that engine does not tell all that a rank needs, the processes would
+    train alone, each of them.
 
     Args:
         environment: Of this process.
+
+    Returns:
+        Values for variables of ours that are not in the environment.
 
     Raises:
         StartError: If this is one of several processes, and something is
             missing.
     """
     if environment.get(contract.SIZE):
-        _read_key_file(environment)
-        return
+        return _key_of_file(environment)
     place = engines.place_among_several(environment)
     if place is None:
-        return
+        return {}
     found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
     which = "one" if place.rank is None else f"rank {place.rank}"
     started = (
@@ -87,28 +89,31 @@ def join_engine(environment: MutableMapping[str, str]) -> None:
             f"same for all{'' if place.rank is not None else ', their rank'}"
             f" and {contract.JOB_KEY}. {alone}"
         )
-    _read_key_file(environment)
-    if not environment.get(contract.JOB_KEY):
+    key = _key_of_file(environment)
+    if not key and not environment.get(contract.JOB_KEY):
         raise errors.StartError(
             f"{started}. To be the ranks of a job they need its key, the same "
             f"for all and known to nobody else: `(umask 077; openssl rand -hex "
             f"32 > key)`, and set {contract.JOB_KEY_FILE} to the path of that "
             f"file. {alone}"
         )
-    environment[contract.SIZE] = str(place.size)
-    environment[contract.RANK] = str(place.rank)
-    environment[contract.RENDEZVOUS] = address
+    return {
+        contract.SIZE: str(place.size),
+        contract.RANK: str(place.rank),
+        contract.RENDEZVOUS: address,
+        **key,
+    }
 
 
-def _read_key_file(environment: MutableMapping[str, str]) -> None:
-    """Sets the key to what is in its file.
+def _key_of_file(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the key that is in the file, if there is one to be read.
 
     Raises:
         StartError: If others can read the file, or it cannot be read.
     """
     path = environment.get(contract.JOB_KEY_FILE, "")
     if not path or environment.get(contract.JOB_KEY):
-        return
+        return {}
     try:
         with open(path, encoding="ascii") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -123,7 +128,7 @@ def _read_key_file(environment: MutableMapping[str, str]) -> None:
             f"{contract.JOB_KEY_FILE} is {path!r}, which others can read or "
             f"write (mode {stat.S_IMODE(mode):o}); chmod 600 {path}"
         )
-    environment[contract.JOB_KEY] = key
+    return {contract.JOB_KEY: key}
 
 
 def ignored_variables(

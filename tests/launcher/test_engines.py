@@ -54,8 +54,8 @@ def test_key_of_the_page(tmp_path):
         "KERAS_RING_SIZE": "2",
         "KERAS_RING_JOB_KEY_FILE": found.stdout.strip(),
     }
-    start_checks.join_engine(environment)
-    assert len(bytes.fromhex(environment["KERAS_RING_JOB_KEY"])) == 32
+    settings = start_checks.engine_settings(environment)
+    assert len(bytes.fromhex(settings["KERAS_RING_JOB_KEY"])) == 32
 
 
 def _start(variables, **more):

@@ -59,19 +59,17 @@ def test_several_processes_of_another_launcher_are_refused(name):
     environment = {"HOME": "/", **variables}
     place = place_among_several(environment)
     assert (place.engine, place.size, place.rank) == (name, size, rank)
-    before = dict(environment)
     with pytest.raises(StartError) as refused:
-        start_checks.join_engine(environment)
+        start_checks.engine_settings(environment)
     text = str(refused.value)
     for variable, value in variables.items():
         assert f"{variable}={value}" in text
     assert f"keras-ring run -np {size} " in text
     assert "KERAS_RING_SIZE=1" in text
-    assert environment == before
     # Ranks of ours, and who says that this is one process.
-    start_checks.join_engine({**environment, "KERAS_RING_SIZE": "1"})
+    start_checks.engine_settings({**environment, "KERAS_RING_SIZE": "1"})
     with pytest.raises(StartError):
-        start_checks.join_engine({**environment, "KERAS_RING_SIZE": ""})
+        start_checks.engine_settings({**environment, "KERAS_RING_SIZE": ""})
 
 
 TORCHRUN = {
@@ -109,15 +107,15 @@ KERAS = {
     ],
 )
 def test_engine_that_tells_all_makes_ranks(variables, address):
-    environment = {**variables, "KERAS_RING_JOB_KEY": KEY}
-    start_checks.join_engine(environment)
-    assert environment["KERAS_RING_SIZE"] == "4"
-    assert environment["KERAS_RING_RANK"] == "1"
-    assert environment["KERAS_RING_RENDEZVOUS"] == address
-    without = dict(variables)
+    assert start_checks.engine_settings(
+        {**variables, "KERAS_RING_JOB_KEY": KEY}
+    ) == {
+        "KERAS_RING_SIZE": "4",
+        "KERAS_RING_RANK": "1",
+        "KERAS_RING_RENDEZVOUS": address,
+    }
     with pytest.raises(StartError, match="KERAS_RING_JOB_KEY_FILE"):
-        start_checks.join_engine(without)
-    assert without == variables
+        start_checks.engine_settings(variables)
 
 
 @pytest.mark.parametrize("lost", ["MASTER_ADDR", "MASTER_PORT", "RANK"])
@@ -125,7 +123,7 @@ def test_engine_that_does_not_tell_all_is_refused(lost):
     environment = {**TORCHRUN, "KERAS_RING_JOB_KEY": KEY}
     del environment[lost]
     with pytest.raises(StartError, match="would train alone"):
-        start_checks.join_engine(environment)
+        start_checks.engine_settings(environment)
 
 
 def test_key_from_a_file(tmp_path):
@@ -134,15 +132,14 @@ def test_key_from_a_file(tmp_path):
     path.chmod(0o600)
     given = {"KERAS_RING_JOB_KEY_FILE": str(path)}
     for variables in (TORCHRUN, {"KERAS_RING_SIZE": "2"}):
-        environment = {**variables, **given}
-        start_checks.join_engine(environment)
-        assert environment["KERAS_RING_JOB_KEY"] == KEY
+        settings = start_checks.engine_settings({**variables, **given})
+        assert settings["KERAS_RING_JOB_KEY"] == KEY
     path.chmod(0o640)
     with pytest.raises(StartError, match=r"others can read .*chmod 600"):
-        start_checks.join_engine({**TORCHRUN, **given})
+        start_checks.engine_settings({**TORCHRUN, **given})
     path.unlink()
     with pytest.raises(StartError, match="No such file"):
-        start_checks.join_engine({**TORCHRUN, **given})
+        start_checks.engine_settings({**TORCHRUN, **given})
 
 
 @pytest.mark.parametrize(
@@ -160,7 +157,7 @@ def test_key_from_a_file(tmp_path):
     ],
 )
 def test_one_process_is_no_matter(environment):
-    start_checks.join_engine(environment)
+    assert start_checks.engine_settings(environment) == {}
 
 
 def test_the_engine_that_is_nearest_counts():
@@ -223,7 +220,7 @@ def test_another_backend_is_refused_on_one_line(monkeypatch, imported):
         start_checks.check_backend()
 
 
-@pytest.mark.parametrize("check", ["check_backend", "join_engine"])
+@pytest.mark.parametrize("check", ["check_backend", "engine_settings"])
 def test_init_asks(monkeypatch, check):
     """Before anything is started."""
 

@@ -83,7 +83,7 @@ static void run(const KrRequestSpec* spec, const float* input, float* output,
 
 int main(void) {
   expect(!KrIsInitialized(), "nothing is there at first");
-  check(KrInit(NULL, 0), "init");
+  check(KrInit(NULL, 0, NULL, 0), "init");
   expect(KrIsInitialized(), "there is a job");
   KrTopology topology;
   check(KrGetTopology(&topology), "the topology");

@@ -84,7 +84,9 @@ class Call {
 
 class Job : public testing::Test {
  protected:
-  void SetUp() override { ASSERT_EQ(Text(KrInit(nullptr, 0)), "OK"); }
+  void SetUp() override {
+    ASSERT_EQ(Text(KrInit(nullptr, 0, nullptr, 0)), "OK");
+  }
   void TearDown() override { KrShutdown(""); }
 };
 
@@ -199,7 +201,8 @@ TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
 }
 
 TEST_F(Job, ASecondOneIsRefused) {
-  EXPECT_THAT(Text(KrInit(nullptr, 0)), HasSubstr("initialized already"));
+  EXPECT_THAT(Text(KrInit(nullptr, 0, nullptr, 0)),
+              HasSubstr("initialized already"));
   EXPECT_TRUE(KrIsInitialized());
 }
 
@@ -291,6 +294,15 @@ TEST_F(Job, MetricsAreInTheOrderOfTheirRows) {
     EXPECT_STRNE(rows[i].unit, "");
   }
   EXPECT_NE(values.back(), 77u);
+}
+
+TEST(CInit, TakesSettingsBeforeTheEnvironment) {
+  const KrSetting settings[] = {{"KERAS_RING_SIZE", "2"},
+                                {"KERAS_RING_RANK", "7"}};
+  EXPECT_THAT(Text(KrInit(nullptr, 0, settings, 2)),
+              AllOf(HasSubstr("KERAS_RING_RANK is 7"),
+                    HasSubstr("KERAS_RING_SIZE is 2")));
+  EXPECT_FALSE(KrIsInitialized());
 }
 
 TEST(CDescriptions, AreThereWithoutAJob) {
