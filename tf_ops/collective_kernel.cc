@@ -20,7 +20,8 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* context,
                                                  tensor_name_.size())));
   int64_t process_set;
   OP_REQUIRES_OK(context, context->GetAttr("process_set_id", &process_set));
-  runtime_.reset(KrRuntimeLookupCreate(process_set));
+  runtime_ = std::shared_ptr<KrRuntimeLookup>(
+      KrRuntimeLookupCreate(process_set), KrRuntimeLookupFree);
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context,
@@ -31,7 +32,9 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
   std::shared_ptr<Call> call = NewCall(context, std::move(done));
   absl::Status prepared = PrepareResults(context, *call);
   if (!prepared.ok()) return call->Finish(prepared);
-  call->Enqueue(call, context, runtime_.get(), **request, NumTensors(context));
+  // Once it can be cancelled, the kernel may go.
+  const std::shared_ptr<KrRuntimeLookup> runtime = runtime_;
+  call->Enqueue(call, context, runtime.get(), **request, NumTensors(context));
 }
 
 absl::StatusOr<RequestPtr> CollectiveKernel::RequestFor(
@@ -202,7 +205,10 @@ absl::StatusOr<void*> CollectiveKernel::Call::AllocateResult(int result,
   tensorflow::mutex_lock lock(mutex_);
   if (context_ == nullptr) {
     held_.emplace_back(dtype, shape);
-    return held_.back().data();
+    void* const memory = held_.back().data();
+    if (memory != nullptr || shape.num_elements() == 0) return memory;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a result of shape ", shape.DebugString()));
   }
   Tensor* output = nullptr;
   absl::Status status = context_->allocate_output(result, shape, &output);

@@ -63,8 +63,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   const int num_settings_;
   std::string tensor_name_;
   // Of the op's process set.
-  std::unique_ptr<KrRuntimeLookup, decltype(&KrRuntimeLookupFree)> runtime_{
-      nullptr, KrRuntimeLookupFree};
+  std::shared_ptr<KrRuntimeLookup> runtime_;
   // Of the last time, for the next: an op mostly runs once in a step, and one
   // step is like the other.
   tensorflow::mutex mutex_;

@@ -197,10 +197,13 @@ ffi::Future Done(ffi::RemainingArgs numbers, ffi::RemainingRets results,
       continue;
     }
     tickets.push_back(XlaTicketTable::OfProcess().Take(number));
-    if (tickets.back() == nullptr) {
-      return Failed(ffi::Error(ffi::ErrorCode::kCancelled,
-                               "another collective of this step failed"));
-    }
+  }
+  for (const auto& ticket : tickets) {
+    if (ticket != nullptr) continue;
+    // The program ends here, and nobody will wait for the others.
+    for (int64_t other : others) XlaTicketTable::OfProcess().Take(other);
+    return Failed(ffi::Error(ffi::ErrorCode::kCancelled,
+                             "another collective of this step failed"));
   }
   std::vector<Output> outputs;
   for (size_t i = 0; i < results.size(); ++i) {
