@@ -76,7 +76,7 @@ class _Check:
             except HostsError as error:
                 self._report.problems += str(error).splitlines()
             finally:
-                loop.close(_LEAVING_TIME)
+                loop.close(_LEAVING_TIME, lambda: self._interrupted)
         if self._interrupted:
             self._report.problems.append("interrupted")
         return self._report

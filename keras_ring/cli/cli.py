@@ -255,7 +255,8 @@ def _report(end: JobEnd, flights: Path | None) -> int:
         if end.stop_signal != signal.SIGPIPE:
             name = signal.Signals(end.stop_signal).name
             say(f"ended by {name} after {end.seconds:.1f} s")
-        clean = all(rank_end.returncode == 0 for rank_end in end.ends)
+        codes = [rank_end.returncode for rank_end in end.ends]
+        clean = bool(codes) and not any(codes)
         return 0 if clean else 128 + end.stop_signal
     if len(end.ends) > 1 and not end.started:
         say(

@@ -24,6 +24,7 @@ from keras_ring.launcher import (
     host_facts,
     interfaces,
     job,
+    job_processes,
     link_probe,
     signals,
 )
@@ -38,7 +39,7 @@ from keras_ring.launcher.function_rank import RESULTS
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.plan import FILES, check_command
 from keras_ring.launcher.rank_process import RankProcess
-from keras_ring.launcher.sharing import Machine, share_cores
+from keras_ring.launcher.sharing import Machine, Share, share_cores
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.usage import UsageError
 
@@ -60,8 +61,9 @@ class Agent:
 
     Args:
         hello: What the launcher has said first: the `environment` of the
-            ranks, their `directory`, their `command`, and how many seconds of
-            `silence` end them.
+            ranks, their `directory`, their `command`, how many `ranks` there
+            are on this host, their `threads`, `bind` and `interface`, and how
+            many seconds of `silence` end them.
         source: Descriptor from which frames come.
         sink: Descriptor to which they go.
     """
@@ -80,6 +82,7 @@ class Agent:
         # Descriptor -> rank and stream.
         self._streams: dict[int, tuple[int, str]] = {}
         self._files: dict[str, bytes] = {}
+        self._ranks: list[int] = []
         self._heard = time.monotonic()
         self._next_pulse = 0.0
         self._closed = False
@@ -102,6 +105,7 @@ class Agent:
         """Serves the launcher; returns when it is done, or gone."""
         self._sink.put(GREETING)
         self._prepare()
+        self._heard = time.monotonic()
         with SignalPipe() as pipe:
             self._selector.register(pipe, selectors.EVENT_READ, "signals")
             self._selector.register(
@@ -128,6 +132,10 @@ class Agent:
         problem = ""
         directory = self._hello["directory"]
         try:
+            self._share()
+            interfaces.choose(
+                self._hello["interface"], interfaces.own_addresses()
+            )
             os.chdir(directory)
             check_command(
                 self._hello["command"], self._environment().get("PATH")
@@ -138,6 +146,21 @@ class Agent:
             problem = str(error)
         self._say("ready", problem=problem, **host_facts.gather())
 
+    def _share(self) -> Share:
+        """Returns what each rank of this host gets of its cores."""
+        return share_cores(
+            self._hello["ranks"],
+            Machine.here(),
+            self._environment(),
+            threads=self._hello["threads"],
+            bind=self._hello["bind"],
+        )
+
+    def _flights(self) -> Path | None:
+        """Returns where the ranks leave flight records."""
+        text = self._environment().get(contract.FLIGHT_DIRECTORY, "")
+        return Path(text) if text.startswith("/") else None
+
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self._hello["environment"]}
 
@@ -147,8 +170,6 @@ class Agent:
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE
             self._say("alive", time=time.time())
-        if now - self._heard > self._hello["silence"]:
-            raise _Gone
         wait = max(0.0, self._next_pulse - now)
         for key, _ in self._selector.select(wait):
             if key.data == "launcher":
@@ -161,10 +182,14 @@ class Agent:
                 self._sink.write_some()
             elif isinstance(key.data, RankProcess):
                 self._collect(key.data)
-            elif key.data == "stream":
+            elif key.data == "stream" and key.fd in self._streams:
                 self._read(key.fd)
         if self._sink.always_ready:
             self._sink.write_all()
+        # After the look at what it has said: this process itself may have been
+        # held up.
+        if time.monotonic() - self._heard > self._hello["silence"]:
+            raise _Gone
         # The other end of `ssh` has gone, or this host shuts down.
         if any(signum in signals.STOPPING for signum in pipe.read()):
             raise _Gone
@@ -197,12 +222,14 @@ class Agent:
     def _listen(self, frame: Frame) -> None:
         """Opens the socket of rank 0."""
         try:
-            addresses = interfaces.choose(
-                frame.fields["interface"], interfaces.own_addresses()
+            chosen = interfaces.choose(
+                self._hello["interface"], interfaces.own_addresses()
             )
+            addresses = list(dict.fromkeys(each.address for each in chosen))
             low, high = frame.fields["ports"] or (0, 0)
             self._listener = interfaces.listen(
-                addresses[0].address if frame.fields["interface"] else "",
+                # Of several the others say which one they reach.
+                addresses[0] if len(addresses) == 1 else "",
                 range(low, high + 1) if high else None,
                 job.BACKLOG,
             )
@@ -213,7 +240,7 @@ class Agent:
             "listening",
             problem="",
             port=self._listener.getsockname()[1],
-            addresses=[each.address for each in addresses],
+            addresses=addresses,
         )
 
     def _reach(self, frame: Frame) -> None:
@@ -281,17 +308,11 @@ class Agent:
 
     def _start_ranks(self, told: Mapping[str, Any], ranks: list[int]) -> None:
         environment = self._environment()
-        share = share_cores(
-            len(ranks),
-            Machine.here(),
-            environment,
-            threads=told["threads"],
-            bind=told["bind"],
-        )
+        share = self._share()
         environment.update(share.variables)
-        if told["interface"]:
+        if self._hello["interface"]:
             address = interfaces.choose(
-                told["interface"], interfaces.own_addresses()
+                self._hello["interface"], interfaces.own_addresses()
             )[0].address
             environment[contract.INTERFACE] = address
         if self._listener is not None:
@@ -305,6 +326,11 @@ class Agent:
             ),
         )
         self._say("notes", lines=list(share.notes))
+        flights = self._flights()
+        if flights is not None:
+            # The ranks make the last of its folders.
+            flights.parent.mkdir(parents=True, exist_ok=True)
+        self._ranks = ranks
         directory = self._job.directory / "files"
         directory.mkdir()
         for name, data in self._files.items():
@@ -330,11 +356,14 @@ class Agent:
     def _signal(self, frame: Frame) -> None:
         """Sends a signal to the ranks that are still running."""
         signum = frame.fields["number"]
-        for process in self._running:
-            if signum in signals.REPORTING:
+        if signum in signals.REPORTING:
+            for process in self._running:
                 process.send_if_caught(signum)
-            else:
-                process.send(signum)
+            return
+        # All at once: to find them is to look through all of /proc.
+        sessions = {process.pid for process in self._running}
+        if sessions:
+            job_processes.send(job_processes.find(None, sessions), signum)
 
     def _close(self, frame: Frame) -> None:
         """Ends what is left, hands over what ranks have noted, and ends."""
@@ -342,9 +371,10 @@ class Agent:
         if self._job is not None:
             leftover = len(self._job.kill_all())
             self._drain()
-            flights = self._environment().get(contract.FLIGHT_DIRECTORY, "")
-            if flights.startswith("/"):
-                self._send_files("flight", Path(flights), "flight.*.json")
+            flights = self._flights()
+            for rank in self._ranks if flights else ():
+                # And those of its process sets.
+                self._send_files("flight", flights, f"flight.{rank}.*json")
             self._send_files("result", self._job.directory / "files", RESULTS)
         self._say("closed", leftover=leftover)
         self._closed = True
@@ -358,7 +388,11 @@ class Agent:
             for fd in ready:
                 self._read(fd)
 
-    def _send_files(self, kind: str, directory: Path, pattern: str) -> None:
+    def _send_files(
+        self, kind: str, directory: Path | None, pattern: str
+    ) -> None:
+        if directory is None:
+            return
         for path in directory.glob(pattern):
             self._say(kind, path.read_bytes(), name=path.name)
 

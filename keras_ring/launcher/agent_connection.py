@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import select
+import signal
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -57,6 +60,8 @@ class AgentConnection:
         """Seconds by which its clock is behind, with the way of a message."""
         self.last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         """Of its standard error, and of what came before its greeting."""
+        # Of the sink and of `ended`: the pulse comes from another thread.
+        self._lock = threading.Lock()
         self._reader = FrameReader()
         self._noise: bytearray | None = bytearray()
         self._lines = LineSplitter()
@@ -68,8 +73,35 @@ class AgentConnection:
 
     def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
         """Sends a message, as soon as the pipe takes it."""
-        if not self.ended:
-            self.sink.put(encode(kind, payload, **fields))
+        with self._lock:
+            if not self.ended:
+                self.sink.put(encode(kind, payload, **fields))
+
+    def write_some(self) -> None:
+        """Writes a part of what waits; call it when the pipe is ready."""
+        with self._lock:
+            if self.ended:
+                return
+            try:
+                self.sink.write_some()
+            except OSError:
+                # Its output tells when it has ended.
+                self.sink.discard()
+
+    def beat(self) -> None:
+        """Says that the launcher lives, and sends what the pipe takes now."""
+        self.say("alive")
+        while not self.sink.empty:
+            _, ready, _ = select.select([], [self.sink.fd], [], 0)
+            if not ready:
+                return
+            self.write_some()
+
+    def silence(self) -> None:
+        """Takes and sends nothing any more."""
+        with self._lock:
+            self.ended = True
+            self.sink.discard()
 
     def read(self) -> list[Frame]:
         """Returns the messages that have arrived.
@@ -142,7 +174,9 @@ class AgentConnection:
             if stream is not None:
                 stream.close()
         if self.wait(patience) is None:
-            self._process.kill()
+            # With what it has started, such as a proxy: it leads a session.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         if self._process.stderr is not None:
             self._process.stderr.close()

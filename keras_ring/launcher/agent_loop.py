@@ -5,6 +5,7 @@ slow output takes more, or a time is over.
 """
 
 import selectors
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -20,6 +21,8 @@ from keras_ring.launcher.signals import SignalPipe
 # promised (5), for the others must then be told.
 SILENCE = 3.5
 _LEAVING_TIME = 2.0
+# For a process whose output has ended.
+_DYING_TIME = 0.1
 
 
 class AgentLoop:
@@ -50,12 +53,17 @@ class AgentLoop:
         self._on_deaf = on_deaf
         self._selector = selectors.DefaultSelector()
         self._pipe = SignalPipe()
-        self._next_pulse = 0.0
+        self._silence = SILENCE
+        self._pulse = threading.Thread(target=self._beat, daemon=True)
+        self._over = threading.Event()
+        self.urgent = False
+        """Whether agents are heard although the reader of output is slow."""
 
     def __enter__(self) -> "AgentLoop":
         """Takes the signals over."""
         self._pipe.__enter__()
         self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._pulse.start()
         return self
 
     def __exit__(
@@ -65,8 +73,20 @@ class AgentLoop:
         trace: TracebackType | None,
     ) -> None:
         """Gives the signals back."""
+        self._over.set()
+        self._pulse.join()
         self._selector.close()
         self._pipe.__exit__(kind, error, trace)
+
+    def _beat(self) -> None:
+        """Tells agents that the launcher lives.
+
+        In a thread, for the loop writes to files and terminals, which may
+        stand still for longer than agents wait.
+        """
+        while not self._over.wait(PULSE):
+            for agent in list(self.agents):
+                agent.beat()
 
     def add(self, agent: AgentConnection) -> None:
         """Listens to an agent from now on."""
@@ -85,20 +105,24 @@ class AgentLoop:
 
         Args:
             until: When to return at the latest, by `time.monotonic`; None for
-                no limit but that of the next sign of life.
+                no limit but that of silence.
         """
         self._arm()
         now = time.monotonic()
-        if now >= self._next_pulse:
-            self._next_pulse = now + PULSE
-            self.say("alive")
-        limit = min(self._next_pulse, until or self._next_pulse)
-        for key, _ in self._selector.select(max(0.0, limit - now)):
+        limits = [now + PULSE, *([] if until is None else [until])]
+        limits += [each.heard + self._silence for each in self._watched()]
+        ready = self._selector.select(max(0.0, min(limits) - now))
+        awake = time.monotonic()
+        for key, _ in ready:
             if key.data is not None:
                 handle, source = key.data
                 handle(source)
         for signum in self._pipe.read():
             self._on_signal(signum)
+        # Nobody is silent while this process does not listen: a file or a
+        # terminal may have held it up.
+        for agent in self._watched():
+            agent.heard += time.monotonic() - awake
         self._look_for_silence()
         for sink in self._sinks:
             if sink.always_ready and not sink.empty:
@@ -106,7 +130,7 @@ class AgentLoop:
 
     def _arm(self) -> None:
         """Registers what is to be waited for now."""
-        full = any(sink.full for sink in self._sinks)
+        full = not self.urgent and any(sink.full for sink in self._sinks)
         for agent in self.agents:
             if agent.ended:
                 continue
@@ -159,11 +183,7 @@ class AgentLoop:
             self._on_deaf()
 
     def _talk(self, agent: AgentConnection) -> None:
-        try:
-            agent.sink.write_some()
-        except OSError:
-            # Its output tells when it has ended.
-            agent.sink.discard()
+        agent.write_some()
 
     def _hear(self, agent: AgentConnection) -> None:
         try:
@@ -178,7 +198,7 @@ class AgentLoop:
                 self._on_loss(agent, self._why_ended(agent))
 
     def _why_ended(self, agent: AgentConnection) -> str:
-        code = agent.wait(_LEAVING_TIME)
+        code = agent.wait(_DYING_TIME)
         text = "its agent" if agent.place.local else "its agent, or ssh to it,"
         text += " has ended" + (f" (exit code {code})" if code else "")
         said = agent.last_lines[-1] if agent.last_lines else ""
@@ -193,17 +213,23 @@ class AgentLoop:
             for line in lines:
                 self._sinks[1].put(f"[{agent.host}] ".encode() + line + b"\n")
 
+    def _watched(self) -> list[AgentConnection]:
+        """Returns those that must speak every second."""
+        # Before its greeting it is `ssh` that has a limit.
+        return [
+            agent
+            for agent in self.agents
+            if agent.greeted and not agent.ended and not agent.closed
+        ]
+
     def _look_for_silence(self) -> None:
         now = time.monotonic()
-        for agent in self.agents:
-            # Before its greeting it is `ssh` that has a limit.
-            if agent.ended or agent.closed or not agent.greeted:
-                continue
-            if now - agent.heard > SILENCE:
+        for agent in self._watched():
+            if now - agent.heard >= self._silence:
                 self._lose(
                     agent,
-                    f"nothing was heard from it for {SILENCE} s; it or its"
-                    " network is gone",
+                    f"nothing was heard from it for {self._silence} s; it or"
+                    " its network is gone",
                 )
 
     def _lose(self, agent: AgentConnection, why: str) -> None:
@@ -212,24 +238,25 @@ class AgentLoop:
 
     def forget(self, agent: AgentConnection) -> None:
         """Listens to an agent no more."""
-        agent.ended = True
-        agent.sink.discard()
+        agent.silence()
         for fd in (agent.stdout, agent.sink.fd):
             if fd in self._selector.get_map():
                 self._selector.unregister(fd)
 
-    def close(self, patience: float) -> None:
+    def close(self, silence: float, hurried: Callable[[], bool]) -> None:
         """Ends the agents, and with them whatever is left on their hosts.
 
         Args:
-            patience: Seconds for what they hand over at the end.
+            silence: Seconds without a word that agents may take to hand over
+                what their ranks have left.
+            hurried: Says whether the user wants the end now.
         """
+        self._silence = silence
         self.say("close")
-        end = time.monotonic() + patience
-        while time.monotonic() < end and not all(
+        while not hurried() and not all(
             agent.ended or not agent.greeted for agent in self.agents
         ):
-            self.step(end)
+            self.step(None)
         for agent in self.agents:
             self.forget(agent)
             agent.end(_LEAVING_TIME if agent.closed else 0.2)

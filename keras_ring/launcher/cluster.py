@@ -13,6 +13,7 @@ from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.frames import Frame
+from keras_ring.launcher.function_rank import write_private
 from keras_ring.launcher.output import RankStream, Sink, output_file
 from keras_ring.launcher.plan import LaunchPlan
 from keras_ring.launcher.preflight import HostsError, Preflight
@@ -21,8 +22,8 @@ from keras_ring.launcher.summary import RankEnd, first_failure, rank_names
 from keras_ring.launcher.supervisor import JobEnd, run_here
 from keras_ring.launcher.usage import say
 
-# For what agents hand over at the end.
-_CLOSING_TIME = 10.0
+# Seconds without a word of an agent that hands over what ranks have left.
+_CLOSING_SILENCE = 10.0
 
 
 class Cluster:
@@ -48,6 +49,7 @@ class Cluster:
         self._leftover = 0
         self._started = False
         self._running = False
+        self._hurried = False
         self._loop = AgentLoop(
             self._sinks,
             on_signal=self._on_signal,
@@ -100,15 +102,14 @@ class Cluster:
                 ranks=list(agent.place.ranks),
                 rendezvous=rendezvous,
                 key=key,
-                threads=self._plan.threads,
-                bind=self._plan.bind,
-                interface=self._plan.interface,
             )
         self._running = True
 
     def _step(self) -> None:
         deadlines = (self._ending.deadline, self._screen.deadline)
         times = [each for each in deadlines if each is not None]
+        # Nobody waits any more for a reader that is slow.
+        self._loop.urgent = self._ending.begun
         self._loop.step(min(times, default=None))
         self._ending.follow()
         self._screen.show_due()
@@ -119,6 +120,9 @@ class Cluster:
     def _on_signal(self, signum: int) -> None:
         if signum in signals.REPORTING:
             self._send(signum)
+        elif not self._running and self._ends:
+            # All have ended; what is left is to tell of it.
+            self._hurried = True
         elif signum in signals.STOPPING:
             self._ending.on_request(signum)
 
@@ -137,7 +141,10 @@ class Cluster:
                 say(f"{agent.host}: {line}")
 
     def _on_problem(self, agent: AgentConnection, frame: Frame) -> None:
-        raise HostsError(f"{agent.host}: {frame.fields['text']}")
+        text = f"{agent.host}: {frame.fields['text']}"
+        if self._running:
+            raise HostsError(text)
+        say(text)
 
     def _on_started(self, agent: AgentConnection, frame: Frame) -> None:
         self._pids[frame.fields["rank"]] = frame.fields["pid"]
@@ -177,7 +184,11 @@ class Cluster:
     def _on_loss(self, agent: AgentConnection, why: str) -> None:
         """Notes that a host is lost, with the ranks that ran there."""
         ranks = [rank for rank in agent.place.ranks if rank not in self._ends]
-        if not self._running or not ranks:
+        if not self._running:
+            if self._ends:
+                say(f"{agent.host} was lost before it had handed over: {why}")
+            return
+        if not ranks:
             return
         stopped = self._ending.begun
         self._ending.on_loss()
@@ -201,11 +212,11 @@ class Cluster:
         name = frame.fields["name"]
         if directory is None or "/" in name:
             return
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / name
-        # Hosts that share their files have it already.
-        if not path.exists():
-            path.write_bytes(frame.payload)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(directory / name, frame.payload)
+        except OSError as error:
+            say(f"cannot keep {name} of {agent.host}: {error}")
 
     def _on_closed(self, agent: AgentConnection, frame: Frame) -> None:
         self._leftover += frame.fields["leftover"]
@@ -216,13 +227,13 @@ class Cluster:
     def _close(self) -> None:
         self._running = False
         self._ending.finish()
-        self._loop.close(_CLOSING_TIME)
+        self._loop.urgent = True
+        self._loop.close(_CLOSING_SILENCE, lambda: self._hurried)
         for stream in self._streams.values():
             stream.finish()
         self._screen.show_all()
-        for sink in self._sinks:
-            while not sink.empty:
-                self._loop.write(sink)
+        while not self._hurried and not all(s.empty for s in self._sinks):
+            self._loop.step(None)
 
     def _result(self, began: float) -> JobEnd:
         ends: Sequence[RankEnd] = tuple(self._ends.values())

@@ -47,10 +47,13 @@ class Ending:
 
     def on_loss(self) -> None:
         """A host is lost: the ranks of the others end without delay."""
-        if self.begun:
-            return
         now = time.monotonic()
         kill = now + min(self._plan.term_grace, _LOSS_GRACE)
+        if self.begun:
+            if self._schedule:
+                kill = min(kill, self._schedule[-1][0])
+            self._schedule = [(kill, signal.SIGKILL)]
+            return
         self._schedule = [(now, signal.SIGTERM), (kill, signal.SIGKILL)]
 
     def on_request(self, signum: int) -> None:

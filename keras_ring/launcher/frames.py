@@ -14,7 +14,7 @@ from typing import Any
 GREETING = b"keras-ring agent 1\n"
 # Longer lines come from nobody who keeps to this.
 _MAX_LINE = 16 << 20
-_MAX_PAYLOAD = 1 << 30
+_MAX_PAYLOAD = 1 << 36
 
 
 class FrameError(ValueError):

@@ -30,7 +30,7 @@ def run(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    np: int | None = 2,
+    np: int | None = None,
     *,
     hosts: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
@@ -62,8 +62,8 @@ def run(
             process.
         args: Its positional arguments, the same on every rank.
         kwargs: Its keyword arguments. Defaults to none.
-        np: Integer, the number of ranks. Defaults to `2`; `None` for as many
-            as `hosts` says.
+        np: Integer, the number of ranks. Defaults to as many as the hosts
+            take; to `2` where no hosts are given.
         hosts: String, the hosts and how many ranks each takes, such as
             `"node1:4,node2:4"`. Defaults to this host.
         hostfile: The same in a file, as `keras-ring run --hostfile` takes it.
@@ -126,6 +126,8 @@ def run(
             "can. It was called in the thread "
             f"{threading.current_thread().name!r}."
         )
+    if np is None and hosts is None and hostfile is None:
+        np = 2
     call = _pickled(fn, tuple(args), dict(kwargs or {}))
     # Nobody else may enter it.
     with tempfile.TemporaryDirectory(prefix="keras-ring-call-") as name:

@@ -20,8 +20,6 @@ _ROUNDS = 20
 _STREAM_SECONDS = 0.3
 _CHUNK = 1 << 18
 _TIMEOUT = 3.0
-# Seconds after which nobody measures any more.
-_SERVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class LinkSpeed:
 
 
 def serve(token: str) -> int:
-    """Answers measurements for a while, in threads of its own.
+    """Answers measurements, in threads of its own, as long as this process.
 
     Args:
         token: 64 hexadecimal characters that those who measure must send.
@@ -47,7 +45,6 @@ def serve(token: str) -> int:
         The port.
     """
     listener = interfaces.listen("", None, 64)
-    listener.settimeout(_SERVE_SECONDS)
     threading.Thread(
         target=_accept, args=(listener, bytes.fromhex(token)), daemon=True
     ).start()

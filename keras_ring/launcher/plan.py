@@ -223,8 +223,12 @@ def _on_hosts(
 
 
 def _shell(request: RunRequest) -> RemoteShell:
+    try:
+        command = shlex.split(request.rsh or "")
+    except ValueError as error:
+        raise UsageError(f"--rsh {request.rsh!r}: {error}") from None
     return RemoteShell(
-        command=tuple(shlex.split(request.rsh)) if request.rsh else (),
+        command=tuple(command),
         port=request.ssh_port,
         identity=request.ssh_identity,
     )

@@ -79,7 +79,10 @@ class Preflight:
                 if place.local
                 else self._plan.shell.start_agent(place.host)
             )
-            agent = AgentConnection(place, command)
+            try:
+                agent = AgentConnection(place, command)
+            except OSError as error:
+                raise HostsError(f"{command[0]}: {error.strerror}") from None
             self._loop.add(agent)
             agent.say(
                 "hello",
@@ -87,6 +90,10 @@ class Preflight:
                 directory=self._plan.directory,
                 command=list(self._plan.command),
                 environment=dict(self._plan.environment),
+                ranks=len(place.ranks),
+                threads=self._plan.threads,
+                bind=self._plan.bind,
+                interface=self._plan.interface,
                 silence=SILENCE,
             )
 
@@ -163,11 +170,7 @@ class Preflight:
 
     def _choose_address(self) -> str:
         first, others = self._loop.agents[0], self._loop.agents[1:]
-        first.say(
-            "listen",
-            interface=self._plan.interface,
-            ports=list(self._plan.ports or ()),
-        )
+        first.say("listen", ports=list(self._plan.ports or ()))
         self.wait_for(
             "listen", _ANSWER_TIME, lambda agent: bool(agent.listening), [first]
         )

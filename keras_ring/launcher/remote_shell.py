@@ -5,11 +5,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-# Nothing of the job is in it: that goes down the pipe. The first folder of
-# sys.path is the home directory there.
+# Nothing of the job is in it: that goes down the pipe, which is read without a
+# buffer, for what follows is the agent's. The first folder of sys.path is the
+# home directory there.
 _BOOT = (
     "import sys; del sys.path[0]; import json; "
-    "hello = json.loads(sys.stdin.buffer.readline()); "
+    "hello = json.loads(open(0, 'rb', 0, closefd=False).readline()); "
     "folder = hello['package']; "
     "folder in sys.path or sys.path.insert(0, folder); "
     "from keras_ring.launcher.agent import main; main(hello)"

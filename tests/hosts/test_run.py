@@ -13,6 +13,11 @@ import pytest
 # Another file may have the lab for a while.
 pytestmark = pytest.mark.timeout(90, func_only=True)
 
+
+def lab_root():
+    return str(Path(__file__).parents[2])
+
+
 # A rank that says what it is told, and then waits to be ended.
 WAITS = """
 import os, pathlib, sys, time
@@ -165,6 +170,79 @@ def test_interpreter_that_a_host_lacks(lab, jobs, tmp_path):
     assert "/nowhere/python" in done.stderr
 
 
+@pytest.mark.parametrize("at", [4094, 4096, 4100])
+def test_first_message_of_any_length(lab, jobs, at):
+    """What follows it is not swallowed with it."""
+    done = jobs.run(
+        lab.on(
+            "h0",
+            *("env", "-i", f"PATH={os.environ['PATH']}", f"PAD={'x' * at}"),
+            f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}:{lab_root()}",
+            *(sys.executable, "-m", "keras_ring", "run", "-H", "kr-h0,kr-h1"),
+            *("--rsh", lab.ssh, "--", "true"),
+        )
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_cores_that_a_host_lacks_are_said_before_the_start(lab, jobs, tmp_path):
+    done = jobs.run(
+        lab.run(
+            "kr-h0:1,kr-h1:99", "--bind", "--", "touch", str(tmp_path / "x")
+        )
+    )
+    assert done.returncode == 1
+    assert "kr-h1: --bind: 99 ranks cannot have processors" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_ctrl_c_before_the_start_is_no_success(lab, jobs, tmp_path):
+    shell = tmp_path / "rsh"
+    shell.write_text("#!/bin/sh\nsleep 30\n")
+    shell.chmod(0o755)
+    process = jobs.start(
+        lab.keras_ring(
+            *("run", "-H", "kr-h0,kr-h1", "--rsh", str(shell), "--", "true")
+        )
+    )
+    assert "on kr-h1" in process.stderr.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+
+
+def test_program_in_place_of_ssh_that_is_not_there(lab, jobs):
+    for words in (["run", "-H", "kr-h1"], ["check", "-H", "kr-h1"]):
+        done = jobs.run(
+            lab.keras_ring(*words, "--rsh", "nosuch")
+            if words[0] == "check"
+            else lab.keras_ring(*words, "--rsh", "nosuch", "--", "true")
+        )
+        assert done.returncode == 1
+        assert "nosuch: No such file" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_launcher_that_stands_still_for_a_while(lab, jobs, tmp_path):
+    """The disk of --output-dir, or a terminal: the agents do not give up."""
+    out = tmp_path / "out"
+    (out / "rank.0").mkdir(parents=True)
+    os.mkfifo(out / "rank.0" / "stdout")
+    process = jobs.start(
+        lab.run(
+            *("kr-h0,kr-h1", "--output-dir", str(out), "--"),
+            *("sh", "-c", "echo up; sleep 7; echo end"),
+        )
+    )
+    # Nobody reads: to open it for writing takes as long as this.
+    time.sleep(8)
+    with (out / "rank.0" / "stdout").open() as file:
+        assert file.read() == "up\nend\n"
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+
+
 def test_interfaces_and_ports(lab, jobs):
     done = jobs.run(
         lab.run(
@@ -181,14 +259,23 @@ def test_interfaces_and_ports(lab, jobs):
 
 
 def test_hosts_that_do_not_reach_each_other(lab, jobs):
-    address = ("10.99.0.1/32", "dev", "eth0")
-    subprocess.run(lab.on("h0", "ip", "addr", "add", *address), check=True)
+    addresses = {"h0": "10.99.0.1/32", "h1": "10.98.0.2/32"}
+
+    def change(verb):
+        for host, address in addresses.items():
+            words = ("ip", "addr", verb, address, "dev", "eth0")
+            subprocess.run(lab.on(host, *words), check=True)
+
+    change("add")
     try:
         done = jobs.run(
-            lab.run("kr-h0,kr-h1", "--interface", "10.99.0.0/16", "--", "true")
+            lab.run(
+                *("kr-h0,kr-h1", "--interface", "10.99.0.0/16,10.98.0.0/16"),
+                *("--", "true"),
+            )
         )
     finally:
-        subprocess.run(lab.on("h0", "ip", "addr", "del", *address), check=True)
+        change("del")
     assert done.returncode == 1
     assert "kr-h1 cannot reach kr-h0 at 10.99.0.1, port" in done.stderr
 

@@ -134,7 +134,7 @@ def test_what_cannot_be_pickled(capfd):
     "arguments, text",
     [
         ({"np": 0}, "number of ranks"),
-        ({"np": None}, "how many ranks"),
+        ({"np": None, "hosts": ""}, "host:slots"),
         ({"np": 3, "hosts": "localhost:2"}, "more ranks than the 2"),
         ({"env": {"KERAS_RING_RANK": "1"}}, "set by keras-ring itself"),
         ({"start_timeout": -1}, "KERAS_RING_START_TIMEOUT"),

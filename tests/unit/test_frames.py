@@ -43,7 +43,7 @@ def test_frames_come_out_as_they_went_in(sent, data):
         b'{"kind": "a", "bytes": -1}\n',
         b'{"kind": "a", "bytes": "7"}\n',
         b'{"kind": "a", "bytes": 1e30}\n',
-        b'{"kind": "a", "bytes": 9999999999}\n',
+        b'{"kind": "a", "bytes": 99999999999}\n',
         b"\xff\xfe\n",
     ],
 )
