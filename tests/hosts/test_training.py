@@ -1,7 +1,6 @@
 """Training on several hosts, and functions."""
 
 import re
-import subprocess
 import sys
 
 import pytest
@@ -116,16 +115,3 @@ def test_other_placements(lab, jobs, hosts):
     sums = _checksums(done.stdout)
     assert len(sums) == sum(int(each[-1]) for each in hosts.split(","))
     assert len(set(sums)) == 1
-
-
-@pytest.mark.long("hosts")
-def test_the_lab_itself():
-    tried = subprocess.run(
-        [str(ROOT / "tests" / "lab" / "selftest")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if tried.returncode == 77:
-        pytest.skip(tried.stdout)
-    assert tried.returncode == 0, tried.stdout

@@ -61,14 +61,21 @@ def _hosts(*words: str) -> str:
 
 
 @contextlib.contextmanager
+def no_lab() -> Iterator[None]:
+    """Waits until nobody has a lab, and keeps it so."""
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _hosts("down")
+        yield
+
+
+@contextlib.contextmanager
 def lab(count: int) -> Iterator[Lab]:
     """Makes hosts, and removes them in the end.
 
     Whoever comes while another has a lab waits for it.
     """
-    with _LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _hosts("down")
+    with no_lab():
         try:
             _hosts("up", str(count))
             yield Lab(_hosts("sshd", "up"))
