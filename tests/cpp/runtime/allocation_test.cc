@@ -59,7 +59,8 @@ class Model final {
       entry.request = requests_[i];
       entry.inputs.push_back(values_[i].data());
       entry.outputs.push_back(values_[i].data());
-      entry.completion = Completion([this](const Status& status) { End(status); });
+      entry.completion =
+          Completion([this](const Status& status) { End(status); });
       KR_RETURN_IF_ERROR(runtime_.Enqueue(std::move(entry)));
     }
     MutexLock lock(mutex_);
