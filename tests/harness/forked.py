@@ -1,7 +1,8 @@
 """A forked process that goes on as if an interpreter had just started in it.
 
-The one place where tests fork: ranks of `run_ranks` (`prefork_server`), ranks
-of the table of faults, and launchers with their ranks.
+The one place where tests fork. Three fronts use it: `prefork_server` for the
+ranks of `run_ranks`, `forked_ranks` for the ranks of a job without a launcher,
+and `forked_launcher` for a launcher and its ranks.
 """
 
 import atexit
@@ -12,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
@@ -70,6 +72,51 @@ def fork(
         traceback.print_exc()
         os._exit(70)
     return 0
+
+
+def start(
+    body: Callable[[], int],
+    environment: Mapping[str, str],
+    directory: Path,
+    *,
+    suffix: str = "",
+    keep: Collection[int] = (),
+    tied: bool = True,
+) -> int:
+    """Forks a process that runs `body`; its output goes into files.
+
+    Args:
+        body: Returns the exit code.
+        environment: All of its variables.
+        directory: Where `stdout` and `stderr` go.
+        suffix: What the names of these files end with.
+        keep: The descriptors that stay open, beside the standard ones.
+        tied: Boolean, whether it is killed when this process ends.
+
+    Returns:
+        The process id.
+
+    Raises:
+        RuntimeError: If this process has several threads.
+    """
+    check_one_thread()
+    how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = {
+        number: os.open(directory / f"{name}{suffix}", how, 0o600)
+        for number, name in ((1, "stdout"), (2, "stderr"))
+    }
+    pid = fork(environment, files, keep=keep, tied=tied)
+    if pid == 0:
+        end_with(body)
+    for fd in files.values():
+        os.close(fd)
+    return pid
+
+
+def stderr(directory: Path, suffix: str = "") -> str:
+    """Returns what a process of `start` printed to standard error."""
+    path = directory / f"stderr{suffix}"
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def end_with(body: Callable[[], int]) -> None:

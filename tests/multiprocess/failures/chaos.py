@@ -26,9 +26,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["KERAS_RING_ZERO_COPY"] = "0"
 
+from tests.harness.forked_launcher import ForkedLauncher
 from tests.harness.result import shared_memory_names
 from tests.multiprocess.failures import run_fit
-from tests.multiprocess.failures.forked_launcher import ForkedLauncher
 
 HEARTBEAT_TIMEOUT = 3.0
 START_TIMEOUT = 10.0

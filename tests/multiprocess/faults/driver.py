@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.harness.forked_ranks import ForkedRanks
 from tests.harness.result import shared_memory_names
 from tests.multiprocess.faults import catalogue, rank
 from tests.multiprocess.faults.catalogue import Case
-from tests.multiprocess.faults.forked_ranks import ForkedRanks
 
 TIME_SCALE = float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 # A rank that has not ended after so many seconds hangs.

@@ -79,7 +79,6 @@ class ForkedRanks:
         hosts: Sequence[str] | None,
         function: Callable[[int, int, Callable[[str], None]], None],
     ) -> None:
-        forked.check_one_thread()
         self.directory = directory
         self.ranks: list[ForkedRank] = []
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -101,24 +100,21 @@ class ForkedRanks:
     def _fork(self, contract, environment, function) -> None:
         notices, tell = os.pipe()
         read_orders, orders = os.pipe()
-        how = os.O_WRONLY | os.O_CREAT
-        files = {
-            number: os.open(
-                self.directory / f"{name}.{contract.rank}", how, 0o600
-            )
-            for number, name in ((1, "stdout"), (2, "stderr"))
-        }
-        keep = {tell, read_orders, contract.rendezvous_fd} - {None}
-        told = contract.environment({**os.environ, **environment})
-        pid = forked.fork(told, files, keep=keep)
-        if pid == 0:
+
+        def body() -> int:
             # Says where, should a rank crash that nobody has killed.
             faulthandler.enable(file=2, all_threads=False)
-            forked.end_with(
-                lambda: _run(contract.rank, read_orders, tell, function)
-            )
-        for fd in (tell, read_orders, *files.values()):
-            os.close(fd)
+            return _run(contract.rank, read_orders, tell, function)
+
+        pid = forked.start(
+            body,
+            contract.environment({**os.environ, **environment}),
+            self.directory,
+            suffix=f".{contract.rank}",
+            keep={tell, read_orders, contract.rendezvous_fd} - {None},
+        )
+        os.close(tell)
+        os.close(read_orders)
         self.ranks.append(ForkedRank(contract.rank, pid, notices, orders))
 
     def wait(self, condition: Callable[[], bool], until: float) -> bool:
@@ -162,8 +158,7 @@ class ForkedRanks:
 
     def stderr(self, rank: int) -> str:
         """Returns what a rank printed to standard error."""
-        path = self.directory / f"stderr.{rank}"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return forked.stderr(self.directory, f".{rank}")
 
 
 def _run(rank, orders, tell, function) -> int:

@@ -89,7 +89,6 @@ class ForkedLauncher:
         environment: Mapping[str, str],
         directory: Path,
     ) -> None:
-        forked.check_one_thread()
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._directory = directory
         self.returncode: int | None = None
@@ -98,18 +97,12 @@ class ForkedLauncher:
             command=("forked",),
             environment={**os.environ, **environment},
         )
-        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        files = {
-            number: os.open(directory / name, how, 0o600)
-            for number, name in ((1, "stdout"), (2, "stderr"))
-        }
-        self.pid = forked.fork(
-            {**os.environ, **environment}, files, keep=(), tied=False
+        self.pid = forked.start(
+            lambda: self._launch(program),
+            {**os.environ, **environment},
+            directory,
+            tied=False,
         )
-        if self.pid == 0:
-            forked.end_with(lambda: self._launch(program))
-        for file in files.values():
-            os.close(file)
 
     def _launch(self, program) -> int:
         tempfile.tempdir = None  # what TMPDIR says
@@ -148,8 +141,7 @@ class ForkedLauncher:
 
     def stderr(self) -> str:
         """Returns what the launcher printed."""
-        path = self._directory / "stderr"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return forked.stderr(self._directory)
 
     def end(self, seconds: float) -> set[int]:
         """Returns what still runs after so long, and kills it."""
