@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import threading
-from typing import Any
+from collections.abc import Iterable
 
 from keras_ring import _version, errors
 from keras_ring._launch_protocol import error_file
@@ -24,7 +24,9 @@ _lock = threading.Lock()
 _log_forwarder: LogForwarder | None = None
 
 
-def init(process_sets: Any = None) -> None:
+def init(
+    process_sets: Iterable[sets.ProcessSet | Iterable[int]] | str | None = None,
+) -> None:
     """Connects this process to the other ranks of its job.
 
     The launcher (`keras-ring run`) tells each process its rank and where the
@@ -209,7 +211,7 @@ def _versions() -> list[str]:
     ]
 
 
-def _translated(error: Any) -> Exception:
+def _translated(error: Exception) -> Exception:
     code, message = error.args
     if code == "INVALID_ARGUMENT":
         return errors.ConfigurationError(message)

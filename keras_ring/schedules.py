@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._keras import keras
+from keras_ring._typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
@@ -52,7 +53,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
         self.warmup_steps = warmup_steps
         self.name = name
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Tensor) -> Tensor:
         """Returns the learning rate of a step."""
         rate = self.schedule(step) if callable(self.schedule) else self.schedule
         rate = tf.cast(rate, tf.float32)

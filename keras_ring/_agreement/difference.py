@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_ring._keras import compat
 from keras_ring._launch_protocol import cores
@@ -44,7 +45,7 @@ def first_difference(
     variables: Sequence[Variable],
     name: str,
     process_set: ProcessSet,
-    values: Iterable[Any] | None = None,
+    values: Iterable[npt.NDArray[Any]] | None = None,
 ) -> Difference | None:
     """Compares the values of variables between ranks.
 
@@ -65,7 +66,7 @@ def compared(
     variables: Sequence[Variable],
     name: str,
     process_set: ProcessSet,
-    values: Iterable[Any] | None = None,
+    values: Iterable[npt.NDArray[Any]] | None = None,
     wish: int = 0,
 ) -> tuple[Difference | None, int]:
     """Returns what differs between ranks, and the largest `wish` of them."""
@@ -99,7 +100,7 @@ def compared(
     return difference, largest
 
 
-def digest(weight: Any) -> bytes:
+def digest(weight: Variable) -> bytes:
     """Returns a fingerprint of the bits of a variable.
 
     Of checksums of its pieces, which are made at several times the speed of a
@@ -108,7 +109,7 @@ def digest(weight: Any) -> bytes:
     return _joined(map(zlib.crc32, _pieces(compat.as_numpy(weight))))
 
 
-def _digests(values: Iterable[Any]) -> list[bytes]:
+def _digests(values: Iterable[npt.NDArray[Any]]) -> list[bytes]:
     """Returns the fingerprints of arrays, made in threads."""
     threads = cores.available() // topology.local_size()
     if threads <= 1:
@@ -118,9 +119,9 @@ def _digests(values: Iterable[Any]) -> list[bytes]:
         return [_joined(of_value) for of_value in checksums]
 
 
-def _pieces(value: Any) -> list[Any]:
+def _pieces(value: npt.NDArray[Any]) -> list[Any]:
     array = np.ascontiguousarray(value)
-    content: Any = array.reshape(-1).view("uint8")
+    content: npt.NDArray[Any] = array.reshape(-1).view("uint8")
     begins = range(0, len(content), _PIECE)
     return [content[begin : begin + _PIECE] for begin in begins]
 
@@ -130,12 +131,14 @@ def _joined(checksums: Iterable[int]) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
-def _gathered(content: bytes, name: str, process_set: ProcessSet) -> Any:
+def _gathered(
+    content: bytes, name: str, process_set: ProcessSet
+) -> npt.NDArray[Any]:
     """Returns the bytes of all ranks, one row each."""
     return arrays.digest_rows(content, name, process_set)
 
 
-def _grouped(digests: Any, members: list[int]) -> str:
+def _grouped(digests: npt.NDArray[Any], members: list[int]) -> str:
     groups: dict[bytes, list[str]] = {}
     for rank, digest in zip(members, digests, strict=True):
         groups.setdefault(digest.tobytes(), []).append(str(rank))

@@ -11,9 +11,11 @@ data are made from are exchanged, once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
@@ -26,7 +28,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Model
+from keras_ring._typing import Dataset, Model, Structure
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
@@ -59,7 +61,7 @@ def watch(
     object.__setattr__(model, _WATCHED, True)
     train = model.train_function
 
-    def compare_and_train(iterator: Any) -> Any:
+    def compare_and_train(iterator: Iterator[Structure]) -> Any:
         model.train_function = train
         if not isinstance(iterator, tf.data.Iterator):
             _compare([], None, process_set, verbose)
@@ -77,10 +79,12 @@ def watch(
     model.train_function = compare_and_train
 
 
-def _iterator_of(batches: list[Any], iterator: Any) -> Any:
+def _iterator_of(
+    batches: list[Structure], iterator: tf.data.Iterator
+) -> tf.data.Iterator:
     """Returns an iterator of batches, for what was traced for `iterator`."""
 
-    def as_traced(batch: Any) -> Any:
+    def as_traced(batch: Structure) -> Dataset:
         # Of the same structure, whatever the size of this batch.
         one = tf.data.experimental.to_variant(
             tf.data.Dataset.from_tensors(batch)
@@ -94,7 +98,10 @@ def _iterator_of(batches: list[Any], iterator: Any) -> Any:
 
 
 def _compare(
-    batches: list[Any], dataset: Any, process_set: ProcessSet, verbose: bool
+    batches: list[Structure],
+    dataset: Dataset,
+    process_set: ProcessSet,
+    verbose: bool,
 ) -> None:
     digest = _digest(batches[:1])
     if digest is None:
@@ -120,7 +127,9 @@ def _compare(
         print(_batch_of_all(sizes.ravel().tolist()), flush=True)
 
 
-def _split(dataset: Any, num_ranks: int) -> tuple[list[Any], bytes]:
+def _split(
+    dataset: Dataset, num_ranks: int
+) -> tuple[list[same_data.Part], bytes]:
     """Returns what `Dataset.shard` splits, and its digest.
 
     Whatever goes wrong here: a rank that raised alone would leave the others
@@ -146,7 +155,7 @@ def _batch_of_all(sizes: list[int]) -> str:
     return f"keras_ring: {count} ranks, a global batch of {terms}{sum(sizes)}"
 
 
-def _size(batches: list[Any]) -> int:
+def _size(batches: list[Structure]) -> int:
     """Returns how many rows a batch has, 0 if that is not known."""
     for tensor in tf.nest.flatten(batches):
         shape = getattr(tensor, "shape", None)
@@ -155,7 +164,7 @@ def _size(batches: list[Any]) -> int:
     return 0
 
 
-def _warn_if_same(digests: Any, members: list[int]) -> None:
+def _warn_if_same(digests: npt.NDArray[Any], members: list[int]) -> None:
     groups: dict[bytes, list[int]] = {}
     for member, digest in zip(members, digests, strict=True):
         groups.setdefault(digest.tobytes(), []).append(member)
@@ -175,7 +184,9 @@ def _warn_if_same(digests: Any, members: list[int]) -> None:
     )
 
 
-def _warn_if_split_differs(parts: list[Any], digests: Any) -> None:
+def _warn_if_split_differs(
+    parts: list[same_data.Part], digests: npt.NDArray[Any]
+) -> None:
     """Warns where `Dataset.shard` splits what is another on each rank."""
     why = [f"{part.what} ({part.text})" for part in parts if part.is_random]
     known = digests[digests.any(axis=1)]
@@ -192,7 +203,7 @@ def _warn_if_split_differs(parts: list[Any], digests: Any) -> None:
         )
 
 
-def _digest(batches: list[Any]) -> bytes | None:
+def _digest(batches: list[Structure]) -> bytes | None:
     """Returns a digest of batches, or `None` if they are all constants."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     is_constant = True

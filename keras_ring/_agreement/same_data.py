@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._ops import arrays
@@ -24,7 +25,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Graph
+from keras_ring._typing import Array, Dataset, Graph, Tensor
 
 _ROWS = 32  # of an array that are looked at
 _NUMBERS = 16  # of a row that are
@@ -50,7 +51,7 @@ class Part:
 
     what: str
     text: str
-    numbers: Any = None
+    numbers: npt.NDArray[np.float64] | None = None
     is_random: bool = False
 
     def content(self) -> bytes:
@@ -75,7 +76,7 @@ class Part:
 
 
 def require_same_arrays(
-    arrays: Iterable[Any],
+    arrays: Iterable[Array],
     process_set: ProcessSet = global_process_set,
     otherwise: str = OTHERWISE,
 ) -> None:
@@ -94,7 +95,7 @@ def require_same_arrays(
 
 
 def require_same_dataset(
-    dataset: Any,
+    dataset: Dataset,
     process_set: ProcessSet = global_process_set,
     otherwise: str = OTHERWISE,
 ) -> None:
@@ -126,7 +127,7 @@ def require_same_files(files: list[str]) -> None:
         _compare(parts, global_process_set, OTHERWISE)
 
 
-def parts_before_split(dataset: Any, num_ranks: int) -> list[Part]:
+def parts_before_split(dataset: Dataset, num_ranks: int) -> list[Part]:
     """Returns what is to be the same where ranks split by `Dataset.shard`.
 
     Args:
@@ -242,14 +243,14 @@ def _shown(part: Part) -> str:
     return f"{part.text} with {first}, ..."
 
 
-def _array_parts(arrays: Iterable[Any]) -> list[Part]:
+def _array_parts(arrays: Iterable[Array]) -> list[Part]:
     return [
         _array_part(f"array {position}", array)
         for position, array in enumerate(arrays)
     ]
 
 
-def _array_part(what: str, array: Any) -> Part:
+def _array_part(what: str, array: Array) -> Part:
     """Describes an array by its shape and a few of its rows."""
     shape = tuple(int(n) for n in array.shape)
     kind = f"{type(array).__name__} of shape {shape}"
@@ -272,7 +273,7 @@ def _array_part(what: str, array: Any) -> Part:
     )
 
 
-def take_rows(array: Any, indices: Any) -> Any:
+def take_rows(array: Array, indices: npt.NDArray[Any]) -> Array:
     """Returns rows of an array, tensor or frame."""
     if isinstance(array, (tf.Tensor, tf.Variable)):
         return tf.gather(array, indices)
@@ -281,15 +282,15 @@ def take_rows(array: Any, indices: Any) -> Any:
     return array[indices]
 
 
-def _dense(rows: Any) -> Any:
+def _dense(rows: Array) -> npt.NDArray[Any]:
     if hasattr(rows, "toarray"):
         rows = rows.toarray()
-    rows = np.asarray(rows)
+    dense: npt.NDArray[Any] = np.asarray(rows)
     # NumPy knows nothing of bfloat16.
-    return rows.astype(np.float32) if rows.dtype.kind == "V" else rows
+    return dense.astype(np.float32) if dense.dtype.kind == "V" else dense
 
 
-def _dataset_parts(dataset: Any) -> Iterator[Part]:
+def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
     """Yields what a dataset and all that it is made from depend on."""
     nodes = list(_nodes(dataset))
     yield Part("the number of elements", str(int(dataset.cardinality())))
@@ -323,7 +324,7 @@ def _dataset_parts(dataset: Any) -> Iterator[Part]:
             yield from _function_parts(function.function.graph.as_graph_def())
 
 
-def _nodes(dataset: Any) -> Iterator[Any]:
+def _nodes(dataset: Dataset) -> Iterator[Dataset]:
     """Yields a dataset and those it is made from, each once."""
     seen: set[int] = set()
     ahead = [dataset]
@@ -355,7 +356,7 @@ def _function_parts(graph: Graph) -> Iterator[Part]:
                 yield _seed_part(f"the seed of {node.op}", *seeds)
 
 
-def _seed_part(what: str, seed: Any, seed2: Any) -> Part:
+def _seed_part(what: str, seed: Tensor, seed2: Tensor) -> Part:
     seeds = (int(seed), int(seed2))
     # What TensorFlow has where no seed was given, neither here nor to
     # `tf.random.set_seed`: it draws them anew.

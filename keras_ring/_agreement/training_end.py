@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_ring._ops import arrays
 from keras_ring._runtime.process_sets import (
@@ -77,7 +78,9 @@ def require_same_end(
     )
 
 
-def _gathered(number: int, name: str, process_set: ProcessSet) -> Any:
+def _gathered(
+    number: int, name: str, process_set: ProcessSet
+) -> npt.NDArray[Any]:
     if is_alone(process_set):
         return np.array([number])
     return arrays.gathered(np.array([number]), name, process_set)[:, 0]

@@ -23,7 +23,7 @@ from keras_ring._keras.patching import patch_once
 from keras_ring._runtime import topology
 from keras_ring._training import reduction_guard
 from keras_ring._training.trained_by import trained_by
-from keras_ring._typing import Callback, Model
+from keras_ring._typing import Callback, Logs, Model
 
 # The class of Keras -> its methods that write, or `None` for all that it
 # defines.
@@ -50,7 +50,7 @@ _SILENT = "_keras_ring_silent"
 _EVERY_RANK = "_keras_ring_every_rank"
 
 
-def on_every_rank(callback: Callback) -> Any:
+def on_every_rank(callback: Callback) -> Callback:
     """Marks a callback, or a class of callbacks, that all ranks are to run."""
     setattr(callback, _EVERY_RANK, True)
     return callback
@@ -75,7 +75,7 @@ def install() -> None:
 
 def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
-    def write_if_meant(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def write_if_meant(self: Callback, *args: Any, **kwargs: Any) -> Any:
         if not getattr(self, _SILENT, False):
             return write(self, *args, **kwargs)
         if isinstance(self, keras.callbacks.ModelCheckpoint):
@@ -87,7 +87,7 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
 
 def _not_again(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
-    def write_if_new(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def write_if_new(self: Callback, *args: Any, **kwargs: Any) -> Any:
         if skipped_batches.is_skipping(self.model):
             return None
         return write(self, *args, **kwargs)
@@ -96,10 +96,10 @@ def _not_again(write: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _judge_only(
-    checkpoint: Any,
+    checkpoint: Callback,
     epoch: int,
     batch: int | None,
-    logs: dict[str, Any] | None,
+    logs: Logs | None,
 ) -> None:
     """Has a `ModelCheckpoint` note which epoch is the best, and no more."""
     setattr(checkpoint, _SILENT, False)
@@ -125,7 +125,7 @@ def _decides(
     """
 
     @functools.wraps(set_model)
-    def decide(self: Any, model: Model) -> Any:
+    def decide(self: Callback, model: Model) -> Any:
         # Here, and not where it writes: that may be in another thread.
         silent = _is_left_to_another(self, model)
         setattr(self, _SILENT, silent)

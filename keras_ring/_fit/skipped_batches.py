@@ -6,15 +6,17 @@ function that stands in for the training step tells, so it ends with that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from keras_ring._typing import Model
+from keras_ring._typing import Model, Structure
 
 _MARK = "_keras_ring_passes_over"
 
 
-def skipping(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def skipping(
+    step: Callable[[Iterator[Structure]], Any],
+) -> Callable[[Iterator[Structure]], Any]:
     """Marks what reads batches instead of training on them."""
     setattr(step, _MARK, True)
     return step

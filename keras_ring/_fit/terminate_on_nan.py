@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import is_alone
 from keras_ring._training.trained_by import trained_by
-from keras_ring._typing import Callback, Model
+from keras_ring._typing import Callback, Logs, Model
 
 _PURPOSE = "a loss of any rank ends the training of all"
 _WATCH = "_keras_ring_watch"
@@ -51,7 +50,7 @@ def install() -> None:
 def _of_all_ranks(on_batch_end: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(on_batch_end)
     def of_all_ranks(
-        self: Any, batch: int, logs: dict[str, Any] | None = None
+        self: Callback, batch: int, logs: Logs | None = None
     ) -> None:
         if not _is_of_several(self.model):
             on_batch_end(self, batch, logs)
@@ -72,7 +71,7 @@ def _what_is_left(
 ) -> Callable[..., None]:
     @functools.wraps(on_epoch_end)
     def what_is_left(
-        self: Any, epoch: int, logs: dict[str, Any] | None = None
+        self: Callback, epoch: int, logs: Logs | None = None
     ) -> None:
         on_epoch_end(self, epoch, logs)
         watch = _watch_of(self)
@@ -95,7 +94,9 @@ def _watch_of(callback: Callback) -> _Watch:
     return found
 
 
-def _exchange(callback: Callback, watch: _Watch, on_batch_end: Any) -> None:
+def _exchange(
+    callback: Callback, watch: _Watch, on_batch_end: Callable[..., None]
+) -> None:
     """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
     with watch.budget.checking():
         anywhere, periods = arrays.reduced(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._inference.parts import Part, part_of
@@ -15,19 +17,19 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Model
+from keras_ring._typing import Callback, Model, Structure
 from keras_ring.callbacks.metric_average import MetricAverageCallback
 
 
 def evaluate(
     model: Model,
     x: Any = None,
-    y: Any = None,
+    y: Structure = None,
     batch_size: int | None = None,
-    verbose: Any = "auto",
-    sample_weight: Any = None,
+    verbose: str | int = "auto",
+    sample_weight: Structure = None,
     steps: int | None = None,
-    callbacks: Any = None,
+    callbacks: Callback | Sequence[Callback] | None = None,
     return_dict: bool = False,
     *,
     process_set: ProcessSet = global_process_set,
@@ -101,12 +103,12 @@ def predict(
     model: Model,
     x: Any,
     batch_size: int | None = None,
-    verbose: Any = "auto",
+    verbose: str | int = "auto",
     steps: int | None = None,
-    callbacks: Any = None,
+    callbacks: Callback | Sequence[Callback] | None = None,
     *,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Structure:
     """Returns the predictions of a model, computed by all ranks.
 
     As `model.predict`, whose arguments these are, with the predictions for
@@ -157,7 +159,7 @@ def predict(
     return _in_order(own_part, part, process_set)
 
 
-def _as_list(callbacks: Any) -> list[Any]:
+def _as_list(callbacks: Callback | Sequence[Callback] | None) -> list[Callback]:
     if callbacks is None:
         return []
     return (
@@ -165,7 +167,9 @@ def _as_list(callbacks: Any) -> list[Any]:
     )
 
 
-def _in_order(own_part: Any, part: Part, process_set: ProcessSet) -> Any:
+def _in_order(
+    own_part: Structure, part: Part, process_set: ProcessSet
+) -> Structure:
     """Returns the predictions of all ranks, in the order of the data."""
     leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(own_part)]
     if part.is_stand_in:
@@ -183,7 +187,7 @@ def _in_order(own_part: Any, part: Part, process_set: ProcessSet) -> Any:
     return tf.nest.pack_sequence_as(own_part, gathered)
 
 
-def _order(sizes_by_rank: list[list[int]]) -> Any:
+def _order(sizes_by_rank: list[list[int]]) -> npt.NDArray[Any]:
     """Returns where each row of the data is in what was gathered.
 
     Args:
@@ -193,7 +197,7 @@ def _order(sizes_by_rank: list[list[int]]) -> Any:
     """
     begins = np.cumsum([0, *(sum(sizes) for sizes in sizes_by_rank)])
     done = list(begins[:-1])
-    order: list[Any] = [np.arange(0)]
+    order: list[npt.NDArray[Any]] = [np.arange(0)]
     for turn in range(max(len(sizes) for sizes in sizes_by_rank)):
         for rank, sizes in enumerate(sizes_by_rank):
             if turn < len(sizes):
@@ -203,9 +207,12 @@ def _order(sizes_by_rank: list[list[int]]) -> Any:
     return np.concatenate(order)
 
 
-def _gathered(leaf: Any, name: str, process_set: ProcessSet) -> Any:
+def _gathered(
+    leaf: npt.NDArray[Any], name: str, process_set: ProcessSet
+) -> npt.NDArray[Any]:
     if leaf.dtype.kind in "OSU":
         return np.concatenate(allgather_object(leaf, name, process_set))
-    return gathers.allgather(
+    gathered: npt.NDArray[Any] = gathers.allgather(
         tf.constant(leaf), name=name, process_set=process_set
     ).numpy()
+    return gathered

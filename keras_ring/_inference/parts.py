@@ -13,12 +13,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
 from keras_ring._keras import compat
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring._typing import Dataset
+from keras_ring._typing import Array, Dataset, PyDataset, Structure, Tensor
 
 _OTHERWISE = (
     "`model.predict` and `model.evaluate` give each rank the results of its "
@@ -39,14 +40,14 @@ class Part:
             or `None` where the rows of all ranks follow one another.
     """
 
-    data: tuple[Any, Any, Any]
+    data: tuple[Any, Structure, Structure]
     batch_size: int | None = None
     is_stand_in: bool = False
     sizes: Callable[[], list[int]] | None = None
 
 
 def part_of(
-    data: tuple[Any, Any, Any],
+    data: tuple[Any, Structure, Structure],
     batch_size: int | None,
     steps: int | None,
     process_set: ProcessSet,
@@ -76,7 +77,10 @@ def _bounds(count: int, process_set: ProcessSet) -> tuple[int, int]:
 
 
 def _of_arrays(
-    data: Any, batch_size: int, steps: int | None, process_set: ProcessSet
+    data: tuple[Structure, Structure, Structure],
+    batch_size: int,
+    steps: int | None,
+    process_set: ProcessSet,
 ) -> Part:
     leaves = [leaf for leaf in tf.nest.flatten(data) if leaf is not None]
     lengths = {len(leaf) for leaf in leaves}
@@ -97,7 +101,7 @@ def _of_arrays(
     if is_stand_in:
         rows = range(1)
 
-    def taken(leaf: Any) -> Any:
+    def taken(leaf: Array | None) -> Array | None:
         if leaf is None:
             return None
         if hasattr(leaf, "iloc"):
@@ -109,7 +113,7 @@ def _of_arrays(
 
 
 def _of_py_dataset(
-    dataset: Dataset, steps: int | None, process_set: ProcessSet
+    dataset: PyDataset, steps: int | None, process_set: ProcessSet
 ) -> Part:
     count = compat.num_batches(dataset)
     if steps is not None:
@@ -130,7 +134,7 @@ def _of_py_dataset(
 class _Batches(compat.Dataset):  # type: ignore[misc]
     """Some batches of a `PyDataset`, one after the other."""
 
-    def __init__(self, dataset: Dataset, begin: int, end: int) -> None:
+    def __init__(self, dataset: PyDataset, begin: int, end: int) -> None:
         super().__init__(**compat.dataset_arguments(dataset))
         self._dataset = dataset
         self._begin = begin
@@ -139,7 +143,7 @@ class _Batches(compat.Dataset):  # type: ignore[misc]
     def __len__(self) -> int:
         return self._end - self._begin
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Structure:
         return self._dataset[self._begin + index]
 
     def on_epoch_begin(self) -> None:
@@ -170,11 +174,11 @@ def _of_dataset(
         mine = dataset.take(1)
     sizes: dict[int, int] = {}
 
-    def note(index: Any, rows: Any) -> Any:
+    def note(index: np.int64, rows: np.int64) -> np.int64:
         sizes[int(index)] = int(rows)
         return index
 
-    def noted(index: Any, element: Any) -> Any:
+    def noted(index: Tensor, element: Structure) -> Structure:
         rows = tf.shape(tf.nest.flatten(element)[0], tf.int64)[0]
         done = tf.numpy_function(note, [index, rows], tf.int64)
         with tf.control_dependencies([done]):
@@ -193,7 +197,7 @@ def _of_dataset(
 
 
 def _of_generator(
-    generator: Iterator[Any], steps: int | None, process_set: ProcessSet
+    generator: Iterator[Structure], steps: int | None, process_set: ProcessSet
 ) -> Part:
     size, rank = process_set.size(), process_set.rank()
     batches = itertools.islice(generator, steps)
@@ -205,7 +209,7 @@ def _of_generator(
     is_stand_in = head is None
     sizes: list[int] = []
 
-    def read() -> Iterator[Any]:
+    def read() -> Iterator[Structure]:
         for batch in itertools.chain([first if head is None else head], mine):
             sizes.append(len(tf.nest.flatten(batch)[0]))
             yield batch

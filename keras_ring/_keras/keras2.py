@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
-from keras_ring._typing import Layer, Model, Optimizer, Variable
+from keras_ring._typing import (
+    Callback,
+    Layer,
+    Logs,
+    Model,
+    Operation,
+    Optimizer,
+    PyDataset,
+    Structure,
+    Tensor,
+    Variable,
+)
 
 Dataset = keras.utils.Sequence
 
@@ -55,7 +67,7 @@ def is_built(model: Model) -> bool:
     )
 
 
-def _parts(layer: Layer) -> list[Any]:
+def _parts(layer: Layer) -> list[Layer]:
     return list(layer._flatten_layers(recursive=False, include_self=False))
 
 
@@ -65,7 +77,9 @@ def _builds_itself(layer: Layer) -> bool:
 
 
 def build_from_batch(
-    model: Model, batch: Any, train_step: Callable[[Any], Any] | None = None
+    model: Model,
+    batch: Structure,
+    train_step: Callable[[Structure], object] | None = None,
 ) -> None:
     """Builds a model, and its metrics, from the shapes of a batch.
 
@@ -79,7 +93,7 @@ def build_from_batch(
         return
     x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
 
-    def build(inputs: Any) -> None:
+    def build(inputs: Structure) -> None:
         x, y = inputs
         predicted = model(x, training=True)
         if model.compiled_loss is not None and not model.compiled_loss.built:
@@ -91,14 +105,14 @@ def build_from_batch(
     _trace(build, (x, y))
 
 
-def _trace(function: Callable[[Any], Any], batch: Any) -> None:
+def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
     """Traces, and does not run: variables are made outside of the trace."""
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
     with tf.init_scope():
         tf.function(function, autograph=False).get_concrete_function(specs)
 
 
-def declared_trainable(layer: Layer) -> list[Any]:
+def declared_trainable(layer: Layer) -> list[Variable]:
     """Returns a layer's own weights that were made to be trained."""
     return list(layer._trainable_weights)
 
@@ -116,7 +130,9 @@ def aggregation(variable: Variable) -> str:
     }.get(variable.aggregation, "none")
 
 
-def built_optimizer(optimizer: Optimizer, variables: Any) -> Any:
+def built_optimizer(
+    optimizer: Optimizer, variables: Sequence[Variable]
+) -> Optimizer:
     """Makes the variables of an optimizer, if it has none; returns it."""
     keras2_variables.build(optimizer, variables)
     return optimizer
@@ -132,7 +148,9 @@ def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def trained_variables(optimizer: Optimizer, candidates: Any) -> list[Variable]:
+def trained_variables(
+    optimizer: Optimizer, candidates: Iterable[Variable]
+) -> list[Variable]:
     """Returns what an optimizer was built for, in the order of then.
 
     Nothing if it was not, or for variables that are not candidates as well.
@@ -140,12 +158,14 @@ def trained_variables(optimizer: Optimizer, candidates: Any) -> list[Variable]:
     return keras2_variables.trained(inner_optimizer(optimizer), candidates)
 
 
-def slots_of(optimizer: Optimizer, variables: Any) -> list[Variable]:
+def slots_of(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables."""
     return keras2_variables.slots(inner_optimizer(optimizer), variables)
 
 
-def inner_optimizer(optimizer: Optimizer) -> Any:
+def inner_optimizer(optimizer: Optimizer) -> Optimizer:
     """Returns what a `LossScaleOptimizer` is around."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -184,7 +204,7 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 def momentums(optimizer: Optimizer) -> list[Variable]:
     """Returns the momentums that past learning rates are multiplied into."""
     legacy = keras.optimizers.legacy
-    found: Any = []
+    found: list[Variable] = []
     if isinstance(optimizer, keras.optimizers.SGD):
         found = getattr(optimizer, "momentums", [])
     elif isinstance(optimizer, keras.optimizers.RMSprop):
@@ -231,31 +251,31 @@ def dtype_name(variable: Variable) -> str:
     return str(tf.as_dtype(variable.dtype).name)
 
 
-def as_numpy(variable: Variable) -> Any:
+def as_numpy(variable: Variable) -> npt.NDArray[Any]:
     """Returns the value of a variable."""
     return np.asarray(keras.backend.get_value(variable))
 
 
-def assign(variable: Variable, value: Any) -> None:
+def assign(variable: Variable, value: npt.ArrayLike) -> None:
     """Sets the value of a variable, now."""
     keras.backend.set_value(variable, value)
 
 
-def run(operation: Any) -> None:
+def run(operation: Operation) -> None:
     """Runs an operation of a program that has no eager execution."""
     tf.compat.v1.keras.backend.get_session().run(operation)
 
 
-def tf_variable(variable: Variable) -> Any:
+def tf_variable(variable: Variable) -> Variable:
     """Returns the TensorFlow variable, which it is already."""
     return variable
 
 
 def save_if_due(
-    checkpoint: Any,
+    checkpoint: Callback,
     epoch: int,
     batch: int | None,
-    logs: dict[str, Any],
+    logs: Logs,
     save: Callable[[Path], None],
 ) -> None:
     """Does what `ModelCheckpoint` does when it may be time to save.
@@ -285,12 +305,12 @@ def num_steps(params: dict[str, Any] | None) -> int | None:
 FIRST_EPOCH_OF_PYDATASET = 0
 
 
-def num_batches(dataset: Any) -> int | None:
+def num_batches(dataset: PyDataset) -> int | None:
     """Returns the number of batches of a `Dataset`."""
     return len(dataset)
 
 
-def dataset_arguments(dataset: Any) -> dict[str, Any]:
+def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
     """Returns the arguments for a `Dataset` that is read like `dataset`."""
     del dataset
     return {}
@@ -313,7 +333,9 @@ def set_initial_epoch(model: Model, epoch: int | None) -> None:
         del model._maybe_load_initial_counters_from_ckpt
 
 
-def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
+def hook_synchronized_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> None:
     """Has a function make the moments of layers with `synchronized=True`.
 
     Args:
@@ -329,12 +351,17 @@ def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
 
 
 def _synchronizes(
-    plain: Callable[..., Any], moments: Callable[..., Any]
-) -> Callable[..., Any]:
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
     @functools.wraps(plain)
     def of_all_or_plain(
-        self: Any, inputs: Any, axes: Any, keep_dims: bool, mask: Any = None
-    ) -> Any:
+        self: Layer,
+        inputs: Tensor,
+        axes: Sequence[int],
+        keep_dims: bool,
+        mask: Tensor = None,
+    ) -> tuple[Tensor, ...]:
         found = moments(self, inputs, axes, mask)
         if found is None:
             return plain(self, inputs, axes, keep_dims, mask=mask)
@@ -343,7 +370,9 @@ def _synchronizes(
     return of_all_or_plain
 
 
-def _with_dims(moments: Any, inputs: Any, axes: Any) -> Any:
+def _with_dims(
+    moments: Iterable[Tensor], inputs: Tensor, axes: Sequence[int]
+) -> tuple[Tensor, ...]:
     shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
     return tuple(tf.reshape(each, shape) for each in moments)
 
@@ -357,7 +386,11 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         super().__init__(axis=axis, **kwargs)
 
     def _sync_calculate_mean_and_var(
-        self, inputs: Any, axes: Any, keep_dims: bool, mask: Any = None
+        self,
+        inputs: Tensor,
+        axes: Sequence[int],
+        keep_dims: bool,
+        mask: Tensor = None,
     ) -> Any:
         if self.is_alone():
             return self._no_sync_calculate_mean_and_var(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
 from keras_ring._typing import Optimizer, Variable
 
 
-def build(optimizer: Optimizer, variables: Any) -> None:
+def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Makes the variables of an optimizer, if it has none."""
     with tf.init_scope():
         if hasattr(optimizer, "build"):
@@ -25,7 +25,9 @@ def variables_of(optimizer: Optimizer) -> list[Variable]:
     return list(variables() if callable(variables) else variables)
 
 
-def trained(optimizer: Optimizer, candidates: Any) -> list[Any]:
+def trained(
+    optimizer: Optimizer, candidates: Iterable[Variable]
+) -> list[Variable]:
     """Returns what an optimizer was built for, in the order of then.
 
     Nothing if it was not, or for variables that are not candidates as well.
@@ -37,7 +39,9 @@ def trained(optimizer: Optimizer, candidates: Any) -> list[Any]:
     return [by_key[key] for key in sorted(places, key=places.__getitem__)]
 
 
-def slots(optimizer: Optimizer, variables: Any) -> list[Variable]:
+def slots(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables."""
     keys = [each._unique_id for each in variables]
     if hasattr(optimizer, "_slots"):
@@ -53,7 +57,7 @@ def slots(optimizer: Optimizer, variables: Any) -> list[Variable]:
     ]
 
 
-def _places(optimizer: Optimizer) -> dict[Any, int]:
+def _places(optimizer: Optimizer) -> dict[str, int]:
     """Returns the place of each variable that an optimizer was built for."""
     if hasattr(optimizer, "_slots"):
         return {key: place for place, key in enumerate(optimizer._slots)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import tensorflow as tf
 from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
@@ -14,7 +15,19 @@ from keras.src.random.seed_generator import global_seed_generator
 from keras_ring._keras import scalars
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
-from keras_ring._typing import DType, Layer, Model, Optimizer, Variable
+from keras_ring._typing import (
+    Callback,
+    DType,
+    Layer,
+    Logs,
+    Model,
+    Operation,
+    Optimizer,
+    PyDataset,
+    Structure,
+    Tensor,
+    Variable,
+)
 
 Dataset = keras.utils.PyDataset
 
@@ -60,7 +73,9 @@ def _builds_itself(layer: Layer) -> bool:
 
 
 def build_from_batch(
-    model: Model, batch: Any, train_step: Callable[[Any], Any] | None = None
+    model: Model,
+    batch: Structure,
+    train_step: Callable[[Structure], object] | None = None,
 ) -> None:
     """Builds a model, and its metrics, from the shapes of a batch.
 
@@ -84,7 +99,7 @@ def build_from_batch(
     traced.get_concrete_function(specs)
 
 
-def declared_trainable(layer: Layer) -> list[Any]:
+def declared_trainable(layer: Layer) -> list[Variable]:
     """Returns a layer's own weights that were made to be trained."""
     return list(layer._trainable_variables)
 
@@ -100,7 +115,9 @@ def aggregation(variable: Variable) -> str:
     return found if found in ("sum", "mean") else "none"
 
 
-def built_optimizer(optimizer: Optimizer, variables: Any) -> Any:
+def built_optimizer(
+    optimizer: Optimizer, variables: Sequence[Variable]
+) -> Optimizer:
     """Makes the variables of an optimizer, if it has none; returns it."""
     if not optimizer.built:
         optimizer.build(variables)
@@ -112,7 +129,9 @@ def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
     return list(optimizer.variables)
 
 
-def trained_variables(optimizer: Optimizer, candidates: Any) -> list[Variable]:
+def trained_variables(
+    optimizer: Optimizer, candidates: Iterable[Variable]
+) -> list[Variable]:
     """Returns what an optimizer was built for, in the order of then.
 
     Nothing if it was not, or for variables that are not candidates as well.
@@ -125,7 +144,9 @@ def trained_variables(optimizer: Optimizer, candidates: Any) -> list[Variable]:
     return [by_id[each] for each in trained]
 
 
-def slots_of(optimizer: Optimizer, variables: Any) -> list[Variable]:
+def slots_of(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables.
 
     Keras keeps it in lists with a place for each variable that is trained.
@@ -171,7 +192,7 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 
 def momentums(optimizer: Optimizer) -> list[Variable]:
     """Returns the momentums that past learning rates are multiplied into."""
-    found: Any = []
+    found: list[Variable | None] = []
     if isinstance(optimizer, keras.optimizers.SGD):
         found = getattr(optimizer, "momentums", [])
     elif isinstance(optimizer, keras.optimizers.RMSprop):
@@ -207,17 +228,18 @@ def dtype_name(variable: Variable) -> str:
     return str(keras.backend.standardize_dtype(variable.dtype))
 
 
-def as_numpy(variable: Variable) -> Any:
+def as_numpy(variable: Variable) -> npt.NDArray[Any]:
     """Returns the value of a variable."""
-    return keras.ops.convert_to_numpy(variable)
+    value: npt.NDArray[Any] = keras.ops.convert_to_numpy(variable)
+    return value
 
 
-def assign(variable: Variable, value: Any) -> None:
+def assign(variable: Variable, value: npt.ArrayLike) -> None:
     """Sets the value of a variable, now."""
     variable.assign(value)
 
 
-def run(operation: Any) -> None:
+def run(operation: Operation) -> None:
     """Says that Keras 3 always executes eagerly where no function is traced."""
     del operation
     raise RuntimeError(
@@ -227,7 +249,7 @@ def run(operation: Any) -> None:
     )
 
 
-def tf_variable(variable: Variable) -> Any:
+def tf_variable(variable: Variable) -> Variable:
     """Returns the TensorFlow variable: what optimizers and tapes share."""
     if isinstance(variable, keras.Variable):
         return variable.value
@@ -235,7 +257,7 @@ def tf_variable(variable: Variable) -> Any:
 
 
 def hook_losses(
-    shared: Callable[[Any, Callable[[], Any], bool], Any],
+    shared: Callable[[Tensor, Callable[[], Tensor], bool], Tensor],
 ) -> None:
     """Has a function see each loss that Keras divides by something.
 
@@ -253,23 +275,23 @@ def hook_losses(
 
 
 def _shares_losses(
-    reduce: Callable[..., Any], shared: Callable[..., Any]
-) -> Callable[..., Any]:
+    reduce: Callable[..., Tensor], shared: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
     @functools.wraps(reduce)
     def reduce_and_share(
-        values: Any,
-        sample_weight: Any = None,
-        mask: Any = None,
+        values: Tensor,
+        sample_weight: Tensor = None,
+        mask: Tensor = None,
         reduction: str | None = "sum_over_batch_size",
         dtype: DType = None,
-    ) -> Any:
+    ) -> Tensor:
         loss = reduce(values, sample_weight, mask, reduction, dtype)
         if reduction in (None, "none", "sum"):
             return loss
 
         by_weight = reduction == "mean_with_sample_weight"
 
-        def divisor() -> Any:
+        def divisor() -> Tensor:
             if by_weight:
                 weights = loss_module.apply_mask(
                     sample_weight, mask, loss.dtype, reduction
@@ -287,10 +309,10 @@ def _shares_losses(
 
 
 def save_if_due(
-    checkpoint: Any,
+    checkpoint: Callback,
     epoch: int,
     batch: int | None,
-    logs: dict[str, Any],
+    logs: Logs,
     save: Callable[[Path], None],
 ) -> None:
     """Does what `ModelCheckpoint` does when it may be time to save.
@@ -316,13 +338,13 @@ def num_steps(params: dict[str, Any] | None) -> int | None:
     return (params or {}).get("steps")
 
 
-def num_batches(dataset: Any) -> int | None:
+def num_batches(dataset: PyDataset) -> int | None:
     """Returns the number of batches of a `Dataset`, `None` without an end."""
     count: int | None = dataset.num_batches
     return count
 
 
-def dataset_arguments(dataset: Any) -> dict[str, Any]:
+def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
     """Returns the arguments for a `Dataset` that is read like `dataset`."""
     return {
         "workers": dataset.workers,
@@ -344,7 +366,9 @@ def set_initial_epoch(model: Model, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
-def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
+def hook_synchronized_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> None:
     """Has a function make the moments of layers with `synchronized=True`.
 
     Args:
@@ -360,10 +384,13 @@ def hook_synchronized_moments(moments: Callable[..., Any]) -> None:
 
 
 def _synchronizes(
-    plain: Callable[..., Any], moments: Callable[..., Any]
-) -> Callable[..., Any]:
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
     @functools.wraps(plain)
-    def synchronized_or_plain(self: Any, inputs: Any, mask: Any) -> Any:
+    def synchronized_or_plain(
+        self: Layer, inputs: Tensor, mask: Tensor
+    ) -> tuple[Tensor, ...]:
         found = (
             moments(self, inputs, self._reduction_axes, mask)
             if self.synchronized
@@ -381,7 +408,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         kwargs["synchronized"] = False
         super().__init__(axis=axis, **kwargs)
 
-    def _moments(self, inputs: Any, mask: Any) -> Any:
+    def _moments(self, inputs: Tensor, mask: Tensor) -> Any:
         if self.is_alone():
             return super()._moments(inputs, mask)
         return self.moments_of_all_ranks(inputs, self._reduction_axes, mask)

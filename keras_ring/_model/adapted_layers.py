@@ -13,12 +13,13 @@ import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import ProcessSet, is_alone
-from keras_ring._typing import Layer, Model, Tensor
+from keras_ring._typing import Layer, Model
 from keras_ring.errors import ConsistencyError
 
 # What such layers have, beside a vocabulary. Of `Normalization`, what it was
@@ -96,9 +97,9 @@ def require_same(model: Model, process_set: ProcessSet) -> None:
         )
 
 
-def _learned(layer: Layer) -> list[tuple[str, Any]]:
+def _learned(layer: Layer) -> list[tuple[str, object]]:
     """Returns what a layer uses beside its weights, by what it is called."""
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, object]] = []
     if hasattr(layer, "get_vocabulary"):
         found.append(("vocabulary", layer.get_vocabulary()))
     for name in _ATTRIBUTES:
@@ -108,7 +109,7 @@ def _learned(layer: Layer) -> list[tuple[str, Any]]:
     return found or [("nothing", None)]
 
 
-def _tensors(layer: Layer) -> list[Tensor]:
+def _tensors(layer: Layer) -> list[npt.NDArray[Any]]:
     """Returns the tensors that a layer has as attributes."""
     return [
         value.numpy()
@@ -117,7 +118,9 @@ def _tensors(layer: Layer) -> list[Tensor]:
     ]
 
 
-def _equal(before: list[Any], after: list[Any]) -> bool:
+def _equal(
+    before: list[npt.NDArray[Any]], after: list[npt.NDArray[Any]]
+) -> bool:
     return len(before) == len(after) and all(
         np.array_equal(a, b) for a, b in zip(before, after, strict=True)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from keras_ring._agreement.difference import compared
 from keras_ring._agreement.time_budget import Budget
@@ -46,7 +45,7 @@ def require_consistent(
     process_set: ProcessSet = global_process_set,
     wish: int = 0,
     *,
-    but: Iterable[Any] = (),
+    but: Iterable[Variable] = (),
 ) -> int:
     """Raises an error on all ranks if their weights differ.
 
@@ -101,7 +100,7 @@ class EpochComparison:
         but: Variables that are not compared.
     """
 
-    def __init__(self, but: Iterable[Any] = ()) -> None:
+    def __init__(self, but: Iterable[Variable] = ()) -> None:
         self._but = list(but)
         self._budget = Budget(_ALLOWANCE)
         self._is_left_out = False

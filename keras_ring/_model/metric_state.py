@@ -10,14 +10,16 @@ at its first call. Keras' own metrics are known to be right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from absl import logging
 
 from keras_ring._keras import compat, keras
-from keras_ring._typing import Metric, Model, Variable
+from keras_ring._typing import Metric, Model, Structure, Variable
 
 _WATCHED = "_keras_ring_watched"
 _UNKNOWN = 4  # for a dimension that is not known
@@ -39,7 +41,7 @@ def watch(model: Model) -> None:
             _watch(metric)
 
 
-def _metrics_of_users(model: Model) -> list[Any]:
+def _metrics_of_users(model: Model) -> list[Metric]:
     """Returns the metrics of a model whose classes are not Keras' own.
 
     With Keras 2 and several outputs, only a later `fit` finds all of them.
@@ -77,7 +79,12 @@ def _watch(metric: Metric) -> None:
     object.__setattr__(metric, "update_state", try_and_update)
 
 
-def _try(metric: Metric, update: Any, args: Any, kwargs: Any) -> None:
+def _try(
+    metric: Metric,
+    update: Callable[..., object],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
     rng = np.random.default_rng(0)
     before = [np.array(compat.as_numpy(v)) for v in metric.variables]
     try:
@@ -108,20 +115,23 @@ def _try(metric: Metric, update: Any, args: Any, kwargs: Any) -> None:
             raise ValueError(_text(metric, variable, start[place], values))
 
 
-def _state_after(metric: Metric, update: Any, batches: list[Any]) -> list[Any]:
+def _state_after(
+    metric: Metric, update: Callable[..., object], batches: list[Structure]
+) -> list[npt.NDArray[Any]]:
     metric.reset_state()
     for args, kwargs in batches:
         update(*args, **kwargs)
     return [np.array(compat.as_numpy(v)) for v in metric.variables]
 
 
-def _made_up(arguments: Any, rng: Any) -> Any:
+def _made_up(arguments: Structure, rng: np.random.Generator) -> Structure:
     """Returns numbers in the place of tensors."""
 
-    def number_for(value: Any) -> Any:
+    def number_for(value: object) -> object:
         if not isinstance(value, tf.Tensor):
             return value
         shape = [_UNKNOWN if n is None else n for n in value.shape]
+        made: npt.NDArray[Any]
         if value.dtype.is_floating:
             made = rng.uniform(0.1, 0.9, shape)
         else:
@@ -132,7 +142,10 @@ def _made_up(arguments: Any, rng: Any) -> Any:
 
 
 def _text(
-    metric: Metric, variable: Variable, start: Any, values: list[Any]
+    metric: Metric,
+    variable: Variable,
+    start: npt.NDArray[Any],
+    values: list[npt.NDArray[Any]],
 ) -> str:
     shown = [float(np.ravel(v)[0]) if v.size else 0.0 for v in values]
     why = (

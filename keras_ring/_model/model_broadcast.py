@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from keras_ring._agreement import shared_paths
 from keras_ring._keras import compat
@@ -19,7 +18,7 @@ from keras_ring._runtime.process_sets import (
 )
 from keras_ring._training import initial_values
 from keras_ring._training.mixin import distributed_settings
-from keras_ring._typing import Model, Optimizer
+from keras_ring._typing import Model, Optimizer, Variable
 
 
 def broadcast_model(
@@ -28,7 +27,7 @@ def broadcast_model(
     *,
     optimizers: Iterable[Optimizer] = (),
     fold_rank: bool = True,
-    local_variables: Iterable[Any] = (),
+    local_variables: Iterable[Variable] = (),
     process_set: ProcessSet = global_process_set,
 ) -> None:
     """Gives all ranks the state of a model on one rank, to train from it.
@@ -116,7 +115,7 @@ def broadcast_model(
 
 
 def _build(
-    model: Model, optimizers: dict[str, Any], process_set: ProcessSet
+    model: Model, optimizers: dict[str, Optimizer], process_set: ProcessSet
 ) -> None:
     """Has all ranks have the variables of the same optimizers."""
     model_optimizers.build_only_one(model, optimizers)

@@ -10,11 +10,10 @@ checkpoint, what it was used with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from keras_ring._keras import compat
 from keras_ring._training.local_variables import local_variables_of
-from keras_ring._typing import Model, Variable
+from keras_ring._typing import Model, Optimizer, Variable
 
 # By the name of an optimizer: the places, among the variables of the model,
 # of those that it was built for.
@@ -23,7 +22,9 @@ Places = dict[str, list[int]]
 _COMPILED = "optimizer"
 
 
-def optimizers_of(model: Model, more: Iterable[Any] = ()) -> dict[str, Any]:
+def optimizers_of(
+    model: Model, more: Iterable[Optimizer] = ()
+) -> dict[str, Optimizer]:
     """Returns the optimizers of a model by name, in a fixed order.
 
     Args:
@@ -31,7 +32,7 @@ def optimizers_of(model: Model, more: Iterable[Any] = ()) -> dict[str, Any]:
         more: Optimizers that train it and are not among its attributes.
     """
     attributes = sorted(vars(model).items(), key=lambda named: named[0])
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         _COMPILED: getattr(model, "optimizer", None),
         **dict(attributes),
     }
@@ -40,7 +41,7 @@ def optimizers_of(model: Model, more: Iterable[Any] = ()) -> dict[str, Any]:
         if not name.startswith("_self_"):
             found.update(_members(name, value))
     found.update(_members("given", list(more)))
-    optimizers: dict[str, Any] = {}
+    optimizers: dict[str, Optimizer] = {}
     seen: set[int] = set()
     for name, each in found.items():
         if compat.is_optimizer(each) and id(each) not in seen:
@@ -50,13 +51,13 @@ def optimizers_of(model: Model, more: Iterable[Any] = ()) -> dict[str, Any]:
     return optimizers
 
 
-def build_only_one(model: Model, optimizers: Mapping[str, Any]) -> None:
+def build_only_one(model: Model, optimizers: Mapping[str, Optimizer]) -> None:
     """Makes the variables of the optimizer of a model that has one alone."""
     if list(optimizers) == [_COMPILED]:
         compat.built_optimizer(optimizers[_COMPILED], model.trainable_variables)
 
 
-def places(model: Model, optimizers: Mapping[str, Any]) -> Places:
+def places(model: Model, optimizers: Mapping[str, Optimizer]) -> Places:
     """Returns which variables of a model optimizers were built for."""
     variables = model.variables
     position = {id(variable): i for i, variable in enumerate(variables)}
@@ -68,7 +69,7 @@ def places(model: Model, optimizers: Mapping[str, Any]) -> Places:
 
 
 def build_for(
-    model: Model, optimizers: Mapping[str, Any], wanted: Places
+    model: Model, optimizers: Mapping[str, Optimizer], wanted: Places
 ) -> None:
     """Makes the variables of optimizers that were not used here yet.
 
@@ -95,14 +96,16 @@ def merged(of_ranks: Iterable[Places]) -> Places:
     return dict(sorted(result.items()))
 
 
-def is_local(variable: Variable, optimizers: Mapping[str, Any]) -> bool:
+def is_local(variable: Variable, optimizers: Mapping[str, Optimizer]) -> bool:
     """Whether one of the optimizers leaves a variable to each rank."""
     return any(
         variable in local_variables_of(each) for each in optimizers.values()
     )
 
 
-def local_slots(model: Model, optimizers: Mapping[str, Any]) -> list[Variable]:
+def local_slots(
+    model: Model, optimizers: Mapping[str, Optimizer]
+) -> list[Variable]:
     """Returns what optimizers remember of the variables of each rank's own."""
     return [
         slot
@@ -115,7 +118,7 @@ def local_slots(model: Model, optimizers: Mapping[str, Any]) -> list[Variable]:
     ]
 
 
-def _members(name: str, value: Any) -> dict[str, Any]:
+def _members(name: str, value: object) -> dict[str, object]:
     if isinstance(value, Mapping):
         return {f"{name}/{key}": each for key, each in value.items()}
     if isinstance(value, (list, tuple)):

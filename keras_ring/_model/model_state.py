@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import compat
@@ -85,7 +87,7 @@ def owned_variables(
     ]
 
 
-def layer_states(model: Model) -> list[Any]:
+def layer_states(model: Model) -> list[Variable]:
     """Returns the states of stateful layers, which are not their weights."""
     return [
         state
@@ -106,7 +108,7 @@ def local_variables(model: Model) -> list[Variable]:
     return list({id(variable): variable for variable in variables}.values())
 
 
-def accumulators(model: Model) -> list[Any]:
+def accumulators(model: Model) -> list[Variable]:
     """Returns the variables in which an optimizer accumulates gradients."""
     optimizer = getattr(model, "optimizer", None)
     inner = getattr(optimizer, "inner_optimizer", optimizer)
@@ -142,12 +144,14 @@ def num_bytes(model: Model) -> int:
     return int(of_values) + _OVERHEAD * (1 + len(variables))
 
 
-def as_arrays(variables: Iterable[Variable]) -> list[Any]:
+def as_arrays(variables: Iterable[Variable]) -> list[npt.NDArray[Any]]:
     """Returns copies of the values of variables, as NumPy arrays."""
     return [np.array(compat.as_numpy(v)) for v in variables]
 
 
-def write_arrays(contents: Mapping[str, Any], file: BinaryIO) -> None:
+def write_arrays(
+    contents: Mapping[str, npt.NDArray[Any]], file: BinaryIO
+) -> None:
     """Writes arrays of any type of number, as a `.npz` of bytes."""
     as_bytes: dict[str, Any] = {
         name: np.ascontiguousarray(array).reshape(-1).view("uint8")
@@ -156,12 +160,14 @@ def write_arrays(contents: Mapping[str, Any], file: BinaryIO) -> None:
     np.savez(file, **as_bytes)
 
 
-def numbered(arrays: Iterable[Any]) -> dict[str, Any]:
+def numbered(arrays: Iterable[npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Returns arrays by their place, as `write_arrays` takes them."""
     return {str(place): array for place, array in enumerate(arrays)}
 
 
-def read_bytes(file: Any) -> dict[str, Any]:
+def read_bytes(
+    file: str | os.PathLike[str] | IO[bytes],
+) -> dict[str, npt.NDArray[Any]]:
     """Returns the bytes of what `write_arrays` wrote, by name.
 
     Args:
@@ -171,13 +177,15 @@ def read_bytes(file: Any) -> dict[str, Any]:
         return {name: stored[name] for name in stored.files}
 
 
-def in_order(contents: Mapping[str, Any]) -> list[Any]:
+def in_order(
+    contents: Mapping[str, npt.NDArray[Any]],
+) -> list[npt.NDArray[Any]]:
     """Returns what `numbered` was given."""
     return [contents[str(place)] for place in range(len(contents))]
 
 
 def assign_bytes(
-    variables: Sequence[Variable], contents: Sequence[Any]
+    variables: Sequence[Variable], contents: Sequence[npt.NDArray[Any]]
 ) -> None:
     """Gives variables the values whose bytes these are."""
     for variable, content in zip(variables, contents, strict=True):

@@ -31,14 +31,13 @@ second words that differ by less than that never do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring._typing import Variable
+from keras_ring._typing import Tensor, Variable
 
 _WORD = 0xFFFFFFFF
 
@@ -76,7 +75,7 @@ def fold(
         variable.assign(folded(tf.convert_to_tensor(variable), place))
 
 
-def folded(state: Any, place: int) -> Any:
+def folded(state: Tensor, place: int) -> Tensor:
     """Returns the state of a generator at a place.
 
     Args:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from keras_ring._model.variables import broadcast_global_variables
 from keras_ring._runtime import topology
+from keras_ring._typing import Operation
 from keras_ring.errors import JobEndedError
 
 
@@ -42,14 +41,16 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         super().__init__()
         self.root_rank = root_rank
         self.device = device
-        self._broadcast: Any = None
+        self._broadcast: Operation = None
 
     def begin(self) -> None:
         """Makes the operation. Its graph may be another one each time."""
         with tf.device(self.device or None):
             self._broadcast = broadcast_global_variables(self.root_rank)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(
+        self, session: tf.compat.v1.Session, coord: object
+    ) -> None:
         """Shares the variables."""
         del coord
         if topology.size() == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.names import unique_names
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._typing import Model
+from keras_ring._typing import Model, Tensor, Variable
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
@@ -72,8 +73,8 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
         return process_sets.is_alone(self.process_set)
 
     def moments_of_all_ranks(
-        self, inputs: Any, axes: Any, mask: Any
-    ) -> tuple[Any, Any]:
+        self, inputs: Tensor, axes: Sequence[int], mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Returns mean and variance. Called in training.
 
         Args:
@@ -88,7 +89,7 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
     @classmethod
     def convert(
         cls, model: Model, *, process_set: ProcessSet = global_process_set
-    ) -> Any:
+    ) -> Model:
         """Makes each `BatchNormalization` of a model one of all ranks.
 
         The layers are changed in place: weights, names and the state of the
@@ -141,12 +142,12 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
 
 
 def moments_of_all_ranks(
-    moving_mean: Any,
-    inputs: Any,
-    axes: Any,
-    mask: Any,
+    moving_mean: Variable,
+    inputs: Tensor,
+    axes: Sequence[int],
+    mask: Tensor,
     process_set: ProcessSet = global_process_set,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Returns mean and variance of the batches of all ranks.
 
     Args:
@@ -179,12 +180,12 @@ def moments_of_all_ranks(
 
 
 def _of_all_ranks(
-    moving_mean: Any,
-    count: Any,
-    mean: Any,
-    variance: Any,
+    moving_mean: Variable,
+    count: Tensor,
+    mean: Tensor,
+    variance: Tensor,
     process_set: ProcessSet,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Combines the moments of each rank, weighted by its batch.
 
     In float64, because the mean of the squares and the square of the mean may
@@ -216,6 +217,8 @@ def _of_all_ranks(
     return tf.cast(mean, dtype), tf.cast(variance, dtype)
 
 
-def _as_channels(statistic: Any, inputs: Any, axes: Any) -> Any:
+def _as_channels(
+    statistic: Tensor, inputs: Tensor, axes: Sequence[int]
+) -> Tensor:
     shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
     return tf.reshape(statistic, shape)

@@ -6,7 +6,7 @@ a rank has one, so the layer would be that of its own rank without a word.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from keras_ring._keras import compat, keras
 from keras_ring._model.sync_batch_normalization import moments_of_all_ranks
@@ -17,7 +17,7 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring._training.trained_by import trained_by
-from keras_ring._typing import Layer, Model
+from keras_ring._typing import Layer, Model, Tensor
 
 
 def install() -> None:
@@ -53,7 +53,9 @@ def require_all_ranks(model: Model, process_set: ProcessSet) -> None:
                 )
 
 
-def _moments(layer: Layer, inputs: Any, axes: Any, mask: Any) -> Any:
+def _moments(
+    layer: Layer, inputs: Tensor, axes: Sequence[int], mask: Tensor
+) -> tuple[Tensor, Tensor] | None:
     """Returns mean and variance over all ranks, `None` where there is one."""
     if not topology.is_initialized() or is_alone(global_process_set):
         return None

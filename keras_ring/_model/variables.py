@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 
@@ -18,7 +17,7 @@ from keras_ring._ops.objects import require_member
 from keras_ring._ops.require_same import require_same
 from keras_ring._runtime import native, process_sets, topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._typing import DType, Tensor, Variable
+from keras_ring._typing import DType, Operation, Structure, Tensor, Variable
 
 # What is broadcast at once; more of one variable.
 _GROUP_BYTES = 64 << 20
@@ -35,7 +34,7 @@ def broadcast_variables(
     *,
     fold_rank: bool = True,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Operation | None:
     """Gives variables the values they have on one rank.
 
     All ranks (of the process set) must call this with the same number of
@@ -76,8 +75,8 @@ def share(
     variables: list[Variable],
     root_rank: int,
     process_set: ProcessSet,
-    folded: Iterable[Any],
-) -> Any:
+    folded: Iterable[Variable],
+) -> Operation | None:
     """Does what `broadcast_variables` does.
 
     Args:
@@ -134,12 +133,12 @@ def share(
 @do_not_convert
 @described
 def broadcast_(
-    variables: Any,
+    variables: Structure,
     root_rank: int,
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Structure:
     """Gives variables, in place, the values they have on one rank.
 
     As one atomic operation, without a check of what differs between ranks
@@ -193,7 +192,7 @@ def broadcast_(
 @described
 def broadcast_global_variables(
     root_rank: int, *, process_set: ProcessSet = global_process_set
-) -> Any:
+) -> Operation:
     """Makes an operation that broadcasts a TensorFlow 1 graph's variables.
 
     Args:
@@ -228,7 +227,7 @@ def broadcast_global_variables(
     )
 
 
-def _dtype(variable: Variable) -> Any:
+def _dtype(variable: Variable) -> DType:
     return tf.as_dtype(variable.dtype)
 
 
@@ -237,13 +236,13 @@ def _carried() -> frozenset[str]:
     return frozenset(name for name, _ in native.core().dtypes())
 
 
-def _in_groups(variables: list[Variable]) -> list[list[Any]]:
+def _in_groups(variables: list[Variable]) -> list[list[Variable]]:
     """Divides variables, in their order, for one collective each.
 
     One for each variable takes as many round trips as there are variables;
     one for all, memory for all of them at once.
     """
-    groups: list[list[Any]] = []
+    groups: list[list[Variable]] = []
     room = 0
     for variable in variables:
         # Where the shape is not known, a group of its own is none too large.
@@ -257,7 +256,7 @@ def _in_groups(variables: list[Variable]) -> list[list[Any]]:
     return groups
 
 
-def _as_carried(tensor: Tensor) -> Any:
+def _as_carried(tensor: Tensor) -> Tensor:
     """Returns the tensor, or its bytes if collectives have no such type."""
     dtype = tensor.dtype
     if dtype.name in _carried():
@@ -270,5 +269,5 @@ def _as_carried(tensor: Tensor) -> Any:
     return tf.bitcast(tensor, tf.uint8)
 
 
-def _as_before(received: Any, dtype: DType) -> Any:
+def _as_before(received: Tensor, dtype: DType) -> Tensor:
     return received if received.dtype == dtype else tf.bitcast(received, dtype)

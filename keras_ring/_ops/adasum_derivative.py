@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from keras_ring._typing import Tensor
 
 
-def gradient_of_own(everyone: Any, rank: int, gradient: Tensor) -> Any:
+def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
     """Takes the gradient of an Adasum back to what one rank contributed.
 
     The factors depend on the vectors, too, so this is not the gradient times
@@ -47,7 +45,7 @@ def gradient_of_own(everyone: Any, rank: int, gradient: Tensor) -> Any:
 class _Pair:
     """Two vectors: that on the way to the wanted rank, and the other."""
 
-    def __init__(self, own: Any, other: Any) -> None:
+    def __init__(self, own: Tensor, other: Tensor) -> None:
         self._own = own
         self._other = other
         self._product = tf.reduce_sum(own * other)
@@ -55,12 +53,12 @@ class _Pair:
         self._by_own = tf.math.reciprocal_no_nan(tf.reduce_sum(own * own))
         self._by_other = tf.math.reciprocal_no_nan(tf.reduce_sum(other * other))
 
-    def combine(self) -> Any:
+    def combine(self) -> Tensor:
         of_own = 1 - self._product * self._by_own / 2
         of_other = 1 - self._product * self._by_other / 2
         return of_own * self._own + of_other * self._other
 
-    def gradient_of_own(self, gradient: Tensor) -> Any:
+    def gradient_of_own(self, gradient: Tensor) -> Tensor:
         along_own = tf.reduce_sum(gradient * self._own) * self._by_own
         along_other = tf.reduce_sum(gradient * self._other) * self._by_other
         product = self._product * self._by_own

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._ops import gathers, reductions
+from keras_ring._ops.reduce_ops import ReduceOp
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring._typing import DType, Variable
+from keras_ring._typing import DType, Tensor, Variable
 
 
 def is_graph_program() -> bool:
@@ -25,8 +27,8 @@ def is_graph_program() -> bool:
 
 
 def on_arrays(
-    function: Callable[[Any], Any], dtype: DType
-) -> Callable[[Any], Any]:
+    function: Callable[[Tensor], Tensor], dtype: DType
+) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
     """Makes a function of vectors into one of NumPy arrays.
 
     Args:
@@ -57,7 +59,9 @@ def num_bytes(variable: Variable) -> int | None:
     return size
 
 
-def gathered(array: Any, name: str, process_set: ProcessSet) -> Any:
+def gathered(
+    array: npt.NDArray[Any], name: str, process_set: ProcessSet
+) -> npt.NDArray[Any]:
     """Gives all ranks the arrays of all ranks, of the same length everywhere.
 
     Args:
@@ -77,7 +81,9 @@ def gathered(array: Any, name: str, process_set: ProcessSet) -> Any:
     return gather(array).reshape(-1, len(array))
 
 
-def reduced(array: Any, op: Any, name: str, process_set: ProcessSet) -> Any:
+def reduced(
+    array: npt.NDArray[Any], op: ReduceOp, name: str, process_set: ProcessSet
+) -> npt.NDArray[Any]:
     """Gives all ranks a vector that is reduced over all ranks.
 
     Args:
@@ -98,13 +104,15 @@ def reduced(array: Any, op: Any, name: str, process_set: ProcessSet) -> Any:
     return reduce(array)
 
 
-def digest_rows(digest: bytes, name: str, process_set: ProcessSet) -> Any:
+def digest_rows(
+    digest: bytes, name: str, process_set: ProcessSet
+) -> npt.NDArray[Any]:
     """Gives all ranks the bytes of all ranks, a row each: see `gathered`."""
     return gathered(np.frombuffer(digest, np.uint8), name, process_set)
 
 
 def _run_eagerly(
-    function: Callable[[Any], Any], dtype: DType, array: Any
+    function: Callable[[Tensor], Tensor], dtype: DType, array: npt.NDArray[Any]
 ) -> Any:
     if tf.executing_eagerly():
         return function(tf.constant(array, dtype)).numpy()

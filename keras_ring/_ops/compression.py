@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
@@ -40,7 +39,7 @@ class Compressor:
             _NATIVE.get(self.wire_dtype) if type(self) is Compressor else None
         )
 
-    def compress(self, tensor: Tensor) -> tuple[Any, Any]:
+    def compress(self, tensor: Tensor) -> tuple[Tensor, DType]:
         """Casts `tensor` to the type of the wire.
 
         Args:
@@ -58,7 +57,7 @@ class Compressor:
             return tensor, None
         return tf.cast(tensor, wire_dtype), tensor.dtype
 
-    def decompress(self, tensor: Tensor, dtype: DType) -> Any:
+    def decompress(self, tensor: Tensor, dtype: DType) -> Tensor:
         """Casts a received tensor back.
 
         Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -19,7 +18,7 @@ from keras_ring._ops.reduce_ops import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._typing import Tensor
+from keras_ring._typing import Operation, Structure, Tensor
 
 
 @takes_horovods(
@@ -32,7 +31,7 @@ def allgather(
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Tensor:
     """Concatenates the ranks' tensors along the first dimension.
 
     Args:
@@ -72,7 +71,7 @@ def grouped_allgather(
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> list[Any]:
+) -> list[Tensor]:
     """Gathers several tensors as one operation.
 
     The group is atomic: it is one entry under one name, gathered when every
@@ -111,7 +110,7 @@ def grouped_allgather(
 
 def _allgather(
     tensors: Sequence[Tensor], name: str, process_set: ProcessSet
-) -> list[Any]:
+) -> list[Tensor]:
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     for tensor in tensors:
         check_rows("allgather", "concatenate along", tensor)
@@ -125,7 +124,7 @@ def _allgather(
             "rows. (A `tf.IndexedSlices` is reduced by allgathers: make it "
             "dense with `tf.convert_to_tensor` first.)",
         )
-    gathered: list[Any] = native.tf_ops().keras_ring_allgather(
+    gathered: list[Tensor] = native.tf_ops().keras_ring_allgather(
         tensors=tensors,
         tensor_name=name,
         process_set_id=process_sets.id_of(process_set),
@@ -141,11 +140,11 @@ def _allgather(
 @described
 def alltoall(
     tensor: Tensor,
-    splits: Any = None,
+    splits: Tensor = None,
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Structure:
     """Gives every rank its rows of each rank's tensor.
 
     Args:
@@ -206,7 +205,7 @@ def alltoall(
     return received, tf.cast(received_splits, given.dtype)
 
 
-def _as_splits(splits: Any) -> Any:
+def _as_splits(splits: Tensor) -> Tensor:
     tensor = tf.convert_to_tensor(splits)
     if not tensor.dtype.is_integer:
         raise TypeError(
@@ -232,7 +231,7 @@ def broadcast(
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Tensor:
     """Gives every rank the root's tensor.
 
     Args:
@@ -265,7 +264,7 @@ def broadcast_group(
     root_rank: int,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> list[Any]:
+) -> list[Tensor]:
     """Broadcasts several tensors, at least one, as one operation.
 
     Args:
@@ -278,16 +277,16 @@ def broadcast_group(
         A list of tensors.
     """
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    attributes = {
+    attributes: dict[str, int | str] = {
         "tensor_name": names.collective_name("broadcast", name),
         "root_rank": root_rank,
         "process_set_id": process_sets.id_of(process_set),
     }
     if xla.is_tracing():
         start = xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
-        results: list[Any] = xla.run([start])[0]
+        results: list[Tensor] = xla.run([start])[0]
         return results
-    received: list[Any] = native.tf_ops().keras_ring_broadcast(
+    received: list[Tensor] = native.tf_ops().keras_ring_broadcast(
         tensors=tensors, **attributes
     )
     independent(received[0])
@@ -303,7 +302,7 @@ def barrier(
     *,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Operation | None:
     """Waits until every rank has come here.
 
     In a `tf.function` it is ordered among the function's other side effects,
@@ -343,7 +342,7 @@ def barrier(
 
 @do_not_convert
 @described
-def join() -> Any:
+def join() -> int | Tensor:
     """Says that this rank has no more data, and waits until all have said so.
 
     For ranks with different numbers of steps. One that has joined is left out

@@ -10,7 +10,6 @@ docs/collectives.md has the formulas.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -25,7 +24,7 @@ from keras_ring._ops import (
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring._typing import Operation, Tensor
+from keras_ring._typing import Gradient, Operation, Tensor
 
 
 def _name_of(op: Operation) -> str:
@@ -39,9 +38,9 @@ def _set_of(op: Operation) -> ProcessSet:
 
 def _of_members(
     op: Operation,
-    gradients: Sequence[Tensor],
-    compute: Callable[[list[int], list[Any]], list[Any]],
-) -> list[Any]:
+    gradients: Sequence[Gradient],
+    compute: Callable[[list[int], list[Tensor]], list[Tensor]],
+) -> list[Gradient]:
     """Computes gradients of those members of a group that have one.
 
     Args:
@@ -58,7 +57,7 @@ def _of_members(
         for i, tensor in enumerate(op.inputs)
         if tensor.dtype.is_floating or tensor.dtype.is_complex
     ]
-    results: list[Any] = [None] * len(op.inputs)
+    results: list[Gradient] = [None] * len(op.inputs)
     if members:
         known = [
             tf.zeros_like(op.outputs[i])
@@ -74,7 +73,7 @@ def _of_members(
 
 def _sums(
     tensors: Sequence[Tensor], name: str, process_set: ProcessSet
-) -> list[Any]:
+) -> list[Tensor]:
     """Sums over the ranks, also of complex numbers."""
     parts = [
         tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], -1)
@@ -93,7 +92,7 @@ def _sums(
     ]
 
 
-def _as_reduced(op: Operation, members: Sequence[int]) -> list[Any]:
+def _as_reduced(op: Operation, members: Sequence[int]) -> list[Tensor]:
     """Inputs of a reduction as they were reduced: scaled, then rounded."""
     compression = reduce_ops.compression_of(op)
     prescale, _ = reduce_ops.factors_of(op)
@@ -107,13 +106,13 @@ def _as_reduced(op: Operation, members: Sequence[int]) -> list[Any]:
 
 
 def _rows_of_everyone(
-    rows: Any,
-    begin: Any,
-    total: Any,
+    rows: Tensor,
+    begin: int,
+    total: int,
     name: str,
     process_set: ProcessSet,
     compression: Compressor = Compression.none,
-) -> Any:
+) -> Tensor:
     """Concatenates the ranks' rows; also under XLA, which has no allgather."""
     if not xla.is_tracing():
         sent, dtype = compression.compress(rows)
@@ -130,7 +129,7 @@ def _rows_of_everyone(
     )
 
 
-def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Any:
+def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Tensor:
     """The ranks' tensors, along a new first dimension."""
     size = process_set.size()
     everyone = _rows_of_everyone(
@@ -141,7 +140,7 @@ def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Any:
 
 def _product_of_others(
     tensor: Tensor, name: str, process_set: ProcessSet
-) -> Any:
+) -> Tensor:
     """The product of the other ranks' tensors; no division, for zeros."""
     place = process_set.rank()
     everyone = _of_everyone(tensor, f"{name}/factors", process_set)
@@ -153,11 +152,11 @@ def _product_of_others(
 def _through_reduction(
     reduce_op: reduce_ops.ReduceOp,
     gradients: Sequence[Tensor],
-    inputs: Sequence[Any],
-    outputs: Callable[[], Sequence[Any]],
+    inputs: Sequence[Tensor],
+    outputs: Callable[[], Sequence[Tensor]],
     name: str,
     process_set: ProcessSet,
-) -> list[Any]:
+) -> list[Tensor]:
     """Takes gradients back through Min, Max, Product or Adasum.
 
     Args:
@@ -204,13 +203,13 @@ def _through_reduction(
 
 
 @tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
-def _allreduce_gradient(op: Operation, *gradients: Any) -> list[Any]:
+def _allreduce_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
     reduce_op = reduce_ops.reduce_op_of(op)
     name = _name_of(op)
     compression = reduce_ops.compression_of(op)
     process_set = _set_of(op)
 
-    def compute(members: list[int], known: list[Any]) -> list[Any]:
+    def compute(members: list[int], known: list[Tensor]) -> list[Tensor]:
         if reduce_op in reduce_ops.LINEAR:
             # Every rank's output depends on every rank's input with the same
             # factor.
@@ -247,16 +246,18 @@ def _allreduce_gradient(op: Operation, *gradients: Any) -> list[Any]:
 
 
 @tf.RegisterGradient("KerasRingReducescatter")  # type: ignore[untyped-decorator]
-def _reducescatter_gradient(op: Operation, *gradients: Any) -> list[Any]:
+def _reducescatter_gradient(
+    op: Operation, *gradients: Gradient
+) -> list[Gradient]:
     reduce_op = reduce_ops.reduce_op_of(op)
     name = _name_of(op)
     compression = reduce_ops.compression_of(op)
     process_set = _set_of(op)
 
-    def compute(members: list[int], known: list[Any]) -> list[Any]:
+    def compute(members: list[int], known: list[Tensor]) -> list[Tensor]:
         inputs = _as_reduced(op, members)
 
-        def whole(parts: Sequence[Any], name: str) -> list[Any]:
+        def whole(parts: Sequence[Tensor], name: str) -> list[Tensor]:
             """The rows of all ranks."""
             if not xla.is_tracing():
                 pairs = [compression.compress(part) for part in parts]
@@ -315,11 +316,11 @@ def _rows_before(rows: int, process_set: ProcessSet) -> int:
 
 
 @tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
-def _allgather_gradient(op: Operation, *gradients: Any) -> list[Any]:
+def _allgather_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
     name = _name_of(op)
     process_set = _set_of(op)
 
-    def compute(members: list[int], known: list[Any]) -> list[Any]:
+    def compute(members: list[int], known: list[Tensor]) -> list[Tensor]:
         own = tf.stack(
             [tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in members]
         )
@@ -335,8 +336,8 @@ def _allgather_gradient(op: Operation, *gradients: Any) -> list[Any]:
 
 
 def _sum_of_parts(
-    tensor: Tensor, rows: Any, name: str, process_set: ProcessSet
-) -> Any:
+    tensor: Tensor, rows: Tensor, name: str, process_set: ProcessSet
+) -> Tensor:
     """Sums over the ranks; each gets its rows, of which it has any number.
 
     Each rank gets all that the others have for it, and sums it in their order.
@@ -357,7 +358,9 @@ def _sum_of_parts(
 
 
 @tf.RegisterGradient("KerasRingAlltoall")  # type: ignore[untyped-decorator]
-def _alltoall_gradient(op: Operation, gradient: Tensor, _: Any) -> list[Any]:
+def _alltoall_gradient(
+    op: Operation, gradient: Tensor, _: Gradient
+) -> list[Gradient]:
     back, _ = gathers.alltoall(
         gradient, op.outputs[1], name=_name_of(op), process_set=_set_of(op)
     )
@@ -365,8 +368,8 @@ def _alltoall_gradient(op: Operation, gradient: Tensor, _: Any) -> list[Any]:
 
 
 @tf.RegisterGradient("KerasRingBroadcast")  # type: ignore[untyped-decorator]
-def _broadcast_gradient(op: Operation, *gradients: Any) -> list[Any]:
-    def compute(_: list[int], known: list[Any]) -> list[Any]:
+def _broadcast_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
+    def compute(_: list[int], known: list[Tensor]) -> list[Tensor]:
         process_set = _set_of(op)
         total = _sums(known, _name_of(op), process_set)
         if process_set.ranks[process_set.rank()] == op.get_attr("root_rank"):
@@ -386,8 +389,8 @@ _UNDER_XLA = {
 
 
 @tf.RegisterGradient("KerasRingXlaDone")  # type: ignore[untyped-decorator]
-def _xla_done_gradient(op: Operation, *gradients: Any) -> list[Any]:
-    results: list[Any] = [None] * op.get_attr("N")
+def _xla_done_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
+    results: list[Gradient] = [None] * op.get_attr("N")
     with xla.compiling():
         for collective, its_gradients in xla.started(op, gradients):
             gradient = _UNDER_XLA[reduce_ops.Kind(collective.get_attr("kind"))]

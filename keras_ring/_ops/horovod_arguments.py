@@ -51,15 +51,15 @@ _SAME = {
 }
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_enumerated(value: Any) -> bool:
+def _is_enumerated(value: object) -> bool:
     return isinstance(value, reduce_ops.ReduceOp)
 
 
-def _is_process_set(value: Any) -> bool:
+def _is_process_set(value: object) -> bool:
     return isinstance(value, process_sets.ProcessSet)
 
 
@@ -171,7 +171,7 @@ def takes_horovods(*orders: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def _fits(values: Sequence[Any], order: Sequence[str]) -> bool:
+def _fits(values: Sequence[object], order: Sequence[str]) -> bool:
     return len(values) <= len(order) and all(
         _TYPES.get(name, lambda _: True)(value)
         for name, value in zip(order, values, strict=False)
@@ -182,7 +182,7 @@ def _translate(
     function: str,
     extras: dict[str, Any],
     kwargs: dict[str, Any],
-    positional: Sequence[Any],
+    positional: Sequence[object],
 ) -> None:
     """Puts into `kwargs` what Horovod's arguments mean here."""
     for name, value in extras.items():
@@ -213,7 +213,7 @@ def _translate(
 
 
 @functools.cache
-def _say_once(function: str, name: str, value: Any) -> None:
+def _say_once(function: str, name: str, value: object) -> None:
     # A name is what Horovod's optimizers put before those of their ops.
     why = _WITHOUT_EFFECT.get(name, "gradients are named by their variables")
     logging.warning(

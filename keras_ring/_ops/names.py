@@ -18,7 +18,6 @@ import collections
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 
@@ -70,7 +69,7 @@ class _Uses:
 
 # The count dies with the graph, so a function that is traced again gets the
 # same names again.
-_UsesByGraph = weakref.WeakKeyDictionary[Any, _Uses]
+_UsesByGraph = weakref.WeakKeyDictionary[Graph, _Uses]
 _uses_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
 # The same of collectives.
 _collectives_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()

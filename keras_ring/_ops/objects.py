@@ -187,7 +187,7 @@ def require_member(root_rank: int, process_set: ProcessSet) -> None:
     )
 
 
-def _pickled(obj: Any) -> tuple[bytes, Exception | None]:
+def _pickled(obj: object) -> tuple[bytes, Exception | None]:
     # A rank that left here with an error would keep the others waiting: they
     # are told first.
     try:

@@ -59,7 +59,7 @@ def run_independently(op: Operation) -> None:
         manager.run_independently(op)
 
 
-def _run_calls_in_order(op: Operation, reads: Any, writes: Any) -> bool:
+def _run_calls_in_order(op: Operation, reads: object, writes: object) -> bool:
     """Orders what a function calls with its own collectives.
 
     Collectives of one graph have different names. Those of a function that it
@@ -85,8 +85,8 @@ def _run_calls_in_order(op: Operation, reads: Any, writes: Any) -> bool:
         # What XLA compiles has an order of its own.
         if any(each.type.startswith(_OF_XLA) for each in operations):
             return False
-        last: Any = None
-        since: list[Any] = []
+        last: Operation = None
+        since: list[Operation] = []
         for each in operations:
             if _is_collective(each):
                 if last is not None:
@@ -135,7 +135,7 @@ def is_branch(graph: Graph) -> bool:
     return isinstance(graph, CondBranchFuncGraph)
 
 
-def runs_beside(graph: Graph, *, compiled: bool) -> Any:
+def runs_beside(graph: Graph, *, compiled: bool) -> Graph | None:
     """Returns the graph around, if collectives of both may run together.
 
     In a `tf.function` they do not (`_run_calls_in_order`). In what XLA
@@ -184,7 +184,7 @@ def place(graph: Graph, *, compiled: bool = False) -> str:
     return str(found)
 
 
-def function_of(graph: Graph) -> Any:
+def function_of(graph: Graph) -> Graph:
     """Returns the function that a graph is, or is a loop or branch of."""
     while isinstance(graph, ControlFlowFuncGraph):
         graph = graph.outer_graph
@@ -212,7 +212,7 @@ def _find_place(graph: Graph, compiled: bool) -> str:
     return f"{place(around, compiled=compiled)}/{name}.{parts[name]}"
 
 
-def collectives_so_far() -> list[Any]:
+def collectives_so_far() -> list[Operation]:
     """Returns the collectives made in the function that is being traced.
 
     All of them run whenever the function does. In a TensorFlow 1 graph there
@@ -237,8 +237,8 @@ class StartsAndWaits:
     def __init__(self) -> None:
         self._looked_at = 0
         self._levels: dict[str, int] = {}  # by name; those above 0
-        self._starts: list[Any] = []
-        self._waits: list[Any] = []
+        self._starts: list[Operation] = []
+        self._waits: list[Operation] = []
         self._names_of_waits: set[str] = set()
         self._ordered = 0
 
@@ -251,7 +251,7 @@ class StartsAndWaits:
         found: StartsAndWaits = getattr(graph, _ORDER)
         return found
 
-    def add(self, starts: Sequence[Any], wait: Any) -> None:
+    def add(self, starts: Sequence[Operation], wait: Operation) -> None:
         """Puts new ops in order with those added before.
 
         Args:
@@ -266,7 +266,7 @@ class StartsAndWaits:
             self._put_before(earlier, starts)
         self._put_before(wait, self._starts)
 
-    def _put_before(self, wait: Any, starts: Sequence[Any]) -> None:
+    def _put_before(self, wait: Operation, starts: Sequence[Operation]) -> None:
         level = self._level(wait)
         early = [start for start in starts if self._level(start) <= level]
         if early:

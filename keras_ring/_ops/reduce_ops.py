@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Any
 
 from keras_ring._ops.compression import Compression, Compressor
+from keras_ring._typing import Operation
 
 
 class ReduceOp(enum.IntEnum):
@@ -62,12 +62,12 @@ class Kind(enum.IntEnum):
 _COMPRESSIONS = (Compression.none, Compression.fp16, Compression.bf16)
 
 
-def reduce_op_of(op: Any) -> ReduceOp:
+def reduce_op_of(op: Operation) -> ReduceOp:
     """Returns the `ReduceOp` of a TensorFlow operation."""
     return ReduceOp(op.get_attr("reduce_op"))
 
 
-def factors_of(op: Any) -> tuple[float, float]:
+def factors_of(op: Operation) -> tuple[float, float]:
     """Returns the prescale and postscale factors of a TensorFlow operation."""
     prescale, postscale = (
         struct.unpack("<d", struct.pack("<q", op.get_attr(name)))[0]
@@ -76,6 +76,6 @@ def factors_of(op: Any) -> tuple[float, float]:
     return prescale, postscale
 
 
-def compression_of(op: Any) -> Compressor:
+def compression_of(op: Operation) -> Compressor:
     """Returns the compression of a TensorFlow operation."""
     return _COMPRESSIONS[op.get_attr("compression")]

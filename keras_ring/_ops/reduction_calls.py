@@ -35,7 +35,7 @@ class AllreduceCall:
     process_set: ProcessSet = global_process_set
 
 
-def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
+def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Tensor]]:
     """Reduces what several calls ask for.
 
     The same as one `grouped_allreduce` after the other. But under XLA all are
@@ -58,7 +58,7 @@ def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Any]]:
 
 def run_reductions(
     calls: Sequence[AllreduceCall], kind: Kind
-) -> list[list[Any]]:
+) -> list[list[Tensor]]:
     """Runs reductions that are named already, of one kind.
 
     Args:
@@ -128,7 +128,7 @@ def scattered_rows(rows: int, rank: int, size: int) -> int:
 
 def _prepare(
     call: AllreduceCall, kind: Kind
-) -> tuple[list[Any], dict[str, Any], list[Any]]:
+) -> tuple[list[Tensor], dict[str, int | str], list[Any]]:
     """Returns a call's tensors and attributes, and what `_finish` needs."""
     op = call.op
     if not isinstance(op, ReduceOp):
@@ -156,7 +156,7 @@ def _prepare(
     fused = _factors_are_fused(op, tensors)
     if not fused:
         tensors = [scaled(tensor, call.prescale_factor) for tensor in tensors]
-    attributes = {
+    attributes: dict[str, int | str] = {
         "tensor_name": call.name,
         "process_set_id": process_sets.id_of(call.process_set),
         "reduce_op": int(op),
@@ -168,8 +168,8 @@ def _prepare(
 
 
 def _finish(
-    call: AllreduceCall, reduced: Sequence[Any], contexts: Sequence[Any]
-) -> list[Any]:
+    call: AllreduceCall, reduced: Sequence[Tensor], contexts: Sequence[Any]
+) -> list[Tensor]:
     """Undoes in the results what `_prepare` did to the tensors."""
     if not _factors_are_fused(call.op, reduced):
         reduced = [scaled(tensor, call.postscale_factor) for tensor in reduced]
@@ -181,7 +181,7 @@ def _finish(
     return list(reduced)
 
 
-def check_list(tensors: Any) -> None:
+def check_list(tensors: object) -> None:
     """Raises a `TypeError` if `tensors` is no list."""
     if not isinstance(tensors, list | tuple):
         raise TypeError(
@@ -239,7 +239,7 @@ def _factors_are_fused(op: ReduceOp, tensors: Sequence[Tensor]) -> bool:
     return op in SCALED and all(each.dtype.is_floating for each in tensors)
 
 
-def scaled(tensor: Tensor, factor: float) -> Any:
+def scaled(tensor: Tensor, factor: float) -> Tensor:
     """Returns a tensor times a number; that of integers in float64."""
     if factor == 1.0:
         return tensor
@@ -255,7 +255,7 @@ def _double_bits(value: float) -> int:
     return bits
 
 
-def independent(output: Any) -> None:
+def independent(output: Tensor) -> None:
     """Lets a collective run beside others that TensorFlow would order."""
     if not tf.executing_eagerly():
         ordering.run_independently(output.op)

@@ -18,7 +18,7 @@ from keras_ring._ops.reduction_calls import (
     run_reductions,
 )
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._typing import Tensor
+from keras_ring._typing import Gradient, Tensor
 
 
 @takes_horovods(
@@ -38,7 +38,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     compression: Any = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Gradient:
     """Reduces a tensor over all ranks; every rank gets the result.
 
     Ranks are matched by `name`: all must call it with the same name, dtype,
@@ -108,7 +108,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     compression: Any = None,
     process_set: ProcessSet = global_process_set,
-) -> list[Any]:
+) -> list[Gradient]:
     """Reduces several tensors as one operation.
 
     The group is atomic: it is one entry under one name, reduced when every
@@ -151,7 +151,7 @@ def grouped_allreduce(
         "compression": compression,
         "process_set": process_set,
     }
-    reduced: list[Any] = list(tensors)
+    reduced: list[Gradient] = list(tensors)
     dense = []
     for i, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
@@ -168,7 +168,9 @@ def grouped_allreduce(
     return reduced
 
 
-def _allreduce_slices(slices: Any, op: Any, name: str, **settings: Any) -> Any:
+def _allreduce_slices(
+    slices: tf.IndexedSlices, op: ReduceOp, name: str, **settings: Any
+) -> tf.IndexedSlices:
     return sparse.allreduce_indexed_slices(slices, op, name=name, **settings)
 
 
@@ -189,7 +191,7 @@ def reducescatter(
     postscale_factor: float = 1.0,
     compression: Any = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Tensor:
     """Reduces a tensor over all ranks; every rank gets its part of the rows.
 
     The rows are divided in the order of the ranks. Where their number cannot
@@ -248,7 +250,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     compression: Any = None,
     process_set: ProcessSet = global_process_set,
-) -> list[Any]:
+) -> list[Tensor]:
     """Reduces and scatters several tensors as one operation.
 
     Args:

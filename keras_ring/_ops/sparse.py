@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -15,19 +14,19 @@ from keras_ring._ops import (
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._typing import Tensor
+from keras_ring._typing import Gradient, Tensor
 
 
 def allreduce_indexed_slices(
-    slices: Any,
-    op: Any = reduce_ops.Average,
+    slices: tf.IndexedSlices,
+    op: reduce_ops.ReduceOp = reduce_ops.Average,
     name: str | None = None,
     *,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     compression: Compressor | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> tf.IndexedSlices:
     """Sums or averages `tf.IndexedSlices` over all ranks.
 
     Rows of one index are added up before they travel, then values and indices
@@ -98,21 +97,21 @@ def allreduce_indexed_slices(
     )
 
 
-def scaled_gradient(gradient: Tensor, factor: float) -> Any:
+def scaled_gradient(gradient: Gradient, factor: float) -> Gradient:
     """Returns a gradient, dense or not, times a factor."""
     return map_gradient(
         lambda values: reduction_calls.scaled(values, factor), gradient
     )
 
 
-def values_of(gradient: Tensor) -> Any:
+def values_of(gradient: Gradient) -> Tensor:
     """Returns the numbers of a gradient as one tensor."""
     if isinstance(gradient, tf.IndexedSlices):
         return gradient.values
     return gradient
 
 
-def _sum_duplicates(slices: Any) -> Any:
+def _sum_duplicates(slices: tf.IndexedSlices) -> tf.IndexedSlices:
     indices, positions = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(
         slices.values, positions, tf.shape(indices)[0]
@@ -120,7 +119,9 @@ def _sum_duplicates(slices: Any) -> Any:
     return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
-def map_gradient(function: Callable[[Any], Any], gradient: Tensor) -> Any:
+def map_gradient(
+    function: Callable[[Tensor], Tensor], gradient: Gradient
+) -> Gradient:
     """Applies `function` to the numbers of a gradient.
 
     Args:

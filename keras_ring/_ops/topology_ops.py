@@ -6,8 +6,6 @@ job in which it was traced.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from keras_ring._ops import ordering
@@ -16,6 +14,7 @@ from keras_ring._ops.docstrings import described
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Tensor
 
 
 @do_not_convert
@@ -24,7 +23,7 @@ def rank_op(
     name: str | None = None,
     *,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Tensor:
     """Returns this process's rank, found out when the graph runs.
 
     Args:
@@ -57,7 +56,7 @@ def size_op(
     name: str | None = None,
     *,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Tensor:
     """Returns the number of ranks, found out when the graph runs.
 
     Args:
@@ -75,7 +74,7 @@ def size_op(
 @described
 def process_set_included_op(
     process_set_id: int = 0, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Returns whether this process is a member, found out when the graph runs.
 
     Args:
@@ -95,7 +94,7 @@ def process_set_included_op(
 
 @do_not_convert
 @described
-def local_rank_op(name: str | None = None) -> Any:
+def local_rank_op(name: str | None = None) -> Tensor:
     """Returns this process's rank within its host; see `rank_op`.
 
     Args:
@@ -109,7 +108,7 @@ def local_rank_op(name: str | None = None) -> Any:
 
 @do_not_convert
 @described
-def local_size_op(name: str | None = None) -> Any:
+def local_size_op(name: str | None = None) -> Tensor:
     """Returns the number of ranks of this host; see `rank_op`.
 
     Args:
@@ -121,7 +120,7 @@ def local_size_op(name: str | None = None) -> Any:
     return _topology("local_size", name)
 
 
-def _topology(what: str, name: str | None, process_set_id: int = 0) -> Any:
+def _topology(what: str, name: str | None, process_set_id: int = 0) -> Tensor:
     value = native.tf_ops().keras_ring_topology(
         what=what, process_set_id=process_set_id, name=name
     )

@@ -13,7 +13,7 @@ import contextvars
 import dataclasses
 import types
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -21,7 +21,7 @@ from tensorflow.python.ops import control_flow_util
 from keras_ring._ops import ordering
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import native
-from keras_ring._typing import Operation, Tensor
+from keras_ring._typing import Gradient, Operation, Tensor
 
 # Gradients of a compiled function may be traced outside of it.
 _compiling: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -79,12 +79,12 @@ class Start:
     """
 
     tensors: Sequence[Tensor]
-    attributes: dict[str, Any]
+    attributes: dict[str, int | str]
     rows: Sequence[int] | None = None
 
 
 @do_not_convert
-def run(starts: Sequence[Start]) -> list[list[Any]]:
+def run(starts: Sequence[Start]) -> list[list[Tensor]]:
     """Starts collectives, then waits for all of them.
 
     Args:
@@ -118,8 +118,8 @@ def run(starts: Sequence[Start]) -> list[list[Any]]:
 
 
 def started(
-    op: Operation, gradients: Sequence[Tensor]
-) -> Iterator[tuple[Any, Any]]:
+    op: Operation, gradients: Sequence[Gradient]
+) -> Iterator[tuple[Operation, Sequence[Gradient]]]:
     """Takes an op that waits apart into the collectives it waits for.
 
     Args:

@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from keras_ring import errors
 from keras_ring._runtime import native
@@ -83,7 +82,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     """Loads as another one does, then installs the allocator."""
 
-    def __init__(self, loader: Any):
+    def __init__(self, loader: importlib.abc.Loader):
         self._loader = loader
 
     def create_module(

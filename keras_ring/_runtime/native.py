@@ -150,7 +150,7 @@ def built_for() -> list[str]:
     return [f"{m[1]}.{m[2]}" for m in matches if m is not None]
 
 
-def build_info() -> dict[str, Any]:
+def build_info() -> dict[str, str | list[str]]:
     """What was built, for `keras-ring check`.
 
     Returns:

@@ -101,7 +101,7 @@ class ProcessSet:
             f"process_set_id={self.process_set_id})"
         )
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         # Ranks are what makes a set; its number is that of one job.
         return with_ranks, (list(self._ranks),)
 
@@ -316,7 +316,7 @@ def shares_nothing(process_set: ProcessSet) -> bool:
     return process_set.size() == 1
 
 
-def _check_type(process_set: Any) -> None:
+def _check_type(process_set: object) -> None:
     if not isinstance(process_set, ProcessSet):
         raise TypeError(
             "`process_set` must be a `keras_ring.ProcessSet`. Received: "
@@ -334,7 +334,7 @@ def _as_ranks(ranks: Iterable[int]) -> list[int]:
         ) from None
 
 
-def _run(call: str, argument: Any) -> Any:
+def _run(call: str, argument: list[int] | int) -> Any:
     core = native.core()
     try:
         return getattr(core, call)(argument)

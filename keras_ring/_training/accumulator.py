@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import tensorflow as tf
 
-from keras_ring._typing import Tensor
+from keras_ring._typing import Gradient, Tensor, Variable
 
 
 class Accumulator:
@@ -25,10 +24,12 @@ class Accumulator:
     def __init__(self, passes: int, average: bool) -> None:
         self._passes = passes
         self._factor = 1.0 / passes if average else 1.0
-        self._sums: dict[Any, Any] = {}
-        self._counts: dict[Any, Any] = {}
+        self._sums: dict[Hashable, Variable] = {}
+        self._counts: dict[Hashable, Variable] = {}
 
-    def add(self, gradients: Sequence[Tensor], sources: Sequence[Any]) -> Any:
+    def add(
+        self, gradients: Sequence[Gradient], sources: Sequence[Variable]
+    ) -> Tensor:
         """Adds the gradients of a pass.
 
         Args:
@@ -57,7 +58,7 @@ class Accumulator:
             count = self._counts[key].assign_add(1, read_value=True)
             return tf.equal(tf.math.floormod(count, self._passes), 0)
 
-    def take(self, sources: Sequence[Any]) -> list[Any]:
+    def take(self, sources: Sequence[Variable]) -> list[Tensor]:
         """Returns the sums of variables, and begins anew."""
         sums = [self._sums[source.ref()] for source in sources]
         values = [each.read_value() for each in sums]
@@ -72,7 +73,7 @@ class Accumulator:
             ]
 
 
-def _local_variable(value: Any) -> Any:
+def _local_variable(value: Tensor) -> Variable:
     return tf.compat.v1.Variable(
         value,
         trainable=False,
@@ -81,6 +82,6 @@ def _local_variable(value: Any) -> Any:
     )
 
 
-def _in_graph(tensors: list[Tensor]) -> list[Any]:
+def _in_graph(tensors: list[Tensor]) -> list[Tensor]:
     """Returns what can be waited for: in eager execution, all has been."""
     return [] if tf.executing_eagerly() else tensors

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._agreement import shared_paths
@@ -34,7 +35,7 @@ from keras_ring._ops import gathers, xla
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._training import reduction_guard
-from keras_ring._typing import Variable
+from keras_ring._typing import Operation, Source, Tensor, Variable
 from keras_ring.errors import ConsistencyError
 
 # On a TensorFlow variable: the ranks with which it was compared, and by ranks
@@ -45,9 +46,9 @@ _APART = "_keras_ring_apart"
 
 @contextlib.contextmanager
 def compared(
-    sources: Sequence[Any],
+    sources: Sequence[Source],
     process_set: ProcessSet,
-    local: Container[Any] = (),
+    local: Container[Source] = (),
     *,
     grace: bool = False,
 ) -> Iterator[None]:
@@ -109,7 +110,7 @@ class _Comparison:
         self._members = tuple(process_set.ranks)
         self._done = False
 
-    def begin(self, grace: bool) -> Any:
+    def begin(self, grace: bool) -> Operation | None:
         """Compares now, or returns the operation that does."""
         with tf.init_scope():
             outside_is_eager = tf.executing_eagerly()
@@ -152,7 +153,7 @@ class _Comparison:
         except ValueError as error:
             raise ConsistencyError(str(error)) from None
 
-    def _compare(self, values: Iterable[Any]) -> Difference | None:
+    def _compare(self, values: Iterable[npt.NDArray[Any]]) -> Difference | None:
         found = first_difference(
             self._variables,
             f"initial_values/{shared_path(self._variables[0])}/values",
@@ -174,7 +175,7 @@ class _Comparison:
             if updates[self._members] > 1:
                 self._fail(found)
 
-    def _at_each_run(self) -> Any:
+    def _at_each_run(self) -> Operation:
         """Returns what looks again whenever the function runs."""
 
         def look_again() -> None:
@@ -184,7 +185,7 @@ class _Comparison:
 
         return tf.py_function(look_again, [], [])
 
-    def _at_first_run(self) -> Any:
+    def _at_first_run(self) -> Operation:
         """Returns what compares when a session runs it first."""
         for variable in self._variables:
             _of(variable, _COMPARED)[self._members] = 1
@@ -193,20 +194,20 @@ class _Comparison:
             True, trainable=False, collections=[], use_resource=True
         )
 
-        def compare(*values: Any) -> bool:
+        def compare(*values: Tensor) -> bool:
             found = self._compare([value.numpy() for value in values])
             if found is not None:
                 self._fail(found)
             return True
 
-        def compare_and_tell() -> Any:
+        def compare_and_tell() -> Operation:
             values = [tf.identity(variable) for variable in self._variables]
             with tf.control_dependencies(
                 [tf.py_function(compare, values, tf.bool)]
             ):
                 return is_done.assign(True, read_value=False)
 
-        def none() -> Any:
+        def none() -> Operation:
             return tf.no_op()
 
         told = tf.cond(
@@ -237,7 +238,7 @@ class _Comparison:
         )
 
 
-def _after(operation: Any) -> Any:
+def _after(operation: Operation) -> Tensor:
     with tf.control_dependencies([operation]):
         return tf.constant(True)
 

@@ -9,9 +9,11 @@ we do, and the number of the step counts those in which they are used.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, cast
 
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
@@ -32,10 +34,16 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-from keras_ring._typing import Optimizer, Tensor
+from keras_ring._typing import (
+    Gradient,
+    GradsAndVars,
+    Optimizer,
+    Tensor,
+    Variable,
+)
 
 
-def family_of(optimizer: Optimizer) -> Any:
+def family_of(optimizer: Optimizer) -> ModuleType | None:
     """Returns the Keras 2 that an optimizer is of, or `None`."""
     for keras in reduction_guard.keras2_families():
         if isinstance(
@@ -52,7 +60,7 @@ def family_of(optimizer: Optimizer) -> Any:
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a Keras 2 optimizer reduce."""
-    keras = family_of(optimizer)
+    keras: Any = family_of(optimizer)
     _hook_loss_scale_optimizers(keras)
     if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         distribute(optimizer.inner_optimizer, settings)
@@ -72,7 +80,7 @@ class _Keras2CopyableMixin(CopyableMixin):
 
     _distribute = staticmethod(distribute)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         optimizer = cast(Any, self)
         config = optimizer.get_config()
         inner = getattr(optimizer, "inner_optimizer", optimizer)
@@ -86,7 +94,7 @@ class _Keras2CopyableMixin(CopyableMixin):
             state,
         )
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Optimizer:
         # The legacy ones have a way of their own, which not all of them take.
         del memo
         restore, arguments = self.__reduce__()
@@ -94,12 +102,12 @@ class _Keras2CopyableMixin(CopyableMixin):
 
 
 def _restore(
-    wrapped_class: Any,
+    wrapped_class: type[Any],
     config: dict[str, Any],
     settings: ReductionSettings,
     local_paths: list[str],
-    state: list[Any],
-) -> Any:
+    state: list[npt.NDArray[Any]],
+) -> Optimizer:
     """Makes again what `__reduce__` took apart."""
     optimizer = wrapped_class.from_config(config)
     optimizer = distributed_again(optimizer, settings, distribute, local_paths)
@@ -113,11 +121,14 @@ def _restore(
 class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
     """Reduces gradients before they are used."""
 
-    _state_to_come: list[Any] | None = None
+    _state_to_come: list[npt.NDArray[Any]] | None = None
 
     @do_not_convert
     def apply_gradients(
-        self, grads_and_vars: Any, *args: Any, **kwargs: Any
+        self,
+        grads_and_vars: GradsAndVars,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         apply = _with_pairs_first(
             cast(Any, super()).apply_gradients, args, kwargs
@@ -137,7 +148,7 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
 class _Keras2ReducingMixin(_ReducingMixin):
     """For `keras.optimizers.Optimizer`."""
 
-    def build(self, var_list: Any) -> None:
+    def build(self, var_list: Sequence[Variable]) -> None:
         cast(Any, super()).build(var_list)
         self._assign_state_to_come()
 
@@ -145,22 +156,22 @@ class _Keras2ReducingMixin(_ReducingMixin):
 class _LegacyReducingMixin(_ReducingMixin):
     """For `keras.optimizers.legacy.Optimizer`."""
 
-    def _create_all_weights(self, var_list: Any) -> None:
+    def _create_all_weights(self, var_list: Sequence[Variable]) -> None:
         cast(Any, super())._create_all_weights(var_list)
         self._assign_state_to_come()
 
 
 def _with_pairs_first(
-    apply: Callable[..., Any], args: Any, kwargs: Any
-) -> Callable[[Any], Any]:
+    apply: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[GradsAndVars], Any]:
     return lambda pairs: apply(pairs, *args, **kwargs)
 
 
 def _apply_reduced(
     optimizer: Optimizer,
-    reducer: Any,
-    apply: Callable[[Any], Any],
-    grads_and_vars: Any,
+    reducer: Optimizer,
+    apply: Callable[[GradsAndVars], Any],
+    grads_and_vars: GradsAndVars,
 ) -> Any:
     """Reduces gradients and applies them, now or in a later pass.
 
@@ -178,7 +189,7 @@ def _apply_reduced(
     reduction_guard.require_unreduced(optimizer, gradients, sources)
     names: list[str] = []
 
-    def reduce_and_apply(gradients: list[Tensor]) -> Any:
+    def reduce_and_apply(gradients: list[Gradient]) -> Any:
         local = local_variables_of(reducer)
         reduced = reduce_gradients(gradients, sources, settings, names, local)
         if local and optimizer is not reducer:
@@ -201,15 +212,15 @@ def _apply_reduced(
 
 def _accumulated(
     optimizer: Optimizer,
-    reducer: Any,
-    gradients: list[Tensor],
-    sources: list[Any],
-    reduce_and_apply: Callable[[list[Any]], Any],
-) -> Any:
+    reducer: Optimizer,
+    gradients: list[Gradient],
+    sources: list[Variable],
+    reduce_and_apply: Callable[[list[Gradient]], Any],
+) -> Variable:
     """Adds up gradients, and uses them when it is time."""
     accumulator = _accumulator_of(reducer)
 
-    def update() -> Any:
+    def update() -> Tensor:
         done = reduce_and_apply(accumulator.take(sources))
         with tf.control_dependencies(
             [] if tf.executing_eagerly() or done is None else [done]
@@ -222,7 +233,7 @@ def _accumulated(
     return optimizer.iterations
 
 
-def _accumulator_of(reducer: Any) -> Accumulator:
+def _accumulator_of(reducer: Optimizer) -> Accumulator:
     if not hasattr(reducer, "_passes"):
         settings = reducer._settings
         accumulator = Accumulator(
@@ -235,7 +246,7 @@ def _accumulator_of(reducer: Any) -> Accumulator:
     return found
 
 
-def _hook_loss_scale_optimizers(keras: Any) -> None:
+def _hook_loss_scale_optimizers(keras: ModuleType) -> None:
     """Has both `LossScaleOptimizer` reduce before they look for an overflow.
 
     `model.compile` puts one around the optimizer it is given if the policy is
@@ -256,7 +267,10 @@ def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
     @do_not_convert
     @functools.wraps(apply)
     def reduce_and_apply(
-        self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+        self: Optimizer,
+        grads_and_vars: GradsAndVars,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         inner = self.inner_optimizer
         apply_own = _with_pairs_first(

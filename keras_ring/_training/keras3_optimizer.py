@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import keras
@@ -45,13 +45,13 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-from keras_ring._typing import Optimizer, Tensor, Variable
+from keras_ring._typing import Gradient, Optimizer, Variable
 
 # The gradients that an optimizer which accumulates will hand to its
 # `_clip_gradients`: the variables they belong to, and their names.
-_update_step: contextvars.ContextVar[tuple[list[Any], list[str]] | None] = (
-    contextvars.ContextVar("keras_ring_update_step", default=None)
-)
+_update_step: contextvars.ContextVar[
+    tuple[list[Variable], list[str]] | None
+] = contextvars.ContextVar("keras_ring_update_step", default=None)
 
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
@@ -99,7 +99,7 @@ class _Keras3CopyableMixin(CopyableMixin):
 
     _distribute = staticmethod(distribute)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         construct, arguments = cast(Any, super().__reduce__())
         # A class method of this class, which no pickle could find by name.
         construct = getattr(self._wrapped_class, construct.__name__)
@@ -108,11 +108,11 @@ class _Keras3CopyableMixin(CopyableMixin):
 
 
 def _restore(
-    construct: Callable[..., Any],
+    construct: Callable[..., Optimizer],
     arguments: tuple[Any, ...],
     settings: ReductionSettings,
     local_paths: list[str],
-) -> Any:
+) -> Optimizer:
     """Makes again what `__reduce__` took apart."""
     return distributed_again(
         construct(*arguments), settings, distribute, local_paths
@@ -125,7 +125,11 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
     gradient_accumulation_steps: int | None
 
     @do_not_convert
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+    def apply(
+        self,
+        grads: Iterable[Gradient],
+        trainable_variables: Iterable[Variable] | None = None,
+    ) -> Any:
         keras_optimizer = cast(Any, super())
         return _apply_reduced(
             self,
@@ -135,7 +139,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
             trainable_variables,
         )
 
-    def _clip_gradients(self, grads: Any) -> Any:
+    def _clip_gradients(self, grads: Sequence[Gradient]) -> list[Gradient]:
         # Keras calls this with the accumulated gradients, in the branch that
         # is taken when they are about to be used. The branch depends on the
         # number of the step, which all ranks share.
@@ -154,15 +158,16 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
                 )
                 for gradient in grads
             ]
-        return cast(Any, super())._clip_gradients(grads)
+        clipped: list[Gradient] = cast(Any, super())._clip_gradients(grads)
+        return clipped
 
 
 def _apply_reduced(
     optimizer: Optimizer,
     settings: ReductionSettings,
     apply: Callable[..., Any],
-    gradients: Any,
-    variables: Any,
+    gradients: Iterable[Gradient],
+    variables: Iterable[Variable] | None,
 ) -> Any:
     """Reduces `gradients` and applies them, or arranges for both."""
     if reduction_guard.is_reduced() or topology.size() == 1:
@@ -197,9 +202,9 @@ def _reduce_and_apply(
     optimizer: Optimizer,
     settings: ReductionSettings,
     apply: Callable[..., Any],
-    gradients: list[Tensor],
-    variables: Any,
-    sources: list[Any],
+    gradients: list[Gradient],
+    variables: Sequence[Variable] | None,
+    sources: list[Variable],
 ) -> Any:
     local = local_variables_of(optimizer)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -224,7 +229,7 @@ def _reduce_and_apply(
 
 @contextlib.contextmanager
 def _reduce_on_update(
-    gradients: list[Tensor], sources: list[Any]
+    gradients: list[Gradient], sources: list[Variable]
 ) -> Iterator[None]:
     """Tells `_clip_gradients` what it will be called with."""
     accumulated = [
@@ -244,8 +249,10 @@ def _is_overwritten(variable: Variable) -> bool:
 
 
 def _overwritten_reduced(
-    gradients: list[Tensor], sources: list[Any], settings: ReductionSettings
-) -> list[Any]:
+    gradients: list[Gradient],
+    sources: list[Variable],
+    settings: ReductionSettings,
+) -> list[Gradient]:
     """Reduces what Keras assigns to variables instead of accumulating it."""
     if not any(_is_overwritten(source) for source in sources):
         return gradients
@@ -283,7 +290,9 @@ def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
     @do_not_convert
     @functools.wraps(apply)
     def reduce_and_apply(
-        self: Any, grads: Any, trainable_variables: Any = None
+        self: Optimizer,
+        grads: Iterable[Gradient],
+        trainable_variables: Iterable[Variable] | None = None,
     ) -> Any:
         settings = getattr(self.inner_optimizer, "_settings", None)
         if settings is None:

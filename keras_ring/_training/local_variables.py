@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from keras_ring._keras import compat
 from keras_ring._ops.names import variable_path
@@ -20,9 +19,9 @@ class LocalVariables:
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._paths = frozenset(paths)
-        self._variables: list[Any] = []
+        self._variables: list[Variable] = []
         # Asked when it matters: they may have no weights yet.
-        self._layers: list[Any] = []
+        self._layers: list[Layer] = []
 
     def add(self, variable: Variable) -> None:
         """Adds a variable.
@@ -41,7 +40,7 @@ class LocalVariables:
         """Adds the weights that a layer trains."""
         self._layers.append(layer)
 
-    def __contains__(self, source: Any) -> bool:
+    def __contains__(self, source: object) -> bool:
         if self._paths and variable_path(source) in self._paths:
             return True
         source = compat.tf_variable(source)
@@ -56,7 +55,7 @@ class LocalVariables:
             {*self._paths, *(str(variable_path(each)) for each in self._all())}
         )
 
-    def _all(self) -> list[Any]:
+    def _all(self) -> list[Variable]:
         return [
             *self._variables,
             *(v for layer in self._layers for v in layer.trainable_variables),

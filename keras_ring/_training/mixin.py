@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, cast
 
 from keras_ring._training import reduction_guard, weighted_losses
@@ -21,7 +22,7 @@ from keras_ring._typing import Optimizer, Variable
 _EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")
 
 
-Distribute = Callable[[Any, ReductionSettings], None]
+Distribute = Callable[[Optimizer, ReductionSettings], None]
 
 
 class CopyableMixin:
@@ -34,7 +35,7 @@ class CopyableMixin:
     _distribute: Distribute
 
     @classmethod
-    def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+    def from_config(cls, *args: Any, **kwargs: Any) -> Optimizer:
         """Makes an optimizer that reduces as this one does."""
         plain = cast(Any, cls._wrapped_class).from_config(*args, **kwargs)
         return distributed_again(plain, cls._settings, cls._distribute)
@@ -59,8 +60,8 @@ def distributed_again(
     optimizer: Optimizer,
     settings: ReductionSettings,
     distribute: Distribute,
-    local_paths: Any = (),
-) -> Any:
+    local_paths: Iterable[str] = (),
+) -> Optimizer:
     """Makes a copy of an optimizer reduce as the original did."""
     optimizer = make_distributed(optimizer, settings, distribute)
     if local_paths:
@@ -73,7 +74,7 @@ def distributed_again(
 
 def make_distributed(
     optimizer: Optimizer, settings: ReductionSettings, distribute: Distribute
-) -> Any:
+) -> Optimizer:
     """Changes the class of `optimizer` so that it reduces.
 
     Args:
@@ -118,7 +119,10 @@ def distributed_settings(optimizer: Optimizer) -> ReductionSettings | None:
 
 
 def change_class(
-    optimizer: Optimizer, mixin: type, settings: ReductionSettings, keras: Any
+    optimizer: Optimizer,
+    mixin: type,
+    settings: ReductionSettings,
+    keras: ModuleType | None,
 ) -> None:
     """Gives an optimizer its class with a mixin before it.
 
@@ -128,7 +132,7 @@ def change_class(
         settings: A `ReductionSettings`.
         keras: The Keras that the class is of, or `None`.
     """
-    wrapped_class: Any = type(optimizer)
+    wrapped_class: type = type(optimizer)
     if issubclass(wrapped_class, CopyableMixin):
         wrapped_class = wrapped_class._wrapped_class
     distributed = _distributed_class(mixin, wrapped_class, settings, keras)
@@ -142,7 +146,10 @@ def change_class(
 
 @functools.cache
 def _distributed_class(
-    mixin: type, wrapped_class: type, settings: ReductionSettings, keras: Any
+    mixin: type,
+    wrapped_class: type,
+    settings: ReductionSettings,
+    keras: ModuleType | None,
 ) -> type:
     """Makes the class, which saved files must not tell from the one wrapped.
 
@@ -176,7 +183,7 @@ def _distributed_class(
 
 
 def _register_alike(
-    distributed_class: type, wrapped_class: type, keras: Any
+    distributed_class: type, wrapped_class: type, keras: ModuleType
 ) -> None:
     package, separator, registered = keras.saving.get_registered_name(
         wrapped_class

@@ -14,7 +14,7 @@ from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training import reduction_guard
 from keras_ring._training.mixin import CopyableMixin
-from keras_ring._typing import DType, Optimizer, Variable
+from keras_ring._typing import DType, Optimizer, Tensor, Variable
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 
@@ -57,7 +57,7 @@ class MomentumCorrection:
         identities = [id(variable) for variable in variables]
         if identities != self._scaled:
 
-            def multiply_all(factor: Any) -> None:
+            def multiply_all(factor: Tensor) -> None:
                 for variable in variables:
                     _multiply(variable, factor)
 
@@ -66,7 +66,7 @@ class MomentumCorrection:
         self._multiply(tf.constant(factor, tf.float64))
 
 
-def _multiply(variable: Variable, factor: Any) -> None:
+def _multiply(variable: Variable, factor: Tensor) -> None:
     by = tf.cast(factor, variable.dtype)
     variable.assign(variable * by, read_value=False)
 
@@ -131,9 +131,9 @@ class _ScaledInStep:
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
         plain = self._optimizer.momentum
-        made: dict[tuple[int, Any], Any] = {}
+        made: dict[tuple[int, DType], Tensor] = {}
 
-        def scaled(dtype: DType) -> Any:
+        def scaled(dtype: DType) -> Tensor:
             # Once for each graph and dtype, not for each variable.
             key = (id(tf.compat.v1.get_default_graph()), dtype)
             if key not in made or tf.executing_eagerly():
@@ -188,7 +188,9 @@ class _Number(float):
 
     # What Keras asks for: it makes it of the dtype of the other operand.
     dtype = float
-    tensor: Callable[[Any], Any]
+    tensor: Callable[[DType], Tensor]
 
-    def __tf_tensor__(self, dtype: DType = None, name: Any = None) -> Any:
+    def __tf_tensor__(
+        self, dtype: DType = None, name: str | None = None
+    ) -> Tensor:
         return self.tensor(dtype)

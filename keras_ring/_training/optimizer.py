@@ -25,11 +25,11 @@ from keras_ring._training import (
     v1_optimizer,
 )
 from keras_ring._training.local_variables import local_variables_of
-from keras_ring._training.mixin import make_distributed
+from keras_ring._training.mixin import Distribute, make_distributed
 from keras_ring._training.reduction import (
     ReductionSettings,
 )
-from keras_ring._typing import Optimizer
+from keras_ring._typing import Layer, Optimizer, Variable
 
 
 @takes_horovods(
@@ -44,18 +44,18 @@ from keras_ring._typing import Optimizer
 )
 def DistributedOptimizer(
     optimizer: Optimizer,
-    op: Any = reduce_ops.Average,
+    op: reduce_ops.ReduceOp = reduce_ops.Average,
     *,
     compression: Compressor = Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
     gradient_predivide_factor: float = 1.0,
-    groups: int | Sequence[Sequence[Any]] | None = None,
+    groups: int | Sequence[Sequence[Variable]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     weighted: bool = False,
-) -> Any:
+) -> Optimizer:
     """Makes an optimizer reduce its gradients over all ranks.
 
     The optimizer given is changed in place and returned. Whatever state it
@@ -150,10 +150,10 @@ def DistributedOptimizer(
 @described
 def PartialDistributedOptimizer(
     optimizer: Optimizer,
-    local_layers: Any = (),
-    op: Any = reduce_ops.Average,
+    local_layers: Layer | Iterable[Layer] | None = (),
+    op: reduce_ops.ReduceOp = reduce_ops.Average,
     **settings: Any,
-) -> Any:
+) -> Optimizer:
     """Makes an optimizer reduce all gradients but those of some layers.
 
     The weights of those layers are trained by each rank on its own data, and
@@ -186,7 +186,9 @@ def PartialDistributedOptimizer(
     return optimizer
 
 
-def _distribute_of(optimizer: Optimizer, settings: ReductionSettings) -> Any:
+def _distribute_of(
+    optimizer: Optimizer, settings: ReductionSettings
+) -> Distribute:
     """Returns what makes an optimizer of such a family reduce."""
     is_v1 = _is_v1(optimizer)
     if settings.weighted and (is_v1 or _is_of_keras2(optimizer)):

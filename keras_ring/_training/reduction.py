@@ -27,7 +27,7 @@ from keras_ring._ops.sparse import (
 )
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring._typing import Tensor
+from keras_ring._typing import Gradient, Source, Tensor, Variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +57,11 @@ class ReductionSettings:
         ValueError: If an argument has no meaning, alone or with the others.
     """
 
-    op: Any = reduce_ops.Average
+    op: reduce_ops.ReduceOp = reduce_ops.Average
     compression: Compressor = Compression.none
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
-    groups: int | Sequence[Sequence[Any]] | None = None
+    groups: int | Sequence[Sequence[Variable]] | None = None
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
     backward_passes_per_step: int = 1
@@ -138,7 +138,7 @@ def settings_that_differ(
 
 
 def _group_paths(
-    groups: int | Sequence[Sequence[Any]] | None,
+    groups: int | Sequence[Sequence[Variable]] | None,
 ) -> int | tuple[tuple[str, ...], ...] | None:
     if groups is None:
         return None
@@ -175,7 +175,7 @@ def _group_paths(
     return tuple(paths)
 
 
-def gradient_names(sources: Sequence[Any]) -> list[str]:
+def gradient_names(sources: Sequence[Source]) -> list[str]:
     """Returns the names under which gradients of `sources` are reduced.
 
     Args:
@@ -195,11 +195,11 @@ def gradient_names(sources: Sequence[Any]) -> list[str]:
 
 
 def reduce_gradients(
-    gradients: Sequence[Tensor],
-    sources: Sequence[Any],
+    gradients: Sequence[Gradient],
+    sources: Sequence[Source],
     settings: ReductionSettings,
     names: Sequence[str] | None = None,
-    local: Container[Any] = (),
+    local: Container[Source] = (),
 ) -> list[Tensor]:
     """Reduces gradients over all ranks of the process set.
 
@@ -298,7 +298,7 @@ _PART_BYTES = 1 << 20
 
 
 def _buckets(
-    positions: list[int], sources: Sequence[Any], settings: ReductionSettings
+    positions: list[int], sources: Sequence[Source], settings: ReductionSettings
 ) -> list[list[int]]:
     """Says which gradients are submitted as one atomic group."""
     groups = settings.groups
@@ -326,7 +326,7 @@ def _buckets(
 
 
 def _small_ones_together(
-    positions: list[int], sources: Sequence[Any], settings: ReductionSettings
+    positions: list[int], sources: Sequence[Source], settings: ReductionSettings
 ) -> list[list[int]]:
     """Divides the gradients of a graph: most models have one in each part.
 
@@ -358,7 +358,7 @@ def _small_ones_together(
 
 
 def _allreduce_call(
-    gradients: Sequence[Tensor],
+    gradients: Sequence[Gradient],
     bucket: list[int],
     names: Sequence[str],
     **arguments: Any,
@@ -372,8 +372,8 @@ def _allreduce_call(
 
 
 def agree_on_overflow(
-    gradients: list[Tensor], sources: list[Any], process_set: ProcessSet
-) -> list[Any]:
+    gradients: list[Gradient], sources: list[Source], process_set: ProcessSet
+) -> list[Gradient]:
     """Makes an overflow on one rank an overflow on all of them.
 
     Args:

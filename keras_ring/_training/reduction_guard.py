@@ -21,7 +21,8 @@ import contextlib
 import contextvars
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -32,7 +33,13 @@ from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._training import tape_marks
-from keras_ring._typing import Optimizer, Tensor
+from keras_ring._typing import (
+    Gradient,
+    GradsAndVars,
+    Optimizer,
+    Source,
+    Variable,
+)
 from keras_ring.errors import LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
@@ -89,7 +96,9 @@ def allow_local_updates() -> Iterator[None]:
 
 
 def require_unreduced(
-    optimizer: Optimizer, gradients: Sequence[Tensor], sources: Sequence[Any]
+    optimizer: Optimizer,
+    gradients: Sequence[Gradient],
+    sources: Sequence[Source],
 ) -> None:
     """Raises an error if gradients are about to be reduced twice.
 
@@ -134,9 +143,11 @@ def install() -> None:
         patch_once(each, "apply_gradients", _checked_pairs, _PURPOSE)
 
 
-def keras2_families() -> list[Any]:
+def keras2_families() -> list[ModuleType]:
     """Returns the modules of Keras 2 that the program has imported."""
-    modules = [sys.modules.get(name) for name in ("keras", "tf_keras")]
+    modules: list[Any] = [
+        sys.modules.get(name) for name in ("keras", "tf_keras")
+    ]
     return [
         module
         for module in modules
@@ -151,7 +162,9 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
     @do_not_convert
     @functools.wraps(apply)
     def checked_apply(
-        self: Any, grads: Any, trainable_variables: Any = None
+        self: Optimizer,
+        grads: Iterable[Gradient],
+        trainable_variables: Iterable[Variable] | None = None,
     ) -> Any:
         _check(self, grads, trainable_variables)
         return apply(self, grads, trainable_variables)
@@ -165,7 +178,10 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     @do_not_convert
     @functools.wraps(apply)
     def checked_apply(
-        self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any
+        self: Optimizer,
+        grads_and_vars: GradsAndVars,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         pairs = list(grads_and_vars)
         _check(self, [g for g, _ in pairs], [v for _, v in pairs])
@@ -174,7 +190,11 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     return checked_apply
 
 
-def _check(optimizer: Optimizer, gradients: Any, variables: Any) -> None:
+def _check(
+    optimizer: Optimizer,
+    gradients: Iterable[Gradient],
+    variables: Iterable[Variable] | None,
+) -> None:
     # Past the optimizer's own `__setattr__`, which tracks what it is given.
     object.__setattr__(optimizer, _APPLIED, True)
     if _reduced.get() or _allowed.get():

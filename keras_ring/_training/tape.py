@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +29,7 @@ from keras_ring._training import (
 from keras_ring._training.local_variables import LocalVariables
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.reduction import ReductionSettings, reduce_gradients
-from keras_ring._typing import Tensor, Variable
+from keras_ring._typing import Gradient, Layer, Structure, Tensor, Variable
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
@@ -87,13 +88,13 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     )
     def __init__(
         self,
-        tape: Any,
-        op: Any = reduce_ops.Average,
+        tape: tf.GradientTape,
+        op: reduce_ops.ReduceOp = reduce_ops.Average,
         *,
         compression: Compressor = Compression.none,
         sparse_as_dense: bool = False,
         gradient_predivide_factor: float = 1.0,
-        groups: int | Sequence[Sequence[Any]] | None = None,
+        groups: int | Sequence[Sequence[Variable]] | None = None,
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
         weighted: bool = False,
@@ -141,7 +142,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._entered.close()
         self._local_tape.__exit__(*exception)
 
@@ -149,23 +150,25 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         """As in `tf.GradientTape`."""
         self._local_tape.watch(tensor)
 
-    def watched_variables(self) -> Any:
+    def watched_variables(self) -> tuple[Variable, ...]:
         """As in `tf.GradientTape`."""
-        return self._local_tape.watched_variables()
+        found: tuple[Variable, ...] = self._local_tape.watched_variables()
+        return found
 
-    def stop_recording(self) -> Any:
+    def stop_recording(self) -> AbstractContextManager[None]:
         """As in `tf.GradientTape`."""
-        return self._local_tape.stop_recording()
+        found: AbstractContextManager[None] = self._local_tape.stop_recording()
+        return found
 
     def reset(self) -> None:
         """As in `tf.GradientTape`."""
         self._local_tape.reset()
 
-    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+    def jacobian(self, *args: Any, **kwargs: Any) -> Structure:
         """As in `tf.GradientTape`: the Jacobian on this rank alone."""
         return self._local_tape.jacobian(*args, **kwargs)
 
-    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Tensor:
         """As in `tf.GradientTape`: the Jacobian on this rank alone."""
         return self._local_tape.batch_jacobian(*args, **kwargs)
 
@@ -180,7 +183,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         """
         self._local_variables.add(var)
 
-    def register_local_layers(self, layers: Any) -> None:
+    def register_local_layers(self, layers: Layer | Iterable[Layer]) -> None:
         """Leaves the gradients of the weights of layers to each rank.
 
         Args:
@@ -195,13 +198,13 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     @do_not_convert
     def gradient(
         self,
-        target: Any,
-        sources: Any,
-        output_gradients: Any = None,
-        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+        target: Structure,
+        sources: Structure,
+        output_gradients: Structure = None,
+        unconnected_gradients: object = tf.UnconnectedGradients.NONE,
         *,
-        weight: Any = None,
-    ) -> Any:
+        weight: Tensor = None,
+    ) -> Structure:
         """Computes gradients and reduces them over all ranks.
 
         All ranks must call this for the same sources in the same order.
@@ -253,7 +256,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         tape_marks.mark(flat_sources, reduced)
         return tf.nest.pack_sequence_as(gradients, reduced)
 
-    def _check_weight(self, weight: Any) -> None:
+    def _check_weight(self, weight: Tensor) -> None:
         knows = getattr(self._weighting, "has_losses", False)
         if weight is None:
             if isinstance(self._weighting, weighted_losses.Unweighted):
@@ -274,7 +277,9 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
                 + (", and a loss of `keras.losses`" if knows else "")
             )
 
-    def _weighted(self, gradients: list[Tensor], weight: Any) -> list[Any]:
+    def _weighted(
+        self, gradients: list[Gradient], weight: Tensor
+    ) -> list[Gradient]:
         if shares_nothing(self._settings.process_set):
             return gradients
         factor = weighted_losses.factor_of(weight, self._settings.process_set)
@@ -295,9 +300,9 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
 )
 @described
 def PartialDistributedGradientTape(
-    tape: Any,
-    local_layers: Any = (),
-    op: Any = reduce_ops.Average,
+    tape: tf.GradientTape,
+    local_layers: Layer | Iterable[Layer] | None = (),
+    op: reduce_ops.ReduceOp = reduce_ops.Average,
     **settings: Any,
 ) -> DistributedGradientTape:
     """Makes a tape that reduces all gradients but those of some layers.

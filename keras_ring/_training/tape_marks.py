@@ -13,15 +13,14 @@ reduced for ever:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from keras_ring._keras import compat
 from keras_ring._ops import ordering
 from keras_ring._ops.names import variable_path
-from keras_ring._typing import Tensor, Variable
+from keras_ring._typing import Gradient, Graph, Source, Tensor, Variable
 
 _MARKS = "_keras_ring_marks"
 
@@ -39,14 +38,14 @@ class _Marks:
 
     def __init__(self) -> None:
         self.is_reduced = False  # in eager execution
-        self.functions: weakref.WeakKeyDictionary[Any, _InFunction] = (
+        self.functions: weakref.WeakKeyDictionary[Graph, _InFunction] = (
             weakref.WeakKeyDictionary()
         )
         # May be applied again: two optimizers may share it.
-        self.applied: Any = lambda: None
+        self.applied: Callable[[], Gradient] = lambda: None
 
 
-def mark(sources: Sequence[Any], gradients: Sequence[Tensor]) -> None:
+def mark(sources: Sequence[Source], gradients: Sequence[Gradient]) -> None:
     """Remembers that gradients of the variables among `sources` are reduced."""
     function = None
     if not tf.executing_eagerly():
@@ -62,7 +61,7 @@ def mark(sources: Sequence[Any], gradients: Sequence[Tensor]) -> None:
         here.operations.update(each.op.name for each in _tensors(gradient))
 
 
-def is_marked(variable: Variable, gradient: Tensor) -> bool:
+def is_marked(variable: Variable, gradient: Gradient) -> bool:
     """Whether a gradient of a variable may be one that a tape has reduced."""
     marks = _of(variable)
     if marks.is_reduced or marks.applied() is gradient:
@@ -74,7 +73,7 @@ def is_marked(variable: Variable, gradient: Tensor) -> bool:
     )
 
 
-def use(variable: Variable, gradient: Tensor) -> None:
+def use(variable: Variable, gradient: Gradient) -> None:
     """Notes that an optimizer applies a gradient that was marked."""
     marks = _of(variable)
     if tf.executing_eagerly():
@@ -85,7 +84,7 @@ def use(variable: Variable, gradient: Tensor) -> None:
             marks.functions[function].is_applied = True
 
 
-def comes_from_tape(variable: Variable, gradient: Tensor) -> bool:
+def comes_from_tape(variable: Variable, gradient: Gradient) -> bool:
     """Whether a gradient that is about to be reduced is reduced already."""
     marks = _of(variable)
     if tf.executing_eagerly():
@@ -110,13 +109,13 @@ def comes_from_tape(variable: Variable, gradient: Tensor) -> bool:
     return False
 
 
-def _tensors(gradient: Tensor) -> list[Tensor]:
+def _tensors(gradient: Gradient) -> list[Tensor]:
     if isinstance(gradient, tf.IndexedSlices):
         return [gradient.values]
     return [gradient]
 
 
-def _traced() -> Iterator[Any]:
+def _traced() -> Iterator[Graph]:
     """Yields the function that is being traced, and those around it."""
     if tf.executing_eagerly():
         return

@@ -8,7 +8,8 @@ those of all ranks. What did not come from there is reduced by
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Hashable
+from typing import Any, SupportsIndex, cast
 
 import tensorflow as tf
 
@@ -25,7 +26,14 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-from keras_ring._typing import Optimizer, Tensor
+from keras_ring._typing import (
+    Gradient,
+    GradsAndVars,
+    Operation,
+    Optimizer,
+    Tensor,
+    Variable,
+)
 
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
@@ -38,9 +46,9 @@ class _Pending:
     """What lies between `compute_gradients` and `apply_gradients`."""
 
     def __init__(self, settings: ReductionSettings) -> None:
-        self.reduced: set[Any] = set()
+        self.reduced: set[Hashable] = set()
         # Whether it is time to use the gradients, of several passes.
-        self.is_update: Any = None
+        self.is_update: Tensor = None
         self.accumulator = Accumulator(
             settings.backward_passes_per_step,
             settings.average_aggregated_gradients,
@@ -54,7 +62,7 @@ class _V1ReducingMixin(ReducingMixin):
 
     _pending: _Pending
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         _, _, state, *rest = cast(Any, object.__reduce_ex__(self, protocol))
         state = {
             name: value
@@ -65,8 +73,12 @@ class _V1ReducingMixin(ReducingMixin):
         arguments = (self._wrapped_class, self._settings, paths)
         return _restore, arguments, state, *rest
 
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        pairs = cast(Any, super()).compute_gradients(*args, **kwargs)
+    def compute_gradients(
+        self, *args: Any, **kwargs: Any
+    ) -> list[tuple[Gradient, Variable]]:
+        pairs: list[tuple[Gradient, Variable]] = cast(
+            Any, super()
+        ).compute_gradients(*args, **kwargs)
         if reduction_guard.is_reduced():
             return pairs
         pairs = self._reduced(pairs)
@@ -78,8 +90,11 @@ class _V1ReducingMixin(ReducingMixin):
         return pairs
 
     def apply_gradients(
-        self, grads_and_vars: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+        self,
+        grads_and_vars: GradsAndVars,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Operation:
         apply = cast(Any, super()).apply_gradients
         pairs = list(grads_and_vars)
         if reduction_guard.is_reduced():
@@ -94,7 +109,7 @@ class _V1ReducingMixin(ReducingMixin):
             pairs = [(found.get(v.ref(), g), v) for g, v in pairs]
         self._pending.reduced = set()
 
-        def update() -> Any:
+        def update() -> Operation:
             with reduction_guard.reduced():
                 return apply(pairs, *args, **kwargs)
 
@@ -102,7 +117,7 @@ class _V1ReducingMixin(ReducingMixin):
         if is_update is None:
             return update()
 
-        def update_and_tell() -> Any:
+        def update_and_tell() -> Tensor:
             done = update()
             with tf.control_dependencies(
                 [] if tf.executing_eagerly() else [done]
@@ -112,7 +127,7 @@ class _V1ReducingMixin(ReducingMixin):
         told = tf.cond(is_update, update_and_tell, lambda: tf.constant(False))
         return told if tf.executing_eagerly() else told.op
 
-    def _reduced(self, pairs: Any) -> list[tuple[Any, Any]]:
+    def _reduced(self, pairs: GradsAndVars) -> list[tuple[Gradient, Variable]]:
         """Returns the pairs with their gradients reduced."""
         settings = self._settings
         present = [(g, v) for g, v in pairs if g is not None]
@@ -122,18 +137,18 @@ class _V1ReducingMixin(ReducingMixin):
         reduction_guard.require_unreduced(self, gradients, sources)
         names: list[str] = []
 
-        def reduce(gradients: list[Tensor]) -> list[Any]:
+        def reduce(gradients: list[Gradient]) -> list[Gradient]:
             return reduce_gradients(
                 gradients, sources, settings, names, local_variables_of(self)
             )
 
-        def accumulate_and_reduce() -> list[Any]:
+        def accumulate_and_reduce() -> list[Gradient]:
             if settings.backward_passes_per_step == 1:
                 return reduce(gradients)
             accumulator = self._pending.accumulator
             is_update = accumulator.add(gradients, sources)
             self._pending.is_update = is_update
-            found: list[Any] = tf.cond(
+            found: list[Gradient] = tf.cond(
                 is_update,
                 lambda: reduce(accumulator.take(sources)),
                 lambda: [tf.zeros_like(source) for source in sources],
@@ -154,8 +169,10 @@ class _V1ReducingMixin(ReducingMixin):
 
 
 def _restore(
-    wrapped_class: Any, settings: ReductionSettings, local_paths: list[str]
-) -> Any:
+    wrapped_class: type[object],
+    settings: ReductionSettings,
+    local_paths: list[str],
+) -> Optimizer:
     """Makes again what `__reduce_ex__` took apart, but for its state."""
     return distributed_again(
         wrapped_class.__new__(wrapped_class), settings, distribute, local_paths

@@ -36,8 +36,11 @@ from keras_ring._ops import reduce_ops, reductions
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, shares_nothing
+from keras_ring._training.reduction import ReductionSettings
+from keras_ring._typing import Model, Optimizer, Tensor
 
 _WEIGHTED = "_keras_ring_weighted"
+SettingsOf = Callable[[Optimizer], ReductionSettings | None]
 
 
 class Weighting:
@@ -52,8 +55,8 @@ class Weighting:
         self.has_losses = False
 
     def shared(
-        self, loss: Any, divisor: Callable[[], Any], of_data: bool
-    ) -> Any:
+        self, loss: Tensor, divisor: Callable[[], Tensor], of_data: bool
+    ) -> Tensor:
         """Returns a loss whose gradient has the factor of this rank.
 
         Args:
@@ -69,8 +72,10 @@ class Weighting:
         weight = divisor()
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def identity(loss: Any) -> Any:
-            def gradient(upstream: Any) -> Any:
+        def identity(
+            loss: Tensor,
+        ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+            def gradient(upstream: Tensor) -> Tensor:
                 factor = factor_of(weight, self.process_set)
                 return upstream * tf.cast(factor, upstream.dtype)
 
@@ -91,8 +96,8 @@ class Unweighted:
         self._needs_weights = False
 
     def shared(
-        self, loss: Any, divisor: Callable[[], Any], of_data: bool
-    ) -> Any:
+        self, loss: Tensor, divisor: Callable[[], Tensor], of_data: bool
+    ) -> Tensor:
         """Returns the loss, having seen whether it needs a factor."""
         del divisor
         self._needs_weights = self._needs_weights or of_data
@@ -133,7 +138,7 @@ def weighting(found: Weighting | Unweighted) -> Iterator[None]:
         _active.reset(token)
 
 
-def factor_of(weight: Any, process_set: ProcessSet) -> Any:
+def factor_of(weight: Tensor, process_set: ProcessSet) -> Tensor:
     """Returns `n W_r / sum_q W_q`, a scalar; 0 where nothing has a weight.
 
     Args:
@@ -150,7 +155,7 @@ def factor_of(weight: Any, process_set: ProcessSet) -> Any:
     return size * tf.math.divide_no_nan(weight, total)
 
 
-def check_losses(settings: Any, what: str) -> None:
+def check_losses(settings: ReductionSettings, what: str) -> None:
     """Looks, when gradients are about to be reduced, at their losses.
 
     Raises:
@@ -175,7 +180,7 @@ def check_losses(settings: Any, what: str) -> None:
     )
 
 
-def of_settings(settings: Any) -> Weighting | Unweighted | None:
+def of_settings(settings: ReductionSettings) -> Weighting | Unweighted | None:
     """Returns what looks at the losses of a training with these settings."""
     if settings.weighted:
         if not compat.TELLS_DIVISORS:
@@ -190,7 +195,7 @@ def of_settings(settings: Any) -> Weighting | Unweighted | None:
     return None
 
 
-def install(settings_of: Callable[[Any], Any]) -> None:
+def install(settings_of: SettingsOf) -> None:
     """Has Keras tell of its losses, if it can. A second call changes nothing.
 
     Args:
@@ -208,17 +213,19 @@ def install(settings_of: Callable[[Any], Any]) -> None:
         )
 
 
-def _shared(loss: Any, divisor: Callable[[], Any], of_data: bool) -> Any:
+def _shared(
+    loss: Tensor, divisor: Callable[[], Tensor], of_data: bool
+) -> Tensor:
     found = _active.get()
     return loss if found is None else found.shared(loss, divisor, of_data)
 
 
 def _in_weighting(
-    function: Callable[..., Any], settings_of: Callable[[Any], Any]
+    function: Callable[..., Any], settings_of: SettingsOf
 ) -> Callable[..., Any]:
     @do_not_convert
     @functools.wraps(function)
-    def weighted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def weighted(self: Model, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(getattr(self, "optimizer", None))
         if settings is None:
             return function(self, *args, **kwargs)

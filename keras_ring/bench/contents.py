@@ -76,7 +76,9 @@ def expected(case: Case, size: int) -> list[Values]:
     ]
 
 
-def check(case: Case, results: Sequence[Any], right: list[Values]) -> None:
+def check(
+    case: Case, results: Sequence[npt.ArrayLike], right: list[Values]
+) -> None:
     """Compares all elements of a case's results.
 
     Args:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_ring._typing import Tensor
 from keras_ring.bench import contents
 from keras_ring.bench.case import Case
 
-ReduceOne = Callable[[Any, str], Any]
-ReduceGroup = Callable[[list[Any], str], Sequence[Any]]
+ReduceOne = Callable[[Tensor, str], Tensor]
+ReduceGroup = Callable[[list[Tensor], str], Sequence[Tensor]]
 
 
-def make_inputs(case: Case, rank: int) -> list[Any]:
+def make_inputs(case: Case, rank: int) -> list[Tensor]:
     """Returns a rank's tensors, in TensorFlow's own memory."""
     dtype = tf.as_dtype(case.dtype).as_numpy_dtype
     # A copy: a tensor made from an array may lie in NumPy's memory, and no
@@ -32,10 +32,10 @@ def make_inputs(case: Case, rank: int) -> list[Any]:
 
 def make_body(
     case: Case,
-    inputs: Sequence[Any],
+    inputs: Sequence[Tensor],
     reduce_one: ReduceOne,
     reduce_group: ReduceGroup,
-) -> Callable[[], Sequence[Any]]:
+) -> Callable[[], Sequence[Tensor]]:
     """Returns what belongs into a `tf.function`: it reduces the tensors once.
 
     It returns the results themselves: an operation that nothing but a control
@@ -49,7 +49,7 @@ def make_body(
     """
     one = tf.Variable(tf.ones([], case.dtype), trainable=False)
 
-    def step() -> Sequence[Any]:
+    def step() -> Sequence[Tensor]:
         tensors = [x * one for x in inputs] if case.fresh else list(inputs)
         if case.grouped:
             return reduce_group(tensors, case.name)
@@ -65,10 +65,10 @@ def make_body(
 
 def make_step(
     case: Case,
-    inputs: Sequence[Any],
+    inputs: Sequence[Tensor],
     reduce_one: ReduceOne,
     reduce_group: ReduceGroup,
-) -> Callable[[], Sequence[Any]]:
+) -> Callable[[], Sequence[Tensor]]:
     """Returns the `tf.function` of a case; see `make_body`."""
     body = make_body(case, inputs, reduce_one, reduce_group)
     return tf.function(body)  # type: ignore[no-any-return]

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_ring.bench import contents, usage
 from keras_ring.bench.case import Case
@@ -137,7 +137,7 @@ class _Loop:
     times: list[float]
     cpu_times: list[float]
     counted: dict[str, int]
-    results: Sequence[Any]
+    results: Sequence[npt.ArrayLike]
 
 
 @contextmanager

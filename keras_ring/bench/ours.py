@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +45,10 @@ class KerasRing:
         """Makes the tensors and the graph."""
         op = kr.ReduceOp[case.op]
 
-        def reduce_one(tensor: Tensor, name: str) -> Any:
+        def reduce_one(tensor: Tensor, name: str) -> Tensor:
             return kr.allreduce(tensor, op, name=name)
 
-        def reduce_group(tensors: list[Tensor], name: str) -> list[Any]:
+        def reduce_group(tensors: list[Tensor], name: str) -> list[Tensor]:
             return kr.grouped_allreduce(tensors, op, name=name)
 
         inputs = graph_step.make_inputs(case, self.rank)

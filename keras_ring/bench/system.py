@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ class Prepared:
             reduces in place.
     """
 
-    run: Callable[[], Sequence[Any]]
+    run: Callable[[], Sequence[npt.ArrayLike]]
     expected: list[npt.NDArray[np.float64]]
     reset: Callable[[], None] = _nothing
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import numpy.typing as npt
 
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
-from keras_ring._typing import Model, Optimizer
+from keras_ring._typing import Logs, Model, Optimizer, Structure
 from keras_ring.checkpoint import background_write, training_state
 from keras_ring.data import epochs
 
@@ -112,7 +114,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         self._batch = 0  # batches trained on in this epoch
         self._resumed: _Resumed | None = None
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Restores the state, if there is one."""
         self._step, self._step_saved, self._resumed = 0, None, None
         manifest = training_state.restore(
@@ -136,9 +138,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             self.model, self.optimizers, progress["batch"], manifest["local"]
         )
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Saves the state after the last epoch; may go on within this one."""
         self._epoch, self._batch = epoch, 0
         if self._resumed is not None:
@@ -150,9 +150,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         elif self.save_freq == "epoch":
             self._save()
 
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Saves the state, if it is time to."""
         done = batch + 1
         if self._resumed is not None:
@@ -171,7 +169,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             if self._step - last >= self.save_freq:
                 self._save()
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs | None = None) -> None:
         """Deletes what was saved, or saves the end."""
         compat.set_initial_epoch(self.model, None)
         if self.delete_checkpoint:
@@ -213,12 +211,12 @@ class _Resumed:
         model: Model,
         optimizers: list[Optimizer],
         batches: int,
-        local: list[Any] | None,
+        local: list[npt.NDArray[Any]] | None,
     ) -> None:
         self.batches = batches
         self._model = model
         self._local = local
-        self._train: Any = None
+        self._train: Callable[[Iterator[Structure]], Any] | None = None
         # Callbacks may change it until the training goes on: all of it while
         # batches are passed over, and what is this rank's own at the start.
         self._variables = model_state.state_variables(model, optimizers)
@@ -242,7 +240,7 @@ class _Resumed:
         self._train = model.train_function
         passed = 0
 
-        def skip_batch(iterator: Any) -> Any:
+        def skip_batch(iterator: Iterator[Structure]) -> Any:
             nonlocal passed
             for _ in range(compat.steps_per_execution(model)):
                 batch = next(iterator)

@@ -17,7 +17,7 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring._training.reduction_guard import allow_local_updates
-from keras_ring._typing import Optimizer
+from keras_ring._typing import Logs, Optimizer, Structure, Variable
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -69,7 +69,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self,
         root_rank: int = 0,
         device: str = "",
-        local_variables: Iterable[Any] | None = None,
+        local_variables: Iterable[Variable] | None = None,
         *,
         check: bool = True,
         fold_rank: bool = True,
@@ -93,7 +93,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._epochs_begun = 0
         self._comparison = EpochComparison(self.local_variables)
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Shares the state, or arranges for it to be shared."""
         self._epochs_begun = 0
         self._comparison = EpochComparison(self.local_variables)
@@ -107,9 +107,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         else:
             self._broadcast_at_first_step()
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Makes sure that all ranks go on."""
         if self._epochs_begun:
             training_end.require_same_end(True, self.process_set)
@@ -121,14 +119,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             )
         self._epochs_begun += 1
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Compares the weights."""
         if self.check:
             self._comparison.at_epoch_end(self.model, epoch, self.process_set)
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs | None = None) -> None:
         """Makes sure that no rank goes on."""
         if self._epochs_begun:
             training_end.require_same_end(False, self.process_set)
@@ -157,7 +153,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         train_step = model.train_step
         own_train_step = vars(model).get("train_step")
 
-        def build_broadcast_and_train(batch: Any) -> Any:
+        def build_broadcast_and_train(batch: Structure) -> Any:
             if model.train_step is build_broadcast_and_train:
                 del model.train_step
                 if own_train_step is not None:

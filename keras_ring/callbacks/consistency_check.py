@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras_ring._keras import keras
 from keras_ring._model.consistency import require_consistent
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Logs
 
 
 class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
@@ -53,25 +52,19 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch = 0
         self._checked = -1  # the last batch before which it was done
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes the epoch."""
         self._epoch = epoch
         self._checked = -1
 
-    def on_train_batch_end(
-        self, batch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Compares, if it is time to."""
         if isinstance(self.every, int) and batch - self._checked >= self.every:
             self._checked = batch
             when = f"after batch {batch + 1} of epoch {self._epoch + 1}"
             require_consistent(self.model, when, self.process_set)
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Compares, whatever `every` is."""
         require_consistent(
             self.model, f"after epoch {epoch + 1}", self.process_set

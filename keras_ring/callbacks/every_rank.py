@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras_ring._fit import one_writer
 from keras_ring._keras import keras
 from keras_ring._typing import Callback
 
 
-def EveryRank(callback: Callback) -> Any:
+def EveryRank(callback: Callback) -> Callback:
     """Has every rank do what a callback of Keras would do on rank 0 only.
 
     Of the ranks that train a model, the lowest does what `CSVLogger`,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._training.momentum_correction import MomentumCorrection
+from keras_ring._typing import Logs, Optimizer
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -70,7 +70,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self._epoch = 0
         self._momentum: MomentumCorrection | None = None
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Checks that the learning rate can be set at all."""
         optimizer = self._optimizer()
         if not compat.has_settable_learning_rate(optimizer):
@@ -94,25 +94,21 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 )
             self.steps_per_epoch = steps
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Sets the learning rate of the epoch."""
         self._epoch = epoch
         if self.staircase and self._is_in_range():
             self._set_learning_rate(epoch)
 
     def on_train_batch_begin(
-        self, batch: int, logs: dict[str, Any] | None = None
+        self, batch: int, logs: Logs | None = None
     ) -> None:
         """Sets the learning rate of the batch."""
         if not self.staircase and self._is_in_range():
             steps_per_epoch = self.steps_per_epoch or 1
             self._set_learning_rate(self._epoch + batch / steps_per_epoch)
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Adds the learning rate to the logs."""
         if logs is not None:
             logs["learning_rate"] = compat.learning_rate(self._optimizer())
@@ -143,6 +139,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             return
         self._momentum.scale(new / old)
 
-    def _optimizer(self) -> Any:
+    def _optimizer(self) -> Optimizer:
         optimizer = self.model.optimizer
         return getattr(optimizer, "inner_optimizer", optimizer)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring._typing import Logs
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
@@ -80,9 +79,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         first = 1.0 / self.process_set.size()
         return first + (1.0 - first) * done
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Completes the warm-up after its last epoch."""
         super().on_epoch_end(epoch, logs)
         if epoch != self.warmup_epochs - 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +17,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Model, Variable
+from keras_ring._typing import Logs, Model, Variable
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -73,36 +72,32 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         # count.
         self._has_no_data = False
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Starts to combine metrics."""
         self._in_fit = True
         self._install()
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs | None = None) -> None:
         """Stops combining metrics."""
         self._in_fit = False
         self._uninstall()
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes that the metrics of training come next."""
         self._due = "metrics"
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Averages results, where state cannot be combined."""
         if logs and is_graph_program() and not is_alone(self.process_set):
             _average(logs, self.process_set)
 
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs | None = None) -> None:
         """Notes that the metrics of validation come next."""
         self._due = "evaluation/metrics"
         if not self._in_fit:
             self._install()
 
-    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_end(self, logs: Logs | None = None) -> None:
         """Stops combining metrics if it was `evaluate` that began it."""
         if not self._in_fit:
             self._uninstall()
@@ -119,9 +114,11 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._uninstall()
         model = self.model
         metric_state.watch(model)
-        results = getattr(model, compat.METRICS_RESULT_METHOD)
+        results: Callable[[Logs], Logs] = getattr(
+            model, compat.METRICS_RESULT_METHOD
+        )
 
-        def results_of_all_ranks(logs: Any) -> Any:
+        def results_of_all_ranks(logs: Logs) -> Logs:
             # Another callback may evaluate the model on one rank alone.
             name, self._due = self._due, None
             if name is None:
@@ -141,11 +138,11 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _results_of_all_ranks(
     model: Model,
-    results: Callable[[Any], Any],
-    logs: Any,
+    results: Callable[[Logs], Logs],
+    logs: Logs,
     process_set: ProcessSet,
     name: str,
-) -> Any:
+) -> Logs:
     combine_metric_state(compat.metrics_variables(model), process_set, name)
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
@@ -160,7 +157,7 @@ def _results_of_all_ranks(
     return combined
 
 
-def _average(logs: dict[str, Any], process_set: ProcessSet) -> None:
+def _average(logs: Logs, process_set: ProcessSet) -> None:
     """Averages results of ranks, in place."""
     keys = sorted(logs)
     averages = arrays.reduced(
@@ -184,7 +181,11 @@ def combine_metric_state(
         process_set: Whose members combine it. Defaults to all ranks.
         name: String, what the names of the collectives begin with.
     """
-    by_aggregation: dict[str, list[Any]] = {"sum": [], "mean": [], "none": []}
+    by_aggregation: dict[str, list[Variable]] = {
+        "sum": [],
+        "mean": [],
+        "none": [],
+    }
     for variable in {id(v): v for v in variables}.values():
         by_aggregation[compat.aggregation(variable)].append(variable)
     for aggregation, op in (

@@ -13,7 +13,7 @@ from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
 from keras_ring._model.moving_statistics import averaged_statistics
 from keras_ring._runtime import topology
-from keras_ring._typing import Model
+from keras_ring._typing import Logs, Model
 from keras_ring.checkpoint import saved_files, training_state
 from keras_ring.checkpoint.rank_zero import on_rank_zero
 
@@ -81,7 +81,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         self.average_statistics = average_statistics
 
     def _save_model(
-        self, epoch: int, batch: int | None, logs: dict[str, Any] | None
+        self, epoch: int, batch: int | None, logs: Logs | None
     ) -> None:
         """Saves the model if it is to be saved. Keras calls this."""
         if skipped_batches.is_skipping(self.model):

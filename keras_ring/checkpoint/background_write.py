@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class _Pending:
 
     def __init__(self) -> None:
         self.what: str | None = None
-        self.future: Future[Any] | None = None
+        self.future: Future[None] | None = None
         self.budget = Budget(_ALLOWANCE)
 
 
@@ -43,7 +42,7 @@ def _thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="kr-checkpoint")
 
 
-def begin(what: str, write: Callable[[], Any]) -> None:
+def begin(what: str, write: Callable[[], None]) -> None:
     """Begins to write. All ranks must call it, after `wait`.
 
     Args:

@@ -221,7 +221,7 @@ def read_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
     return manifest
 
 
-def _compare(path: Path, size: Any, checksum: Any) -> None:
+def _compare(path: Path, size: object, checksum: object) -> None:
     try:
         found_size = path.stat().st_size
         if found_size != size:
@@ -237,7 +237,7 @@ def _compare(path: Path, size: Any, checksum: Any) -> None:
         )
 
 
-def described(path: Path) -> dict[str, Any]:
+def described(path: Path) -> dict[str, int | str]:
     """Returns the size and SHA-256 of a file, as manifests have them."""
     return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 

@@ -10,6 +10,7 @@ from typing import Any
 from keras_ring._keras import keras
 from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._training.optimizer import DistributedOptimizer
+from keras_ring._typing import Model
 from keras_ring.checkpoint import saved_files
 from keras_ring.checkpoint.checkpoint_files import Damaged
 from keras_ring.errors import CheckpointError
@@ -24,7 +25,7 @@ def load_model(
     compile: bool = True,
     safe_mode: bool = True,
     **settings: Any,
-) -> Any:
+) -> Model:
     """Loads a model by `keras.saving.load_model` and distributes its optimizer.
 
     A model file says nothing of the job that wrote it: it can be opened by

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._agreement.difference import digest
@@ -39,12 +40,14 @@ class Contents:
         local: Of `_model_state.local_variables`, or nothing.
     """
 
-    owned: dict[int, Any]
-    local: list[Any]
+    owned: dict[int, npt.NDArray[Any]]
+    local: list[npt.NDArray[Any]]
 
 
 def to_bytes(
-    variables: Sequence[Variable], owned: Sequence[int], local: Sequence[Any]
+    variables: Sequence[Variable],
+    owned: Sequence[int],
+    local: Sequence[npt.NDArray[Any]],
 ) -> bytes:
     """Returns the file of this rank. All ranks must call it.
 
@@ -53,7 +56,7 @@ def to_bytes(
         owned: Places of those that may differ between ranks.
         local: Arrays.
     """
-    contents: dict[str, Any] = model_state.numbered(local)
+    contents: dict[str, npt.NDArray[Any]] = model_state.numbered(local)
     if owned:
         digests = b"".join(digest(variables[place]) for place in owned)
         mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
@@ -113,7 +116,9 @@ def scatter(contents: Sequence[bytes]) -> bytes:
     return bytes(received.tobytes())
 
 
-def _exchanged(content: bytes, rows: Sequence[int], name: str) -> Any:
+def _exchanged(
+    content: bytes, rows: Sequence[int], name: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     data = np.frombuffer(content, np.uint8)
     if topology.size() == 1:
         return data, np.array(rows)

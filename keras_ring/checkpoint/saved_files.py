@@ -148,5 +148,5 @@ def _write(path: Path, manifest: Mapping[str, Any]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _text(description: Mapping[str, Any]) -> str:
+def _text(description: Mapping[str, object]) -> str:
     return f"{description['bytes']} bytes with SHA-256 {description['sha256']}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import compat, keras
@@ -79,7 +80,7 @@ def save(
             model_state.as_arrays(local),
         )
     )
-    state: dict[str, Any] = {}
+    state: dict[str, npt.NDArray[Any]] = {}
     description = {
         "ranks": topology.size(),
         "versions": versions(),
@@ -96,7 +97,7 @@ def save(
     def write() -> None:
         if not asynchronous:
             copy()
-        files: dict[str, Callable[[BinaryIO], Any]] = {
+        files: dict[str, Callable[[BinaryIO], None]] = {
             _STATE: functools.partial(model_state.write_arrays, state)
         }
         for rank, content in enumerate(rank_files):

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
 from keras_ring._keras import compat
 from keras_ring._runtime import topology
+from keras_ring._typing import Dataset, PyDataset, Structure, Tensor
 from keras_ring.data.epoch_shuffle import shuffled_by_epoch
 from keras_ring.data.sharded_batches import ShardedPyDataset, shard_generator
 from keras_ring.data.sharded_files import files_of_this_rank
@@ -175,8 +177,8 @@ def _even_length(length: int, uneven: Uneven) -> int:
 
 
 def _shard_arrays(
-    arrays: Any, uneven: Uneven, shuffle: bool, seed: int, check: bool
-) -> Any:
+    arrays: Structure, uneven: Uneven, shuffle: bool, seed: int, check: bool
+) -> Structure:
     leaves = tf.nest.flatten(arrays)
     for leaf in leaves:
         shape = getattr(leaf, "shape", None)
@@ -213,15 +215,17 @@ def _shard_arrays(
         else np.arange(length)
     )
     # `resize` repeats from the start what it needs to pad.
-    chosen: Any = np.resize(order, total)[topology.rank() :: topology.size()]
+    chosen: npt.NDArray[Any] = np.resize(order, total)[
+        topology.rank() :: topology.size()
+    ]
     return tf.nest.map_structure(
         lambda leaf: same_data.take_rows(leaf, chosen), arrays
     )
 
 
 def _shard_dataset(
-    dataset: Any, uneven: Uneven, shuffle: bool | int, seed: int
-) -> Any:
+    dataset: Dataset, uneven: Uneven, shuffle: bool | int, seed: int
+) -> Dataset:
     if not tf.executing_eagerly():
         raise ValueError(
             "In a TensorFlow 1 graph, the length of a `tf.data.Dataset` is not "
@@ -253,14 +257,14 @@ def _shard_dataset(
 
 
 def _shard_files(
-    read: Callable[[Any], Any] | None,
+    read: Callable[[Tensor], Dataset] | None,
     files: str | Sequence[str | os.PathLike[str]],
     lengths: Sequence[int] | None,
     uneven: Uneven,
     shuffle: bool | int,
     seed: int,
     check: bool,
-) -> Any:
+) -> Dataset:
     """Returns this rank's part of what is in files."""
     dataset, per_rank = files_of_this_rank(
         tf.data.TFRecordDataset if read is None else read,
@@ -286,8 +290,8 @@ def _shard_files(
 
 
 def _shuffled(
-    dataset: Any, cardinality: int, shuffle: bool | int, seed: int
-) -> Any:
+    dataset: Dataset, cardinality: int, shuffle: bool | int, seed: int
+) -> Dataset:
     if shuffle is True:
         if cardinality < 0:
             raise ValueError(
@@ -302,8 +306,8 @@ def _shuffled(
 
 
 def _shard_py_dataset(
-    dataset: Any, uneven: Uneven, shuffle: bool, seed: int
-) -> Any:
+    dataset: PyDataset, uneven: Uneven, shuffle: bool, seed: int
+) -> PyDataset:
     count = compat.num_batches(dataset)
     if shuffle and count is None:
         raise ValueError("A `PyDataset` without end cannot be shuffled.")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._typing import Dataset
+from keras_ring._typing import Dataset, Tensor
 from keras_ring.data import epochs
 
 
-def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Any:
+def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Dataset:
     """Shuffles anew in each epoch, by `seed` and the number of the epoch.
 
     `Dataset.shuffle` draws the order of an epoch from that of the one before,
@@ -21,7 +19,7 @@ def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Any:
     spec = dataset.element_spec
 
     @do_not_convert
-    def shuffled(_: Any) -> Any:
+    def shuffled(_: Tensor) -> Dataset:
         # Called when an epoch begins to read. The op and not the method,
         # which mixes the seed with that of TensorFlow.
         variant = tf.raw_ops.ShuffleDataset(
@@ -55,7 +53,7 @@ class _EpochVariable:
             self._next = tf.Variable(0, dtype=tf.int64, trainable=False)
         epochs.register(self)
 
-    def next(self) -> Any:
+    def next(self) -> Tensor:
         """Returns the number of the epoch that begins."""
         return self._next.assign_add(1) - 1
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_ring._keras import compat
 from keras_ring._runtime import topology
-from keras_ring._typing import Dataset
+from keras_ring._typing import PyDataset, Structure
 from keras_ring.data import epochs
 
 
@@ -26,7 +26,7 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
     """
 
     def __init__(
-        self, dataset: Dataset, total: int | None, shuffle: bool, seed: int
+        self, dataset: PyDataset, total: int | None, shuffle: bool, seed: int
     ) -> None:
         super().__init__(**compat.dataset_arguments(dataset))
         self._dataset = dataset
@@ -46,7 +46,7 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
             raise TypeError("This `PyDataset` has no end.")
         return self.num_batches
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Structure:
         position = topology.rank() + index * topology.size()
         if self._total is None:
             return self._dataset[position]
@@ -80,7 +80,9 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
         self._dataset.on_epoch_end()
 
 
-def shard_generator(generator: Iterator[Any], uneven: str) -> Iterator[Any]:
+def shard_generator(
+    generator: Iterator[Structure], uneven: str
+) -> Iterator[Structure]:
     """Yields the elements of a generator that belong to this rank.
 
     Elements are taken in groups of one per rank, so that all ranks come to
@@ -94,7 +96,7 @@ def shard_generator(generator: Iterator[Any], uneven: str) -> Iterator[Any]:
         Elements.
     """
     size = topology.size()
-    first: list[Any] = []
+    first: list[Structure] = []
     count = 0
     while group := list(itertools.islice(generator, size)):
         first = first or group

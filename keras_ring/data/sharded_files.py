@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,18 +11,18 @@ import tensorflow as tf
 from keras_ring._agreement import same_data
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
-from keras_ring._typing import Dataset
+from keras_ring._typing import Dataset, Tensor
 
 _FILES_AT_A_TIME = 16
 
 
 def files_of_this_rank(
-    read: Callable[[Any], Any],
+    read: Callable[[Tensor], Dataset],
     files: str | Sequence[str | os.PathLike[str]],
     lengths: Sequence[int] | None,
     seed: int | None,
     check: bool,
-) -> tuple[Any, list[int]]:
+) -> tuple[Dataset, list[int]]:
     """Returns what is in the files of this rank, and how much that is.
 
     Args:
@@ -108,7 +107,7 @@ def _paths(files: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     return paths
 
 
-def _counted(read: Callable[[Any], Any], paths: list[str]) -> list[int]:
+def _counted(read: Callable[[Tensor], Dataset], paths: list[str]) -> list[int]:
     """Counts the elements of files, each on one rank."""
     mine = {
         place: _length(read(tf.constant(paths[place])))
@@ -135,8 +134,11 @@ def _length(dataset: Dataset) -> int:
 
 
 def _interleaved(
-    read: Callable[[Any], Any], paths: list[str], count: int, seed: int | None
-) -> Any:
+    read: Callable[[Tensor], Dataset],
+    paths: list[str],
+    count: int,
+    seed: int | None,
+) -> Dataset:
     """Returns the elements of files, of each a piece in turn."""
     if seed is not None:
         order = np.random.default_rng(seed).permutation(len(paths))

@@ -12,12 +12,13 @@ import queue
 import select
 import selectors
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from keras_ring._launch_protocol import contract
 from keras_ring.launcher import (
@@ -51,6 +52,8 @@ _REACH_TIMEOUT = 3.0
 # Seconds in which the pipes of dead ranks are read.
 _DRAIN_TIME = 2.0
 
+_Asked = TypeVar("_Asked")
+
 
 class _Gone(Exception):
     """The launcher is not there any more."""
@@ -76,7 +79,7 @@ class Agent:
         self._sink = Sink(sink)
         self._reader = FrameReader()
         self._selector = selectors.DefaultSelector()
-        self._listener: Any = None
+        self._listener: socket.socket | None = None
         self._job: job.Job | None = None
         self._running: list[RankProcess] = []
         # Descriptor -> rank and stream.
@@ -285,7 +288,9 @@ class Agent:
 
         self._answer_later(measure, frame.fields)
 
-    def _answer_later(self, ask: Callable[[Any], bytes], what: Any) -> None:
+    def _answer_later(
+        self, ask: Callable[[_Asked], bytes], what: _Asked
+    ) -> None:
         """Answers from a thread of its own, for it takes time."""
 
         def run() -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from keras_ring.launcher.agent import PULSE
 from keras_ring.launcher.agent_connection import AgentConnection
@@ -23,6 +23,8 @@ SILENCE = 3.5
 _LEAVING_TIME = 2.0
 # For a process whose output has ended.
 _DYING_TIME = 0.1
+
+_Source = TypeVar("_Source")
 
 
 class AgentLoop:
@@ -162,8 +164,8 @@ class AgentLoop:
         fd: int,
         events: int,
         wanted: bool,
-        handle: Callable[[Any], None],
-        source: object,
+        handle: Callable[[_Source], None],
+        source: _Source,
     ) -> None:
         known = fd in self._selector.get_map()
         if known and not wanted:

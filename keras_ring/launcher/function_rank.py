@@ -11,7 +11,6 @@ import os
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
 
 # What is in the directory of a call.
 PATHS = "paths.json"
@@ -41,7 +40,7 @@ def _call(directory: Path) -> None:
     error_file.install()
     rank = int(os.environ[contract.RANK])
     function, args, kwargs = pickle.loads((directory / CALL).read_bytes())
-    value: Any = function(*args, **kwargs)
+    value: object = function(*args, **kwargs)
     try:
         data = cloudpickle.dumps(value)
     except Exception as error:
