@@ -61,6 +61,8 @@ std::string ShowNumber(double value) {
 }
 
 constexpr double kMaxSeconds = 1e8;
+// By which the default of START_TIMEOUT grows.
+constexpr int kRanksPerSecond = 32;
 
 // A field of whole numbers within bounds.
 template <auto Field, int64_t kLow, int64_t kHigh>
@@ -118,20 +120,46 @@ std::string ShowText(const Options& options) {
 }
 
 const char* ParseRendezvous(const std::string& text, Options& options) {
+  static constexpr char kExpected[] =
+      "host:port, or several addresses of one host, separated by commas, and "
+      ":port";
   size_t colon = text.rfind(':');
   int64_t port;
-  if (colon == std::string::npos || colon == 0 ||
+  if (colon == std::string::npos ||
       !ParseInteger(text.substr(colon + 1), 1, 65535, &port)) {
-    return "host:port";
+    return kExpected;
   }
   options.rendezvous_host = text.substr(0, colon);
-  // An IPv6 address is written in brackets, to keep its colons apart.
   std::string& host = options.rendezvous_host;
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+  const std::string listed = "," + host + ",";
+  if (listed.find(",,") != std::string::npos) return kExpected;
+  // An IPv6 address is written in brackets, to keep its colons apart.
+  const bool several = host.find(',') != std::string::npos;
+  if (!several && host.size() > 2 && host.front() == '[' &&
+      host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
   options.rendezvous_port = static_cast<uint16_t>(port);
   return nullptr;
+}
+
+const char* ParsePortRange(const std::string& text, Options& options) {
+  const size_t dash = text.find('-');
+  int64_t low, high;
+  if (dash == std::string::npos ||
+      !ParseInteger(text.substr(0, dash), 1, 65535, &low) ||
+      !ParseInteger(text.substr(dash + 1), low, 65535, &high)) {
+    return "two ports, the lower one first, such as 30000-30099";
+  }
+  options.port_low = static_cast<uint16_t>(low);
+  options.port_high = static_cast<uint16_t>(high);
+  return nullptr;
+}
+
+std::string ShowPortRange(const Options& options) {
+  if (options.port_low == 0) return "";
+  return std::to_string(options.port_low) + "-" +
+         std::to_string(options.port_high);
 }
 
 const char* ParseJobKey(const std::string& text, Options& options) {
@@ -181,8 +209,9 @@ const Row kRows[] = {
      IntegerField<&Options::size, 1, INT32_MAX>, ShowInteger<&Options::size>,
      true},
     {"RENDEZVOUS", "host:port",
-     "Where rank 0 serves the store by which the ranks find each other. Set "
-     "by the launcher.",
+     "Where rank 0 serves the store by which the ranks find each other; host "
+     "may be several addresses of it, separated by commas. Set by the "
+     "launcher.",
      ParseRendezvous, [](const Options&) { return std::string(); }, false},
     {"RENDEZVOUS_FD", "integer",
      "Rank 0 only: number of an inherited listening socket for that store. "
@@ -197,12 +226,18 @@ const Row kRows[] = {
      "Identity of this host; ranks with equal identities share one. Defaults "
      "to that of the running system and of its network.",
      ShortTextField<&Options::host_id>, ShowText<&Options::host_id>, false},
-    {"INTERFACE", "address",
-     "Address at which other ranks reach this one. Defaults to the one from "
-     "which it reaches the store, so loopback when that is on loopback; of "
-     "rank 0, to the store's.",
+    {"INTERFACE", "interface",
+     "The interface at which other ranks reach this one: by its name, its "
+     "network (10.0.0.0/8) or its address; of several, separated by commas, "
+     "the first that this host has. Defaults to the one from which it reaches "
+     "the store, so loopback when that is on loopback; of rank 0, to the "
+     "store's.",
      ShortTextField<&Options::interface_address>,
      ShowText<&Options::interface_address>, false},
+    {"PORT_RANGE", "port-port",
+     "The ports on which ranks listen, one for each rank of a host. Defaults "
+     "to any that are free.",
+     ParsePortRange, ShowPortRange, false},
     {"GENERATION", "number",
      "Which this is of the jobs that the same ranks are in one after another. "
      "Ranks of different generations refuse each other.",
@@ -240,7 +275,9 @@ const Row kRows[] = {
      "thread answers, so a rank that is merely slow is not.",
      PositiveTimeField<&Options::heartbeat_timeout>,
      ShowTime<&Options::heartbeat_timeout>, true},
-    {"START_TIMEOUT", "seconds", "How long init() waits for all ranks to come.",
+    {"START_TIMEOUT", "seconds",
+     "How long init() waits for all ranks to come. Its default grows by a "
+     "second for every 32 ranks.",
      PositiveTimeField<&Options::start_timeout>,
      ShowTime<&Options::start_timeout>, false},
     {"COLLECTIVE", "auto, or a backend",
@@ -329,6 +366,9 @@ Result<Options> Options::Parse(const Lookup& lookup) {
                                 ": expected " + expected);
   }
   KR_RETURN_IF_ERROR(CheckTogether(options, given));
+  if (given.count("START_TIMEOUT") == 0) {
+    options.start_timeout += options.size / kRanksPerSecond;
+  }
   return options;
 }
 

@@ -27,6 +27,9 @@ struct Options {
   std::string job_key;  // hexadecimal; secret
   std::string host_id;  // empty: the host's own identity
   std::string interface_address;
+  // Ports on which ranks listen; any if `port_low` is 0.
+  uint16_t port_low = 0;
+  uint16_t port_high = 0;
   // Of the jobs that a process is in one after another, which this is.
   int64_t generation = 0;
 
@@ -37,7 +40,7 @@ struct Options {
   double stall_check_time = 60.0;    // seconds; 0: never
   double stall_shutdown_time = 0.0;  // seconds; 0: never
   double heartbeat_timeout = 30.0;   // seconds
-  double start_timeout = 60.0;       // seconds
+  double start_timeout = 60.0;       // seconds; more for large jobs
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or the name of a backend
   bool zero_copy = true;

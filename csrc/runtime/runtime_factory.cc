@@ -26,6 +26,7 @@ RendezvousOptions RendezvousOptionsOf(const Options& options, JobKey key,
   result.key = std::move(key);
   result.host_id = options.host_id.empty() ? OwnHostId() : options.host_id;
   result.advertise_host = options.interface_address;
+  result.ports = {options.port_low, options.port_high};
   result.fingerprint = std::move(fingerprint);
   return result;
 }

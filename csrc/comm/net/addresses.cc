@@ -4,6 +4,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "csrc/comm/net/socket.h"
 
 namespace keras_ring {
@@ -57,6 +60,21 @@ Result<Addresses> Resolve(const std::string& host, uint16_t port, int flags) {
     default:
       return InvalidArgumentError(text);
   }
+}
+
+std::vector<std::string> SplitHosts(const std::string& hosts) {
+  std::vector<std::string> result;
+  size_t begin = 0;
+  while (begin <= hosts.size()) {
+    const size_t end = std::min(hosts.find(',', begin), hosts.size());
+    std::string host = hosts.substr(begin, end - begin);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+      host = host.substr(1, host.size() - 2);
+    }
+    result.push_back(std::move(host));
+    begin = end + 1;
+  }
+  return result;
 }
 
 bool IsLoopback(const std::string& host) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "csrc/base/status.h"
 
@@ -20,6 +21,10 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 // `flags`: as of getaddrinfo. kUnavailable if the name is not known, or not
 // yet: a cluster may publish the name of a host that starts after it has.
 Result<Addresses> Resolve(const std::string& host, uint16_t port, int flags);
+
+// The hosts in a list that is separated by commas, each without the brackets of
+// an IPv6 address.
+std::vector<std::string> SplitHosts(const std::string& hosts);
 
 // Whether every address of `host` is a loopback address, as seen from here.
 bool IsLoopback(const std::string& host);

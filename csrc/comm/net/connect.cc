@@ -97,23 +97,27 @@ class Tries {
 
 }  // namespace
 
-Result<Socket> ConnectToAny(const Addresses& addresses, Deadline deadline,
-                            Duration stagger) {
+Result<Socket> ConnectToAny(const std::vector<const addrinfo*>& lists,
+                            Deadline deadline, Duration stagger) {
+  std::vector<const addrinfo*> addresses;
+  for (const addrinfo* it : lists) {
+    for (; it != nullptr; it = it->ai_next) addresses.push_back(it);
+  }
   Tries tries;
-  const addrinfo* next = addresses.get();
+  auto next = addresses.begin();
   Deadline turn = Deadline::After(Duration::zero());  // of the next one
   while (true) {
-    if (next != nullptr && (tries.num_waiting() == 0 || turn.expired())) {
-      tries.Begin(*next);
-      next = next->ai_next;
+    const bool more = next != addresses.end();
+    if (more && (tries.num_waiting() == 0 || turn.expired())) {
+      tries.Begin(**next++);
       turn = Deadline::After(stagger);
     }
     if (tries.connected()) return *std::move(tries.connected());
     if (tries.num_waiting() == 0) {
-      if (next == nullptr) return tries.failure();
+      if (next == addresses.end()) return tries.failure();
       continue;
     }
-    const Deadline until = next == nullptr
+    const Deadline until = next == addresses.end()
                                ? deadline
                                : Deadline(std::min(deadline.at(), turn.at()));
     KR_RETURN_IF_ERROR(tries.Wait(until.PollTimeoutMs()));

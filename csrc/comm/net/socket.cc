@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "csrc/comm/net/addresses.h"
 #include "csrc/comm/net/connect.h"
@@ -112,10 +114,37 @@ Result<Socket> ListenEverywhere(uint16_t port) {
   return socket;
 }
 
+Result<Socket> ListenInRange(const std::string& host, PortRange ports,
+                             int first) {
+  if (ports.low == 0) return Listen(host, 0);
+  const int count = ports.high - ports.low + 1;
+  for (int i = 0;; ++i) {
+    const int port = ports.low + (first + i) % count;
+    Result<Socket> listener = Listen(host, static_cast<uint16_t>(port));
+    if (listener.ok()) return listener;
+    if (i + 1 < count) continue;
+    return listener.status().WithContext(
+        "no port from " + std::to_string(ports.low) + " to " +
+        std::to_string(ports.high) + " (KERAS_RING_PORT_RANGE) is free");
+  }
+}
+
 Result<Socket> Connect(const std::string& host, uint16_t port,
                        Deadline deadline) {
-  KR_ASSIGN_OR_RETURN(Addresses addresses, Resolve(host, port, 0));
-  Result<Socket> socket = ConnectToAny(addresses, deadline);
+  std::vector<Addresses> held;
+  std::vector<const addrinfo*> lists;
+  Status unknown;
+  for (const std::string& one : SplitHosts(host)) {
+    Result<Addresses> addresses = Resolve(one, port, 0);
+    if (addresses.ok()) {
+      lists.push_back(addresses->get());
+      held.push_back(std::move(addresses).value());
+    } else if (unknown.ok()) {
+      unknown = addresses.status();
+    }
+  }
+  if (lists.empty()) return unknown;
+  Result<Socket> socket = ConnectToAny(lists, deadline);
   if (socket.ok()) return socket;
   return socket.status().WithContext("connecting to " + HostPort(host, port));
 }
@@ -215,6 +244,16 @@ Result<std::string> LocalAddress(const Socket& socket) {
   return NameOf(reinterpret_cast<const sockaddr*>(&address), size);
 }
 
+Result<std::string> PeerAddress(const Socket& socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) !=
+      0) {
+    return UnavailableError("getpeername: " + ErrnoText(errno));
+  }
+  return NameOf(reinterpret_cast<const sockaddr*>(&address), size);
+}
+
 std::string PeerName(const Socket& socket) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
@@ -229,7 +268,8 @@ std::string PeerName(const Socket& socket) {
 }
 
 std::string HostPort(const std::string& host, uint16_t port) {
-  bool brackets = host.find(':') != std::string::npos;
+  const bool brackets = host.find(':') != std::string::npos &&
+                        host.find(',') == std::string::npos;
   return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 

@@ -42,6 +42,17 @@ class Socket {
 // Port 0 lets the system choose; LocalPort tells which.
 Result<Socket> Listen(const std::string& host, uint16_t port);
 
+// Ports from `low` to `high`; any port if `low` is 0.
+struct PortRange {
+  uint16_t low = 0;
+  uint16_t high = 0;
+};
+
+// On one of these ports. The search begins with the `first`-th, so that ranks
+// of one host do not all try the same ones. kUnavailable if none is free.
+Result<Socket> ListenInRange(const std::string& host, PortRange ports,
+                             int first);
+
 // On every address of this host.
 Result<Socket> ListenEverywhere(uint16_t port);
 
@@ -51,7 +62,8 @@ Result<Socket> ListenEverywhere(uint16_t port);
 Result<Socket> AdoptListener(int fd);
 
 // kUnavailable when nobody listens there, or nobody knows the host (worth
-// trying again while a job starts). Of several addresses, see ConnectToAny.
+// trying again while a job starts). `host` may be several, separated by commas;
+// of several addresses, see ConnectToAny.
 Result<Socket> Connect(const std::string& host, uint16_t port,
                        Deadline deadline);
 
@@ -75,6 +87,8 @@ void SetStreamOptions(const Socket& socket);
 Result<uint16_t> LocalPort(const Socket& socket);
 // The numeric address of this end.
 Result<std::string> LocalAddress(const Socket& socket);
+// The numeric address of the other end.
+Result<std::string> PeerAddress(const Socket& socket);
 // "10.0.0.7:4711", or "unknown": for messages.
 std::string PeerName(const Socket& socket);
 // "host:port", with brackets around an IPv6 address.

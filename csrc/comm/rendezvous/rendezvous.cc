@@ -139,9 +139,11 @@ Result<Socket> ListenAsRankZero(const RendezvousOptions& options) {
   }
   const std::string& host = options.store_host;
   // The others may come to another address than this host gives itself: by an
-  // interface of their choice, or by a name that is loopback on this host.
-  if (!MeansLoopback(host) &&
-      (!options.advertise_host.empty() || IsLoopback(host))) {
+  // interface of their choice, by one of several, or by a name that is loopback
+  // on this host.
+  const bool several = host.find(',') != std::string::npos;
+  if (several || (!MeansLoopback(host) &&
+                  (!options.advertise_host.empty() || IsLoopback(host)))) {
     return ListenEverywhere(options.store_port);
   }
   return Listen(host, options.store_port);
@@ -174,8 +176,8 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
   const bool elsewhere = !options.advertise_host.empty() &&
                          options.store_listen_fd < 0 &&
                          !MeansLoopback(options.store_host);
-  MemberRecord own = OwnRecord(
-      options, *mesh, elsewhere ? options.advertise_host : options.store_host);
+  MemberRecord own =
+      OwnRecord(options, *mesh, elsewhere ? options.advertise_host : "");
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
   JobTable table = CollectRecords(server.store(), options.size, deadline);
   if (!table.status.ok()) return PublishFailure(server, options.size, table);
@@ -187,6 +189,9 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
   table.time_left = left - std::min(kTellingTime, left / 4);
   const Deadline of_links = Deadline::After(table.time_left);
   KR_RETURN_IF_ERROR(server.store().Set(kTableKey, Encode(table), deadline));
+  if (table.members[0].address.empty()) {
+    table.members[0].address = options.store_host;
+  }
   mesh->SetTable(std::move(table), of_links);
   return std::unique_ptr<StartingMesh>(std::move(mesh));
 }
@@ -257,7 +262,9 @@ Result<std::unique_ptr<StartingMesh>> JoinAsOther(
     if (store.ok()) {
       if (mesh == nullptr) {
         KR_ASSIGN_OR_RETURN(address, ListenAddress(options, **store));
-        KR_ASSIGN_OR_RETURN(Socket listener, Listen(address, 0));
+        KR_ASSIGN_OR_RETURN(
+            Socket listener,
+            ListenInRange(address, options.ports, options.rank));
         KR_ASSIGN_OR_RETURN(
             mesh, JobMesh::Start(options.rank, options.size, options.key,
                                  std::move(listener),
@@ -269,6 +276,10 @@ Result<std::unique_ptr<StartingMesh>> JoinAsOther(
         KR_RETURN_IF_ERROR(table->status);
         if (table->members.size() != static_cast<size_t>(options.size)) {
           return InternalError("the table has a wrong number of members");
+        }
+        std::string& at = table->members[0].address;
+        if (at.empty()) {
+          KR_ASSIGN_OR_RETURN(at, PeerAddress((*store)->socket()));
         }
         const Deadline of_rank_zero = Deadline::After(table->time_left);
         mesh->SetTable(std::move(table).value(),

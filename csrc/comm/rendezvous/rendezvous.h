@@ -10,6 +10,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/net/handshake.h"
+#include "csrc/comm/net/socket.h"
 #include "csrc/comm/rendezvous/mesh.h"
 
 namespace keras_ring {
@@ -17,7 +18,8 @@ namespace keras_ring {
 struct RendezvousOptions {
   int rank = 0;
   int size = 1;
-  // Where rank 0 serves the store.
+  // Where rank 0 serves the store. `store_host` may be several addresses of one
+  // host, separated by commas.
   std::string store_host;
   uint16_t store_port = 0;
   // Rank 0 only: an inherited listening socket for the store, or -1 to bind
@@ -30,11 +32,13 @@ struct RendezvousOptions {
   // Identity of the host: ranks with equal ids share one.
   std::string host_id;
   // Address at which peers reach this rank's listener. Empty: the one from
-  // which this rank reaches the store, or of rank 0, store_host; but no
-  // loopback address unless that means loopback everywhere: then so is the
-  // listener, whatever is said here. Not used by a rank 0 with an inherited
-  // listener.
+  // which this rank reaches the store, or of rank 0, the one at which the peer
+  // has reached the store; but no loopback address unless that means loopback
+  // everywhere: then so is the listener, whatever is said here. Not used by a
+  // rank 0 with an inherited listener.
   std::string advertise_host;
+  // Where the listener is; of rank 0, store_port counts.
+  PortRange ports;
   // What must be equal on all ranks, as "name=value" (versions, tunables).
   std::vector<std::string> fingerprint;
 };

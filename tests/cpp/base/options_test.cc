@@ -51,6 +51,37 @@ TEST(Options, ReadsAll) {
   EXPECT_EQ(options->log_level, LogLevel::kInfo);
 }
 
+TEST(Options, AHostMayHaveSeveralAddresses) {
+  Result<Options> options =
+      Parse({{"KERAS_RING_SIZE", "1"},
+             {"KERAS_RING_RENDEZVOUS", "[fd00::1],10.0.0.1:4000"}});
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->rendezvous_host, "[fd00::1],10.0.0.1");
+  EXPECT_EQ(options->rendezvous_port, 4000);
+}
+
+TEST(Options, PortsOfTheRanks) {
+  Result<Options> options = Parse({{"KERAS_RING_PORT_RANGE", "30000-30003"}});
+  ASSERT_TRUE(options.ok()) << options.status().ToString();
+  EXPECT_EQ(options->port_low, 30000);
+  EXPECT_EQ(options->port_high, 30003);
+}
+
+TEST(Options, LargeJobsHaveMoreTimeToStart) {
+  auto start_timeout = [](const char* size, const char* said) {
+    Result<Options> options = Parse({{"KERAS_RING_SIZE", size},
+                                     {"KERAS_RING_RANK", "0"},
+                                     {"KERAS_RING_RENDEZVOUS", "h:1"},
+                                     {"KERAS_RING_JOB_KEY", kKey},
+                                     {"KERAS_RING_START_TIMEOUT", said}});
+    KR_CHECK(options.ok());
+    return options->start_timeout;
+  };
+  EXPECT_EQ(start_timeout("4", ""), 60.0);
+  EXPECT_EQ(start_timeout("4096", ""), 188.0);
+  EXPECT_EQ(start_timeout("4096", "7"), 7.0);
+}
+
 TEST(Options, MalformedValuesNameTheVariableAndTheValue) {
   const std::pair<const char*, const char*> cases[] = {
       {"KERAS_RING_SIZE", "0"},
@@ -61,6 +92,12 @@ TEST(Options, MalformedValuesNameTheVariableAndTheValue) {
       {"KERAS_RING_RENDEZVOUS", "localhost"},
       {"KERAS_RING_RENDEZVOUS", "localhost:0"},
       {"KERAS_RING_RENDEZVOUS", ":12"},
+      {"KERAS_RING_RENDEZVOUS", "a,:12"},
+      {"KERAS_RING_RENDEZVOUS", "a,,b:12"},
+      {"KERAS_RING_PORT_RANGE", "30000"},
+      {"KERAS_RING_PORT_RANGE", "0-5"},
+      {"KERAS_RING_PORT_RANGE", "7-6"},
+      {"KERAS_RING_PORT_RANGE", "7-65536"},
       {"KERAS_RING_FUSION_THRESHOLD", "64M"},
       {"KERAS_RING_FUSION_THRESHOLD", "99999999999999999999"},
       {"KERAS_RING_CYCLE_TIME", "nan"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace keras_ring {
 namespace {
@@ -25,6 +26,13 @@ TEST(MeansLoopbackTest, NamesOfHostsDoNot) {
   for (const char* host : {"10.0.0.1", "0.0.0.0", "", "head-node"}) {
     EXPECT_FALSE(MeansLoopback(host)) << host;
   }
+}
+
+TEST(SplitHostsTest, BracketsAreForThePortAlone) {
+  using Hosts = std::vector<std::string>;
+  EXPECT_EQ(SplitHosts("node1"), Hosts({"node1"}));
+  EXPECT_EQ(SplitHosts("::1"), Hosts({"::1"}));
+  EXPECT_EQ(SplitHosts("[fd00::1],10.0.0.1"), Hosts({"fd00::1", "10.0.0.1"}));
 }
 
 TEST(ResolveTest, WhatIsNotKnownMayBecomeKnown) {

@@ -53,8 +53,8 @@ class ConnectTest : public DescriptorTest {};
 
 TEST_F(ConnectTest, TheFirstThatAnswersIsTaken) {
   TestListener one, other;
-  Result<Socket> socket =
-      ConnectToAny(AddressesOf({one.port, other.port}), Soon(), kStagger);
+  Result<Socket> socket = ConnectToAny(
+      {AddressesOf({one.port, other.port}).get()}, Soon(), kStagger);
   ASSERT_TRUE(socket.ok()) << socket.status().ToString();
   EXPECT_EQ(PeerName(*socket), "127.0.0.1:" + std::to_string(one.port));
 }
@@ -64,7 +64,7 @@ TEST_F(ConnectTest, OneThatRefusesIsPassedOver) {
   TestListener listener;
   const TimePoint began = std::chrono::steady_clock::now();
   Result<Socket> socket =
-      ConnectToAny(AddressesOf({nobody, nobody, listener.port}), Soon(),
+      ConnectToAny({AddressesOf({nobody, nobody, listener.port}).get()}, Soon(),
                    std::chrono::seconds(100));
   ASSERT_TRUE(socket.ok()) << socket.status().ToString();
   EXPECT_EQ(PeerName(*socket), "127.0.0.1:" + std::to_string(listener.port));
@@ -76,7 +76,8 @@ TEST_F(ConnectTest, OneThatSaysNothingLeavesTimeForTheOthers) {
   TestListener listener;
   const TimePoint began = std::chrono::steady_clock::now();
   Result<Socket> socket = ConnectToAny(
-      AddressesOf({hole.port(), hole.port(), listener.port}), Soon(), kStagger);
+      {AddressesOf({hole.port(), hole.port(), listener.port}).get()}, Soon(),
+      kStagger);
   ASSERT_TRUE(socket.ok()) << socket.status().ToString();
   EXPECT_EQ(PeerName(*socket), "127.0.0.1:" + std::to_string(listener.port));
   EXPECT_GE(std::chrono::steady_clock::now() - began, kStagger);
@@ -86,16 +87,17 @@ TEST_F(ConnectTest, OneThatSaysNothingLeavesTimeForTheOthers) {
 TEST_F(ConnectTest, SomebodyWhoSaysNothingMayYetAnswer) {
   BlackHole hole;
   const uint16_t nobody = TestListener().port;
-  const Status status =
-      ConnectToAny(AddressesOf({hole.port(), nobody}), AfterMs(200), kStagger)
-          .status();
+  const Status status = ConnectToAny({AddressesOf({hole.port(), nobody}).get()},
+                                     AfterMs(200), kStagger)
+                            .status();
   EXPECT_EQ(status, DeadlineExceededError("timed out"));
 }
 
 TEST_F(ConnectTest, WhereAllRefuseTheFirstSaysWhy) {
   const uint16_t nobody = TestListener().port;
   const Status status =
-      ConnectToAny(AddressesOf({nobody, nobody}), Soon(), kStagger).status();
+      ConnectToAny({AddressesOf({nobody, nobody}).get()}, Soon(), kStagger)
+          .status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(status.message().rfind("Connection refused", 0), 0u)
       << status.message();

@@ -128,6 +128,22 @@ TEST_F(RendezvousTest, WithoutAnInheritedListener) {
   });
 }
 
+// Each of the others takes the one by which it comes, also for later links.
+TEST_F(RendezvousTest, RankZeroMayHaveSeveralAddresses) {
+  RunRanks(3, [&](int rank) {
+    RendezvousOptions options = OptionsOf(rank, 3);
+    options.store_host = "no-such-host.invalid,127.0.0.9,127.0.0.1";
+    Joined mesh = Join(options);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+    if (rank > 0) {
+      EXPECT_EQ((*mesh)->members()[0].address, "127.0.0.1");
+    }
+    auto links = (*mesh)->Connect(LinkKind::kData, Others(rank, 3), Soon());
+    ASSERT_TRUE(links.ok()) << links.status().ToString();
+    Greet(*links, rank);
+  });
+}
+
 TEST_F(RendezvousTest, BadOptionsAreRefusedAtOnce) {
   for (auto [rank, size] : {std::pair(0, 0), {-1, 2}, {2, 2}, {0, -3}}) {
     EXPECT_EQ(Join(OptionsOf(rank, size)).status().code(),

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/testing/run_ranks.h"
 #include "tests/cpp/comm/loopback.h"
@@ -131,6 +132,43 @@ TEST_F(SocketTest, AListenerEverywhereIsReachedByEveryAddress) {
     EXPECT_TRUE(Connect(host, port, Soon()).ok()) << host;
   }
   EXPECT_EQ(ListenEverywhere(port).status().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(SocketTest, OneOfSeveralHostsIsReached) {
+  TestListener listener;
+  for (const char* hosts :
+       {"no-such-host.invalid,127.0.0.1", "[::1],127.0.0.1", "127.0.0.1"}) {
+    Result<Socket> socket = Connect(hosts, listener.port, Soon());
+    ASSERT_TRUE(socket.ok()) << socket.status().ToString();
+    EXPECT_EQ(*PeerAddress(*socket), "127.0.0.1");
+  }
+  EXPECT_EQ(
+      Connect("no-such-host.invalid,nor.invalid", 1, Soon()).status().code(),
+      StatusCode::kUnavailable);
+}
+
+TEST_F(SocketTest, PortsAreTakenFromARange) {
+  // A range that is free but for its first port.
+  TestListener taken;
+  const auto low = taken.port;
+  const PortRange ports = {low, static_cast<uint16_t>(low + 3)};
+  std::vector<Socket> held;
+  for (int i = 0; i < 4; ++i) {
+    Result<Socket> listener = ListenInRange("127.0.0.1", ports, /*first=*/i);
+    if (!listener.ok()) break;
+    const uint16_t port = *LocalPort(*listener);
+    EXPECT_GT(port, low);
+    EXPECT_LE(port, low + 3);
+    held.push_back(std::move(listener).value());
+  }
+  // Others may have taken one, too.
+  EXPECT_GE(held.size(), 1u);
+  const Status none =
+      ListenInRange("127.0.0.1", {low, low}, /*first=*/5).status();
+  EXPECT_EQ(none.code(), StatusCode::kUnavailable);
+  EXPECT_NE(none.message().find("(KERAS_RING_PORT_RANGE) is free"),
+            std::string::npos)
+      << none.message();
 }
 
 TEST_F(SocketTest, HostPortBracketsIpv6) {
