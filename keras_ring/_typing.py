@@ -33,3 +33,6 @@ PyDataset: TypeAlias = Any
 Logs: TypeAlias = dict[str, Any]
 # What has rows: an array of NumPy, a tensor, a frame of pandas.
 Array: TypeAlias = Any
+
+# An intracommunicator of mpi4py, which is optional.
+Communicator: TypeAlias = Any

@@ -15,10 +15,12 @@ import threading
 from collections.abc import Iterable
 
 from keras_ring import _version, errors
+from keras_ring._engines.rank_settings import rank_settings
 from keras_ring._launch_protocol import error_file
 from keras_ring._runtime import arena, caught, native, start_checks
 from keras_ring._runtime import process_sets as sets
 from keras_ring._runtime.logs import LogForwarder
+from keras_ring._typing import Communicator
 
 _lock = threading.Lock()
 _log_forwarder: LogForwarder | None = None
@@ -26,12 +28,15 @@ _log_forwarder: LogForwarder | None = None
 
 def init(
     process_sets: Iterable[sets.ProcessSet | Iterable[int]] | str | None = None,
+    *,
+    comm: Communicator | None = None,
 ) -> None:
     """Connects this process to the other ranks of its job.
 
-    The launcher (`keras-ring run`) tells each process its rank and where the
-    others are, through `KERAS_RING_*` variables. A process that was started
-    without it is a job of one rank.
+    Whoever has started the processes tells each of them its rank and where
+    the others are: `keras-ring run`, or an engine such as mpirun, srun,
+    torchrun or Kubernetes (docs/launching.md). A process that was started
+    alone is a job of one rank.
 
     Calling it again changes nothing; sets that are given then have to be part
     of the job. After `shutdown()`, or after it has failed, it may be called
@@ -45,16 +50,21 @@ def init(
         process_sets: A list of `ProcessSet` (or of lists of ranks) to begin
             with, the same on all ranks. `"dynamic"` is the same as `None`:
             more can always be added by `add_process_set`. Defaults to `None`.
+        comm: A communicator of mpi4py, such as `MPI.COMM_WORLD` or what
+            `Split` has returned: its processes are the ranks of the job, in
+            its order, and all of them must call this. Defaults to `None`:
+            under mpirun, `MPI.COMM_WORLD`.
 
     Raises:
         ValueError: If a process set has ranks that the job has not, or is
             there twice; or, in a second call, if it is not part of the job.
         ConfigurationError: If a `KERAS_RING_*` variable does not parse, or
-            Keras runs on another library than TensorFlow.
+            Keras runs on another library than TensorFlow; or if `comm` is
+            given and `keras-ring run` has started the program.
         StartError: If the ranks do not come together within
             `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
-            text names the ranks. Also if MPI, Slurm, torchrun or the like has
-            started several of this process, and `KERAS_RING_SIZE` is not set.
+            text names the ranks. Also if an engine has started several of this
+            process, and does not tell all that a rank must know.
         BuildMismatchError: If keras_ring was built for another TensorFlow.
 
     Example:
@@ -78,25 +88,10 @@ def init(
             sets.require_added(static)
             return
         start_checks.check_backend()
-        settings = start_checks.engine_settings(os.environ)
         native.tf_ops()
         _note_errors()
-        log_forwarder = LogForwarder()
-        try:
-            core.init(
-                [*_versions(), f"process_sets={sets.fingerprint(static)}"],
-                settings,
-            )
-            sets.add_all(static)
-        except core.StatusError as error:
-            log_forwarder.stop()
-            raise _translated(error) from None
-        except BaseException:
-            # What is wrong with the sets is wrong on all ranks.
-            sets.forget_all()
-            core.shutdown("")
-            log_forwarder.stop()
-            raise
+        with rank_settings(os.environ, comm) as settings:
+            log_forwarder = _start(settings, static)
         error_file.mark_started()
         if core.topology().rank == 0:
             _name_ignored_variables()
@@ -126,6 +121,30 @@ def init(
             atexit.register(_at_exit)
             _forget_in_forks()
         _log_forwarder = log_forwarder
+
+
+def _start(
+    settings: dict[str, str], static: list[sets.ProcessSet | Iterable[int]]
+) -> LogForwarder:
+    """Starts the job, and its sets."""
+    core = native.core()
+    log_forwarder = LogForwarder()
+    try:
+        core.init(
+            [*_versions(), f"process_sets={sets.fingerprint(static)}"],
+            settings,
+        )
+        sets.add_all(static)
+    except core.StatusError as error:
+        log_forwarder.stop()
+        raise _translated(error) from None
+    except BaseException:
+        # What is wrong with the sets is wrong on all ranks.
+        sets.forget_all()
+        core.shutdown("")
+        log_forwarder.stop()
+        raise
+    return log_forwarder
 
 
 def shutdown() -> None:

@@ -3,7 +3,9 @@
 #include "csrc/capi/handles.h"
 #include "csrc/runtime/process_arena.h"
 
-int32_t KrZeroCopyRanks(void) { return keras_ring::ZeroCopyRanks(); }
+int32_t KrZeroCopyRanks(int32_t job_size) {
+  return keras_ring::ZeroCopyRanks(job_size);
+}
 
 KrStatus* KrArenaCreate(int32_t job_size, KrArena** arena) {
   const keras_ring::Status status = keras_ring::CreateProcessArena(job_size);

@@ -218,8 +218,9 @@ KrStatus* KrRemoveProcessSet(int64_t process_set);
 typedef struct KrArena KrArena;
 
 /* Of how many ranks the tensors should lie in arenas, as the environment has
- * it; 0: of none. */
-int32_t KrZeroCopyRanks(void);
+ * it; 0: of none. `job_size`: the number of ranks that whoever has started this
+ * process tells, where the environment does not; 0: nobody does. */
+int32_t KrZeroCopyRanks(int32_t job_size);
 /* Makes it, if there is none yet. `job_size`: the number of ranks. */
 KrStatus* KrArenaCreate(int32_t job_size, KrArena** arena);
 /* Whole pages, hence aligned to one. Null: it is full. */

@@ -66,11 +66,13 @@ uint64_t ProcessArenaBytes(uint64_t memory_bytes, int job_size) {
   return std::min(4 * memory_bytes, kAddresses / sharing);
 }
 
-int ZeroCopyRanks() {
+int ZeroCopyRanks(int job_size) {
   const Result<Options> options = Options::FromEnvironment();
-  const bool wanted = options.ok() && options->size > 1 && options->zero_copy &&
-                      MayReadArenas(options->collective);
-  return wanted ? options->size : 0;
+  if (!options.ok()) return 0;
+  const int size = options->size > 1 ? options->size : job_size;
+  const bool wanted =
+      size > 1 && options->zero_copy && MayReadArenas(options->collective);
+  return wanted ? size : 0;
 }
 
 Status CreateProcessArena(int job_size) {

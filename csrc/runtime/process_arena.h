@@ -14,7 +14,7 @@ namespace keras_ring {
 // Of how many ranks the tensors should lie in arenas, as the environment has
 // it; 0: of none. What is wrong with the options is said by the start of the
 // job.
-int ZeroCopyRanks();
+int ZeroCopyRanks(int job_size);
 
 // Makes the arena, if there is none yet. It stays to the end of the process:
 // tensors may outlive every job. Fails where a page that the system cannot give

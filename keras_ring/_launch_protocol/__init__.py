@@ -1,10 +1,10 @@
 """What the launcher and the ranks share: how one tells the other something.
 
-Standard library only: the launcher loads it, and so does a rank that has only
-just begun.
+The launcher loads it, and so does a rank that has only just begun: nothing
+that takes long to import.
 
     contract       the environment variables that a rank receives, in one place
-    engines        what other launchers tell the processes that they start
+    interfaces     the network addresses of this host
     error_file     which exception ended a rank
     error_text     the cause in the text of an error
     cores          how many cores this process may use

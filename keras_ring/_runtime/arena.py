@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from keras_ring import errors
+from keras_ring._engines import known
+from keras_ring._launch_protocol import contract
 from keras_ring._runtime import native
 
 _TENSORFLOW = "tensorflow"
@@ -32,12 +34,19 @@ def prepare() -> None:
     """
     # All else about the environment is left to the options; but most programs
     # that import keras_ring need not load it for that.
-    if os.environ.get("KERAS_RING_SIZE", "1") in ("", "1"):
+    size = os.environ.get(contract.SIZE, "")
+    if size == "1" or (not size and not _size_of_engine()):
         return
     if _TENSORFLOW in sys.modules:
         _install()
     else:
         sys.meta_path.insert(0, _Finder())
+
+
+def _size_of_engine() -> int:
+    """Returns how many processes an engine has started, 0 if none has."""
+    found = known.place_among_several(os.environ)
+    return found[1].size or 0 if found else 0
 
 
 def refusal() -> str:
@@ -52,7 +61,7 @@ def _install() -> None:
     if native.mismatch_with(tf.__version__):
         return  # said elsewhere
     try:
-        num_ranks = native.core().zero_copy_ranks()
+        num_ranks = native.core().zero_copy_ranks(_size_of_engine())
         if num_ranks:
             _refusal = native.install_arena(num_ranks)
     except errors.BuildMismatchError:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import difflib
 import os
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 
 from keras_ring import errors
-from keras_ring._launch_protocol import contract, engines
+from keras_ring._launch_protocol import contract
 from keras_ring._runtime import native
 
 _PREFIX = "KERAS_RING_"
@@ -49,86 +48,6 @@ def check_backend() -> None:
             "and keras_ring works with TensorFlow alone: set "
             "KERAS_BACKEND=tensorflow before the program imports Keras."
         )
-
-
-def engine_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what makes this process a rank of what an engine has started.
-
-    Where that engine does not tell all that a rank needs, the processes would
-    train alone, each of them.
-
-    Args:
-        environment: Of this process.
-
-    Returns:
-        Values for variables of ours that are not in the environment.
-
-    Raises:
-        StartError: If this is one of several processes, and something is
-            missing.
-    """
-    if environment.get(contract.SIZE):
-        return _key_of_file(environment)
-    place = engines.place_among_several(environment)
-    if place is None:
-        return {}
-    found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
-    which = "one" if place.rank is None else f"rank {place.rank}"
-    started = (
-        f"This process is {which} of {place.size} that {place.engine} has "
-        f"started ({found})"
-    )
-    alone = f"Set {contract.SIZE}=1 if each process is to be a job of its own."
-    address = environment.get(contract.RENDEZVOUS) or place.address
-    if place.rank is None or address is None:
-        raise errors.StartError(
-            f"{started}, which does not say all that a rank must know: each of "
-            f"them would train alone. Start one process, `keras-ring run -np "
-            f"{place.size} -- python ...`, which starts the ranks; or set "
-            f"{contract.RENDEZVOUS} to an address and port of process 0, the "
-            f"same for all{'' if place.rank is not None else ', their rank'}"
-            f" and {contract.JOB_KEY}. {alone}"
-        )
-    key = _key_of_file(environment)
-    if not key and not environment.get(contract.JOB_KEY):
-        raise errors.StartError(
-            f"{started}. To be the ranks of a job they need its key, the same "
-            f"for all and known to nobody else: `(umask 077; openssl rand -hex "
-            f"32 > key)`, and set {contract.JOB_KEY_FILE} to the path of that "
-            f"file. {alone}"
-        )
-    return {
-        contract.SIZE: str(place.size),
-        contract.RANK: str(place.rank),
-        contract.RENDEZVOUS: address,
-        **key,
-    }
-
-
-def _key_of_file(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the key that is in the file, if there is one to be read.
-
-    Raises:
-        StartError: If others can read the file, or it cannot be read.
-    """
-    path = environment.get(contract.JOB_KEY_FILE, "")
-    if not path or environment.get(contract.JOB_KEY):
-        return {}
-    try:
-        with open(path, encoding="ascii") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            key = file.read(1024).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.StartError(
-            f"{contract.JOB_KEY_FILE} is {path!r}, which cannot be read: "
-            f"{error}"
-        ) from None
-    if stat.S_ISREG(mode) and mode & 0o077:
-        raise errors.StartError(
-            f"{contract.JOB_KEY_FILE} is {path!r}, which others can read or "
-            f"write (mode {stat.S_IMODE(mode):o}); chmod 600 {path}"
-        )
-    return {contract.JOB_KEY: key}
 
 
 def ignored_variables(

@@ -132,7 +132,8 @@ def _add_network_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--port-range",
         metavar="A-B",
-        help="ports on which rank 0 may listen for the others (default: any)",
+        help="ports on which ranks may listen, one for each rank of a host "
+        "(default: any)",
     )
 
 

@@ -20,10 +20,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol import contract, interfaces
+from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import (
     host_facts,
-    interfaces,
     job,
     job_processes,
     link_probe,
@@ -145,7 +145,7 @@ class Agent:
             )
         except OSError as error:
             problem = f"the working directory {directory}: {error.strerror}"
-        except UsageError as error:
+        except (UsageError, ConfigurationError) as error:
             problem = str(error)
         self._say("ready", problem=problem, **host_facts.gather())
 
@@ -236,7 +236,7 @@ class Agent:
                 range(low, high + 1) if high else None,
                 job.BACKLOG,
             )
-        except (OSError, UsageError, IndexError) as error:
+        except (OSError, ConfigurationError, IndexError) as error:
             self._say("listening", problem=str(error))
             return
         self._say(
@@ -308,7 +308,7 @@ class Agent:
         told = frame.fields
         try:
             self._start_ranks(told, list(told["ranks"]))
-        except (OSError, UsageError) as error:
+        except (OSError, UsageError, ConfigurationError) as error:
             self._say("problem", text=str(error))
 
     def _start_ranks(self, told: Mapping[str, Any], ranks: list[int]) -> None:

@@ -74,8 +74,8 @@ def run(
         interface: String, by which network ranks reach each other: names of
             interfaces, addresses or networks, such as `"10.0.0.0/8"`.
             Defaults to any that works.
-        port_range: String, such as `"30000-30099"`: the ports on which rank 0
-            may listen for the others.
+        port_range: String, such as `"30000-30099"`: the ports on which ranks
+            may listen for the others, one for each rank of a host.
         env: Variables to set for the ranks, in addition to those of this
             process.
         start_timeout: Float, seconds that ranks wait for each other in

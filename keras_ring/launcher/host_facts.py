@@ -8,8 +8,8 @@ import time
 from importlib import metadata
 from typing import Any
 
+from keras_ring._launch_protocol import interfaces
 from keras_ring._version import __version__
-from keras_ring.launcher import interfaces
 from keras_ring.launcher.sharing import Machine
 
 # Equal on all hosts, or ranks would not compute the same.

@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from keras_ring.launcher import interfaces
+from keras_ring._launch_protocol import interfaces
 
 _TOKEN_BYTES = 32
 _PING, _STREAM = b"p", b"s"

@@ -7,6 +7,7 @@ rank. A test compares the names of the two tables.
 
 from collections.abc import Callable, Mapping
 
+from keras_ring._launch_protocol import interfaces
 from keras_ring.launcher.usage import UsageError
 
 _PREFIX = "KERAS_RING_"
@@ -55,6 +56,10 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "STALL_SHUTDOWN_TIME": _TIME,
     "HEARTBEAT_TIMEOUT": _TIME_LIMIT,
     "START_TIMEOUT": _TIME_LIMIT,
+    "PORT_RANGE": (
+        lambda text: interfaces.port_range(text) is not None,
+        "two ports, the lower one first, such as 30000-30099",
+    ),
     "COLLECTIVE": _COLLECTIVE,
     "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
     "TLS": (("0", "1").__contains__, "0 or 1"),

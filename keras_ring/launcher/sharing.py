@@ -49,6 +49,12 @@ class Share:
     notes: tuple[str, ...] = ()
 
 
+def thread_variables(count: int) -> dict[str, str]:
+    """Returns the variables that give a rank so many threads."""
+    wanted = {_INTRA: count, _INTER: max(2, count), _OPENMP: count}
+    return {name: str(number) for name, number in wanted.items()}
+
+
 def share_cores(
     num_ranks: int,
     machine: Machine,
@@ -87,10 +93,9 @@ def share_cores(
     if threads == 0 or (threads is None and num_ranks == 1):
         return Share(cpus=cpus)
     count = threads or max(1, machine.cores // num_ranks)
-    wanted = {_INTRA: count, _INTER: max(2, count), _OPENMP: count}
     variables = {
-        name: str(number)
-        for name, number in wanted.items()
+        name: text
+        for name, text in thread_variables(count).items()
         if not environment.get(name)
     }
     notes: tuple[str, ...] = ()

@@ -30,9 +30,12 @@ class Jobs:
         self._mark = uuid.uuid4().hex
         self._started: list[subprocess.Popen] = []
 
-    def start(self, command, **environment) -> subprocess.Popen:
+    def start(
+        self, command, *, with_input=False, **environment
+    ) -> subprocess.Popen:
         process = subprocess.Popen(
             command,
+            stdin=subprocess.PIPE if with_input else None,
             env={
                 **os.environ,
                 "PYTHONPATH": str(lab_module.ROOT),

@@ -18,6 +18,7 @@ def lab_root():
     return str(Path(__file__).parents[2])
 
 
+LISTENERS = str(Path(__file__).with_name("rank_listeners.py"))
 # A rank that says what it is told, and then waits to be ended.
 WAITS = """
 import os, pathlib, sys, time
@@ -253,6 +254,15 @@ def test_interfaces_and_ports(lab, jobs):
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"\[1\] 10\.77\.0\.1:3050\d\n", done.stdout)
+    done = jobs.run(
+        lab.run(
+            *("kr-h0:2,kr-h1:2", "--port-range", "30500-30503"),
+            *("--", sys.executable, LISTENERS),
+        )
+    )
+    assert done.returncode == 0, done.stderr
+    ports = [int(port) for port in re.findall(r"listens on (\d+)", done.stdout)]
+    assert len(ports) == 4 and set(ports) <= set(range(30500, 30504))
     done = jobs.run(lab.run("kr-h0,kr-h1", "--interface", "ib0", "--", "true"))
     assert done.returncode == 1
     assert "--interface ib0: kr-h0 has none such; it has eth0" in done.stderr

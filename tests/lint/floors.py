@@ -186,9 +186,10 @@ _TRAINING = (*_OPS, "_agreement", "_training")
 _CALLBACKS = (*_TRAINING, "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_launch_protocol": (),
+    "_engines": ("_launch_protocol",),
     "_keras": (),
     "schedules": ("_keras",),
-    "_runtime": ("_launch_protocol",),
+    "_runtime": ("_engines", "_launch_protocol"),
     "_ops": ("_runtime",),
     "_agreement": _OPS,
     "_training": (*_OPS, "_agreement"),
@@ -198,16 +199,24 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "checkpoint": (*_TRAINING, "_model"),
     "callbacks": _CALLBACKS,
     "_inference": (*_CALLBACKS, "callbacks"),
-    "job": ("_launch_protocol", "_runtime", "_training", "_model", "_fit"),
+    "job": (
+        "_launch_protocol",
+        "_engines",
+        "_runtime",
+        "_training",
+        "_model",
+        "_fit",
+    ),
     "launcher": ("_launch_protocol",),
     "cli": ("_launch_protocol", "launcher"),
+    "ray": ("_launch_protocol", "_engines", "launcher", "job"),
     "_builds": ("cli",),
     # What uses the package as a program does.
     "bench": ("__init__",),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
-_LIGHT = ("_launch_protocol", "launcher", "cli")
+_LIGHT = ("_launch_protocol", "_engines", "launcher", "cli")
 _HEAVY = ("tensorflow", "keras", "numpy", "absl")
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.

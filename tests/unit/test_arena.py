@@ -56,7 +56,7 @@ def test_only_ranks_of_a_job_have_an_arena(change, mapped):
 class Core:
     """A native module that wants an arena."""
 
-    def zero_copy_ranks(self):
+    def zero_copy_ranks(self, job_size):
         return 2
 
 

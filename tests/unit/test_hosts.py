@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keras_ring._launch_protocol.interfaces import Address, choose, listen
+from keras_ring.errors import ConfigurationError
 from keras_ring.launcher.hosts import (
     Host,
     HostRanks,
@@ -11,7 +13,6 @@ from keras_ring.launcher.hosts import (
     place_ranks,
     read_hostfile,
 )
-from keras_ring.launcher.interfaces import Address, choose, listen
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.usage import UsageError
 
@@ -137,7 +138,9 @@ def test_chosen_addresses(wanted, addresses):
 
 
 def test_no_such_address():
-    with pytest.raises(UsageError, match=r"--interface eth9: .* eth0 10.0.0.7"):
+    with pytest.raises(
+        ConfigurationError, match=r"--interface eth9: .*10.0.0.7"
+    ):
         choose("eth9", ADDRESSES)
 
 

@@ -73,6 +73,7 @@ def test_other_hosts_have_agents():
     assert [place.host for place in plan.places] == ["node7", "node8"]
     assert plan.shell.port == 22
     assert (plan.ports, plan.interface) == ((30000, 30009), "eth0")
+    assert plan.environment["KERAS_RING_PORT_RANGE"] == "30000-30009"
     # The agents share the cores of their hosts.
     assert (plan.threads, plan.cpus, plan.notes) == (3, (), ())
     assert "OMP_NUM_THREADS" not in plan.environment
@@ -162,6 +163,7 @@ def test_tls(tls, value):
         ("HEARTBEAT_TIMEOUT", "soon", "1e1"),
         ("LOG_LEVEL", "LOUD", "info"),
         ("TLS", "yes", "1"),
+        ("PORT_RANGE", "9-8", "30000-30003"),
     ],
 )
 def test_settings(name, bad, good):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from keras_ring.launcher.usage import UsageError
+from keras_ring import errors
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,19 @@ def _leads_here(address: str) -> bool:
     return not (number.is_loopback or number.is_link_local)
 
 
-def choose(wanted: str, addresses: Iterable[Address]) -> list[Address]:
+def choose(
+    wanted: str, addresses: Iterable[Address], *, setting: str = "--interface"
+) -> list[Address]:
     """Returns the addresses that fit what a user asks for.
 
     Args:
         wanted: Names of interfaces, networks (`10.0.0.0/8`) or addresses,
             separated by commas, the best first; `""` for all.
         addresses: Those that there are.
+        setting: Where the user has said it.
 
     Raises:
-        UsageError: If there is none.
+        ConfigurationError: If there is none.
     """
     known = list(addresses)
     if not wanted:
@@ -68,8 +71,8 @@ def choose(wanted: str, addresses: Iterable[Address]) -> list[Address]:
         ]
     if not chosen:
         there = ", ".join(f"{each.interface} {each.address}" for each in known)
-        raise UsageError(
-            f"--interface {wanted}: {socket.gethostname()} has none such;"
+        raise errors.ConfigurationError(
+            f"{setting} {wanted}: {socket.gethostname()} has none such;"
             f" it has {there or 'no address'}"
         )
     return chosen
@@ -84,6 +87,15 @@ def _fits(address: Address, word: str) -> bool:
         return False
     number = ipaddress.ip_address(address.address.partition("%")[0])
     return number in network
+
+
+def port_range(text: str) -> range | None:
+    """Returns the ports of `"30000-30099"`; None if it is none such."""
+    low, dash, high = text.partition("-")
+    if not (dash and low.isdecimal() and high.isdecimal()):
+        return None
+    ports = range(int(low), int(high) + 1)
+    return ports if ports and ports[0] > 0 and ports[-1] < 65536 else None
 
 
 def listen(address: str, ports: range | None, backlog: int) -> socket.socket:

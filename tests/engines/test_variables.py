@@ -1,4 +1,4 @@
-"""Ranks that another launcher has started."""
+"""Processes that have a variable for each number."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring._runtime import start_checks
+from keras_ring._engines.rank_settings import rank_settings
 
 pytestmark = pytest.mark.timeout(90)
 ROOT = Path(__file__).parents[2]
@@ -54,8 +54,8 @@ def test_key_of_the_page(tmp_path):
         "KERAS_RING_SIZE": "2",
         "KERAS_RING_JOB_KEY_FILE": found.stdout.strip(),
     }
-    settings = start_checks.engine_settings(environment)
-    assert len(bytes.fromhex(settings["KERAS_RING_JOB_KEY"])) == 32
+    with rank_settings(environment) as settings:
+        assert len(bytes.fromhex(settings["KERAS_RING_JOB_KEY"])) == 32
 
 
 def _start(variables, **more):

@@ -1,0 +1,45 @@
+"""All engines, in the order in which they are asked."""
+
+from collections.abc import Mapping
+
+from keras_ring._engines import kubernetes, mpi, variables
+from keras_ring._engines.place import Engine, Place
+from keras_ring._engines.slurm import SlurmEngine
+from keras_ring._engines.tf_config import TfConfigEngine
+
+# Who starts through another comes before that one: under mpirun in an
+# allocation each rank sees its node's daemon as Slurm's task.
+ENGINES: tuple[Engine, ...] = (
+    variables.HOROVODRUN,
+    mpi.OPEN_MPI,
+    mpi.MVAPICH,
+    mpi.JSRUN,
+    mpi.FLUX,
+    mpi.MPICH,
+    SlurmEngine(),
+    variables.TORCHRUN,
+    variables.KERAS,
+    kubernetes.TrainJob(),
+    kubernetes.LeaderWorkerSet(),
+    TfConfigEngine(),
+    kubernetes.IndexedJob(),
+)
+
+
+def place_among_several(
+    environment: Mapping[str, str],
+) -> tuple[Engine, Place] | None:
+    """Returns the place of a process that was started with others.
+
+    Args:
+        environment: Of the process.
+
+    Returns:
+        The first engine that has started more than one process, or does not
+        say how many, and what it tells; None if there is none.
+    """
+    for engine in ENGINES:
+        place = engine.place(environment)
+        if place is not None and place.size != 1:
+            return engine, place
+    return None

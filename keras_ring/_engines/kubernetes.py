@@ -1,0 +1,107 @@
+"""What Kubernetes, and what is built on it, tell a container."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from keras_ring._engines.place import Place, number
+from keras_ring._engines.variables import VariableEngine
+from keras_ring._launch_protocol import contract
+
+_INDEX = "JOB_COMPLETION_INDEX"
+_PER_NODE = "PET_NPROC_PER_NODE"
+# Free in each pod, which has a network of its own.
+_PORT = 29400
+
+
+@dataclass(frozen=True)
+class IndexedJob:
+    """A Job whose pods are numbered; also those of a JobSet.
+
+    Of the number of pods it says nothing.
+    https://kubernetes.io/docs/concepts/workloads/controllers/job
+    """
+
+    name: str = "Kubernetes (Indexed Job)"
+
+    def place(self, environment: Mapping[str, str]) -> Place | None:
+        """Returns the index of the pod."""
+        index = number(environment, _INDEX)
+        if index is None:
+            return None
+        return Place(
+            engine=self.name,
+            size=None,
+            rank=index,
+            variables={_INDEX: environment[_INDEX]},
+            advice=f"Set {contract.SIZE} to the Job's completions, and "
+            f"{contract.RENDEZVOUS} to the name of pod 0 with a port, in the "
+            "pods' template; `keras-ring template kubernetes` prints one.",
+        )
+
+    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
+        """Has no means of its own."""
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """Kubeflow's TrainJob, of a runtime for PyTorch, without its torchrun.
+
+    https://www.kubeflow.org/docs/components/trainer
+    """
+
+    name: str = "Kubernetes (Kubeflow TrainJob)"
+
+    def place(self, environment: Mapping[str, str]) -> Place | None:
+        """Returns the place of the node, whose only process this is."""
+        place = _NODES.place(environment)
+        per_node = environment.get(_PER_NODE, "1")
+        if place is None or per_node in ("1", "auto"):
+            return place
+        return Place(
+            engine=self.name,
+            size=None,
+            rank=None,
+            variables={**place.variables, _PER_NODE: per_node},
+            advice="Set numProcPerNode to 1: this container starts one process "
+            "only.",
+        )
+
+    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
+        """Has no means of its own."""
+
+
+_NODES = VariableEngine(
+    name=TrainJob.name,
+    size=("PET_NNODES",),
+    rank=("PET_NODE_RANK",),
+    address="PET_MASTER_ADDR",
+    port="PET_MASTER_PORT",
+)
+
+
+@dataclass(frozen=True)
+class LeaderWorkerSet:
+    """A group of pods, of which the first is the leader.
+
+    https://lws.sigs.k8s.io/docs/reference
+    """
+
+    name: str = "Kubernetes (LeaderWorkerSet)"
+
+    def place(self, environment: Mapping[str, str]) -> Place | None:
+        """Returns the place in the group."""
+        place = _GROUP.place(environment)
+        leader = environment.get("LWS_LEADER_ADDRESS", "")
+        if place is None or not leader:
+            return place
+        return replace(place, address=f"{leader}:{_PORT}")
+
+    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
+        """Has no means of its own."""
+
+
+_GROUP = VariableEngine(
+    name=LeaderWorkerSet.name,
+    size=("LWS_GROUP_SIZE",),
+    rank=("LWS_WORKER_INDEX",),
+)

@@ -1,0 +1,137 @@
+"""MPI: its processes meet by one broadcast, through mpi4py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from keras_ring import errors
+from keras_ring._engines import meeting
+from keras_ring._engines.meeting import Invitation, Meeting
+from keras_ring._engines.place import Place
+from keras_ring._engines.variables import VariableEngine
+from keras_ring._typing import Communicator
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiEngine(VariableEngine):
+    """A launcher of MPI programs."""
+
+    def meet(
+        self, place: Place, environment: Mapping[str, str]
+    ) -> contextlib.AbstractContextManager[Meeting]:
+        """Brings the processes of `MPI.COMM_WORLD` together.
+
+        Raises:
+            StartError: If mpi4py is missing, or is not that of this launcher.
+        """
+        found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
+        started = (
+            f"This process is rank {place.rank} of {place.size} that "
+            f"{self.name} has started ({found})"
+        )
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise errors.StartError(
+                f"{started}. To bring them together keras_ring needs mpi4py, "
+                f"which cannot be imported: {error}. Install it: `pip install "
+                "mpi4py`; or set KERAS_RING_RENDEZVOUS and "
+                "KERAS_RING_JOB_KEY_FILE, or KERAS_RING_SIZE=1 for processes "
+                "that train alone."
+            ) from None
+        world = MPI.COMM_WORLD
+        if world.Get_size() != place.size:
+            library = MPI.Get_library_version().splitlines()[0]
+            raise errors.StartError(
+                f"{started}; but mpi4py's COMM_WORLD has {world.Get_size()}. "
+                f"It runs on another MPI than the launcher: {library.strip()} "
+                "(MPI4PY_LIBMPI chooses)."
+            )
+        return meet(world, environment)
+
+
+@contextlib.contextmanager
+def meet(
+    communicator: Communicator, environment: Mapping[str, str]
+) -> Iterator[Meeting]:
+    """Brings the processes of a communicator together. All must call it.
+
+    Args:
+        communicator: An intracommunicator.
+        environment: Of this process.
+
+    Raises:
+        StartError: If rank 0 cannot be reached by the others; on all of them.
+    """
+    from mpi4py import MPI
+
+    rank, size = communicator.Get_rank(), communicator.Get_size()
+    local = communicator.Split_type(MPI.COMM_TYPE_SHARED)
+    one_host = local.Get_size() == size
+    local.Free()
+    with contextlib.ExitStack() as stack:
+        listener, told, failure = None, None, None
+        if rank == 0:
+            try:
+                invitation, listener = stack.enter_context(
+                    meeting.invite(environment, one_host=one_host)
+                )
+                told = invitation.encode()
+            except (errors.StartError, errors.ConfigurationError) as error:
+                failure = error
+        # The others hear of it in any case.
+        told, reason = communicator.bcast(
+            (told, failure and f"{type(failure).__name__}: {failure}"), root=0
+        )
+        if failure is not None:
+            raise failure
+        if told is None:
+            raise errors.StartError(f"Rank 0 could not start: {reason}")
+        yield Meeting(
+            size=size,
+            rank=rank,
+            invitation=Invitation.decode(told),
+            listener=listener,
+        )
+
+
+OPEN_MPI = MpiEngine(
+    name="mpirun (Open MPI)",
+    size=("OMPI_COMM_WORLD_SIZE",),
+    rank=("OMPI_COMM_WORLD_RANK",),
+)
+MVAPICH = MpiEngine(
+    name="mpirun (MVAPICH)",
+    size=("MV2_COMM_WORLD_SIZE",),
+    rank=("MV2_COMM_WORLD_RANK",),
+)
+JSRUN = MpiEngine(
+    name="jsrun",
+    size=("JSM_NAMESPACE_SIZE",),
+    rank=("JSM_NAMESPACE_RANK",),
+)
+FLUX = MpiEngine(
+    name="flux run",
+    size=("FLUX_JOB_SIZE",),
+    rank=("FLUX_TASK_RANK",),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hydra(MpiEngine):
+    """The launcher of MPICH and Intel MPI."""
+
+    def place(self, environment: Mapping[str, str]) -> Place | None:
+        """Returns what it says, unless srun speaks the same protocol."""
+        if "MPI_LOCALRANKID" not in environment and (
+            "SLURM_STEP_ID" in environment
+        ):
+            return None
+        return super().place(environment)
+
+
+MPICH = Hydra(
+    name="mpiexec (MPICH, Intel MPI)", size=("PMI_SIZE",), rank=("PMI_RANK",)
+)

@@ -1,0 +1,177 @@
+"""What makes a process a rank of what an engine has started."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterator, Mapping
+
+from keras_ring import errors
+from keras_ring._engines import job_key, known, mpi
+from keras_ring._engines.place import Engine, Place
+from keras_ring._launch_protocol import contract, interfaces
+from keras_ring._typing import Communicator
+
+
+@contextlib.contextmanager
+def rank_settings(
+    environment: Mapping[str, str], communicator: Communicator | None = None
+) -> Iterator[dict[str, str]]:
+    """Yields what makes this process a rank, for as long as the job starts.
+
+    Where an engine does not tell all that a rank needs, the processes would
+    train alone, each of them.
+
+    Args:
+        environment: Of this process.
+        communicator: Of mpi4py, whose processes are the ranks. Defaults to
+            what the engine says that has started this process.
+
+    Yields:
+        Values for variables of ours, which count before the environment's.
+
+    Raises:
+        StartError: If this is one of several processes, and something is
+            missing.
+        ConfigurationError: If the communicator contradicts the environment, or
+            this host has no such interface.
+    """
+    with contextlib.ExitStack() as stack:
+        if communicator is not None:
+            settings = _of_communicator(communicator, environment, stack)
+        elif environment.get(contract.SIZE):
+            settings = _of_ours(environment)
+        else:
+            found = known.place_among_several(environment)
+            settings = _of_engine(*found, environment, stack) if found else {}
+        if environment.get(contract.INTERFACE):
+            settings[contract.INTERFACE] = _own_address(
+                environment[contract.INTERFACE]
+            )
+        yield settings
+
+
+def _of_communicator(
+    communicator: Communicator,
+    environment: Mapping[str, str],
+    stack: contextlib.ExitStack,
+) -> dict[str, str]:
+    if not hasattr(communicator, "Split_type"):
+        raise errors.ConfigurationError(
+            "`comm` must be a communicator of mpi4py, such as MPI.COMM_WORLD. "
+            f"Received: {communicator!r}"
+        )
+    size = communicator.Get_size()
+    told = environment.get(contract.SIZE, "")
+    if told not in ("", str(size)):
+        raise errors.ConfigurationError(
+            f"`comm` has {size} processes, but {contract.SIZE} is {told}: "
+            "keras-ring run has started this program, and not mpirun. Leave "
+            "`comm` out."
+        )
+    if size == 1:
+        return {contract.SIZE: "1", contract.RANK: "0"}
+    met = stack.enter_context(mpi.meet(communicator, environment))
+    return met.settings()
+
+
+def _of_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings where the size is told by our own variable."""
+    settings = {}
+    if not environment.get(contract.RANK):
+        found = known.place_among_several(environment)
+        size = environment[contract.SIZE]
+        if (
+            found is not None
+            and found[1].rank is not None
+            and size != "1"
+            and found[1].size in (None, _integer(size))
+        ):
+            settings[contract.RANK] = str(found[1].rank)
+    if not environment.get(contract.JOB_KEY) and (
+        key := job_key.given(environment)
+    ):
+        settings[contract.JOB_KEY] = key
+    return settings
+
+
+def _integer(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else -1
+
+
+def _of_engine(
+    engine: Engine,
+    place: Place,
+    environment: Mapping[str, str],
+    stack: contextlib.ExitStack,
+) -> dict[str, str]:
+    found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
+    which = "one" if place.rank is None else f"rank {place.rank}"
+    how_many = "several" if place.size is None else str(place.size)
+    started = (
+        f"This process is {which} of {how_many} that {place.engine} has "
+        f"started ({found})"
+    )
+    alone = f"Set {contract.SIZE}=1 if each process is to be a job of its own."
+    address = environment.get(contract.RENDEZVOUS) or place.address
+    if address is None and place.size is not None and place.rank is not None:
+        held = engine.meet(place, environment)
+        if held is not None:
+            return stack.enter_context(held).settings()
+    if place.size is None or place.rank is None or address is None:
+        advice = place.advice or (
+            f"Start one process, `keras-ring run -np {how_many} -- python "
+            f"...`, which starts the ranks; or set {contract.RENDEZVOUS} to an "
+            "address and port of process 0, the same for all"
+            f"{'' if place.rank is not None else ', their rank'} and "
+            f"{contract.JOB_KEY_FILE}."
+        )
+        raise errors.StartError(
+            f"{started}, which does not say all that a rank must know: each of "
+            f"them would train alone. {advice} {alone}"
+        )
+    key = job_key.given(environment)
+    if not key:
+        raise errors.StartError(
+            f"{started}. To be the ranks of a job they need its key, the same "
+            f"for all and known to nobody else: `(umask 077; openssl rand -hex "
+            f"32 > key)`, and set {contract.JOB_KEY_FILE} to the path of that "
+            f"file. {alone}"
+        )
+    return {
+        contract.SIZE: str(place.size),
+        contract.RANK: str(place.rank),
+        contract.RENDEZVOUS: address,
+        contract.JOB_KEY: key,
+    }
+
+
+def _own_address(wanted: str) -> str:
+    """Returns the address of this host that the user means.
+
+    An address and a name of a host stay as they are: where addresses are
+    translated, no interface has them.
+    """
+    own = interfaces.own_addresses()
+    try:
+        chosen = interfaces.choose(wanted, own, setting=contract.INTERFACE)
+    except errors.ConfigurationError:
+        if _is_address(wanted):
+            return wanted
+        raise
+    return chosen[0].address
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return True
+    try:
+        socket.getaddrinfo(text, None)
+    except (OSError, UnicodeError):
+        return False
+    return True

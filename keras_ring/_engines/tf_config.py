@@ -1,0 +1,42 @@
+"""Whoever describes a cluster in `TF_CONFIG`, as `tf.distribute` reads it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keras_ring._engines.place import Place
+
+# In the order of the ranks.
+_TRAINING = ("chief", "master", "worker")
+
+
+@dataclass(frozen=True)
+class TfConfigEngine:
+    """Whoever has set `TF_CONFIG`."""
+
+    name: str = "the one that has set TF_CONFIG"
+
+    def place(self, environment: Mapping[str, str]) -> Place | None:
+        """Returns the place among chief and workers; others do not train."""
+        text = environment.get("TF_CONFIG", "")
+        try:
+            config = json.loads(text)
+            cluster = config["cluster"]
+            hosts = {kind: list(cluster.get(kind, ())) for kind in _TRAINING}
+            task = config.get("task", {})
+            kind, index = task.get("type"), int(task.get("index", 0))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        training = [host for kind in _TRAINING for host in hosts[kind]]
+        before = len(training) - len(hosts["worker"])
+        rank = index + (before if kind == "worker" else 0)
+        return Place(
+            engine=self.name,
+            size=len(training),
+            rank=rank if kind in hosts else None,
+            variables={"TF_CONFIG": text},
+            address=str(training[0]) if training else None,
+        )
+
+    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
+        """Has no means of its own."""

@@ -1,0 +1,102 @@
+"""Engines that have a variable for each number, in one table."""
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from keras_ring._engines.meeting import Meeting
+from keras_ring._engines.place import Place, number
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariableEngine:
+    """An engine that has a variable for each number.
+
+    Of several names for one number the first that is set counts.
+
+    Args:
+        name: As a user knows it.
+        size: Number of processes.
+        rank: Index of this one.
+        address: Host on which process 0 can be reached; where there is no
+            `port`, with a port, and perhaps of several processes.
+        port: Port on that host.
+        port_taken: Variable that is `"True"` where the engine itself listens
+            on that port; the next one is ours then.
+        advice: What to do about what it does not say.
+    """
+
+    name: str
+    size: tuple[str, ...]
+    rank: tuple[str, ...]
+    address: str = ""
+    port: str = ""
+    port_taken: str = ""
+    advice: str = ""
+
+    def place(self, environment: Mapping[str, str]) -> Place | None:
+        """Returns what the variables say, None if none gives a size."""
+        size = _first(self.size, environment)
+        if size is None:
+            return None
+        rank = _first(self.rank, environment)
+        names = [size] if rank is None else [size, rank]
+        return Place(
+            engine=self.name,
+            size=int(environment[size]),
+            rank=None if rank is None else int(environment[rank]),
+            variables={name: environment[name] for name in names},
+            address=self._address(environment),
+            advice=self.advice,
+        )
+
+    def meet(
+        self, place: Place, environment: Mapping[str, str]
+    ) -> AbstractContextManager[Meeting] | None:
+        """Has no means of its own."""
+        return None
+
+    def _address(self, environment: Mapping[str, str]) -> str | None:
+        host = environment.get(self.address, "")
+        if not self.port:
+            first = host.partition(",")[0].strip()
+            return first if re.search(r":[0-9]+$", first) else None
+        port = number(environment, self.port)
+        if not host or port is None:
+            return None
+        if environment.get(self.port_taken) == "True":
+            port += 1
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _first(
+    names: tuple[str, ...], environment: Mapping[str, str]
+) -> str | None:
+    """Returns the first of these variables that holds a number."""
+    found = (name for name in names if number(environment, name) is not None)
+    return next(found, None)
+
+
+HOROVODRUN = VariableEngine(
+    name="horovodrun",
+    size=("HOROVOD_SIZE",),
+    rank=("HOROVOD_RANK",),
+    advice="keras-ring run takes the same -np, -H and --hostfile.",
+)
+# https://docs.pytorch.org/docs/stable/elastic/run.html
+TORCHRUN = VariableEngine(
+    name="torchrun, or a like of it",
+    size=("WORLD_SIZE",),
+    rank=("RANK",),
+    address="MASTER_ADDR",
+    port="MASTER_PORT",
+    port_taken="TORCHELASTIC_USE_AGENT_STORE",
+)
+# https://keras.io/api/distribution (`keras.distribution.initialize`)
+KERAS = VariableEngine(
+    name="a launcher of Keras",
+    size=("KERAS_DISTRIBUTION_NUM_PROCESSES",),
+    rank=("KERAS_DISTRIBUTION_PROCESS_ID",),
+    address="KERAS_DISTRIBUTION_JOB_ADDRESSES",
+)

@@ -1,0 +1,106 @@
+"""Ranks that srun has started, on a Slurm of two nodes."""
+
+import sys
+
+import pytest
+
+from tests.engines.conftest import DIGITS, SUMS, places, weights
+from tests.lab import slurm as slurm_module
+
+pytestmark = pytest.mark.timeout(150, func_only=True)
+
+
+@pytest.fixture(scope="module")
+def slurm(lab):
+    if why := slurm_module.missing():
+        pytest.skip(why)
+    with slurm_module.slurm(lab, ["h0", "h1"]) as cluster:
+        yield cluster
+
+
+def test_tasks_are_ranks(slurm, jobs):
+    slurm.wait_until_idle()
+    done = jobs.run(slurm.on_h0("srun", "-N2", "-n3", sys.executable, SUMS))
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == [
+        "kr-h0 sum=3.0 local=0/2 cross=0/2",
+        "kr-h0 sum=3.0 local=1/2 cross=0/1",
+        "kr-h1 sum=3.0 local=0/1 cross=1/2",
+    ]
+
+
+@pytest.mark.long("engines")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ("-N2", "--ntasks-per-node=2", "--distribution=cyclic"),
+            [
+                "kr-h0 sum=6.0 local=0/2 cross=0/2",
+                "kr-h0 sum=6.0 local=1/2 cross=0/2",
+                "kr-h1 sum=6.0 local=0/2 cross=1/2",
+                "kr-h1 sum=6.0 local=1/2 cross=1/2",
+            ],
+        ),
+        # Its protocol for MPI, without an MPI.
+        (
+            ("-N2", "-n2", "--mpi=pmi2"),
+            [
+                "kr-h0 sum=1.0 local=0/1 cross=0/2",
+                "kr-h1 sum=1.0 local=0/1 cross=1/2",
+            ],
+        ),
+        (
+            ("-N1", "-n2"),
+            [
+                "kr-h0 sum=1.0 local=0/2 cross=0/1",
+                "kr-h0 sum=1.0 local=1/2 cross=0/1",
+            ],
+        ),
+    ],
+)
+def test_steps(slurm, jobs, words, expected):
+    slurm.wait_until_idle()
+    done = jobs.run(slurm.on_h0("srun", *words, sys.executable, SUMS))
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == expected
+
+
+@pytest.mark.long("engines")
+def test_training(slurm, jobs):
+    slurm.wait_until_idle()
+    done = jobs.run(
+        slurm.on_h0("srun", "-N2", "-n4", sys.executable, DIGITS), limit=140
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(weights(done.stdout)) == 4
+    assert len(set(weights(done.stdout))) == 1
+
+
+@pytest.mark.long("engines")
+def test_a_script_without_srun(slurm, jobs):
+    """Would be one rank, where the user has asked for four."""
+    slurm.wait_until_idle()
+    done = jobs.run(slurm.on_h0("salloc", "-N2", "-n4", sys.executable, SUMS))
+    assert done.returncode == 1
+    assert "write `srun python" in done.stderr
+    assert "SLURM_NTASKS=4" in done.stderr
+
+
+@pytest.mark.long("engines")
+def test_a_task_that_is_killed(slurm, jobs, tmp_path):
+    slurm.wait_until_idle()
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import os, signal\n"
+        "import keras_ring as kr\n"
+        "kr.init()\n"
+        "if kr.rank() == 1:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "kr.allreduce([1.0])\n"
+    )
+    done = jobs.run(
+        slurm.on_h0("srun", "-N2", "-n3", sys.executable, str(script))
+    )
+    assert done.returncode != 0
+    assert "lost rank 1 (host kr-h" in done.stderr
