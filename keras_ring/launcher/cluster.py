@@ -201,7 +201,7 @@ class Cluster:
                     seen=time.time(),
                     stopped=stopped,
                     host=agent.host,
-                    lost=why,
+                    lost=f"with its host: {why}",
                 )
             )
 

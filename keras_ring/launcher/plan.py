@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol import contract, interfaces
 from keras_ring.launcher import tensorflow_lines
+from keras_ring.launcher.allocation import allocated_hosts, step_shell
 from keras_ring.launcher.hosts import (
     Host,
     HostRanks,
@@ -149,13 +150,16 @@ def make_plan(
     Raises:
         UsageError: If any part of the request is wrong.
     """
-    hosts = _hosts(request)
+    hosts, shell = _hosts_here(request, environment)
     size = _job_size(request.num_ranks, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
     rank_environment = _forwarded(environment) if remote else dict(environment)
     for text in request.variables:
         name, value = parse_variable(text)
         rank_environment[name] = value
+    ports = _ports(request.port_range)
+    if request.port_range is not None and remote:
+        rank_environment[contract.PORT_RANGE] = request.port_range
     if request.start_timeout is not None:
         rank_environment[contract.START_TIMEOUT] = request.start_timeout
     if request.log_level is not None:
@@ -181,7 +185,8 @@ def make_plan(
         ),
     )
     if remote:
-        return _on_hosts(plan, request, place_ranks(hosts, size, own_names))
+        places = place_ranks(hosts, size, own_names)
+        return _on_hosts(replace(plan, ports=ports), request, places, shell)
     return _on_this_host(plan, request, machine or Machine.here())
 
 
@@ -205,7 +210,10 @@ def _on_this_host(
 
 
 def _on_hosts(
-    plan: LaunchPlan, request: RunRequest, places: tuple[HostRanks, ...]
+    plan: LaunchPlan,
+    request: RunRequest,
+    places: tuple[HostRanks, ...],
+    shell: RemoteShell,
 ) -> LaunchPlan:
     """What is to be checked there, the agents check."""
     if not plan.command:
@@ -213,10 +221,9 @@ def _on_hosts(
     return replace(
         plan,
         places=places,
-        shell=_shell(request),
+        shell=shell,
         directory=os.getcwd(),
         interface=request.interface or "",
-        ports=_ports(request.port_range),
         threads=request.threads,
         bind=request.bind,
     )
@@ -272,14 +279,13 @@ def _forwarded(environment: Mapping[str, str]) -> dict[str, str]:
 def _ports(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
-    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
-    low, high = map(int, match.groups()) if match else (0, 0)
-    if not 1024 <= low <= high <= 65535:
+    ports = interfaces.port_range(text)
+    if ports is None or ports[0] < 1024:
         raise UsageError(
             f"--port-range {text!r}: expected two ports from 1024 to 65535, for"
             " example 30000-30099"
         )
-    return low, high
+    return ports[0], ports[-1]
 
 
 def _flight_directory(output_dir: Path | None) -> Path:
@@ -297,6 +303,21 @@ def _hosts(request: RunRequest) -> tuple[Host, ...]:
     if request.hostfile is not None:
         return read_hostfile(request.hostfile)
     return parse_hosts(request.hosts) if request.hosts is not None else ()
+
+
+def _hosts_here(
+    request: RunRequest, environment: Mapping[str, str]
+) -> tuple[tuple[Host, ...], RemoteShell]:
+    """Returns the hosts, and how they are reached.
+
+    Those of a Slurm allocation, where the user names none.
+    """
+    hosts = _hosts(request)
+    shell = _shell(request)
+    if hosts:
+        return hosts, shell
+    hosts = allocated_hosts(environment)
+    return hosts, shell if request.rsh else step_shell()
 
 
 def _job_size(asked: int | None, hosts: Sequence[Host]) -> int:

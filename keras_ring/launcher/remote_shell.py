@@ -27,15 +27,20 @@ class RemoteShell:
         identity: File of the private key; None for those of ssh's
             configuration.
         connect_timeout: Seconds that ssh tries to connect.
+        takes_words: Whether `command` runs the words that follow the host;
+            ssh and its like give them to a shell, as one line.
     """
 
     command: tuple[str, ...] = ()
     port: int | None = None
     identity: str | None = None
     connect_timeout: int = 10
+    takes_words: bool = False
 
     def start_agent(self, host: str) -> list[str]:
         """Returns the command that starts an agent on this host."""
+        if self.takes_words:
+            return [*self._to(host), *_agent()]
         return [*self._to(host), f"exec {shlex.join(_agent())}"]
 
     def try_by_hand(self, host: str) -> str:

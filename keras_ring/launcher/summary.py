@@ -23,7 +23,7 @@ class RankEnd:
         error: The exception that the rank wrote down.
         stopped: Whether it ended only after the launcher had told it to.
         host: Where it ran, in a job on several hosts.
-        lost: Why nothing is known of its end: its host was lost.
+        lost: With what it was lost, so that nothing is known of its end.
     """
 
     rank: int
@@ -70,7 +70,7 @@ class RankEnd:
     def describe(self) -> str:
         """Returns what happened, such as `"was killed by SIGKILL"`."""
         if self.lost:
-            return f"was lost with its host: {self.lost}"
+            return f"was lost {self.lost}"
         if self.slow_to_leave:
             return "failed, and was ended by keras-ring"
         if self.returncode < 0:
@@ -125,7 +125,7 @@ def job_exit_code(first: RankEnd | None) -> int:
 def failure_lines(
     first: RankEnd,
     ends: Sequence[RankEnd],
-    tail: Sequence[str],
+    tail: Sequence[str] | None,
     seconds: float,
 ) -> list[str]:
     """Returns the report on a failed job, line by line: the cause first.
@@ -133,8 +133,9 @@ def failure_lines(
     Args:
         first: The rank that failed first.
         ends: How all ranks ended.
-        tail: The last lines of output of the first. They are left out where it
-            has told why it ends: that was printed already.
+        tail: The last lines of output of the first; None where that goes
+            elsewhere. They are left out where it has told why it ends: that
+            was printed already.
         seconds: How long the job had run.
     """
     lines = []
@@ -149,7 +150,8 @@ def failure_lines(
         f"rank {first.rank} ({first.where}) {first.describe()}"
         f" after {seconds:.1f} s; it failed first"
     )
-    if first.error is None or first.error.caught:
+    untold = first.error is None or first.error.caught
+    if untold and tail is not None:
         if tail:
             lines.append(f"last output of rank {first.rank}:")
             lines += [f"  | {line}" for line in tail]

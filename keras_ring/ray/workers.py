@@ -1,0 +1,283 @@
+"""The actors of a job: placed by Ray, made ranks, asked how they end."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from keras_ring import errors
+from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol.error_file import RankError
+from keras_ring.launcher.sharing import thread_variables
+from keras_ring.launcher.summary import RankEnd
+from keras_ring.ray import rank as rank_module
+
+# Ray ships types, but need not be there: an actor, a reference, a group.
+Handle: TypeAlias = Any
+
+# Seconds in which ranks that have lost another one say so.
+_OTHERS_SAY_SO = 5.0
+
+
+class Workers:
+    """The actors of one job; ends them on exit.
+
+    Args:
+        count: Number of ranks.
+        resources: What Ray reserves for each.
+        strategy: How Ray places them.
+        start_timeout: Seconds for each part of the start.
+
+    Raises:
+        StartError: On entry, if Ray has no room for them in time.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        resources: dict[str, float],
+        *,
+        strategy: str,
+        start_timeout: float,
+    ) -> None:
+        self._ray = importlib.import_module("ray")
+        self._count = count
+        self._resources = resources
+        self._strategy = strategy
+        self._start_timeout = start_timeout
+        self._group: Handle = None
+        self._actors: list[Handle] = []
+        # By rank: name of the host, process id.
+        self._places: list[tuple[str, int]] = []
+
+    def __enter__(self) -> Workers:
+        try:
+            self._place()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _place(self) -> None:
+        groups = importlib.import_module("ray.util")
+        self._group = groups.placement_group(
+            [self._resources] * self._count, strategy=self._strategy
+        )
+        if self._group.wait(self._start_timeout):
+            return
+        raise errors.StartError(
+            f"Ray has not found room for {self._count} workers of "
+            f"{_shown(self._resources)} each ({self._strategy}) within "
+            f"{self._start_timeout:g} s. The cluster has "
+            f"{_shown(self._ray.cluster_resources())}, of which "
+            f"{_shown(self._ray.available_resources())} are free."
+        )
+
+    def become_ranks(self, environment: Mapping[str, str]) -> None:
+        """Starts the actors, and tells each where rank 0 is.
+
+        Args:
+            environment: Variables to set for them.
+
+        Raises:
+            StartError: If an actor does not start in time.
+        """
+        # Ray says where a bundle is, so ranks of a node can be neighbours.
+        nodes = self._nodes()
+        order = sorted(
+            range(self._count), key=lambda i: (nodes.index(nodes[i]), i)
+        )
+        for rank, bundle in enumerate(order):
+            self._actors.append(self._start(rank, bundle, environment))
+        try:
+            told_places = self._ask([a.where.remote() for a in self._actors])
+            self._places = [(host, pid) for host, pid, _ in told_places]
+            addresses = {address for _, _, address in told_places}
+            first = self._actors[0].invite.remote(len(addresses) == 1)
+            (told,) = self._ask([first])
+            self._ask([actor.join.remote(told) for actor in self._actors])
+        except (
+            self._ray.exceptions.RayError,
+            self._ray.exceptions.GetTimeoutError,
+        ) as error:
+            raise errors.StartError(
+                f"Ray has placed the {self._count} workers, and they do not "
+                f"start: {error}"
+            ) from error
+
+    def _nodes(self) -> list[str]:
+        """Returns the node of each bundle of the group."""
+        groups = importlib.import_module("ray.util")
+        table = groups.placement_group_table(self._group)
+        by_bundle = table["bundles_to_node_id"]
+        return [by_bundle[bundle] for bundle in range(self._count)]
+
+    def _start(
+        self, rank: int, bundle: int, environment: Mapping[str, str]
+    ) -> Handle:
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        others = dict(self._resources)
+        num_cpus, num_gpus = others.pop("CPU", 0), others.pop("GPU", 0)
+        # KERAS_RING_SIZE is there when keras_ring is imported, so that tensors
+        # lie where the other ranks of the host can read them.
+        variables = {
+            **thread_variables(max(1, int(num_cpus))),
+            contract.START_TIMEOUT: f"{self._start_timeout:g}",
+            contract.SIZE: str(self._count),
+            contract.RANK: str(rank),
+            **environment,
+        }
+        actor = self._ray.remote(_actor_class())
+        return actor.options(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            resources=others,
+            max_restarts=0,
+            runtime_env={"env_vars": variables},
+            scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
+                placement_group=self._group,
+                placement_group_bundle_index=bundle,
+            ),
+        ).remote(self._count, rank)
+
+    def _ask(self, references: list[Handle]) -> list[Any]:
+        answers: list[Any] = self._ray.get(
+            references, timeout=self._start_timeout
+        )
+        return answers
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> tuple[list[Any], list[RankEnd]]:
+        """Calls a function on all ranks.
+
+        Returns:
+            What it returned, by rank; and how the ranks ended. After the first
+            failure the others have a few seconds to say what it meant to them,
+            and are then ended.
+        """
+        # Once, not per rank.
+        shared = self._ray.put((function, args, dict(kwargs)))
+        rank_of = {
+            actor.call.remote(shared): rank
+            for rank, actor in enumerate(self._actors)
+        }
+        values: list[Any] = [None] * self._count
+        ends: dict[int, RankEnd] = {}
+        give_up: float | None = None
+        waiting = list(rank_of)
+        while waiting:
+            left = None if give_up is None else give_up - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            done, waiting = self._ray.wait(waiting, timeout=left)
+            for reference in done:
+                rank = rank_of[reference]
+                ends[rank], values[rank] = self._answer(rank, reference)
+                if ends[rank].returncode != 0 and give_up is None:
+                    give_up = time.monotonic() + _OTHERS_SAY_SO
+        for reference in waiting:
+            rank = rank_of[reference]
+            ends[rank] = self._end_of(rank, returncode=1, stopped=True)
+        return values, [ends[rank] for rank in sorted(ends)]
+
+    def _answer(self, rank: int, reference: Handle) -> tuple[RankEnd, Any]:
+        try:
+            kind, value = self._ray.get(reference)
+        except self._ray.exceptions.RayActorError as error:
+            lost = f"with its Ray actor: {_reason(str(error))}"
+            return self._end_of(rank, returncode=-1, lost=lost), None
+        except self._ray.exceptions.RayError as error:
+            # What it has returned cannot be pickled, or its arguments cannot
+            # be read there.
+            told = RankError.of(error, None)
+            return self._end_of(rank, returncode=1, error=told), None
+        if kind == rank_module.VALUE:
+            return self._end_of(rank, returncode=0), value
+        failed = RankError.from_record(value)
+        return self._end_of(rank, returncode=1, error=failed), None
+
+    def _end_of(self, rank: int, returncode: int, **more: Any) -> RankEnd:
+        host, pid = self._places[rank]
+        return RankEnd(
+            rank=rank,
+            pid=pid,
+            host=host,
+            returncode=returncode,
+            seen=time.time(),
+            **more,
+        )
+
+    def _end(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+        if self._group is not None:
+            groups = importlib.import_module("ray.util")
+            groups.remove_placement_group(self._group)
+
+
+def _actor_class() -> type:
+    """Returns the class of the actors.
+
+    Made here, so that it goes to them by value: an actor must know its
+    variables before it imports keras_ring.
+    """
+
+    class KerasRingRank:
+        def __init__(self, size: int, rank: int) -> None:
+            from keras_ring.ray.rank import Rank
+
+            self._rank = Rank(size, rank)
+
+        def where(self) -> tuple[str, int, str]:
+            import os
+            import socket
+
+            import ray
+
+            address = ray.util.get_node_ip_address()
+            return socket.gethostname(), os.getpid(), address
+
+        def invite(self, one_host: bool) -> str:
+            return self._rank.invite(one_host)
+
+        def join(self, told: str) -> None:
+            self._rank.join(told)
+
+        def call(self, shared: Any) -> Any:
+            return self._rank.call(*shared)
+
+    return KerasRingRank
+
+
+def _reason(text: str) -> str:
+    """Returns why an actor has died, without advice and identifiers."""
+    words = " ".join(text.split())
+    found = re.search(
+        r"Worker exit detail: (.*?)(?: Some common causes|$)", words
+    )
+    return found[1] if found else words[:300]
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    """Returns resources in words, without those that name a node."""
+    return ", ".join(
+        f"{amount:g} {name}"
+        for name, amount in sorted(resources.items())
+        if not name.startswith(("node:", "memory", "object_store"))
+    )
