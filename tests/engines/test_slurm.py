@@ -104,3 +104,23 @@ def test_a_task_that_is_killed(slurm, jobs, tmp_path):
     )
     assert done.returncode != 0
     assert "lost rank 1 (host kr-h" in done.stderr
+
+
+def test_keras_ring_run_takes_the_allocation(slurm, jobs):
+    """Its agents are started by srun; the hosts' sshd is not asked."""
+    slurm.wait_until_idle()
+    done = jobs.run(
+        slurm.on_h0(
+            *("salloc", "-N2", "--ntasks-per-node=2"),
+            *(sys.executable, "-m", "keras_ring", "run"),
+            *("--", sys.executable, SUMS),
+        )
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ranks 0-1 on h0, ranks 2-3 on h1" in done.stderr
+    assert places(done.stdout) == [
+        "kr-h0 sum=6.0 local=0/2 cross=0/2",
+        "kr-h0 sum=6.0 local=1/2 cross=0/2",
+        "kr-h1 sum=6.0 local=0/2 cross=1/2",
+        "kr-h1 sum=6.0 local=1/2 cross=1/2",
+    ]
