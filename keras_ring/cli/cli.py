@@ -16,6 +16,7 @@ from keras_ring.cli.bench_arguments import (
     check_bench_arguments,
 )
 from keras_ring.cli.flight_log import FlightLogError, read_flight_logs
+from keras_ring.cli.template import add_template_arguments, template
 from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.plan import (
     LaunchPlan,
@@ -94,6 +95,12 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     add_bench_arguments(bench)
+    template = commands.add_parser(
+        "template",
+        help="print a file that starts a job by Slurm, MPI, Ray or Kubernetes",
+        allow_abbrev=False,
+    )
+    add_template_arguments(template)
     return parser
 
 
@@ -330,6 +337,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _bench(arguments)
         if arguments.command_name == "doctor":
             return _doctor(arguments.directory)
+        if arguments.command_name == "template":
+            print(template(arguments), end="")
+            return 0
         return _run(_plan(arguments, os.environ))
     except UsageError as error:
         say(f"error: {error}")

@@ -42,6 +42,14 @@ class Mpi:
             variables["OPAL_PREFIX"] = str(self._folder)
         return variables
 
+    def reach_hosts(self):
+        """Returns variables by which hosts of the lab are reached."""
+        return {
+            "HYDRA_LAUNCHER": "ssh",
+            "HYDRA_LAUNCHER_EXEC": _RSH,
+            "MPIRUN_OPTIONS": " ".join([*self._always, *self._remote]),
+        }
+
     def run(self, *words, hosts=None):
         where = self._folder / "bin" if self._folder else Path("/usr/bin")
         program = where / "mpiexec"
