@@ -32,24 +32,22 @@ void CheckTable(std::string_view bytes) {
 void CheckRecords(std::string_view bytes) {
   Script script(bytes);
   const int size = 1 + script.Choice(8);
-  StoreEntries entries;
-  while (!script.AtEnd() && entries.size() < 16) {
-    const std::string key = kMemberPrefix + std::to_string(entries.size());
-    entries[key] = script.Text();
+  MemberRecords coming(size);
+  for (int i = 0; !script.AtEnd() && i < 16; ++i) {
+    const std::string key = kMemberPrefix + std::to_string(i);
+    if (!coming.Add(key, script.Text()).ok()) return;
   }
-  Result<std::vector<MemberRecord>> records = DecodeRecords(entries);
-  if (!records.ok()) return;
-  if (!CheckRanks(*records, size).ok()) return;
-  KR_CHECK(records->size() <= static_cast<size_t>(size));
-  KR_CHECK(!MissingRanks(*records, size).ok());
-  if (records->size() < static_cast<size_t>(size)) return;
+  KR_CHECK(!coming.Missing().ok());
+  if (!coming.complete()) return;
+  const std::vector<MemberRecord> records = coming.Take();
+  KR_CHECK(records.size() == static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
-    KR_CHECK((*records)[rank].rank == rank);
+    KR_CHECK(records[rank].rank == rank);
   }
-  const Status same = CompareFingerprints(*records);
+  const Status same = CompareFingerprints(records);
   KR_CHECK(same.ok() || same.code() == StatusCode::kFailedPrecondition);
   JobTable read;
-  KR_CHECK(Decode(Encode(MakeTable(*records)), &read));
+  KR_CHECK(Decode(Encode(MakeTable(records)), &read));
   KR_CHECK(read.members.size() == static_cast<size_t>(size));
 }
 

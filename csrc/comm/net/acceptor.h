@@ -51,6 +51,8 @@ class Acceptor {
   // Closes the listener and every unfinished connection. After it returns no
   // callback runs. Idempotent.
   void Stop();
+  // Whom it has refused, in words, or "". Any thread.
+  std::string refusals() const { return rejections_.Summary(); }
 
  private:
   struct Pending {

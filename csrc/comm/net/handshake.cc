@@ -270,7 +270,9 @@ ServerHandshake::State ServerHandshake::ReadInput(size_t wanted) {
     if (got > 0) {
       input_.append(bytes, got);
     } else if (got == 0) {
-      return Fail("it closed the connection during the handshake");
+      return Fail(
+          "it closed the connection during the handshake, as a rank with "
+          "another key does");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return State::kPending;
     } else if (errno != EINTR) {

@@ -67,6 +67,7 @@ class JobMesh final : public StartingMesh {
   uint16_t port() const { return port_; }
   // Null but on rank 0.
   TcpStoreServer* store_server() { return store_server_.get(); }
+  std::string refusals() const { return acceptor_->refusals(); }
 
   // Before the first Connect.
   void SetTable(JobTable table, Deadline deadline) {

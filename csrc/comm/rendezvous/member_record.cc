@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
 #include "csrc/base/digest_text.h"
 #include "csrc/base/wire.h"
@@ -11,6 +11,8 @@ namespace keras_ring {
 namespace {
 
 constexpr size_t kMaxTextBytes = 64 << 10;
+// One that may come again for each member.
+constexpr size_t kMaxSharedTextBytes = 1 << 10;
 // What the ranks compare. More of it would not make an error clearer.
 constexpr size_t kMaxFingerprintBytes = 4096;
 constexpr uint64_t kMaxSize = INT32_MAX;
@@ -28,17 +30,52 @@ std::string ReadText(WireReader& reader) {
   return std::string(reader.Text(kMaxTextBytes));
 }
 
+void ReadProcess(WireReader& reader, Member& member) {
+  uint64_t port = reader.Varint();
+  if (port > UINT16_MAX) reader.Fail();
+  member.port = static_cast<uint16_t>(port);
+  member.pid = reader.SignedVarint();
+}
+
 Member ReadMember(WireReader& reader) {
   Member member;
   member.host_id = ReadText(reader);
   member.host = ReadText(reader);
   member.address = ReadText(reader);
-  uint64_t port = reader.Varint();
-  if (port > UINT16_MAX) reader.Fail();
-  member.port = static_cast<uint16_t>(port);
-  member.pid = reader.SignedVarint();
+  ReadProcess(reader, member);
   return member;
 }
+
+// Texts that many members share, sent once each.
+class TextTable {
+ public:
+  size_t NumberOf(const std::string& text) {
+    const auto [it, is_new] = numbers_.try_emplace(text, texts_.size());
+    if (is_new) texts_.push_back(text);
+    return it->second;
+  }
+  void Write(WireWriter& writer) const {
+    writer.Varint(texts_.size());
+    for (const std::string& text : texts_) writer.Text(text);
+  }
+  void Read(WireReader& reader) {
+    const size_t count = reader.Count(1);
+    for (size_t i = 0; i < count && reader.ok(); ++i) {
+      texts_.emplace_back(reader.Text(kMaxSharedTextBytes));
+    }
+  }
+  // The text whose number comes next.
+  std::string ReadOne(WireReader& reader) const {
+    const uint64_t number = reader.Varint();
+    if (number < texts_.size()) return texts_[number];
+    reader.Fail();
+    return "";
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  std::map<std::string, size_t> numbers_;
+};
 
 std::string Process(const MemberRecord& record) {
   return "process " + std::to_string(record.member.pid) + " on " +
@@ -125,12 +162,22 @@ std::string Encode(const JobTable& table) {
   writer.Text(table.status.message());
   writer.Varint(static_cast<uint64_t>(
       std::chrono::floor<std::chrono::milliseconds>(table.time_left).count()));
-  writer.Varint(table.members.size());
+  TextTable host_ids, hosts, addresses;
+  WireWriter members;
+  members.Varint(table.members.size());
   for (size_t rank = 0; rank < table.members.size(); ++rank) {
-    WriteMember(writer, table.members[rank]);
-    writer.Fixed64(table.targets[rank]);
+    const Member& member = table.members[rank];
+    members.Varint(host_ids.NumberOf(member.host_id));
+    members.Varint(hosts.NumberOf(member.host));
+    members.Varint(addresses.NumberOf(member.address));
+    members.Varint(member.port);
+    members.SignedVarint(member.pid);
+    members.Fixed64(table.targets[rank]);
   }
-  return writer.Take();
+  for (const TextTable* texts : {&host_ids, &hosts, &addresses}) {
+    texts->Write(writer);
+  }
+  return writer.Take() + members.Take();
 }
 
 bool Decode(std::string_view bytes, JobTable* table) {
@@ -143,49 +190,73 @@ bool Decode(std::string_view bytes, JobTable* table) {
   // More than that does not fit into a duration.
   if (milliseconds > kMaxMilliseconds) return false;
   table->time_left = std::chrono::milliseconds(milliseconds);
-  // A member takes at least its five lengths and eight bytes.
+  TextTable host_ids, hosts, addresses;
+  for (TextTable* texts : {&host_ids, &hosts, &addresses}) texts->Read(reader);
+  // A member takes at least five numbers and eight bytes.
   size_t count = reader.Count(13);
   table->members.clear();
   table->targets.clear();
   for (size_t i = 0; i < count && reader.ok(); ++i) {
-    table->members.push_back(ReadMember(reader));
+    Member member;
+    member.host_id = host_ids.ReadOne(reader);
+    member.host = hosts.ReadOne(reader);
+    member.address = addresses.ReadOne(reader);
+    ReadProcess(reader, member);
+    table->members.push_back(std::move(member));
     table->targets.push_back(reader.Fixed64());
   }
   return reader.Finished();
 }
 
-Result<std::vector<MemberRecord>> DecodeRecords(const StoreEntries& entries) {
-  std::vector<MemberRecord> records;
-  for (const auto& [key, value] : entries) {
-    records.emplace_back();
-    if (!Decode(value, &records.back())) {
-      return InternalError("a malformed record '" + key + "' in the store");
-    }
+Status MemberRecords::Add(const std::string& key, std::string_view bytes) {
+  MemberRecord record;
+  if (!Decode(bytes, &record)) {
+    return InternalError("a malformed record '" + key + "' in the store");
   }
-  std::stable_sort(records.begin(), records.end(),
-                   [](const MemberRecord& a, const MemberRecord& b) {
-                     return a.rank < b.rank;
-                   });
+  const int rank = record.rank;
+  if (record.size != size_) {
+    return InvalidArgumentError(
+        "the ranks differ in the size of the job: rank 0 has " +
+        std::to_string(size_) + ", rank " + std::to_string(rank) + " (" +
+        Process(record) + ") has " + std::to_string(record.size));
+  }
+  ranks_[key] = rank;
+  const auto [it, is_new] = by_rank_.try_emplace(rank, std::move(record));
+  if (is_new) return OkStatus();
+  return InvalidArgumentError("two processes have rank " +
+                              std::to_string(rank) + ": " +
+                              Process(it->second) + " and " + Process(record));
+}
+
+void MemberRecords::Remove(const std::string& key) {
+  auto it = ranks_.find(key);
+  if (it == ranks_.end()) return;
+  by_rank_.erase(it->second);
+  ranks_.erase(it);
+}
+
+std::vector<MemberRecord> MemberRecords::Take() {
+  std::vector<MemberRecord> records;
+  records.reserve(by_rank_.size());
+  for (auto& [rank, record] : by_rank_) records.push_back(std::move(record));
+  by_rank_.clear();
+  ranks_.clear();
   return records;
 }
 
-Status CheckRanks(const std::vector<MemberRecord>& records, int size) {
-  for (const MemberRecord& record : records) {
-    if (record.size != size) {
-      return InvalidArgumentError(
-          "the ranks differ in the size of the job: rank 0 has " +
-          std::to_string(size) + ", rank " + std::to_string(record.rank) +
-          " (" + Process(record) + ") has " + std::to_string(record.size));
-    }
+Status MemberRecords::Missing() const {
+  std::vector<int> missing, present;
+  for (int rank = 0; rank < size_; ++rank) {
+    (by_rank_.count(rank) == 0 ? missing : present).push_back(rank);
   }
-  for (size_t i = 1; i < records.size(); ++i) {
-    if (records[i].rank == records[i - 1].rank) {
-      return InvalidArgumentError(
-          "two processes have rank " + std::to_string(records[i].rank) + ": " +
-          Process(records[i - 1]) + " and " + Process(records[i]));
-    }
+  if (missing.empty()) {
+    return DeadlineExceededError("rank 0 gave no verdict in time");
   }
-  return OkStatus();
+  return DeadlineExceededError(
+      RankNames(missing) + " of " + std::to_string(size_) +
+      " did not join in time" +
+      (present.empty() ? std::string()
+                       : " (" + RankNames(std::move(present)) + " did)"));
 }
 
 Status CompareFingerprints(const std::vector<MemberRecord>& records) {
@@ -197,24 +268,6 @@ Status CompareFingerprints(const std::vector<MemberRecord>& records) {
   }
   if (text.empty()) return OkStatus();
   return FailedPreconditionError("the ranks differ in " + text);
-}
-
-Status MissingRanks(const std::vector<MemberRecord>& records, int size) {
-  std::set<int> present;
-  for (const MemberRecord& record : records) present.insert(record.rank);
-  std::vector<int> missing;
-  for (int rank = 0; rank < size; ++rank) {
-    if (present.count(rank) == 0) missing.push_back(rank);
-  }
-  if (missing.empty()) {
-    return DeadlineExceededError("rank 0 gave no verdict in time");
-  }
-  return DeadlineExceededError(
-      RankNames(missing) + " of " + std::to_string(size) +
-      " did not join in time" +
-      (present.empty()
-           ? std::string()
-           : " (" + RankNames({present.begin(), present.end()}) + " did)"));
 }
 
 JobTable MakeTable(const std::vector<MemberRecord>& records) {

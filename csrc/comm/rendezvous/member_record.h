@@ -4,6 +4,7 @@
 #define KERAS_RING_COMM_RENDEZVOUS_MEMBER_RECORD_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/rendezvous/mesh.h"
-#include "csrc/comm/store/store.h"
 
 namespace keras_ring {
 
@@ -37,6 +37,10 @@ struct JobTable {
 
 inline constexpr char kMemberPrefix[] = "join/";
 inline constexpr char kTableKey[] = "table";
+// A rank that gives up before rank 0 does asks who is missing: under the first
+// and its rank. The answer is under the second: a table with that status.
+inline constexpr char kLatePrefix[] = "late/";
+inline constexpr char kMissingPrefix[] = "missing/";
 std::string JoinKey(const MemberRecord& record);
 
 std::string Encode(const MemberRecord& record);
@@ -44,19 +48,32 @@ std::string Encode(const JobTable& table);
 bool Decode(std::string_view bytes, MemberRecord* record);
 bool Decode(std::string_view bytes, JobTable* table);
 
-// The records in `entries`; malformed ones are an error.
-Result<std::vector<MemberRecord>> DecodeRecords(const StoreEntries& entries);
+// The records of a job, as they come: each takes time that does not grow with
+// the number of those that are there.
+class MemberRecords {
+ public:
+  explicit MemberRecords(int size) : size_(size) {}
+  // kInternal if the record is malformed; kInvalidArgument, naming both, if its
+  // rank is taken or it has another size than rank 0.
+  Status Add(const std::string& key, std::string_view bytes);
+  void Remove(const std::string& key);
+  bool complete() const {
+    return by_rank_.size() == static_cast<size_t>(size_);
+  }
+  // By rank.
+  std::vector<MemberRecord> Take();
+  // The error of a job that is not complete in time.
+  Status Missing() const;
 
-// Whether these ranks can still become one job: kInvalidArgument when two have
-// the same rank, or another size than rank 0's `size`.
-Status CheckRanks(const std::vector<MemberRecord>& records, int size);
+ private:
+  const int size_;
+  std::map<int, MemberRecord> by_rank_;
+  std::map<std::string, int> ranks_;  // by key
+};
 
 // kFailedPrecondition, naming each property that differs, the ranks and their
 // values.
 Status CompareFingerprints(const std::vector<MemberRecord>& records);
-
-// The error of a job that was not complete in time.
-Status MissingRanks(const std::vector<MemberRecord>& records, int size);
 
 // `records`: exactly one for each rank.
 JobTable MakeTable(const std::vector<MemberRecord>& records);

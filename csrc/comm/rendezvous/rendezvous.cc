@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "csrc/comm/net/addresses.h"
+#include "csrc/comm/net/descriptor_limit.h"
 #include "csrc/comm/rendezvous/job_mesh.h"
 #include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/store/tcp_store.h"
@@ -25,6 +27,10 @@ constexpr Duration kVerdictLinger = std::chrono::seconds(2);
 constexpr Duration kTellingTime = std::chrono::milliseconds(750);
 constexpr Duration kNamePause = std::chrono::milliseconds(200);
 constexpr Duration kJoinAgainPause = std::chrono::milliseconds(20);
+
+bool HasPrefix(const std::string& key, const char* prefix) {
+  return key.rfind(prefix, 0) == 0;
+}
 
 std::string HostName() {
   char name[256] = {};
@@ -95,30 +101,39 @@ Status CheckOptions(const RendezvousOptions& options) {
 
 // Rank 0: collects the records until there is one per rank, or a reason why
 // there cannot be a job.
-JobTable CollectRecords(Store& store, int size, Deadline deadline) {
-  JobTable failed;
-  std::vector<MemberRecord> records;
-  while (records.size() < static_cast<size_t>(size)) {
-    // One at a time, so that a wrong rank shows when it comes.
-    Result<StoreEntries> entries =
-        store.List(kMemberPrefix, records.size() + 1, deadline);
-    const bool late = entries.status().code() == StatusCode::kDeadlineExceeded;
-    // Those that are there now: one that was may have gone.
-    if (late) entries = store.List(kMemberPrefix, 0, deadline);
-    failed.status = entries.status();
-    if (!failed.status.ok()) return failed;
-    Result<std::vector<MemberRecord>> decoded = DecodeRecords(*entries);
-    failed.status =
-        decoded.ok() ? CheckRanks(*decoded, size) : decoded.status();
-    if (!failed.status.ok()) return failed;
-    records = std::move(decoded).value();
-    if (late && records.size() < static_cast<size_t>(size)) {
-      failed.status = MissingRanks(records, size);
-      return failed;
+Result<std::vector<MemberRecord>> CollectRecords(LocalStore& store, int size,
+                                                 Deadline deadline) {
+  MemberRecords records(size);
+  const auto feed = store.Follow("");
+  while (!records.complete()) {
+    Result<LocalStore::Change> change = feed->Next(deadline);
+    if (change.status().code() == StatusCode::kDeadlineExceeded) {
+      return records.Missing();
+    }
+    KR_RETURN_IF_ERROR(change.status());
+    const std::string& key = change->key;
+    if (HasPrefix(key, kLatePrefix)) {
+      JobTable none;
+      none.status = records.Missing();
+      const std::string asker = key.substr(std::strlen(kLatePrefix));
+      KR_RETURN_IF_ERROR(
+          store.Set(kMissingPrefix + asker, Encode(none), deadline));
+    } else if (HasPrefix(key, kMemberPrefix) && change->gone) {
+      records.Remove(key);
+    } else if (HasPrefix(key, kMemberPrefix)) {
+      KR_RETURN_IF_ERROR(records.Add(key, change->value));
     }
   }
-  failed.status = CompareFingerprints(records);
-  return failed.status.ok() ? MakeTable(records) : failed;
+  return records.Take();
+}
+
+// The table of the job, or why there is none.
+JobTable JobOf(LocalStore& store, int size, Deadline deadline) {
+  JobTable failed;
+  auto records = CollectRecords(store, size, deadline);
+  failed.status =
+      records.ok() ? CompareFingerprints(*records) : records.status();
+  return failed.status.ok() ? MakeTable(*records) : failed;
 }
 
 Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
@@ -165,6 +180,8 @@ Result<Socket> ListenWhenNamed(const RendezvousOptions& options,
 
 Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
     const RendezvousOptions& options, Deadline deadline, Counters& counters) {
+  KR_RETURN_IF_ERROR(MakeRoomForDescriptors(
+      options.size, "rank 0 of a job of " + std::to_string(options.size)));
   Result<Socket> listener = ListenWhenNamed(options, deadline);
   if (!listener.ok()) return listener.status();
   KR_ASSIGN_OR_RETURN(
@@ -179,7 +196,15 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
   MemberRecord own =
       OwnRecord(options, *mesh, elsewhere ? options.advertise_host : "");
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
-  JobTable table = CollectRecords(server.store(), options.size, deadline);
+  JobTable table = JobOf(server.store(), options.size, deadline);
+  if (table.status.code() == StatusCode::kDeadlineExceeded) {
+    // One of them may be a rank that is missing.
+    const std::string refusals = mesh->refusals();
+    if (!refusals.empty()) {
+      table.status =
+          DeadlineExceededError(table.status.message() + "; " + refusals);
+    }
+  }
   if (!table.status.ok()) return PublishFailure(server, options.size, table);
   // Before the table is out: a rank that has it may leave and come back for
   // the next job, and must not meet this one's store.
@@ -229,12 +254,16 @@ Result<JobTable> AskForTable(TcpStoreClient& store, const MemberRecord& own,
     return entries.status();
   }
   // Rank 0 has a later deadline and still waits: say for whom.
-  KR_ASSIGN_OR_RETURN(
-      StoreEntries present,
-      store.List(kMemberPrefix, 0, Deadline::After(kAnswerGrace)));
-  KR_ASSIGN_OR_RETURN(auto records, DecodeRecords(present));
+  const Deadline soon = Deadline::After(kAnswerGrace);
+  // No rank's number begins with another's and this.
+  const std::string rank = std::to_string(own.rank) + ".";
+  KR_RETURN_IF_ERROR(store.Set(kLatePrefix + rank, "", soon));
+  KR_ASSIGN_OR_RETURN(const StoreEntries missing,
+                      store.List(kMissingPrefix + rank, 1, soon));
   JobTable none;
-  none.status = MissingRanks(records, own.size);
+  if (!Decode(missing.begin()->second, &none)) {
+    return InternalError("a malformed answer in the store");
+  }
   return none;
 }
 

@@ -50,6 +50,35 @@ std::string Lost(int rank, const std::vector<Member>& members,
   return "lost " + NameOf(rank, members) + " while the job started: " + why;
 }
 
+// Ranks that each have a name in an error; of more, numbers and hosts are told.
+constexpr size_t kMaxNamed = 8;
+constexpr size_t kMaxHosts = 4;
+
+// `ranks`: in their order, at least one.
+std::string AllLost(const std::vector<int>& ranks,
+                    const std::vector<Member>& members,
+                    const std::string& why) {
+  std::string text;
+  if (ranks.size() <= kMaxNamed) {
+    for (int rank : ranks) {
+      text += (text.empty() ? "" : "; ") + Lost(rank, members, why);
+    }
+    return text;
+  }
+  std::vector<std::string> hosts;
+  for (int rank : ranks) {
+    const std::string& host = members[rank].host;
+    if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
+  }
+  const size_t named = std::min(hosts.size(), kMaxHosts);
+  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + hosts[i];
+  if (hosts.size() > named) {
+    text += " and " + std::to_string(hosts.size() - named) + " more";
+  }
+  return "lost " + RankNames(ranks) + " (" + std::to_string(ranks.size()) +
+         " ranks, on " + text + ") while the job started, of each: " + why;
+}
+
 // Such an error may come of what happened to another rank.
 bool MayBeConsequence(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
@@ -62,21 +91,25 @@ bool IsItsOwn(const Status& status) {
 
 // The words of the others: all of them, or those that have come by the
 // deadline, or soon after there was `trouble`.
-Result<StoreEntries> HearWords(Store& store, size_t others, Deadline deadline,
-                               bool* trouble) {
-  size_t heard = 0;
-  while (heard < others) {
-    if (*trouble) {
-      deadline = Deadline(
-          std::min(deadline.at(), Deadline::After(kTroubleGrace).at()));
+Result<StoreEntries> HearWords(LocalStore& store, size_t others,
+                               Deadline deadline, bool* trouble) {
+  StoreEntries words;
+  const auto feed = store.Follow(kStartedPrefix);
+  Deadline soon(*trouble ? Deadline::After(kTroubleGrace).at()
+                         : TimePoint::max());
+  while (words.size() < others) {
+    Result<LocalStore::Change> change =
+        feed->Next(Deadline(std::min(deadline.at(), soon.at())));
+    if (change.status().code() == StatusCode::kDeadlineExceeded) break;
+    KR_RETURN_IF_ERROR(change.status());
+    if (change->gone) continue;  // whose word counts, too
+    if (!*trouble && IsFailure(change->key, change->value)) {
+      *trouble = true;
+      soon = Deadline::After(kTroubleGrace);
     }
-    Result<StoreEntries> words =
-        store.List(kStartedPrefix, *trouble ? others : heard + 1, deadline);
-    if (!words.ok()) break;
-    heard = words->size();
-    for (const auto& [key, word] : *words) *trouble |= IsFailure(key, word);
+    words[change->key] = std::move(change->value);
   }
-  return store.List(kStartedPrefix, 0, deadline);
+  return words;
 }
 
 // On the rank itself its own trouble comes first.
@@ -100,19 +133,18 @@ bool IsFailure(const std::string& key, const std::string& word) {
 Status StartVerdict(const StoreEntries& words,
                     const std::vector<Member>& members,
                     const Status& of_rank_zero, bool in_time) {
-  std::string gone, silent;
+  std::vector<int> gone, silent;
   int failed = of_rank_zero.ok() ? -1 : 0;
   Status why = of_rank_zero;
   for (int rank = 1; rank < static_cast<int>(members.size()); ++rank) {
     auto word = words.find(StartedKey(rank));
     if (word == words.end()) {
       if (in_time) continue;
-      silent += (silent.empty() ? "" : "; ") + Lost(rank, members, kSilent);
+      silent.push_back(rank);
       continue;
     }
     if (word->second.empty()) {
-      gone += (gone.empty() ? "" : "; ") +
-              Lost(rank, members, "its connection to rank 0 ended");
+      gone.push_back(rank);
       continue;
     }
     Status said;
@@ -124,8 +156,13 @@ Status StartVerdict(const StoreEntries& words,
     }
   }
   // Whoever is silent may still wait for one that has gone.
-  if (!gone.empty()) return UnavailableError(std::move(gone));
-  if (!silent.empty()) return UnavailableError(std::move(silent));
+  if (!gone.empty()) {
+    return UnavailableError(
+        AllLost(gone, members, "its connection to rank 0 ended"));
+  }
+  if (!silent.empty()) {
+    return UnavailableError(AllLost(silent, members, kSilent));
+  }
   if (failed < 0) return OkStatus();
   return Status(why.code(),
                 NameOf(failed, members) + " could not start: " + why.message());
@@ -134,7 +171,7 @@ Status StartVerdict(const StoreEntries& words,
 Status AgreeAsRankZero(TcpStoreServer& server,
                        const std::vector<Member>& members, const Status& own,
                        Deadline deadline) {
-  Store& store = server.store();
+  LocalStore& store = server.store();
   const Deadline patient(deadline.at() + kWordGrace);
   bool trouble = IsItsOwn(own);
   KR_ASSIGN_OR_RETURN(const StoreEntries words,

@@ -1,5 +1,8 @@
 #include "csrc/comm/store/local_store.h"
 
+#include <iterator>
+#include <utility>
+
 namespace keras_ring {
 namespace {
 
@@ -34,22 +37,62 @@ void LocalStore::SetOwned(const std::string& key, const std::string& value,
                           int owner) {
   MutexLock lock(mutex_);
   entries_[key] = {value, owner};
-  came_.NotifyAll();
+  ChangedLocked({key, value});
 }
 
 bool LocalStore::SetIfMissing(const std::string& key,
                               const std::string& value) {
   MutexLock lock(mutex_);
   const bool is_new = entries_.emplace(key, Entry{value, kNoOwner}).second;
-  if (is_new) came_.NotifyAll();
+  if (is_new) ChangedLocked({key, value});
   return is_new;
 }
 
 void LocalStore::RemoveOwner(int owner) {
   MutexLock lock(mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {
-    it = it->second.owner == owner ? entries_.erase(it) : std::next(it);
+    if (it->second.owner != owner) {
+      ++it;
+      continue;
+    }
+    const std::string key = it->first;
+    it = entries_.erase(it);
+    ChangedLocked({key, "", /*gone=*/true});
   }
+}
+
+void LocalStore::ChangedLocked(const Change& change) {
+  for (Feed* feed : feeds_) {
+    if (HasPrefix(change.key, feed->prefix_)) feed->changes_.push_back(change);
+  }
+  came_.NotifyAll();
+}
+
+std::unique_ptr<LocalStore::Feed> LocalStore::Follow(
+    const std::string& prefix) {
+  std::unique_ptr<Feed> feed(new Feed(*this, prefix));
+  MutexLock lock(mutex_);
+  for (const auto& [key, value] : ListLocked(prefix)) {
+    feed->changes_.push_back({key, value});
+  }
+  feeds_.push_back(feed.get());
+  return feed;
+}
+
+LocalStore::Feed::~Feed() {
+  MutexLock lock(store_.mutex_);
+  store_.feeds_.remove(this);
+}
+
+Result<LocalStore::Change> LocalStore::Feed::Next(Deadline deadline) {
+  MutexLock lock(store_.mutex_);
+  const bool came = store_.came_.WaitUntil(
+      store_.mutex_, deadline.at(),
+      [this]() KR_REQUIRES(store_.mutex_) { return !changes_.empty(); });
+  if (!came) return DeadlineExceededError("nothing has changed in the store");
+  Change change = std::move(changes_.front());
+  changes_.pop_front();
+  return change;
 }
 
 std::optional<StoreEntries> LocalStore::TryList(const std::string& prefix,

@@ -3,10 +3,14 @@
 #ifndef KERAS_RING_COMM_STORE_LOCAL_STORE_H_
 #define KERAS_RING_COMM_STORE_LOCAL_STORE_H_
 
+#include <deque>
 #include <functional>
+#include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "csrc/base/mutex.h"
 #include "csrc/comm/store/store.h"
@@ -26,6 +30,17 @@ class LocalStore final : public Store {
   Result<StoreEntries> List(const std::string& prefix, size_t at_least,
                             Deadline deadline) override;
 
+  // What comes and goes under a prefix, in order: first what is there. So who
+  // waits for many keys looks at each once.
+  class Feed;
+  struct Change {
+    std::string key;
+    std::string value;
+    bool gone = false;
+  };
+  // The store must outlive it.
+  std::unique_ptr<Feed> Follow(const std::string& prefix);
+
   // For the server: keys by the client they die with.
   static constexpr int kNoOwner = -1;
   void SetOwned(const std::string& key, const std::string& value, int owner);
@@ -36,6 +51,8 @@ class LocalStore final : public Store {
                                       size_t at_least) const;
 
  private:
+  friend class Feed;
+  void ChangedLocked(const Change& change) KR_REQUIRES(mutex_);
   struct Entry {
     std::string value;
     int owner = kNoOwner;
@@ -47,6 +64,23 @@ class LocalStore final : public Store {
   mutable Mutex mutex_;
   CondVar came_;
   std::map<std::string, Entry> entries_ KR_GUARDED_BY(mutex_);
+  std::list<Feed*> feeds_ KR_GUARDED_BY(mutex_);
+};
+
+class LocalStore::Feed {
+ public:
+  ~Feed();
+  // kDeadlineExceeded if nothing more comes.
+  Result<Change> Next(Deadline deadline);
+
+ private:
+  friend class LocalStore;
+  Feed(LocalStore& store, std::string prefix)
+      : store_(store), prefix_(std::move(prefix)) {}
+
+  LocalStore& store_;
+  const std::string prefix_;
+  std::deque<Change> changes_;  // guarded by the store's mutex
 };
 
 }  // namespace keras_ring

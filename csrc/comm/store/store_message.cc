@@ -17,15 +17,24 @@ std::string Encode(const StoreRequest& request) {
   return writer.Take();
 }
 
-std::string Encode(const StoreReply& reply) {
+std::string EncodeEntries(const StoreEntries& entries) {
   WireWriter writer;
-  writer.Varint(reply.id);
-  writer.Varint(reply.entries.size());
-  for (const auto& [key, value] : reply.entries) {
+  writer.Varint(entries.size());
+  for (const auto& [key, value] : entries) {
     writer.Text(key);
     writer.Text(value);
   }
   return writer.Take();
+}
+
+std::string EncodeReply(uint64_t id, const std::string& entries) {
+  WireWriter writer;
+  writer.Varint(id);
+  return writer.Take() + entries;
+}
+
+std::string Encode(const StoreReply& reply) {
+  return EncodeReply(reply.id, EncodeEntries(reply.entries));
 }
 
 bool Decode(std::string_view bytes, StoreRequest* request) {

@@ -32,6 +32,9 @@ struct StoreReply {
 
 std::string Encode(const StoreRequest& request);
 std::string Encode(const StoreReply& reply);
+// The same in two steps, for one answer to many.
+std::string EncodeEntries(const StoreEntries& entries);
+std::string EncodeReply(uint64_t id, const std::string& entries);
 // False when the bytes are not exactly one message.
 bool Decode(std::string_view bytes, StoreRequest* request);
 bool Decode(std::string_view bytes, StoreReply* reply);

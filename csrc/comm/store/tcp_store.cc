@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <iterator>
+#include <random>
 #include <utility>
 
 #include "csrc/base/logging.h"
@@ -20,6 +23,27 @@ constexpr size_t kMaxWaitsPerClient = 16;
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 constexpr Duration kLongestPause = std::chrono::milliseconds(200);
+// By which the longest pause grows with the rank: thousands of ranks that come
+// before rank 0 does shall not keep its host busy.
+constexpr Duration kPausePerRank = std::chrono::microseconds(250);
+
+// Pauses between tries: longer and longer, and of no two ranks alike.
+class Pauses {
+ public:
+  explicit Pauses(int rank)
+      : longest_(kLongestPause + rank * kPausePerRank), random_(rank) {}
+  Duration Next() {
+    std::uniform_real_distribution<double> factor(0.5, 1.5);
+    const Duration pause = next_;
+    next_ = std::min(2 * next_, longest_);
+    return std::chrono::duration_cast<Duration>(pause * factor(random_));
+  }
+
+ private:
+  const Duration longest_;
+  Duration next_ = kFirstPause;
+  std::minstd_rand random_;
+};
 
 }  // namespace
 
@@ -35,6 +59,13 @@ TcpStoreServer::~TcpStoreServer() { Stop(); }
 
 Status TcpStoreServer::Start() {
   KR_ASSIGN_OR_RETURN(wake_, NewEventFd());
+  poll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  if (!poll_.valid() ||
+      epoll_ctl(poll_.fd(), EPOLL_CTL_ADD, wake_.fd(), &event) != 0) {
+    return ResourceExhaustedError("epoll: " + ErrnoText(errno));
+  }
   auto body = [this] {
     SetThreadName("kr-store");
     try {
@@ -80,7 +111,6 @@ bool TcpStoreServer::WaitUntilAlone(Deadline deadline) {
 void TcpStoreServer::Run() {
   Deadline last(TimePoint::max());
   bool ending = false;
-  std::vector<pollfd> entries;
   while (true) {
     if (stopping_ && !ending) {
       ending = true;
@@ -92,28 +122,46 @@ void TcpStoreServer::Run() {
     if ((ending || sealed_) && EndIfAlone()) return;
     if (ending && last.expired()) return;
 
-    entries.clear();
-    entries.push_back({wake_.fd(), POLLIN, 0});
-    for (const Client& client : clients_) {
-      bool writes = client.connection.wants_write();
-      entries.push_back({client.connection.socket().fd(),
-                         static_cast<short>(POLLIN | (writes ? POLLOUT : 0)),
-                         0});
-    }
-    if (poll(entries.data(), entries.size(),
-             ending ? last.PollTimeoutMs() : -1) < 0 &&
-        errno != EINTR) {
-      KR_LOG(kError) << "the store has stopped: poll: " << ErrnoText(errno);
+    auto events = WaitForEvents(ending ? last.PollTimeoutMs() : -1);
+    if (!events.ok()) {
+      KR_LOG(kError) << "the store has stopped: " << events.status().message();
       return;
     }
-    if (entries[0].revents != 0) ClearSignal(wake_);
-    size_t entry = 1;
-    for (Client& client : clients_) {
-      short events = entries[entry++].revents;
-      if ((events & POLLOUT) != 0) client.connection.Flush();
-      if ((events & ~POLLOUT) != 0) ReadFrom(client);
+    for (const auto& [client, event] : *events) {
+      if (client == nullptr) {
+        ClearSignal(wake_);
+        continue;
+      }
+      if ((event & EPOLLOUT) != 0) {
+        client->connection.Flush();
+        WatchForRoom(*client);
+      }
+      if ((event & ~EPOLLOUT) != 0) ReadFrom(*client);
     }
   }
+}
+
+Result<std::vector<std::pair<TcpStoreServer::Client*, uint32_t>>>
+TcpStoreServer::WaitForEvents(int milliseconds) {
+  // Room for all: one that has left must be read before it comes again.
+  std::vector<epoll_event> events(clients_.size() + 1);
+  int count = epoll_wait(poll_.fd(), events.data(),
+                         static_cast<int>(events.size()), milliseconds);
+  if (count < 0 && errno != EINTR) {
+    return InternalError("epoll_wait: " + ErrnoText(errno));
+  }
+  std::vector<std::pair<Client*, uint32_t>> happened;
+  for (int i = 0; i < count; ++i) {
+    const uint32_t what = events[i].events;  // it is packed
+    happened.emplace_back(static_cast<Client*>(events[i].data.ptr), what);
+  }
+  std::sort(happened.begin(), happened.end(), [](const auto& a, const auto& b) {
+    auto number = [](const Client* client) {
+      return client == nullptr ? -1 : client->number;
+    };
+    return number(a.first) < number(b.first);
+  });
+  return happened;
 }
 
 void TcpStoreServer::TakeNewClients() {
@@ -125,10 +173,39 @@ void TcpStoreServer::TakeNewClients() {
   for (auto& [link, last_word] : arrived) {
     clients_.emplace_back(next_number_++, std::move(link),
                           std::move(last_word));
+    Client& client = clients_.back();
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.ptr = &client;
+    if (epoll_ctl(poll_.fd(), EPOLL_CTL_ADD, client.connection.socket().fd(),
+                  &event) != 0) {
+      KR_LOG(kError) << "the store drops a client: epoll_ctl: "
+                     << ErrnoText(errno);
+      Drop(client);
+    }
   }
 }
 
+void TcpStoreServer::Send(Client& client, const std::string& frame) {
+  client.connection.Send(frame);
+  WatchForRoom(client);
+}
+
+void TcpStoreServer::WatchForRoom(Client& client) {
+  const bool awaits_room = client.connection.wants_write();
+  if (awaits_room == client.awaits_room) return;
+  client.awaits_room = awaits_room;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  if (awaits_room) event.events |= EPOLLOUT;
+  event.data.ptr = &client;
+  // Fails for a descriptor that has just been dropped only.
+  (void)epoll_ctl(poll_.fd(), EPOLL_CTL_MOD, client.connection.socket().fd(),
+                  &event);
+}
+
 void TcpStoreServer::ReadFrom(Client& client) {
+  if (client.gone) return;
   Result<size_t> got = client.connection.Read();
   if (!got.ok()) {
     Drop(client);  // the ordinary end
@@ -155,28 +232,35 @@ Status TcpStoreServer::Handle(Client& client, std::string_view bytes) {
   if (request.kind == StoreRequest::Kind::kSet) {
     entries_.SetOwned(request.key, request.value, client.number);
     if (heard_) heard_(request.key, request.value);
-    client.connection.Send(Encode(StoreReply{request.id, {}}));
+    Send(client, Encode(StoreReply{request.id, {}}));
     return OkStatus();
   }
-  if (client.waits.size() == kMaxWaitsPerClient) {
+  if (client.num_waits == kMaxWaitsPerClient) {
     return InternalError("too many requests at once");
   }
-  client.waits.push_back(
-      {request.id, request.key, static_cast<size_t>(request.at_least)});
+  ++client.num_waits;
+  waits_[{request.key, static_cast<size_t>(request.at_least)}].push_back(
+      {&client, request.id});
   return OkStatus();
 }
 
+// What is waited for is few things, by many.
 void TcpStoreServer::AnswerWaits() {
-  for (Client& client : clients_) {
-    auto answered = [&](const Wait& wait) {
-      auto found = entries_.TryList(wait.prefix, wait.at_least);
-      if (!found) return false;
-      client.connection.Send(Encode(StoreReply{wait.id, *std::move(found)}));
-      return true;
-    };
-    auto& waits = client.waits;
-    waits.erase(std::remove_if(waits.begin(), waits.end(), answered),
-                waits.end());
+  for (auto it = waits_.begin(); it != waits_.end();) {
+    const auto& [prefix, at_least] = it->first;
+    const std::optional<StoreEntries> found =
+        entries_.TryList(prefix, at_least);
+    if (!found) {
+      ++it;
+      continue;
+    }
+    const std::string entries = EncodeEntries(*found);
+    for (const Asked& asked : it->second) {
+      if (asked.client->gone) continue;
+      --asked.client->num_waits;
+      Send(*asked.client, EncodeReply(asked.id, entries));
+    }
+    it = waits_.erase(it);
   }
 }
 
@@ -185,6 +269,7 @@ void TcpStoreServer::AnswerWaits() {
 // in which they came.
 void TcpStoreServer::Drop(Client& client) {
   client.gone = true;
+  ++num_gone_;
   // Once the job is complete its table must outlive them.
   if (!sealed_) return entries_.RemoveOwner(client.number);
   if (client.last_word.empty()) return;
@@ -193,18 +278,19 @@ void TcpStoreServer::Drop(Client& client) {
 }
 
 void TcpStoreServer::RemoveGoneClients() {
-  size_t removed = 0;
-  for (auto it = clients_.begin(); it != clients_.end();) {
-    if (!it->gone) {
-      ++it;
-      continue;
-    }
-    it = clients_.erase(it);
-    ++removed;
+  if (num_gone_ == 0) return;
+  for (auto it = waits_.begin(); it != waits_.end();) {
+    std::vector<Asked>& asked = it->second;
+    asked.erase(
+        std::remove_if(asked.begin(), asked.end(),
+                       [](const Asked& one) { return one.client->gone; }),
+        asked.end());
+    it = asked.empty() ? waits_.erase(it) : std::next(it);
   }
-  if (removed == 0) return;
+  // Closed, they leave epoll, too.
+  clients_.remove_if([](const Client& client) { return client.gone; });
   MutexLock lock(mutex_);
-  num_clients_ -= removed;
+  num_clients_ -= std::exchange(num_gone_, 0);
   alone_.NotifyAll();
 }
 
@@ -221,7 +307,7 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     const std::string& host, uint16_t port, const JobKey& key, int rank,
     Deadline deadline, Tls* tls) {
   const Hello hello = {LinkKind::kStore, rank, 0};
-  Duration pause = kFirstPause;
+  Pauses pauses(rank);
   Status last;  // why it did not work, when the deadline comes
   while (true) {
     Result<Socket> socket = keras_ring::Connect(host, port, deadline);
@@ -241,8 +327,7 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     if (status.code() != StatusCode::kUnavailable) return status;
     if (deadline.expired()) return status;
     last = status;
-    Pause(pause, deadline);
-    pause = std::min(2 * pause, kLongestPause);
+    Pause(pauses.Next(), deadline);
   }
 }
 

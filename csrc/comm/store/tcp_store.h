@@ -57,26 +57,35 @@ class TcpStoreServer {
   bool WaitUntilAlone(Deadline deadline);
 
   // The store as the server's own process sees it.
-  Store& store() { return entries_; }
+  LocalStore& store() { return entries_; }
 
  private:
-  struct Wait {
-    uint64_t id = 0;
-    std::string prefix;
-    size_t at_least = 0;
-  };
   struct Client {
     Client(int number, Link link, std::string last_word);
-    int number;
-    std::string last_word;
+    const int number;
+    const std::string last_word;
     FramedConnection connection;
-    std::vector<Wait> waits;
+    size_t num_waits = 0;
+    bool awaits_room = false;  // to write
     bool gone = false;
   };
+  // Who waits for so many keys under a prefix: clients and their requests.
+  struct Asked {
+    Client* client = nullptr;
+    uint64_t id = 0;
+  };
+  using Waits = std::map<std::pair<std::string, size_t>, std::vector<Asked>>;
 
   void Run();
   void TakeNewClients();
+  // What has happened since, in the order in which the clients came; null: not
+  // to its socket.
+  Result<std::vector<std::pair<Client*, uint32_t>>> WaitForEvents(
+      int milliseconds);
   void ReadFrom(Client& client);
+  void Send(Client& client, const std::string& frame);
+  // Asks to be told when there is room, or no more.
+  void WatchForRoom(Client& client);
   Status Handle(Client& client, std::string_view request);
   void AnswerWaits();
   // Its keys go at once, its place when RemoveGoneClients comes by.
@@ -87,9 +96,13 @@ class TcpStoreServer {
 
   const Heard heard_;
   Socket wake_;
+  Socket poll_;  // of epoll
   LocalStore entries_;
-  std::list<Client> clients_;  // the thread's own
+  // The thread's own.
+  std::list<Client> clients_;
+  Waits waits_;
   int next_number_ = 0;
+  size_t num_gone_ = 0;
 
   Mutex mutex_;
   CondVar alone_;

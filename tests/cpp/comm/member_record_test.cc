@@ -121,22 +121,80 @@ TEST(JobTable, AnUnknownErrorIsAnError) {
   EXPECT_EQ(read.status, InternalError("why not"));
 }
 
-TEST(CheckRanks, OrdinaryRanksAreFine) {
-  EXPECT_TRUE(CheckRanks({NewRecord(0, 3), NewRecord(2, 3)}, 3).ok());
+// What the ranks of a host have in common is sent once.
+TEST(JobTable, OfALargeJobIsSmall) {
+  JobTable table;
+  for (int rank = 0; rank < 4096; ++rank) {
+    Member member;
+    member.host_id = std::string(60, 'a') + std::to_string(rank / 8);
+    member.host = "node" + std::to_string(rank / 8);
+    member.address = "10.1.2." + std::to_string(rank / 8);
+    member.port = static_cast<uint16_t>(40000 + rank);
+    member.pid = 1000000 + rank;
+    table.members.push_back(member);
+    table.targets.push_back(rank);
+  }
+  const std::string bytes = Encode(table);
+  EXPECT_LT(bytes.size(), 4096 * 20 + 512 * 90u);
+  JobTable read;
+  ASSERT_TRUE(Decode(bytes, &read));
+  ASSERT_EQ(read.members.size(), 4096u);
+  EXPECT_EQ(read.members[4095].host, "node511");
+  EXPECT_EQ(read.members[4095].host_id, table.members[4095].host_id);
+  EXPECT_EQ(read.members[8].address, "10.1.2.1");
+  EXPECT_EQ(read.targets[77], 77u);
 }
 
-TEST(CheckRanks, NamesTwoProcessesWithOneRank) {
+std::string Key(int number) { return kMemberPrefix + std::to_string(number); }
+
+// The first error of these records, which come one after the other.
+Status AddAll(MemberRecords& records, const std::vector<MemberRecord>& all) {
+  int number = 0;
+  for (const MemberRecord& record : all) {
+    KR_RETURN_IF_ERROR(records.Add(Key(number++), Encode(record)));
+  }
+  return OkStatus();
+}
+
+TEST(MemberRecords, AreCompleteWhenAllHaveCome) {
+  MemberRecords records(3);
+  ASSERT_TRUE(AddAll(records, {NewRecord(2, 3), NewRecord(0, 3)}).ok());
+  EXPECT_FALSE(records.complete());
+  ASSERT_TRUE(records.Add("join/1", Encode(NewRecord(1, 3))).ok());
+  ASSERT_TRUE(records.complete());
+  const std::vector<MemberRecord> all = records.Take();
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(all[rank].rank, rank);
+}
+
+TEST(MemberRecords, OneThatLeftMayComeAgain) {
+  MemberRecords records(2);
+  ASSERT_TRUE(AddAll(records, {NewRecord(0, 2), NewRecord(1, 2)}).ok());
+  records.Remove(Key(1));
+  records.Remove("join/unknown");
+  EXPECT_FALSE(records.complete());
+  EXPECT_TRUE(records.Add("join/9", Encode(NewRecord(1, 2))).ok());
+  EXPECT_TRUE(records.complete());
+}
+
+TEST(MemberRecords, GarbageIsAnError) {
+  MemberRecords records(2);
+  EXPECT_EQ(records.Add("join/1", "\xff").code(), StatusCode::kInternal);
+}
+
+TEST(MemberRecords, NamesTwoProcessesWithOneRank) {
   MemberRecord other = NewRecord(1, 3);
   other.member.host = "elsewhere";
-  Status status =
-      CheckRanks({NewRecord(0, 3), NewRecord(1, 3), std::move(other)}, 3);
+  MemberRecords records(3);
+  const Status status =
+      AddAll(records, {NewRecord(0, 3), NewRecord(1, 3), std::move(other)});
   EXPECT_EQ(status, InvalidArgumentError(
                         "two processes have rank 1: process 101 on host1 and "
                         "process 101 on elsewhere"));
 }
 
-TEST(CheckRanks, NamesADifferentSize) {
-  Status status = CheckRanks({NewRecord(0, 3), NewRecord(1, 4)}, 3);
+TEST(MemberRecords, NamesADifferentSize) {
+  MemberRecords records(3);
+  const Status status = AddAll(records, {NewRecord(0, 3), NewRecord(1, 4)});
   EXPECT_EQ(status, InvalidArgumentError(
                         "the ranks differ in the size of the job: rank 0 has "
                         "3, rank 1 (process 101 on host1) has 4"));
@@ -159,8 +217,10 @@ TEST(CompareFingerprints, NamesRanksAndValues) {
                 "ranks 1-2 have '2.20'"));
 }
 
-TEST(MissingRanks, NamesThem) {
-  EXPECT_EQ(MissingRanks({NewRecord(0, 6), NewRecord(2, 6)}, 6),
+TEST(MemberRecords, NamesThoseThatAreMissing) {
+  MemberRecords records(6);
+  ASSERT_TRUE(AddAll(records, {NewRecord(0, 6), NewRecord(2, 6)}).ok());
+  EXPECT_EQ(records.Missing(),
             DeadlineExceededError("ranks 1, 3-5 of 6 did not join in time "
                                   "(ranks 0, 2 did)"));
 }

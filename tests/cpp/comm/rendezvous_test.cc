@@ -303,6 +303,27 @@ TEST_F(RendezvousTest, ARankZeroThatStopsIsNamed) {
   });
 }
 
+TEST_F(RendezvousTest, ARankWithAnotherKeyIsToldOf) {
+  expected_warnings_ = 1;
+  RunRanks(2, [&](int rank) {
+    RendezvousOptions options = OptionsOf(rank, 2);
+    if (rank == 1) {
+      options.key = NewKey();
+      EXPECT_EQ(Join(options).status().code(), StatusCode::kUnauthenticated);
+      return;
+    }
+    const Status status = Join(options, AfterMs(700)).status();
+    EXPECT_EQ(status.message().rfind(
+                  "rank 1 of 2 did not join in time (rank 0 did); 1 connection "
+                  "was refused, the last from 127.0.0.1:",
+                  0),
+              0u)
+        << status.message();
+    EXPECT_NE(status.message().find("as a rank with another key does"),
+              std::string::npos);
+  });
+}
+
 TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
   RunRanks(3, [&](int process) {
     if (process == 2) {

@@ -65,6 +65,23 @@ TEST(StartVerdict, WhoIsSilentIsToBlameIfNobodyHasGone) {
   EXPECT_EQ(status.message().find("rank 2"), std::string::npos);
 }
 
+// A host of many ranks, or a switch of many hosts.
+TEST(StartVerdict, ManyThatAreLostAreToldInOneSentence) {
+  std::vector<Member> members(64);
+  StoreEntries words;
+  for (int rank = 0; rank < 64; ++rank) {
+    members[rank].host = "node" + std::to_string(rank / 8);
+    if (rank > 0) words[StartedKey(rank)] = Word(OkStatus());
+  }
+  for (int rank = 8; rank < 64; ++rank) words[StartedKey(rank)] = "";
+  words[StartedKey(20)] = Word(OkStatus());
+  EXPECT_EQ(StartVerdict(words, members, OkStatus()),
+            UnavailableError(
+                "lost ranks 8-19, 21-63 (55 ranks, on node1, node2, node3, "
+                "node4 and 3 more) while the job started, of each: its "
+                "connection to rank 0 ended"));
+}
+
 // All are there: the first that failed by itself and not for another's sake.
 TEST(StartVerdict, ATroubleOfItsOwnIsTheCause) {
   const Status status =

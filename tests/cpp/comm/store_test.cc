@@ -63,7 +63,8 @@ class TcpUnderTest final : public StoreUnderTest {
   }
   // The server's own view is client 0.
   Store& Client(int number) override {
-    return number == 0 ? server_.store() : *clients_.at(number);
+    if (number == 0) return server_.store();
+    return *clients_.at(number);
   }
 
   const JobKey key_ = NewKey();
@@ -73,6 +74,35 @@ class TcpUnderTest final : public StoreUnderTest {
   std::unique_ptr<Acceptor> acceptor_;
   std::vector<std::unique_ptr<TcpStoreClient>> clients_;
 };
+
+TEST(LocalStoreFeed, TellsWhatComesAndGoesInOrder) {
+  LocalStore store;
+  store.SetOwned("a/0", "before", 7);
+  const auto feed = store.Follow("a/");
+  store.SetOwned("b/1", "other", 7);
+  store.SetOwned("a/1", "x", 8);
+  store.RemoveOwner(7);
+  EXPECT_FALSE(store.SetIfMissing("a/1", "y"));
+  EXPECT_TRUE(store.SetIfMissing("a/2", "z"));
+  const std::vector<LocalStore::Change> expected = {
+      {"a/0", "before"}, {"a/1", "x"}, {"a/0", "", true}, {"a/2", "z"}};
+  for (const LocalStore::Change& change : expected) {
+    Result<LocalStore::Change> next = feed->Next(Soon());
+    ASSERT_TRUE(next.ok());
+    EXPECT_EQ(next->key, change.key);
+    EXPECT_EQ(next->value, change.value);
+    EXPECT_EQ(next->gone, change.gone);
+  }
+  EXPECT_EQ(feed->Next(AfterMs(20)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  RunRanks(2, [&](int thread) {
+    if (thread == 0) {
+      EXPECT_EQ(feed->Next(Soon())->key, "a/late");
+    } else {
+      EXPECT_TRUE(store.Set("a/late", "", Soon()).ok());
+    }
+  });
+}
 
 using StoreFactory = std::function<std::unique_ptr<StoreUnderTest>()>;
 
