@@ -20,7 +20,17 @@ _LEAVING_TIME = 5.0
 _MAX_SKEW = 1.0
 # Above, each host is measured with the next one only.
 _ALL_PAIRS = 8
-_SHOWN = (*host_facts.MUST_AGREE, "interpreter", "cores", "open_files")
+_SHOWN = (
+    *host_facts.MUST_AGREE,
+    "interpreter",
+    "cpu",
+    "cores",
+    "memory_gib",
+    "open_files",
+    "free_ports",
+)
+# Ranks compute with it, if not to the last bit the same.
+_MAY_DIFFER = ("cpu",)
 
 
 @dataclass
@@ -103,6 +113,13 @@ class _Check:
             # Ours is right by definition.
             facts["clock"] = round(-(agent.skew or 0.0), 3)
             self._report.facts[agent.host] = facts
+            first = next(iter(self._report.facts.values()))
+            if facts["cpu"] != first["cpu"]:
+                self._report.advice.append(
+                    f"{agent.host}: its processor ({facts['cpu']}) is not that"
+                    f" of the first host ({first['cpu']}); equal sums may"
+                    " differ in their last bits"
+                )
             if abs(facts["clock"]) > _MAX_SKEW:
                 self._report.advice.append(
                     f"{agent.host}: its clock differs by {facts['clock']:+.1f}"
@@ -196,7 +213,10 @@ def _lines(report: HostsReport) -> list[str]:
     rows = [["", *hosts, ""]]
     for name in _SHOWN if hosts else ():
         values = [str(report.facts[host].get(name)) for host in hosts]
-        differs = name in host_facts.MUST_AGREE and len(set(values)) > 1
+        if set(values) == {"None"}:
+            continue
+        told = name in (*host_facts.MUST_AGREE, *_MAY_DIFFER)
+        differs = told and len(set(values)) > 1
         rows.append([name, *values, "<- differs" if differs else ""])
     if hosts:
         clocks = [f"{report.facts[host]['clock']:+.3f} s" for host in hosts]

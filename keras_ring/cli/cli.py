@@ -127,9 +127,6 @@ def _add_host_arguments(run: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="what to use in place of ssh, for example 'ssh -F config'",
     )
-
-
-def _add_network_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--interface",
         metavar="I",
@@ -147,7 +144,6 @@ def _add_network_arguments(run: argparse.ArgumentParser) -> None:
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument("-np", type=int, metavar="N", help="number of ranks")
     _add_host_arguments(run)
-    _add_network_arguments(run)
     run.add_argument(
         "--output-dir",
         metavar="D",
@@ -211,8 +207,6 @@ def _plan(
         command=tuple(command),
         num_ranks=arguments.np,
         **_hosts_of(arguments),
-        interface=arguments.interface,
-        port_range=arguments.port_range,
         output_dir=arguments.output_dir,
         prefix_timestamp=arguments.prefix_timestamp,
         variables=tuple(arguments.variables),
@@ -228,7 +222,8 @@ def _plan(
 
 def _hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("hosts", "hostfile", "ssh_port", "ssh_identity", "rsh")
-    return {name: getattr(arguments, name) for name in names}
+    network = ("interface", "port_range")
+    return {name: getattr(arguments, name) for name in (*names, *network)}
 
 
 def _run(plan: LaunchPlan) -> int:

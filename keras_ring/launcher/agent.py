@@ -147,7 +147,9 @@ class Agent:
             problem = f"the working directory {directory}: {error.strerror}"
         except (UsageError, ConfigurationError) as error:
             problem = str(error)
-        self._say("ready", problem=problem, **host_facts.gather())
+        ports = self._hello["ports"]
+        wanted = range(ports[0], ports[1] + 1) if ports else None
+        self._say("ready", problem=problem, **host_facts.gather(wanted))
 
     def _share(self) -> Share:
         """Returns what each rank of this host gets of its cores."""

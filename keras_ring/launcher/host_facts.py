@@ -8,6 +8,8 @@ import time
 from importlib import metadata
 from typing import Any
 
+import psutil
+
 from keras_ring._launch_protocol import interfaces
 from keras_ring._version import __version__
 from keras_ring.launcher.sharing import Machine
@@ -18,8 +20,17 @@ MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-intel")
 
 
-def gather() -> dict[str, Any]:
-    """Returns the facts of this host, as values of JSON."""
+# Levels of x86-64 that TensorFlow and our kernels tell apart, the highest
+# first, and what the kernel calls the newest of their instructions.
+_CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
+
+
+def gather(ports: range | None = None) -> dict[str, Any]:
+    """Returns the facts of this host, as values of JSON.
+
+    Args:
+        ports: Those that ranks may take. Defaults to any.
+    """
     machine = Machine.here()
     return {
         "host": socket.gethostname(),
@@ -29,7 +40,10 @@ def gather() -> dict[str, Any]:
         "keras": _version("keras"),
         "architecture": platform.machine(),
         "interpreter": sys.executable,
+        "cpu": _cpu_level(),
         "cores": machine.cores,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "free_ports": None if ports is None else _num_free(ports),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         "addresses": [
             [each.interface, each.address]
@@ -37,6 +51,31 @@ def gather() -> dict[str, Any]:
         ],
         "time": time.time(),
     }
+
+
+def _cpu_level() -> str:
+    """Returns which instructions its processor has."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next(line for line in file if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return platform.machine()
+    known = flags.split()
+    return next(
+        (level for level, flag in _CPU_LEVELS if flag in known), "x86-64-v2"
+    )
+
+
+def _num_free(ports: range) -> int:
+    """Returns on how many of these ports one could listen."""
+    count = 0
+    for port in ports:
+        try:
+            interfaces.listen("", range(port, port + 1), 1).close()
+        except OSError:
+            continue
+        count += 1
+    return count
 
 
 def _version(*packages: str) -> str:

@@ -258,6 +258,8 @@ def plan_of_hosts(
         places=place_ranks(hosts, size, own_names),
         shell=_shell(request),
         directory=os.getcwd(),
+        interface=request.interface or "",
+        ports=_ports(request.port_range),
     )
 
 

@@ -94,6 +94,7 @@ class Preflight:
                 threads=self._plan.threads,
                 bind=self._plan.bind,
                 interface=self._plan.interface,
+                ports=list(self._plan.ports or ()),
                 silence=SILENCE,
             )
 
@@ -155,6 +156,14 @@ class Preflight:
             for agent in agents
             if agent.facts.get("problem")
         ]
+        for agent in agents:
+            free, wanted = agent.facts.get("free_ports"), len(agent.place.ranks)
+            if free is not None and free < wanted:
+                lines.append(
+                    f"{agent.host}: {free} of the ports of --port-range"
+                    f" {'is' if free == 1 else 'are'} free, and its ranks"
+                    f" listen on {wanted}"
+                )
         for name in host_facts.MUST_AGREE:
             values: dict[str, list[str]] = {}
             for agent in agents:

@@ -89,6 +89,8 @@ class Jobs:
                 continue
         for process in self._started:
             process.wait(timeout=10)
+            if process.stdin is not None:
+                process.stdin.close()
             process.stdout.close()
             process.stderr.close()
 

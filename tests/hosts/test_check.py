@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -30,6 +31,33 @@ def test_hosts_that_fit_together(lab, jobs):
         assert link["megabytes"] > 1
 
 
+def test_ports_that_are_taken(lab, jobs):
+    """Of four ports one is free, and the host is to take two ranks."""
+    script = (
+        "import socket, sys; "
+        "held = [socket.create_server(('', p)) for p in (30601, 30602, 30603)];"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    holder = jobs.start(
+        lab.on("h1", sys.executable, "-c", script), with_input=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    words = ("--rsh", lab.ssh, "--port-range", "30600-30603")
+    done = jobs.run(lab.keras_ring("check", "-H", "kr-h0:2,kr-h1:2", *words))
+    assert done.returncode == 1
+    told = "kr-h1: 1 of the ports of --port-range is free, and its ranks listen"
+    assert f"{told} on 2" in done.stderr
+    (row,) = [x for x in done.stdout.splitlines() if x.startswith("free_ports")]
+    assert row.split() == ["free_ports", "4", "1"]
+    started = jobs.run(
+        lab.keras_ring("run", "-H", "kr-h0:2,kr-h1:2", *words, "--", "true")
+    )
+    assert started.returncode == 1
+    assert told in started.stderr
+    holder.stdin.close()
+    holder.wait(10)
+
+
 def test_slow_link_is_seen(lab, jobs):
     lab("slow", "h1", "--rate", "80mbit")
     try:
@@ -53,7 +81,7 @@ def test_what_differs_is_marked(lab, jobs, tmp_path):
         f"host=$1; shift; [ $host = kr-h1 ] && exec {lab.ssh} $host "
         '"$(echo "$*" | sed \'s,; main(hello),;'
         " from keras_ring.launcher import host_facts as f; g = f.gather;"
-        ' f.gather = lambda: {**g()\\, "tensorflow": "1.0"}; main(hello),\')"'
+        ' f.gather = lambda *ports: {**g()\\, "tensorflow": "1.0"}; main(hello),\')"'
         f'\nexec {lab.ssh} $host "$@"'
     )
     shell.chmod(0o755)
