@@ -1,0 +1,59 @@
+"""The benchmarks in C++ run; `make test-cpp` has built them."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.benchmarks.command import ROOT
+
+CORE = ROOT / "build/core/benchmarks/core_benchmark"
+RENDEZVOUS = CORE.with_name("rendezvous_benchmark")
+
+pytestmark = pytest.mark.skipif(
+    not CORE.exists(), reason="`make test-cpp` has not built it"
+)
+
+
+def test_the_core_alone():
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "keras_ring", "run", "-np", "2", "--"),
+            *(str(CORE), "20", "4", "65536"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[1] for row in rows if row[0] == "[0]"] == ["4", "65536"], rows
+
+
+def rendezvous(ranks, limit):
+    command = f"ulimit {limit}; exec {RENDEZVOUS} {ranks} 8"
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_many_ranks_meet():
+    """More than the soft limit of open files lets in."""
+    done = rendezvous(400, "-Sn 256")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^started +[0-9.]+ s$", done.stdout, re.M)
+    # A host's name is not sent for each of its ranks.
+    megabytes = re.search(r"([0-9.]+) MB in all", done.stdout)[1]
+    assert float(megabytes) < 400 * 400 * 30 / 1e6
+
+
+def test_open_files_that_are_not_enough():
+    done = rendezvous(400, "-n 256")
+    assert done.returncode != 0
+    needed = re.search(
+        r"rank 0 of a job of 400 needs (\d+) open files, and this process may "
+        r"have 256; raise the hard limit",
+        done.stderr,
+    )
+    assert int(needed[1]) > 400, done.stderr
