@@ -1,6 +1,10 @@
 """Ranks that srun has started, on a Slurm of two nodes."""
 
+import os
+import signal
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +128,54 @@ def test_keras_ring_run_takes_the_allocation(slurm, jobs):
         "kr-h1 sum=6.0 local=0/2 cross=1/2",
         "kr-h1 sum=6.0 local=1/2 cross=1/2",
     ]
+
+
+WAITS = """
+import os, pathlib, sys, time
+import keras_ring as kr
+kr.init()
+pathlib.Path(sys.argv[1], f"rank.{kr.rank()}").write_text(str(os.getpid()))
+time.sleep(100)
+"""
+
+
+@pytest.mark.long("engines")
+@pytest.mark.parametrize("victim", ["launcher", "srun", "agent"])
+def test_nothing_is_left_in_an_allocation(slurm, jobs, tmp_path, victim):
+    slurm.wait_until_idle()
+    (tmp_path / "waits.py").write_text(WAITS)
+    process = jobs.start(
+        slurm.on_h0(
+            *("salloc", "-N2", "--ntasks-per-node=1"),
+            *(sys.executable, "-m", "keras_ring", "run", "--"),
+            *(sys.executable, str(tmp_path / "waits.py"), str(tmp_path)),
+        )
+    )
+    end = time.monotonic() + 60
+    while len(list(tmp_path.glob("rank.*"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    ranks = [int(path.read_text()) for path in tmp_path.glob("rank.*")]
+    words = {
+        "launcher": "\0-m\0keras_ring\0run",
+        "srun": "srun\0--overlap",
+        "agent": "-u\0-c\0import sys",
+    }[victim]
+    victims = [
+        pid
+        for pid, command in jobs.alive().items()
+        if words in command
+        and not command.startswith("salloc")
+        and (victim == "srun" or not command.startswith("srun"))
+    ]
+    assert victims, jobs.alive()
+    for pid in victims if victim == "srun" else victims[-1:]:
+        os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
+        assert time.monotonic() - began < 5, "ranks are left"
+        time.sleep(0.05)
+    _, err = process.communicate(timeout=20)
+    if victim != "launcher":
+        assert "was lost with its host" in err, err
