@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from keras_ring._engines.known import place_among_several
+from keras_ring._launch_protocol import contract
 from keras_ring._version import __version__
 from keras_ring.cli import check_hosts, doctor
 from keras_ring.cli.bench_arguments import (
@@ -220,6 +222,24 @@ def _plan(
     return make_plan(request, environment, own_names={socket.gethostname()})
 
 
+def _warn_of_several(environment: Mapping[str, str]) -> None:
+    """Says that an engine has started several of this command.
+
+    That may be meant: a sweep of jobs. Else it would not be noticed.
+    """
+    if environment.get(contract.SIZE):
+        return
+    found = place_among_several(environment)
+    if found is None or found[1].rank is None or found[1].size is None:
+        return
+    _, place = found
+    say(
+        f"this is process {place.rank} of {place.size} that {place.engine} has"
+        " started, and each of them starts a job of its own; for one job, leave"
+        f" out either keras-ring run or {place.engine}"
+    )
+
+
 def _hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
     names = ("hosts", "hostfile", "ssh_port", "ssh_identity", "rsh")
     network = ("interface", "port_range")
@@ -335,6 +355,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command_name == "template":
             print(template(arguments), end="")
             return 0
+        _warn_of_several(os.environ)
         return _run(_plan(arguments, os.environ))
     except UsageError as error:
         say(f"error: {error}")

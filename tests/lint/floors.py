@@ -208,7 +208,7 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
         "_fit",
     ),
     "launcher": ("_launch_protocol",),
-    "cli": ("_launch_protocol", "launcher"),
+    "cli": ("_launch_protocol", "_engines", "launcher"),
     "ray": ("_launch_protocol", "_engines", "launcher", "job"),
     "_builds": ("cli",),
     # What uses the package as a program does.
