@@ -87,10 +87,12 @@ def init(
         if core.is_initialized():
             sets.require_added(static)
             return
-        start_checks.check_backend()
-        native.tf_ops()
-        _note_errors()
         with rank_settings(os.environ, comm) as settings:
+            # Not before: a rank that fails here must not be missed by others
+            # that wait for it without a limit, in a collective of MPI.
+            start_checks.check_backend()
+            native.tf_ops()
+            _note_errors()
             log_forwarder = _start(settings, static)
         error_file.mark_started()
         if core.topology().rank == 0:

@@ -35,11 +35,15 @@ def place_among_several(
         environment: Of the process.
 
     Returns:
-        The first engine that has started more than one process, or does not
-        say how many, and what it tells; None if there is none.
+        The first engine that has started more than one process, and what it
+        tells; None if there is none. One that does not say how many, or which
+        this is, counts only if no other says that this is the only one.
     """
-    for engine in ENGINES:
-        place = engine.place(environment)
-        if place is not None and place.size != 1:
+    told = [(engine, engine.place(environment)) for engine in ENGINES]
+    alone = any(place is not None and place.size == 1 for _, place in told)
+    for engine, place in told:
+        if place is None or place.size == 1:
+            continue
+        if not alone or None not in (place.size, place.rank):
             return engine, place
     return None

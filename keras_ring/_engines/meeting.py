@@ -1,6 +1,7 @@
 """Where rank 0 is, and the key of the job, for the others."""
 
 import contextlib
+import ipaddress
 import json
 import secrets
 import socket
@@ -126,15 +127,49 @@ def invite(
 
 
 def _addresses(environment: Mapping[str, str]) -> tuple[str, ...]:
-    own = interfaces.own_addresses()
-    wanted = environment.get(contract.INTERFACE, "")
-    chosen = interfaces.choose(wanted, own, setting=contract.INTERFACE)
-    if not chosen:
+    addresses = own_addresses(environment.get(contract.INTERFACE, ""))
+    if not addresses:
         raise errors.StartError(
             f"{socket.gethostname()}, the host of rank 0, has no address by "
             "which others reach it: no interface is up but loopback."
         )
+    return addresses
+
+
+def own_addresses(wanted: str) -> tuple[str, ...]:
+    """Returns the addresses of this host that the user means.
+
+    An address and the name of a host stay as they are: where addresses are
+    translated, no interface has them.
+
+    Args:
+        wanted: Value of `KERAS_RING_INTERFACE`, `""` for all.
+
+    Raises:
+        ConfigurationError: If this host has no such interface.
+    """
+    own = interfaces.own_addresses()
+    try:
+        chosen = interfaces.choose(wanted, own, setting=contract.INTERFACE)
+    except errors.ConfigurationError:
+        if _is_address(wanted):
+            return (wanted,)
+        raise
     return tuple(dict.fromkeys(each.address for each in chosen))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return True
+    try:
+        socket.getaddrinfo(text, None)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def _ports(environment: Mapping[str, str]) -> range | None:

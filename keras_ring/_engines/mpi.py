@@ -52,6 +52,15 @@ class MpiEngine(VariableEngine):
         return meet(world, environment)
 
 
+def is_usable(communicator: Communicator) -> bool:
+    """Whether its processes can be the ranks of a job."""
+    if not hasattr(communicator, "Split_type"):
+        return False
+    from mpi4py import MPI
+
+    return bool(communicator != MPI.COMM_NULL and not communicator.Is_inter())
+
+
 @contextlib.contextmanager
 def meet(
     communicator: Communicator, environment: Mapping[str, str]
@@ -79,7 +88,7 @@ def meet(
                     meeting.invite(environment, one_host=one_host)
                 )
                 told = invitation.encode()
-            except (errors.StartError, errors.ConfigurationError) as error:
+            except Exception as error:
                 failure = error
         # The others hear of it in any case.
         told, reason = communicator.bcast(

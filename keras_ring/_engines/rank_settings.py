@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-import socket
 from collections.abc import Iterator, Mapping
 
 from keras_ring import errors
-from keras_ring._engines import job_key, known, mpi
+from keras_ring._engines import job_key, known, meeting, mpi
 from keras_ring._engines.place import Engine, Place
-from keras_ring._launch_protocol import contract, interfaces
+from keras_ring._launch_protocol import contract
 from keras_ring._typing import Communicator
 
 
@@ -45,10 +43,9 @@ def rank_settings(
         else:
             found = known.place_among_several(environment)
             settings = _of_engine(*found, environment, stack) if found else {}
-        if environment.get(contract.INTERFACE):
-            settings[contract.INTERFACE] = _own_address(
-                environment[contract.INTERFACE]
-            )
+        wanted = environment.get(contract.INTERFACE)
+        if wanted and _uses_network({**environment, **settings}):
+            settings[contract.INTERFACE] = meeting.own_addresses(wanted)[0]
         yield settings
 
 
@@ -57,10 +54,10 @@ def _of_communicator(
     environment: Mapping[str, str],
     stack: contextlib.ExitStack,
 ) -> dict[str, str]:
-    if not hasattr(communicator, "Split_type"):
+    if not mpi.is_usable(communicator):
         raise errors.ConfigurationError(
-            "`comm` must be a communicator of mpi4py, such as MPI.COMM_WORLD. "
-            f"Received: {communicator!r}"
+            "`comm` must be an intracommunicator of mpi4py, such as "
+            f"MPI.COMM_WORLD, and not COMM_NULL. Received: {communicator!r}"
         )
     size = communicator.Get_size()
     told = environment.get(contract.SIZE, "")
@@ -147,31 +144,9 @@ def _of_engine(
     }
 
 
-def _own_address(wanted: str) -> str:
-    """Returns the address of this host that the user means.
-
-    An address and a name of a host stay as they are: where addresses are
-    translated, no interface has them.
-    """
-    own = interfaces.own_addresses()
-    try:
-        chosen = interfaces.choose(wanted, own, setting=contract.INTERFACE)
-    except errors.ConfigurationError:
-        if _is_address(wanted):
-            return wanted
-        raise
-    return chosen[0].address
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        pass
-    else:
-        return True
-    try:
-        socket.getaddrinfo(text, None)
-    except (OSError, UnicodeError):
+def _uses_network(told: Mapping[str, str]) -> bool:
+    """Whether ranks of other hosts may reach this one."""
+    if told.get(contract.SIZE, "1") == "1":
         return False
-    return True
+    host = told.get(contract.RENDEZVOUS, "").rpartition(":")[0]
+    return host not in ("127.0.0.1", "localhost", "[::1]")

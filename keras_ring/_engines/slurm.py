@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import stat
 import time
@@ -19,10 +18,9 @@ from keras_ring._launch_protocol import contract
 
 # A step is the processes of one srun.
 _STEP = "SLURM_STEP_ID"
-_DEFAULT_PATIENCE = 60.0
+# As in csrc/base/options.cc.
+_DEFAULT_PATIENCE, _RANKS_PER_SECOND = 60.0, 32
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
-# Each start of a job in this process has a file of its own.
-_starts = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class SlurmEngine:
                 _write(path, invitation.encode())
                 stack.callback(path.unlink, missing_ok=True)
             else:
-                invitation = _await(path, environment)
+                invitation = _await(path, _patience(place.size, environment))
             yield Meeting(
                 size=place.size,
                 rank=place.rank,
@@ -96,7 +94,6 @@ def _path(environment: Mapping[str, str]) -> Path:
         environment.get("SLURM_JOB_ID", ""),
         environment.get(_STEP, ""),
         environment.get("SLURM_RESTART_COUNT", "0"),
-        str(next(_starts)),
     ]
     home = Path(environment.get("HOME") or Path.home())
     return home / ".keras_ring" / "-".join(["slurm", *parts])
@@ -122,9 +119,8 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def _await(path: Path, environment: Mapping[str, str]) -> Invitation:
+def _await(path: Path, patience: float) -> Invitation:
     """Returns what rank 0 has written, when it has."""
-    patience = _patience(environment)
     give_up = time.monotonic() + patience
     pause = _FIRST_PAUSE
     while True:
@@ -153,11 +149,12 @@ def _await(path: Path, environment: Mapping[str, str]) -> Invitation:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _patience(environment: Mapping[str, str]) -> float:
+def _patience(size: int, environment: Mapping[str, str]) -> float:
+    """Returns the seconds in which all ranks must come, as the core has it."""
     try:
         return float(environment[contract.START_TIMEOUT])
     except (KeyError, ValueError):
-        return _DEFAULT_PATIENCE
+        return _DEFAULT_PATIENCE + size // _RANKS_PER_SECOND
 
 
 def _check_owner(path: Path) -> None:

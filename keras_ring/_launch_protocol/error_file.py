@@ -22,7 +22,7 @@ from keras_ring._launch_protocol.error_text import cause, one_line
 _PEER_LOST = "UnavailableError"
 # And its words, which are ours.
 _LOST_RANK = re.compile(
-    r"\blost rank \d+ \(|the job is over: rank \d+ "
+    r"\blost ranks? [\d, -]+ \(|the job is over: rank \d+ "
     r"|\brank \d+ \(host .*\) could not start: "
 )
 # Of a file. Longer ones are none of ours.
@@ -93,6 +93,13 @@ def last_exception() -> str:
         does not end by an exception.
     """
     return _installed.last if _installed is not None else ""
+
+
+def note(error: BaseException) -> None:
+    """Keeps an exception for `last_exception`, of a program that goes on."""
+    install()
+    if _installed is not None:
+        _installed.last = one_line(type(error).__name__, str(error))
 
 
 def write_caught(error: "RankError") -> None:

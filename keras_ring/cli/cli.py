@@ -218,6 +218,7 @@ def _plan(
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,
+        in_allocation=True,
     )
     return make_plan(request, environment, own_names={socket.gethostname()})
 

@@ -111,6 +111,8 @@ class RunRequest:
         threads: Value of `--threads`; None if it was not given.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
+        in_allocation: Whether the nodes of a Slurm allocation are the hosts,
+            where no others are given.
     """
 
     command: tuple[str, ...]
@@ -131,6 +133,7 @@ class RunRequest:
     threads: int | None = None
     bind: bool = False
     fold: bool = True
+    in_allocation: bool = False
 
 
 def make_plan(
@@ -316,9 +319,17 @@ def _hosts_here(
     """
     hosts = _hosts(request)
     shell = _shell(request)
-    if hosts:
+    if hosts or not request.in_allocation:
         return hosts, shell
     hosts = allocated_hosts(environment)
+    slots = sum(host.slots for host in hosts)
+    if hosts and request.num_ranks is not None and request.num_ranks > slots:
+        raise UsageError(
+            f"-np {request.num_ranks} asks for more ranks than the Slurm"
+            f" allocation has tasks, {slots} on {len(hosts)} nodes; ask Slurm"
+            " for more, or run on this host alone by -H"
+            f" localhost:{request.num_ranks}"
+        )
     return hosts, shell if request.rsh else step_shell()
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from keras_ring._engines.meeting import Invitation, Meeting, invite
+from keras_ring._launch_protocol import error_file
 from keras_ring._launch_protocol.error_file import RankError
 
 # What an actor answers, as `call` returns it.
@@ -58,6 +59,7 @@ class Rank:
         try:
             return VALUE, function(*args, **kwargs)
         except BaseException as error:
+            error_file.note(error)
             # The job's own, not Ray's: it says which rank was first.
             return ERROR, asdict(RankError.of(error, error.__traceback__))
         finally:

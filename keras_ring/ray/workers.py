@@ -143,6 +143,7 @@ class Workers:
         return actor.options(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
+            memory=others.pop("memory", None),
             resources=others,
             max_restarts=0,
             runtime_env={"env_vars": variables},

@@ -1,8 +1,10 @@
 """The files of `keras-ring template`, checked and run."""
 
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,30 @@ def test_pods_are_ranks(lab, jobs, tmp_path, kind):
         (f"kr-h{index}", "3.0", "0", "2") for index in range(3)
     ]
     assert (tmp_path / "kept" / "runs").read_text() == "1"
+
+
+@pytest.mark.parametrize("signum", [None, signal.SIGTERM])
+def test_a_pod_that_has_to_go_keeps_its_checkpoints(jobs, tmp_path, signum):
+    (container,) = manifests()[-1]["spec"]["template"]["spec"]["containers"]
+    local, kept = tmp_path / "local", tmp_path / "kept"
+    local.mkdir()
+    kept.mkdir()
+    (kept / "of-the-last-run").touch()
+    program = 'ls "$CHECKPOINT_DIR"; touch "$CHECKPOINT_DIR/new"; exec sleep 1'
+    command = [w.replace("/kept", str(kept)) for w in container["command"]]
+    pod = jobs.start(
+        [*command, "sh", "-c", program],
+        JOB_COMPLETION_INDEX="0",
+        CHECKPOINT_DIR=str(local),
+    )
+    while not (local / "new").exists():
+        time.sleep(0.01)
+    if signum:
+        pod.send_signal(signum)
+    out, err = pod.communicate(timeout=20)
+    assert (pod.returncode == 0) == (signum is None), err
+    assert out == "of-the-last-run\n"
+    assert (kept / "new").exists()
 
 
 def test_nodes_of_a_train_job_are_ranks(lab, jobs):

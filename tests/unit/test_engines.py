@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import types
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from keras_ring._engines import slurm
 from keras_ring._engines.known import ENGINES, place_among_several
-from keras_ring._engines.meeting import Invitation, invite
+from keras_ring._engines.meeting import Invitation, invite, own_addresses
 from keras_ring._engines.rank_settings import rank_settings
 from keras_ring.errors import ConfigurationError, StartError
 
@@ -243,6 +244,19 @@ def test_the_engine_that_is_nearest_counts():
     assert engine({**pmi, "MPI_LOCALRANKID": "1"}).startswith("mpiexec")
 
 
+@pytest.mark.parametrize(
+    "nearer",
+    [
+        {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"},
+        {"WORLD_SIZE": "1", "RANK": "0"},
+    ],
+)
+def test_the_only_process_of_an_engine_in_something_larger(nearer):
+    for around in ({"SLURM_NTASKS": "4"}, {"JOB_COMPLETION_INDEX": "2"}):
+        assert settings_of({**nearer, **around}) == {}
+    assert place_among_several({**nearer, **SLURM})[1].rank == 3
+
+
 def test_a_script_of_sbatch_is_no_task():
     script = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
     with pytest.raises(StartError, match="write `srun python"):
@@ -268,7 +282,11 @@ def test_several_processes_of_a_node_of_a_train_job():
 
 
 def test_the_interface_may_be_a_network():
-    ours = {"KERAS_RING_SIZE": "2", "KERAS_RING_RANK": "0"}
+    ours = {
+        "KERAS_RING_SIZE": "2",
+        "KERAS_RING_RANK": "0",
+        "KERAS_RING_RENDEZVOUS": "node1:4000",
+    }
     # What only another place than this host knows stays as it is.
     for address in ("203.0.113.9", "fd00::9", "localhost"):
         settings = settings_of({**ours, "KERAS_RING_INTERFACE": address})
@@ -276,6 +294,25 @@ def test_the_interface_may_be_a_network():
     for wanted in ("no-such-interface.invalid", "203.0.113.0/24"):
         with pytest.raises(ConfigurationError, match="has none such"):
             settings_of({**ours, "KERAS_RING_INTERFACE": wanted})
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"KERAS_RING_SIZE": "1"},
+        {"KERAS_RING_SIZE": "2", "KERAS_RING_RENDEZVOUS": "127.0.0.1:4000"},
+    ],
+)
+def test_an_interface_that_nobody_uses_may_be_missing(environment):
+    given = {**environment, "KERAS_RING_INTERFACE": "no-such.invalid"}
+    assert settings_of(given) == {}
+
+
+def test_rank_zero_may_be_at_an_address_that_only_others_know():
+    assert own_addresses("203.0.113.9") == ("203.0.113.9",)
+    with pytest.raises(ConfigurationError, match="has none such"):
+        own_addresses("no-such-interface.invalid")
 
 
 # --- Meetings ---
@@ -393,19 +430,18 @@ def test_a_rank_zero_that_does_not_come(tasks):
         settings_of({**tasks[1], "KERAS_RING_START_TIMEOUT": "0.2"})
 
 
-def test_each_step_and_each_start_has_a_file_of_its_own():
+def test_each_step_has_a_file_of_its_own():
     home = {"HOME": "/home/me"}
     paths = {
         str(slurm._path({**home, **SLURM, **change}))
         for change in (
-            {},
             {},
             {"SLURM_JOB_ID": "8"},
             {"SLURM_STEP_ID": "1"},
             {"SLURM_RESTART_COUNT": "1"},
         )
     }
-    assert len(paths) == 5
+    assert len(paths) == 4
     assert all(path.startswith("/home/me/.keras_ring/") for path in paths)
 
 
@@ -429,11 +465,17 @@ class World:
     def Get_size(self):
         return self._size
 
+    def Is_inter(self):
+        return False
+
     def Split_type(self, kind):
         raise AssertionError(kind)
 
 
-def test_a_communicator_of_one_process():
+def test_a_communicator_of_one_process(monkeypatch):
+    mpi = types.SimpleNamespace(COMM_NULL=object())
+    module = types.SimpleNamespace(MPI=mpi)
+    monkeypatch.setitem(sys.modules, "mpi4py", module)
     assert settings_of({}, World(1)) == {
         "KERAS_RING_SIZE": "1",
         "KERAS_RING_RANK": "0",
@@ -442,3 +484,7 @@ def test_a_communicator_of_one_process():
         settings_of({"KERAS_RING_SIZE": "4"}, World(1))
     with pytest.raises(ConfigurationError, match=r"Received: \[0, 1\]"):
         settings_of({}, [0, 1])
+    # What `Split` returns to those that are in no part.
+    mpi.COMM_NULL = World(0)
+    with pytest.raises(ConfigurationError, match="not COMM_NULL"):
+        settings_of({}, mpi.COMM_NULL)

@@ -100,6 +100,7 @@ def test_a_broken_file_is_no_error(tmp_path, text):
         # Of a job that does not start.
         ("StartError", "UNAVAILABLE: lost rank 1 (host a, pid 2) while", True),
         ("StartError", "rank 1 (host a, pid 2) could not start: why", True),
+        ("StartError", "lost ranks 8-15, 17 (9 ranks, on a) while", True),
         ("StartError", "why", False),
         ("InternalError", "XLA has no such instruction", False),
         ("ValueError", "I have lost rank and file", False),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring._launch_protocol import contract
+from keras_ring.launcher import plan as plan_module
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.plan import (
     RunRequest,
@@ -77,6 +78,20 @@ def test_other_hosts_have_agents():
     # The agents share the cores of their hosts.
     assert (plan.threads, plan.cpus, plan.notes) == (3, (), ())
     assert "OMP_NUM_THREADS" not in plan.environment
+
+
+def test_allocation_is_for_the_command_alone(monkeypatch):
+    """`kr.run` in a notebook of an allocation runs on its host."""
+    nodes = (Host("node1", 2), Host("node2", 2))
+    monkeypatch.setattr(plan_module, "allocated_hosts", lambda _: nodes)
+    assert _plan(num_ranks=3).places == ()
+    here = _plan(num_ranks=3, in_allocation=True)
+    assert [len(place.ranks) for place in here.places] == [2, 1]
+    assert here.shell.takes_words
+    assert not _plan(in_allocation=True, rsh="x").shell.takes_words
+    told = r"tasks, 4 on 2 nodes; .* by -H localhost:5"
+    with pytest.raises(UsageError, match=told):
+        _plan(num_ranks=5, in_allocation=True)
 
 
 def test_what_is_of_this_host_stays_here():

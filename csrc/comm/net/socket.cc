@@ -116,11 +116,14 @@ Result<Socket> ListenEverywhere(uint16_t port) {
 
 Result<Socket> ListenInRange(const std::string& host, PortRange ports,
                              int first) {
-  if (ports.low == 0) return Listen(host, 0);
+  auto listen_on = [&](uint16_t port) {
+    return host.empty() ? ListenEverywhere(port) : Listen(host, port);
+  };
+  if (ports.low == 0) return listen_on(0);
   const int count = ports.high - ports.low + 1;
   for (int i = 0;; ++i) {
     const int port = ports.low + (first + i) % count;
-    Result<Socket> listener = Listen(host, static_cast<uint16_t>(port));
+    Result<Socket> listener = listen_on(static_cast<uint16_t>(port));
     if (listener.ok()) return listener;
     if (i + 1 < count) continue;
     return listener.status().WithContext(

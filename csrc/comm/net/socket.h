@@ -48,8 +48,9 @@ struct PortRange {
   uint16_t high = 0;
 };
 
-// On one of these ports. The search begins with the `first`-th, so that ranks
-// of one host do not all try the same ones. kUnavailable if none is free.
+// On one of these ports, and on every address if `host` is empty. The search
+// begins with the `first`-th, so that ranks of one host do not all try the same
+// ones. kUnavailable if none is free.
 Result<Socket> ListenInRange(const std::string& host, PortRange ports,
                              int first);
 

@@ -32,6 +32,10 @@ bool HasPrefix(const std::string& key, const char* prefix) {
   return key.rfind(prefix, 0) == 0;
 }
 
+bool IsList(const std::string& hosts) {
+  return hosts.find(',') != std::string::npos;
+}
+
 std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) return "an unknown host";
@@ -113,6 +117,7 @@ Result<std::vector<MemberRecord>> CollectRecords(LocalStore& store, int size,
     KR_RETURN_IF_ERROR(change.status());
     const std::string& key = change->key;
     if (HasPrefix(key, kLatePrefix)) {
+      if (change->gone) continue;
       JobTable none;
       none.status = records.Missing();
       const std::string asker = key.substr(std::strlen(kLatePrefix));
@@ -147,6 +152,13 @@ Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
   return table.status;
 }
 
+// Of rank 0, and of those of its host that are where it is.
+void FillAddresses(JobTable& table, const std::string& of_rank_zero) {
+  for (Member& member : table.members) {
+    if (member.address.empty()) member.address = of_rank_zero;
+  }
+}
+
 // Where rank 0 serves the store, and listens for the ranks that dial it.
 Result<Socket> ListenAsRankZero(const RendezvousOptions& options) {
   if (options.store_listen_fd >= 0) {
@@ -156,9 +168,8 @@ Result<Socket> ListenAsRankZero(const RendezvousOptions& options) {
   // The others may come to another address than this host gives itself: by an
   // interface of their choice, by one of several, or by a name that is loopback
   // on this host.
-  const bool several = host.find(',') != std::string::npos;
-  if (several || (!MeansLoopback(host) &&
-                  (!options.advertise_host.empty() || IsLoopback(host)))) {
+  if (IsList(host) || (!MeansLoopback(host) &&
+                       (!options.advertise_host.empty() || IsLoopback(host)))) {
     return ListenEverywhere(options.store_port);
   }
   return Listen(host, options.store_port);
@@ -214,14 +225,13 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
   table.time_left = left - std::min(kTellingTime, left / 4);
   const Deadline of_links = Deadline::After(table.time_left);
   KR_RETURN_IF_ERROR(server.store().Set(kTableKey, Encode(table), deadline));
-  if (table.members[0].address.empty()) {
-    table.members[0].address = options.store_host;
-  }
+  FillAddresses(table, options.store_host);
   mesh->SetTable(std::move(table), of_links);
   return std::unique_ptr<StartingMesh>(std::move(mesh));
 }
 
-// The address of this rank's listener.
+// The address of this rank's listener. Empty: it listens on all addresses, and
+// each peer takes the one by which it has reached rank 0.
 Result<std::string> ListenAddress(const RendezvousOptions& options,
                                   const TcpStoreClient& store) {
   const bool one_host = MeansLoopback(options.store_host);
@@ -229,6 +239,12 @@ Result<std::string> ListenAddress(const RendezvousOptions& options,
     return options.advertise_host;
   }
   KR_ASSIGN_OR_RETURN(std::string address, LocalAddress(store.socket()));
+  if (IsList(options.store_host)) {
+    // On the host of rank 0 any of its addresses is reached, also one that
+    // other hosts do not reach.
+    KR_ASSIGN_OR_RETURN(const std::string peer, PeerAddress(store.socket()));
+    if (peer == address) return std::string();
+  }
   if (one_host || !MeansLoopback(address)) return address;
   // Rank 0 is on this host, whose name is loopback here. For ranks of others it
   // is not.
@@ -255,11 +271,11 @@ Result<JobTable> AskForTable(TcpStoreClient& store, const MemberRecord& own,
   }
   // Rank 0 has a later deadline and still waits: say for whom.
   const Deadline soon = Deadline::After(kAnswerGrace);
-  // No rank's number begins with another's and this.
-  const std::string rank = std::to_string(own.rank) + ".";
-  KR_RETURN_IF_ERROR(store.Set(kLatePrefix + rank, "", soon));
+  const std::string asker =
+      std::to_string(own.rank) + "/" + std::to_string(own.target) + ".";
+  KR_RETURN_IF_ERROR(store.Set(kLatePrefix + asker, "", soon));
   KR_ASSIGN_OR_RETURN(const StoreEntries missing,
-                      store.List(kMissingPrefix + rank, 1, soon));
+                      store.List(kMissingPrefix + asker, 1, soon));
   JobTable none;
   if (!Decode(missing.begin()->second, &none)) {
     return InternalError("a malformed answer in the store");
@@ -306,10 +322,9 @@ Result<std::unique_ptr<StartingMesh>> JoinAsOther(
         if (table->members.size() != static_cast<size_t>(options.size)) {
           return InternalError("the table has a wrong number of members");
         }
-        std::string& at = table->members[0].address;
-        if (at.empty()) {
-          KR_ASSIGN_OR_RETURN(at, PeerAddress((*store)->socket()));
-        }
+        KR_ASSIGN_OR_RETURN(const std::string at,
+                            PeerAddress((*store)->socket()));
+        FillAddresses(*table, at);
         const Deadline of_rank_zero = Deadline::After(table->time_left);
         mesh->SetTable(std::move(table).value(),
                        Deadline(std::min(deadline.at(), of_rank_zero.at())));

@@ -13,6 +13,7 @@
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 #include "csrc/base/wire.h"
+#include "csrc/comm/net/addresses.h"
 #include "csrc/comm/store/store_message.h"
 
 namespace keras_ring {
@@ -26,6 +27,9 @@ constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 // By which the longest pause grows with the rank: thousands of ranks that come
 // before rank 0 does shall not keep its host busy.
 constexpr Duration kPausePerRank = std::chrono::microseconds(250);
+
+// For one of several addresses, where another has turned out to be wrong.
+constexpr Duration kPatience = std::chrono::seconds(2);
 
 // Pauses between tries: longer and longer, and of no two ranks alike.
 class Pauses {
@@ -306,21 +310,38 @@ TcpStoreClient::TcpStoreClient(Link link)
 Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     const std::string& host, uint16_t port, const JobKey& key, int rank,
     Deadline deadline, Tls* tls) {
-  const Hello hello = {LinkKind::kStore, rank, 0};
+  auto open = [&](const std::string& at, Deadline until) -> Result<Link> {
+    KR_ASSIGN_OR_RETURN(Socket socket, keras_ring::Connect(at, port, until));
+    return OpenLink(std::move(socket), key, {LinkKind::kStore, rank, 0}, tls,
+                    until);
+  };
+  const std::vector<std::string> hosts = SplitHosts(host);
+  auto open_any = [&]() -> Result<Link> {
+    Result<Link> link = open(host, deadline);
+    if (link.status().code() != StatusCode::kUnauthenticated ||
+        hosts.size() == 1) {
+      return link;
+    }
+    // Somebody else listens at that one: an address that each host has, say.
+    bool may_come = false;
+    for (const std::string& one : hosts) {
+      const Deadline soon = Deadline::After(kPatience);
+      Result<Link> other =
+          open(one, Deadline(std::min(deadline.at(), soon.at())));
+      if (other.ok()) return other;
+      may_come |= other.status().code() != StatusCode::kUnauthenticated;
+    }
+    return may_come ? UnavailableError(link.status().message()) : link.status();
+  };
   Pauses pauses(rank);
   Status last;  // why it did not work, when the deadline comes
   while (true) {
-    Result<Socket> socket = keras_ring::Connect(host, port, deadline);
-    Status status = socket.status();
-    if (socket.ok()) {
-      Result<Link> link =
-          OpenLink(std::move(socket).value(), key, hello, tls, deadline);
-      if (link.ok()) {
-        return std::unique_ptr<TcpStoreClient>(
-            new TcpStoreClient(std::move(link).value()));
-      }
-      status = link.status();
+    Result<Link> link = open_any();
+    if (link.ok()) {
+      return std::unique_ptr<TcpStoreClient>(
+          new TcpStoreClient(std::move(link).value()));
     }
+    const Status status = link.status();
     if (status.code() == StatusCode::kDeadlineExceeded && !last.ok()) {
       return last;
     }

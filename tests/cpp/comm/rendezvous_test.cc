@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/comm/rendezvous/job_mesh.h"
 #include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/store/tcp_store.h"
 #include "csrc/testing/log_capture.h"
@@ -141,6 +142,35 @@ TEST_F(RendezvousTest, RankZeroMayHaveSeveralAddresses) {
     auto links = (*mesh)->Connect(LinkKind::kData, Others(rank, 3), Soon());
     ASSERT_TRUE(links.ok()) << links.status().ToString();
     Greet(*links, rank);
+  });
+}
+
+// Ranks of rank 0's host reach it at any of its addresses, also at one that for
+// other hosts leads elsewhere.
+TEST_F(RendezvousTest, ARankBesideRankZeroIsWhereRankZeroIs) {
+  RunRanks(2, [&](int rank) {
+    RendezvousOptions options = OptionsOf(rank, 2);
+    options.store_host = "127.0.0.1,127.0.0.9";
+    Joined mesh = Join(options);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+    EXPECT_EQ((*mesh)->members()[1].address,
+              rank == 0 ? options.store_host : "127.0.0.1");
+  });
+}
+
+// As where two jobs take ports of one range.
+TEST_F(RendezvousTest, AnotherJobAtOneOfTheAddressesIsPassedOver) {
+  expected_warnings_ = 1;
+  Result<Socket> other = Listen("127.0.0.2", listener_.port);
+  ASSERT_TRUE(other.ok());
+  auto job = JobMesh::Start(0, 2, NewKey(), std::move(other).value(),
+                            /*serve_store=*/true, counters_, nullptr);
+  ASSERT_TRUE(job.ok());
+  RunRanks(2, [&](int rank) {
+    RendezvousOptions options = OptionsOf(rank, 2);
+    options.store_host = "127.0.0.2,127.0.0.1";
+    Joined mesh = Join(options);
+    EXPECT_TRUE(mesh.ok()) << mesh.status().ToString();
   });
 }
 
