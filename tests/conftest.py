@@ -27,15 +27,14 @@ _RANKS = ("harness", "keras", "multiprocess")
 _MANY = 300
 # Seconds. A quick test that takes longer is none.
 _QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
+# Where tests need the lab. There is one: they go to one worker, from the start.
+_LAB = ("hosts", "engines")
 # These take longest: what two workers share should not end with one of them.
-# Those that need the lab are apart: there is one.
 _FIRST = (
-    "hosts/test_run.py",
     "keras/test_parity.py",
     "keras/test_state_on_ranks.py",
     "keras/test_optimizer.py",
     "keras/test_saving_on_ranks.py",
-    "hosts/test_training.py",
     "keras/test_exactness_on_ranks.py",
     "multiprocess/collectives/test_names.py",
     "multiprocess/collectives/test_gradients.py",
@@ -122,6 +121,8 @@ def _is_quick(item) -> bool:
 
 
 def _place(item) -> int:
+    if _folder(item) in _LAB:
+        return -1
     name = item.path.relative_to(Path(__file__).parent).as_posix()
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
@@ -144,6 +145,19 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     items[:] = sorted(selected, key=_place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Distributes files, as `--dist=loadfile`, but those of the lab as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            folder = nodeid.removeprefix("tests/").partition("/")[0]
+            return "lab" if folder in _LAB else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish(session):

@@ -281,20 +281,31 @@ def test_slurm(lab, jobs, tmp_path):
     with slurm_module.slurm(lab, ["h0", "h1"]) as slurm:
         for run in range(2):
             slurm.wait_until_idle()
-            submit = slurm.on_h0("sbatch", "--wait", f"-D{tmp_path}", str(path))
+            submit = slurm.on_h0("sbatch", f"-D{tmp_path}", str(path))
             done = jobs.run(
                 ["sh", "-c", f'cd {tmp_path} && exec "$@"', "sh", *submit],
-                limit=90,
                 TMPDIR=str(tmp_path),
             )
-            logs = sorted(tmp_path.glob("train-*.log"))
-            text = "".join(log.read_text() for log in logs)
-            assert done.returncode == 0, done.stderr + text + slurm.logs()
-            ranks = [each for each in runs_of(text) if each[2] == str(run)]
-            assert ranks == [
+            assert done.returncode == 0, done.stderr
+            text = _log_of_four(tmp_path, run, slurm)
+            assert [each for each in runs_of(text) if each[2] == str(run)] == [
                 (f"kr-h{host}", "6.0", str(run), "1") for host in (0, 0, 1, 1)
             ]
-    assert (tmp_path / "train-checkpoints" / "runs").read_text() == "2"
+            kept = tmp_path / "train-checkpoints" / "runs"
+            while not kept.exists() or kept.read_text() != str(run + 1):
+                time.sleep(0.1)
+
+
+def _log_of_four(folder, run, slurm):
+    """Returns the log once four ranks have told of their run."""
+    end = time.monotonic() + 60
+    while True:
+        logs = sorted(folder.glob("train-*.log"))
+        text = "".join(log.read_text() for log in logs)
+        if len([each for each in runs_of(text) if each[2] == str(run)]) == 4:
+            return text
+        assert time.monotonic() < end, text + slurm.logs()
+        time.sleep(0.2)
 
 
 @pytest.mark.long("engines")
