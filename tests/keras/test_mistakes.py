@@ -36,8 +36,13 @@ MISTAKES = [
 ]
 ENVIRONMENTS = {
     "": {},
-    # As mpirun sets them.
-    "mpirun": {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"},
+    # As torchrun sets them.
+    "torchrun": {
+        "WORLD_SIZE": "2",
+        "RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    },
     "variables": {
         "KERAS_RING_STAL_CHECK_TIME": "5",
         "HOROVOD_FUSION_THRESHOLD": "0",
@@ -54,7 +59,7 @@ def test_what_is_said(tmp_path, mistake):
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + mistake.program)
     command = [sys.executable, str(script)]
-    if mistake.setting != "mpirun":
+    if mistake.setting != "torchrun":
         run = ("-m", "keras_ring", "run", "-np", "2", "--")
         command = [sys.executable, *run, *command]
     result = subprocess.run(
