@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from keras_ring._engines.place import Place, number
+from keras_ring._engines.place import Engine, Place, number
 from keras_ring._engines.variables import VariableEngine
 from keras_ring._launch_protocol import contract
 
@@ -14,7 +14,7 @@ _PORT = 29400
 
 
 @dataclass(frozen=True)
-class IndexedJob:
+class IndexedJob(Engine):
     """A Job whose pods are numbered; also those of a JobSet.
 
     Of the number of pods it says nothing.
@@ -38,12 +38,9 @@ class IndexedJob:
             "pods' template; `keras-ring template kubernetes` prints one.",
         )
 
-    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
-        """Has no means of its own."""
-
 
 @dataclass(frozen=True)
-class TrainJob:
+class TrainJob(Engine):
     """Kubeflow's TrainJob, of a runtime for PyTorch, without its torchrun.
 
     https://www.kubeflow.org/docs/components/trainer
@@ -66,9 +63,6 @@ class TrainJob:
             "only.",
         )
 
-    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
-        """Has no means of its own."""
-
 
 _NODES = VariableEngine(
     name=TrainJob.name,
@@ -80,7 +74,7 @@ _NODES = VariableEngine(
 
 
 @dataclass(frozen=True)
-class LeaderWorkerSet:
+class LeaderWorkerSet(Engine):
     """A group of pods, of which the first is the leader.
 
     https://lws.sigs.k8s.io/docs/reference
@@ -95,9 +89,6 @@ class LeaderWorkerSet:
         if place is None or not leader:
             return place
         return replace(place, address=f"{leader}:{_PORT}")
-
-    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
-        """Has no means of its own."""
 
 
 _GROUP = VariableEngine(

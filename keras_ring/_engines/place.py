@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 from keras_ring._engines.meeting import Meeting
 
@@ -31,15 +30,15 @@ class Place:
     advice: str = ""
 
 
-class Engine(Protocol):
+class Engine:
     """Something that starts processes."""
 
-    @property
-    def name(self) -> str:
-        """How a user calls it."""
+    # How a user calls it.
+    name: str
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
         """Returns what it tells this process, None if it tells nothing."""
+        raise NotImplementedError
 
     def meet(
         self, place: Place, environment: Mapping[str, str]
@@ -52,11 +51,12 @@ class Engine(Protocol):
 
         Returns:
             What holds the meeting open until the ranks have started; None if
-            the engine has no such means.
+            the engine has no such means, as most.
 
         Raises:
             StartError: If they do not come together, now or on entry.
         """
+        return None
 
 
 def number(environment: Mapping[str, str], name: str) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from keras_ring import errors
 from keras_ring._engines import meeting
 from keras_ring._engines.meeting import Invitation, Meeting
-from keras_ring._engines.place import Place, number
+from keras_ring._engines.place import Engine, Place, number
 from keras_ring._launch_protocol import contract
 
 # A step is the processes of one srun.
@@ -24,7 +24,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 
 
 @dataclass(frozen=True)
-class SlurmEngine:
+class SlurmEngine(Engine):
     """The tasks that srun has started.
 
     https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES

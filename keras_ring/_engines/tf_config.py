@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_ring._engines.place import Place
+from keras_ring._engines.place import Engine, Place
 
 # In the order of the ranks.
 _TRAINING = ("chief", "master", "worker")
 
 
 @dataclass(frozen=True)
-class TfConfigEngine:
+class TfConfigEngine(Engine):
     """Whoever has set `TF_CONFIG`."""
 
     name: str = "the one that has set TF_CONFIG"
@@ -37,6 +37,3 @@ class TfConfigEngine:
             variables={"TF_CONFIG": text},
             address=str(training[0]) if training else None,
         )
-
-    def meet(self, place: Place, environment: Mapping[str, str]) -> None:
-        """Has no means of its own."""

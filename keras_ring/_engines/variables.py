@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from keras_ring._engines.meeting import Meeting
-from keras_ring._engines.place import Place, number
+from keras_ring._engines.place import Engine, Place, number
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariableEngine:
+class VariableEngine(Engine):
     """An engine that has a variable for each number.
 
     Of several names for one number the first that is set counts.
@@ -50,12 +48,6 @@ class VariableEngine:
             address=self._address(environment),
             advice=self.advice,
         )
-
-    def meet(
-        self, place: Place, environment: Mapping[str, str]
-    ) -> AbstractContextManager[Meeting] | None:
-        """Has no means of its own."""
-        return None
 
     def _address(self, environment: Mapping[str, str]) -> str | None:
         host = environment.get(self.address, "")

@@ -110,6 +110,7 @@ def test_a_task_that_is_killed(slurm, jobs, tmp_path):
     assert "lost rank 1 (host kr-h" in done.stderr
 
 
+@pytest.mark.long("engines")
 def test_keras_ring_run_takes_the_allocation(slurm, jobs):
     """Its agents are started by srun; the hosts' sshd is not asked."""
     slurm.wait_until_idle()

@@ -82,12 +82,14 @@ def test_launcher_on_ipv6(lab, jobs):
     assert "cross=1/2" in done.stdout
 
 
+@pytest.mark.long("hosts")
 def test_one_of_several_addresses(lab, jobs):
     """The first is nobody's, and the second leads nowhere."""
     printed = ranks(lab, jobs, "nobody.invalid,10.99.0.1,10.77.0.1:29442")
     assert places(printed) == TWO_HOSTS
 
 
+@pytest.mark.long("hosts")
 def test_interface_by_network(lab, jobs):
     with addresses(lab):
         printed = ranks(
