@@ -332,7 +332,9 @@ def test_invitations_come_as_they_went(addresses, port):
     assert KEY not in repr(invitation)
     hosts, _, last = invitation.rendezvous.rpartition(":")
     assert int(last) == port
-    assert [host.strip("[]") for host in hosts.split(",")] == addresses
+    # Brackets keep the colons of IPv6 apart from that of the port.
+    expected = [f"[{each}]" if ":" in each else each for each in addresses]
+    assert hosts.split(",") == expected
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"addresses": 3}'])
