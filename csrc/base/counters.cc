@@ -20,6 +20,13 @@ const std::vector<CounterDescription>& DescribeCounters() {
        &Counters::cache_hits},
       {"cache_misses", "requests", "that had to be described in full",
        &Counters::cache_misses},
+      {"last_buckets", "buckets",
+       "that waited for this rank: of all it was the last to be ready",
+       &Counters::last_buckets},
+      {"late_ns", "ns",
+       "from the first rank that was ready until this one was; the sum over "
+       "those buckets",
+       &Counters::late_ns},
       {"rejected_connections", "connections",
        "that were turned away, for they did not know the job's key",
        &Counters::rejected_connections},

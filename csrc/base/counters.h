@@ -22,6 +22,8 @@ struct Counters {
   Count entries{0};
   Count cache_hits{0};
   Count cache_misses{0};
+  Count last_buckets{0};
+  Count late_ns{0};
   Count rejected_connections{0};
 
   // Where the time of the operations goes: see TracePhase.

@@ -10,9 +10,9 @@ namespace keras_ring {
 
 void BucketScheduler::Add(std::optional<ResponseCache::Slot> slot,
                           std::shared_ptr<const Response> agreed,
-                          TimePoint now) {
+                          const LastReady& last, TimePoint now) {
   if (slot) planner_.OnReady(*slot);
-  ready_.push_back(Ready{slot, std::move(agreed), now});
+  ready_.push_back(Ready{slot, std::move(agreed), last, now});
 }
 
 std::optional<ExecuteDecision> BucketScheduler::Next(TimePoint now) {
@@ -23,6 +23,7 @@ std::optional<ExecuteDecision> BucketScheduler::Next(TimePoint now) {
   ExecuteDecision decision;
   for (size_t index : NextReady()) {
     Ready& item = ready_[index];
+    decision.last.Merge(item.last);
     // The slot may have been evicted since its ranks became ready.
     if (item.slot && cache_.IsLive(*item.slot)) {
       decision.slots.push_back(*item.slot);

@@ -9,6 +9,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/control/decision.h"
+#include "csrc/control/last_ready.h"
 #include "csrc/control/request.h"
 #include "csrc/control/response_cache.h"
 #include "csrc/control/step_planner.h"
@@ -35,7 +36,8 @@ class BucketScheduler {
 
   // All ranks are ready with this.
   void Add(std::optional<ResponseCache::Slot> slot,
-           std::shared_ptr<const Response> agreed, TimePoint now);
+           std::shared_ptr<const Response> agreed, const LastReady& last,
+           TimePoint now);
   // The next bucket, if it is time for one.
   std::optional<ExecuteDecision> Next(TimePoint now);
   // A plan to take up, if there is a new one. Before anything new is decided,
@@ -56,6 +58,7 @@ class BucketScheduler {
   struct Ready {
     std::optional<ResponseCache::Slot> slot;
     std::shared_ptr<const Response> agreed;
+    LastReady last;
     TimePoint since;
   };
 

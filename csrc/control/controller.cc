@@ -51,45 +51,49 @@ void Controller::Submit(const RequestPtr& request) {
     return SendUp(JoinMessage{tree_.rank});
   }
   const std::optional<ResponseCache::Slot> slot = cache_.Find(request->name);
+  const ReadinessTable::Contributor self{tree_.rank, sequence_, LastReady()};
   Status status;
   if (slot && cache_.Agrees(*slot, request, tree_.rank)) {
     ++counters_.cache_hits;
-    status =
-        pending_.Contribute(tree_.rank, sequence_, *slot, cache_.At(*slot));
+    status = pending_.Contribute(self, *slot, cache_.At(*slot));
   } else {
     ++counters_.cache_misses;
-    status = pending_.Contribute(tree_.rank, sequence_,
-                                 {VariantOf(*request, {tree_.rank})});
+    status = pending_.Contribute(self, {VariantOf(*request, {tree_.rank})});
   }
   KR_CHECK(status.ok());  // our own queue lets no name in twice
 }
 
 void Controller::OnSlotComplete(ResponseCache::Slot slot,
-                                std::shared_ptr<const Response> agreed) {
+                                std::shared_ptr<const Response> agreed,
+                                const LastReady& last) {
   if (tree_.is_root()) {
-    Ready(slot, std::move(agreed));
+    Ready(slot, std::move(agreed), last);
   } else {
+    ready_up_.last.Merge(last);
     ready_up_.slots.push_back(slot);
   }
 }
 
 void Controller::OnVariantsComplete(const std::string& name,
-                                    std::vector<RequestVersion> variants) {
+                                    std::vector<RequestVersion> variants,
+                                    const LastReady& last) {
   if (!tree_.is_root()) {
+    ready_up_.last.Merge(last);
     ready_up_.uncached.push_back(std::move(variants));
     return;
   }
   Result<Response> agreed = Agree(variants, tree_.size, ranks_);
   if (!agreed.ok()) return Fail({name}, agreed.status());
   Ready(std::nullopt,
-        std::make_shared<const Response>(std::move(agreed).value()));
+        std::make_shared<const Response>(std::move(agreed).value()), last);
 }
 
 void Controller::Ready(std::optional<ResponseCache::Slot> slot,
-                       std::shared_ptr<const Response> agreed) {
+                       std::shared_ptr<const Response> agreed,
+                       const LastReady& last) {
   Status status = CheckJoined(*agreed, participants_.joined(), ranks_);
   if (!status.ok()) return Fail({agreed->request.name}, status);
-  scheduler_.Add(slot, std::move(agreed), clock_.Now());
+  scheduler_.Add(slot, std::move(agreed), last, clock_.Now());
 }
 
 void Controller::Send(int peer, Message message) {
@@ -131,6 +135,14 @@ Status Controller::Handle(int peer, ReadyMessage message) {
         std::to_string(sequence_));
   }
   last = message.sequence;
+  if (message.last.rank != LastReady::kNone &&
+      !std::binary_search(child->second.begin(), child->second.end(),
+                          message.last.rank)) {
+    return InternalError("readiness with rank " +
+                         std::to_string(message.last.rank) +
+                         " as the last, which is not below the sender");
+  }
+  const ReadinessTable::Contributor who{peer, message.sequence, message.last};
   if (pending_.size() > kMaxPending) {
     return InternalError("readiness for more than " +
                          std::to_string(kMaxPending) + " names at once");
@@ -142,8 +154,7 @@ Status Controller::Handle(int peer, ReadyMessage message) {
       return InternalError("readiness for the unknown slot " +
                            std::to_string(slot));
     }
-    KR_RETURN_IF_ERROR(
-        pending_.Contribute(peer, message.sequence, slot, agreed));
+    KR_RETURN_IF_ERROR(pending_.Contribute(who, slot, agreed));
   }
   for (std::vector<RequestVersion>& variants : message.uncached) {
     std::vector<int32_t> ranks;
@@ -157,8 +168,7 @@ Status Controller::Handle(int peer, ReadyMessage message) {
                            ", but below it are " +
                            RanksText(ranks_.Global(below)));
     }
-    KR_RETURN_IF_ERROR(
-        pending_.Contribute(peer, message.sequence, std::move(variants)));
+    KR_RETURN_IF_ERROR(pending_.Contribute(who, std::move(variants)));
   }
   ForgetEvicted();
   return OkStatus();
@@ -308,6 +318,11 @@ Result<ExecuteCommand> Controller::Apply(const ExecuteDecision& decision) {
   ExecuteCommand command;
   const std::vector<int32_t>& joined = participants_.joined();
   command.joined = joined;
+  command.last = decision.last;
+  if (decision.last.rank == tree_.rank) {
+    ++counters_.last_buckets;
+    counters_.late_ns += Duration(decision.last.late).count();
+  }
   command.items.reserve(decision.slots.size() + decision.uncached.size());
   // Touch before insert: an insertion may evict, and what this decision uses
   // must not be what goes.

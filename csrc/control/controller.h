@@ -102,9 +102,11 @@ class Controller final : private ReadinessTable::Listener,
  private:
   // See ReadinessTable::Listener.
   void OnSlotComplete(ResponseCache::Slot slot,
-                      std::shared_ptr<const Response> agreed) override;
+                      std::shared_ptr<const Response> agreed,
+                      const LastReady& last) override;
   void OnVariantsComplete(const std::string& name,
-                          std::vector<RequestVersion> variants) override;
+                          std::vector<RequestVersion> variants,
+                          const LastReady& last) override;
   void OnPending(TimePoint now, bool first) override {
     stalls_.OnPending(now, first);
   }
@@ -139,7 +141,7 @@ class Controller final : private ReadinessTable::Listener,
   void DecideJoin(int32_t rank);
   // All have agreed who have not joined.
   void Ready(std::optional<ResponseCache::Slot> slot,
-             std::shared_ptr<const Response> agreed);
+             std::shared_ptr<const Response> agreed, const LastReady& last);
 
   // Every rank: applies the next decision to what all have alike, and makes the
   // command.

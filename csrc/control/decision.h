@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/control/last_ready.h"
 #include "csrc/control/request.h"
 #include "csrc/control/step_plan.h"
 
@@ -19,6 +20,7 @@ namespace keras_ring {
 struct ExecuteDecision {
   std::vector<uint64_t> slots;  // what the cache has, ascending
   std::vector<std::shared_ptr<const Response>> uncached;  // the rest, in full
+  LastReady last;                                         // of all these
 };
 
 // Finish these names with `status`.
@@ -78,6 +80,7 @@ struct ExecuteCommand : Numbered {
   // The ranks that bring nothing, ascending. If this rank is one of them, it
   // has not asked for the items.
   std::vector<int32_t> joined;
+  LastReady last;
 };
 
 struct FailCommand : Numbered {

@@ -20,19 +20,22 @@ void FlightRecorder::Submitted(TensorEntry& entry) {
   record.request = entry.request;
   record.state = FlightState::kWaiting;
   record.decision = 0;
+  record.last = LastReady();
   record.error.clear();
   record.submitted = entry.submitted;
   record.decided = record.ended = TimePoint();
 }
 
 void FlightRecorder::Decided(const std::vector<TensorEntry>& entries,
-                             uint64_t decision, TimePoint now) {
+                             uint64_t decision, const LastReady& last,
+                             TimePoint now) {
   MutexLock lock(mutex_);
   for (const TensorEntry& entry : entries) {
     FlightRecord* record = Find(entry);
     if (record == nullptr) continue;
     record->state = FlightState::kRunning;
     record->decision = decision;
+    record->last = last;
     record->decided = now;
   }
 }

@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
+#include "csrc/control/last_ready.h"
 #include "csrc/control/tensor_entry.h"
 
 namespace keras_ring {
@@ -32,6 +33,8 @@ struct FlightRecord {
   // The number of the decision to run it, the same on all ranks. 0 while it
   // waits, and if it has failed before.
   uint64_t decision = 0;
+  // From kRunning on: the rank that its bucket waited for. Ranks of the job.
+  LastReady last;
   std::string error;  // kFailed: why
   TimePoint submitted{};
   TimePoint decided{};  // from kRunning on
@@ -49,9 +52,9 @@ class FlightRecorder {
 
   // Takes the entry down and gives it its flight number.
   void Submitted(TensorEntry& entry) KR_EXCLUDES(mutex_);
-  // All ranks have asked for these.
+  // All ranks have asked for these, `last` as the last.
   void Decided(const std::vector<TensorEntry>& entries, uint64_t decision,
-               TimePoint now) KR_EXCLUDES(mutex_);
+               const LastReady& last, TimePoint now) KR_EXCLUDES(mutex_);
   // Before their completions fire: these let go of what waits for them.
   void Ended(const std::vector<TensorEntry>& entries, const Status& status,
              TimePoint now) KR_EXCLUDES(mutex_);

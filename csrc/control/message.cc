@@ -82,11 +82,23 @@ void EncodeDuration(WireWriter& writer, Duration duration) {
                          kMaxMicroseconds));
 }
 
-Duration DecodeDuration(WireReader& reader) {
+std::chrono::microseconds DecodeDuration(WireReader& reader) {
   const uint64_t count = reader.Varint();
   if (count <= kMaxMicroseconds) return std::chrono::microseconds(count);
   reader.Fail();
-  return Duration::zero();
+  return std::chrono::microseconds(0);
+}
+
+void EncodeLastReady(WireWriter& writer, const LastReady& last) {
+  EncodeDuration(writer, last.late);
+  if (last.rank != LastReady::kNone) writer.Varint(last.rank);
+}
+
+LastReady DecodeLastReady(WireReader& reader, int size) {
+  LastReady last;
+  last.late = DecodeDuration(reader);
+  if (last.late.count() > 0) last.rank = DecodeRank(reader, size);
+  return last;
 }
 
 // What many ranks and tensors have to say can be longer than the reader takes.
@@ -109,6 +121,7 @@ Status DecodeStatus(WireReader& reader) {
 
 void Encode(WireWriter& writer, const ReadyMessage& message) {
   writer.Varint(message.sequence);
+  EncodeLastReady(writer, message.last);
   EncodeAscending(writer, message.slots);
   writer.Varint(message.uncached.size());
   for (const std::vector<RequestVersion>& variants : message.uncached) {
@@ -147,6 +160,7 @@ void DecodeWhatDiffers(WireReader& reader, RequestVersion& variant) {
 ReadyMessage DecodeReady(WireReader& reader, int size) {
   ReadyMessage message;
   message.sequence = reader.Varint();
+  message.last = DecodeLastReady(reader, size);
   message.slots = DecodeAscending(reader);
   message.uncached.resize(reader.Count(/*element_bytes=*/1));
   for (std::vector<RequestVersion>& variants : message.uncached) {
@@ -249,6 +263,7 @@ std::shared_ptr<const Response> DecodeAgreed(WireReader& reader, int size) {
 }
 
 void Encode(WireWriter& writer, const ExecuteDecision& decision) {
+  EncodeLastReady(writer, decision.last);
   EncodeAscending(writer, decision.slots);
   writer.Varint(decision.uncached.size());
   for (const auto& agreed : decision.uncached) EncodeAgreed(writer, *agreed);
@@ -257,6 +272,7 @@ void Encode(WireWriter& writer, const ExecuteDecision& decision) {
 // `numbers`: how many there may still be in the message.
 ExecuteDecision DecodeExecute(WireReader& reader, int size, size_t& numbers) {
   ExecuteDecision decision;
+  decision.last = DecodeLastReady(reader, size);
   decision.slots = DecodeAscending(reader, numbers);
   numbers -= decision.slots.size();
   const size_t count = reader.Count(/*element_bytes=*/20);

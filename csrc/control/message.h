@@ -12,6 +12,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/control/decision.h"
+#include "csrc/control/last_ready.h"
 #include "csrc/control/rank_activity.h"
 #include "csrc/control/request.h"
 
@@ -26,6 +27,7 @@ struct ReadyMessage {
   // What it does not know, or where the ranks below differ from it: the
   // variants of one name, which together come from the whole subtree.
   std::vector<std::vector<RequestVersion>> uncached;
+  LastReady last;  // of the subtree, with all of these
 };
 
 // Up, after the stall time: what waits below the sender, for the report.

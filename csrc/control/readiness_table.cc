@@ -34,50 +34,56 @@ TimePoint ReadinessTable::BatchTime() {
 }
 
 Status ReadinessTable::AddContributor(Pending& pending, const std::string& name,
-                                      int from) {
-  if (std::find(pending.from.begin(), pending.from.end(), from) !=
+                                      const Contributor& who) {
+  if (std::find(pending.from.begin(), pending.from.end(), who.from) !=
       pending.from.end()) {
     return InternalError("readiness a second time for '" + name + "'");
   }
-  pending.from.push_back(from);
+  const TimePoint first_ready = BatchTime() - who.last.late;
+  if (pending.from.empty() || first_ready < pending.first_ready) {
+    pending.first_ready = first_ready;
+  }
+  pending.from.push_back(who.from);
   pending.last = BatchTime();
+  pending.last_rank =
+      who.last.rank == LastReady::kNone ? who.from : who.last.rank;
   return OkStatus();
 }
 
-Status ReadinessTable::Contribute(int from, uint64_t sent_at,
+Status ReadinessTable::Contribute(const Contributor& who,
                                   ResponseCache::Slot slot,
                                   std::shared_ptr<const Response> agreed) {
   if (tree_.children.empty()) {
-    listener_.OnSlotComplete(slot, std::move(agreed));
+    listener_.OnSlotComplete(slot, std::move(agreed), who.last);
     return OkStatus();
   }
-  const auto it = PendingFor(agreed->request.name, sent_at);
+  const auto it = PendingFor(agreed->request.name, who.sent_at);
   if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
-  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
+  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, who));
   if (pending.from.size() == 1) {
     pending.slot = slot;
     pending.agreed = std::move(agreed);
   } else if (pending.slot != slot) {
     // Some ranks mean this slot and some do not: from here on in full.
-    if (pending.slot) ExpandOthers(pending, from);
+    if (pending.slot) ExpandOthers(pending, who.from);
     pending.slot.reset();
     pending.agreed = std::move(agreed);
-    ExpandSlot(pending, from);
+    ExpandSlot(pending, who.from);
     pending.agreed.reset();
   }
   CompleteIfReady(it);
   return OkStatus();
 }
 
-Status ReadinessTable::Contribute(int from, uint64_t sent_at,
+Status ReadinessTable::Contribute(const Contributor& who,
                                   std::vector<RequestVersion> variants) {
-  const auto it = PendingFor(variants.front().request.name, sent_at);
+  const auto it = PendingFor(variants.front().request.name, who.sent_at);
   if (it == pending_.end()) return OkStatus();
   Pending& pending = it->second;
-  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, from));
+  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, who));
   if (pending.slot) {
-    ExpandOthers(pending, from);
+    ExpandOthers(pending, who.from);
     pending.slot.reset();
     pending.agreed.reset();
   }
@@ -108,16 +114,18 @@ void ReadinessTable::CompleteIfReady(NameTable<Pending>::iterator it) {
     for (int from : pending.from) ExpandSlot(pending, from);
     pending.slot.reset();
   }
+  const LastReady last =
+      LastReady::Of(pending.last_rank, pending.last - pending.first_ready);
   if (pending.slot) {
     const ResponseCache::Slot slot = *pending.slot;
     std::shared_ptr<const Response> agreed = std::move(pending.agreed);
     pending_.Erase(it);
-    listener_.OnSlotComplete(slot, std::move(agreed));
+    listener_.OnSlotComplete(slot, std::move(agreed), last);
   } else {
     const std::string name = it->first;
     std::vector<RequestVersion> variants = std::move(pending.variants);
     pending_.Erase(it);
-    listener_.OnVariantsComplete(name, std::move(variants));
+    listener_.OnVariantsComplete(name, std::move(variants), last);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/control/last_ready.h"
 #include "csrc/control/name_table.h"
 #include "csrc/control/participants.h"
 #include "csrc/control/request.h"
@@ -28,10 +29,12 @@ class ReadinessTable {
     virtual ~Listener() = default;
     // All of this node's ranks are ready with a slot, all with the same.
     virtual void OnSlotComplete(ResponseCache::Slot slot,
-                                std::shared_ptr<const Response> agreed) = 0;
+                                std::shared_ptr<const Response> agreed,
+                                const LastReady& last) = 0;
     // They are, and differ or name no slot.
     virtual void OnVariantsComplete(const std::string& name,
-                                    std::vector<RequestVersion> variants) = 0;
+                                    std::vector<RequestVersion> variants,
+                                    const LastReady& last) = 0;
     // A rank has asked for something that may have to wait. `first`: nothing
     // waited before.
     virtual void OnPending(TimePoint now, bool first) = 0;
@@ -47,11 +50,15 @@ class ReadinessTable {
         clock_(clock),
         listener_(listener) {}
 
-  // `from`, this rank or a child, is ready with a name, as of its decision
-  // number `sent_at`. An error if it has said so before.
-  Status Contribute(int from, uint64_t sent_at, ResponseCache::Slot slot,
+  struct Contributor {
+    int from = 0;          // this rank or a child
+    uint64_t sent_at = 0;  // the number of decisions it had applied
+    LastReady last;        // of the ranks that it speaks for
+  };
+  // It is ready with a name. An error if it has said so before.
+  Status Contribute(const Contributor& who, ResponseCache::Slot slot,
                     std::shared_ptr<const Response> agreed);
-  Status Contribute(int from, uint64_t sent_at,
+  Status Contribute(const Contributor& who,
                     std::vector<RequestVersion> variants);
   // Completes what has waited only for a rank that has joined.
   void CompleteWithoutJoined();
@@ -85,6 +92,8 @@ class ReadinessTable {
     std::vector<int> from;                   // contributors: self and children
     TimePoint since;                         // the first of them
     TimePoint last;                          // the last of them
+    TimePoint first_ready;                   // the first rank of all
+    int32_t last_rank = 0;                   // the last one
 
     void Clear();
   };
@@ -93,7 +102,8 @@ class ReadinessTable {
   // the name that has failed since.
   NameTable<Pending>::iterator PendingFor(const std::string& name,
                                           uint64_t sent_at);
-  Status AddContributor(Pending& pending, const std::string& name, int from);
+  Status AddContributor(Pending& pending, const std::string& name,
+                        const Contributor& who);
   TimePoint BatchTime();
   // The slot no longer stands for all: what it says of these goes in full.
   void ExpandSlot(Pending& pending, int from) const;

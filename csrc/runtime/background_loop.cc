@@ -297,7 +297,12 @@ void BackgroundLoop::CarryOut(ExecuteCommand command) {
       commands_.clear();  // they come after what this rank cannot do
       return End(std::move(bucket.entries), status);
     }
-    queue_.recorder().Decided(bucket.entries, command.sequence, bucket.decided);
+    LastReady last = command.last;
+    if (last.rank != LastReady::kNone) {
+      last.rank = options_.ranks.Global(last.rank);
+    }
+    queue_.recorder().Decided(bucket.entries, command.sequence, last,
+                              bucket.decided);
   }
   bucket.command = std::move(command);
   executor_.RunOrPush(std::move(bucket), keep_in_touch_);

@@ -33,6 +33,7 @@ class ControllerCluster {
   const std::vector<std::string>& reports(int rank) const {
     return nodes_[rank].reports;
   }
+  const Counters& counters(int rank) const { return *nodes_[rank].counters; }
   // The first protocol error that any rank reported.
   const Status& error() const { return error_; }
 

@@ -7,13 +7,19 @@ from keras_ring.cli.flight_log import FlightLog, Operation
 
 _MAX_NAMES = 3
 
+# One rank has held up the others if it was the last so often, and by so much.
+_MIN_BUCKETS = 10
+_HELD_UP_SHARE = 0.5
+_HELD_UP_SECONDS = 1e-3
+
 
 def diagnose(logs: Sequence[FlightLog]) -> str:
     """Returns a paragraph on what the ranks of one process set did.
 
     In this order: why the logs were written, which ranks left none, where the
-    ranks parted, what runs and does not end, what failed. Times are compared
-    between hosts, so their clocks should agree to what matters.
+    ranks parted, what runs and does not end, what failed, which rank the others
+    waited for before. Times are compared between hosts, so their clocks should
+    agree to what matters.
 
     Args:
         logs: Of ranks of one job and process set, at most one of each.
@@ -24,6 +30,7 @@ def diagnose(logs: Sequence[FlightLog]) -> str:
         *_absent(view),
         *(_parting(view) or _unfinished(view)),
         *_failures(view),
+        *_held_up(view),
     ]
     if not any(
         operation.is_open for log in logs for operation in log.operations
@@ -251,6 +258,30 @@ def _failures(view: _View) -> list[str]:
     return [
         f"The first operation to fail was {operation.label}, on rank {rank}:"
         f" {operation.error.rstrip('.')}."
+    ]
+
+
+def _held_up(view: _View) -> list[str]:
+    """Says which rank was mostly the last, where one was."""
+    buckets = {
+        operation.decision: operation
+        for rank in view.ranks
+        for operation in view.logs[rank].operations
+        if operation.decision is not None
+    }
+    late_of: dict[int, list[float]] = {}
+    for operation in buckets.values():
+        if operation.last_rank is not None:
+            late_of.setdefault(operation.last_rank, []).append(operation.late)
+    if len(buckets) < _MIN_BUCKETS or not late_of:
+        return []
+    rank, late = max(late_of.items(), key=lambda item: sum(item[1]))
+    share, mean = len(late) / len(buckets), sum(late) / len(late)
+    if share < _HELD_UP_SHARE or mean < _HELD_UP_SECONDS:
+        return []
+    return [
+        f"Of the last {len(buckets)} buckets, {share:.0%} waited for rank"
+        f" {rank}, for {1000 * mean:.1f} ms on average."
     ]
 
 

@@ -24,6 +24,9 @@ class Operation:
         kind: Such as `"allreduce"`.
         state: `"waiting"` for other ranks, `"running"`, `"done"` or `"failed"`.
         decision: Number of the common decision to run it, `None` before.
+        last_rank: The rank that its bucket waited for, if one came later than
+            another.
+        late: By how many seconds.
         submitted: When the rank asked for it, in seconds since the epoch.
         ended: When it was done or had failed, `None` before.
         error: Why it has failed.
@@ -34,6 +37,8 @@ class Operation:
     kind: str
     state: str
     decision: int | None
+    last_rank: int | None = None
+    late: float = 0.0
     submitted: float
     ended: float | None
     error: str
@@ -126,12 +131,15 @@ def _operation(record: dict[str, Any]) -> Operation:
     if state not in _STATES:
         raise ValueError(f"unknown state {state!r}")
     decision, ended = record["decision"], record["ended"]
+    last_rank = record.get("last_rank")
     return Operation(
         number=int(record["number"]),
         name=str(record["name"]),
         kind=str(record["kind"]),
         state=state,
         decision=None if decision is None else int(decision),
+        last_rank=None if last_rank is None else int(last_rank),
+        late=float(record.get("late", 0.0)),
         submitted=float(record["submitted"]),
         ended=None if ended is None else float(ended),
         error=str(record.get("error", "")),

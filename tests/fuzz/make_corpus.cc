@@ -100,6 +100,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
   const std::vector<RequestPtr> own = Requests(1);
   ReadyMessage ready;
   ready.sequence = 300;
+  ready.last = {2, std::chrono::milliseconds(4)};
   ready.slots = {0, 1, 2, 9, 10, 5000};
   for (const RequestPtr& request : own) {
     ready.uncached.push_back(
@@ -113,6 +114,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
                       std::chrono::milliseconds(3)}};
   ExecuteDecision execute;
   execute.slots = {4, 5};
+  execute.last = {1, std::chrono::microseconds(70)};
   for (const RequestPtr& request : own) {
     std::vector<RequestVersion> variants;
     for (int rank = 0; rank < kScriptSize; ++rank) {
@@ -161,7 +163,7 @@ void AddMessages(Corpus& corpus) {
   agreed->request = *Requests(0)[3];
   agreed->request.tensors[0].shape = {0, int64_t{1} << 40};
   agreed->rows.assign(kScriptSize, int64_t{1} << 57);
-  rows.decisions = {ExecuteDecision{{}, {agreed}}};
+  rows.decisions = {ExecuteDecision{{}, {agreed}, {}}};
   add("overflowing-rows", rows);
 }
 

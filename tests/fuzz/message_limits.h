@@ -63,7 +63,14 @@ inline void CheckLimits(const Response& agreed, int size) {
   for (int64_t rows : matrix) KR_CHECK(rows >= 0);
 }
 
+inline void CheckLimits(const LastReady& last, int size) {
+  KR_CHECK(last.late.count() >= 0);
+  KR_CHECK(last.rank == LastReady::kNone ? last.late.count() == 0
+                                         : last.rank >= 0 && last.rank < size);
+}
+
 inline void CheckLimits(const ReadyMessage& message, int size) {
+  CheckLimits(message.last, size);
   CheckAscending(message.slots);
   KR_CHECK(message.slots.size() <= kMostSlots);
   for (const std::vector<RequestVersion>& variants : message.uncached) {
@@ -90,6 +97,7 @@ inline void CheckLimits(const LeaveMessage& message, int size) {
 
 // The checks of a decision; return how many slots are in it.
 inline size_t CheckDecision(const ExecuteDecision& decision, int size) {
+  CheckLimits(decision.last, size);
   CheckAscending(decision.slots);
   for (const auto& agreed : decision.uncached) CheckLimits(*agreed, size);
   return decision.slots.size();

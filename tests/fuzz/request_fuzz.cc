@@ -34,7 +34,7 @@ void CheckAgreed(const Response& agreed, const std::vector<Request>& requests) {
   // Every rank must be able to read it.
   DecisionMessage message;
   message.decisions = {
-      ExecuteDecision{{}, {std::make_shared<const Response>(agreed)}}};
+      ExecuteDecision{{}, {std::make_shared<const Response>(agreed)}, {}}};
   Result<Message> told = DecodeMessage(EncodeMessage(message), size);
   KR_CHECK(told.ok());
 }

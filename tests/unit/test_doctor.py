@@ -28,8 +28,13 @@ def operation(name, state="waiting", *, at, decision=None, error="", number=1):
     )
 
 
-def done(name, decision, at=900.0):
-    return operation(name, "done", at=at, decision=decision)
+def done(name, decision, at=900.0, last=(None, 0.0)):
+    last_rank, late = last
+    return dataclasses.replace(
+        operation(name, "done", at=at, decision=decision),
+        last_rank=last_rank,
+        late=late,
+    )
 
 
 def log(rank, *operations, members=(0, 1, 2), reason="SIGUSR1", process_set=0):
@@ -176,6 +181,33 @@ def test_a_healthy_job_looks_so():
     assert "Nothing was under way" in text
 
 
+@pytest.mark.parametrize(
+    ("lasts", "expected"),
+    [
+        (
+            [(2, 0.004)] * 15 + [(1, 0.001)] * 4 + [(None, 0.0)],
+            " Of the last 20 buckets, 75% waited for rank 2, for 4.0 ms on"
+            " average. ",
+        ),
+        # Each in turn, by very little, and too few to tell.
+        ([(2, 0.004), (1, 0.004), (0, 0.004)] * 7, None),
+        ([(2, 0.0004)] * 20, None),
+        ([(2, 0.004)] * 9, None),
+        ([(None, 0.0)] * 20, None),
+    ],
+)
+def test_a_rank_that_held_up_the_others_is_named(lasts, expected):
+    steps = [
+        done(f"g{number % 3}", number + 1, last=last)
+        for number, last in enumerate(lasts)
+    ]
+    text = doctor.diagnose([log(rank, *steps) for rank in range(3)])
+    if expected is None:
+        assert "waited for" not in text
+    else:
+        assert expected in text
+
+
 def test_each_rank_has_a_line():
     lines = doctor.report(
         [
@@ -241,6 +273,12 @@ def test_a_file_is_read(tmp_path):
         ended=None,
         error="",
     )
+
+
+def test_a_record_may_name_who_was_last(tmp_path):
+    record = {**RECORD, "decision": 3, "last_rank": 2, "late": 0.0041}
+    read = read_flight_log(write(tmp_path, {**DATA, "records": [record]}))
+    assert (read.last.last_rank, read.last.late) == (2, 0.0041)
 
 
 def test_files_are_in_order(tmp_path):

@@ -73,6 +73,13 @@ class WallClock {
   const TimePoint steady_ = std::chrono::steady_clock::now();
 };
 
+std::string SecondsOf(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6f",
+                std::chrono::duration<double>(duration).count());
+  return text;
+}
+
 void AppendTensors(const std::vector<TensorSpec>& tensors,
                    std::ostringstream& text) {
   text << "[";
@@ -104,6 +111,10 @@ void AppendRecord(const FlightRecord& record, const WallClock& clock,
     text << "null";
   } else {
     text << record.decision;
+  }
+  if (record.last.rank != LastReady::kNone) {
+    text << ", \"last_rank\": " << record.last.rank
+         << ", \"late\": " << SecondsOf(record.last.late);
   }
   text << ", \"submitted\": " << clock.Show(record.submitted)
        << ", \"decided\": " << clock.Show(record.decided)

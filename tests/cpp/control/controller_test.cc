@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -17,6 +18,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 using ::testing::UnorderedElementsAreArray;
 using ::testing::VariantWith;
@@ -1282,13 +1284,121 @@ TEST(Controller, ForeignBytesAreAnError) {
   }
 }
 
+// --- Who was last ---
+
+// What was executed on `rank`, oldest first: which rank was the last to be
+// ready, and after how many milliseconds.
+std::vector<std::pair<int, int64_t>> LastReadyOf(
+    const ControllerCluster& cluster, int rank) {
+  std::vector<std::pair<int, int64_t>> all;
+  for (const Command& command : cluster.commands(rank)) {
+    const ExecuteCommand* execute = IfExecute(command);
+    if (execute == nullptr) continue;
+    const auto late = std::chrono::duration_cast<std::chrono::milliseconds>(
+        execute->last.late);
+    all.emplace_back(execute->last.rank, late.count());
+  }
+  return all;
+}
+
+TEST_P(ControllerTopology, AllKnowWhoWasLastAndByHowMuch) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  std::vector<std::pair<int, int64_t>> expected;
+  std::mt19937 random(3);
+  std::vector<int> order(cluster.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (int step = 0; step < 50; ++step) {
+    std::shuffle(order.begin(), order.end(), random);
+    int64_t late = 0;
+    for (int rank : order) {
+      const int64_t pause = rank == order.front() ? 0 : 1 + random() % 5;
+      cluster.clock().Advance(std::chrono::milliseconds(pause));
+      late += pause;
+      // The first time in full, then by slot.
+      cluster.Submit(rank, AllreduceRequest("x", 8));
+      cluster.Settle();
+    }
+    expected.emplace_back(order.back(), late);
+  }
+  ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    EXPECT_EQ(LastReadyOf(cluster, rank), expected);
+    uint64_t times = 0;
+    int64_t late = 0;
+    for (const auto& [last, by] : expected) {
+      if (last != rank) continue;
+      ++times;
+      late += by;
+    }
+    EXPECT_EQ(cluster.counters(rank).last_buckets, times);
+    EXPECT_EQ(cluster.counters(rank).late_ns, late * 1000000);
+  }
+}
+
+TEST_P(ControllerTopology, OfABucketTheLatestCounts) {
+  ControllerOptions options;
+  options.schedule.linger = std::chrono::seconds(1);
+  ControllerCluster cluster(GetParam(), options, 2);
+  const int last = cluster.size() - 1;
+  auto ask = [&](const std::string& name, int late_rank, int milliseconds) {
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      if (rank != late_rank) cluster.Submit(rank, AllreduceRequest(name, 8));
+    }
+    cluster.Settle();
+    cluster.clock().Advance(std::chrono::milliseconds(milliseconds));
+    cluster.Submit(late_rank, AllreduceRequest(name, 8));
+    cluster.Settle();
+  };
+  ask("a", 1, 3);
+  ask("b", last, 5);
+  ask("c", 0, 4);
+  cluster.clock().Advance(std::chrono::seconds(1));
+  cluster.Timer(0);
+  cluster.Settle();
+  EXPECT_THAT(LastReadyOf(cluster, 1), ElementsAre(Pair(last, 5)));
+}
+
+TEST_P(ControllerTopology, OneWhoHasJoinedIsNotTheLast) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const int gone = cluster.size() - 1;
+  for (int rank = 0; rank < gone; ++rank) {
+    cluster.clock().Advance(std::chrono::milliseconds(1));
+    cluster.Submit(rank, AllreduceRequest("x", 8));
+    cluster.Settle();
+  }
+  Request join;
+  join.kind = RequestKind::kJoin;
+  cluster.Submit(gone, join);
+  cluster.Settle();
+  EXPECT_THAT(LastReadyOf(cluster, gone),
+              ElementsAre(Pair(gone - 1, gone - 1)));
+}
+
+TEST(Controller, WhoComesAtOnceLetsNobodyWait) {
+  for (const std::vector<std::string>& hosts : {{"a"}, kFiveHosts}) {
+    ControllerCluster cluster(hosts, ControllerOptions());
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      cluster.Submit(rank, AllreduceRequest("x", 8));
+    }
+    cluster.Settle();
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      EXPECT_THAT(LastReadyOf(cluster, rank),
+                  ElementsAre(Pair(LastReady::kNone, 0)));
+      EXPECT_EQ(cluster.counters(rank).last_buckets, 0u);
+    }
+  }
+}
+
 // --- A peer that does not keep the protocol ---
 
 // What the coordinator says to readiness of rank 1 for `name`.
 Status SayReady(ControllerCluster& cluster, const std::string& name,
-                uint64_t sequence = 0) {
+                uint64_t sequence = 0, int last = LastReady::kNone) {
   ReadyMessage ready;
   ready.sequence = sequence;
+  if (last != LastReady::kNone) {
+    ready.last = LastReady::Of(last, std::chrono::milliseconds(1));
+  }
   ready.uncached = {{VariantOf(AllreduceRequest(name, 4), {1})}};
   return cluster.at(0).OnMessage(1, EncodeMessage(ready));
 }
@@ -1300,6 +1410,13 @@ TEST(Controller, ReadinessTwiceIsAnError) {
   EXPECT_TRUE(SayReady(cluster, "b").ok());
   EXPECT_EQ(SayReady(cluster, "a"),
             InternalError("readiness a second time for 'a'"));
+}
+
+TEST(Controller, ALastRankOfAnotherSubtreeIsAnError) {
+  ControllerCluster cluster(kFlat, ControllerOptions());
+  EXPECT_EQ(SayReady(cluster, "a", 0, 2),
+            InternalError("readiness with rank 2 as the last, which is not "
+                          "below the sender"));
 }
 
 TEST(Controller, ReadinessFromAnotherTimeIsAnError) {
@@ -1319,7 +1436,7 @@ TEST(Controller, ADecisionBeforeAllAreReadyIsAnError) {
   cluster.Submit(2, AllreduceRequest("a", 4));  // 3, below it, has not asked
   auto agreed = std::make_shared<Response>();
   agreed->request = AllreduceRequest("a", 4);
-  const DecisionMessage message = {{ExecuteDecision{{}, {agreed}}}};
+  const DecisionMessage message = {{ExecuteDecision{{}, {agreed}, {}}}};
   EXPECT_EQ(cluster.at(2).OnMessage(0, EncodeMessage(message)),
             InternalError("a decision to run allreduce 'a', which is not ready "
                           "below this rank"));
@@ -1333,7 +1450,8 @@ TEST(Controller, ABucketOfDifferentKindsIsAnError) {
   auto barrier = std::make_shared<Response>();
   barrier->request.name = "b";
   barrier->request.kind = RequestKind::kBarrier;
-  const DecisionMessage message = {{ExecuteDecision{{}, {reduce, barrier}}}};
+  const DecisionMessage message = {
+      {ExecuteDecision{{}, {reduce, barrier}, {}}}};
   EXPECT_EQ(cluster.at(1).OnMessage(0, EncodeMessage(message)),
             InternalError("a bucket of allreduce 'a' and barrier 'b'"));
 }

@@ -37,8 +37,9 @@ TEST(FlightRecorderTest, FollowsAnOperationFromItsBeginningToItsEnd) {
   auto runs = Submit(recorder, {"runs"});
   auto ends = Submit(recorder, {"ends", "too"});
   auto fails = Submit(recorder, {"fails"});
-  recorder.Decided(runs, 7, At(2));
-  recorder.Decided(ends, 6, At(2));
+  recorder.Decided(runs, 7, LastReady::Of(3, std::chrono::milliseconds(4)),
+                   At(2));
+  recorder.Decided(ends, 6, {}, At(2));
   recorder.Ended(ends, OkStatus(), At(3));
   recorder.Ended(fails, UnavailableError("lost rank 3"), At(4));
 
@@ -54,6 +55,8 @@ TEST(FlightRecorderTest, FollowsAnOperationFromItsBeginningToItsEnd) {
   EXPECT_EQ(records[1].state, FlightState::kRunning);
   EXPECT_EQ(records[1].decision, 7u);
   EXPECT_EQ(records[1].decided, At(2));
+  EXPECT_EQ(records[1].last.rank, 3);
+  EXPECT_EQ(records[1].last.late, std::chrono::milliseconds(4));
   EXPECT_EQ(records[1].ended, TimePoint());
   for (int i : {2, 3}) {
     EXPECT_EQ(records[i].state, FlightState::kDone);
@@ -71,7 +74,7 @@ TEST(FlightRecorderTest, RemembersTheLastOnes) {
   recorder.Ended(first, InternalError("x"), At(2));
   auto later = Submit(recorder, {"c", "d", "e"});
   // The places of these belong to others now.
-  recorder.Decided(first, 9, At(3));
+  recorder.Decided(first, 9, {}, At(3));
   recorder.Ended(first, InternalError("x"), At(3));
 
   const std::vector<FlightRecord> records = recorder.Records();
@@ -90,7 +93,7 @@ TEST(FlightRecorderTest, AnEntryThatWasNeverTakenDownIsIgnored) {
   EXPECT_TRUE(recorder.Records().empty());
   std::vector<TensorEntry> strange;
   strange.push_back(EntryOf("x", 1));
-  recorder.Decided(strange, 1, At(2));
+  recorder.Decided(strange, 1, {}, At(2));
   recorder.Ended(strange, OkStatus(), At(2));
   EXPECT_TRUE(recorder.Records().empty());
 }
@@ -103,7 +106,7 @@ TEST(FlightRecorderTest, ManyThreads) {
     threads.emplace_back([&recorder, t] {
       for (int i = 0; i < kOperations; ++i) {
         auto entries = Submit(recorder, {std::to_string(t)});
-        recorder.Decided(entries, i, At(2));
+        recorder.Decided(entries, i, {}, At(2));
         if (i % 50 == 0) (void)recorder.Records();
         recorder.Ended(entries, OkStatus(), At(3));
       }

@@ -17,6 +17,7 @@ Request SomeRequest() {
 std::vector<Message> SomeMessages() {
   ReadyMessage ready;
   ready.sequence = 300;
+  ready.last = {3, std::chrono::microseconds(4100)};
   ready.slots = {0, 1, 2, 9, 10, 5000};
   ready.uncached = {
       {VariantOf(SomeRequest(), {0, 2}), VariantOf(SomeRequest(), {1})}};
@@ -42,7 +43,9 @@ std::vector<Message> SomeMessages() {
   alltoall->rows = {4, 0, 8, 3};
   alltoall->splits = {{}, {0, 0, 0, 0}, {}, {0, 2, 1, 0}};
   const DecisionMessage decisions = {
-      {ExecuteDecision{{4, 5}, {agreed, alltoall}},
+      {ExecuteDecision{{4, 5},
+                       {agreed, alltoall},
+                       LastReady{2, std::chrono::microseconds(1)}},
        FailDecision{{"a", "b"}, FailedPreconditionError("they differ")},
        EndDecision{UnavailableError("over")}, PlanDecision{{{3, 4, 9}, {7}}},
        JoinDecision{3}, TuneDecision{Tunable::kLinger, 1 << 20},
@@ -74,6 +77,8 @@ TEST(MessageWire, ReadyKeepsItsParts) {
       DecodeMessage(EncodeMessage(SomeMessages().front()), 4);
   const auto& ready = std::get<ReadyMessage>(*decoded);
   EXPECT_EQ(ready.sequence, 300u);
+  EXPECT_EQ(ready.last.rank, 3);
+  EXPECT_EQ(ready.last.late, std::chrono::microseconds(4100));
   EXPECT_EQ(ready.slots, (std::vector<uint64_t>{0, 1, 2, 9, 10, 5000}));
   ASSERT_EQ(ready.uncached.size(), 3u);
   EXPECT_EQ(ready.uncached[0][0].ranks, (std::vector<int32_t>{0, 2}));
@@ -91,7 +96,7 @@ TEST(MessageWire, SplitsThatDoNotAddUpAreAnError) {
     agreed->request.kind = RequestKind::kAlltoall;
     agreed->rows = {2, 3};
     agreed->splits = {{}, splits};
-    const DecisionMessage message = {{ExecuteDecision{{}, {agreed}}}};
+    const DecisionMessage message = {{ExecuteDecision{{}, {agreed}, {}}}};
     EXPECT_EQ(DecodeMessage(EncodeMessage(message), 2).ok(),
               splits == (std::vector<int64_t>{1, 2}));
   }
@@ -138,7 +143,7 @@ TEST(MessageWire, ManyLongRunsAreRefused) {
   }
   EXPECT_TRUE(
       DecodeMessage(EncodeMessage(DecisionMessage{{long_one}}), 4).ok());
-  DecisionMessage two = {{long_one, ExecuteDecision{{0}, {}}}};
+  DecisionMessage two = {{long_one, ExecuteDecision{{0}, {}, {}}}};
   EXPECT_FALSE(DecodeMessage(EncodeMessage(two), 4).ok());
   two.decisions[1] = PlanDecision{{{0}}};
   EXPECT_FALSE(DecodeMessage(EncodeMessage(two), 4).ok());
@@ -162,7 +167,7 @@ TEST(MessageWire, RowsThatTogetherOverflowAreAnError) {
       agreed->request.kind = RequestKind::kAllgather;
       agreed->request.tensors[0].shape = {0, columns};
       agreed->rows = {rows, rows, rows, rows};
-      const DecisionMessage message = {{ExecuteDecision{{}, {agreed}}}};
+      const DecisionMessage message = {{ExecuteDecision{{}, {agreed}, {}}}};
       EXPECT_EQ(DecodeMessage(EncodeMessage(message), 4).ok(),
                 rows == 1 || (rows < INT64_MAX && columns < 2))
           << rows << " x " << columns;

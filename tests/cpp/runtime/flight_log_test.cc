@@ -69,9 +69,11 @@ TEST(FlightLogTextTest, TellsAllOfARecord) {
   log.records[0].state = FlightState::kFailed;
   log.records[0].decided = log.records[0].ended = log.records[0].submitted;
   log.records[0].decision = 12;
+  log.records[0].last = LastReady::Of(3, std::chrono::microseconds(4100));
   log.records[0].error = "INTERNAL: why";
   text = FlightLogText(log);
   EXPECT_THAT(text, HasSubstr("\"state\": \"failed\", \"decision\": 12, "
+                              "\"last_rank\": 3, \"late\": 0.004100, "
                               "\"submitted\": 1"));
   EXPECT_THAT(text, HasSubstr(", \"error\": \"INTERNAL: why\"}"));
 }

@@ -1,5 +1,7 @@
 """What single ranks do in test_collectives.py. Imported by every rank."""
 
+import time
+
 import numpy as np
 import tensorflow as tf
 
@@ -273,6 +275,22 @@ def groups_are_one_entry():
         kr.grouped_reducescatter([]),
         kr.broadcast_([], 0),
     )
+
+
+def one_comes_late(late_rank, turns, seconds):
+    """Returns how often this rank was the last, and by how many seconds."""
+    kr.init()
+    kr.barrier()
+    before = kr.metrics()
+    for turn in range(turns):
+        if kr.rank() == late_rank:
+            time.sleep(seconds)
+        kr.allreduce(tf.ones([4]), name=f"late.{turn % 2}")
+    after = kr.metrics()
+    times, late = (
+        after[name] - before[name] for name in ("last_buckets", "late_ns")
+    )
+    return times, late / 1e9
 
 
 def received_splits_have_the_type_of_splits():

@@ -89,11 +89,17 @@ def test_groups_splits_and_objects():
         ("received_splits_have_the_type_of_splits",),
         ("splits_that_change", 60),
         ("objects",),
+        ("one_comes_late", 2, 20, 0.02),
     ]
     result = run_ranks(rank_collectives.several, 3, args=(calls,), deadline=120)
     for entries, *empty in (values[0] for values in result.values):
         assert entries == 2
         assert empty == [[], [], []]
+    *others, (times, late) = (values[-1] for values in result.values)
+    # Of 20. A busy machine may pause another once.
+    assert times >= 15
+    assert late >= 15 * 0.015
+    assert sum(by for _, by in others) < late / 2
 
 
 def test_programs_without_eager_execution():
