@@ -97,6 +97,9 @@ def metrics() -> dict[str, int]:
           them.
         - `cache_hits`, `cache_misses`: requests that the response cache knew,
           and did not.
+        - `last_buckets`, `late_ns` [nanoseconds]: how many buckets waited for
+          this rank, as the last of all to be ready, and for how long after the
+          first; the sum over these buckets.
         - `rejected_connections`: connections without the job's key.
         - `negotiate_ns`, `queue_ns` [nanoseconds, the sum over tensors]: from
           the submission of a tensor until all ranks have agreed on it, and from
