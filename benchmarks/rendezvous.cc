@@ -1,10 +1,11 @@
 // How long rank 0 takes to bring a large job together, and what it costs it.
 //
 //   build/core/benchmarks/rendezvous_benchmark [RANKS] [RANKS_PER_HOST]
-//   [missing]
+//   [direct] [missing]
 //
 // Rank 0 is the real one; the others are a second process, each with a real
-// connection to the store and no more. `missing`: one rank does not come.
+// way to the store, by the relay of its host, and no more. `direct`: without
+// relays. `missing`: one rank does not come.
 #include "csrc/comm/rendezvous/rendezvous.h"
 
 #include <sys/resource.h>
@@ -29,6 +30,7 @@
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/rendezvous/start_agreement.h"
+#include "csrc/comm/rendezvous/store_access.h"
 #include "csrc/comm/store/tcp_store.h"
 
 namespace keras_ring {
@@ -42,6 +44,7 @@ constexpr double kTimeout = 60.0;
 struct Job {
   int ranks = 4096;
   int ranks_per_host = 8;
+  bool by_host = true;
   bool missing = false;
 };
 
@@ -79,6 +82,17 @@ MemberRecord RecordOf(int rank, const Job& job) {
   return record;
 }
 
+RendezvousOptions OptionsOf(int rank, const Job& job, uint16_t port) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.size = job.ranks;
+  options.store_host = "127.0.0.1";
+  options.store_port = port;
+  options.key = *JobKey::FromHex(kKey);
+  options.host_id = RecordOf(rank, job).member.host_id;
+  return options;
+}
+
 void Check(const Status& status, const char* what) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
@@ -102,28 +116,37 @@ void ForEachOther(const Job& job, const Body& body) {
 }
 
 void RunOthers(const Job& job, uint16_t port) {
-  const JobKey key = *JobKey::FromHex(kKey);
   const Deadline deadline = Deadline::AfterSeconds(kTimeout + 20);
-  Check(MakeRoomForDescriptors(job.ranks, "the other ranks"), "limit");
-  std::vector<std::unique_ptr<TcpStoreClient>> clients(job.ranks);
+  // A relay has both ends of its clients' connections, and a few more.
+  Check(MakeRoomForDescriptors(job.by_host ? 4 * job.ranks : job.ranks,
+                               "the other ranks"),
+        "limit");
+  std::vector<StoreAccess> accesses(job.ranks);
+  Counters counters;
   std::vector<uint64_t> asked(job.ranks);
-  std::atomic<size_t> bytes = 0;
+  std::atomic<size_t> bytes = 0;  // of the table, that rank 0 sends
+  std::atomic<int> connections = 0;
   const TimePoint began = Now();
   ForEachOther(job, [&](int rank) {
-    auto client = TcpStoreClient::Connect("127.0.0.1", port, key, rank,
-                                          deadline, nullptr);
-    Check(client.status(), "connect");
-    clients[rank] = std::move(client).value();
     const MemberRecord record = RecordOf(rank, job);
-    Check(clients[rank]->Set(JoinKey(record), Encode(record), deadline), "set");
-    asked[rank] = clients[rank]->BeginList(kTableKey, 1);
+    RendezvousOptions options = OptionsOf(rank, job, port);
+    options.by_host = job.by_host;
+    auto access = ReachStore(options, deadline, counters);
+    Check(access.status(), "connect");
+    accesses[rank] = std::move(access).value();
+    TcpStoreClient& store = *accesses[rank].store;
+    Check(store.Set(JoinKey(record), Encode(record), deadline), "set");
+    asked[rank] = store.BeginList(kTableKey, 1);
   });
   std::printf("joined          %8.3f s\n", SecondsSince(began));
   ForEachOther(job, [&](int rank) {
     Result<StoreEntries> entries =
-        clients[rank]->EndList(asked[rank], deadline);
+        accesses[rank].store->EndList(asked[rank], deadline);
     Check(entries.status(), "table");
-    bytes += entries->begin()->second.size();
+    if (!job.by_host || accesses[rank].relay != nullptr) {
+      bytes += entries->begin()->second.size();
+      ++connections;
+    }
     // What each rank does for itself, this process would do for all of them.
     if (rank == 1) {
       JobTable table;
@@ -132,19 +155,27 @@ void RunOthers(const Job& job, uint16_t port) {
         std::printf("verdict         %s\n", table.status.message().c_str());
       }
     }
-    if (!job.missing) asked[rank] = AskForVerdict(*clients[rank]);
+    if (!job.missing) asked[rank] = AskForVerdict(*accesses[rank].store);
   });
-  std::printf("have the table  %8.3f s, %.1f MB in all\n", SecondsSince(began),
-              bytes / 1e6);
-  if (job.missing) return;
+  std::printf(
+      "have the table  %8.3f s, %d connections to rank 0, %.1f MB from it\n",
+      SecondsSince(began), connections.load(), bytes / 1e6);
+  // A relay waits for those that have not left it.
+  auto leave = [&accesses] {
+    for (StoreAccess& access : accesses) access.store.reset();
+  };
+  if (job.missing) return leave();
   const std::string well = Encode(JobTable());
   ForEachOther(job, [&](int rank) {
-    Check(clients[rank]->Set(StartedKey(rank), well, deadline), "started");
+    Check(accesses[rank].store->Set(StartedKey(rank), well, deadline),
+          "started");
   });
   ForEachOther(job, [&](int rank) {
-    Check(clients[rank]->EndList(asked[rank], deadline).status(), "verdict");
+    Check(accesses[rank].store->EndList(asked[rank], deadline).status(),
+          "verdict");
   });
   std::printf("started         %8.3f s\n", SecondsSince(began));
+  leave();
   std::fflush(stdout);
 }
 
@@ -160,14 +191,8 @@ int Run(const Job& job) {
   }
   rusage before = {};
   getrusage(RUSAGE_SELF, &before);
-  RendezvousOptions options;
-  options.rank = 0;
-  options.size = job.ranks;
-  options.store_host = "127.0.0.1";
-  options.store_port = port;
+  RendezvousOptions options = OptionsOf(0, job, port);
   options.store_listen_fd = listener->fd();
-  options.key = *JobKey::FromHex(kKey);
-  options.host_id = RecordOf(0, job).member.host_id;
   options.fingerprint = Fingerprint();
   Counters counters;
   auto mesh = Rendezvous(
@@ -198,9 +223,20 @@ int main(int argc, char** argv) {
   keras_ring::Job job;
   if (argc > 1) job.ranks = std::atoi(argv[1]);
   if (argc > 2) job.ranks_per_host = std::atoi(argv[2]);
-  job.missing = argc > 3 && std::strcmp(argv[3], "missing") == 0;
-  if (job.ranks < 2 || job.ranks_per_host < 1) {
-    std::fprintf(stderr, "usage: %s RANKS RANKS_PER_HOST [missing]\n", argv[0]);
+  bool understood = true;
+  for (int i = 3; i < argc; ++i) {
+    if (std::strcmp(argv[i], "direct") == 0) {
+      job.by_host = false;
+    } else if (std::strcmp(argv[i], "missing") == 0) {
+      job.missing = true;
+    } else {
+      understood = false;
+    }
+  }
+  if (!understood || job.ranks < 2 || job.ranks_per_host < 1) {
+    std::fprintf(stderr,
+                 "usage: %s [RANKS] [RANKS_PER_HOST] [direct] [missing]\n",
+                 argv[0]);
     return 2;
   }
   return keras_ring::Run(job);

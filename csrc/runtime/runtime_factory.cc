@@ -4,6 +4,7 @@
 
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/host/host_id.h"
+#include "csrc/comm/net/addresses.h"
 #include "csrc/comm/net/tls.h"
 #include "csrc/comm/rendezvous/rendezvous.h"
 #include "csrc/comm/rendezvous/sub_mesh.h"
@@ -25,6 +26,8 @@ RendezvousOptions RendezvousOptionsOf(const Options& options, JobKey key,
   result.store_listen_fd = options.rendezvous_fd;
   result.key = std::move(key);
   result.host_id = options.host_id.empty() ? OwnHostId() : options.host_id;
+  // With loopback the job is on one host.
+  result.by_host = !MeansLoopback(options.rendezvous_host);
   result.advertise_host = options.interface_address;
   result.ports = {options.port_low, options.port_high};
   result.fingerprint = std::move(fingerprint);

@@ -43,9 +43,12 @@ def test_many_ranks_meet():
     done = rendezvous(400, "-Sn 256")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^started +[0-9.]+ s$", done.stdout, re.M)
-    # A host's name is not sent for each of its ranks.
-    megabytes = re.search(r"([0-9.]+) MB in all", done.stdout)[1]
-    assert float(megabytes) < 400 * 400 * 30 / 1e6
+    # To each host once, which has its name in it once.
+    connections, megabytes = re.search(
+        r"(\d+) connections to rank 0, ([0-9.]+) MB from it", done.stdout
+    ).groups()
+    assert int(connections) == 50
+    assert float(megabytes) < 50 * 400 * 30 / 1e6
 
 
 def test_open_files_that_are_not_enough():

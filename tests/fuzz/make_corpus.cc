@@ -407,6 +407,7 @@ void AddStoreMessages(Corpus& corpus) {
   };
   add("set", {StoreRequest::Kind::kSet, 1, "join/1/5", "a record", 0});
   add("list", {StoreRequest::Kind::kList, 2, "join/", "", 3});
+  add("unset", {StoreRequest::Kind::kUnset, 3, "join/1/5", "started/1", 0});
   for (const StoreEntries& entries :
        {StoreEntries{}, StoreEntries{{"a", "1"}, {"b", ""}}}) {
     corpus["store_message/seed-reply-" + std::to_string(entries.size())] =

@@ -21,7 +21,8 @@ void CheckRequest(std::string_view bytes) {
   KR_CHECK(request.key.size() <= kMaxStoreKeyBytes);
   KR_CHECK(request.value.size() <= kMaxStoreValueBytes);
   KR_CHECK(request.kind == StoreRequest::Kind::kSet ||
-           request.kind == StoreRequest::Kind::kList);
+           request.kind == StoreRequest::Kind::kList ||
+           request.kind == StoreRequest::Kind::kUnset);
   CheckRoundTrip(request);
 }
 

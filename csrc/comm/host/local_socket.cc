@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace keras_ring {
 namespace {
@@ -34,11 +35,18 @@ Result<Socket> NewLocalSocket() {
   return socket;
 }
 
-bool IsOwnUser(const Socket& socket) {
+std::optional<ucred> PeerOf(const Socket& socket) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  return getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == geteuid();
+  if (getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return std::nullopt;
+  }
+  return peer;
+}
+
+bool IsOwnUser(const Socket& socket) {
+  const std::optional<ucred> peer = PeerOf(socket);
+  return peer && peer->uid == geteuid();
 }
 
 // Room for the descriptors of one message, aligned as the macros want it.
@@ -93,6 +101,11 @@ Result<Socket> AcceptLocal(const Socket& listener, Deadline deadline) {
     }
     KR_RETURN_IF_ERROR(WaitFor(listener, POLLIN, deadline));
   }
+}
+
+std::string PeerProcess(const Socket& socket) {
+  const std::optional<ucred> peer = PeerOf(socket);
+  return peer && peer->pid > 0 ? std::to_string(peer->pid) : "unknown";
 }
 
 Status SendDescriptors(const Socket& socket, const std::vector<int>& fds,

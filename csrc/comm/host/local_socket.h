@@ -19,6 +19,9 @@ Result<Socket> ConnectLocal(const std::string& name, Deadline deadline);
 // The next connection; those of other users are dropped.
 Result<Socket> AcceptLocal(const Socket& listener, Deadline deadline);
 
+// The number of the process that listens at the other end, or "unknown".
+std::string PeerProcess(const Socket& socket);
+
 // The receiver gets duplicates; the sender keeps its own.
 Status SendDescriptors(const Socket& socket, const std::vector<int>& fds,
                        Deadline deadline);

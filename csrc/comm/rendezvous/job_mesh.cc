@@ -106,8 +106,10 @@ Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, int size,
   JobMesh* self = mesh.get();  // outlives its server and acceptor
   if (serve_store) {
     mesh->store_server_ = std::make_unique<TcpStoreServer>(
-        [self](const std::string& key, const std::string& value) {
-          if (IsFailure(key, value)) self->GiveUpStart();
+        [self](const TcpStoreServer::News& news) {
+          if (!news.gone && IsFailure(news.key, news.value)) {
+            self->GiveUpStart();
+          }
         });
     KR_RETURN_IF_ERROR(mesh->store_server_->Start());
   }
@@ -143,13 +145,12 @@ void JobMesh::Connected(const Hello& hello, Link link) {
   }
 }
 
-Status JobMesh::KeepStore(std::unique_ptr<TcpStoreClient> store,
-                          Deadline of_rank_zero) {
-  store_ = std::move(store);
+Status JobMesh::KeepStore(StoreAccess access, Deadline of_rank_zero) {
+  access_ = std::move(access);
   deadline_of_rank_zero_ = of_rank_zero;
-  asked_ = AskForVerdict(*store_);
-  KR_ASSIGN_OR_RETURN(
-      watch_, StartMonitor::Start(store_->socket(), [this] { GiveUpStart(); }));
+  asked_ = AskForVerdict(*access_.store);
+  KR_ASSIGN_OR_RETURN(watch_, StartMonitor::Start(access_.store->socket(),
+                                                  [this] { GiveUpStart(); }));
   return OkStatus();
 }
 
@@ -189,10 +190,11 @@ Status JobMesh::StartBarrier(const Status& own) {
     return AgreeAsRankZero(*store_server_, members(), own, deadline_);
   }
   watch_.reset();
-  const std::unique_ptr<TcpStoreClient> store = std::move(store_);
+  // A relay stays: others may have yet to read the answer.
+  const std::unique_ptr<TcpStoreClient> store = std::move(access_.store);
   KR_CHECK(store != nullptr);
-  return AgreeAsOther(*store, asked_, rank_, members(), own,
-                      deadline_of_rank_zero_);
+  return AgreeAsOther(*store, asked_, rank_, access_.route.through, members(),
+                      own, deadline_of_rank_zero_);
 }
 
 // Dials first: a peer's acceptor answers whatever the peer itself is waiting

@@ -19,6 +19,7 @@
 #include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/rendezvous/rendezvous.h"
 #include "csrc/comm/rendezvous/start_monitor.h"
+#include "csrc/comm/rendezvous/store_access.h"
 #include "csrc/comm/store/tcp_store.h"
 
 namespace keras_ring {
@@ -76,8 +77,7 @@ class JobMesh final : public StartingMesh {
   }
   // Not on rank 0: the store, until the start is agreed on, and when rank 0
   // gives it up. From now on nobody waits here for a start that has failed.
-  Status KeepStore(std::unique_ptr<TcpStoreClient> store,
-                   Deadline of_rank_zero);
+  Status KeepStore(StoreAccess access, Deadline of_rank_zero);
 
   int rank() const override { return rank_; }
   const std::vector<Member>& members() const override { return table_.members; }
@@ -104,7 +104,7 @@ class JobMesh final : public StartingMesh {
   Tls* const tls_;
   JobTable table_;
   Deadline deadline_{TimePoint::max()};
-  std::unique_ptr<TcpStoreClient> store_;
+  StoreAccess access_;
   uint64_t asked_ = 0;  // for the verdict
   Deadline deadline_of_rank_zero_{TimePoint::max()};
   LinkInbox inbox_;

@@ -10,6 +10,7 @@
 #include "csrc/comm/net/descriptor_limit.h"
 #include "csrc/comm/rendezvous/job_mesh.h"
 #include "csrc/comm/rendezvous/member_record.h"
+#include "csrc/comm/rendezvous/store_access.h"
 #include "csrc/comm/store/tcp_store.h"
 
 namespace keras_ring {
@@ -232,19 +233,16 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
 
 // The address of this rank's listener. Empty: it listens on all addresses, and
 // each peer takes the one by which it has reached rank 0.
-Result<std::string> ListenAddress(const RendezvousOptions& options,
-                                  const TcpStoreClient& store) {
+std::string ListenAddress(const RendezvousOptions& options,
+                          const StoreRoute& route) {
   const bool one_host = MeansLoopback(options.store_host);
   if (!options.advertise_host.empty() && !one_host) {
     return options.advertise_host;
   }
-  KR_ASSIGN_OR_RETURN(std::string address, LocalAddress(store.socket()));
-  if (IsList(options.store_host)) {
-    // On the host of rank 0 any of its addresses is reached, also one that
-    // other hosts do not reach.
-    KR_ASSIGN_OR_RETURN(const std::string peer, PeerAddress(store.socket()));
-    if (peer == address) return std::string();
-  }
+  const std::string& address = route.local;
+  // On the host of rank 0 any of its addresses is reached, also one that other
+  // hosts do not reach.
+  if (IsList(options.store_host) && route.peer == address) return "";
   if (one_host || !MeansLoopback(address)) return address;
   // Rank 0 is on this host, whose name is loopback here. For ranks of others it
   // is not.
@@ -283,13 +281,19 @@ Result<JobTable> AskForTable(TcpStoreClient& store, const MemberRecord& own,
   return none;
 }
 
-Result<JobTable> AwaitTable(TcpStoreClient& store, const MemberRecord& own,
+Result<JobTable> AwaitTable(const StoreAccess& access, const MemberRecord& own,
                             const std::string& where, Deadline deadline) {
-  Result<JobTable> table = AskForTable(store, own, deadline);
+  Result<JobTable> table = AskForTable(*access.store, own, deadline);
   if (table.status().code() != StatusCode::kDeadlineExceeded) return table;
+  std::string silent = "rank 0 (at " + where + ")";
+  const int through = access.route.through;
+  if (through != 0 && !HostRelay::Answers(*access.store)) {
+    silent = "rank " + std::to_string(through) +
+             ", by which this rank reaches rank 0,";
+  }
   return DeadlineExceededError(
-      "lost rank 0 (at " + where +
-      ") while the job started: it let this rank in, and nothing came from it "
+      "lost " + silent +
+      " while the job started: it let this rank in, and nothing came from it "
       "within KERAS_RING_START_TIMEOUT; its process is stopped or its host or "
       "network is gone");
 }
@@ -300,13 +304,11 @@ Result<std::unique_ptr<StartingMesh>> JoinAsOther(
   std::unique_ptr<JobMesh> mesh;
   std::string address;
   while (true) {
-    auto store = TcpStoreClient::Connect(options.store_host, options.store_port,
-                                         options.key, options.rank, deadline,
-                                         options.tls);
-    Status status = store.status();
-    if (store.ok()) {
+    Result<StoreAccess> access = ReachStore(options, deadline, counters);
+    Status status = access.status();
+    if (access.ok()) {
       if (mesh == nullptr) {
-        KR_ASSIGN_OR_RETURN(address, ListenAddress(options, **store));
+        address = ListenAddress(options, access->route);
         KR_ASSIGN_OR_RETURN(
             Socket listener,
             ListenInRange(address, options.ports, options.rank));
@@ -316,20 +318,18 @@ Result<std::unique_ptr<StartingMesh>> JoinAsOther(
                                  /*serve_store=*/false, counters, options.tls));
       }
       Result<JobTable> table = AwaitTable(
-          **store, OwnRecord(options, *mesh, address), where, deadline);
+          *access, OwnRecord(options, *mesh, address), where, deadline);
       if (table.ok()) {
         KR_RETURN_IF_ERROR(table->status);
         if (table->members.size() != static_cast<size_t>(options.size)) {
           return InternalError("the table has a wrong number of members");
         }
-        KR_ASSIGN_OR_RETURN(const std::string at,
-                            PeerAddress((*store)->socket()));
-        FillAddresses(*table, at);
+        FillAddresses(*table, access->route.peer);
         const Deadline of_rank_zero = Deadline::After(table->time_left);
         mesh->SetTable(std::move(table).value(),
                        Deadline(std::min(deadline.at(), of_rank_zero.at())));
         KR_RETURN_IF_ERROR(
-            mesh->KeepStore(std::move(store).value(), of_rank_zero));
+            mesh->KeepStore(std::move(access).value(), of_rank_zero));
         return std::unique_ptr<StartingMesh>(std::move(mesh));
       }
       status = table.status();

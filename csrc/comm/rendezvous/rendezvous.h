@@ -31,6 +31,8 @@ struct RendezvousOptions {
   Tls* tls = nullptr;
   // Identity of the host: ranks with equal ids share one.
   std::string host_id;
+  // Whether the ranks of each host reach the store by one connection.
+  bool by_host = false;
   // Address at which peers reach this rank's listener. Empty: the one from
   // which this rank reaches the store, or of rank 0, the one at which the peer
   // has reached the store; but no loopback address unless that means loopback

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/comm/rendezvous/host_relay.h"
 #include "csrc/comm/rendezvous/member_record.h"
 
 namespace keras_ring {
 namespace {
 
 constexpr char kStartedPrefix[] = "started/";
-constexpr char kVerdictKey[] = "verdict";
 // Ranks that give up at the deadline say so right after it.
 constexpr Duration kWordGrace = std::chrono::milliseconds(500);
 // The others wait this much longer than rank 0 for its verdict.
@@ -22,13 +22,6 @@ constexpr Duration kVerdictLinger = std::chrono::milliseconds(300);
 constexpr char kSilent[] =
     "nothing came from it within KERAS_RING_START_TIMEOUT; its process is "
     "stopped or its host or network is gone";
-
-// In the store a status is a table without members.
-std::string EncodeStatus(const Status& status) {
-  JobTable table;
-  table.status = status;
-  return Encode(table);
-}
 
 Status DecodeStatus(const std::string& bytes, Status* status) {
   JobTable table;
@@ -168,6 +161,18 @@ Status StartVerdict(const StoreEntries& words,
                 NameOf(failed, members) + " could not start: " + why.message());
 }
 
+// In the store a status is a table without members.
+std::string EncodeVerdict(const Status& verdict) {
+  JobTable table;
+  table.status = verdict;
+  return Encode(table);
+}
+
+Status LostAtStart(int rank, const std::vector<Member>& members,
+                   const std::string& why) {
+  return UnavailableError(Lost(rank, members, why));
+}
+
 Status AgreeAsRankZero(TcpStoreServer& server,
                        const std::vector<Member>& members, const Status& own,
                        Deadline deadline) {
@@ -177,7 +182,7 @@ Status AgreeAsRankZero(TcpStoreServer& server,
   KR_ASSIGN_OR_RETURN(const StoreEntries words,
                       HearWords(store, members.size() - 1, patient, &trouble));
   const Status verdict = StartVerdict(words, members, own, /*in_time=*/trouble);
-  KR_RETURN_IF_ERROR(store.Set(kVerdictKey, EncodeStatus(verdict), patient));
+  KR_RETURN_IF_ERROR(store.Set(kVerdictKey, EncodeVerdict(verdict), patient));
   if (verdict.ok()) return verdict;
   server.WaitUntilAlone(Deadline::After(kVerdictLinger));
   server.Stop(Duration::zero());
@@ -189,15 +194,15 @@ uint64_t AskForVerdict(TcpStoreClient& store) {
 }
 
 Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
-                    const std::vector<Member>& members, const Status& own,
-                    Deadline deadline) {
+                    int through, const std::vector<Member>& members,
+                    const Status& own, Deadline deadline) {
   const Deadline patient(deadline.at() + kWordGrace + kVerdictGrace);
   // It may be there: then nobody waits for our word.
   Result<StoreEntries> entries =
       store.EndList(asked, Deadline::After(Duration::zero()));
   if (entries.status().code() == StatusCode::kDeadlineExceeded) {
     // Where that fails, the verdict may have come before the connection went.
-    (void)store.Set(StartedKey(rank), EncodeStatus(own), patient);
+    (void)store.Set(StartedKey(rank), EncodeVerdict(own), patient);
     entries = store.EndList(asked, patient);
   }
   Status verdict;
@@ -205,9 +210,12 @@ Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
                           ? DecodeStatus(entries->begin()->second, &verdict)
                           : entries.status();
   if (told.ok()) return Choose(own, verdict);
-  const bool silent = told.code() == StatusCode::kDeadlineExceeded;
-  return Choose(own, UnavailableError(
-                         Lost(0, members, silent ? kSilent : told.message())));
+  if (told.code() != StatusCode::kDeadlineExceeded) {
+    return Choose(own, LostAtStart(through, members, told.message()));
+  }
+  // A relay that answers waits for rank 0 itself.
+  const bool waits_itself = through != 0 && HostRelay::Answers(store);
+  return Choose(own, LostAtStart(waits_itself ? 0 : through, members, kSilent));
 }
 
 }  // namespace keras_ring

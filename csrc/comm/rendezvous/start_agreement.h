@@ -21,6 +21,12 @@ namespace keras_ring {
 
 // Where a rank's word stands. An empty one: it went without.
 std::string StartedKey(int rank);
+// Where rank 0's stands, and what it is.
+inline constexpr char kVerdictKey[] = "verdict";
+std::string EncodeVerdict(const Status& verdict);
+// A verdict: this rank is lost.
+Status LostAtStart(int rank, const std::vector<Member>& members,
+                   const std::string& why);
 
 // Rank 0. `own`: how the start went here; `deadline`: when the others have
 // given up at the latest, too.
@@ -30,10 +36,11 @@ Status AgreeAsRankZero(TcpStoreServer& server,
 // Any other rank: before it waits for links. From then on something to read
 // from the store's socket means that the start has failed, or rank 0 has gone.
 uint64_t AskForVerdict(TcpStoreClient& store);
-// And then. `asked`: what AskForVerdict returned.
+// And then. `asked`: what AskForVerdict returned; `through`: whose store it is,
+// rank 0's or that of the relay of this host.
 Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
-                    const std::vector<Member>& members, const Status& own,
-                    Deadline deadline);
+                    int through, const std::vector<Member>& members,
+                    const Status& own, Deadline deadline);
 
 // Whether an entry of the store says that a rank has gone or cannot start: then
 // the job cannot start.

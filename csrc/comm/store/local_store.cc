@@ -48,17 +48,28 @@ bool LocalStore::SetIfMissing(const std::string& key,
   return is_new;
 }
 
-void LocalStore::RemoveOwner(int owner) {
+std::vector<std::string> LocalStore::RemoveOwner(int owner) {
+  std::vector<std::string> removed;
   MutexLock lock(mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {
     if (it->second.owner != owner) {
       ++it;
       continue;
     }
-    const std::string key = it->first;
+    removed.push_back(it->first);
     it = entries_.erase(it);
-    ChangedLocked({key, "", /*gone=*/true});
+    ChangedLocked({removed.back(), "", /*gone=*/true});
   }
+  return removed;
+}
+
+bool LocalStore::Remove(const std::string& key, int owner) {
+  MutexLock lock(mutex_);
+  auto it = entries_.find(key);
+  if (it == entries_.end() || it->second.owner != owner) return false;
+  entries_.erase(it);
+  ChangedLocked({key, "", /*gone=*/true});
+  return true;
 }
 
 void LocalStore::ChangedLocked(const Change& change) {

@@ -44,7 +44,10 @@ class LocalStore final : public Store {
   // For the server: keys by the client they die with.
   static constexpr int kNoOwner = -1;
   void SetOwned(const std::string& key, const std::string& value, int owner);
-  void RemoveOwner(int owner);
+  // What is `owner`'s; returns those keys.
+  std::vector<std::string> RemoveOwner(int owner);
+  // False if it is not there, or not `owner`'s.
+  bool Remove(const std::string& key, int owner);
   // Nobody's key. False if it was there.
   bool SetIfMissing(const std::string& key, const std::string& value);
   std::optional<StoreEntries> TryList(const std::string& prefix,

@@ -9,10 +9,10 @@ std::string Encode(const StoreRequest& request) {
   writer.Byte(static_cast<uint8_t>(request.kind));
   writer.Varint(request.id);
   writer.Text(request.key);
-  if (request.kind == StoreRequest::Kind::kSet) {
-    writer.Text(request.value);
-  } else {
+  if (request.kind == StoreRequest::Kind::kList) {
     writer.Varint(request.at_least);
+  } else {
+    writer.Text(request.value);
   }
   return writer.Take();
 }
@@ -46,6 +46,9 @@ bool Decode(std::string_view bytes, StoreRequest* request) {
   switch (request->kind) {
     case StoreRequest::Kind::kSet:
       request->value = std::string(reader.Text(kMaxStoreValueBytes));
+      return reader.Finished();
+    case StoreRequest::Kind::kUnset:
+      request->value = std::string(reader.Text(kMaxStoreKeyBytes));
       return reader.Finished();
     case StoreRequest::Kind::kList:
       request->at_least = reader.Varint();

@@ -16,15 +16,21 @@ inline constexpr size_t kMaxStoreRequestBytes = kMaxStoreValueBytes + 1024;
 inline constexpr size_t kMaxStoreReplyBytes = 256 << 20;
 
 struct StoreRequest {
-  enum class Kind : uint8_t { kSet = 0, kList = 1 };
+  enum class Kind : uint8_t {
+    kSet = 0,
+    kList = 1,
+    // One for whom the client speaks has gone. Its key goes, too, unless the
+    // job is complete: then `value` is the key of its last word.
+    kUnset = 2
+  };
   Kind kind = Kind::kSet;
   uint64_t id = 0;
   std::string key;        // or the prefix
-  std::string value;      // kSet
+  std::string value;      // kSet, kUnset
   uint64_t at_least = 0;  // kList
 };
 
-// A reply repeats the request's id; that to a Set has no entries.
+// A reply repeats the request's id; only that to a list has entries.
 struct StoreReply {
   uint64_t id = 0;
   StoreEntries entries;

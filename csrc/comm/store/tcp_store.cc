@@ -19,8 +19,9 @@
 namespace keras_ring {
 namespace {
 
-// A rank asks for two things and waits for one; far more is a fault.
-constexpr size_t kMaxWaitsPerClient = 16;
+// A rank asks for two things and waits for one, and may do so for all of its
+// host; far more is a fault.
+constexpr size_t kMaxWaitsPerClient = 4096;
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(5);
 constexpr Duration kLongestPause = std::chrono::milliseconds(200);
@@ -235,7 +236,16 @@ Status TcpStoreServer::Handle(Client& client, std::string_view bytes) {
   }
   if (request.kind == StoreRequest::Kind::kSet) {
     entries_.SetOwned(request.key, request.value, client.number);
-    if (heard_) heard_(request.key, request.value);
+    Tell({request.key, request.value});
+    Send(client, Encode(StoreReply{request.id, {}}));
+    return OkStatus();
+  }
+  if (request.kind == StoreRequest::Kind::kUnset) {
+    if (sealed_) {
+      SayLastWord(request.value);
+    } else if (entries_.Remove(request.key, client.number)) {
+      Tell({request.key, request.value, /*gone=*/true});
+    }
     Send(client, Encode(StoreReply{request.id, {}}));
     return OkStatus();
   }
@@ -275,10 +285,15 @@ void TcpStoreServer::Drop(Client& client) {
   client.gone = true;
   ++num_gone_;
   // Once the job is complete its table must outlive them.
-  if (!sealed_) return entries_.RemoveOwner(client.number);
-  if (client.last_word.empty()) return;
-  if (!entries_.SetIfMissing(client.last_word, "")) return;
-  if (heard_) heard_(client.last_word, "");
+  if (sealed_) return SayLastWord(client.last_word);
+  for (const std::string& key : entries_.RemoveOwner(client.number)) {
+    Tell({key, client.last_word, /*gone=*/true});
+  }
+}
+
+void TcpStoreServer::SayLastWord(const std::string& key) {
+  if (key.empty() || !entries_.SetIfMissing(key, "")) return;
+  Tell({key, ""});
 }
 
 void TcpStoreServer::RemoveGoneClients() {
@@ -304,12 +319,9 @@ bool TcpStoreServer::EndIfAlone() {
   return ended_;
 }
 
-TcpStoreClient::TcpStoreClient(Link link)
-    : connection_(std::move(link), kMaxStoreReplyBytes) {}
-
-Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
-    const std::string& host, uint16_t port, const JobKey& key, int rank,
-    Deadline deadline, Tls* tls) {
+Result<Link> OpenStoreLink(const std::string& host, uint16_t port,
+                           const JobKey& key, int rank, Deadline deadline,
+                           Tls* tls) {
   auto open = [&](const std::string& at, Deadline until) -> Result<Link> {
     KR_ASSIGN_OR_RETURN(Socket socket, keras_ring::Connect(at, port, until));
     return OpenLink(std::move(socket), key, {LinkKind::kStore, rank, 0}, tls,
@@ -337,10 +349,7 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
   Status last;  // why it did not work, when the deadline comes
   while (true) {
     Result<Link> link = open_any();
-    if (link.ok()) {
-      return std::unique_ptr<TcpStoreClient>(
-          new TcpStoreClient(std::move(link).value()));
-    }
+    if (link.ok()) return link;
     const Status status = link.status();
     if (status.code() == StatusCode::kDeadlineExceeded && !last.ok()) {
       return last;
@@ -350,6 +359,17 @@ Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     last = status;
     Pause(pauses.Next(), deadline);
   }
+}
+
+TcpStoreClient::TcpStoreClient(Link link)
+    : connection_(std::move(link), kMaxStoreReplyBytes) {}
+
+Result<std::unique_ptr<TcpStoreClient>> TcpStoreClient::Connect(
+    const std::string& host, uint16_t port, const JobKey& key, int rank,
+    Deadline deadline, Tls* tls) {
+  KR_ASSIGN_OR_RETURN(Link link,
+                      OpenStoreLink(host, port, key, rank, deadline, tls));
+  return std::make_unique<TcpStoreClient>(std::move(link));
 }
 
 Result<std::string> TcpStoreClient::Await(uint64_t id, Deadline deadline) {

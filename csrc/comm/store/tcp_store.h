@@ -30,10 +30,15 @@ namespace keras_ring {
 // client has its table.
 class TcpStoreServer {
  public:
+  struct News {
+    std::string key;
+    std::string value;
+    // The key has gone with its client, whose last word has the key `value`.
+    bool gone = false;
+  };
   // `heard`, if any, is called on the server's thread with each key that comes
-  // from a client, or is set for one that has gone.
-  using Heard =
-      std::function<void(const std::string& key, const std::string& value)>;
+  // from a client or goes with it, or is set for one that has gone.
+  using Heard = std::function<void(const News& news)>;
   explicit TcpStoreServer(Heard heard = nullptr);
   ~TcpStoreServer();  // stops
 
@@ -90,6 +95,10 @@ class TcpStoreServer {
   void AnswerWaits();
   // Its keys go at once, its place when RemoveGoneClients comes by.
   void Drop(Client& client);
+  void SayLastWord(const std::string& key);
+  void Tell(const News& news) const {
+    if (heard_) heard_(news);
+  }
   void RemoveGoneClients();
   // Ends the work, so that Serve turns clients away, if there are none now.
   bool EndIfAlone();
@@ -116,11 +125,19 @@ class TcpStoreServer {
   std::thread thread_;
 };
 
+// A client's link to the store at `host`. Tries again until the deadline while
+// nobody listens there, or one who is just closing does. kUnauthenticated at
+// once when the keys differ.
+Result<Link> OpenStoreLink(const std::string& host, uint16_t port,
+                           const JobKey& key, int rank, Deadline deadline,
+                           Tls* tls = nullptr);
+
 // One caller at a time.
 class TcpStoreClient final : public Store {
  public:
-  // Tries again until the deadline while nobody listens there, or one who is
-  // just closing does. kUnauthenticated at once when the keys differ.
+  // `link`: to a store that has let this client in.
+  explicit TcpStoreClient(Link link);
+  // Over OpenStoreLink.
   static Result<std::unique_ptr<TcpStoreClient>> Connect(
       const std::string& host, uint16_t port, const JobKey& key, int rank,
       Deadline deadline, Tls* tls = nullptr);
@@ -138,7 +155,6 @@ class TcpStoreClient final : public Store {
   const Socket& socket() const { return connection_.socket(); }
 
  private:
-  explicit TcpStoreClient(Link link);
   // The reply to what was sent under `id`. Those to lists that were begun are
   // kept for their ends; on others the caller has given up.
   Result<std::string> Await(uint64_t id, Deadline deadline);

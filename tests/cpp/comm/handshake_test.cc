@@ -334,7 +334,7 @@ TEST_F(HandshakeTest, AnotherVersionIsNamed) {
   ASSERT_TRUE(WriteFull(other, answer.data(), answer.size(), Soon()).ok());
   Status status = ClientHandshake(near, key_, {}, Soon());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("protocol version 3 there, version 4 here"),
+  EXPECT_NE(status.message().find("protocol version 4 there, version 5 here"),
             std::string::npos);
 }
 

@@ -24,7 +24,9 @@ namespace {
 
 using Joined = Result<std::unique_ptr<StartingMesh>>;
 
-class RendezvousTest : public DescriptorTest {
+// Whether the ranks of a host come by a relay.
+class RendezvousTest : public DescriptorTest,
+                       public testing::WithParamInterface<bool> {
  protected:
   void TearDown() override {
     listener_.socket.Close();
@@ -36,6 +38,7 @@ class RendezvousTest : public DescriptorTest {
     RendezvousOptions options = OptionsOfPeer(rank, size, listener_, key_);
     options.host_id = "host";
     options.fingerprint = {"version=1"};
+    options.by_host = by_host_;
     return options;
   }
 
@@ -70,6 +73,7 @@ class RendezvousTest : public DescriptorTest {
     }
   }
 
+  bool by_host_ = GetParam();
   LogCapture logs_{LogLevel::kWarning};
   int expected_warnings_ = 0;
   const JobKey key_ = NewKey();
@@ -77,40 +81,35 @@ class RendezvousTest : public DescriptorTest {
   TestListener listener_;
 };
 
-class RendezvousSizes : public RendezvousTest,
-                        public testing::WithParamInterface<int> {};
-
-TEST_P(RendezvousSizes, AllMeetAndConnect) {
-  const int size = GetParam();
-  RunRanks(size, [&](int rank) {
-    Joined mesh = Join(OptionsOf(rank, size));
-    ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
-    ASSERT_EQ((*mesh)->members().size(), static_cast<size_t>(size));
-    for (const Member& member : (*mesh)->members()) {
-      EXPECT_EQ(member.host_id, "host");
-      EXPECT_FALSE(member.host.empty());
-      EXPECT_GT(member.pid, 0);
-      EXPECT_EQ(member.address, size > 1 ? "127.0.0.1" : "");
-    }
-    const std::vector<int> others = Others(rank, size);
-    // Twice the same kind, once another: links are not mixed up.
-    auto control = (*mesh)->Connect(LinkKind::kControl, others, Soon());
-    ASSERT_TRUE(control.ok()) << control.status().ToString();
-    auto data = (*mesh)->Connect(LinkKind::kData, others, Soon());
-    ASSERT_TRUE(data.ok()) << data.status().ToString();
-    auto more = (*mesh)->Connect(LinkKind::kData, others, Soon());
-    ASSERT_TRUE(more.ok()) << more.status().ToString();
-    Greet(*control, rank);
-    Greet(*data, rank);
-    Greet(*more, rank);
-  });
+TEST_P(RendezvousTest, AllMeetAndConnect) {
+  for (const int size : {1, 2, 3, 5, 16}) {
+    RunRanks(size, [&](int rank) {
+      Joined mesh = Join(OptionsOf(rank, size));
+      ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+      ASSERT_EQ((*mesh)->members().size(), static_cast<size_t>(size));
+      for (const Member& member : (*mesh)->members()) {
+        EXPECT_EQ(member.host_id, "host");
+        EXPECT_FALSE(member.host.empty());
+        EXPECT_GT(member.pid, 0);
+        EXPECT_EQ(member.address, size > 1 ? "127.0.0.1" : "");
+      }
+      const std::vector<int> others = Others(rank, size);
+      // Twice the same kind, once another: links are not mixed up.
+      auto control = (*mesh)->Connect(LinkKind::kControl, others, Soon());
+      ASSERT_TRUE(control.ok()) << control.status().ToString();
+      auto data = (*mesh)->Connect(LinkKind::kData, others, Soon());
+      ASSERT_TRUE(data.ok()) << data.status().ToString();
+      auto more = (*mesh)->Connect(LinkKind::kData, others, Soon());
+      ASSERT_TRUE(more.ok()) << more.status().ToString();
+      Greet(*control, rank);
+      Greet(*data, rank);
+      Greet(*more, rank);
+    });
+  }
   EXPECT_EQ(counters_.rejected_connections, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, RendezvousSizes,
-                         testing::Values(1, 2, 3, 5, 16));
-
-TEST_F(RendezvousTest, OneRankNeedsNothing) {
+TEST_P(RendezvousTest, OneRankNeedsNothing) {
   const int before = OpenDescriptors();
   RendezvousOptions options;
   Joined mesh = Join(options);
@@ -119,7 +118,7 @@ TEST_F(RendezvousTest, OneRankNeedsNothing) {
   EXPECT_EQ((*mesh)->members().size(), 1u);
 }
 
-TEST_F(RendezvousTest, WithoutAnInheritedListener) {
+TEST_P(RendezvousTest, WithoutAnInheritedListener) {
   listener_.socket.Close();
   RunRanks(2, [&](int rank) {
     RendezvousOptions options = OptionsOf(rank, 2);
@@ -130,7 +129,7 @@ TEST_F(RendezvousTest, WithoutAnInheritedListener) {
 }
 
 // Each of the others takes the one by which it comes, also for later links.
-TEST_F(RendezvousTest, RankZeroMayHaveSeveralAddresses) {
+TEST_P(RendezvousTest, RankZeroMayHaveSeveralAddresses) {
   RunRanks(3, [&](int rank) {
     RendezvousOptions options = OptionsOf(rank, 3);
     options.store_host = "no-such-host.invalid,127.0.0.9,127.0.0.1";
@@ -147,7 +146,7 @@ TEST_F(RendezvousTest, RankZeroMayHaveSeveralAddresses) {
 
 // Ranks of rank 0's host reach it at any of its addresses, also at one that for
 // other hosts leads elsewhere.
-TEST_F(RendezvousTest, ARankBesideRankZeroIsWhereRankZeroIs) {
+TEST_P(RendezvousTest, ARankBesideRankZeroIsWhereRankZeroIs) {
   RunRanks(2, [&](int rank) {
     RendezvousOptions options = OptionsOf(rank, 2);
     options.store_host = "127.0.0.1,127.0.0.9";
@@ -159,7 +158,7 @@ TEST_F(RendezvousTest, ARankBesideRankZeroIsWhereRankZeroIs) {
 }
 
 // As where two jobs take ports of one range.
-TEST_F(RendezvousTest, AnotherJobAtOneOfTheAddressesIsPassedOver) {
+TEST_P(RendezvousTest, AnotherJobAtOneOfTheAddressesIsPassedOver) {
   expected_warnings_ = 1;
   Result<Socket> other = Listen("127.0.0.2", listener_.port);
   ASSERT_TRUE(other.ok());
@@ -174,7 +173,7 @@ TEST_F(RendezvousTest, AnotherJobAtOneOfTheAddressesIsPassedOver) {
   });
 }
 
-TEST_F(RendezvousTest, BadOptionsAreRefusedAtOnce) {
+TEST_P(RendezvousTest, BadOptionsAreRefusedAtOnce) {
   for (auto [rank, size] : {std::pair(0, 0), {-1, 2}, {2, 2}, {0, -3}}) {
     EXPECT_EQ(Join(OptionsOf(rank, size)).status().code(),
               StatusCode::kInvalidArgument);
@@ -194,7 +193,7 @@ TEST_F(RendezvousTest, BadOptionsAreRefusedAtOnce) {
     EXPECT_EQ(status.code(), expected_code) << status.ToString(); \
   }
 
-TEST_F(RendezvousTest, DifferentFingerprintsAreNamedOnAllRanks) {
+TEST_P(RendezvousTest, DifferentFingerprintsAreNamedOnAllRanks) {
   std::vector<Status> statuses(3);
   RunRanks(3, [&](int rank) {
     RendezvousOptions options = OptionsOf(rank, 3);
@@ -207,7 +206,7 @@ TEST_F(RendezvousTest, DifferentFingerprintsAreNamedOnAllRanks) {
             "'2'");
 }
 
-TEST_F(RendezvousTest, DifferentSizesAreNamedOnAllRanks) {
+TEST_P(RendezvousTest, DifferentSizesAreNamedOnAllRanks) {
   std::vector<Status> statuses(3);
   RunRanks(3, [&](int rank) {
     statuses[rank] = Join(OptionsOf(rank, rank == 2 ? 4 : 3)).status();
@@ -217,7 +216,7 @@ TEST_F(RendezvousTest, DifferentSizesAreNamedOnAllRanks) {
       << statuses[0].ToString();
 }
 
-TEST_F(RendezvousTest, TwoProcessesWithOneRankAreNamedOnAllRanks) {
+TEST_P(RendezvousTest, TwoProcessesWithOneRankAreNamedOnAllRanks) {
   std::vector<Status> statuses(3);
   RunRanks(3, [&](int process) {
     // Ranks 0, 1 and 1 of three.
@@ -228,7 +227,7 @@ TEST_F(RendezvousTest, TwoProcessesWithOneRankAreNamedOnAllRanks) {
       << statuses[0].ToString();
 }
 
-TEST_F(RendezvousTest, MissingRanksAreNamedOnAllRanksThatCame) {
+TEST_P(RendezvousTest, MissingRanksAreNamedOnAllRanksThatCame) {
   std::vector<Status> statuses(3);
   const Deadline deadline = AfterMs(300);
   RunRanks(3, [&](int process) {
@@ -241,7 +240,7 @@ TEST_F(RendezvousTest, MissingRanksAreNamedOnAllRanksThatCame) {
 }
 
 // It had come, and its place was not taken by the one that came after it.
-TEST_F(RendezvousTest, ARankThatLeftIsTheMissingOne) {
+TEST_P(RendezvousTest, ARankThatLeftIsTheMissingOne) {
   std::vector<Status> statuses(4);
   const Deadline deadline = AfterMs(1500);
   std::atomic<bool> left{false};
@@ -276,7 +275,7 @@ TEST_F(RendezvousTest, ARankThatLeftIsTheMissingOne) {
 }
 
 // Rank 0 is patient; the others say themselves whom they miss.
-TEST_F(RendezvousTest, AnEarlierDeadlineNamesTheMissingRanksToo) {
+TEST_P(RendezvousTest, AnEarlierDeadlineNamesTheMissingRanksToo) {
   RunRanks(2, [&](int rank) {
     Status status =
         Join(OptionsOf(rank, 3), rank == 0 ? AfterMs(2500) : AfterMs(100))
@@ -289,7 +288,7 @@ TEST_F(RendezvousTest, AnEarlierDeadlineNamesTheMissingRanksToo) {
   });
 }
 
-TEST_F(RendezvousTest, AMissingRankZeroIsNamed) {
+TEST_P(RendezvousTest, AMissingRankZeroIsNamed) {
   listener_.socket.Close();
   Status status = Join(OptionsOf(1, 2), AfterMs(100)).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -299,7 +298,7 @@ TEST_F(RendezvousTest, AMissingRankZeroIsNamed) {
 }
 
 // Nobody accepts on rank 0's listener yet: that is waited for as well.
-TEST_F(RendezvousTest, ASilentRankZeroIsNamed) {
+TEST_P(RendezvousTest, ASilentRankZeroIsNamed) {
   Status status = Join(OptionsOf(1, 2), AfterMs(100)).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message().find("rank 0 did not come"), 0u)
@@ -307,7 +306,7 @@ TEST_F(RendezvousTest, ASilentRankZeroIsNamed) {
 }
 
 // It stops after it has let this rank in.
-TEST_F(RendezvousTest, ARankZeroThatStopsIsNamed) {
+TEST_P(RendezvousTest, ARankZeroThatStopsIsNamed) {
   RunRanks(2, [&](int rank) {
     if (rank == 1) {
       Status status = Join(OptionsOf(1, 2), AfterMs(200)).status();
@@ -333,7 +332,7 @@ TEST_F(RendezvousTest, ARankZeroThatStopsIsNamed) {
   });
 }
 
-TEST_F(RendezvousTest, ARankWithAnotherKeyIsToldOf) {
+TEST_P(RendezvousTest, ARankWithAnotherKeyIsToldOf) {
   expected_warnings_ = 1;
   RunRanks(2, [&](int rank) {
     RendezvousOptions options = OptionsOf(rank, 2);
@@ -354,7 +353,7 @@ TEST_F(RendezvousTest, ARankWithAnotherKeyIsToldOf) {
   });
 }
 
-TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
+TEST_P(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
   RunRanks(3, [&](int process) {
     if (process == 2) {
       RendezvousOptions attacker = OptionsOf(1, 2);
@@ -379,7 +378,7 @@ TEST_F(RendezvousTest, AWrongKeyIsSaidAtOnceAndTheJobGoesOn) {
 
 // init, shutdown, init in one process on one listener; the ranks do not wait
 // for each other, so one may come back while rank 0 is still closing.
-TEST_F(RendezvousTest, AgainOnTheSameListener) {
+TEST_P(RendezvousTest, AgainOnTheSameListener) {
   RunRanks(3, [&](int rank) {
     for (int round = 0; round < 20; ++round) {
       Joined mesh = Join(OptionsOf(rank, 3));
@@ -394,7 +393,7 @@ TEST_F(RendezvousTest, AgainOnTheSameListener) {
 }
 
 // No round of links keeps rank 0 there until the others have their tables.
-TEST_F(RendezvousTest, AgainWithoutLinks) {
+TEST_P(RendezvousTest, AgainWithoutLinks) {
   RunRanks(3, [&](int rank) {
     for (int round = 0; round < 50; ++round) {
       Joined mesh = Join(OptionsOf(rank, 3));
@@ -404,7 +403,7 @@ TEST_F(RendezvousTest, AgainWithoutLinks) {
 }
 
 // A rank that gave up and comes again is not taken for a second one.
-TEST_F(RendezvousTest, ARankMayLeaveAndComeAgain) {
+TEST_P(RendezvousTest, ARankMayLeaveAndComeAgain) {
   RunRanks(3, [&](int rank) {
     if (rank == 1) {
       Status early = Join(OptionsOf(1, 3), AfterMs(50)).status();
@@ -417,7 +416,7 @@ TEST_F(RendezvousTest, ARankMayLeaveAndComeAgain) {
   });
 }
 
-TEST_F(RendezvousTest, ALinkThatOnlyOneSideAsksForNamesThePeer) {
+TEST_P(RendezvousTest, ALinkThatOnlyOneSideAsksForNamesThePeer) {
   RunRanks(2, [&](int rank) {
     Joined mesh = JoinAndStart(OptionsOf(rank, 2));
     ASSERT_TRUE(mesh.ok());
@@ -430,7 +429,7 @@ TEST_F(RendezvousTest, ALinkThatOnlyOneSideAsksForNamesThePeer) {
 }
 
 // A link that its dialler has given up is not handed out.
-TEST_F(RendezvousTest, ADeadLinkIsPassedOver) {
+TEST_P(RendezvousTest, ADeadLinkIsPassedOver) {
   std::vector<std::unique_ptr<Mesh>> meshes(2);
   RunRanks(2, [&](int rank) {
     Joined mesh = Join(OptionsOf(rank, 2));
@@ -450,7 +449,7 @@ TEST_F(RendezvousTest, ADeadLinkIsPassedOver) {
   EXPECT_EQ(heard, 'x');
 }
 
-TEST_F(RendezvousTest, APeerThatLeftIsNamed) {
+TEST_P(RendezvousTest, APeerThatLeftIsNamed) {
   std::vector<std::unique_ptr<Mesh>> meshes(2);
   RunRanks(2, [&](int rank) {
     Joined mesh = JoinAndStart(OptionsOf(rank, 2));
@@ -468,7 +467,7 @@ TEST_F(RendezvousTest, APeerThatLeftIsNamed) {
 
 // The same listener has passed to another job meanwhile: its links are not
 // this job's.
-TEST_F(RendezvousTest, ALinkToAnEarlierJobIsRefused) {
+TEST_P(RendezvousTest, ALinkToAnEarlierJobIsRefused) {
   std::vector<std::unique_ptr<Mesh>> first(2), second(2);
   for (auto* meshes : {&first, &second}) {
     first[0].reset();
@@ -486,7 +485,7 @@ TEST_F(RendezvousTest, ALinkToAnEarlierJobIsRefused) {
 }
 
 // Unauthenticated peers at every port of a running job change nothing.
-TEST_F(RendezvousTest, UnauthenticatedPeersAtARunningJob) {
+TEST_P(RendezvousTest, UnauthenticatedPeersAtARunningJob) {
   std::vector<Socket> attackers;
   std::vector<std::unique_ptr<Mesh>> meshes(3);
   RunRanks(3, [&](int rank) {
@@ -512,6 +511,11 @@ TEST_F(RendezvousTest, UnauthenticatedPeersAtARunningJob) {
   });
   expected_warnings_ = 3;  // one per acceptor
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, RendezvousTest, testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "ByHost" : "Direct";
+                         });
 
 }  // namespace
 }  // namespace keras_ring

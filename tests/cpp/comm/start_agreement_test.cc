@@ -154,7 +154,9 @@ TEST_F(StartWatchTest, SaysNothingOnceItIsOver) {
   EXPECT_EQ(told, 0);
 }
 
-class StartAgreementTest : public DescriptorTest {
+// Whether the ranks of a host come by a relay.
+class StartAgreementTest : public DescriptorTest,
+                           public testing::WithParamInterface<bool> {
  protected:
   void TearDown() override {
     meshes_.clear();
@@ -173,6 +175,7 @@ class StartAgreementTest : public DescriptorTest {
     meshes_.resize(size);
     RunRanks(size, [&](int rank) {
       RendezvousOptions options = OptionsOfPeer(rank, size, listener_, key_);
+      options.by_host = GetParam();
       auto mesh = Rendezvous(options, deadline, counters_);
       ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
       meshes_[rank] = std::move(mesh).value();
@@ -216,7 +219,7 @@ class StartAgreementTest : public DescriptorTest {
   std::vector<std::unique_ptr<StartingMesh>> meshes_;
 };
 
-TEST_F(StartAgreementTest, AllAreWell) {
+TEST_P(StartAgreementTest, AllAreWell) {
   for (int size : {1, 2, 5}) {
     auto agreed = Agree(size, Soon(), -1, nullptr);
     for (const Status& status : agreed) {
@@ -226,7 +229,7 @@ TEST_F(StartAgreementTest, AllAreWell) {
 }
 
 // Fault: a rank is gone before it says a word. Error: on all others, at once.
-TEST_F(StartAgreementTest, ARankThatGoesIsNamedOnAllRanks) {
+TEST_P(StartAgreementTest, ARankThatGoesIsNamedOnAllRanks) {
   for (int victim : {0, 1, 3}) {
     const TimePoint began = std::chrono::steady_clock::now();
     ExpectBlamed(
@@ -240,7 +243,7 @@ TEST_F(StartAgreementTest, ARankThatGoesIsNamedOnAllRanks) {
 
 // Fault: a rank is gone, or cannot start, while others wait for a link to it.
 // Error: on all others, at once.
-TEST_F(StartAgreementTest, NobodyWaitsForALinkThatWillNotCome) {
+TEST_P(StartAgreementTest, NobodyWaitsForALinkThatWillNotCome) {
   for (bool goes : {true, false}) {
     for (int victim : {0, 1, 3}) {
       const TimePoint began = std::chrono::steady_clock::now();
@@ -268,8 +271,9 @@ TEST_F(StartAgreementTest, NobodyWaitsForALinkThatWillNotCome) {
 }
 
 // Fault: a rank stops. Error: on all others, when it should have come.
-TEST_F(StartAgreementTest, ARankThatStopsIsNamedOnAllRanks) {
+TEST_P(StartAgreementTest, ARankThatStopsIsNamedOnAllRanks) {
   for (int victim : {0, 1, 3}) {
+    meshes_.clear();  // takes a while itself
     const TimePoint began = std::chrono::steady_clock::now();
     ExpectBlamed(
         Agree(4, AfterMs(400), victim, [](std::unique_ptr<StartingMesh>&) {}),
@@ -281,7 +285,7 @@ TEST_F(StartAgreementTest, ARankThatStopsIsNamedOnAllRanks) {
 
 // Fault: a rank cannot start. Error: its own there, and on all others who and
 // why; also on those that gave up because of it.
-TEST_F(StartAgreementTest, ARankThatCannotStartIsNamedOnAllRanks) {
+TEST_P(StartAgreementTest, ARankThatCannotStartIsNamedOnAllRanks) {
   for (int victim : {0, 1, 3}) {
     Status own;
     const auto agreed =
@@ -302,9 +306,10 @@ TEST_F(StartAgreementTest, ARankThatCannotStartIsNamedOnAllRanks) {
 
 // Rank 0 began first and is the first to give up: who began later does so with
 // it, and is not taken for one that stopped.
-TEST_F(StartAgreementTest, NobodyWaitsLongerThanRankZero) {
+TEST_P(StartAgreementTest, NobodyWaitsLongerThanRankZero) {
   RunRanks(2, [&](int rank) {
-    const RendezvousOptions options = OptionsOfPeer(rank, 2, listener_, key_);
+    RendezvousOptions options = OptionsOfPeer(rank, 2, listener_, key_);
+    options.by_host = GetParam();
     const Deadline of_rank_zero = AfterMs(2000);
     auto mesh =
         Rendezvous(options, rank == 0 ? of_rank_zero : Soon(), counters_);
@@ -319,6 +324,11 @@ TEST_F(StartAgreementTest, NobodyWaitsLongerThanRankZero) {
     EXPECT_TRUE((*mesh)->StartBarrier(OkStatus()).ok());
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, StartAgreementTest, testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "ByHost" : "Direct";
+                         });
 
 }  // namespace
 }  // namespace keras_ring
