@@ -13,7 +13,7 @@
 #include "csrc/base/cpu_quota.h"
 #include "csrc/base/logging.h"
 #include "csrc/base/sha256.h"
-#include "csrc/comm/host/local_socket.h"
+#include "csrc/comm/net/local_socket.h"
 
 namespace keras_ring {
 namespace {

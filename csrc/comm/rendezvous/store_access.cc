@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "csrc/base/sha256.h"
-#include "csrc/comm/host/local_socket.h"
+#include "csrc/comm/net/local_socket.h"
 
 namespace keras_ring {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "csrc/comm/host/local_socket.h"
+#include "csrc/comm/net/local_socket.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/comm/host/local_socket.h"
 #include "csrc/comm/net/acceptor.h"
+#include "csrc/comm/net/local_socket.h"
 #include "csrc/comm/rendezvous/member_record.h"
 #include "csrc/comm/rendezvous/start_agreement.h"
 #include "csrc/comm/rendezvous/store_access.h"

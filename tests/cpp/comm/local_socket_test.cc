@@ -1,4 +1,4 @@
-#include "csrc/comm/host/local_socket.h"
+#include "csrc/comm/net/local_socket.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -20,7 +20,7 @@
 #include <iterator>
 #include <string>
 
-#include "csrc/comm/host/local_socket.h"
+#include "csrc/comm/net/local_socket.h"
 #include "tests/cpp/comm/loopback.h"
 
 namespace keras_ring {

@@ -1,6 +1,6 @@
 // Sockets within a host: what carries descriptors from process to process.
-#ifndef KERAS_RING_COMM_HOST_LOCAL_SOCKET_H_
-#define KERAS_RING_COMM_HOST_LOCAL_SOCKET_H_
+#ifndef KERAS_RING_COMM_NET_LOCAL_SOCKET_H_
+#define KERAS_RING_COMM_NET_LOCAL_SOCKET_H_
 
 #include <cstddef>
 #include <string>
@@ -30,4 +30,4 @@ Result<std::vector<Socket>> ReceiveDescriptors(const Socket& socket,
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COMM_HOST_LOCAL_SOCKET_H_
+#endif  // KERAS_RING_COMM_NET_LOCAL_SOCKET_H_
