@@ -330,12 +330,17 @@ TEST_F(HandshakeTest, NoncesAreFresh) {
 TEST_F(HandshakeTest, AnotherVersionIsNamed) {
   auto [near, other] = ConnectedPair();
   std::string answer(kServerProofBytes, '\0');
-  answer.replace(0, 5, "KRNG\x03");
+  answer.replace(0, 4, "KRNG");
+  answer[4] = kWireProtocolVersion - 1;
   ASSERT_TRUE(WriteFull(other, answer.data(), answer.size(), Soon()).ok());
   Status status = ClientHandshake(near, key_, {}, Soon());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("protocol version 4 there, version 5 here"),
-            std::string::npos);
+  EXPECT_NE(
+      status.message().find(
+          "protocol version " + std::to_string(kWireProtocolVersion - 1) +
+          " there, version " + std::to_string(kWireProtocolVersion) + " here"),
+      std::string::npos)
+      << status.message();
 }
 
 TEST_F(HandshakeTest, AnotherProgramIsNamed) {
