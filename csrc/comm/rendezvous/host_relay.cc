@@ -15,18 +15,11 @@ namespace keras_ring {
 namespace {
 
 // The relay's own, which rank 0 never sees.
-constexpr char kHereKey[] = "relay/here";
 constexpr char kRouteKey[] = "relay/route";
-// How long an answer takes that is at hand.
-constexpr Duration kAnswerGrace = std::chrono::milliseconds(300);
-// For rank 0's answer to arrive. Whoever can still take it has asked before.
+// For rank 0's answer to arrive, also at a rank that has yet to ask for it.
 constexpr Duration kLinger = std::chrono::milliseconds(300);
 constexpr size_t kMaxAddressBytes = 256;
 constexpr size_t kMaxMessageBytes = 1 << 16;
-
-bool HasPrefix(const std::string& key, std::string_view prefix) {
-  return key.compare(0, prefix.size(), prefix) == 0;
-}
 
 std::string EncodeRoute(const Status& status, const StoreRoute& route) {
   WireWriter writer;
@@ -70,8 +63,6 @@ Result<std::unique_ptr<HostRelay>> HostRelay::Start(Socket listener,
   std::unique_ptr<HostRelay> relay(new HostRelay());
   KR_ASSIGN_OR_RETURN(relay->wake_, NewEventFd());
   KR_RETURN_IF_ERROR(relay->server_.Start());
-  const Deadline now = Deadline::After(Duration::zero());
-  KR_RETURN_IF_ERROR(relay->store().Set(kHereKey, "", now));
   HostRelay* self = relay.get();  // outlives its acceptor
   relay->acceptor_ = std::make_unique<Acceptor>(
       std::move(listener), key,
@@ -222,10 +213,6 @@ Result<StoreRoute> HostRelay::RouteOf(TcpStoreClient& store,
   KR_ASSIGN_OR_RETURN(const StoreEntries entries,
                       store.List(kRouteKey, 1, deadline));
   return DecodeRoute(entries.begin()->second);
-}
-
-bool HostRelay::Answers(TcpStoreClient& store) {
-  return store.List(kHereKey, 1, Deadline::After(kAnswerGrace)).ok();
 }
 
 }  // namespace keras_ring

@@ -56,8 +56,6 @@ class HostRelay {
   // For a rank of the host: what the relay that `store` leads to was told by
   // Open or Refuse.
   static Result<StoreRoute> RouteOf(TcpStoreClient& store, Deadline deadline);
-  // Whether the relay answers: then it is rank 0 who does not.
-  static bool Answers(TcpStoreClient& store);
 
  private:
   HostRelay();

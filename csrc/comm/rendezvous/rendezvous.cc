@@ -29,10 +29,6 @@ constexpr Duration kTellingTime = std::chrono::milliseconds(750);
 constexpr Duration kNamePause = std::chrono::milliseconds(200);
 constexpr Duration kJoinAgainPause = std::chrono::milliseconds(20);
 
-bool HasPrefix(const std::string& key, const char* prefix) {
-  return key.rfind(prefix, 0) == 0;
-}
-
 bool IsList(const std::string& hosts) {
   return hosts.find(',') != std::string::npos;
 }
@@ -287,7 +283,7 @@ Result<JobTable> AwaitTable(const StoreAccess& access, const MemberRecord& own,
   if (table.status().code() != StatusCode::kDeadlineExceeded) return table;
   std::string silent = "rank 0 (at " + where + ")";
   const int through = access.route.through;
-  if (through != 0 && !HostRelay::Answers(*access.store)) {
+  if (through != 0 && !access.store->Answers()) {
     silent = "rank " + std::to_string(through) +
              ", by which this rank reaches rank 0,";
   }

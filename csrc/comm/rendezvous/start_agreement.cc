@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/comm/rendezvous/host_relay.h"
 #include "csrc/comm/rendezvous/member_record.h"
 
 namespace keras_ring {
@@ -117,7 +116,7 @@ std::string StartedKey(int rank) {
 }
 
 bool IsFailure(const std::string& key, const std::string& word) {
-  if (key.rfind(kStartedPrefix, 0) != 0) return false;
+  if (!HasPrefix(key, kStartedPrefix)) return false;
   if (word.empty()) return true;
   Status said;
   return !DecodeStatus(word, &said).ok() || IsItsOwn(said);
@@ -214,7 +213,7 @@ Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
     return Choose(own, LostAtStart(through, members, told.message()));
   }
   // A relay that answers waits for rank 0 itself.
-  const bool waits_itself = through != 0 && HostRelay::Answers(store);
+  const bool waits_itself = through != 0 && store.Answers();
   return Choose(own, LostAtStart(waits_itself ? 0 : through, members, kSilent));
 }
 

@@ -1,9 +1,9 @@
 #include "csrc/comm/rendezvous/store_access.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
+#include "csrc/base/digest_text.h"
 #include "csrc/base/sha256.h"
 #include "csrc/comm/net/local_socket.h"
 
@@ -71,8 +71,10 @@ Result<StoreRoute> AskForRoute(TcpStoreClient& store, Deadline deadline) {
       HostRelay::RouteOf(store, Deadline(deadline.at() + kRouteGrace));
   if (route.status().code() != StatusCode::kDeadlineExceeded) return route;
   return DeadlineExceededError("process " + PeerProcess(store.socket()) +
-                               " of this host asks for it and says nothing; it "
-                               "may be stopped");
+                               " of this host, which asks for it, " +
+                               (store.Answers()
+                                    ? "still waits for it"
+                                    : "says nothing; it may be stopped"));
 }
 
 }  // namespace
@@ -82,13 +84,7 @@ std::string RelayName(const RendezvousOptions& options) {
       HmacSha256(options.key.bytes(),
                  "relay " + HostPort(options.store_host, options.store_port) +
                      " of " + options.host_id);
-  std::string name = "keras_ring-relay-";
-  for (size_t i = 0; i < 16; ++i) {
-    char hex[3];
-    std::snprintf(hex, sizeof(hex), "%02x", digest[i]);
-    name += hex;
-  }
-  return name;
+  return "keras_ring-relay-" + HexText(digest, 16);
 }
 
 Result<StoreAccess> ReachStore(const RendezvousOptions& options,

@@ -4,14 +4,6 @@
 #include <utility>
 
 namespace keras_ring {
-namespace {
-
-bool HasPrefix(const std::string& key, const std::string& prefix) {
-  return key.compare(0, prefix.size(), prefix) == 0;
-}
-
-}  // namespace
-
 Status LocalStore::Set(const std::string& key, const std::string& value,
                        Deadline) {
   SetOwned(key, value, kNoOwner);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
@@ -13,6 +14,10 @@
 namespace keras_ring {
 
 using StoreEntries = std::map<std::string, std::string>;
+
+inline bool HasPrefix(std::string_view key, std::string_view prefix) {
+  return key.substr(0, prefix.size()) == prefix;
+}
 
 // Keys live as long as the client that set them: what a rank that went away
 // has said does not stand in the way of the one that comes in its place.

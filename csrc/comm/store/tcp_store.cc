@@ -29,6 +29,9 @@ constexpr Duration kLongestPause = std::chrono::milliseconds(200);
 // before rank 0 does shall not keep its host busy.
 constexpr Duration kPausePerRank = std::chrono::microseconds(250);
 
+// How long an answer takes that is at hand.
+constexpr Duration kAnswerGrace = std::chrono::milliseconds(300);
+
 // For one of several addresses, where another has turned out to be wrong.
 constexpr Duration kPatience = std::chrono::seconds(2);
 
@@ -413,6 +416,11 @@ Result<StoreEntries> TcpStoreClient::List(const std::string& prefix,
   Result<StoreEntries> entries = EndList(id, deadline);
   begun_.erase(id);
   return entries;
+}
+
+bool TcpStoreClient::Answers() {
+  // None of its keys begins so, and it need not wait for one.
+  return List("?", 0, Deadline::After(kAnswerGrace)).ok();
 }
 
 uint64_t TcpStoreClient::BeginList(const std::string& prefix, size_t at_least) {

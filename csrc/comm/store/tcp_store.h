@@ -152,6 +152,9 @@ class TcpStoreClient final : public Store {
   // May be called again after kDeadlineExceeded.
   Result<StoreEntries> EndList(uint64_t id, Deadline deadline);
 
+  // Whether the server answers at all: its process may have been stopped.
+  bool Answers();
+
   const Socket& socket() const { return connection_.socket(); }
 
  private:

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "csrc/base/digest_text.h"
 #include "csrc/base/sha256.h"
 
 namespace keras_ring {
@@ -47,38 +48,27 @@ std::string List(const std::vector<int>& numbers) {
   return text + "]";
 }
 
+std::string SecondsOf(std::chrono::duration<double> duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6f", duration.count());
+  return text;
+}
+
 // What clocks of several hosts have in common.
 class WallClock {
  public:
   // Null for a time that has not come.
   std::string Show(TimePoint at) const {
     if (at == TimePoint()) return "null";
-    return Seconds(system_ + std::chrono::duration_cast<SystemTime::duration>(
-                                 at - steady_));
+    return SecondsOf(system_.time_since_epoch() + (at - steady_));
   }
-  std::string Now() const { return Seconds(system_); }
+  std::string Now() const { return SecondsOf(system_.time_since_epoch()); }
 
  private:
-  using SystemTime = std::chrono::system_clock::time_point;
-
-  static std::string Seconds(SystemTime time) {
-    char text[32];
-    std::snprintf(
-        text, sizeof(text), "%.6f",
-        std::chrono::duration<double>(time.time_since_epoch()).count());
-    return text;
-  }
-
-  const SystemTime system_ = std::chrono::system_clock::now();
+  const std::chrono::system_clock::time_point system_ =
+      std::chrono::system_clock::now();
   const TimePoint steady_ = std::chrono::steady_clock::now();
 };
-
-std::string SecondsOf(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.6f",
-                std::chrono::duration<double>(duration).count());
-  return text;
-}
 
 void AppendTensors(const std::vector<TensorSpec>& tensors,
                    std::ostringstream& text) {
@@ -158,14 +148,8 @@ std::string FlightDirectory(const Options& options) {
   if (!options.flight_directory.empty()) return options.flight_directory;
   // Without others there is nothing to compare.
   if (options.job_key.empty()) return "";
-  std::string path = "/tmp/keras-ring-flight-" + std::to_string(getuid()) + "-";
-  const Sha256Digest digest = HmacSha256(options.job_key, "flight directory");
-  for (int i = 0; i < 8; ++i) {
-    char hex[3];
-    std::snprintf(hex, sizeof(hex), "%02x", digest[i]);
-    path += hex;
-  }
-  return path;
+  return "/tmp/keras-ring-flight-" + std::to_string(getuid()) + "-" +
+         HexText(HmacSha256(options.job_key, "flight directory"), 8);
 }
 
 Result<std::string> WriteFlightLog(const std::string& directory,

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -317,6 +318,19 @@ TEST_F(HostRelayTest, WhoIsSilentIsFoundOut) {
                          OkStatus(), Deadline::After(Duration::zero()));
   EXPECT_THAT(verdict.message(),
               HasSubstr("lost rank 1 (host there, pid 101)"));
+}
+
+// Its own deadline is later.
+TEST_F(HostRelayTest, ARelayThatStillWaitsIsNotTakenForOneThatIsStopped) {
+  const RendezvousOptions options = OptionsOf(1);
+  Result<Socket> listener = ListenLocal(RelayName(options));
+  ASSERT_TRUE(listener.ok());
+  auto relay = HostRelay::Start(std::move(listener).value(), key_, counters_);
+  ASSERT_TRUE(relay.ok());
+  EXPECT_EQ(ReachStore(options, AfterMs(50), counters_).status(),
+            DeadlineExceededError("process " + std::to_string(getpid()) +
+                                  " of this host, which asks for it, still "
+                                  "waits for it"));
 }
 
 // Without a job the relay has nothing to wait for.
