@@ -31,7 +31,7 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
       std::unique_ptr<Transport> transport,
       TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
                            Seconds(deps.options.heartbeat_timeout),
-                           deps.counters, deps.ranks, deps.trace));
+                           deps.counters, deps.ranks, deps.trace, deps.spin));
   return std::unique_ptr<Collective>(std::make_unique<CpuCollective>(
       std::move(transport), CpuCollectiveOptions(),
       Meter(deps.counters, deps.trace)));

@@ -1,6 +1,7 @@
 #include "csrc/comm/transport/message_channel.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <optional>
@@ -14,6 +15,9 @@ namespace keras_ring {
 namespace {
 
 constexpr int kMaxEpollEvents = 64;
+
+// A look at the sockets is a system call, one at the bell is not.
+constexpr int kLooksPerSocketLook = 16;
 
 // How long the sockets may go unlooked at while the bell rings and rings.
 constexpr Duration kLookInterval = std::chrono::milliseconds(1);
@@ -114,13 +118,10 @@ std::vector<MessageChannel::Event> MessageChannel::Poll(
     const TimePoint* until) {
   KR_DCHECK(thread_.IsOwner());
   std::vector<Event> events;
-  // The bell says nothing of the sockets. So where messages come by socket
-  // there is nothing to spin on, and one must look at the others now and then
-  // even when the bell never falls silent.
-  const bool may_spin = connections_.size() == num_local_ &&
-                        (until == nullptr || *until > clock_.Now());
-  const bool rung =
-      may_spin && spinner_.Until([this] { return bell_->IsNotified(); });
+  // The bell says nothing of the sockets: one must look at them now and then
+  // even when it never falls silent.
+  const bool may_spin = until == nullptr || *until > clock_.Now();
+  const bool rung = may_spin && Spin();
   if (!rung || clock_.Now() - last_look_ > kLookInterval) {
     Sleep(until, events);
   } else {
@@ -128,6 +129,20 @@ std::vector<MessageChannel::Event> MessageChannel::Poll(
   }
   ReceiveLocally(events);
   return events;
+}
+
+bool MessageChannel::Spin() {
+  const bool has_sockets = connections_.size() > num_local_;
+  bool socket_ready = false;
+  int looks = 0;
+  (void)spinner_.Until([&] {
+    if (bell_->IsNotified()) return true;
+    if (!has_sockets || ++looks % kLooksPerSocketLook != 0) return false;
+    pollfd entry = {epoll_.fd(), POLLIN, 0};
+    socket_ready = poll(&entry, 1, 0) > 0;
+    return socket_ready;
+  });
+  return !socket_ready && bell_->IsNotified();
 }
 
 int MessageChannel::TimeoutMs(const TimePoint* until) const {

@@ -75,6 +75,9 @@ class MessageChannel {
   MessageChannel(Counters& counters, Duration spin, const RankSet& ranks,
                  const Clock& clock);
   void UpdateWatch(Connection& connection);
+  // Looks for messages as long as that pays. Whether the bell has rung, and no
+  // socket was found ready before.
+  bool Spin();
   void Sleep(const TimePoint* until, std::vector<Event>& events);
   void HandleReady(Connection& connection, uint32_t ready,
                    std::vector<Event>& events);

@@ -33,6 +33,8 @@ class Wait {
     entries_[size_++] = {fd, events, 0};
   }
 
+  bool IsOver() { return poll(entries_, size_, 0) > 0; }
+
   // False when `deadline` passed with nothing ready.
   Result<bool> Until(Deadline deadline) {
     int ready = poll(entries_, size_, deadline.PollTimeoutMs());
@@ -53,7 +55,8 @@ class Wait {
 TcpTransport::TcpTransport(int rank, int size, Links peers,
                            std::shared_ptr<const IdleLimit> idle_limit,
                            Duration link_limit, Counters& counters,
-                           const RankSet& ranks, TraceSink* trace)
+                           const RankSet& ranks, TraceSink* trace,
+                           Duration spin)
     : rank_(rank),
       size_(size),
       peers_(std::move(peers)),
@@ -61,19 +64,20 @@ TcpTransport::TcpTransport(int rank, int size, Links peers,
       link_limit_(link_limit),
       counters_(counters),
       meter_(counters, trace),
-      ranks_(ranks) {}
+      ranks_(ranks),
+      spinner_(spin) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
     int rank, int size, Links peers,
     std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-    Counters& counters, const RankSet& ranks, TraceSink* trace) {
+    Counters& counters, const RankSet& ranks, TraceSink* trace, Duration spin) {
   for (const auto& [peer, link] : peers) {
     KR_CHECK(peer >= 0 && peer < size && peer != rank && link.valid());
     ProbeWhenIdle(link.socket(), link_limit);
   }
   std::unique_ptr<TcpTransport> transport(
       new TcpTransport(rank, size, std::move(peers), std::move(idle_limit),
-                       link_limit, counters, ranks, trace));
+                       link_limit, counters, ranks, trace, spin));
   KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
   return transport;
 }
@@ -167,6 +171,9 @@ Status TcpTransport::Run(SendReceivePlan& duplex) {
     const Duration waited = std::chrono::steady_clock::now() - moved;
     Result<bool> ready = [&] {
       const TimedPhase time(meter_, TracePhase::kWait, duplex.tag);
+      if (spinner_.Until([&wait] { return wait.IsOver(); })) {
+        return Result<bool>(true);
+      }
       return wait.Until(Deadline::After(std::min(kNap, limit - waited)));
     }();
     if (!ready.ok()) return Break(ready.status());

@@ -12,6 +12,7 @@
 #include "csrc/base/meter.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
+#include "csrc/base/spin.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/net/link.h"
 #include "csrc/comm/net/socket.h"
@@ -28,12 +29,13 @@ class TcpTransport final : public Transport {
   // takes as long as `idle_limit` allows: who waits, in a ring everybody,
   // cannot tell whose fault it is. A stuck link is known at its two ends: what
   // was sent into it, or asked of the system at its other end, is not
-  // acknowledged. They fail after `link_limit`, and name each other.
+  // acknowledged. They fail after `link_limit`, and name each other. `spin`:
+  // how long Run looks for bytes before it sleeps.
   static Result<std::unique_ptr<TcpTransport>> Create(
       int rank, int size, Links peers,
       std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-      Counters& counters, const RankSet& ranks = {},
-      TraceSink* trace = nullptr);
+      Counters& counters, const RankSet& ranks = {}, TraceSink* trace = nullptr,
+      Duration spin = Duration::zero());
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -43,7 +45,8 @@ class TcpTransport final : public Transport {
  private:
   TcpTransport(int rank, int size, Links peers,
                std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-               Counters& counters, const RankSet& ranks, TraceSink* trace);
+               Counters& counters, const RankSet& ranks, TraceSink* trace,
+               Duration spin);
   // "rank 3"
   std::string RankText(int rank) const;
   std::string Silence(const SendReceivePlan& duplex, bool sending,
@@ -63,6 +66,7 @@ class TcpTransport final : public Transport {
   Counters& counters_;
   const Meter meter_;  // of these
   const RankSet ranks_;
+  Spinner spinner_;
   Socket wake_;  // signalled by Abort, and from then on
 
   // Set after broken_, and read first: the loop asks at every turn.

@@ -22,21 +22,25 @@ using Event = MessageChannel::Event;
 
 constexpr size_t kLimit = 1 << 20;
 
-class MessageChannelTest : public DescriptorTest {
+// The parameter: how long a Poll spins.
+class MessageChannelTest : public DescriptorTest,
+                           public testing::WithParamInterface<Duration> {
  protected:
-  std::unique_ptr<MessageChannel> New(Links peers) {
-    auto channel = MessageChannel::Create(std::move(peers), kLimit, counters_);
+  std::unique_ptr<MessageChannel> New(Links peers, Duration spin = GetParam()) {
+    auto channel = MessageChannel::Create(std::move(peers), kLimit, counters_,
+                                          /*host=*/nullptr, spin);
     KR_CHECK(channel.ok());
     return std::move(channel).value();
   }
 
   // A channel with one peer, rank 1, whose end is a raw socket.
-  std::unique_ptr<MessageChannel> NewWithRawPeer(Socket* peer) {
+  std::unique_ptr<MessageChannel> NewWithRawPeer(Socket* peer,
+                                                 Duration spin = GetParam()) {
     auto [ours, theirs] = ConnectedPair();
     *peer = std::move(theirs);
     Links peers;
     peers[1] = Link(std::move(ours));
-    return New(std::move(peers));
+    return New(std::move(peers), spin);
   }
 
   // Polls until `count` events have come.
@@ -58,7 +62,7 @@ class MessageChannelTest : public DescriptorTest {
   Counters counters_;
 };
 
-TEST_F(MessageChannelTest, MessagesOfAllSizesArriveInOrder) {
+TEST_P(MessageChannelTest, MessagesOfAllSizesArriveInOrder) {
   auto links = ConnectedMesh(3);
   // They outlive the threads, or the first to leave would be seen closed.
   std::vector<std::unique_ptr<MessageChannel>> channels;
@@ -91,7 +95,7 @@ TEST_F(MessageChannelTest, MessagesOfAllSizesArriveInOrder) {
   });
 }
 
-TEST_F(MessageChannelTest, ManyFramesComeInOnePoll) {
+TEST_P(MessageChannelTest, ManyFramesComeInOnePoll) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   std::string bytes;
@@ -100,7 +104,7 @@ TEST_F(MessageChannelTest, ManyFramesComeInOnePoll) {
   EXPECT_EQ(PollFor(*channel, 1).size(), 100u);
 }
 
-TEST_F(MessageChannelTest, AFrameMayComeByteByByte) {
+TEST_P(MessageChannelTest, AFrameMayComeByteByByte) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   // Length 130 takes two bytes.
@@ -116,7 +120,7 @@ TEST_F(MessageChannelTest, AFrameMayComeByteByByte) {
   EXPECT_EQ(events[0].message, body);
 }
 
-TEST_F(MessageChannelTest, LastMessagesComeBeforeTheClose) {
+TEST_P(MessageChannelTest, LastMessagesComeBeforeTheClose) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   Write(peer, std::string("\x01"
@@ -142,7 +146,7 @@ TEST_F(MessageChannelTest, LastMessagesComeBeforeTheClose) {
 // A send that fails must not hide what the peer said before it left.
 // A fork of the process keeps its connections open, too, and with them their
 // place in an epoll set.
-TEST_F(MessageChannelTest, APeerThatWentIsForgottenThoughAForkHasItOpen) {
+TEST_P(MessageChannelTest, APeerThatWentIsForgottenThoughAForkHasItOpen) {
   auto [ours, theirs] = ConnectedPair();
   const Socket of_the_fork(dup(ours.fd()));
   ASSERT_TRUE(of_the_fork.valid());
@@ -157,7 +161,7 @@ TEST_F(MessageChannelTest, APeerThatWentIsForgottenThoughAForkHasItOpen) {
   }
 }
 
-TEST_F(MessageChannelTest, LastMessagesComeEvenAfterASendFailed) {
+TEST_P(MessageChannelTest, LastMessagesComeEvenAfterASendFailed) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   Write(peer, std::string("\x04"
@@ -171,7 +175,7 @@ TEST_F(MessageChannelTest, LastMessagesComeEvenAfterASendFailed) {
   EXPECT_EQ(events[1].status.code(), StatusCode::kUnavailable);
 }
 
-TEST_F(MessageChannelTest, AMessageCutShortIsSaid) {
+TEST_P(MessageChannelTest, AMessageCutShortIsSaid) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   Write(peer, "\x0ahalf");
@@ -182,7 +186,7 @@ TEST_F(MessageChannelTest, AMessageCutShortIsSaid) {
             std::string::npos);
 }
 
-TEST_F(MessageChannelTest, AFrameOverTheLimitClosesOnlyThatPeer) {
+TEST_P(MessageChannelTest, AFrameOverTheLimitClosesOnlyThatPeer) {
   auto [a, raw_a] = ConnectedPair();
   auto [b, raw_b] = ConnectedPair();
   Links peers;
@@ -202,7 +206,7 @@ TEST_F(MessageChannelTest, AFrameOverTheLimitClosesOnlyThatPeer) {
   EXPECT_EQ(events[0].message, "z");
 }
 
-TEST_F(MessageChannelTest, AMalformedLengthClosesThePeer) {
+TEST_P(MessageChannelTest, AMalformedLengthClosesThePeer) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   Write(peer, std::string(12, '\xff'));
@@ -214,7 +218,7 @@ TEST_F(MessageChannelTest, AMalformedLengthClosesThePeer) {
 }
 
 // Whatever bytes come, they end in messages and at most one close.
-TEST_F(MessageChannelTest, RandomBytes) {
+TEST_P(MessageChannelTest, RandomBytes) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -237,7 +241,7 @@ TEST_F(MessageChannelTest, RandomBytes) {
 
 // Sends more than the sockets hold, both ways, so that the rest leaves in
 // Polls.
-TEST_F(MessageChannelTest, SendNeverBlocks) {
+TEST_P(MessageChannelTest, SendNeverBlocks) {
   auto links = ConnectedMesh(2);
   auto a = New(std::move(links[0]));
   auto b = New(std::move(links[1]));
@@ -265,7 +269,7 @@ TEST_F(MessageChannelTest, SendNeverBlocks) {
 }
 
 // What Send could not write leaves in Polls, though the peer says nothing.
-TEST_F(MessageChannelTest, TheRestLeavesToASilentPeer) {
+TEST_P(MessageChannelTest, TheRestLeavesToASilentPeer) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   constexpr int kMessages = 30;
@@ -288,7 +292,7 @@ TEST_F(MessageChannelTest, TheRestLeavesToASilentPeer) {
   EXPECT_TRUE(channel->Flushed());
 }
 
-TEST_F(MessageChannelTest, PollReturnsWhenItsTimeHasCome) {
+TEST_P(MessageChannelTest, PollReturnsWhenItsTimeHasCome) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   const TimePoint begin = std::chrono::steady_clock::now();
@@ -297,7 +301,7 @@ TEST_F(MessageChannelTest, PollReturnsWhenItsTimeHasCome) {
   EXPECT_GE(std::chrono::steady_clock::now(), until);
 }
 
-TEST_F(MessageChannelTest, LastHeardMovesWithEachByte) {
+TEST_P(MessageChannelTest, LastHeardMovesWithEachByte) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   const TimePoint first = channel->LastHeard(1);
@@ -310,7 +314,7 @@ TEST_F(MessageChannelTest, LastHeardMovesWithEachByte) {
   EXPECT_EQ(channel->LastHeard(1), second);
 }
 
-TEST_F(MessageChannelTest, AWakeBeforePollIsNotLost) {
+TEST_P(MessageChannelTest, AWakeBeforePollIsNotLost) {
   Socket peer;
   auto channel = NewWithRawPeer(&peer);
   channel->Wake();
@@ -321,7 +325,7 @@ TEST_F(MessageChannelTest, AWakeBeforePollIsNotLost) {
 
 // Producers hand numbers to a loop as the runtime does. A lost wake-up leaves
 // the loop asleep with work on the queue, for ever.
-TEST_F(MessageChannelTest, NoWakeIsLost) {
+TEST_P(MessageChannelTest, NoWakeIsLost) {
   constexpr int kProducers = 3;
   constexpr int kNumbers = 20000;
   Socket peer;
@@ -358,7 +362,7 @@ TEST_F(MessageChannelTest, NoWakeIsLost) {
 }
 
 // The ping-pong variant: each side is asleep at nearly every wake.
-TEST_F(MessageChannelTest, NoWakeIsLostOneAtATime) {
+TEST_P(MessageChannelTest, NoWakeIsLostOneAtATime) {
   constexpr int kTurns = 5000;
   Socket peer_a, peer_b;
   auto a = NewWithRawPeer(&peer_a);
@@ -375,6 +379,14 @@ TEST_F(MessageChannelTest, NoWakeIsLostOneAtATime) {
   });
   EXPECT_EQ(turn, kTurns);
 }
+
+INSTANTIATE_TEST_SUITE_P(Spin, MessageChannelTest,
+                         testing::Values(Duration::zero(),
+                                         std::chrono::microseconds(200)),
+                         [](const auto& info) {
+                           return info.param == Duration::zero() ? "Never"
+                                                                 : "Shortly";
+                         });
 
 }  // namespace
 }  // namespace keras_ring

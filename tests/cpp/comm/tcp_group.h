@@ -16,13 +16,16 @@ namespace keras_ring {
 // links[rank][peer], for every pair. `counters` must outlive the transports.
 inline std::vector<std::unique_ptr<Transport>> NewTcpGroup(
     std::vector<Links> links, Duration idle_limit, Counters& counters,
-    Duration link_limit = std::chrono::seconds(30)) {
+    Duration link_limit = std::chrono::seconds(30),
+    Duration spin = Duration::zero()) {
   const int size = static_cast<int>(links.size());
   std::vector<std::unique_ptr<Transport>> group;
   for (int rank = 0; rank < size; ++rank) {
-    auto transport = TcpTransport::Create(
-        rank, size, std::move(links[rank]),
-        std::make_shared<IdleLimit>(idle_limit), link_limit, counters);
+    auto transport =
+        TcpTransport::Create(rank, size, std::move(links[rank]),
+                             std::make_shared<IdleLimit>(idle_limit),
+                             link_limit, counters, RankSet(),
+                             /*trace=*/nullptr, spin);
     KR_CHECK(transport.ok());
     group.push_back(std::move(transport).value());
   }

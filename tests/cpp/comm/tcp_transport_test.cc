@@ -54,6 +54,15 @@ TEST_F(TcpTransportTest, Conformance) {
       });
 }
 
+TEST_F(TcpTransportTest, ConformanceOfOneThatSpins) {
+  RunTransportConformance(
+      [this](int size, std::chrono::milliseconds idle_limit) {
+        return NewTcpGroup(ConnectedMesh(size), idle_limit, counters_,
+                           std::chrono::seconds(30),
+                           std::chrono::microseconds(200));
+      });
+}
+
 // Nothing that comes for this end of a connection gets there, as behind a
 // firewall that has forgotten it. False: it cannot be had here.
 bool DropIncoming(const Socket& socket) {
