@@ -12,43 +12,45 @@ FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner,
       fault_(fault),
       inner_(std::move(inner)) {}
 
-Status FaultyTransport::Run(SendReceivePlan& duplex) {
+Status FaultyTransport::Run(SendReceivePlan& plan) {
   if (inner() == nullptr) return UnavailableError("this rank has vanished");
   const bool now = runs_++ == fault_.run;
   switch (now ? fault_.kind : Fault::Kind::kNone) {
     case Fault::Kind::kNone:
-      return inner()->Run(duplex);
+      return inner()->Run(plan);
     case Fault::Kind::kFail:
-      return RunUntilFault(duplex);
+      return RunUntilFault(plan);
     case Fault::Kind::kVanish: {
-      Status status = RunUntilFault(duplex);
+      Status status = RunUntilFault(plan);
       MutexLock lock(mutex_);
       inner_.reset();
       return status;
     }
     case Fault::Kind::kDelay:
       AwaitDelay();
-      return inner()->Run(duplex);
+      return inner()->Run(plan);
     case Fault::Kind::kFlipTag:
-      duplex.tag ^= 1;
-      return inner()->Run(duplex);
+      plan.tag ^= 1;
+      return inner()->Run(plan);
   }
   return InternalError("unknown kind of fault");
 }
 
-Status FaultyTransport::RunUntilFault(SendReceivePlan& duplex) {
+Status FaultyTransport::RunUntilFault(SendReceivePlan& plan) {
   const Status cause =
       InternalError("rank " + std::to_string(rank_) + " fails on request");
   if (fault_.after_receives == 0) {
     inner()->Abort(cause);
     return cause;
   }
-  auto on_received = std::move(duplex.on_received);
-  duplex.on_received = [&, received = size_t{0}](size_t i) mutable {
-    if (++received == fault_.after_receives) inner()->Abort(cause);
-    return on_received(i);
+  auto advance = std::move(plan.advance);
+  plan.advance = [&, advance](SendReceivePlan& p) {
+    size_t received = 0;
+    for (const Incoming& incoming : p.incoming) received += incoming.received;
+    if (received >= fault_.after_receives) inner()->Abort(cause);
+    if (advance) advance(p);
   };
-  return inner()->Run(duplex);
+  return inner()->Run(plan);
 }
 
 void FaultyTransport::AwaitDelay() {

@@ -33,12 +33,12 @@ class FaultyTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Status Run(SendReceivePlan& duplex) override;
+  Status Run(SendReceivePlan& plan) override;
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
  private:
   // Aborts the Run after the receives of `fault_`.
-  Status RunUntilFault(SendReceivePlan& duplex);
+  Status RunUntilFault(SendReceivePlan& plan);
   void AwaitDelay() KR_EXCLUDES(mutex_);
   std::shared_ptr<Transport> inner() KR_EXCLUDES(mutex_);
 

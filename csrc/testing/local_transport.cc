@@ -39,26 +39,37 @@ struct Group {
   std::map<std::pair<int, int>, std::string> pipes KR_GUARDED_BY(mutex);
 };
 
-// How far a Run has come.
+// How far the streams of a Run have come.
 struct Progress {
-  explicit Progress(SendReceivePlan& d)
-      : duplex(d), tag_sent(d.to < 0), tag_received(d.from < 0) {}
+  struct Stream {
+    bool tagged = false;  // the tag has gone before, or come
+    size_t offset = 0;    // of the first segment that is not moved in full
+  };
 
-  bool all_sent() const { return tag_sent && sends == duplex.sends.size(); }
-  bool all_received() const {
-    return tag_received && receives == duplex.receives.size();
+  explicit Progress(SendReceivePlan& p)
+      : plan(p), out(p.outgoing.size()), in(p.incoming.size()) {}
+
+  bool sent(size_t i) const {
+    const Outgoing& stream = plan.outgoing[i];
+    return out[i].tagged && stream.sent == stream.segments.size();
   }
-  bool done() const { return all_sent() && all_received(); }
+  bool received(size_t i) const {
+    const Incoming& stream = plan.incoming[i];
+    return in[i].tagged && stream.received == stream.segments.size();
+  }
+  bool done() const {
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (!sent(i)) return false;
+    }
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!received(i)) return false;
+    }
+    return true;
+  }
 
-  SendReceivePlan& duplex;
-  bool tag_sent;
-  bool tag_received;
-  size_t sends = 0;  // segments
-  size_t send_offset = 0;
-  size_t receives = 0;
-  size_t receive_offset = 0;
-  // receives[receives] is complete; on_received is to be called for it.
-  bool arrived = false;
+  SendReceivePlan& plan;
+  std::vector<Stream> out;
+  std::vector<Stream> in;
 };
 
 class LocalTransport final : public Transport {
@@ -75,7 +86,7 @@ class LocalTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->ranks.size()); }
 
-  Status Run(SendReceivePlan& duplex) override;
+  Status Run(SendReceivePlan& plan) override;
 
   void Abort(const Status& cause) override {
     MutexLock lock(group_->mutex);
@@ -91,135 +102,150 @@ class LocalTransport final : public Transport {
     if (broken().ok()) broken() = cause;
   }
 
-  // Moves bytes until a segment has arrived or all is done.
+  // Moves bytes until some have moved.
   Status Move(Progress& progress) KR_EXCLUDES(group_->mutex);
-  // Move what can be moved now; return whether anything was.
-  bool MoveOut(Progress& progress) KR_REQUIRES(group_->mutex);
-  bool MoveIn(Progress& progress) KR_REQUIRES(group_->mutex);
+  // Move what can be moved now on stream `i`; return whether anything was.
+  bool MoveOut(Progress& progress, size_t i) KR_REQUIRES(group_->mutex);
+  bool MoveIn(Progress& progress, size_t i) KR_REQUIRES(group_->mutex);
   // Fails if what is still to be moved never can be.
   void CheckPeers(const Progress& progress) KR_REQUIRES(group_->mutex);
+  // " to rank 2 from rank 0": whom it still waits for.
+  static std::string PeersText(const Progress& progress);
 
   const int rank_;
   const std::shared_ptr<Group> group_;
 };
 
-Status LocalTransport::Run(SendReceivePlan& duplex) {
-  Progress progress(duplex);
-  do {
+Status LocalTransport::Run(SendReceivePlan& plan) {
+  Progress progress(plan);
+  // Without the lock: it reduces, and may abort this very transport.
+  if (plan.advance) plan.advance(plan);
+  while (!progress.done()) {
     KR_RETURN_IF_ERROR(Move(progress));
-    if (!progress.arrived) continue;
-    // Without the lock: it reduces, and may abort this very transport.
-    if (duplex.on_received) {
-      duplex.released = duplex.on_received(progress.receives);
-    }
-    progress.arrived = false;
-    progress.receive_offset = 0;
-    ++progress.receives;
-  } while (!progress.done());
-  return OkStatus();
+    if (plan.advance) plan.advance(plan);
+  }
+  MutexLock lock(group_->mutex);
+  return broken();
 }
 
 Status LocalTransport::Move(Progress& progress) {
   MutexLock lock(group_->mutex);
   Group::Rank& self = group_->ranks[rank_];
-  auto now = [] { return std::chrono::steady_clock::now(); };
-  auto until = now() + group_->options.limit;
+  const auto until = std::chrono::steady_clock::now() + group_->options.limit;
   while (self.broken.ok()) {
-    const bool out = MoveOut(progress);
-    const bool in = MoveIn(progress);
-    if (!self.broken.ok() || progress.arrived || progress.done()) break;
-    if (out || in) {
-      until = now() + group_->options.limit;
-      continue;
+    bool moved = false;
+    for (size_t i = 0; i < progress.out.size(); ++i) {
+      moved = MoveOut(progress, i) || moved;
     }
+    for (size_t i = 0; i < progress.in.size(); ++i) {
+      moved = MoveIn(progress, i) || moved;
+    }
+    if (!self.broken.ok() || moved) break;
     CheckPeers(progress);
     if (!self.broken.ok()) break;
     const uint64_t seen = self.events;
     if (!self.raised.WaitUntil(group_->mutex, until,
                                [&] { return self.events != seen; })) {
-      Break(DeadlineExceededError(
-          "no byte moved to rank " + std::to_string(progress.duplex.to) +
-          " nor from rank " + std::to_string(progress.duplex.from) +
-          " within the limit"));
+      Break(DeadlineExceededError("no byte moved " + PeersText(progress) +
+                                  " within the limit"));
     }
   }
   return self.broken;
 }
 
-bool LocalTransport::MoveOut(Progress& progress) {
-  SendReceivePlan& duplex = progress.duplex;
-  if (progress.all_sent() || group_->ranks[duplex.to].closed) return false;
-  std::string& pipe = group_->pipes[{rank_, duplex.to}];
-  const size_t capacity = group_->options.pipe_bytes;
-  bool moved = false;
-  if (!progress.tag_sent) {
-    if (pipe.size() + sizeof(duplex.tag) > capacity) return false;
-    pipe.append(reinterpret_cast<const char*>(&duplex.tag), sizeof(duplex.tag));
-    progress.tag_sent = moved = true;
+std::string LocalTransport::PeersText(const Progress& progress) {
+  std::string text;
+  for (size_t i = 0; i < progress.out.size(); ++i) {
+    if (progress.sent(i)) continue;
+    text += " to rank " + std::to_string(progress.plan.outgoing[i].peer);
   }
-  const size_t ready = std::min(duplex.released, duplex.sends.size());
-  while (progress.sends < ready && pipe.size() < capacity) {
-    const ConstSegment& segment = duplex.sends[progress.sends];
+  for (size_t i = 0; i < progress.in.size(); ++i) {
+    if (progress.received(i)) continue;
+    text += " from rank " + std::to_string(progress.plan.incoming[i].peer);
+  }
+  return text;
+}
+
+bool LocalTransport::MoveOut(Progress& progress, size_t i) {
+  Outgoing& stream = progress.plan.outgoing[i];
+  Progress::Stream& at = progress.out[i];
+  if (progress.sent(i) || group_->ranks[stream.peer].closed) return false;
+  std::string& pipe = group_->pipes[{rank_, stream.peer}];
+  const size_t capacity = group_->options.pipe_bytes;
+  const uint64_t tag = progress.plan.tag;
+  bool moved = false;
+  if (!at.tagged) {
+    if (pipe.size() + sizeof(tag) > capacity) return false;
+    pipe.append(reinterpret_cast<const char*>(&tag), sizeof(tag));
+    at.tagged = moved = true;
+  }
+  const size_t ready = std::min(stream.released, stream.segments.size());
+  while (stream.sent < ready && pipe.size() < capacity) {
+    const ConstSegment& segment = stream.segments[stream.sent];
     const size_t bytes =
-        std::min(segment.bytes - progress.send_offset, capacity - pipe.size());
-    pipe.append(static_cast<const char*>(segment.data) + progress.send_offset,
-                bytes);
-    progress.send_offset += bytes;
-    if (progress.send_offset == segment.bytes) {
-      ++progress.sends;
-      progress.send_offset = 0;
+        std::min(segment.bytes - at.offset, capacity - pipe.size());
+    pipe.append(static_cast<const char*>(segment.data) + at.offset, bytes);
+    at.offset += bytes;
+    if (at.offset == segment.bytes) {
+      ++stream.sent;
+      at.offset = 0;
     }
     moved = true;
   }
-  if (moved) group_->Raise(duplex.to);
+  if (moved) group_->Raise(stream.peer);
   return moved;
 }
 
-bool LocalTransport::MoveIn(Progress& progress) {
-  SendReceivePlan& duplex = progress.duplex;
-  if (progress.all_received()) return false;
-  std::string& pipe = group_->pipes[{duplex.from, rank_}];
+bool LocalTransport::MoveIn(Progress& progress, size_t i) {
+  Incoming& stream = progress.plan.incoming[i];
+  Progress::Stream& at = progress.in[i];
+  if (progress.received(i)) return false;
+  std::string& pipe = group_->pipes[{stream.peer, rank_}];
   bool moved = false;
-  if (!progress.tag_received) {
+  if (!at.tagged) {
     uint64_t tag;
     if (pipe.size() < sizeof(tag)) return false;
     std::memcpy(&tag, pipe.data(), sizeof(tag));
     pipe.erase(0, sizeof(tag));
-    if (tag != duplex.tag) {
-      Break(InternalError("rank " + std::to_string(duplex.from) +
+    if (tag != progress.plan.tag) {
+      Break(InternalError("rank " + std::to_string(stream.peer) +
                           " runs collective " + std::to_string(tag) +
                           " while this rank runs " +
-                          std::to_string(duplex.tag)));
+                          std::to_string(progress.plan.tag)));
       return false;
     }
-    progress.tag_received = moved = true;
+    at.tagged = moved = true;
   }
-  if (progress.receives < duplex.receives.size()) {
-    const Segment& segment = duplex.receives[progress.receives];
-    const size_t bytes =
-        std::min(segment.bytes - progress.receive_offset, pipe.size());
-    if (bytes > 0) {
-      pipe.copy(static_cast<char*>(segment.data) + progress.receive_offset,
-                bytes);
-      pipe.erase(0, bytes);
-      progress.receive_offset += bytes;
-      moved = true;
-    }
-    progress.arrived = progress.receive_offset == segment.bytes;
+  const size_t allowed = std::min(stream.allowed, stream.segments.size());
+  while (stream.received < allowed) {
+    const Segment& segment = stream.segments[stream.received];
+    const size_t bytes = std::min(segment.bytes - at.offset, pipe.size());
+    pipe.copy(static_cast<char*>(segment.data) + at.offset, bytes);
+    pipe.erase(0, bytes);
+    at.offset += bytes;
+    moved = moved || bytes > 0;
+    if (at.offset < segment.bytes) break;
+    ++stream.received;
+    at.offset = 0;
+    moved = true;
   }
-  if (moved) group_->Raise(duplex.from);
+  if (moved) group_->Raise(stream.peer);
   return moved;
 }
 
 void LocalTransport::CheckPeers(const Progress& progress) {
-  const SendReceivePlan& duplex = progress.duplex;
   auto check = [&](bool finished, int peer) KR_REQUIRES(group_->mutex) {
     if (finished || !group_->ranks[peer].closed) return;
     Break(UnavailableError("rank " + std::to_string(peer) +
                            " closed the connection"));
   };
-  check(progress.all_received(), duplex.from);
-  check(progress.all_sent(), duplex.to);
+  const SendReceivePlan& plan = progress.plan;
+  for (size_t i = 0; i < progress.in.size(); ++i) {
+    check(progress.received(i), plan.incoming[i].peer);
+  }
+  for (size_t i = 0; i < progress.out.size(); ++i) {
+    check(progress.sent(i), plan.outgoing[i].peer);
+  }
 }
 
 }  // namespace

@@ -48,21 +48,19 @@ Segments Cut(uint8_t* data, size_t bytes, size_t segment) {
 
 SendReceivePlan Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
                       std::vector<uint8_t>& in, size_t segment) {
-  SendReceivePlan duplex;
-  duplex.tag = tag;
-  duplex.to = to;
-  duplex.from = from;
+  SendReceivePlan plan;
+  plan.tag = tag;
   if (to >= 0) {
-    duplex.sends =
-        Cut<std::vector<ConstSegment>>(out.data(), out.size(), segment);
-    duplex.released = duplex.sends.size();
+    plan.outgoing.push_back(
+        {to, Cut<std::vector<ConstSegment>>(out.data(), out.size(), segment)});
+    plan.outgoing[0].released = plan.outgoing[0].segments.size();
   }
   if (from >= 0) {
-    duplex.receives = Cut<std::vector<Segment>>(in.data(), in.size(), segment);
+    plan.incoming.push_back(
+        {from, Cut<std::vector<Segment>>(in.data(), in.size(), segment)});
+    plan.incoming[0].allowed = plan.incoming[0].segments.size();
   }
-  const size_t released = duplex.released;
-  duplex.on_received = [released](size_t) { return released; };
-  return duplex;
+  return plan;
 }
 
 namespace {
@@ -115,9 +113,10 @@ void Chain(const TransportFactory& factory, int size) {
     if (rank == 0) memory = Message(0, 9, kBytes);
     const int to = rank + 1 < size ? rank + 1 : -1;
     SendReceivePlan duplex = Whole(9, to, memory, rank - 1, memory, 4096);
-    if (rank > 0) {
-      duplex.released = 0;
-      duplex.on_received = [](size_t i) { return i + 1; };
+    if (rank > 0 && to >= 0) {
+      duplex.advance = [](SendReceivePlan& plan) {
+        plan.outgoing[0].released = plan.incoming[0].received;
+      };
     }
     Status status = group[rank]->Run(duplex);
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -125,8 +124,8 @@ void Chain(const TransportFactory& factory, int size) {
   });
 }
 
-// on_received comes in order, once per segment, with the segment complete and
-// the next one untouched: all segments share one scratch memory here.
+// advance comes with what was received complete and what is not allowed
+// untouched: all segments share two pieces of scratch memory here.
 void SharedScratch(const TransportFactory& factory, int size) {
   Group group = factory(size, kPatient);
   constexpr size_t kSegment = 1500;
@@ -136,28 +135,86 @@ void SharedScratch(const TransportFactory& factory, int size) {
     std::vector<uint8_t> out = Message(rank, 5, kSegment * kSegments);
     const std::vector<uint8_t> expected =
         Message(from, 5, kSegment * kSegments);
-    std::vector<uint8_t> scratch(kSegment);
+    std::vector<uint8_t> scratch(2 * kSegment);
     SendReceivePlan duplex;
     duplex.tag = 5;
-    duplex.to = Next(rank, size);
-    duplex.from = from;
+    Outgoing outgoing{Next(rank, size), {}};
+    Incoming incoming{from, {}};
     for (size_t i = 0; i < kSegments; ++i) {
-      duplex.sends.push_back({out.data() + i * kSegment, kSegment});
-      duplex.receives.push_back({scratch.data(), kSegment});
+      outgoing.segments.push_back({out.data() + i * kSegment, kSegment});
+      incoming.segments.push_back(
+          {scratch.data() + (i % 2) * kSegment, kSegment});
     }
-    duplex.released = 1;
-    size_t expected_index = 0;
+    duplex.outgoing.push_back(outgoing);
+    duplex.incoming.push_back(incoming);
+    size_t used = 0;
     bool all_right = true;
-    duplex.on_received = [&](size_t i) {
-      all_right = all_right && i == expected_index++ &&
-                  std::equal(scratch.begin(), scratch.end(),
-                             expected.begin() + i * kSegment);
-      return i + 2;
+    duplex.advance = [&](SendReceivePlan& plan) {
+      const size_t received = plan.incoming[0].received;
+      all_right = all_right && received <= used + 2;
+      for (; used < received; ++used) {
+        const auto at = scratch.begin() + (used % 2) * kSegment;
+        all_right = all_right && std::equal(at, at + kSegment,
+                                            expected.begin() + used * kSegment);
+      }
+      plan.incoming[0].allowed = used + 2;
+      plan.outgoing[0].released = used + 1;
     };
     Status status = group[rank]->Run(duplex);
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_TRUE(all_right) << "rank " << rank;
-    EXPECT_EQ(expected_index, kSegments);
+    EXPECT_EQ(used, kSegments);
+  });
+}
+
+// Everybody sends to everybody at once: more than fits on the way, other
+// lengths each, and what is sent to one peer waits for what came from another.
+void AllToAll(const TransportFactory& factory, int size) {
+  Group group = factory(size, kPatient);
+  constexpr size_t kSegment = 3000;
+  const auto segments = [](int from, int to) -> size_t {
+    return 40 + 7 * from + 3 * to;
+  };
+  RunRanks(size, [&](int rank) {
+    std::vector<std::vector<uint8_t>> out(size), in(size);
+    SendReceivePlan plan;
+    plan.tag = 11;
+    for (int k = 1; k < size; ++k) {
+      const int peer = (rank + k) % size;
+      out[peer] = Message(rank, peer, segments(rank, peer) * kSegment);
+      in[peer].resize(segments(peer, rank) * kSegment);
+      Outgoing outgoing{peer, {}};
+      for (size_t i = 0; i < segments(rank, peer); ++i) {
+        outgoing.segments.push_back(
+            {out[peer].data() + i * kSegment, kSegment});
+      }
+      Incoming incoming{peer, {}};
+      for (size_t i = 0; i < segments(peer, rank); ++i) {
+        incoming.segments.push_back({in[peer].data() + i * kSegment, kSegment});
+      }
+      plan.outgoing.push_back(outgoing);
+      plan.incoming.push_back(incoming);
+    }
+    plan.advance = [](SendReceivePlan& p) {
+      // Of those that have more to come.
+      size_t least = 1000;
+      for (const Incoming& incoming : p.incoming) {
+        if (incoming.received == incoming.segments.size()) continue;
+        least = std::min(least, incoming.received);
+      }
+      for (Outgoing& outgoing : p.outgoing) outgoing.released = least + 2;
+      for (Incoming& incoming : p.incoming) incoming.allowed = least + 4;
+    };
+    const Status status = group[rank]->Run(plan);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      EXPECT_EQ(in[peer], Message(peer, rank, in[peer].size()))
+          << "rank " << rank << " from " << peer;
+    }
+    for (const Outgoing& outgoing : plan.outgoing) {
+      EXPECT_EQ(outgoing.sent, outgoing.segments.size());
+    }
   });
 }
 
@@ -171,8 +228,8 @@ void NothingToDo(const TransportFactory& factory, int size) {
     if (size == 1) return;
     SendReceivePlan empty;
     empty.tag = 3;
-    empty.to = Next(rank, size);
-    empty.from = Previous(rank, size);
+    empty.outgoing.push_back({Next(rank, size), {}});
+    empty.incoming.push_back({Previous(rank, size), {}});
     status = group[rank]->Run(empty);
     EXPECT_TRUE(status.ok()) << status.ToString();
   });
@@ -299,15 +356,19 @@ void SlowIsNotIdle(const TransportFactory& factory) {
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> out(kSegments), in(kSegments);
     SendReceivePlan duplex = Whole(1, 1 - rank, out, 1 - rank, in, 1);
-    duplex.released = rank == 0 ? duplex.sends.size() : 0;
-    duplex.on_received = [rank, &duplex](size_t i) {
-      if (rank == 0) return duplex.sends.size();
-      const auto until = std::chrono::steady_clock::now() + milliseconds(50);
-      while (std::chrono::steady_clock::now() < until) {
-        std::this_thread::yield();
-      }
-      return i + 1;
-    };
+    if (rank == 1) {
+      // One after the other, with a pause before each.
+      duplex.advance = [](SendReceivePlan& plan) {
+        Outgoing& outgoing = plan.outgoing[0];
+        if (outgoing.released > outgoing.sent) return;
+        const auto until = std::chrono::steady_clock::now() + milliseconds(50);
+        while (std::chrono::steady_clock::now() < until) {
+          std::this_thread::yield();
+        }
+        ++outgoing.released;
+      };
+      duplex.outgoing[0].released = 0;
+    }
     Status status = group[rank]->Run(duplex);
     EXPECT_TRUE(status.ok()) << status.ToString();
   });
@@ -326,6 +387,7 @@ void RunTransportConformance(const TransportFactory& factory) {
     ManySegments(factory, size);
     Chain(factory, size);
     SharedScratch(factory, size);
+    AllToAll(factory, size);
   }
   TagMismatch(factory);
   PeerLossReceiving(factory);

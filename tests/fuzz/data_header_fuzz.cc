@@ -8,7 +8,7 @@
 #include "csrc/base/status.h"
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/transport/data_header.h"
-#include "csrc/comm/transport/duplex_stream.h"
+#include "csrc/comm/transport/plan_streams.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/script.h"
 
@@ -46,25 +46,23 @@ void CheckStream(uint64_t tag, std::string_view sizes,
     segments.emplace_back(static_cast<uint8_t>(size), '\0');
     total += segments.back().size();
   }
-  SendReceivePlan duplex;
-  duplex.tag = tag;
-  duplex.from = 0;
+  Incoming incoming;
+  incoming.peer = 0;
   for (std::string& segment : segments) {
-    duplex.receives.push_back({segment.data(), segment.size()});
+    incoming.segments.push_back({segment.data(), segment.size()});
   }
-  size_t received = 0;
-  duplex.on_received = [&received](size_t i) {
-    KR_CHECK(i == received);
-    return ++received;
-  };
   const RankSet ranks;
-  ReceiveStream receive(duplex, &receiver, ranks);
+  ReceiveStream receive(tag, incoming, receiver, ranks);
   while (!receive.done()) {
-    Result<size_t> got = receive.Advance();
-    if (!got.ok()) return;
-    KR_CHECK(*got > 0);  // the stream has ended, which is an error
+    if (!receive.ready()) ++incoming.allowed;
+    const size_t before = incoming.received;
+    const Result<Moved> moved = receive.Advance();
+    if (!moved.ok()) return;
+    KR_CHECK(!moved->blocked);  // the stream has ended, which is an error
+    KR_CHECK(incoming.received >= before);
+    KR_CHECK(incoming.received <= incoming.allowed);
   }
-  KR_CHECK(received == segments.size());
+  KR_CHECK(incoming.received == segments.size());
   KR_CHECK(stream.size() >= kDataHeaderBytes + total);
   std::string all;
   for (const std::string& segment : segments) all += segment;

@@ -163,24 +163,29 @@ Status CpuCollective::RunReduction(RingReduction& plan,
       arrivals, SegmentBytes(element_size, options_.max_segment_bytes), 1);
   // The owner of a chunk finishes it: while it is in cache, once instead of on
   // every rank, and alike for all.
-  plan.duplex.on_received = [this, &plan, &method, widened](size_t i) {
-    if (i < plan.reductions.size()) {
-      const TimedPhase time = Time(TracePhase::kReduce, plan.duplex.tag);
-      const SegmentReduction& step = plan.reductions[i];
-      const void* value = step.value;
-      if (method.format.converts) {
-        method.Widen(step.accumulator, step.own, step.count);
-        if (i < plan.first_sum) {
-          method.Widen(widened, step.value, step.count);
-          value = widened;
-        }
-      }
-      method.reduce(step.accumulator, value, step.count);
-      if (i >= plan.first_owned) {
-        method.FinishSums(step.accumulator, step.own, step.count);
+  const auto reduce = [&](size_t i) {
+    const TimedPhase time = Time(TracePhase::kReduce, plan.duplex.tag);
+    const SegmentReduction& step = plan.reductions[i];
+    const void* value = step.value;
+    if (method.format.converts) {
+      method.Widen(step.accumulator, step.own, step.count);
+      if (i < plan.first_sum) {
+        method.Widen(widened, step.value, step.count);
+        value = widened;
       }
     }
-    return plan.ReleasedBy(i);
+    method.reduce(step.accumulator, value, step.count);
+    if (i >= plan.first_owned) {
+      method.FinishSums(step.accumulator, step.own, step.count);
+    }
+  };
+  plan.duplex.advance = [&plan, &reduce,
+                         reduced = size_t{0}](SendReceivePlan& duplex) mutable {
+    if (duplex.incoming.empty()) return;
+    for (; reduced < duplex.incoming[0].received; ++reduced) {
+      if (reduced < plan.reductions.size()) reduce(reduced);
+    }
+    plan.Release(reduced, duplex);
   };
   return transport_.Run(plan.duplex);
 }
@@ -196,17 +201,14 @@ Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
   SendReceivePlan duplex =
       PlanRingAllgather(place_, args.tag, args.output, args.bytes_per_rank,
                         options_.max_segment_bytes);
-  if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();
-  return transport_.Run(duplex);
+  return duplex.empty() ? OkStatus() : transport_.Run(duplex);
 }
 
 Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
   KR_RETURN_IF_ERROR(CheckRoot(args, place_.size));
   SendReceivePlan duplex = PlanChainBroadcast(
       place_, args.tag, args.root, args.tensors, options_.max_segment_bytes);
-  if (!duplex.sends.empty() || !duplex.receives.empty()) {
-    KR_RETURN_IF_ERROR(transport_.Run(duplex));
-  }
+  if (!duplex.empty()) KR_RETURN_IF_ERROR(transport_.Run(duplex));
   if (place_.rank == args.root) {
     for (const TensorSpan& tensor : args.tensors) {
       CopyIfApart(tensor.output, tensor.input, tensor.count);
@@ -289,8 +291,7 @@ Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
   SendReceivePlan duplex =
       PlanRingAlltoall(place_, args.tag, args.input, args.output, args.bytes,
                        transit, options_.max_segment_bytes);
-  if (duplex.sends.empty() && duplex.receives.empty()) return OkStatus();
-  return transport_.Run(duplex);
+  return duplex.empty() ? OkStatus() : transport_.Run(duplex);
 }
 
 }  // namespace keras_ring

@@ -36,24 +36,39 @@ int64_t SegmentElements(size_t element_size, size_t max_segment_bytes) {
   return std::max<int64_t>(1, max_segment_bytes / element_size);
 }
 
-// Names the peers, unless there is nothing to exchange with them.
-void SetPeers(const RingPlace& place, SendReceivePlan& duplex) {
-  if (!duplex.sends.empty()) duplex.to = Modulo(place.rank + 1, place.size);
-  if (!duplex.receives.empty()) {
-    duplex.from = Modulo(place.rank - 1, place.size);
+// The lists of a rank, in one of which it may have nothing.
+struct RingLists {
+  std::vector<ConstSegment> sends;
+  std::vector<Segment> receives;
+
+  SendReceivePlan Plan(const RingPlace& place, uint64_t tag) && {
+    SendReceivePlan plan;
+    plan.tag = tag;
+    if (!sends.empty()) {
+      const int next = Modulo(place.rank + 1, place.size);
+      plan.outgoing.push_back({next, std::move(sends)});
+    }
+    if (!receives.empty()) {
+      const int previous = Modulo(place.rank - 1, place.size);
+      const size_t count = receives.size();
+      plan.incoming.push_back({previous, std::move(receives), count});
+    }
+    return plan;
   }
+};
+
+size_t Received(const SendReceivePlan& plan) {
+  return plan.incoming.empty() ? 0 : plan.incoming[0].received;
+}
+
+void SetReleased(size_t released, SendReceivePlan& plan) {
+  if (!plan.outgoing.empty()) plan.outgoing[0].released = released;
 }
 
 // The rule of pipelining: receive i releases send K + i.
-size_t Released(size_t num_own_segments, size_t i, size_t num_sends) {
-  return std::min(num_own_segments + i + 1, num_sends);
-}
-
-void SetForwarding(size_t num_own_segments, SendReceivePlan& duplex) {
-  duplex.released = num_own_segments;
-  duplex.on_received = [num_own_segments,
-                        num_sends = duplex.sends.size()](size_t i) {
-    return Released(num_own_segments, i, num_sends);
+void SetForwarding(size_t num_own_segments, SendReceivePlan& plan) {
+  plan.advance = [num_own_segments](SendReceivePlan& p) {
+    SetReleased(num_own_segments + Received(p), p);
   };
 }
 
@@ -85,7 +100,7 @@ class ReductionPlanner {
     const int steps = place_.size - 1;
     if (steps == 0) return std::move(plan_);
     SendValues(place_.rank, input_);
-    plan_.num_own_segments = plan_.duplex.sends.size();
+    plan_.num_own_segments = lists_.sends.size();
     for (int step = 0; step < steps; ++step) {
       const bool is_last = step == steps - 1;
       if (step == 1) plan_.first_sum = plan_.reductions.size();
@@ -100,8 +115,9 @@ class ReductionPlanner {
       ReceiveResult(place_.rank - step);
       if (step < steps - 1) SendValues(place_.rank - step, output_);
     }
-    SetPeers(place_, plan_.duplex);
-    plan_.duplex.released = plan_.num_own_segments;
+    plan_.uses_scratch = in_place();
+    plan_.duplex = std::move(lists_).Plan(place_, tag);
+    plan_.Release(0, plan_.duplex);
     return std::move(plan_);
   }
 
@@ -113,6 +129,7 @@ class ReductionPlanner {
 
   size_t Bytes(int64_t count) const { return count * buffer_.element_size; }
   bool has_wide_sums() const { return values_ != nullptr; }
+  bool in_place() const { return has_wide_sums() || input_ == output_; }
   // Of values and results.
   size_t ValueBytes(int64_t count) const {
     return count *
@@ -123,14 +140,14 @@ class ReductionPlanner {
   void SendValues(int chunk, const char* from) {
     if (has_wide_sums()) from = values_;
     ForEachSegmentOf(chunk, [&](const Extent& range) {
-      plan_.duplex.sends.push_back(ConstSegment{from + ValueBytes(range.begin),
-                                                ValueBytes(range.count)});
+      lists_.sends.push_back(ConstSegment{from + ValueBytes(range.begin),
+                                          ValueBytes(range.count)});
     });
   }
 
   void SendSums(int chunk) {
     ForEachSegmentOf(chunk, [&](const Extent& range) {
-      plan_.duplex.sends.push_back(
+      lists_.sends.push_back(
           ConstSegment{output_ + Bytes(range.begin), Bytes(range.count)});
     });
   }
@@ -138,11 +155,10 @@ class ReductionPlanner {
   void ReceivePartial(int chunk, bool values) {
     ForEachSegmentOf(chunk, [&](const Extent& range) {
       char* target = output_ + Bytes(range.begin);
-      const bool in_place = has_wide_sums() || input_ == output_;
-      void* arrival = in_place ? scratch_ : target;
-      const void* value = in_place ? scratch_ : input_ + Bytes(range.begin);
+      void* arrival = in_place() ? scratch_ : target;
+      const void* value = in_place() ? scratch_ : input_ + Bytes(range.begin);
       void* own = has_wide_sums() ? values_ + ValueBytes(range.begin) : nullptr;
-      plan_.duplex.receives.push_back(Segment{
+      lists_.receives.push_back(Segment{
           arrival, values ? ValueBytes(range.count) : Bytes(range.count)});
       plan_.reductions.push_back(
           SegmentReduction{target, value, range.count, own});
@@ -152,7 +168,7 @@ class ReductionPlanner {
   void ReceiveResult(int chunk) {
     char* to = has_wide_sums() ? values_ : output_;
     ForEachSegmentOf(chunk, [&](const Extent& range) {
-      plan_.duplex.receives.push_back(
+      lists_.receives.push_back(
           Segment{to + ValueBytes(range.begin), ValueBytes(range.count)});
     });
   }
@@ -165,6 +181,7 @@ class ReductionPlanner {
   char* const values_;
   void* const scratch_;
   const int64_t max_count_;
+  RingLists lists_;
   RingReduction plan_;
 };
 
@@ -182,8 +199,13 @@ void ForEachTravelling(const RingPlace& place, int rank, int step,
 
 }  // namespace
 
-size_t RingReduction::ReleasedBy(size_t i) const {
-  return Released(num_own_segments, i, duplex.sends.size());
+void RingReduction::Release(size_t reduced, SendReceivePlan& streams) const {
+  SetReleased(num_own_segments + reduced, streams);
+  if (streams.incoming.empty()) return;
+  Incoming& incoming = streams.incoming[0];
+  incoming.allowed = uses_scratch && reduced < reductions.size()
+                         ? reduced + 1
+                         : incoming.segments.size();
 }
 
 size_t SegmentBytes(size_t element_size, size_t max_segment_bytes) {
@@ -251,19 +273,17 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
           function(data + range.begin, static_cast<size_t>(range.count));
         });
   };
-  SendReceivePlan duplex;
-  duplex.tag = tag;
+  RingLists lists;
   auto send = [&](const char* data, size_t count) {
-    duplex.sends.push_back(ConstSegment{data, count});
+    lists.sends.push_back(ConstSegment{data, count});
   };
   if (place.size > 1) {
     ForEachTravelling(place, place.rank, 1, [&](int from, int to) {
       for_each_segment(input_of(to), size_of(from, to), send);
     });
   }
-  // released[i]: the sends that may leave once receive i is in.
-  std::vector<size_t> released;
-  duplex.released = duplex.sends.size();
+  // released[i]: the sends that may leave once i receives are in.
+  std::vector<size_t> released = {lists.sends.size()};
   char* passing = static_cast<char*>(transit);
   const int before = Modulo(place.rank - 1, place.size);
   for (int step = 1; step < place.size; ++step) {
@@ -272,16 +292,18 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
       char* const target = arrives ? output_of(from) : passing;
       for_each_segment(target, size_of(from, to),
                        [&](char* data, size_t count) {
-                         duplex.receives.push_back(Segment{data, count});
+                         lists.receives.push_back(Segment{data, count});
                          if (!arrives) send(data, count);
-                         released.push_back(duplex.sends.size());
+                         released.push_back(lists.sends.size());
                        });
       if (!arrives) passing += size_of(from, to);
     });
   }
-  SetPeers(place, duplex);
-  duplex.on_received = [released](size_t i) { return released[i]; };
-  return duplex;
+  SendReceivePlan plan = std::move(lists).Plan(place, tag);
+  plan.advance = [released = std::move(released)](SendReceivePlan& p) {
+    SetReleased(released[Received(p)], p);
+  };
+  return plan;
 }
 
 SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
@@ -291,8 +313,7 @@ SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
   std::vector<size_t> begins(place.size);
   std::exclusive_scan(bytes_per_rank.begin(), bytes_per_rank.end(),
                       begins.begin(), size_t{0});
-  SendReceivePlan duplex;
-  duplex.tag = tag;
+  RingLists lists;
   auto for_each_segment_of = [&](int block, auto function) {
     const int b = Modulo(block, place.size);
     ForEachSegment(Extent{static_cast<int64_t>(begins[b]),
@@ -304,20 +325,20 @@ SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
                    });
   };
   auto send = [&](char* data, size_t bytes) {
-    duplex.sends.push_back(ConstSegment{data, bytes});
+    lists.sends.push_back(ConstSegment{data, bytes});
   };
   auto receive = [&](char* data, size_t bytes) {
-    duplex.receives.push_back(Segment{data, bytes});
+    lists.receives.push_back(Segment{data, bytes});
   };
   size_t num_own_segments = 0;
   for (int step = 0; step < place.size - 1; ++step) {
     for_each_segment_of(place.rank - step, send);
-    if (step == 0) num_own_segments = duplex.sends.size();
+    if (step == 0) num_own_segments = lists.sends.size();
     for_each_segment_of(place.rank - step - 1, receive);
   }
-  SetPeers(place, duplex);
-  SetForwarding(num_own_segments, duplex);
-  return duplex;
+  SendReceivePlan plan = std::move(lists).Plan(place, tag);
+  SetForwarding(num_own_segments, plan);
+  return plan;
 }
 
 SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
@@ -328,8 +349,7 @@ SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
   const int position = Modulo(place.rank - root, place.size);
   const bool is_root = position == 0;
   const bool is_last = position == place.size - 1;
-  SendReceivePlan duplex;
-  duplex.tag = tag;
+  RingLists lists;
   for (const TensorSpan& tensor : tensors) {
     const char* source =
         static_cast<const char*>(is_root ? tensor.input : tensor.output);
@@ -339,16 +359,17 @@ SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
         [&](const Extent& range) {
           const size_t bytes = range.count;
           if (!is_last) {
-            duplex.sends.push_back(ConstSegment{source + range.begin, bytes});
+            lists.sends.push_back(ConstSegment{source + range.begin, bytes});
           }
           if (!is_root) {
-            duplex.receives.push_back(Segment{target + range.begin, bytes});
+            lists.receives.push_back(Segment{target + range.begin, bytes});
           }
         });
   }
-  SetPeers(place, duplex);
-  SetForwarding(is_root ? duplex.sends.size() : 0, duplex);
-  return duplex;
+  const size_t num_own_segments = is_root ? lists.sends.size() : 0;
+  SendReceivePlan plan = std::move(lists).Plan(place, tag);
+  SetForwarding(num_own_segments, plan);
+  return plan;
 }
 
 }  // namespace keras_ring

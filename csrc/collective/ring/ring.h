@@ -76,7 +76,8 @@ struct SegmentReduction {
 };
 
 struct RingReduction {
-  // Without on_received: the caller adds it, since it knows the kernel.
+  // One stream each way. Without `advance`: the caller adds it, since it knows
+  // the kernel.
   SendReceivePlan duplex;
   // reductions[i] belongs to receive i; the receives after them are final.
   std::vector<SegmentReduction> reductions;
@@ -89,8 +90,12 @@ struct RingReduction {
   // K, the segments of the chunk that is sent first.
   size_t num_own_segments = 0;
 
-  // The value of SendReceivePlan::released after receive `i`.
-  size_t ReleasedBy(size_t i) const;
+  // Whether arrivals share the scratch memory, so that each must be reduced
+  // before the next is read.
+  bool uses_scratch = false;
+
+  // Releases and allows what can be once `reduced` receives are dealt with.
+  void Release(size_t reduced, SendReceivePlan& streams) const;
 };
 
 // `scratch` takes one segment, SegmentBytes() at most, and is used only in

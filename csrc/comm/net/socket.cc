@@ -22,6 +22,9 @@ namespace keras_ring {
 namespace {
 
 // Signs of life that do not come, before the connection is taken for dead.
+// What Linux segments at once by default, less room for headers.
+constexpr size_t kMaxOffloadBytes = (size_t{64} << 10) - 512;
+
 constexpr int kProbes = 3;
 
 void SetOption(int fd, int level, int name, int value) {
@@ -282,6 +285,15 @@ bool IsDead(const Socket& socket) {
   return got == 0 || (got < 0 && !WouldBlock(errno) && errno != EINTR);
 }
 
+Status SocketFailure(const Socket& socket) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+    error = errno;
+  }
+  return error == 0 ? OkStatus() : UnavailableError(ErrnoText(error));
+}
+
 void ProbeWhenIdle(const Socket& socket, Duration limit) {
   const int64_t seconds =
       std::chrono::duration_cast<std::chrono::seconds>(limit).count();
@@ -302,6 +314,17 @@ Duration Unacknowledged(const Socket& socket) {
     return Duration::zero();
   }
   return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
+size_t SendQuantum(const Socket& socket) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+      info.tcpi_snd_mss == 0) {
+    return kMaxOffloadBytes;
+  }
+  const size_t packet = info.tcpi_snd_mss;
+  return std::max(packet, kMaxOffloadBytes / packet * packet);
 }
 
 Status RandomBytes(void* data, size_t bytes) {

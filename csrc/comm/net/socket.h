@@ -98,6 +98,9 @@ std::string HostPort(const std::string& host, uint16_t port);
 // Whether the other end has closed and left nothing to read.
 bool IsDead(const Socket& socket);
 
+// The error that the system has noted of a connection, if any.
+Status SocketFailure(const Socket& socket);
+
 // Has the system ask an idle peer's system for a sign of life, so that this end
 // fails within `limit`, but seconds at least, once none comes.
 void ProbeWhenIdle(const Socket& socket, Duration limit);
@@ -106,6 +109,12 @@ void ProbeWhenIdle(const Socket& socket, Duration limit);
 // something for it to acknowledge; else zero. Also zero where the system cannot
 // tell.
 Duration Unacknowledged(const Socket& socket);
+
+// How much to hand over in one send of a long stream: as many whole packets as
+// the system takes down to the device in one go. Less makes more work for the
+// system; of more, a rest of a packet travels by itself, and what was read to
+// be sent has left the caches before the next is received.
+size_t SendQuantum(const Socket& socket);
 
 Status RandomBytes(void* data, size_t bytes);
 

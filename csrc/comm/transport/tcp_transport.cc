@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/logging.h"
-#include "csrc/comm/transport/duplex_stream.h"
+#include "csrc/comm/transport/plan_streams.h"
 
 namespace keras_ring {
 namespace {
@@ -17,42 +18,162 @@ namespace {
 // this often.
 constexpr Duration kNap = std::chrono::milliseconds(500);
 
-// The poll entries of one SendReceivePlan: the wake-up, and one or two sockets.
-class Wait {
- public:
-  explicit Wait(int wake_fd) : entries_{{wake_fd, POLLIN, 0}} {}
-
-  void Add(const Link& link, short events) {
-    const int fd = link.socket().fd();
-    for (int i = 1; i < size_; ++i) {
-      if (entries_[i].fd == fd) {
-        entries_[i].events |= events;
-        return;
-      }
-    }
-    entries_[size_++] = {fd, events, 0};
+// "rank 1, rank 2 and 5 more"
+std::string Listed(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(kMost, names.size()); ++i) {
+    if (i > 0) text += ", ";
+    text += names[i];
   }
-
-  bool IsOver() { return poll(entries_, size_, 0) > 0; }
-
-  // False when `deadline` passed with nothing ready.
-  Result<bool> Until(Deadline deadline) {
-    int ready = poll(entries_, size_, deadline.PollTimeoutMs());
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) {
-      return InternalError("poll: " + ErrnoText(errno));
-    }
-    return !deadline.expired();
+  if (names.size() > kMost) {
+    text += " and " + std::to_string(names.size() - kMost) + " more";
   }
-
- private:
-  pollfd entries_[3];
-  int size_ = 1;
-};
+  return text;
+}
 
 }  // namespace
 
-TcpTransport::TcpTransport(int rank, int size, Links peers,
+// The streams of a plan under way.
+class TcpTransport::Streams {
+ public:
+  Streams(SendReceivePlan& plan, const std::map<int, Peer>& peers,
+          const RankSet& ranks) {
+    sends_.reserve(plan.outgoing.size());
+    receives_.reserve(plan.incoming.size());
+    for (Outgoing& outgoing : plan.outgoing) {
+      const Peer& peer = peers.at(outgoing.peer);
+      sends_.push_back({SendStream(plan.tag, outgoing, peer.link,
+                                   peer.send_quantum, ranks)});
+    }
+    for (Incoming& incoming : plan.incoming) {
+      const Link& link = peers.at(incoming.peer).link;
+      receives_.push_back({ReceiveStream(plan.tag, incoming, link, ranks)});
+    }
+  }
+
+  bool done() const { return AllDone(sends_) && AllDone(receives_); }
+
+  // Advances each stream that may move. Whether one did.
+  Result<bool> Move(Counters& counters) {
+    KR_ASSIGN_OR_RETURN(const bool sent,
+                        Advance(sends_, counters.data_bytes_sent));
+    KR_ASSIGN_OR_RETURN(const bool received,
+                        Advance(receives_, counters.data_bytes_received));
+    return sent || received;
+  }
+
+  // Whether a stream waits for its link, so that it is to be looked at.
+  bool any_blocked() const {
+    return std::any_of(sends_.begin(), sends_.end(), IsBlocked<SendStream>) ||
+           std::any_of(receives_.begin(), receives_.end(),
+                       IsBlocked<ReceiveStream>);
+  }
+
+  // Polls the links that streams wait for, and `wake_fd`; unblocks those that
+  // are ready. False when `deadline` has passed with nothing ready.
+  Result<bool> Poll(int wake_fd, Deadline deadline) {
+    entries_.clear();
+    entries_.push_back({wake_fd, POLLIN, 0});
+    for (const auto& flow : receives_) {
+      if (IsBlocked(flow)) AddEntry(flow, POLLIN);
+    }
+    // Whoever waits for others hears of a lost receiver by an error alone.
+    for (const auto& flow : sends_) {
+      AddEntry(flow, IsBlocked(flow) ? POLLOUT : 0);
+    }
+    return Look(deadline);
+  }
+  // The same once more.
+  Result<bool> Look(Deadline deadline) {
+    const int ready =
+        poll(entries_.data(), entries_.size(), deadline.PollTimeoutMs());
+    if (ready < 0 && errno != EINTR) {
+      return InternalError("poll: " + ErrnoText(errno));
+    }
+    if (ready <= 0) return !deadline.expired();
+    for (const pollfd& entry : entries_) {
+      if (entry.revents == 0) continue;
+      Unblock(receives_, entry.fd);
+      Unblock(sends_, entry.fd);
+      if (entry.events == 0) KR_RETURN_IF_ERROR(Failure(entry.fd));
+    }
+    return true;
+  }
+
+  // The peers of the streams that could move.
+  std::vector<int> senders() const { return ReadyPeers(receives_); }
+  std::vector<int> receivers() const { return ReadyPeers(sends_); }
+
+ private:
+  template <typename Stream>
+  struct Flow {
+    Stream stream;
+    bool blocked = false;
+  };
+  template <typename Stream>
+  using Flows = std::vector<Flow<Stream>>;
+
+  template <typename Stream>
+  static bool IsBlocked(const Flow<Stream>& flow) {
+    return flow.blocked && flow.stream.ready();
+  }
+  template <typename Stream>
+  static bool AllDone(const Flows<Stream>& flows) {
+    return std::all_of(flows.begin(), flows.end(),
+                       [](const auto& flow) { return flow.stream.done(); });
+  }
+  template <typename Stream>
+  static Result<bool> Advance(Flows<Stream>& flows, Counters::Count& bytes) {
+    bool any = false;
+    for (Flow<Stream>& flow : flows) {
+      if (flow.blocked || !flow.stream.ready()) continue;
+      KR_ASSIGN_OR_RETURN(const Moved moved, flow.stream.Advance());
+      bytes.fetch_add(moved.bytes, std::memory_order_relaxed);
+      flow.blocked = moved.blocked;
+      any = any || !moved.blocked;
+    }
+    return any;
+  }
+  template <typename Stream>
+  void AddEntry(const Flow<Stream>& flow, short events) {
+    const int fd = flow.stream.link().socket().fd();
+    for (pollfd& entry : entries_) {
+      if (entry.fd == fd) {
+        entry.events |= events;
+        return;
+      }
+    }
+    entries_.push_back({fd, events, 0});
+  }
+  template <typename Stream>
+  static void Unblock(Flows<Stream>& flows, int fd) {
+    for (Flow<Stream>& flow : flows) {
+      if (flow.stream.link().socket().fd() == fd) flow.blocked = false;
+    }
+  }
+  // Of a link into which nothing is to be sent now.
+  Status Failure(int fd) const {
+    for (const Flow<SendStream>& flow : sends_) {
+      if (flow.stream.link().socket().fd() == fd) return flow.stream.Failure();
+    }
+    return OkStatus();
+  }
+  template <typename Stream>
+  static std::vector<int> ReadyPeers(const Flows<Stream>& flows) {
+    std::vector<int> peers;
+    for (const Flow<Stream>& flow : flows) {
+      if (flow.stream.ready()) peers.push_back(flow.stream.peer());
+    }
+    return peers;
+  }
+
+  Flows<SendStream> sends_;
+  Flows<ReceiveStream> receives_;
+  std::vector<pollfd> entries_;
+};
+
+TcpTransport::TcpTransport(int rank, int size, std::map<int, Peer> peers,
                            std::shared_ptr<const IdleLimit> idle_limit,
                            Duration link_limit, Counters& counters,
                            const RankSet& ranks, TraceSink* trace,
@@ -68,12 +189,15 @@ TcpTransport::TcpTransport(int rank, int size, Links peers,
       spinner_(spin) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
-    int rank, int size, Links peers,
+    int rank, int size, Links links,
     std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
     Counters& counters, const RankSet& ranks, TraceSink* trace, Duration spin) {
-  for (const auto& [peer, link] : peers) {
+  std::map<int, Peer> peers;
+  for (auto& [peer, link] : links) {
     KR_CHECK(peer >= 0 && peer < size && peer != rank && link.valid());
     ProbeWhenIdle(link.socket(), link_limit);
+    const size_t quantum = SendQuantum(link.socket());
+    peers[peer] = Peer{std::move(link), quantum};
   }
   std::unique_ptr<TcpTransport> transport(
       new TcpTransport(rank, size, std::move(peers), std::move(idle_limit),
@@ -103,27 +227,33 @@ std::string TcpTransport::RankText(int rank) const {
   return "rank " + std::to_string(ranks_.Global(rank));
 }
 
-std::string TcpTransport::Silence(const SendReceivePlan& duplex, bool sending,
-                                  bool receiving, Duration idle) const {
+std::string TcpTransport::Silence(const Streams& streams, Duration idle) const {
+  const auto texts = [this](const std::vector<int>& peers) {
+    std::vector<std::string> names;
+    for (int peer : peers) names.push_back(RankText(peer));
+    return Listed(names);
+  };
+  const std::string from = texts(streams.senders());
+  const std::string to = texts(streams.receivers());
   const auto milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(idle);
   std::string text =
       "no byte moved for " + std::to_string(milliseconds.count()) + " ms while";
-  if (receiving) text += " receiving from " + RankText(duplex.from);
-  if (sending && receiving) text += " and";
-  if (sending) text += " sending to " + RankText(duplex.to);
+  if (!from.empty()) text += " receiving from " + from;
+  if (!from.empty() && !to.empty()) text += " and";
+  if (!to.empty()) text += " sending to " + to;
   return text;
 }
 
 Status TcpTransport::CheckLinks() const {
-  for (const auto& [peer, link] : peers_) {
-    const Duration silence = Unacknowledged(link.socket());
+  for (const auto& [rank, peer] : peers_) {
+    const Duration silence = Unacknowledged(peer.link.socket());
     if (silence < link_limit_) continue;
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(silence);
     return DeadlineExceededError(
         "the data connection of " + RankText(rank_) + " with " +
-        RankText(peer) +
+        RankText(rank) +
         " is stuck: nothing that was sent was acknowledged "
         "for " +
         std::to_string(seconds.count()) +
@@ -132,66 +262,81 @@ Status TcpTransport::CheckLinks() const {
   return OkStatus();
 }
 
-Status TcpTransport::CheckPeer(int peer) const {
-  if (peer < 0 || peers_.count(peer) > 0) return OkStatus();
-  return FailedPreconditionError(
-      RankText(rank_) + " has no data connection with " + RankText(peer));
+Status TcpTransport::CheckPeers(const SendReceivePlan& plan) const {
+  const auto check = [this](int peer) {
+    if (peers_.count(peer) > 0) return OkStatus();
+    return FailedPreconditionError(
+        RankText(rank_) + " has no data connection with " + RankText(peer));
+  };
+  for (const Outgoing& outgoing : plan.outgoing) {
+    KR_RETURN_IF_ERROR(check(outgoing.peer));
+  }
+  for (const Incoming& incoming : plan.incoming) {
+    KR_RETURN_IF_ERROR(check(incoming.peer));
+  }
+  return OkStatus();
 }
 
-Status TcpTransport::Run(SendReceivePlan& duplex) {
+Status TcpTransport::Run(SendReceivePlan& plan) {
   if (is_broken_) return FirstCause();
-  KR_RETURN_IF_ERROR(CheckPeer(duplex.to));
-  KR_RETURN_IF_ERROR(CheckPeer(duplex.from));
-  const Link* const to = duplex.to < 0 ? nullptr : &peers_.at(duplex.to);
-  const Link* const from = duplex.from < 0 ? nullptr : &peers_.at(duplex.from);
-  SendStream send(duplex, to, ranks_);
-  ReceiveStream receive(duplex, from, ranks_);
-
+  KR_RETURN_IF_ERROR(CheckPeers(plan));
+  if (plan.advance) plan.advance(plan);
+  Streams streams(plan, peers_, ranks_);
   TimePoint moved = std::chrono::steady_clock::now();
   Duration next_report = link_limit_;
-  while (!send.done() || !receive.done()) {
+  while (!streams.done()) {
     if (is_broken_) return FirstCause();
-    Result<size_t> sent = send.Advance();
-    if (!sent.ok()) return Break(sent.status());
-    Result<size_t> got = receive.Advance();
-    if (!got.ok()) return Break(got.status());
-    counters_.data_bytes_sent.fetch_add(*sent, std::memory_order_relaxed);
-    counters_.data_bytes_received.fetch_add(*got, std::memory_order_relaxed);
-    if (*sent > 0 || *got > 0) {
-      moved = std::chrono::steady_clock::now();
-      next_report = link_limit_;
+    const Result<bool> any = streams.Move(counters_);
+    if (!any.ok()) return Break(any.status());
+    if (!*any) {
+      const Status status = Await(streams, plan.tag, moved, &next_report);
+      if (!status.ok()) return Break(status);
       continue;
     }
-    if (send.done() && receive.done()) break;
-
-    Wait wait(wake_.fd());
-    if (!receive.done()) wait.Add(*from, POLLIN);
-    if (send.ready()) wait.Add(*to, POLLOUT);
-    const Duration limit = idle_limit_->get();
-    const Duration waited = std::chrono::steady_clock::now() - moved;
-    Result<bool> ready = [&] {
-      const TimedPhase time(meter_, TracePhase::kWait, duplex.tag);
-      if (spinner_.Until([&wait] { return wait.IsOver(); })) {
-        return Result<bool>(true);
-      }
-      return wait.Until(Deadline::After(std::min(kNap, limit - waited)));
-    }();
+    if (plan.advance) plan.advance(plan);
+    moved = std::chrono::steady_clock::now();
+    next_report = link_limit_;
+    if (!streams.any_blocked()) continue;
+    const Result<bool> ready = streams.Poll(wake_.fd(), Deadline(moved));
     if (!ready.ok()) return Break(ready.status());
-    if (*ready) continue;
-    const Duration idle = std::chrono::steady_clock::now() - moved;
-    if (idle >= limit) {
-      return Break(DeadlineExceededError(
-          Silence(duplex, send.ready(), !receive.done(), limit)));
-    }
-    if (idle < link_limit_) continue;
-    const Status links = CheckLinks();
-    if (!links.ok()) return Break(links);
-    if (idle < next_report) continue;
-    KR_LOG(kWarning) << Silence(duplex, send.ready(), !receive.done(), idle)
-                     << "; the connections are alive, so a rank is slow, or "
-                        "waits for another one that is";
-    next_report *= 2;
   }
+  return OkStatus();
+}
+
+Status TcpTransport::Await(Streams& streams, uint64_t tag, TimePoint moved,
+                           Duration* next_report) {
+  if (!streams.any_blocked()) {
+    return InternalError("the plan of collective " + std::to_string(tag) +
+                         " waits for nothing");
+  }
+  const Duration limit = idle_limit_->get();
+  const Duration waited = std::chrono::steady_clock::now() - moved;
+  {
+    const TimedPhase time(meter_, TracePhase::kWait, tag);
+    const Deadline now(moved);
+    KR_ASSIGN_OR_RETURN(bool ready, streams.Poll(wake_.fd(), now));
+    Status failure;
+    ready = ready || spinner_.Until([&] {
+      const Result<bool> look = streams.Look(now);
+      if (!look.ok()) failure = look.status();
+      return !look.ok() || *look;
+    });
+    KR_RETURN_IF_ERROR(failure);
+    if (!ready) {
+      KR_ASSIGN_OR_RETURN(
+          ready, streams.Look(Deadline::After(std::min(kNap, limit - waited))));
+    }
+    if (ready) return OkStatus();
+  }
+  const Duration idle = std::chrono::steady_clock::now() - moved;
+  if (idle >= limit) return DeadlineExceededError(Silence(streams, limit));
+  if (idle < link_limit_) return OkStatus();
+  KR_RETURN_IF_ERROR(CheckLinks());
+  if (idle < *next_report) return OkStatus();
+  KR_LOG(kWarning) << Silence(streams, idle)
+                   << "; the connections are alive, so a rank is slow, or "
+                      "waits for another one that is";
+  *next_report *= 2;
   return OkStatus();
 }
 

@@ -1,8 +1,13 @@
 // TcpTransport: the Transport over one TCP link per peer.
+//
+// A turn moves what each stream can move, a quantum of bytes out and what has
+// come in, and lets the plan use it. So bytes are read, summed and sent on
+// while they are in the core's cache.
 #ifndef KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
 #define KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -39,28 +44,36 @@ class TcpTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Status Run(SendReceivePlan& duplex) override;
+  Status Run(SendReceivePlan& plan) override;
   void Abort(const Status& cause) override;
 
  private:
-  TcpTransport(int rank, int size, Links peers,
+  class Streams;
+  struct Peer {
+    Link link;
+    size_t send_quantum = 0;
+  };
+
+  TcpTransport(int rank, int size, std::map<int, Peer> peers,
                std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
                Counters& counters, const RankSet& ranks, TraceSink* trace,
                Duration spin);
   // "rank 3"
   std::string RankText(int rank) const;
-  std::string Silence(const SendReceivePlan& duplex, bool sending,
-                      bool receiving, Duration idle) const;
+  // Waits until a stream may move, a limit has passed, or a while.
+  Status Await(Streams& streams, uint64_t tag, TimePoint moved,
+               Duration* next_report);
+  std::string Silence(const Streams& streams, Duration idle) const;
   // An error that names the peer of a link that is stuck.
   Status CheckLinks() const;
-  Status CheckPeer(int peer) const;
+  Status CheckPeers(const SendReceivePlan& plan) const;
   // Break keeps the first cause; both return it.
   Status Break(const Status& cause);
   Status FirstCause();
 
   const int rank_;
   const int size_;
-  const Links peers_;
+  const std::map<int, Peer> peers_;
   const std::shared_ptr<const IdleLimit> idle_limit_;
   const Duration link_limit_;
   Counters& counters_;

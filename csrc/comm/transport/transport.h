@@ -21,30 +21,44 @@ struct ConstSegment {
   size_t bytes = 0;
 };
 
-// One rank's part of a collective: an ordered list of segments to send to one
-// peer and of segments to receive from another, both at once.
+// What one rank sends to one peer, in this order.
+struct Outgoing {
+  int peer = -1;  // rank
+  std::vector<ConstSegment> segments;
+  size_t released = 0;  // segments[i] may leave once i < released
+  size_t sent = 0;      // so many have left in full: the transport counts
+};
+
+// What one rank receives from one peer, in this order.
+struct Incoming {
+  int peer = -1;
+  std::vector<Segment> segments;
+  size_t allowed = 0;   // segments[i] may be written to once i < allowed
+  size_t received = 0;  // so many have come in full: the transport counts
+};
+
+// One rank's part of a collective: what it sends to and receives from each
+// peer, all at once.
 //
-// Every algorithm here (ring allreduce, ring allgather, chain broadcast) is a
-// SendReceivePlan: what differs is the lists and which receive releases which
-// send. So the schedule is a plain value that tests can read, and pipelining
-// lives in one loop per transport.
+// Every algorithm here is a SendReceivePlan: what differs is the lists, and
+// which segment makes which others possible. So a schedule is a plain value
+// that tests can read, and pipelining lives in one loop per transport.
 struct SendReceivePlan {
   // Numbers the collective. Travels before the first segment and must match
   // at the receiver: two ranks that run different lists get an error here
   // instead of each other's bytes.
   uint64_t tag = 0;
+  // Each peer once.
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  // Called before anything moves, and whenever `sent` or `received` of a stream
+  // has grown. Does what that makes possible, and raises `released` and
+  // `allowed`. So what was received is used before more is read into memory
+  // that was not allowed yet. Null: all is released and allowed as it stands.
+  std::function<void(SendReceivePlan& plan)> advance;
 
-  int to = -1;  // rank; -1 when there is nothing to send
-  std::vector<ConstSegment> sends;
-  // sends[i] may leave once i < released.
-  size_t released = 0;
-
-  int from = -1;  // rank; -1 when there is nothing to receive
-  std::vector<Segment> receives;
-  // Called in order, after receives[i] has arrived in full and before
-  // receives[i + 1] is written to (so both may name the same scratch memory).
-  // Returns the new value of `released`.
-  std::function<size_t(size_t i)> on_received;
+  // Whether there is nobody to send to or to receive from.
+  bool empty() const { return outgoing.empty() && incoming.empty(); }
 };
 
 class Transport {
@@ -54,16 +68,16 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Runs `duplex` to its end: returns when all segments are received and all
-  // are handed to the system. One caller at a time. Fails with
-  //   kUnavailable       the peer closed or reset the connection (text names
+  // Runs `plan` to its end: returns when all segments are received and all are
+  // handed to the system. One caller at a time. Fails with
+  //   kUnavailable       a peer closed or reset the connection (text names
   //                      the rank),
   //   kDeadlineExceeded  no byte moved for the transport's limit, or a link is
   //                      stuck (text names the rank),
-  //   kInternal          tags differ,
+  //   kInternal          tags differ, or the plan waits for nothing,
   // or with the cause given to Abort. After a failure the transport is broken
   // for good: the streams are at unknown positions.
-  virtual Status Run(SendReceivePlan& duplex) = 0;
+  virtual Status Run(SendReceivePlan& plan) = 0;
 
   // Thread-safe: makes the running and every later Run fail with `cause`.
   // The first cause is kept.

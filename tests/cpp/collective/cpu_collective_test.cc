@@ -36,11 +36,13 @@ class RecordingTransport final : public Transport {
   Status Run(SendReceivePlan& duplex) override {
     Record record;
     record.tag = duplex.tag;
-    for (const ConstSegment& segment : duplex.sends) {
-      record.sent_from.insert(segment.data);
-      record.bytes += segment.bytes;
-      record.max_segment_bytes =
-          std::max(record.max_segment_bytes, segment.bytes);
+    for (const Outgoing& outgoing : duplex.outgoing) {
+      for (const ConstSegment& segment : outgoing.segments) {
+        record.sent_from.insert(segment.data);
+        record.bytes += segment.bytes;
+        record.max_segment_bytes =
+            std::max(record.max_segment_bytes, segment.bytes);
+      }
     }
     records.push_back(record);
     return inner_->Run(duplex);
@@ -366,9 +368,8 @@ TEST(CpuCollectiveTest, AbortUnblocksACallUnderWay) {
       SendReceivePlan duplex;
       duplex.tag = 1;
       std::vector<float> part(1000);
-      duplex.to = 0;
-      duplex.sends.push_back({part.data(), part.size() * sizeof(float)});
-      duplex.released = 1;
+      duplex.outgoing.push_back(
+          {0, {{part.data(), part.size() * sizeof(float)}}, 1});
       EXPECT_TRUE(transports[1]->Run(duplex).ok());
       waiting.Abort(cause);
     }

@@ -207,10 +207,21 @@ TEST_F(TcpTransportTest, ANonPeerIsAnErrorThatBreaksNothing) {
   Socket peer;
   auto transport = NewWithRawPeer(&peer);
   SendReceivePlan duplex;
-  duplex.to = 5;
+  duplex.outgoing.push_back({5, {}});
   EXPECT_EQ(transport->Run(duplex).code(), StatusCode::kFailedPrecondition);
   SendReceivePlan nothing;
   EXPECT_TRUE(transport->Run(nothing).ok());
+}
+
+// Fault: an algorithm that allows nothing. Error: at once, not a hang.
+TEST_F(TcpTransportTest, APlanThatWaitsForNothingIsAnError) {
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  std::vector<uint8_t> out(10);
+  SendReceivePlan plan = Whole(9, 1, out, -1, out, 10);
+  plan.outgoing[0].released = 0;
+  EXPECT_EQ(transport->Run(plan),
+            InternalError("the plan of collective 9 waits for nothing"));
 }
 
 TEST_F(TcpTransportTest, CountsBytes) {

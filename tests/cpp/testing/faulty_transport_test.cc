@@ -25,13 +25,19 @@ std::vector<std::vector<Status>> Exchange(const Fault& fault, int runs) {
       std::string received(1000, '?');
       SendReceivePlan duplex;
       duplex.tag = run;
-      duplex.to = duplex.from = 1 - rank;
+      Outgoing outgoing{1 - rank, {}};
+      Incoming incoming{1 - rank, {}};
       for (int i = 0; i < 3; ++i) {
-        duplex.sends.push_back({sent.data(), sent.size()});
-        duplex.receives.push_back({received.data(), received.size()});
+        outgoing.segments.push_back({sent.data(), sent.size()});
+        incoming.segments.push_back({received.data(), received.size()});
       }
-      duplex.released = 1;
-      duplex.on_received = [](size_t i) { return std::min<size_t>(i + 2, 3); };
+      duplex.outgoing.push_back(outgoing);
+      duplex.incoming.push_back(incoming);
+      duplex.advance = [](SendReceivePlan& plan) {
+        const size_t received = plan.incoming[0].received;
+        plan.outgoing[0].released = received + 1;
+        plan.incoming[0].allowed = received + 1;
+      };
       statuses[rank].push_back(transports[rank]->Run(duplex));
       EXPECT_TRUE(!statuses[rank].back().ok() || received == sent);
     }
@@ -95,7 +101,7 @@ TEST(FaultyTransportTest, DelaysUntilAborted) {
       return;
     }
     SendReceivePlan duplex;
-    duplex.from = 1;
+    duplex.incoming.push_back({1, {}});
     EXPECT_EQ(faulty.Run(duplex), AbortedError("enough"));
   });
 }

@@ -18,18 +18,14 @@ const std::string kHello = "hello";
 SendReceivePlan Sending(int to, const std::string& content, uint64_t tag = 1) {
   SendReceivePlan duplex;
   duplex.tag = tag;
-  duplex.to = to;
-  duplex.sends.push_back({content.data(), content.size()});
-  duplex.released = 1;
+  duplex.outgoing.push_back({to, {{content.data(), content.size()}}, 1});
   return duplex;
 }
 
 SendReceivePlan Receiving(int from, std::string& content, uint64_t tag = 1) {
   SendReceivePlan duplex;
   duplex.tag = tag;
-  duplex.from = from;
-  duplex.receives.push_back({content.data(), content.size()});
-  duplex.on_received = [](size_t) { return size_t{0}; };
+  duplex.incoming.push_back({from, {{content.data(), content.size()}}, 1});
   return duplex;
 }
 
