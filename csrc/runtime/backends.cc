@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "csrc/collective/ring/ring_backend.h"
+#include "csrc/collective/net/ring_backend.h"
 #include "csrc/collective/shm/shm_backend.h"
 
 namespace keras_ring {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/net/cpu_collective.h"
 #include "csrc/collective/shm/shm_collective.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/rendezvous/rendezvous.h"

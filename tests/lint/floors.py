@@ -25,7 +25,7 @@ CPP_FLOORS = {
         "csrc/collective",
         "csrc/comm/host",
     ),
-    "csrc/collective/ring": (
+    "csrc/collective/net": (
         "csrc/base",
         "csrc/collective/kernels",
         "csrc/collective",
@@ -42,7 +42,7 @@ CPP_FLOORS = {
         "csrc/comm/transport",
         "csrc/collective",
         "csrc/collective/shm",
-        "csrc/collective/ring",
+        "csrc/collective/net",
         "csrc/control",
         "csrc/runtime/diagnostics",
     ),

@@ -13,7 +13,7 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
     ("path", "part"),
     [
         ("csrc/comm/new_file.h", "faults"),
-        ("csrc/collective/ring/ring.cc", "programs"),
+        ("csrc/collective/net/ring.cc", "programs"),
         ("csrc/control/controller.cc", "sanitized-all"),
         ("csrc/base/options.cc", "sanitized"),
         ("csrc/tls/openssl_tls.cc", "sanitized"),

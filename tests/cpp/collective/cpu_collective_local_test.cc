@@ -1,5 +1,5 @@
 // CpuCollective over LocalTransport, in the suite of all collectives.
-#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/net/cpu_collective.h"
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_transport.h"
 

@@ -3,7 +3,7 @@
 
 #include "csrc/base/counters.h"
 #include "csrc/base/deadline.h"
-#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/net/cpu_collective.h"
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/testing/collective_conformance.h"

@@ -1,6 +1,6 @@
 // What is special to CpuCollective. What all collectives do is in the suite of
 // collective_conformance.h.
-#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/net/cpu_collective.h"
 
 #include <gtest/gtest.h>
 

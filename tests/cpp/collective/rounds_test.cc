@@ -1,4 +1,4 @@
-#include "csrc/collective/ring/rounds.h"
+#include "csrc/collective/net/rounds.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/net/cpu_collective.h"
 
 #include <algorithm>
 #include <utility>

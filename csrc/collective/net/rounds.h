@@ -1,6 +1,6 @@
 // Rounds: how a bucket is divided when it is reduced.
-#ifndef KERAS_RING_COLLECTIVE_RING_ROUNDS_H_
-#define KERAS_RING_COLLECTIVE_RING_ROUNDS_H_
+#ifndef KERAS_RING_COLLECTIVE_NET_ROUNDS_H_
+#define KERAS_RING_COLLECTIVE_NET_ROUNDS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -43,4 +43,4 @@ std::vector<Round> PlanRounds(const std::vector<TensorSpan>& tensors,
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COLLECTIVE_RING_ROUNDS_H_
+#endif  // KERAS_RING_COLLECTIVE_NET_ROUNDS_H_

@@ -1,6 +1,6 @@
 // CpuCollective: the collectives on CPU tensors, over any Transport.
-#ifndef KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_
-#define KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_
+#ifndef KERAS_RING_COLLECTIVE_NET_CPU_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_NET_CPU_COLLECTIVE_H_
 
 #include <cstddef>
 #include <memory>
@@ -12,8 +12,8 @@
 #include "csrc/collective/collective.h"
 #include "csrc/collective/kernels/pack.h"
 #include "csrc/collective/reduction_kernels.h"
-#include "csrc/collective/ring/ring.h"
-#include "csrc/collective/ring/rounds.h"
+#include "csrc/collective/net/ring.h"
+#include "csrc/collective/net/rounds.h"
 #include "csrc/collective/scratch_buffer.h"
 #include "csrc/comm/transport/transport.h"
 
@@ -94,4 +94,4 @@ class CpuCollective final : public BlockingCollective {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COLLECTIVE_RING_CPU_COLLECTIVE_H_
+#endif  // KERAS_RING_COLLECTIVE_NET_CPU_COLLECTIVE_H_

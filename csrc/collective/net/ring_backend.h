@@ -1,6 +1,6 @@
 // A ring of TCP connections, as a backend.
-#ifndef KERAS_RING_COLLECTIVE_RING_RING_BACKEND_H_
-#define KERAS_RING_COLLECTIVE_RING_RING_BACKEND_H_
+#ifndef KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_
+#define KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_
 
 #include "csrc/collective/backend.h"
 
@@ -10,4 +10,4 @@ extern const CollectiveBackend kRingBackend;
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COLLECTIVE_RING_RING_BACKEND_H_
+#endif  // KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_

@@ -1,10 +1,10 @@
-#include "csrc/collective/ring/ring_backend.h"
+#include "csrc/collective/net/ring_backend.h"
 
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "csrc/collective/ring/cpu_collective.h"
+#include "csrc/collective/net/cpu_collective.h"
 #include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/comm/transport/tcp_transport.h"
 

@@ -1,4 +1,4 @@
-#include "csrc/collective/ring/ring.h"
+#include "csrc/collective/net/ring.h"
 
 #include <algorithm>
 #include <memory>

@@ -34,8 +34,8 @@
 // elements in either form, so the rule above is the same.
 //
 // All functions here are pure: from place, buffer and segment size to lists.
-#ifndef KERAS_RING_COLLECTIVE_RING_RING_H_
-#define KERAS_RING_COLLECTIVE_RING_RING_H_
+#ifndef KERAS_RING_COLLECTIVE_NET_RING_H_
+#define KERAS_RING_COLLECTIVE_NET_RING_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -144,4 +144,4 @@ SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_COLLECTIVE_RING_RING_H_
+#endif  // KERAS_RING_COLLECTIVE_NET_RING_H_
