@@ -1,13 +1,37 @@
 #include "csrc/collective/net/cpu_collective.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "csrc/collective/arguments.h"
+#include "csrc/collective/net/direct.h"
+#include "csrc/collective/net/exchange_run.h"
 #include "csrc/collective/reduction_kernels.h"
 
 namespace keras_ring {
+namespace {
+
+// Steps of an exchange that may be under way.
+constexpr int64_t kExchangeLag = 4;
+
+// Of a step: whole cache lines of any dtype.
+constexpr int64_t kStepAlignment = 64;
+
+}  // namespace
+
+std::vector<int> CpuCollectivePeers(int rank, int size,
+                                    const CpuCollectiveOptions& options) {
+  std::set<int> peers;
+  if (size <= options.max_exchange_ranks) {
+    for (int peer = 0; peer < size; ++peer) peers.insert(peer);
+  } else {
+    peers = {(rank + 1) % size, (rank + size - 1) % size};
+  }
+  peers.erase(rank);
+  return {peers.begin(), peers.end()};
+}
 
 CpuCollective::CpuCollective(Transport& transport,
                              const CpuCollectiveOptions& options,
@@ -59,6 +83,7 @@ void CpuCollective::Abort(const Status& cause) {
 
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
+  if (exchanges()) return ExchangeAllreduce(args);
   const ReductionKernels method(args);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
   for (const Round& round : PlanRounds(args.tensors, method.format, limits)) {
@@ -66,6 +91,61 @@ Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
                                     : RunPacked(args, method, round));
   }
   return OkStatus();
+}
+
+Status CpuCollective::ExchangeAllreduce(const AllreduceArgs& args) {
+  const FoldMethod method(args);
+  row_.Assign(args.tensors, method.element_size, method.wire_size);
+  if (row_.count() == 0) return OkStatus();
+  const size_t sent = row_.count() * method.wire_size * (place_.size - 1);
+  const bool one_shot = place_.size == 2 || sent <= options_.one_shot_bytes;
+  const ExchangeShape shape = ShapeFor(method);
+  return RunExchange(one_shot ? PlanOneShot(shape, row_.count())
+                              : PlanTwoShots(shape, row_.count()),
+                     method, args.tag);
+}
+
+Status CpuCollective::ExchangeReducescatter(const ReducescatterArgs& args) {
+  const FoldMethod method(args);
+  std::vector<TensorSpan> blocks;
+  std::vector<Range> parts;
+  int64_t begin = 0;
+  for (int rank = 0; rank < place_.size; ++rank) {
+    const int64_t count = args.count_per_rank[rank];
+    blocks.push_back({Advance(args.input, begin, method.element_size),
+                      rank == place_.rank ? args.output : nullptr, count});
+    parts.push_back({begin, begin + count});
+    begin += count;
+  }
+  row_.Assign(blocks, method.element_size, method.wire_size);
+  if (row_.count() == 0) return OkStatus();
+  return RunExchange(PlanReduceScatter(ShapeFor(method), parts), method,
+                     args.tag);
+}
+
+ExchangeShape CpuCollective::ShapeFor(const FoldMethod& method) const {
+  const size_t bytes =
+      std::min(options_.exchange_bytes / (kExchangeLag * (place_.size - 1)),
+               options_.max_segment_bytes);
+  const int64_t count = bytes / method.wire_size;
+  return {place_.rank, place_.size,
+          std::max<int64_t>(1, count < kStepAlignment
+                                   ? count
+                                   : count / kStepAlignment * kStepAlignment),
+          kExchangeLag};
+}
+
+Status CpuCollective::RunExchange(const ExchangeSchedule& schedule,
+                                  const FoldMethod& method, uint64_t tag) {
+  const size_t bytes = row_.count() * method.element_size;
+  const bool staged = bytes < row_.num_tensors() * options_.staged_bytes;
+  ExchangeRun run(schedule, method, row_, staged, exchange_buffer_, meter_);
+  KR_ASSIGN_OR_RETURN(SendReceivePlan plan, run.Plan(tag));
+  return transport_.Run(plan);
+}
+
+Status CpuCollective::Run(SendReceivePlan plan) {
+  return plan.empty() ? OkStatus() : transport_.Run(plan);
 }
 
 Status CpuCollective::RunDirect(const AllreduceArgs& args,
@@ -198,17 +278,21 @@ Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
   }
   const size_t own_bytes = args.bytes_per_rank[place_.rank];
   CopyIfApart(Advance(args.output, begin, 1), args.input, own_bytes);
-  SendReceivePlan duplex =
-      PlanRingAllgather(place_, args.tag, args.output, args.bytes_per_rank,
-                        options_.max_segment_bytes);
-  return duplex.empty() ? OkStatus() : transport_.Run(duplex);
+  if (exchanges()) return Run(PlanDirectAllgather(place_.rank, args));
+  return Run(PlanRingAllgather(place_, args.tag, args.output,
+                               args.bytes_per_rank,
+                               options_.max_segment_bytes));
 }
 
 Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
   KR_RETURN_IF_ERROR(CheckRoot(args, place_.size));
-  SendReceivePlan duplex = PlanChainBroadcast(
-      place_, args.tag, args.root, args.tensors, options_.max_segment_bytes);
-  if (!duplex.empty()) KR_RETURN_IF_ERROR(transport_.Run(duplex));
+  size_t bytes = 0;
+  for (const TensorSpan& tensor : args.tensors) bytes += tensor.count;
+  const bool direct = exchanges() && bytes <= options_.direct_broadcast_bytes;
+  KR_RETURN_IF_ERROR(
+      Run(direct ? PlanDirectBroadcast(place_.rank, place_.size, args)
+                 : PlanChainBroadcast(place_, args.tag, args.root, args.tensors,
+                                      options_.max_segment_bytes)));
   if (place_.rank == args.root) {
     for (const TensorSpan& tensor : args.tensors) {
       CopyIfApart(tensor.output, tensor.input, tensor.count);
@@ -219,6 +303,7 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
 
 Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
   KR_RETURN_IF_ERROR(CheckReducescatter(args, place_.size));
+  if (exchanges()) return ExchangeReducescatter(args);
   const ReductionKernels method(args);
   const int64_t longest =
       *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
@@ -285,13 +370,12 @@ Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
   CopyIfApart(Advance(args.output, output_begin, 1),
               Advance(args.input, input_begin, 1),
               args.bytes[place_.rank * place_.size + place_.rank]);
+  if (exchanges()) return Run(PlanDirectAlltoall(place_.rank, args));
   KR_ASSIGN_OR_RETURN(
       void* transit,
       fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));
-  SendReceivePlan duplex =
-      PlanRingAlltoall(place_, args.tag, args.input, args.output, args.bytes,
-                       transit, options_.max_segment_bytes);
-  return duplex.empty() ? OkStatus() : transport_.Run(duplex);
+  return Run(PlanRingAlltoall(place_, args.tag, args.input, args.output,
+                              args.bytes, transit, options_.max_segment_bytes));
 }
 
 }  // namespace keras_ring

@@ -4,17 +4,21 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "csrc/base/meter.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/adasum.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/fold_method.h"
 #include "csrc/collective/kernels/pack.h"
-#include "csrc/collective/reduction_kernels.h"
+#include "csrc/collective/net/exchange.h"
 #include "csrc/collective/net/ring.h"
 #include "csrc/collective/net/rounds.h"
+#include "csrc/collective/reduction_kernels.h"
 #include "csrc/collective/scratch_buffer.h"
+#include "csrc/collective/spans.h"
 #include "csrc/comm/transport/transport.h"
 
 namespace keras_ring {
@@ -29,7 +33,24 @@ struct CpuCollectiveOptions {
   // Small enough to stay in cache between arrival and reduction, large enough
   // to make what is done once per segment cheap. Tests set it to a few bytes.
   size_t max_segment_bytes = size_t{512} << 10;
+  // The most ranks that have links with each other, all with all. Beyond, each
+  // has links with its neighbours in the ring alone.
+  int max_exchange_ranks = 32;
+  // The largest bucket [bytes of values, times the ranks they go to] that more
+  // than two ranks exchange in one shot.
+  size_t one_shot_bytes = size_t{64} << 10;
+  // Bound of the memory for values of others that wait to be folded: what a
+  // core's own cache holds.
+  size_t exchange_bytes = size_t{1} << 20;
+  // Tensors that are smaller on average are staged.
+  size_t staged_bytes = 1024;
+  // The largest bucket [bytes] that the root itself sends to all.
+  size_t direct_broadcast_bytes = size_t{64} << 10;
 };
+
+// Whom rank `rank` of `size` needs links with.
+std::vector<int> CpuCollectivePeers(int rank, int size,
+                                    const CpuCollectiveOptions& options);
 
 class CpuCollective final : public BlockingCollective {
  public:
@@ -61,6 +82,16 @@ class CpuCollective final : public BlockingCollective {
                             const ReductionKernels& method, int64_t begin,
                             int64_t count);
   Status DoAlltoall(const AlltoallArgs& args);
+  bool exchanges() const {
+    return place_.size > 1 && place_.size <= options_.max_exchange_ranks;
+  }
+  // These reduce the row by exchanging it.
+  Status ExchangeAllreduce(const AllreduceArgs& args);
+  Status ExchangeReducescatter(const ReducescatterArgs& args);
+  ExchangeShape ShapeFor(const FoldMethod& method) const;
+  Status RunExchange(const ExchangeSchedule& schedule, const FoldMethod& method,
+                     uint64_t tag);
+  Status Run(SendReceivePlan plan);
   Status RunDirect(const AllreduceArgs& args, const ReductionKernels& method,
                    const Round& round);
   Status RunPacked(const AllreduceArgs& args, const ReductionKernels& method,
@@ -87,6 +118,8 @@ class CpuCollective final : public BlockingCollective {
   // One segment of a peer's partial sums, and one for widening it.
   ScratchBuffer arrivals_;
   Adasum adasum_;
+  Spans row_;
+  ScratchBuffer exchange_buffer_;
 
   // The first failure, or what Abort gave.
   StickyStatus broken_;

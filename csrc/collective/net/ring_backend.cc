@@ -1,8 +1,6 @@
 #include "csrc/collective/net/ring_backend.h"
 
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/comm/rendezvous/mesh.h"
@@ -11,30 +9,24 @@
 namespace keras_ring {
 namespace {
 
-// The neighbours in the ring, which is all that its collectives speak to.
-std::vector<int> RingPeers(int rank, int size) {
-  std::set<int> peers = {(rank + 1) % size, (rank + size - 1) % size};
-  peers.erase(rank);
-  return {peers.begin(), peers.end()};
-}
-
 Status Available(const BackendDeps&) { return OkStatus(); }
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
                                          Deadline deadline) {
   const int rank = deps.options.rank;
   const int size = deps.options.size;
+  const CpuCollectiveOptions options;
   KR_ASSIGN_OR_RETURN(
       auto links,
-      mesh.Connect(LinkKind::kData, RingPeers(rank, size), deadline));
+      mesh.Connect(LinkKind::kData, CpuCollectivePeers(rank, size, options),
+                   deadline));
   KR_ASSIGN_OR_RETURN(
       std::unique_ptr<Transport> transport,
       TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
                            Seconds(deps.options.heartbeat_timeout),
                            deps.counters, deps.ranks, deps.trace, deps.spin));
   return std::unique_ptr<Collective>(std::make_unique<CpuCollective>(
-      std::move(transport), CpuCollectiveOptions(),
-      Meter(deps.counters, deps.trace)));
+      std::move(transport), options, Meter(deps.counters, deps.trace)));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "csrc/collective/arguments.h"
-#include "csrc/collective/kernels/codec.h"
+#include "csrc/collective/fold_method.h"
 
 namespace keras_ring {
 namespace {
@@ -105,23 +105,9 @@ void ShmCollective::Abort(const Status& cause) {
 }
 
 // A sum over the ranks, cut into chunks and parts. The row is that of spans_.
-struct ShmCollective::Plan {
-  explicit Plan(const Reduction& reduction)
-      : codec(FindCodec(reduction.dtype, reduction.wire_dtype())),
-        prescale(reduction.prescale),
-        finish(FinishOf(reduction)),
-        element_size(DTypeSize(reduction.dtype)),
-        wire_size(DTypeSize(reduction.wire_dtype())),
-        fold(codec != nullptr ? codec->fold[static_cast<int>(reduction.op)]
-                              : FindFoldKernel(reduction.dtype, reduction.op)) {
-  }
+struct ShmCollective::Plan : FoldMethod {
+  using FoldMethod::FoldMethod;
 
-  const Codec* codec;  // null if nothing is compressed
-  double prescale;
-  Finish finish;
-  size_t element_size;
-  size_t wire_size;
-  FoldKernel fold;
   bool streams = false;  // whether outputs are written past the caches
   int64_t num_chunks = 0;
   int64_t part_count = 0;  // elements of a part, at most
@@ -266,36 +252,27 @@ Status ShmCollective::UnpackDirect(const Plan& plan, int64_t chunk,
   return OkStatus();
 }
 
-// What was packed has the factor, where it was rounded with it.
 void ShmCollective::Fold(const Plan& plan, const SpanPiece& piece, char* copy) {
-  const double prescale = plan.codec != nullptr ? 1.0 : plan.prescale;
   bool streams = plan.streams;
   for (int i = 0; i < size_; ++i) {
     if (sources_[i] == piece.output) streams = false;
   }
-  plan.fold({sources_.data(), size_, piece.count, prescale, plan.finish,
-             piece.output, copy, streams});
+  plan.Fold(piece, sources_.data(), size_, copy, streams);
 }
 
 void ShmCollective::CopyResult(const Plan& plan, const SpanPiece& piece,
                                const char* result) const {
-  if (plan.codec != nullptr) {
-    plan.codec->unpack(piece.output, result, piece.count);
-  } else if (plan.streams) {
+  if (plan.codec == nullptr && plan.streams) {
     StreamCopy(piece.output, result, piece.bytes);
   } else {
-    Copy(piece.output, result, piece.bytes);
+    plan.Decode(piece, result);
   }
 }
 
 void ShmCollective::PackTo(char* to, const Plan& plan,
                            const Range& range) const {
   spans_.ForEach(range, [&](const SpanPiece& piece) {
-    if (plan.codec != nullptr) {
-      plan.codec->pack(to + piece.at, piece.input, piece.count, plan.prescale);
-    } else {
-      Copy(to + piece.at, piece.input, piece.bytes);
-    }
+    plan.Encode(to + piece.at, piece);
   });
 }
 

@@ -1,4 +1,6 @@
 // CpuCollective over LocalTransport, in the suite of all collectives.
+#include <string>
+
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_transport.h"
@@ -6,11 +8,12 @@
 namespace keras_ring {
 namespace {
 
-std::vector<CollectiveMember> MakeLocal(int size) {
-  CpuCollectiveOptions options;
+std::vector<CollectiveMember> MakeLocal(int size,
+                                        CpuCollectiveOptions options) {
   options.fusion_buffer_bytes = kTestBufferBytes;
   options.direct_bytes = kTestDirectBytes;
   options.max_segment_bytes = kTestSegmentBytes;
+  options.direct_broadcast_bytes = kTestDirectBytes;
   std::vector<CollectiveMember> members;
   for (auto& transport : CreateLocalTransports(size)) {
     auto collective = std::make_unique<CpuCollective>(*transport, options);
@@ -20,10 +23,43 @@ std::vector<CollectiveMember> MakeLocal(int size) {
   return members;
 }
 
+CollectiveFactory Local(const std::string& name,
+                        const CpuCollectiveOptions& options) {
+  return {name, [options](int size) { return MakeLocal(size, options); }};
+}
+
+CollectiveFactory Ring() {
+  CpuCollectiveOptions options;
+  options.max_exchange_ranks = 1;
+  return Local("ring", options);
+}
+
+CollectiveFactory OneShot(size_t staged_bytes) {
+  CpuCollectiveOptions options;
+  options.one_shot_bytes = ~size_t{0};
+  options.staged_bytes = staged_bytes;
+  return Local(staged_bytes == 0 ? "one_shot" : "one_shot_staged", options);
+}
+
+CollectiveFactory TwoShots(size_t staged_bytes) {
+  CpuCollectiveOptions options;
+  options.one_shot_bytes = 0;
+  options.staged_bytes = staged_bytes;
+  return Local(staged_bytes == 0 ? "two_shots" : "two_shots_staged", options);
+}
+
+constexpr size_t kAlways = 1 << 20;
+
 INSTANTIATE_TEST_SUITE_P(Local, CollectiveConformance,
-                         testing::Combine(testing::Values(CollectiveFactory{
-                                              "local", MakeLocal}),
+                         testing::Combine(testing::Values(Ring(), TwoShots(0)),
                                           testing::ValuesIn(kConformanceSizes)),
+                         CollectiveConformance::Name);
+
+INSTANTIATE_TEST_SUITE_P(LocalVariants, CollectiveConformance,
+                         testing::Combine(testing::Values(OneShot(0),
+                                                          OneShot(kAlways),
+                                                          TwoShots(kAlways)),
+                                          testing::Values(2, 3, 5)),
                          CollectiveConformance::Name);
 
 }  // namespace

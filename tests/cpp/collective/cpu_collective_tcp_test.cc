@@ -20,8 +20,9 @@ struct TcpFoundation {
   std::unique_ptr<Transport> transport;
 };
 
-std::vector<CollectiveMember> MakeTcp(int size) {
-  CpuCollectiveOptions options;
+std::vector<CollectiveMember> MakeTcp(int size,
+                                      CpuCollectiveOptions options = {}) {
+  options.one_shot_bytes = kTestDirectBytes;
   options.fusion_buffer_bytes = kTestBufferBytes;
   options.direct_bytes = kTestDirectBytes;
   options.max_segment_bytes = kTestSegmentBytes;
@@ -41,22 +42,27 @@ std::vector<CollectiveMember> MakeTcp(int size) {
   return members;
 }
 
+std::vector<CollectiveMember> MakeRing(int size) {
+  CpuCollectiveOptions options;
+  options.max_exchange_ranks = 1;
+  return MakeTcp(size, options);
+}
+
 // Where the time went is told apart, so that kr.metrics() can.
 TEST(CpuCollective, CountsWhereTheTimeGoes) {
-  auto members = MakeTcp(2);
-  RunRanks(2, [&](int rank) {
+  auto members = MakeTcp(3);
+  RunRanks(3, [&](int rank) {
     if (rank == 1) {
       Pause(std::chrono::milliseconds(20), Deadline::AfterSeconds(1));
     }
-    // Two that are packed together.
-    std::vector<float> values(2 * kTestDirectBytes / sizeof(float) - 2, 1.0f);
-    const int64_t half = static_cast<int64_t>(values.size()) / 2;
+    // Values that are compressed are packed and unpacked.
+    std::vector<float> values(1000, 1.0f);
     AllreduceArgs args;
-    args.tensors = {{values.data(), values.data(), half},
-                    {values.data() + half, values.data() + half, half}};
+    args.compression = Compression::kFloat16;
+    args.tensors = {{values.data(), values.data(), 1000}};
     ASSERT_TRUE(
         CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
-    EXPECT_EQ(values.back(), 2.0f);
+    EXPECT_EQ(values.back(), 3.0f);
   });
   const auto& counters =
       static_cast<TcpFoundation*>(members[0].foundation.get())->counters;
@@ -66,10 +72,17 @@ TEST(CpuCollective, CountsWhereTheTimeGoes) {
   EXPECT_GT(counters.unpack_ns, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tcp, CollectiveConformance,
+INSTANTIATE_TEST_SUITE_P(
+    Tcp, CollectiveConformance,
+    testing::Combine(testing::Values(CollectiveFactory{
+                         "tcp", [](int size) { return MakeTcp(size); }}),
+                     testing::ValuesIn(kConformanceSizes)),
+    CollectiveConformance::Name);
+
+INSTANTIATE_TEST_SUITE_P(TcpRing, CollectiveConformance,
                          testing::Combine(testing::Values(CollectiveFactory{
-                                              "tcp", MakeTcp}),
-                                          testing::ValuesIn(kConformanceSizes)),
+                                              "ring", MakeRing}),
+                                          testing::Values(2, 3)),
                          CollectiveConformance::Name);
 
 }  // namespace

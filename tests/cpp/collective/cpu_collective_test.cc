@@ -64,6 +64,13 @@ std::vector<std::unique_ptr<RecordingTransport>> RecordingTransports(int size) {
   return transports;
 }
 
+// Of ranks that know their neighbours alone.
+CpuCollectiveOptions RingOptions() {
+  CpuCollectiveOptions options;
+  options.max_exchange_ranks = 1;
+  return options;
+}
+
 AllreduceArgs SumOf(std::vector<float>& values, uint64_t tag = 1) {
   AllreduceArgs args;
   args.tag = tag;
@@ -91,7 +98,7 @@ TEST(CpuCollectiveTest, FloatsAreSummedInTheStatedOrder) {
     for (int s = 1; s < kSize; ++s) sum += values[(chunk + s) % kSize][i];
     expected.push_back(sum);
   }
-  CpuCollectiveOptions options;
+  CpuCollectiveOptions options = RingOptions();
   options.max_segment_bytes = 30;
   auto transports = CreateLocalTransports(kSize);
   RunRanks(kSize, [&](int rank) {
@@ -123,7 +130,7 @@ TEST(CpuCollectiveTest, CompressedFloatsAreSummedInTheStatedOrder) {
     }
     expected.push_back(rounded(sum * 0.7f));
   }
-  CpuCollectiveOptions options;
+  CpuCollectiveOptions options = RingOptions();
   options.max_segment_bytes = 30;
   auto transports = CreateLocalTransports(kSize);
   RunRanks(kSize, [&](int rank) {
@@ -138,7 +145,7 @@ TEST(CpuCollectiveTest, CompressedFloatsAreSummedInTheStatedOrder) {
 }
 
 TEST(CpuCollectiveTest, ABucketIsOneRunAndALargeTensorGoesFromWhereItLies) {
-  CpuCollectiveOptions options;
+  CpuCollectiveOptions options = RingOptions();
   options.direct_bytes = 4000;
   auto transports = RecordingTransports(2);
   RunRanks(2, [&](int rank) {
@@ -168,7 +175,7 @@ TEST(CpuCollectiveTest, ABucketIsOneRunAndALargeTensorGoesFromWhereItLies) {
 // Three hundred elements of 2 bytes, with 4 for each sum; at most 600 bytes at
 // a time.
 TEST(CpuCollectiveTest, ALargeBucketTakesRounds) {
-  CpuCollectiveOptions options;
+  CpuCollectiveOptions options = RingOptions();
   options.fusion_buffer_bytes = 600;
   options.max_segment_bytes = 64;
   auto transports = RecordingTransports(2);
@@ -189,13 +196,13 @@ TEST(CpuCollectiveTest, ALargeBucketTakesRounds) {
 }
 
 // What a rank sends of 1200 elements, by the number of ranks.
-TEST(CpuCollectiveTest, CompressionSavesBytes) {
+TEST(CpuCollectiveTest, CompressionSavesBytesInARing) {
   for (int size : {2, 3, 4}) {
     for (Compression compression :
          {Compression::kNone, Compression::kFloat16, Compression::kBfloat16}) {
       auto transports = RecordingTransports(size);
       RunRanks(size, [&](int rank) {
-        CpuCollective collective(*transports[rank]);
+        CpuCollective collective(*transports[rank], RingOptions());
         std::vector<float> values(1200, 1.0f);
         AllreduceArgs args = SumOf(values);
         args.compression = compression;
@@ -209,6 +216,62 @@ TEST(CpuCollectiveTest, CompressionSavesBytes) {
       });
     }
   }
+}
+
+// Nor does any sum travel: 16 bits remain 16 bits.
+TEST(CpuCollectiveTest, CompressionHalvesTheBytesOfAnExchange) {
+  for (int size : {2, 3, 4}) {
+    for (Compression compression :
+         {Compression::kNone, Compression::kFloat16, Compression::kBfloat16}) {
+      CpuCollectiveOptions options;
+      options.one_shot_bytes = 0;
+      auto transports = RecordingTransports(size);
+      const int count = size * 6400;
+      RunRanks(size, [&](int rank) {
+        CpuCollective collective(*transports[rank], options);
+        std::vector<float> values(count, 1.0f);
+        AllreduceArgs args = SumOf(values);
+        args.compression = compression;
+        ASSERT_TRUE(collective.Allreduce(args).ok());
+        EXPECT_EQ(values, std::vector<float>(count, size));
+        const size_t bytes = compression == Compression::kNone ? 4 : 2;
+        ASSERT_EQ(transports[rank]->records.size(), 1u);
+        EXPECT_EQ(transports[rank]->records[0].bytes,
+                  2 * (size - 1) * 6400 * bytes);
+      });
+    }
+  }
+}
+
+TEST(CpuCollectiveTest, AnExchangeSendsTensorsFromWhereTheyLie) {
+  auto transports = RecordingTransports(2);
+  RunRanks(2, [&](int rank) {
+    CpuCollective collective(*transports[rank]);
+    std::vector<std::vector<float>> tensors(5, std::vector<float>(700, 1.0f));
+    AllreduceArgs args;
+    for (auto& tensor : tensors) {
+      args.tensors.push_back({tensor.data(), tensor.data(), 700});
+    }
+    ASSERT_TRUE(collective.Allreduce(args).ok());
+    ASSERT_EQ(transports[rank]->records.size(), 1u);
+    for (const auto& tensor : tensors) {
+      EXPECT_EQ(tensor, std::vector<float>(700, 2.0f));
+      EXPECT_EQ(transports[rank]->records[0].sent_from.count(tensor.data()),
+                1u);
+    }
+  });
+}
+
+// A rank has links with all of them, or, of many, with its neighbours.
+TEST(CpuCollectiveTest, PeersAreThoseThatItSpeaksTo) {
+  CpuCollectiveOptions options;
+  options.max_exchange_ranks = 4;
+  using Peers = std::vector<int>;
+  EXPECT_EQ(CpuCollectivePeers(0, 1, options), Peers());
+  EXPECT_EQ(CpuCollectivePeers(1, 2, options), Peers({0}));
+  EXPECT_EQ(CpuCollectivePeers(1, 4, options), Peers({0, 2, 3}));
+  EXPECT_EQ(CpuCollectivePeers(1, 5, options), Peers({0, 2}));
+  EXPECT_EQ(CpuCollectivePeers(0, 5, options), Peers({1, 4}));
 }
 
 TEST(CpuCollectiveTest, ABroadcastCopiesNothingOnItsWay) {
