@@ -80,11 +80,15 @@ without tensors, are fine.
   factor are rounded, summed in float32, and the result is rounded once more.
   float16 keeps 11 significant bits and makes infinities of what is above
   65504; bfloat16 keeps 8, and the range of float32. Others are left as they
-  are. All ranks must ask for the same. (In a ring, sums on their way are
+  are. All ranks must ask for the same. Between hosts that have several ranks,
+  the sum of each host is rounded as well. (In a ring, sums on their way are
   float32: so many ranks move 3/4 of float32's bytes.)
-- On one host, and between up to 32 ranks on several, sums are made in the order of
-  the ranks; beyond, in a ring, in an order that depends on the place in the tensor.
-  What all ranks get has the same bits either way.
+- On one host, and between up to 32 ranks on as many hosts, sums are made in
+  the order of the ranks. Where hosts have several ranks, those of each are
+  summed in their order, then the hosts, in the order of their lowest ranks.
+  Beyond 32 ranks on as many hosts there is a ring, and an order that depends on
+  the place in the tensor. What all ranks get has the same bits in any case;
+  without a ring, in every run.
 - `Adasum` takes each tensor, of a floating dtype, as a vector. Of two it makes
   `(1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b`, where a factor with a
   denominator of zero is 1: the sum where they are at right angles, the mean
@@ -94,8 +98,8 @@ without tensors, are fine.
   is `Adasum(Adasum(Adasum(0, 1), Adasum(2, 3)), 4)`. Dot products are of whole
   tensors, also in a group, and summed in float64; a tensor with an infinity or
   a NaN comes out without a finite number. Factors and compression work as in a
-  sum. It moves as many bytes as a sum; in a ring `n / 2` times the tensor, where
-  a sum moves it twice at most. It takes the memory of a
+  sum. It moves as many bytes as a sum; in a ring `n / 2` times the tensor,
+  where a sum moves it twice at most. It takes the memory of a
   tensor, or of 16 MiB of small ones, twice, and four times for float16 and
   bfloat16. `reducescatter` and `tf.IndexedSlices` have none.
 - `alltoall` without splits needs a number of rows that the ranks divide evenly.

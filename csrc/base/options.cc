@@ -282,9 +282,9 @@ const Row kRows[] = {
      ShowTime<&Options::start_timeout>, false},
     {"COLLECTIVE", "auto, or a backend",
      "How tensors are reduced: shm, through shared memory (all ranks must be "
-     "on "
-     "one host), or ring, round a ring of TCP connections. auto: shm where it "
-     "can be.",
+     "on one host); hierarchy, through shared memory within hosts and TCP "
+     "between them (several hosts, one of which has several ranks); or ring, "
+     "through TCP alone. auto: the first of these that can be.",
      TextField<&Options::collective>, ShowText<&Options::collective>, true},
     {"ZERO_COPY", "0 or 1",
      "Whether TensorFlow's tensors are put where the other ranks of the host "

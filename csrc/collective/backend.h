@@ -3,6 +3,8 @@
 #define KERAS_RING_COLLECTIVE_BACKEND_H_
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
@@ -25,6 +27,9 @@ struct BackendDeps {
   const Options& options;  // rank and size are those in `ranks`
   RankSet ranks;
   const HostGroup* host;  // null if this host's ranks do not share memory
+  const std::vector<std::string>& host_ids;  // by rank
+  // Whether the ranks of each host share memory: alike on all of them.
+  bool hosts_share_memory;
   std::shared_ptr<IdleLimit> idle_limit;
   Duration spin;  // how long a thread looks for what it waits for
   const Clock& clock;

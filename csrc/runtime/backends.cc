@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "csrc/collective/hierarchy/hierarchy_backend.h"
 #include "csrc/collective/net/ring_backend.h"
 #include "csrc/collective/shm/shm_backend.h"
 
@@ -11,7 +12,8 @@ namespace {
 constexpr char kAuto[] = "auto";
 
 // The fastest first.
-const CollectiveBackend* const kBackends[] = {&kShmBackend, &kRingBackend};
+const CollectiveBackend* const kBackends[] = {&kShmBackend, &kHierarchyBackend,
+                                              &kRingBackend};
 
 bool MayBeChosen(const CollectiveBackend& backend,
                  const std::string& collective) {

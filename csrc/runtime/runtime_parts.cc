@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "csrc/base/logging.h"
+#include "csrc/collective/hierarchy/host_stage.h"
+#include "csrc/collective/hierarchy/placement.h"
 #include "csrc/collective/shm/shm_collective.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/transport/local_link.h"
@@ -59,7 +61,9 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
                       mesh.Connect(LinkKind::kHost, peers, deadline));
   HostGroupLayout layout;
   layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
-  layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
+  layout.data_bytes = RoundUpToLine(
+      std::max(ShmCollective::DataBytes(size, ShmCollectiveOptions()),
+               HostSlots::DataBytes(size, HostStageOptions())));
   std::shared_ptr<const SharedMemory> tensors;
   if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =
@@ -72,6 +76,17 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   KR_LOG(kWarning) << group.status().message()
                    << "; its ranks use TCP instead, which is slower";
   return std::unique_ptr<HostGroup>();
+}
+
+// Whether the ranks of each host share memory, which each host knows of itself.
+Result<bool> HostsShareMemory(const RuntimeDeps& deps, Mesh& mesh,
+                              Deadline deadline) {
+  if (!Placement(deps.host_ids).is_hierarchical()) return deps.host != nullptr;
+  const bool alone = RanksOfHost(deps.host_ids, deps.options.rank).size() == 1;
+  const bool shares = alone || deps.host != nullptr;
+  KR_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                      mesh.Exchange(shares ? "y" : "n", deadline));
+  return std::count(all.begin(), all.end(), "n") == 0;
 }
 
 }  // namespace
@@ -93,9 +108,17 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
       deps.channel, MessageChannel::Create(std::move(control), kMaxControlFrame,
                                            *deps.counters, deps.host.get(),
                                            spin, deps.ranks, *deps.clock));
-  const BackendDeps of_backend{
-      options, deps.ranks,  deps.host.get(), deps.idle_limit,
-      spin,    *deps.clock, *deps.counters,  deps.trace.get()};
+  KR_ASSIGN_OR_RETURN(const bool share, HostsShareMemory(deps, mesh, deadline));
+  const BackendDeps of_backend{options,
+                               deps.ranks,
+                               deps.host.get(),
+                               deps.host_ids,
+                               share,
+                               deps.idle_limit,
+                               spin,
+                               *deps.clock,
+                               *deps.counters,
+                               deps.trace.get()};
   KR_ASSIGN_OR_RETURN(const CollectiveBackend* const backend,
                       ChooseBackend(of_backend));
   KR_ASSIGN_OR_RETURN(deps.collective,

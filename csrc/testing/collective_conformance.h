@@ -24,6 +24,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <tuple>
@@ -53,6 +54,12 @@ struct CollectiveMember {
 struct CollectiveFactory {
   std::string name;
   std::function<std::vector<CollectiveMember>(int size)> make;
+  // The ranks of each host, where those of a host are reduced first. Null:
+  // there is one.
+  std::function<std::vector<std::vector<int>>(int size)> hosts = nullptr;
+  // Who hears of it when the last rank goes away; null: its neighbours in a
+  // ring.
+  std::function<std::vector<int>(int size)> neighbours = nullptr;
 };
 inline void PrintTo(const CollectiveFactory& factory, std::ostream* out) {
   *out << factory.name;
@@ -238,6 +245,19 @@ class CollectiveConformance
     return CollectiveCalls(*members_[rank].collective);
   }
   uint64_t NextTag() { return tag_++; }
+  // See CollectiveFactory.
+  std::vector<std::vector<int>> Hosts() const {
+    const CollectiveFactory& factory = std::get<0>(GetParam());
+    if (factory.hosts) return factory.hosts(size_);
+    std::vector<int> all(size_);
+    std::iota(all.begin(), all.end(), 0);
+    return {all};
+  }
+  std::vector<int> Neighbours() const {
+    const CollectiveFactory& factory = std::get<0>(GetParam());
+    if (factory.neighbours) return factory.neighbours(size_);
+    return {0, size_ - 2};
+  }
 
   // How `tensors` of the given values (values[tensor][rank][i]) come out of an
   // allreduce, on every rank.

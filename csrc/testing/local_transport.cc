@@ -120,7 +120,7 @@ Status LocalTransport::Run(SendReceivePlan& plan) {
   Progress progress(plan);
   // Without the lock: it reduces, and may abort this very transport.
   if (plan.advance) plan.advance(plan);
-  while (!progress.done()) {
+  while (!progress.done() || plan.busy) {
     KR_RETURN_IF_ERROR(Move(progress));
     if (plan.advance) plan.advance(plan);
   }
@@ -141,9 +141,22 @@ Status LocalTransport::Move(Progress& progress) {
       moved = MoveIn(progress, i) || moved;
     }
     if (!self.broken.ok() || moved) break;
+    PlanEvents* const events = progress.plan.events;
+    if (events != nullptr) {
+      if (events->Happened()) break;
+      Break(events->Check());
+    }
     CheckPeers(progress);
     if (!self.broken.ok()) break;
     const uint64_t seen = self.events;
+    if (events != nullptr && std::chrono::steady_clock::now() < until) {
+      // They are looked at now and then: no descriptor can be waited for here.
+      self.raised.WaitUntil(
+          group_->mutex,
+          std::chrono::steady_clock::now() + std::chrono::microseconds(200),
+          [&] { return self.events != seen; });
+      continue;
+    }
     if (!self.raised.WaitUntil(group_->mutex, until,
                                [&] { return self.events != seen; })) {
       Break(DeadlineExceededError("no byte moved " + PeersText(progress) +

@@ -45,7 +45,10 @@ _BYTES = (_integer(0, 2**63 - 1), "a number of bytes, at least 0")
 _NAMES = (_integer(0, 2**20), f"an integer from 0 to {2**20}")
 _TIME = (_number(0.0), "a number, at least 0")
 _TIME_LIMIT = (_number(1e-3), "a number, at least 0.001")
-_COLLECTIVE = (("auto", "shm", "ring").__contains__, "auto, shm or ring")
+_COLLECTIVE = (
+    ("auto", "shm", "hierarchy", "ring").__contains__,
+    "auto, shm, hierarchy or ring",
+)
 _LEVEL = (LOG_LEVELS.__contains__, "one of " + ", ".join(LOG_LEVELS))
 
 SETTINGS: Mapping[str, tuple[_Check, str]] = {

@@ -139,7 +139,9 @@ Status CpuCollective::RunExchange(const ExchangeSchedule& schedule,
                                   const FoldMethod& method, uint64_t tag) {
   const size_t bytes = row_.count() * method.element_size;
   const bool staged = bytes < row_.num_tensors() * options_.staged_bytes;
-  ExchangeRun run(schedule, method, row_, staged, exchange_buffer_, meter_);
+  ExchangeBinding binding{method, row_};
+  binding.staged = staged;
+  ExchangeRun run(schedule, binding, exchange_buffer_, meter_);
   KR_ASSIGN_OR_RETURN(SendReceivePlan plan, run.Plan(tag));
   return transport_.Run(plan);
 }

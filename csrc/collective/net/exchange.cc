@@ -20,48 +20,69 @@ Range StepOf(const Range& part, int64_t step, int64_t max_step) {
   return {begin, std::min(begin + max_step, part.end)};
 }
 
-// The blocks of a stream: those of `values` (null: none), and those of
-// `results`.
-std::vector<Block> Interleave(const Range* values, const Range* results,
-                              int64_t steps, const ExchangeShape& shape) {
+// Part `index` of `size` of a range.
+Range PartOf(const Range& range, int index, int size) {
+  const int64_t lines = (range.count() + kPartAlignment - 1) / kPartAlignment;
+  const int64_t part = (lines + size - 1) / size * kPartAlignment;
+  return {std::min(range.begin + index * part, range.end),
+          std::min(range.begin + (index + 1) * part, range.end)};
+}
+
+// The blocks of a stream: values of values_of(step), and results of
+// results_of(step), unless there are none.
+template <typename ValuesOf, typename ResultsOf>
+std::vector<Block> Interleave(int64_t steps, int64_t lag, bool has_results,
+                              const ValuesOf& values_of,
+                              const ResultsOf& results_of) {
   std::vector<Block> blocks;
-  const auto add = [&](Block::Kind kind, const Range* part, int64_t step) {
-    if (part == nullptr || step < 0 || step >= steps) return;
-    blocks.push_back({kind, step, StepOf(*part, step, shape.max_step)});
-  };
-  for (int64_t step = 0; step < steps + shape.lag; ++step) {
-    add(Block::Kind::kValues, values, step);
-    add(Block::Kind::kResult, results, step - shape.lag + 1);
+  for (int64_t step = 0; step < steps + lag; ++step) {
+    if (step < steps) {
+      blocks.push_back({Block::Kind::kValues, step, values_of(step)});
+    }
+    const int64_t folded = step - lag + 1;
+    if (has_results && folded >= 0 && folded < steps) {
+      blocks.push_back({Block::Kind::kResult, folded, results_of(folded)});
+    }
   }
   return blocks;
 }
 
-// `parts`: what each rank folds.
-ExchangeSchedule Plan(const ExchangeShape& shape,
-                      const std::vector<Range>& parts, bool has_results) {
+// fold_of(rank, step): what each rank folds.
+template <typename FoldOf>
+ExchangeSchedule Plan(const ExchangeShape& shape, int64_t steps,
+                      bool has_results, const FoldOf& fold_of) {
   ExchangeSchedule schedule;
   schedule.rank = shape.rank;
   schedule.size = shape.size;
   schedule.lag = shape.lag;
   schedule.has_results = has_results;
+  const auto of = [&fold_of](int rank) {
+    return [&fold_of, rank](int64_t step) { return fold_of(rank, step); };
+  };
+  const auto own = of(shape.rank);
+  for (int64_t step = 0; step < steps; ++step) {
+    schedule.folds.push_back(own(step));
+  }
+  for (int k = 1; k < shape.size; ++k) {
+    const int peer = (shape.rank + k) % shape.size;
+    schedule.peers.push_back(peer);
+    schedule.sends.push_back(
+        Interleave(steps, shape.lag, has_results, of(peer), own));
+    schedule.receives.push_back(
+        Interleave(steps, shape.lag, has_results, own, of(peer)));
+  }
+  return schedule;
+}
+
+ExchangeSchedule PlanParts(const ExchangeShape& shape,
+                           const std::vector<Range>& parts, bool has_results) {
   int64_t steps = 0;
   for (const Range& part : parts) {
     steps = std::max(steps, NumSteps(part, shape.max_step));
   }
-  const Range& own = parts[shape.rank];
-  for (int64_t step = 0; step < steps; ++step) {
-    schedule.folds.push_back(StepOf(own, step, shape.max_step));
-  }
-  for (int k = 1; k < shape.size; ++k) {
-    const int peer = (shape.rank + k) % shape.size;
-    const Range& theirs = parts[peer];
-    schedule.peers.push_back(peer);
-    schedule.sends.push_back(
-        Interleave(&theirs, has_results ? &own : nullptr, steps, shape));
-    schedule.receives.push_back(
-        Interleave(&own, has_results ? &theirs : nullptr, steps, shape));
-  }
-  return schedule;
+  return Plan(shape, steps, has_results, [&](int rank, int64_t step) {
+    return StepOf(parts[rank], step, shape.max_step);
+  });
 }
 
 }  // namespace
@@ -74,33 +95,44 @@ int64_t ExchangeSchedule::max_count() const {
     }
   };
   for (const Range& range : folds) most = std::max(most, range.count());
+  for (const Range& range : covers) most = std::max(most, range.count());
   for (const auto& blocks : sends) look(blocks);
   for (const auto& blocks : receives) look(blocks);
   return most;
 }
 
 ExchangeSchedule PlanOneShot(const ExchangeShape& shape, int64_t count) {
-  ExchangeSchedule schedule =
-      Plan(shape, std::vector<Range>(shape.size, Range{0, count}),
-           /*has_results=*/false);
-  schedule.one_shot = true;
-  return schedule;
+  std::vector<Range> chunks;
+  const Range row{0, count};
+  for (int64_t step = 0; step < NumSteps(row, shape.max_step); ++step) {
+    chunks.push_back(StepOf(row, step, shape.max_step));
+  }
+  return PlanChunks(shape, chunks, /*one_shot=*/true);
 }
 
 ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count) {
-  const int64_t lines = (count + kPartAlignment - 1) / kPartAlignment;
-  const int64_t part = (lines + shape.size - 1) / shape.size * kPartAlignment;
   std::vector<Range> parts;
   for (int rank = 0; rank < shape.size; ++rank) {
-    parts.push_back(
-        {std::min(rank * part, count), std::min((rank + 1) * part, count)});
+    parts.push_back(PartOf({0, count}, rank, shape.size));
   }
-  return Plan(shape, parts, /*has_results=*/true);
+  return PlanParts(shape, parts, /*has_results=*/true);
+}
+
+ExchangeSchedule PlanChunks(const ExchangeShape& shape,
+                            const std::vector<Range>& chunks, bool one_shot) {
+  ExchangeSchedule schedule = Plan(
+      shape, static_cast<int64_t>(chunks.size()),
+      /*has_results=*/!one_shot, [&](int rank, int64_t step) {
+        return one_shot ? chunks[step] : PartOf(chunks[step], rank, shape.size);
+      });
+  schedule.one_shot = one_shot;
+  schedule.covers = chunks;
+  return schedule;
 }
 
 ExchangeSchedule PlanReduceScatter(const ExchangeShape& shape,
                                    const std::vector<Range>& parts) {
-  return Plan(shape, parts, /*has_results=*/false);
+  return PlanParts(shape, parts, /*has_results=*/false);
 }
 
 }  // namespace keras_ring

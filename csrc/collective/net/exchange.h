@@ -12,6 +12,8 @@
 //   two shots  each rank folds one part of the row and sends the result to the
 //              others (a pairwise reduce-scatter and allgather): two hops;
 //              2 (n - 1) / n times the row, which is the least possible
+//   by chunks  the same for each of some ranges of the row in turn, the first
+//              of which is exchanged while the next is not there yet
 //
 // Between two ranks they move the same bytes, so that one shot is better.
 //
@@ -54,6 +56,9 @@ struct ExchangeSchedule {
   bool has_results = false;  // what was folded goes to all
   // What this rank folds, by step.
   std::vector<Range> folds;
+  // What all ranks fold together, by step, if it is one range for each; else
+  // empty.
+  std::vector<Range> covers;
   // Every other rank, and the blocks that go to it and come from it. Ranks
   // begin with their successors, so that not all of them talk to the same one.
   std::vector<int> peers;
@@ -74,6 +79,9 @@ struct ExchangeShape {
 // Of a row of `count` elements.
 ExchangeSchedule PlanOneShot(const ExchangeShape& shape, int64_t count);
 ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count);
+// Of chunk after chunk, each of which is a step and at most `max_step` long.
+ExchangeSchedule PlanChunks(const ExchangeShape& shape,
+                            const std::vector<Range>& chunks, bool one_shot);
 // The first of the two shots alone: rank r folds parts[r] of the row, and keeps
 // the result.
 ExchangeSchedule PlanReduceScatter(const ExchangeShape& shape,

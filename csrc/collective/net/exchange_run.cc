@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/logging.h"
+
 namespace keras_ring {
 namespace {
 
@@ -12,13 +14,13 @@ using Kind = ExchangeBlock::Kind;
 constexpr size_t kAlignment = 64;  // of steps in scratch memory
 
 // Adds the memory of `range` to `segments`: pieces of tensors, or all of it
-// where it is staged.
+// where it is staged, with elements of `size` bytes.
 template <typename Segments, typename Pointer>
 void AddSegments(const Spans& row, const Range& range, char* staged,
-                 Pointer SpanPiece::*memory, Segments& segments) {
+                 size_t size, Pointer SpanPiece::*memory, Segments& segments) {
   if (range.count() == 0) return;
   if (staged != nullptr) {
-    segments.push_back({staged, range.count() * row.wire_size()});
+    segments.push_back({staged, range.count() * size});
     return;
   }
   row.ForEach(range, [&](const SpanPiece& piece) {
@@ -29,20 +31,22 @@ void AddSegments(const Spans& row, const Range& range, char* staged,
 }  // namespace
 
 ExchangeRun::ExchangeRun(const ExchangeSchedule& schedule,
-                         const FoldMethod& method, const Spans& row,
-                         bool staged, ScratchBuffer& scratch,
+                         const ExchangeBinding& binding, ScratchBuffer& scratch,
                          const Meter& meter)
     : schedule_(schedule),
-      method_(method),
-      row_(row),
-      staged_(staged || method.codec != nullptr),
+      method_(binding.method),
+      row_(binding.row),
+      ranks_(binding.ranks),
+      host_(binding.host),
+      staged_(binding.staged || method_.codec != nullptr || host_ != nullptr),
       scratch_(scratch),
       meter_(meter),
       out_(schedule.peers.size()),
       in_(schedule.peers.size()),
       sources_(schedule.size) {
-  for (size_t t = 0; t < row.num_tensors(); ++t) {
-    const TensorSpan& tensor = row.tensor(t);
+  KR_CHECK(host_ == nullptr || !schedule.covers.empty() || num_steps() == 0);
+  for (size_t t = 0; t < row_.num_tensors(); ++t) {
+    const TensorSpan& tensor = row_.tensor(t);
     in_place_ =
         in_place_ || (tensor.count > 0 && tensor.input == tensor.output);
   }
@@ -56,18 +60,24 @@ Result<SendReceivePlan> ExchangeRun::Plan(uint64_t tag) {
   return plan;
 }
 
+size_t ExchangeRun::value_size() const {
+  return host_ != nullptr ? host_->sum_size() : row_.wire_size();
+}
+
 // The lanes of scratch memory, each of `lag` slots:
 //
 //   values that arrive      one for each peer
-//   values that are staged  one for each peer and one for this rank; of a one
-//                           shot, one
-//   results, staged         one that goes out, and one for each peer's
+//   values that are staged  one for all; or one for each peer and one for this
+//                           rank
+//   results, staged         one that goes out, and one for each peer's; the
+//                           ranks of a host have memory of their own for them
 Status ExchangeRun::Reserve() {
-  const size_t bytes = schedule_.max_count() * row_.wire_size();
+  const size_t bytes =
+      schedule_.max_count() * std::max(row_.wire_size(), value_size());
   slot_bytes_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   size_t lanes = num_peers();
-  if (staged_) lanes += schedule_.one_shot ? 1 : num_peers() + 1;
-  if (staged_ && schedule_.has_results) lanes += num_peers() + 1;
+  if (staged_) lanes += stages_for_all() ? 1 : num_peers() + 1;
+  if (stages_results() && host_ == nullptr) lanes += num_peers() + 1;
   KR_ASSIGN_OR_RETURN(void* memory,
                       scratch_.Reserve(lanes * schedule_.lag * slot_bytes_));
   memory_ = static_cast<char*>(memory);
@@ -83,28 +93,37 @@ char* ExchangeRun::ArrivedValues(size_t peer, int64_t step) const {
   return Slot(peer, step);
 }
 
-char* ExchangeRun::StagedValues(size_t peer, int64_t step) const {
-  return Slot(num_peers() + (schedule_.one_shot ? 0 : peer), step);
+char* ExchangeRun::StagedValues(size_t peer, const Block& block) const {
+  if (!stages_for_all()) return Slot(num_peers() + peer, block.step);
+  return Slot(num_peers(), block.step) +
+         InCover(block.step, block.range) * value_size();
 }
 
 char* ExchangeRun::OwnValues(int64_t step) const {
-  return StagedValues(num_peers(), step);
+  return StagedValues(num_peers(),
+                      {Kind::kValues, step, schedule_.folds[step]});
 }
 
 char* ExchangeRun::StagedResult(int64_t step) const {
-  return Slot(2 * num_peers() + 1, step);
+  if (host_ == nullptr) return Slot(2 * num_peers() + 1, step);
+  return host_->Results(step) +
+         InCover(step, schedule_.folds[step]) * row_.wire_size();
 }
 
-char* ExchangeRun::ArrivedResult(size_t peer, int64_t step) const {
-  return Slot(2 * num_peers() + 2 + peer, step);
+char* ExchangeRun::ArrivedResult(size_t peer, const Block& block) const {
+  if (host_ == nullptr) return Slot(2 * num_peers() + 2 + peer, block.step);
+  return host_->Results(block.step) +
+         InCover(block.step, block.range) * row_.wire_size();
 }
 
 SendReceivePlan ExchangeRun::Bind(uint64_t tag) {
   SendReceivePlan plan;
   plan.tag = tag;
   for (size_t k = 0; k < num_peers(); ++k) {
-    plan.outgoing.push_back({schedule_.peers[k], {}});
-    plan.incoming.push_back({schedule_.peers[k], {}});
+    const int peer = schedule_.peers[k];
+    const int rank = ranks_.empty() ? peer : ranks_[peer];
+    plan.outgoing.push_back({rank, {}});
+    plan.incoming.push_back({rank, {}});
     BindSends(k, plan.outgoing.back());
     BindReceives(k, plan.incoming.back());
   }
@@ -115,12 +134,12 @@ void ExchangeRun::BindSends(size_t peer, Outgoing& outgoing) {
   for (const Block& block : schedule_.sends[peer]) {
     if (block.kind == Kind::kValues) {
       AddSegments(row_, block.range,
-                  staged_ ? StagedValues(peer, block.step) : nullptr,
+                  staged_ ? StagedValues(peer, block) : nullptr, value_size(),
                   &SpanPiece::input, outgoing.segments);
     } else {
       AddSegments(row_, block.range,
                   staged_ ? StagedResult(block.step) : nullptr,
-                  &SpanPiece::output, outgoing.segments);
+                  row_.wire_size(), &SpanPiece::output, outgoing.segments);
     }
     out_[peer].ends.push_back(outgoing.segments.size());
   }
@@ -130,33 +149,32 @@ void ExchangeRun::BindReceives(size_t peer, Incoming& incoming) {
   for (const Block& block : schedule_.receives[peer]) {
     if (block.kind == Kind::kValues) {
       AddSegments(row_, block.range, ArrivedValues(peer, block.step),
-                  &SpanPiece::output, incoming.segments);
+                  value_size(), &SpanPiece::output, incoming.segments);
     } else {
       AddSegments(row_, block.range,
-                  staged_ ? ArrivedResult(peer, block.step) : nullptr,
-                  &SpanPiece::output, incoming.segments);
+                  staged_ ? ArrivedResult(peer, block) : nullptr,
+                  row_.wire_size(), &SpanPiece::output, incoming.segments);
     }
     in_[peer].ends.push_back(incoming.segments.size());
   }
 }
 
-// A block without elements is noted with the next that has some: nothing waits
-// for it but what comes after that.
 void ExchangeRun::Advance(SendReceivePlan& plan) {
-  NoteSent(plan);
-  NoteReceived(plan);
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    for (; CanStageForAll(); changed = true) {
-      const Block& block = schedule_.sends.front()[staged_steps_];
-      Stage(block.range, StagedValues(0, staged_steps_));
-      ++staged_steps_;
+  // Of a block without elements nothing is heard: it has moved once it may.
+  bool opened_empty = true;
+  while (opened_empty) {
+    NoteSent(plan);
+    NoteReceived(plan);
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (; CanStageForAll(); changed = true) StageForAll();
+      for (; CanFold(); changed = true) Fold();
     }
-    for (; CanFold(); changed = true) Fold();
+    NoteDone();
+    opened_empty = Release(plan);
+    opened_empty = Allow(plan) || opened_empty;
   }
-  Release(plan);
-  Allow(plan);
 }
 
 void ExchangeRun::NoteSent(const SendReceivePlan& plan) {
@@ -183,7 +201,7 @@ void ExchangeRun::NoteReceived(const SendReceivePlan& plan) {
       ++stream.results;
       if (!staged_) continue;
       const TimedPhase time(meter_, TracePhase::kUnpack, tag_);
-      const char* wire = ArrivedResult(k, block.step);
+      const char* wire = ArrivedResult(k, block);
       row_.ForEach(block.range, [&](const SpanPiece& piece) {
         method_.Decode(piece, wire + piece.at);
       });
@@ -195,47 +213,79 @@ void ExchangeRun::NoteReceived(const SendReceivePlan& plan) {
 // overwrites is not needed any more.
 bool ExchangeRun::CanFold() const {
   if (folded_ == num_steps()) return false;
-  if (schedule_.one_shot && staged_ && staged_steps_ <= folded_) return false;
+  if (stages_for_all() && staged_steps_ <= folded_) return false;
   const bool waits_for_sends = schedule_.one_shot && !staged_ && in_place_;
-  const bool stages_results = staged_ && schedule_.has_results;
   for (size_t k = 0; k < num_peers(); ++k) {
     if (in_[k].values <= folded_) return false;
     if (waits_for_sends && out_[k].values <= folded_) return false;
-    if (stages_results && out_[k].results + schedule_.lag <= folded_) {
-      return false;
-    }
   }
-  return true;
+  return !stages_results() || HasSentResults(folded_);
+}
+
+bool ExchangeRun::HasSentResults(int64_t step) const {
+  return std::all_of(out_.begin(), out_.end(), [&](const Stream& stream) {
+    return step < stream.results + schedule_.lag;
+  });
 }
 
 void ExchangeRun::Fold() {
   const int64_t step = folded_++;
   const Range& range = schedule_.folds[step];
-  const bool encodes = method_.codec != nullptr;
-  if (encodes && !schedule_.one_shot) Stage(range, OwnValues(step));
+  const bool encodes = method_.codec != nullptr && host_ == nullptr;
+  if (encodes && !stages_for_all()) Stage(range, OwnValues(step));
+  const bool own_is_staged = encodes || host_ != nullptr;
+  // Others of the host read results, too, that no other host needs.
+  const bool copies = stages_results() || host_ != nullptr;
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
-  const bool shares = staged_ && schedule_.has_results;
   row_.ForEach(range, [&](const SpanPiece& piece) {
+    const size_t at = piece.at / row_.wire_size() * value_size();
     for (size_t k = 0; k < num_peers(); ++k) {
-      sources_[schedule_.peers[k]] = ArrivedValues(k, step) + piece.at;
+      sources_[schedule_.peers[k]] = ArrivedValues(k, step) + at;
     }
     sources_[schedule_.rank] =
-        encodes ? OwnValues(step) + piece.at : piece.input;
-    method_.Fold(piece, sources_.data(), schedule_.size,
-                 shares ? StagedResult(step) + piece.at : nullptr,
-                 /*streams=*/false);
+        own_is_staged ? OwnValues(step) + at : piece.input;
+    char* copy = copies ? StagedResult(step) + piece.at : nullptr;
+    if (host_ != nullptr) {
+      host_->Fold(piece, sources_.data(), schedule_.size, copy);
+    } else {
+      method_.Fold(piece, sources_.data(), schedule_.size, copy,
+                   /*streams=*/false);
+    }
   });
 }
 
-// Of a one shot: the slot is free once all have been sent, and this rank has
-// folded, what it holds.
+void ExchangeRun::NoteDone() {
+  const auto is_done = [this](int64_t step) {
+    if (step >= folded_) return false;
+    if (!schedule_.has_results) return true;
+    return std::all_of(in_.begin(), in_.end(), [step](const Stream& stream) {
+      return stream.results > step;
+    });
+  };
+  for (; is_done(done_); ++done_) {
+    if (host_ != nullptr) host_->Done(done_);
+  }
+}
+
+// The slot is free once all have been sent, and this rank has folded, what it
+// holds.
 bool ExchangeRun::CanStageForAll() const {
-  if (!staged_ || !schedule_.one_shot) return false;
-  if (staged_steps_ == num_steps()) return false;
+  if (!stages_for_all() || staged_steps_ == num_steps()) return false;
   if (staged_steps_ >= folded_ + schedule_.lag) return false;
+  if (host_ != nullptr && !host_->IsReady(staged_steps_)) return false;
   return std::all_of(out_.begin(), out_.end(), [this](const Stream& stream) {
     return staged_steps_ < stream.values + schedule_.lag;
   });
+}
+
+void ExchangeRun::StageForAll() {
+  const int64_t step = staged_steps_++;
+  char* const to = Slot(num_peers(), step);
+  if (host_ != nullptr) {
+    host_->Reduce(step, to);
+  } else {
+    Stage(schedule_.covers[step], to);
+  }
 }
 
 void ExchangeRun::Stage(const Range& range, char* to) {
@@ -248,42 +298,54 @@ void ExchangeRun::Stage(const Range& range, char* to) {
 bool ExchangeRun::ReleaseBlock(size_t peer, const Block& block) {
   if (block.kind == Kind::kResult) return block.step < folded_;
   if (!staged_) return true;
-  if (schedule_.one_shot) return block.step < staged_steps_;
+  if (stages_for_all()) return block.step < staged_steps_;
   if (block.step >= out_[peer].values + schedule_.lag) return false;
-  Stage(block.range, StagedValues(peer, block.step));
+  Stage(block.range, StagedValues(peer, block));
   return true;
 }
 
-void ExchangeRun::Release(SendReceivePlan& plan) {
+bool ExchangeRun::Release(SendReceivePlan& plan) {
+  bool opened_empty = false;
   for (size_t k = 0; k < num_peers(); ++k) {
-    plan.outgoing[k].released =
-        Open(schedule_.sends[k], out_[k],
-             [&](const Block& block) { return ReleaseBlock(k, block); });
+    const auto may = [&](const Block& block) { return ReleaseBlock(k, block); };
+    opened_empty =
+        Open(schedule_.sends[k], may, out_[k], plan.outgoing[k].released) ||
+        opened_empty;
   }
+  return opened_empty;
 }
 
-void ExchangeRun::Allow(SendReceivePlan& plan) {
+bool ExchangeRun::Allow(SendReceivePlan& plan) {
+  bool opened_empty = false;
   for (size_t k = 0; k < num_peers(); ++k) {
-    plan.incoming[k].allowed =
-        Open(schedule_.receives[k], in_[k],
-             [&](const Block& block) { return AllowsBlock(k, block); });
+    const auto may = [&](const Block& block) { return AllowsBlock(k, block); };
+    opened_empty =
+        Open(schedule_.receives[k], may, in_[k], plan.incoming[k].allowed) ||
+        opened_empty;
   }
+  return opened_empty;
 }
 
 bool ExchangeRun::AllowsBlock(size_t peer, const Block& block) const {
   if (block.kind == Kind::kValues) {
     return block.step < folded_ + schedule_.lag;
   }
-  return !staged_ || block.step < in_[peer].results + schedule_.lag;
+  if (!staged_) return true;
+  if (host_ == nullptr) return block.step < in_[peer].results + schedule_.lag;
+  // The host's memory for results is free when its values are there, and when
+  // what went out from it is out.
+  return block.step < staged_steps_ && HasSentResults(block.step);
 }
 
 template <typename May>
-size_t ExchangeRun::Open(const std::vector<Block>& blocks, Stream& stream,
-                         const May& may) {
+bool ExchangeRun::Open(const std::vector<Block>& blocks, const May& may,
+                       Stream& stream, size_t& segments) {
+  bool opened_empty = false;
   while (stream.open < blocks.size() && may(blocks[stream.open])) {
-    ++stream.open;
+    opened_empty = opened_empty || blocks[stream.open].range.count() == 0;
+    segments = stream.ends[stream.open++];
   }
-  return stream.open == 0 ? 0 : stream.ends[stream.open - 1];
+  return opened_empty;
 }
 
 }  // namespace keras_ring

@@ -2,7 +2,7 @@
 //
 // Values are sent from the tensors and results are received into them, without
 // a copy, unless they are compressed or the tensors are tiny: then they are
-// *staged*, in memory that holds a few steps.
+// *staged*, in memory that holds a few steps. So are sums of hosts.
 #ifndef KERAS_RING_COLLECTIVE_NET_EXCHANGE_RUN_H_
 #define KERAS_RING_COLLECTIVE_NET_EXCHANGE_RUN_H_
 
@@ -20,16 +20,50 @@
 
 namespace keras_ring {
 
+// The ranks of a host, of which one exchanges for all of them: what travels are
+// the sums of the host. Of schedules with `covers`.
+class HostReduction {
+ public:
+  virtual ~HostReduction() = default;
+  // Whether all of them have given their values of a step, and have taken the
+  // results of the step `lag` before.
+  virtual bool IsReady(int64_t step) const = 0;
+  // Puts the sums of covers[step] at `sums`.
+  virtual void Reduce(int64_t step, char* sums) = 0;
+  // The bytes of a sum.
+  virtual size_t sum_size() const = 0;
+  // Folds the sums of all hosts: see FoldMethod::Fold.
+  virtual void Fold(const SpanPiece& piece, const void* const* sources,
+                    int num_sources, char* copy) = 0;
+  // Where the results of covers[step] go, as they travel.
+  virtual char* Results(int64_t step) = 0;
+  // They are all there, and in the outputs.
+  virtual void Done(int64_t step) = 0;
+};
+
+// What a schedule is carried out on. All must outlive the run.
+struct ExchangeBinding {
+  const FoldMethod& method;
+  const Spans& row;
+  // Ranks of the transport, by those of the schedule. Empty: the same.
+  std::vector<int> ranks = {};
+  // Whether values and results are staged. What is compressed is, anyway.
+  bool staged = false;
+  HostReduction* host = nullptr;  // null: each rank exchanges its own values
+};
+
 class ExchangeRun {
  public:
-  // All must outlive the object; `scratch` has no other user meanwhile.
-  // `staged`: alike on all ranks is not needed. Compressed values must be.
-  ExchangeRun(const ExchangeSchedule& schedule, const FoldMethod& method,
-              const Spans& row, bool staged, ScratchBuffer& scratch,
-              const Meter& meter);
+  // `scratch` has no other user meanwhile.
+  ExchangeRun(const ExchangeSchedule& schedule, const ExchangeBinding& binding,
+              ScratchBuffer& scratch, const Meter& meter);
 
   // The plan to run, once; this object must outlive it.
   Result<SendReceivePlan> Plan(uint64_t tag);
+  // See SendReceivePlan::advance; the plan's own calls it.
+  void Advance(SendReceivePlan& plan);
+  // Steps whose results are all there.
+  int64_t num_done() const { return done_; }
 
  private:
   // How far the blocks of one stream are.
@@ -46,21 +80,23 @@ class ExchangeRun {
   SendReceivePlan Bind(uint64_t tag);
   void BindSends(size_t peer, Outgoing& outgoing);
   void BindReceives(size_t peer, Incoming& incoming);
-  // Does what can be done now.
-  void Advance(SendReceivePlan& plan);
   void NoteSent(const SendReceivePlan& plan);
   void NoteReceived(const SendReceivePlan& plan);
   bool CanFold() const;
+  // Whether the memory for results of a step holds none that are to be sent.
+  bool HasSentResults(int64_t step) const;
   void Fold();
   bool CanStageForAll() const;
+  void StageForAll();
   void Stage(const Range& range, char* to);
-  // These open the blocks that may move.
-  void Release(SendReceivePlan& plan);
-  void Allow(SendReceivePlan& plan);
-  // Returns the segments that are open then.
+  void NoteDone();
+  // These open the blocks that may move. Whether one of them is empty.
+  bool Release(SendReceivePlan& plan);
+  bool Allow(SendReceivePlan& plan);
+  // `segments`: those of the stream that are open then.
   template <typename May>
-  static size_t Open(const std::vector<ExchangeBlock>& blocks, Stream& stream,
-                     const May& may);
+  static bool Open(const std::vector<ExchangeBlock>& blocks, const May& may,
+                   Stream& stream, size_t& segments);
   // Stages what has to be.
   bool ReleaseBlock(size_t peer, const ExchangeBlock& block);
   bool AllowsBlock(size_t peer, const ExchangeBlock& block) const;
@@ -69,19 +105,28 @@ class ExchangeRun {
   int64_t num_steps() const {
     return static_cast<int64_t>(schedule_.folds.size());
   }
-  // Where a step lies in scratch memory: values of a peer that have arrived,
-  // values that go to one, the result that goes to all, and that of a peer.
+  // Whether what is staged is the same for all peers, one piece of it for each.
+  bool stages_for_all() const { return staged_ && !schedule_.covers.empty(); }
+  bool stages_results() const { return staged_ && schedule_.has_results; }
+  size_t value_size() const;
+  // Where blocks lie in scratch memory: values of a peer that have arrived,
+  // values that go to one, the own ones, and results, own and of a peer.
   char* ArrivedValues(size_t peer, int64_t step) const;
-  char* StagedValues(size_t peer, int64_t step) const;
-  char* StagedResult(int64_t step) const;
-  char* ArrivedResult(size_t peer, int64_t step) const;
-  // This rank's own values, which nobody else needs.
+  char* StagedValues(size_t peer, const ExchangeBlock& block) const;
   char* OwnValues(int64_t step) const;
+  char* StagedResult(int64_t step) const;
+  char* ArrivedResult(size_t peer, const ExchangeBlock& block) const;
   char* Slot(size_t lane, int64_t step) const;
+  // From the beginning of covers[step] to that of `range`, in elements.
+  int64_t InCover(int64_t step, const Range& range) const {
+    return range.begin - schedule_.covers[step].begin;
+  }
 
   const ExchangeSchedule& schedule_;
   const FoldMethod& method_;
   const Spans& row_;
+  const std::vector<int> ranks_;
+  HostReduction* const host_;
   const bool staged_;
   ScratchBuffer& scratch_;
   const Meter meter_;
@@ -92,8 +137,9 @@ class ExchangeRun {
   std::vector<Stream> out_;  // by peer
   std::vector<Stream> in_;
   int64_t folded_ = 0;        // steps
-  int64_t staged_steps_ = 0;  // of a one shot, which stages once for all
-  bool in_place_ = false;     // an input, or part of it, is its output
+  int64_t staged_steps_ = 0;  // where it is done once for all
+  int64_t done_ = 0;
+  bool in_place_ = false;             // an input, or part of it, is its output
   std::vector<const void*> sources_;  // by rank
 };
 

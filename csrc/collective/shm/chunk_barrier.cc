@@ -39,7 +39,8 @@ ChunkBarrier::ChunkBarrier(std::vector<ProgressPage*> pages,
 // `calls` after the sleeper has read it, so the sleep ends or does not begin.
 void ChunkBarrier::Publish(Phase phase, uint64_t chunk) {
   if (phase == Phase::kPacked) {
-    pages_[local_rank_]->tags[chunk % 2].store(tag_, std::memory_order_relaxed);
+    pages_[local_rank_]->tags[chunk % ProgressPage::kNumTags].store(
+        tag_, std::memory_order_relaxed);
   }
   pages_[local_rank_]->phases[static_cast<int>(phase)].done.store(chunk);
   WakeOthers();
@@ -56,6 +57,10 @@ void ChunkBarrier::Wake(int local_rank) {
   ProgressPage::WaitWord& wait = pages_[local_rank]->wait;
   wait.calls.fetch_add(1);
   FutexWakeAll(wait.calls);
+  if (wait.asleep.load() == ProgressPage::WaitWord::kOnBell &&
+      !options_.bells.empty()) {
+    Signal(*options_.bells[local_rank]);
+  }
 }
 
 void ChunkBarrier::WakeOthers() {
@@ -84,9 +89,61 @@ Status ChunkBarrier::Await(int local_rank, Phase phase, uint64_t chunk) {
   return phase == Phase::kPacked ? CheckTag(local_rank, chunk) : OkStatus();
 }
 
+bool ChunkBarrier::AllHaveDone(Phase phase, uint64_t chunk) const {
+  const int size = static_cast<int>(pages_.size());
+  for (int local_rank = 0; local_rank < size; ++local_rank) {
+    if (local_rank != local_rank_ && !HasDone(local_rank, phase, chunk)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status ChunkBarrier::CheckTags(uint64_t chunk) const {
+  const int size = static_cast<int>(pages_.size());
+  for (int local_rank = 0; local_rank < size; ++local_rank) {
+    if (local_rank == local_rank_ ||
+        !HasDone(local_rank, Phase::kPacked, chunk)) {
+      continue;
+    }
+    KR_RETURN_IF_ERROR(CheckTag(local_rank, chunk));
+  }
+  return OkStatus();
+}
+
+Status ChunkBarrier::CheckNobodyLost(Phase phase, uint64_t chunk) {
+  if (aborted_.load()) {
+    MutexLock lock(mutex_);
+    return cause_;
+  }
+  const int lost = FirstLost(phase, chunk);
+  return lost < 0 ? OkStatus() : HasLeft(lost);
+}
+
+uint64_t ChunkBarrier::TotalDone() const {
+  uint64_t total = 0;
+  const int size = static_cast<int>(pages_.size());
+  for (int local_rank = 0; local_rank < size; ++local_rank) {
+    if (local_rank == local_rank_) continue;
+    for (const ProgressPage::Count& phase : pages_[local_rank]->phases) {
+      total += phase.done.load();
+    }
+  }
+  return total;
+}
+
+void ChunkBarrier::BeginSleep() {
+  pages_[local_rank_]->wait.asleep.store(ProgressPage::WaitWord::kOnBell);
+}
+
+void ChunkBarrier::EndSleep() {
+  pages_[local_rank_]->wait.asleep.store(ProgressPage::WaitWord::kAwake);
+}
+
 Status ChunkBarrier::CheckTag(int local_rank, uint64_t chunk) const {
   const uint64_t tag =
-      pages_[local_rank]->tags[chunk % 2].load(std::memory_order_relaxed);
+      pages_[local_rank]->tags[chunk % ProgressPage::kNumTags].load(
+          std::memory_order_relaxed);
   if (tag == tag_) return OkStatus();
   return InternalError("rank " + std::to_string(ranks_[local_rank]) +
                        " runs collective " + std::to_string(tag) +
@@ -134,7 +191,7 @@ Status ChunkBarrier::Wait(int local_rank, Phase phase, uint64_t chunk) {
   while (true) {
     if (progress_ != nullptr) (*progress_)();
     const uint32_t calls = wait.calls.load();
-    wait.asleep.store(1);
+    wait.asleep.store(ProgressPage::WaitWord::kOnWord);
     // Whoever has left and not done this will not do it, and then the awaited
     // one may not come so far either.
     const int lost = FirstLost(phase, chunk);
@@ -145,7 +202,7 @@ Status ChunkBarrier::Wait(int local_rank, Phase phase, uint64_t chunk) {
       FutexWait(wait.calls, calls,
                 std::min(limit - idle, progress_ != nullptr ? kDutyNap : kNap));
     }
-    wait.asleep.store(0);
+    wait.asleep.store(ProgressPage::WaitWord::kAwake);
     if (over) {
       return Outcome(local_rank, phase, chunk, lost >= 0 ? lost : local_rank);
     }

@@ -17,6 +17,7 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/net/socket.h"
 
 namespace keras_ring {
 
@@ -38,22 +39,29 @@ struct ProgressPage {
     std::atomic<uint64_t> done{0};
   };
   Count phases[kNumPhases];
-  // The tag of the collective that the packed chunk belongs to, by chunk % 2.
-  std::atomic<uint64_t> tags[2] = {};
+  // The tag of the collective that a packed chunk belongs to, of the last few
+  // chunks: no rank is further ahead of another.
+  static constexpr uint64_t kNumTags = 8;
+  std::atomic<uint64_t> tags[kNumTags] = {};
   // Why this rank will not go on, as was known first: it has left by itself,
   // perhaps because of another rank, or its process has ended.
   enum PeerState : uint32_t { kAlive = 0, kLeft = 1, kDead = 2 };
   std::atomic<uint32_t> left{kAlive};
 
-  // The word that this rank sleeps on, and whether it sleeps.
+  // The word that this rank sleeps on, and whether it sleeps: on the word, or
+  // on its bell, where it waits for connections as well.
   struct alignas(64) WaitWord {
-    std::atomic<uint32_t> asleep{0};
+    enum Sleep : uint32_t { kAwake = 0, kOnWord = 1, kOnBell = 2 };
+    std::atomic<uint32_t> asleep{kAwake};
     std::atomic<uint32_t> calls{0};
   };
   WaitWord wait;
 };
 
 struct ChunkBarrierOptions {
+  // By local rank: the bells of those that may wait for connections as well.
+  // Empty: nobody does.
+  std::vector<const Socket*> bells;
   // Longest wait for a peer that does not move.
   std::shared_ptr<const IdleLimit> limit =
       std::make_shared<IdleLimit>(std::chrono::seconds(30));
@@ -94,6 +102,25 @@ class ChunkBarrier {
   Status AwaitAll(Phase phase, uint64_t chunk);
   Status Await(int local_rank, Phase phase, uint64_t chunk);
 
+  // For who waits for connections as well, and does not use Await. Whether the
+  // others have done `phase` up to `chunk`:
+  bool AllHaveDone(Phase phase, uint64_t chunk) const;
+  bool HasDone(int local_rank, Phase phase, uint64_t chunk) const {
+    return pages_[local_rank]->phases[static_cast<int>(phase)].done.load() >=
+           chunk;
+  }
+  // An error if another rank has packed a chunk for another collective.
+  Status CheckTags(uint64_t chunk) const;
+  // An error if a rank has left that has not done `phase` up to `chunk`; also
+  // the cause of an abort.
+  Status CheckNobodyLost(Phase phase, uint64_t chunk);
+  // What the others have done, as a number that grows with each.
+  uint64_t TotalDone() const;
+  // From now on this rank's bell rings when others have done something. Who
+  // calls it looks once more before it sleeps.
+  void BeginSleep();
+  void EndSleep();
+
   // Fails if another rank has left. After a rank that fails has left, it gives
   // its tensors up; so what was read from them before this call was good, if
   // the call succeeds.
@@ -109,10 +136,6 @@ class ChunkBarrier {
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
 
  private:
-  bool HasDone(int local_rank, Phase phase, uint64_t chunk) const {
-    return pages_[local_rank]->phases[static_cast<int>(phase)].done.load() >=
-           chunk;
-  }
   Status Wait(int local_rank, Phase phase, uint64_t chunk);
   // How a wait for `local_rank` has ended, if not by its limit; `lost` is to
   // blame.

@@ -30,7 +30,7 @@ namespace {
 // Every step on a link begins with a byte that says whether its sender is well;
 // so a failure anywhere ends in the last step as a failure everywhere.
 constexpr size_t kPassBytes = 32;
-constexpr size_t kDescriptorsPerRank = 3;  // segment, bell, arena
+constexpr size_t kDescriptorsPerRank = 4;  // segment, bells, arena
 
 struct Invitation {
   char name[40];
@@ -62,6 +62,7 @@ Result<Invitation> NewInvitation() {
 std::vector<int> DescriptorsOf(const HostGroup::Member& member) {
   // Without an arena, something in its place.
   return {member.segment->descriptor().fd(), member.bell->fd(),
+          member.data_bell->fd(),
           member.arena ? member.arena->descriptor().fd() : member.bell->fd()};
 }
 
@@ -117,7 +118,8 @@ Result<std::vector<HostGroup::Member>> MembersOf(
     member.rank = ranks[i];
     member.segment = std::make_shared<SharedMemory>(std::move(segment));
     member.bell = std::make_shared<Socket>(std::move(of_rank[1]));
-    KR_RETURN_IF_ERROR(MapArena(std::move(of_rank[2]), member, FactsOf(own)));
+    member.data_bell = std::make_shared<Socket>(std::move(of_rank[2]));
+    KR_RETURN_IF_ERROR(MapArena(std::move(of_rank[3]), member, FactsOf(own)));
     members.push_back(std::move(member));
   }
   return members;
@@ -297,6 +299,7 @@ Result<HostGroup::Member> NewHostGroupMember(
                       SharedMemory::Create("keras_ring", layout.total(),
                                            SharedMemory::Refused::kFile));
   KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
+  KR_ASSIGN_OR_RETURN(Socket data_bell, NewEventFd());
   auto* facts = new (segment.data()) HostFacts();
   if (const std::optional<CpuQuota> quota = ReadCpuQuota()) {
     facts->quota_cores = quota->cores;
@@ -311,6 +314,7 @@ Result<HostGroup::Member> NewHostGroupMember(
   member.rank = rank;
   member.segment = std::make_shared<SharedMemory>(std::move(segment));
   member.bell = std::make_shared<Socket>(std::move(bell));
+  member.data_bell = std::make_shared<Socket>(std::move(data_bell));
   member.arena = std::move(arena);
   return member;
 }

@@ -1,5 +1,5 @@
 // HostGroup: the ranks of one host, with a piece of memory of each that all of
-// them map, and a bell of each that all can ring.
+// them map, and bells of each that all can ring.
 #ifndef KERAS_RING_COMM_HOST_HOST_GROUP_H_
 #define KERAS_RING_COMM_HOST_HOST_GROUP_H_
 
@@ -48,7 +48,10 @@ class HostGroup {
   struct Member {
     int rank = 0;  // in the set of ranks that the group belongs to
     std::shared_ptr<SharedMemory> segment;
-    std::shared_ptr<Socket> bell;  // an eventfd
+    // Eventfds: what wakes its control thread, and what wakes the thread that
+    // runs its collectives.
+    std::shared_ptr<Socket> bell;
+    std::shared_ptr<Socket> data_bell;
     // Where the rank's tensors lie, if they do in shared memory; else null.
     // Others may read it. Null for all where a rank cannot map those of all.
     std::shared_ptr<const SharedMemory> arena;
@@ -97,6 +100,9 @@ class HostGroup {
   size_t data_bytes() const { return layout_.data_bytes; }
   const Socket& bell(int local_rank) const {
     return *members_[local_rank].bell;
+  }
+  const Socket& data_bell(int local_rank) const {
+    return *members_[local_rank].data_bell;
   }
 
   // Null if the rank has none.

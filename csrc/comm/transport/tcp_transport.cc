@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,11 +71,13 @@ class TcpTransport::Streams {
                        IsBlocked<ReceiveStream>);
   }
 
-  // Polls the links that streams wait for, and `wake_fd`; unblocks those that
-  // are ready. False when `deadline` has passed with nothing ready.
-  Result<bool> Poll(int wake_fd, Deadline deadline) {
+  // Polls the links that streams wait for, and `others` (-1: none); unblocks
+  // those that are ready. False when `deadline` has passed with nothing ready.
+  Result<bool> Poll(std::initializer_list<int> others, Deadline deadline) {
     entries_.clear();
-    entries_.push_back({wake_fd, POLLIN, 0});
+    for (int fd : others) {
+      if (fd >= 0) entries_.push_back({fd, POLLIN, 0});
+    }
     for (const auto& flow : receives_) {
       if (IsBlocked(flow)) AddEntry(flow, POLLIN);
     }
@@ -227,7 +230,9 @@ std::string TcpTransport::RankText(int rank) const {
   return "rank " + std::to_string(ranks_.Global(rank));
 }
 
-std::string TcpTransport::Silence(const Streams& streams, Duration idle) const {
+std::string TcpTransport::Silence(const Streams& streams,
+                                  const PlanEvents* events,
+                                  Duration idle) const {
   const auto texts = [this](const std::vector<int>& peers) {
     std::vector<std::string> names;
     for (int peer : peers) names.push_back(RankText(peer));
@@ -242,6 +247,11 @@ std::string TcpTransport::Silence(const Streams& streams, Duration idle) const {
   if (!from.empty()) text += " receiving from " + from;
   if (!from.empty() && !to.empty()) text += " and";
   if (!to.empty()) text += " sending to " + to;
+  const std::string awaited = events == nullptr ? "" : events->Awaited();
+  if (!awaited.empty()) {
+    if (!from.empty() || !to.empty()) text += " and";
+    text += " waiting " + awaited;
+  }
   return text;
 }
 
@@ -284,12 +294,13 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
   Streams streams(plan, peers_, ranks_);
   TimePoint moved = std::chrono::steady_clock::now();
   Duration next_report = link_limit_;
-  while (!streams.done()) {
+  while (!streams.done() || plan.busy) {
     if (is_broken_) return FirstCause();
     const Result<bool> any = streams.Move(counters_);
     if (!any.ok()) return Break(any.status());
-    if (!*any) {
-      const Status status = Await(streams, plan.tag, moved, &next_report);
+    const bool happened = plan.events != nullptr && plan.events->Happened();
+    if (!*any && !happened) {
+      const Status status = Await(streams, plan, moved, &next_report);
       if (!status.ok()) return Break(status);
       continue;
     }
@@ -297,43 +308,54 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
     moved = std::chrono::steady_clock::now();
     next_report = link_limit_;
     if (!streams.any_blocked()) continue;
-    const Result<bool> ready = streams.Poll(wake_.fd(), Deadline(moved));
+    const Result<bool> ready = streams.Poll({wake_.fd()}, Deadline(moved));
     if (!ready.ok()) return Break(ready.status());
   }
   return OkStatus();
 }
 
-Status TcpTransport::Await(Streams& streams, uint64_t tag, TimePoint moved,
-                           Duration* next_report) {
-  if (!streams.any_blocked()) {
-    return InternalError("the plan of collective " + std::to_string(tag) +
+Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
+                           TimePoint moved, Duration* next_report) {
+  PlanEvents* const events = plan.events;
+  if (events != nullptr) KR_RETURN_IF_ERROR(events->Check());
+  if (!streams.any_blocked() && events == nullptr) {
+    return InternalError("the plan of collective " + std::to_string(plan.tag) +
                          " waits for nothing");
   }
   const Duration limit = idle_limit_->get();
   const Duration waited = std::chrono::steady_clock::now() - moved;
   {
-    const TimedPhase time(meter_, TracePhase::kWait, tag);
+    const TimedPhase time(meter_, TracePhase::kWait, plan.tag);
     const Deadline now(moved);
-    KR_ASSIGN_OR_RETURN(bool ready, streams.Poll(wake_.fd(), now));
+    KR_ASSIGN_OR_RETURN(
+        bool ready,
+        streams.Poll({wake_.fd(), events ? events->descriptor() : -1}, now));
     Status failure;
     ready = ready || spinner_.Until([&] {
+      if (events != nullptr && events->Happened()) return true;
       const Result<bool> look = streams.Look(now);
       if (!look.ok()) failure = look.status();
       return !look.ok() || *look;
     });
     KR_RETURN_IF_ERROR(failure);
+    if (!ready && events != nullptr && !events->Arm()) ready = true;
     if (!ready) {
-      KR_ASSIGN_OR_RETURN(
-          ready, streams.Look(Deadline::After(std::min(kNap, limit - waited))));
+      const Result<bool> look =
+          streams.Look(Deadline::After(std::min(kNap, limit - waited)));
+      if (events != nullptr) events->Disarm();
+      KR_RETURN_IF_ERROR(look.status());
+      ready = *look;
     }
     if (ready) return OkStatus();
   }
   const Duration idle = std::chrono::steady_clock::now() - moved;
-  if (idle >= limit) return DeadlineExceededError(Silence(streams, limit));
+  if (idle >= limit) {
+    return DeadlineExceededError(Silence(streams, events, limit));
+  }
   if (idle < link_limit_) return OkStatus();
   KR_RETURN_IF_ERROR(CheckLinks());
   if (idle < *next_report) return OkStatus();
-  KR_LOG(kWarning) << Silence(streams, idle)
+  KR_LOG(kWarning) << Silence(streams, events, idle)
                    << "; the connections are alive, so a rank is slow, or "
                       "waits for another one that is";
   *next_report *= 2;

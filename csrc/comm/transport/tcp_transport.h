@@ -61,9 +61,10 @@ class TcpTransport final : public Transport {
   // "rank 3"
   std::string RankText(int rank) const;
   // Waits until a stream may move, a limit has passed, or a while.
-  Status Await(Streams& streams, uint64_t tag, TimePoint moved,
+  Status Await(Streams& streams, const SendReceivePlan& plan, TimePoint moved,
                Duration* next_report);
-  std::string Silence(const Streams& streams, Duration idle) const;
+  std::string Silence(const Streams& streams, const PlanEvents* events,
+                      Duration idle) const;
   // An error that names the peer of a link that is stuck.
   Status CheckLinks() const;
   Status CheckPeers(const SendReceivePlan& plan) const;

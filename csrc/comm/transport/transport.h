@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -37,6 +38,24 @@ struct Incoming {
   size_t received = 0;  // so many have come in full: the transport counts
 };
 
+// What a plan waits for besides its streams: other ranks of the host, which say
+// by shared memory how far they are.
+class PlanEvents {
+ public:
+  virtual ~PlanEvents() = default;
+  // Whether something may have happened since the plan was last advanced.
+  virtual bool Happened() = 0;
+  // Sleeping. Between Arm and Disarm `descriptor` becomes readable when
+  // something happens; Arm fails if something has.
+  virtual int descriptor() const = 0;
+  virtual bool Arm() = 0;
+  virtual void Disarm() = 0;
+  // Fails if what is waited for will never happen.
+  virtual Status Check() = 0;
+  // "for rank 3, of this host"; empty: it waits for streams alone.
+  virtual std::string Awaited() const = 0;
+};
+
 // One rank's part of a collective: what it sends to and receives from each
 // peer, all at once.
 //
@@ -52,10 +71,15 @@ struct SendReceivePlan {
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   // Called before anything moves, and whenever `sent` or `received` of a stream
-  // has grown. Does what that makes possible, and raises `released` and
-  // `allowed`. So what was received is used before more is read into memory
-  // that was not allowed yet. Null: all is released and allowed as it stands.
+  // has grown, or one of `events` may have happened. Does what that makes
+  // possible, and raises `released` and `allowed`. So what was received is used
+  // before more is read into memory that was not allowed yet. Null: all is
+  // released and allowed as it stands.
   std::function<void(SendReceivePlan& plan)> advance;
+  // Null: there is nothing but the streams.
+  PlanEvents* events = nullptr;
+  // Set by `advance`: there is more to do than the streams show.
+  bool busy = false;
 
   // Whether there is nobody to send to or to receive from.
   bool empty() const { return outgoing.empty() && incoming.empty(); }

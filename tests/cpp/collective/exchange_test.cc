@@ -234,8 +234,9 @@ class Rank {
     const ExchangeShape shape{rank, trial.size, trial.max_step, trial.lag};
     schedule_ = trial.one_shot ? PlanOneShot(shape, row_.count())
                                : PlanTwoShots(shape, row_.count());
-    run_ = std::make_unique<ExchangeRun>(schedule_, method, row_, trial.staged,
-                                         scratch_, Meter());
+    ExchangeBinding binding{method, row_};
+    binding.staged = trial.staged;
+    run_ = std::make_unique<ExchangeRun>(schedule_, binding, scratch_, Meter());
   }
 
   SendReceivePlan Plan() { return run_->Plan(/*tag=*/7).value(); }

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/collective/shm/shm_collective.h"
 #include "csrc/testing/local_host_group.h"
@@ -16,13 +18,17 @@ using ::testing::HasSubstr;
 class Backends : public testing::Test {
  protected:
   // The name of the backend, or the message of the error.
-  std::string Choose(const std::string& collective, int size,
-                     const HostGroup* host = nullptr) {
+  // `hosts`: a letter for the host of each rank.
+  std::string Choose(const std::string& collective, const std::string& hosts,
+                     const HostGroup* host = nullptr, bool share = true) {
     Options options;
     options.collective = collective;
-    options.size = size;
-    const BackendDeps deps{options,          RankSet(),    host,      nullptr,
-                           Duration::zero(), SystemTime(), counters_, nullptr};
+    options.size = static_cast<int>(hosts.size());
+    std::vector<std::string> host_ids;
+    for (char letter : hosts) host_ids.emplace_back(1, letter);
+    const BackendDeps deps{
+        options, RankSet(),        host,         host_ids,  share,
+        nullptr, Duration::zero(), SystemTime(), counters_, nullptr};
     const Result<const CollectiveBackend*> chosen = ChooseBackend(deps);
     return chosen.ok() ? (*chosen)->name : chosen.status().message();
   }
@@ -31,15 +37,16 @@ class Backends : public testing::Test {
 };
 
 TEST_F(Backends, AChoiceIsANameInTheList) {
-  EXPECT_EQ(CollectiveChoices(), "auto, shm or ring");
-  for (const char* name : {"auto", "shm", "ring"}) {
+  EXPECT_EQ(CollectiveChoices(), "auto, shm, hierarchy or ring");
+  for (const char* name : {"auto", "shm", "hierarchy", "ring"}) {
     EXPECT_TRUE(CheckCollectiveChoice(name).ok()) << name;
   }
   for (const char* name : {"", "Ring", "mpi", "ring "}) {
     const Status status = CheckCollectiveChoice(name);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(status.message(), HasSubstr("'" + std::string(name) +
-                                            "': expected auto, shm or ring"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("'" + std::string(name) +
+                          "': expected auto, shm, hierarchy or ring"));
   }
 }
 
@@ -48,24 +55,38 @@ TEST_F(Backends, TheFastestThatIsAvailable) {
   layout.control_bytes = 64;
   layout.data_bytes = ShmCollective::DataBytes(2, ShmCollectiveOptions());
   const auto groups = CreateLocalHostGroups({0, 1}, layout);
-  EXPECT_EQ(Choose("auto", 2, groups[0].get()), "shm");
-  EXPECT_EQ(Choose("shm", 2, groups[0].get()), "shm");
-  EXPECT_EQ(Choose("ring", 2, groups[0].get()), "ring");
-  // Two of three are on this host.
-  EXPECT_EQ(Choose("auto", 3, groups[0].get()), "ring");
-  EXPECT_EQ(Choose("auto", 3), "ring");
+  EXPECT_EQ(Choose("auto", "aa", groups[0].get()), "shm");
+  EXPECT_EQ(Choose("shm", "aa", groups[0].get()), "shm");
+  EXPECT_EQ(Choose("ring", "aa", groups[0].get()), "ring");
+  EXPECT_EQ(Choose("auto", "aa", nullptr, /*share=*/false), "ring");
+  // Two of three are on this host, or on the other one.
+  EXPECT_EQ(Choose("auto", "aab", groups[0].get()), "hierarchy");
+  EXPECT_EQ(Choose("auto", "abb"), "hierarchy");
+  EXPECT_EQ(Choose("hierarchy", "aba", groups[0].get()), "hierarchy");
+  EXPECT_EQ(Choose("auto", "aab", groups[0].get(), /*share=*/false), "ring");
+  EXPECT_EQ(Choose("auto", "abc"), "ring");
 }
 
 TEST_F(Backends, WhatCannotBeIsAnError) {
-  EXPECT_EQ(Choose("shm", 3),
+  EXPECT_EQ(Choose("shm", "abc"),
             "KERAS_RING_COLLECTIVE is 'shm', but the ranks are on several "
             "hosts; use 'auto'");
-  EXPECT_THAT(Choose("mpi", 2), HasSubstr("expected auto, shm or ring"));
+  EXPECT_EQ(Choose("hierarchy", "abc"),
+            "KERAS_RING_COLLECTIVE is 'hierarchy', but each host has one rank; "
+            "use 'auto'");
+  EXPECT_EQ(Choose("hierarchy", "aa"),
+            "KERAS_RING_COLLECTIVE is 'hierarchy', but the ranks are on one "
+            "host; use 'auto'");
+  EXPECT_EQ(Choose("hierarchy", "aab", nullptr, /*share=*/false),
+            "KERAS_RING_COLLECTIVE is 'hierarchy', but there is a host whose "
+            "ranks cannot share memory; use 'auto'");
+  EXPECT_THAT(Choose("mpi", "ab"),
+              HasSubstr("expected auto, shm, hierarchy or ring"));
 }
 
 TEST_F(Backends, OneRankIsServedWhateverWasChosen) {
-  for (const char* name : {"auto", "shm", "ring"}) {
-    EXPECT_EQ(Choose(name, 1), "ring") << name;
+  for (const char* name : {"auto", "shm", "hierarchy", "ring"}) {
+    EXPECT_EQ(Choose(name, "a"), "ring") << name;
   }
 }
 

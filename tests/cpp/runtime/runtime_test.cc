@@ -916,8 +916,9 @@ TEST_P(RuntimeTest, LostDataConnectionIsAnErrorOnEveryRank) {
     good.input.assign(5000, 1.0f);
     ASSERT_TRUE(EnqueueSum(cluster.at(rank), "good", good).ok());
     ASSERT_TRUE(Await(good).ok());
+    // So large that rank 2 has not sent all of it when it vanishes.
     FloatOperation bad;
-    bad.input.assign(5000, 1.0f);
+    bad.input.assign(1000000, 1.0f);
     ASSERT_TRUE(EnqueueSum(cluster.at(rank), "bad", bad).ok());
     Status status = Await(bad);
     // Whose word comes first is open: that of rank 2, or of its neighbours.

@@ -1,0 +1,94 @@
+// HierarchicalCollective: the collectives of ranks on several hosts, some of
+// which have several: shared memory within a host, a transport between them.
+//
+// Allreduce. Each lane's part of a chunk is reduced by its rank on each host,
+// exchanged with the other hosts, and put where the ranks of its host find it
+// (HostStage, ExchangeRun). So every host sends each byte once, all lanes at
+// the same time, and the next chunks are packed and reduced meanwhile.
+//
+// The order of a sum is that of the ranks within each host, then that of the
+// hosts: it does not depend on timing, and all ranks get the same bits.
+//
+// The other collectives go between ranks, wherever they are (CpuCollective).
+#ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
+#define KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "csrc/base/meter.h"
+#include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
+#include "csrc/collective/collective.h"
+#include "csrc/collective/hierarchy/host_stage.h"
+#include "csrc/collective/hierarchy/placement.h"
+#include "csrc/collective/net/cpu_collective.h"
+#include "csrc/collective/scratch_buffer.h"
+#include "csrc/collective/shm/chunk_barrier.h"
+#include "csrc/collective/spans.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks, but for `barrier`.
+struct HierarchicalOptions {
+  HostStageOptions stage;
+  // The largest row [bytes] that one lane takes: more would add messages.
+  size_t one_lane_bytes = size_t{64} << 10;
+  CpuCollectiveOptions flat;
+  ChunkBarrierOptions barrier;
+};
+
+// Whom rank `rank` needs links with.
+std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
+                                   const HierarchicalOptions& options);
+
+class HierarchicalCollective final : public BlockingCollective {
+ public:
+  // `group`: the ranks of this host, perhaps of one alone. `transport`: of all
+  // ranks, and it has no other user. What `meter` refers to must outlive the
+  // object.
+  HierarchicalCollective(std::shared_ptr<const HostGroup> group,
+                         Placement placement,
+                         std::unique_ptr<Transport> transport,
+                         const HierarchicalOptions& options,
+                         const Meter& meter);
+  ~HierarchicalCollective() override;
+
+  Status Allreduce(const AllreduceArgs& args) override;
+  Status Allgather(const AllgatherArgs& args) override;
+  Status Broadcast(const BroadcastArgs& args) override;
+  Status Reducescatter(const ReducescatterArgs& args) override;
+  Status Alltoall(const AlltoallArgs& args) override;
+  void PeerGone(int rank) override;
+  void Abort(const Status& cause) override;
+
+ private:
+  // Runs collective(), a fallible function, unless the object is broken.
+  template <typename Function>
+  Status Guard(uint64_t tag, Function collective);
+  Status Reduce(const AllreduceArgs& args);
+  Status RunStage(HostStage& stage);
+  Status RunLane(HostStage& stage, HostSums& sums, int lane);
+
+  const std::shared_ptr<const HostGroup> group_;
+  const Placement placement_;
+  const std::unique_ptr<Transport> transport_;
+  const HierarchicalOptions options_;
+  const Meter meter_;
+  const HostSlots slots_;
+  ChunkBarrier barrier_;
+  CpuCollective flat_;
+  uint64_t next_chunk_ = 1;
+  StickyStatus broken_;  // the first failure, or what Abort gave
+
+  // Kept for their memory.
+  Spans row_;
+  ScratchBuffer scratch_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_

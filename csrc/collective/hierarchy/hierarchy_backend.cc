@@ -1,0 +1,78 @@
+#include "csrc/collective/hierarchy/hierarchy_backend.h"
+
+#include <utility>
+#include <vector>
+
+#include "csrc/collective/hierarchy/hierarchical_collective.h"
+#include "csrc/collective/hierarchy/placement.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/rendezvous/mesh.h"
+#include "csrc/comm/transport/tcp_transport.h"
+
+namespace keras_ring {
+namespace {
+
+Status Available(const BackendDeps& deps) {
+  const Placement placement(deps.host_ids);
+  if (placement.num_hosts() == 1) {
+    return FailedPreconditionError("the ranks are on one host");
+  }
+  if (!placement.is_hierarchical()) {
+    return FailedPreconditionError("each host has one rank");
+  }
+  if (!deps.hosts_share_memory) {
+    return FailedPreconditionError(
+        "there is a host whose ranks cannot share memory");
+  }
+  return OkStatus();
+}
+
+// The ranks of this host; a rank alone there has a group of its own.
+Result<std::shared_ptr<const HostGroup>> GroupOf(
+    const BackendDeps& deps, const HierarchicalOptions& options) {
+  if (deps.host != nullptr) {
+    return std::shared_ptr<const HostGroup>(std::shared_ptr<void>(), deps.host);
+  }
+  HostGroupLayout layout;
+  layout.data_bytes = HostSlots::DataBytes(1, options.stage);
+  KR_ASSIGN_OR_RETURN(HostGroup::Member own,
+                      NewHostGroupMember(deps.options.rank, layout));
+  std::vector<HostGroup::Member> members;
+  members.push_back(std::move(own));
+  return std::shared_ptr<const HostGroup>(std::make_shared<HostGroup>(
+      std::move(members), /*local_rank=*/0, layout, deps.ranks));
+}
+
+Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
+                                         Deadline deadline) {
+  const int rank = deps.options.rank;
+  const int size = deps.options.size;
+  HierarchicalOptions options;
+  options.barrier.limit = deps.idle_limit;
+  options.barrier.report_time = Seconds(deps.options.heartbeat_timeout);
+  options.barrier.spin = deps.spin;
+  options.barrier.clock = &deps.clock;
+  const Placement placement(deps.host_ids);
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,
+                      GroupOf(deps, options));
+  KR_ASSIGN_OR_RETURN(
+      auto links,
+      mesh.Connect(LinkKind::kData, HierarchicalPeers(placement, rank, options),
+                   deadline));
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transport> transport,
+      TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
+                           Seconds(deps.options.heartbeat_timeout),
+                           deps.counters, deps.ranks, deps.trace, deps.spin));
+  return std::unique_ptr<Collective>(std::make_unique<HierarchicalCollective>(
+      std::move(group), placement, std::move(transport), options,
+      Meter(deps.counters, deps.trace)));
+}
+
+}  // namespace
+
+const CollectiveBackend kHierarchyBackend = {"hierarchy", DeviceKind::kHost,
+                                             /*reads_arenas=*/false, Available,
+                                             Make};
+
+}  // namespace keras_ring

@@ -1,0 +1,137 @@
+// HostStage: the part of a hierarchical allreduce that happens on one host.
+//
+// The row of a bucket is cut into chunks, and a chunk into a part for each
+// lane. For each chunk a rank
+//
+//   packs     its values of the parts of other ranks' lanes, into its slot
+//   reduces   the part of its lane: all ranks' values of it, to the host's sums
+//   unpacks   the results of the other parts, which the ranks of those lanes
+//             have put where all can read them
+//
+// Between the last two, each lane exchanges its part with the other hosts
+// (ExchangeRun). Nothing here waits: a step is taken when it can be. What must
+// have happened before, with slots for `depth` chunks:
+//
+//   pack(i)    this rank has all results of i - depth, so all have reduced it,
+//              and the values in this slot are not needed
+//   reduce(i)  all have packed i; so they have unpacked i - depth, and the
+//              memory for its results is free
+//   unpack(i)  the ranks of the other lanes have published i
+//
+// The numbers of chunks run on through all collectives of the group.
+#ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_
+#define KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/meter.h"
+#include "csrc/base/status.h"
+#include "csrc/collective/hierarchy/host_sums.h"
+#include "csrc/collective/net/exchange_run.h"
+#include "csrc/collective/shm/chunk_barrier.h"
+#include "csrc/collective/spans.h"
+#include "csrc/comm/host/host_group.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks.
+struct HostStageOptions {
+  size_t part_bytes = size_t{128} << 10;  // a multiple of 64
+  int64_t depth = 4;                      // at most ProgressPage::kNumTags
+};
+
+// Memory that the ranks of a host share for it, in a group's data.
+class HostSlots {
+ public:
+  static size_t DataBytes(int size, const HostStageOptions& options);
+
+  // `group` must outlive the object.
+  HostSlots(const HostGroup& group, const HostStageOptions& options);
+
+  static std::vector<ProgressPage*> Pages(const HostGroup& group);
+  const HostStageOptions& options() const { return options_; }
+  // The values of `local_rank` for the part of `lane`, and the results of the
+  // part that it owns.
+  char* Values(int local_rank, uint64_t chunk, int lane) const;
+  char* Results(int local_rank, uint64_t chunk) const;
+
+ private:
+  const HostGroup& group_;
+  const HostStageOptions options_;
+};
+
+// Of one allreduce.
+class HostStage final : public HostReduction, public PlanEvents {
+ public:
+  // All must outlive the object. `lanes`: that take part; `first_chunk`: the
+  // number of its first chunk.
+  HostStage(const HostGroup& group, const HostSlots& slots,
+            ChunkBarrier& barrier, const Spans& row, HostSums& sums, int lanes,
+            uint64_t first_chunk, const Meter& meter);
+
+  int64_t num_chunks() const { return num_chunks_; }
+  // Of all chunks.
+  std::vector<Range> PartsOf(int lane) const;
+  // Before it is asked what can be done: what others do from now on has
+  // Happened, and will be looked for again.
+  void Look();
+  // Takes the steps that can be taken. Whether there was one.
+  bool Advance();
+  // Whether this rank has all results of the other lanes.
+  bool finished() const { return unpacked_ == num_chunks_; }
+
+  // HostReduction:
+  bool IsReady(int64_t step) const override;
+  void Reduce(int64_t step, char* sums) override;
+  size_t sum_size() const override { return sums_.size(); }
+  void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
+            char* copy) override {
+    sums_.Fold(piece, sources, num_sources, copy);
+  }
+  char* Results(int64_t step) override;
+  void Done(int64_t step) override;
+
+  // PlanEvents:
+  bool Happened() override;
+  int descriptor() const override;
+  bool Arm() override;
+  void Disarm() override;
+  Status Check() override;
+  std::string Awaited() const override;
+
+ private:
+  Range Part(int64_t chunk, int lane) const;
+  uint64_t Number(int64_t chunk) const { return first_chunk_ + chunk; }
+  bool owns_lane() const { return local_rank_ < lanes_; }
+  bool CanPack() const;
+  void Pack(int64_t chunk);
+  bool CanUnpack(int64_t chunk) const;
+  void Unpack(int64_t chunk);
+
+  const HostGroup& group_;
+  const HostSlots& slots_;
+  ChunkBarrier& barrier_;
+  const Spans& row_;
+  HostSums& sums_;
+  const int size_;
+  const int local_rank_;
+  const int lanes_;
+  const uint64_t first_chunk_;
+  const Meter meter_;
+  int64_t part_count_ = 0;
+  int64_t num_chunks_ = 0;
+
+  int64_t packed_ = 0;
+  int64_t unpacked_ = 0;
+  int64_t done_ = 0;   // of this rank's lane
+  uint64_t seen_ = 0;  // of what others have done, at the last Look
+  std::vector<const void*> sources_;  // by local rank
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_

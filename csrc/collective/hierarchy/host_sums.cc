@@ -1,0 +1,93 @@
+#include "csrc/collective/hierarchy/host_sums.h"
+
+#include <cstring>
+
+#include "csrc/collective/arguments.h"
+
+namespace keras_ring {
+namespace {
+
+bool IsSum(ReduceOp op) {
+  return op == ReduceOp::kSum || op == ReduceOp::kAverage;
+}
+
+// What the sums of a compressed reduction are divided by.
+double Scale(const Reduction& reduction, int max_ranks) {
+  if (reduction.compression != Compression::kFloat16 || !IsSum(reduction.op)) {
+    return 1.0;
+  }
+  double scale = 1.0;
+  while (scale < max_ranks) scale *= 2.0;
+  return scale;
+}
+
+// What is left to do with the sums of hosts, which have been divided.
+Reduction Across(Reduction reduction, double scale) {
+  reduction.prescale = 1.0;
+  reduction.postscale *= scale;
+  return reduction;
+}
+
+ReduceOp LocalOp(ReduceOp op) {
+  return op == ReduceOp::kAverage ? ReduceOp::kSum : op;
+}
+
+}  // namespace
+
+HostSums::HostSums(const Reduction& reduction, int max_ranks)
+    : method_(reduction),
+      across_(Across(reduction, method_.codec == nullptr
+                                    ? 1.0
+                                    : Scale(reduction, max_ranks))),
+      reduce_(FindFoldKernel(reduction.wire_dtype(), LocalOp(reduction.op))),
+      size_(DTypeSize(reduction.wire_dtype())) {
+  if (method_.codec != nullptr) {
+    finish_.postscale = 1.0 / Scale(reduction, max_ranks);
+    return;
+  }
+  const AccumulatorFormat* format =
+      FindWideFormat(reduction.dtype, reduction.op);
+  if (!format->converts) return;
+  wide_ = format;
+  add_wide_ = FindReduceKernel(format->dtype, reduction.op);
+  size_ = format->element_size;
+}
+
+void HostSums::Reduce(const void* const* values, int num_values, int64_t count,
+                      char* sums) {
+  if (wide_ != nullptr) return ReduceWide(values, num_values, count, sums);
+  // What is encoded has the factor.
+  const double prescale = method_.codec != nullptr ? 1.0 : method_.prescale;
+  reduce_({values, num_values, count, prescale, finish_, sums, nullptr,
+           /*streams=*/false});
+}
+
+void HostSums::Fold(const SpanPiece& piece, const void* const* sums,
+                    int num_sums, char* copy) {
+  if (wide_ != nullptr) return FoldWide(piece, sums, num_sums, copy);
+  across_.Fold(piece, sums, num_sums, copy, /*streams=*/false);
+}
+
+void HostSums::ReduceWide(const void* const* values, int num_values,
+                          int64_t count, char* sums) {
+  wide_->pack(sums, values[0], count, method_.prescale);
+  scratch_.resize(count);
+  for (int i = 1; i < num_values; ++i) {
+    wide_->pack(scratch_.data(), values[i], count, method_.prescale);
+    add_wide_(sums, scratch_.data(), count);
+  }
+}
+
+void HostSums::FoldWide(const SpanPiece& piece, const void* const* sums,
+                        int num_sums, char* copy) {
+  scratch_.resize(piece.count);
+  std::memcpy(scratch_.data(), sums[0], piece.count * size_);
+  for (int i = 1; i < num_sums; ++i) {
+    add_wide_(scratch_.data(), sums[i], piece.count);
+  }
+  wide_->finish(scratch_.data(), piece.count, across_.finish);
+  wide_->unpack(piece.output, scratch_.data(), piece.count);
+  if (copy != nullptr) std::memcpy(copy, piece.output, piece.bytes);
+}
+
+}  // namespace keras_ring

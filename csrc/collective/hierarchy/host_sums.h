@@ -1,0 +1,70 @@
+// HostSums: a reduction in two levels, first over the ranks of each host, then
+// over the hosts.
+//
+//   values                       a host's sum is
+//   float32, float64             of that dtype
+//   float16, bfloat16            float32, exact as far as float32 is
+//   integers, Average            int64, exact
+//   other integers               of that dtype
+//   compressed                   of 16 bits, rounded: one rounding for each
+//   host
+//                                besides those that Reduction speaks of.
+//                                float16 is divided by a power of two before,
+//                                no less than the ranks of a host are, so that
+//                                no sum overflows whose average does not.
+//
+// All sums are divided, and multiplied by postscale, at the end.
+#ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HOST_SUMS_H_
+#define KERAS_RING_COLLECTIVE_HIERARCHY_HOST_SUMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "csrc/collective/collective.h"
+#include "csrc/collective/fold_method.h"
+#include "csrc/collective/kernels/kernels.h"
+#include "csrc/collective/kernels/pack.h"
+#include "csrc/collective/kernels/reduce.h"
+#include "csrc/collective/spans.h"
+
+namespace keras_ring {
+
+class HostSums {
+ public:
+  // `max_ranks`: of a host, alike on all ranks.
+  HostSums(const Reduction& reduction, int max_ranks);
+
+  // The bytes of a sum.
+  size_t size() const { return size_; }
+  // How values are encoded, and results decoded.
+  const FoldMethod& method() const { return method_; }
+
+  // sums[i] = the sum of the values of one host's ranks, which are encoded, or
+  // lie in tensors where nothing is compressed.
+  void Reduce(const void* const* values, int num_values, int64_t count,
+              char* sums);
+  // The results of the sums of all hosts: see FoldMethod::Fold.
+  void Fold(const SpanPiece& piece, const void* const* sums, int num_sums,
+            char* copy);
+
+ private:
+  void ReduceWide(const void* const* values, int num_values, int64_t count,
+                  char* sums);
+  void FoldWide(const SpanPiece& piece, const void* const* sums, int num_sums,
+                char* copy);
+
+  const FoldMethod method_;  // of encoded values
+  const FoldMethod across_;  // of sums
+  FoldKernel reduce_;
+  Finish finish_;  // of a host's sum
+  // How values are widened, where sums are; else null.
+  const AccumulatorFormat* wide_ = nullptr;
+  ReduceKernel add_wide_ = nullptr;
+  size_t size_;
+  std::vector<int64_t> scratch_;  // aligned for any dtype
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_HIERARCHY_HOST_SUMS_H_

@@ -1,0 +1,181 @@
+// HierarchicalCollective in the suite of all collectives, and what only it
+// does.
+#include "csrc/collective/hierarchy/hierarchical_collective.h"
+
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "csrc/collective/kernels/kernels.h"
+#include "csrc/testing/collective_conformance.h"
+#include "csrc/testing/local_host_group.h"
+#include "csrc/testing/local_transport.h"
+
+namespace keras_ring {
+namespace {
+
+// The hosts of the ranks, a letter each.
+using Hosts = std::string;
+
+Placement PlacementOf(const Hosts& hosts) {
+  std::vector<std::string> host_ids;
+  for (char host : hosts) host_ids.emplace_back(1, host);
+  return Placement(host_ids);
+}
+
+std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
+                                     const HierarchicalOptions& options) {
+  const Placement placement = PlacementOf(hosts);
+  std::vector<std::shared_ptr<const HostGroup>> groups(hosts.size());
+  for (int host = 0; host < placement.num_hosts(); ++host) {
+    const std::vector<int>& ranks = placement.ranks(host);
+    HostGroupLayout layout;
+    layout.data_bytes =
+        HostSlots::DataBytes(static_cast<int>(ranks.size()), options.stage);
+    auto of_host = CreateLocalHostGroups(ranks, layout);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      groups[ranks[i]] = std::move(of_host[i]);
+    }
+  }
+  auto transports = CreateLocalTransports(static_cast<int>(hosts.size()));
+  std::vector<CollectiveMember> members;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    members.push_back(
+        {nullptr, std::make_unique<HierarchicalCollective>(
+                      groups[rank], placement, std::move(transports[rank]),
+                      options, Meter())});
+  }
+  return members;
+}
+
+HierarchicalOptions Small() {
+  HierarchicalOptions options;
+  options.stage.part_bytes = 64;
+  options.one_lane_bytes = 100;
+  options.flat.one_shot_bytes = kTestDirectBytes;
+  options.flat.max_segment_bytes = kTestSegmentBytes;
+  options.flat.fusion_buffer_bytes = kTestBufferBytes;
+  options.flat.direct_bytes = kTestDirectBytes;
+  return options;
+}
+
+Hosts Blocks(int size, int per_host) {
+  Hosts hosts;
+  for (int rank = 0; rank < size; ++rank) {
+    hosts += static_cast<char>('a' + rank / per_host);
+  }
+  return hosts;
+}
+
+Hosts Cyclic(int size, int num_hosts) {
+  Hosts hosts;
+  for (int rank = 0; rank < size; ++rank) {
+    hosts += static_cast<char>('a' + rank % num_hosts);
+  }
+  return hosts;
+}
+
+// On the hosts that hosts_of(size) names.
+CollectiveFactory On(const std::string& name,
+                     const HierarchicalOptions& options,
+                     const std::function<Hosts(int)>& hosts_of) {
+  const auto make = [options, hosts_of](int size) {
+    return MakeOn(hosts_of(size), options);
+  };
+  const auto hosts = [hosts_of](int size) {
+    const Placement placement = PlacementOf(hosts_of(size));
+    std::vector<std::vector<int>> all;
+    for (int host = 0; host < placement.num_hosts(); ++host) {
+      all.push_back(placement.ranks(host));
+    }
+    return all;
+  };
+  // Of the last rank: one of its host, or, if it is alone, those of its lane.
+  const auto neighbours = [hosts_of](int size) -> std::vector<int> {
+    const Placement placement = PlacementOf(hosts_of(size));
+    const int last = size - 1;
+    std::vector<int> ranks = placement.ranks(placement.host(last));
+    ranks.pop_back();
+    if (ranks.empty()) return placement.LanePeers(last);
+    return {ranks.back()};
+  };
+  return {name, make, hosts, neighbours};
+}
+
+CollectiveFactory OnBlocks() {
+  return On("blocks", Small(), [](int size) { return Blocks(size, 2); });
+}
+
+CollectiveFactory OnCyclic() {
+  HierarchicalOptions options = Small();
+  options.flat.one_shot_bytes = 0;
+  return On("cyclic", options, [](int size) { return Cyclic(size, 3); });
+}
+
+CollectiveFactory Usual() {
+  return On("usual", HierarchicalOptions(),
+            [](int size) { return Blocks(size, (size + 1) / 2); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Hierarchy, CollectiveConformance,
+                         testing::Combine(testing::Values(OnBlocks(),
+                                                          OnCyclic(), Usual()),
+                                          testing::Values(3, 4, 7)),
+                         CollectiveConformance::Name);
+
+// To the last bit: the ranks of each host in their order, then the hosts.
+TEST(HierarchicalCollectiveTest, FloatsAreSummedInTheStatedOrder) {
+  const Hosts hosts = "abacbbc";
+  const int size = static_cast<int>(hosts.size());
+  constexpr int kCount = 1000;
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<std::vector<float>> values(size);
+  for (auto& of_rank : values) {
+    for (int i = 0; i < kCount; ++i) {
+      of_rank.push_back(std::exp(4 * normal(random)) * normal(random));
+    }
+  }
+  std::vector<float> expected;
+  for (int i = 0; i < kCount; ++i) {
+    const float a = values[0][i] + values[2][i];
+    const float b = values[1][i] + values[4][i] + values[5][i];
+    const float c = values[3][i] + values[6][i];
+    expected.push_back(a + b + c);
+  }
+  for (bool one_shot : {false, true}) {
+    HierarchicalOptions options = Small();
+    options.flat.one_shot_bytes = one_shot ? ~size_t{0} : 0;
+    auto members = MakeOn(hosts, options);
+    auto results = values;
+    RunRanks(size, [&](int rank) {
+      AllreduceArgs args;
+      args.tensors.push_back(
+          {results[rank].data(), results[rank].data(), kCount});
+      const Status status =
+          CollectiveCalls(*members[rank].collective).Allreduce(args);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(results[rank], expected);
+    });
+  }
+}
+
+// Of sums that float16 cannot hold, where it holds the average.
+TEST(HierarchicalCollectiveTest, AveragesDoNotOverflowOnTheWay) {
+  const Hosts hosts = "aabb";
+  auto members = MakeOn(hosts, Small());
+  RunRanks(4, [&](int rank) {
+    std::vector<float> values(500, 60000.0f);
+    AllreduceArgs args;
+    args.compression = Compression::kFloat16;
+    args.op = ReduceOp::kAverage;
+    args.divisor = 4;
+    args.tensors.push_back({values.data(), values.data(), 500});
+    ASSERT_TRUE(
+        CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
+    EXPECT_EQ(values, std::vector<float>(500, 60000.0f));
+  });
+}
+
+}  // namespace
+}  // namespace keras_ring
