@@ -1,5 +1,7 @@
 """What single ranks do in test_compressed_ops.py."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -30,15 +32,33 @@ def rounded(array, name):
         return nearest.astype("float32").astype(array.dtype)
 
 
-def reduced(arrays, op, name, prescale=1.0, postscale=1.0):
-    """What every rank must get, to the last bit."""
+def host_sum(values, op, name, scale):
+    """A host's sum as it travels: fp16 divided, so that it overflows late."""
+    total = functools.reduce(NUMPY[op], values)
+    scale = scale if name == "fp16" and op in LINEAR else 1
+    return rounded(total / np.float32(scale), name) * np.float32(scale)
+
+
+def reduced(arrays, op, name, prescale=1.0, postscale=1.0, per_host=None):
+    """What every rank must get, to the last bit.
+
+    `per_host`: ranks of each of several hosts, a power of two; `None`: one
+    host has them all.
+    """
     dtype = arrays[0].dtype
     with np.errstate(all="ignore"):
-        total = None
-        for array in arrays:
-            scaled = array if prescale == 1.0 else array * dtype.type(prescale)
-            value = rounded(scaled, name).astype("float32")
-            total = value if total is None else NUMPY[op](total, value)
+        values = [
+            rounded(
+                array if prescale == 1.0 else array * dtype.type(prescale), name
+            ).astype("float32")
+            for array in arrays
+        ]
+        if per_host:
+            values = [
+                host_sum(values[i : i + per_host], op, name, per_host)
+                for i in range(0, len(values), per_host)
+            ]
+        total = functools.reduce(NUMPY[op], values)
         if op is kr.Average:
             total = total / np.float32(len(arrays))
         if op in LINEAR and postscale != 1.0:
@@ -80,7 +100,7 @@ def grouped(mode, tensors, settings):
     return function(*tensors)
 
 
-def exactness(mode, values="uneven"):
+def exactness(mode, values="uneven", per_host=None):
     """Every op, dtype, format and regime against the model."""
     kr.init()
     make = {"uneven": uneven, "exact": exact}[values]
@@ -110,7 +130,9 @@ def exactness(mode, values="uneven"):
                     ):
                         assert_same(
                             result,
-                            reduced(arrays, op, name, prescale, postscale),
+                            reduced(
+                                arrays, op, name, prescale, postscale, per_host
+                            ),
                         )
                         checked += 1
     return checked
@@ -155,7 +177,7 @@ def scattered(mode):
     )
 
 
-def special_values(mode):
+def special_values(mode, per_host=None):
     """NaN, infinity, overflow before and in the sum, and what is too small."""
     kr.init()
     rank, last = kr.rank(), kr.size() - 1
@@ -178,7 +200,7 @@ def special_values(mode):
         for op in (kr.Sum, kr.Average):
             settings = {"op": op, "name": "s", "compression": compression}
             (result,) = grouped(mode, [tf.constant(arrays[rank])], settings)
-            want = reduced(arrays, op, name)
+            want = reduced(arrays, op, name, per_host=per_host)
             np.testing.assert_array_equal(result.numpy(), want)
             assert np.isnan(want[[0, 5]]).all() and np.isposinf(want[1])
             if name == "fp16":

@@ -35,7 +35,11 @@ def test_a_rank_alone_rounds_too():
 
 
 def test_on_two_hosts():
-    calls = [("exactness", "function", "exact"), ("special_values", "eager")]
+    # The sum of each host is rounded as well.
+    calls = [
+        ("exactness", "function", "exact", 2),
+        ("special_values", "eager", 2),
+    ]
     run(4, calls, hosts=[0, 0, 1, 1])
 
 
