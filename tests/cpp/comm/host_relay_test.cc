@@ -400,6 +400,9 @@ TEST_F(HostRelayTest, AStrangerUnderTheNameIsPassedBy) {
     EXPECT_EQ(access.route.through, 0);
     ASSERT_TRUE(access.store->Set("join/1", "", Soon()).ok());
     EXPECT_EQ(rank_zero_->Keys("join/"), (std::set<std::string>{"join/1"}));
+    // The stranger may yet have to read that this rank has gone.
+    EXPECT_TRUE(Eventually(
+        [&] { return logs_.count(LogLevel::kWarning) == expected_warnings_; }));
   }
 }
 
