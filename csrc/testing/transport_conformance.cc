@@ -6,12 +6,36 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "csrc/base/logging.h"
 #include "csrc/base/status.h"
 #include "csrc/testing/run_ranks.h"
 
 namespace keras_ring {
 namespace transport_conformance {
+
+ManualEvents::ManualEvents() {
+  Result<Socket> bell = NewEventFd();
+  KR_CHECK(bell.ok());
+  bell_ = std::move(bell).value();
+}
+
+void ManualEvents::Happen() {
+  ++happened_;
+  Signal(bell_);
+}
+
+bool ManualEvents::Arm() {
+  ++times_armed_;
+  return !Happened();
+}
+
+Status ManualEvents::Check() {
+  if (!failed_) return OkStatus();
+  return UnavailableError("the events of the test have failed");
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -374,6 +398,48 @@ void SlowIsNotIdle(const TransportFactory& factory) {
   });
 }
 
+// A plan of `events` alone, until so many have happened.
+SendReceivePlan UntilHappened(ManualEvents& events, int count) {
+  SendReceivePlan plan;
+  plan.events = &events;
+  plan.busy = true;
+  plan.advance = [&events, count](SendReceivePlan& p) {
+    p.busy = events.Look() < count;
+  };
+  return plan;
+}
+
+void EventsAreWaitedFor(const TransportFactory& factory) {
+  constexpr int kCount = 100;
+  Group group = factory(2, kPatient);
+  // Either wakes the other.
+  ManualEvents events[2];
+  RunRanks(2, [&](int rank) {
+    for (int i = 1; i <= kCount; ++i) {
+      if (rank == 0) events[1].Happen();
+      SendReceivePlan plan = UntilHappened(events[rank], i);
+      const Status status = group[rank]->Run(plan);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      if (rank == 1) events[0].Happen();
+    }
+  });
+}
+
+void EventsThatFailEndTheRun(const TransportFactory& factory) {
+  Group group = factory(2, kPatient);
+  ManualEvents events;
+  std::thread other([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    events.Fail();
+  });
+  std::vector<uint8_t> in(10);
+  SendReceivePlan plan = Whole(1, -1, in, 1, in, 10);
+  plan.events = &events;
+  const Status status = group[0]->Run(plan);
+  other.join();
+  EXPECT_EQ(status, events.Check()) << status.ToString();
+}
+
 }  // namespace
 }  // namespace transport_conformance
 
@@ -396,6 +462,8 @@ void RunTransportConformance(const TransportFactory& factory) {
   AbortBeforeRun(factory);
   IdleLimit(factory);
   SlowIsNotIdle(factory);
+  EventsAreWaitedFor(factory);
+  EventsThatFailEndTheRun(factory);
 }
 
 }  // namespace keras_ring

@@ -3,12 +3,15 @@
 #ifndef KERAS_RING_TESTING_TRANSPORT_CONFORMANCE_H_
 #define KERAS_RING_TESTING_TRANSPORT_CONFORMANCE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "csrc/comm/net/socket.h"
 #include "csrc/comm/transport/transport.h"
 
 namespace keras_ring {
@@ -24,6 +27,35 @@ namespace transport_conformance {
 // and `in` must outlive it.
 SendReceivePlan Whole(uint64_t tag, int to, std::vector<uint8_t>& out, int from,
                       std::vector<uint8_t>& in, size_t segment);
+
+// Events that a test makes happen, from any thread.
+class ManualEvents final : public PlanEvents {
+ public:
+  ManualEvents();
+
+  void Happen();
+  // A signal of what has been seen long since.
+  void SignalLate() { Signal(bell_); }
+  void Fail() { failed_ = true; }  // so does Check from now on
+
+  // For `advance`: what has happened so far is seen.
+  int Look() { return seen_ = happened_; }
+  int times_armed() const { return times_armed_; }
+
+  bool Happened() override { return happened_ != seen_; }
+  int descriptor() const override { return bell_.fd(); }
+  bool Arm() override;
+  void Disarm() override { ClearSignal(bell_); }
+  Status Check() override;
+  std::string Awaited() const override { return "for the test"; }
+
+ private:
+  Socket bell_;
+  std::atomic<int> happened_{0};
+  std::atomic<int> times_armed_{0};
+  int seen_ = 0;
+  std::atomic<bool> failed_{false};
+};
 
 }  // namespace transport_conformance
 

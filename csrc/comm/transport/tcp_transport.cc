@@ -71,13 +71,11 @@ class TcpTransport::Streams {
                        IsBlocked<ReceiveStream>);
   }
 
-  // Polls the links that streams wait for, and `others` (-1: none); unblocks
-  // those that are ready. False when `deadline` has passed with nothing ready.
+  // Polls the links that streams wait for, and `others`; unblocks those that
+  // are ready. False when `deadline` has passed with nothing ready.
   Result<bool> Poll(std::initializer_list<int> others, Deadline deadline) {
     entries_.clear();
-    for (int fd : others) {
-      if (fd >= 0) entries_.push_back({fd, POLLIN, 0});
-    }
+    for (int fd : others) entries_.push_back({fd, POLLIN, 0});
     for (const auto& flow : receives_) {
       if (IsBlocked(flow)) AddEntry(flow, POLLIN);
     }
@@ -314,6 +312,18 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
   return OkStatus();
 }
 
+// The descriptor of `events` is looked at between Arm and Disarm alone: before,
+// it may still be readable because of what has been seen long since.
+Result<bool> TcpTransport::Sleep(Streams& streams, PlanEvents* events,
+                                 Deadline deadline) {
+  if (events == nullptr) return streams.Look(deadline);
+  if (!events->Arm()) return true;
+  const Result<bool> ready =
+      streams.Poll({wake_.fd(), events->descriptor()}, deadline);
+  events->Disarm();
+  return ready;
+}
+
 Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
                            TimePoint moved, Duration* next_report) {
   PlanEvents* const events = plan.events;
@@ -327,9 +337,7 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
   {
     const TimedPhase time(meter_, TracePhase::kWait, plan.tag);
     const Deadline now(moved);
-    KR_ASSIGN_OR_RETURN(
-        bool ready,
-        streams.Poll({wake_.fd(), events ? events->descriptor() : -1}, now));
+    KR_ASSIGN_OR_RETURN(bool ready, streams.Poll({wake_.fd()}, now));
     Status failure;
     ready = ready || spinner_.Until([&] {
       if (events != nullptr && events->Happened()) return true;
@@ -338,13 +346,10 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
       return !look.ok() || *look;
     });
     KR_RETURN_IF_ERROR(failure);
-    if (!ready && events != nullptr && !events->Arm()) ready = true;
     if (!ready) {
-      const Result<bool> look =
-          streams.Look(Deadline::After(std::min(kNap, limit - waited)));
-      if (events != nullptr) events->Disarm();
-      KR_RETURN_IF_ERROR(look.status());
-      ready = *look;
+      KR_ASSIGN_OR_RETURN(
+          ready, Sleep(streams, events,
+                       Deadline::After(std::min(kNap, limit - waited))));
     }
     if (ready) return OkStatus();
   }

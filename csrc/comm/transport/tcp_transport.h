@@ -63,6 +63,9 @@ class TcpTransport final : public Transport {
   // Waits until a stream may move, a limit has passed, or a while.
   Status Await(Streams& streams, const SendReceivePlan& plan, TimePoint moved,
                Duration* next_report);
+  // Until a stream may move, one of `events` (or null) has happened, or
+  // `deadline`, of which it is false.
+  Result<bool> Sleep(Streams& streams, PlanEvents* events, Deadline deadline);
   std::string Silence(const Streams& streams, const PlanEvents* events,
                       Duration idle) const;
   // An error that names the peer of a link that is stuck.

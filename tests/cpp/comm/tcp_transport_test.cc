@@ -21,6 +21,7 @@
 namespace keras_ring {
 namespace {
 
+using transport_conformance::ManualEvents;
 using transport_conformance::Whole;
 
 class TcpTransportTest : public DescriptorTest {
@@ -222,6 +223,70 @@ TEST_F(TcpTransportTest, APlanThatWaitsForNothingIsAnError) {
   plan.outgoing[0].released = 0;
   EXPECT_EQ(transport->Run(plan),
             InternalError("the plan of collective 9 waits for nothing"));
+}
+
+// A wait that misses the signal lasts for kNap, half a second.
+TEST_F(TcpTransportTest, AnEventWakesAWaitingRank) {
+  constexpr int kCount = 20;
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  ManualEvents events;
+  const TimePoint began = std::chrono::steady_clock::now();
+  RunRanks(2, [&](int thread) {
+    for (int i = 1; i <= kCount; ++i) {
+      if (thread == 1) {
+        EXPECT_TRUE(Eventually([&] { return events.times_armed() >= i; }));
+        events.Happen();
+        continue;
+      }
+      SendReceivePlan plan;
+      plan.events = &events;
+      plan.busy = true;
+      plan.advance = [&](SendReceivePlan& p) { p.busy = events.Look() < i; };
+      EXPECT_TRUE(transport->Run(plan).ok());
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+}
+
+// Fault: a bell that was rung for what had been seen. It costs a look, not a
+// core until the next segment comes.
+TEST_F(TcpTransportTest, ALateSignalDoesNotKeepARankFromSleeping) {
+  Socket peer;
+  auto transport = NewWithRawPeer(&peer);
+  ManualEvents events;
+  events.SignalLate();
+  std::vector<uint8_t> in(2);
+  SendReceivePlan plan = Whole(77, -1, in, 1, in, 10);
+  plan.events = &events;
+  RunRanks(2, [&](int thread) {
+    if (thread == 0) {
+      EXPECT_TRUE(transport->Run(plan).ok());
+      return;
+    }
+    // It sleeps again after it was woken for nothing.
+    EXPECT_TRUE(Eventually([&] { return events.times_armed() >= 2; }));
+    uint8_t header[kDataHeaderBytes];
+    EncodeDataHeader({77, 2}, header);
+    EXPECT_TRUE(WriteFull(peer, header, sizeof(header), Soon()).ok());
+    EXPECT_TRUE(WriteFull(peer, "hi", 2, Soon()).ok());
+  });
+  EXPECT_EQ(in, (std::vector<uint8_t>{'h', 'i'}));
+}
+
+// A rank of this host may be what it waits for.
+TEST_F(TcpTransportTest, WhatEventsWaitForIsNamed) {
+  auto group = NewGroup(2, std::chrono::milliseconds(100));
+  ManualEvents events;
+  std::vector<uint8_t> in(10);
+  SendReceivePlan plan = Whole(1, -1, in, 1, in, 10);
+  plan.events = &events;
+  const Status status = group[0]->Run(plan);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find(
+                "while receiving from rank 1 and waiting for the test"),
+            std::string::npos)
+      << status.ToString();
 }
 
 TEST_F(TcpTransportTest, CountsBytes) {
