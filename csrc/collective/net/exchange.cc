@@ -20,6 +20,12 @@ Range StepOf(const Range& part, int64_t step, int64_t max_step) {
   return {begin, std::min(begin + max_step, part.end)};
 }
 
+int64_t MaxCount(const std::vector<Range>& ranges) {
+  int64_t most = 0;
+  for (const Range& range : ranges) most = std::max(most, range.count());
+  return most;
+}
+
 // Part `index` of `size` of a range.
 Range PartOf(const Range& range, int index, int size) {
   const int64_t lines = (range.count() + kPartAlignment - 1) / kPartAlignment;
@@ -87,19 +93,18 @@ ExchangeSchedule PlanParts(const ExchangeShape& shape,
 
 }  // namespace
 
-int64_t ExchangeSchedule::max_count() const {
-  int64_t most = 0;
-  const auto look = [&most](const std::vector<Block>& blocks) {
+// What a rank folds, others send it; what others fold, it sends them.
+int64_t ExchangeSchedule::max_block() const {
+  int64_t most = MaxCount(folds);
+  for (const std::vector<Block>& blocks : sends) {
     for (const Block& block : blocks) {
       most = std::max(most, block.range.count());
     }
-  };
-  for (const Range& range : folds) most = std::max(most, range.count());
-  for (const Range& range : covers) most = std::max(most, range.count());
-  for (const auto& blocks : sends) look(blocks);
-  for (const auto& blocks : receives) look(blocks);
+  }
   return most;
 }
+
+int64_t ExchangeSchedule::max_cover() const { return MaxCount(covers); }
 
 ExchangeSchedule PlanOneShot(const ExchangeShape& shape, int64_t count) {
   std::vector<Range> chunks;

@@ -65,8 +65,9 @@ struct ExchangeSchedule {
   std::vector<std::vector<ExchangeBlock>> sends;     // by peer
   std::vector<std::vector<ExchangeBlock>> receives;  // by peer
 
-  // The most elements of a step.
-  int64_t max_count() const;
+  // The most elements of a block, and of a cover.
+  int64_t max_block() const;
+  int64_t max_cover() const;
 };
 
 struct ExchangeShape {

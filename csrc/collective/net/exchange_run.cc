@@ -67,26 +67,40 @@ size_t ExchangeRun::value_size() const {
 // The lanes of scratch memory, each of `lag` slots:
 //
 //   values that arrive      one for each peer
-//   values that are staged  one for all; or one for each peer and one for this
-//                           rank
+//   values that are staged  one for each peer and one for this rank
 //   results, staged         one that goes out, and one for each peer's; the
 //                           ranks of a host have memory of their own for them
+//   values for all, staged  in place of the second: one, of larger slots
 Status ExchangeRun::Reserve() {
-  const size_t bytes =
-      schedule_.max_count() * std::max(row_.wire_size(), value_size());
-  slot_bytes_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  size_t lanes = num_peers();
-  if (staged_) lanes += stages_for_all() ? 1 : num_peers() + 1;
+  const size_t element_size = std::max(row_.wire_size(), value_size());
+  const auto slot = [&](int64_t count) {
+    return (count * element_size + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  slot_bytes_ = slot(schedule_.max_block());
+  cover_bytes_ = slot(schedule_.max_cover());
+  size_t lanes = first_result_lane();
   if (stages_results() && host_ == nullptr) lanes += num_peers() + 1;
-  KR_ASSIGN_OR_RETURN(void* memory,
-                      scratch_.Reserve(lanes * schedule_.lag * slot_bytes_));
+  const size_t for_all = stages_for_all() ? schedule_.lag * cover_bytes_ : 0;
+  KR_ASSIGN_OR_RETURN(
+      void* memory,
+      scratch_.Reserve(lanes * schedule_.lag * slot_bytes_ + for_all));
   memory_ = static_cast<char*>(memory);
+  for_all_ = memory_ + lanes * schedule_.lag * slot_bytes_;
   return OkStatus();
+}
+
+size_t ExchangeRun::first_result_lane() const {
+  const bool stages_for_each = staged_ && !stages_for_all();
+  return num_peers() + (stages_for_each ? num_peers() + 1 : 0);
 }
 
 char* ExchangeRun::Slot(size_t lane, int64_t step) const {
   const size_t slot = lane * schedule_.lag + step % schedule_.lag;
   return memory_ + slot * slot_bytes_;
+}
+
+char* ExchangeRun::SlotForAll(int64_t step) const {
+  return for_all_ + (step % schedule_.lag) * cover_bytes_;
 }
 
 char* ExchangeRun::ArrivedValues(size_t peer, int64_t step) const {
@@ -95,7 +109,7 @@ char* ExchangeRun::ArrivedValues(size_t peer, int64_t step) const {
 
 char* ExchangeRun::StagedValues(size_t peer, const Block& block) const {
   if (!stages_for_all()) return Slot(num_peers() + peer, block.step);
-  return Slot(num_peers(), block.step) +
+  return SlotForAll(block.step) +
          InCover(block.step, block.range) * value_size();
 }
 
@@ -105,13 +119,13 @@ char* ExchangeRun::OwnValues(int64_t step) const {
 }
 
 char* ExchangeRun::StagedResult(int64_t step) const {
-  if (host_ == nullptr) return Slot(2 * num_peers() + 1, step);
+  if (host_ == nullptr) return Slot(first_result_lane(), step);
   return host_->Results(step) +
          InCover(step, schedule_.folds[step]) * row_.wire_size();
 }
 
 char* ExchangeRun::ArrivedResult(size_t peer, const Block& block) const {
-  if (host_ == nullptr) return Slot(2 * num_peers() + 2 + peer, block.step);
+  if (host_ == nullptr) return Slot(first_result_lane() + 1 + peer, block.step);
   return host_->Results(block.step) +
          InCover(block.step, block.range) * row_.wire_size();
 }
@@ -280,7 +294,7 @@ bool ExchangeRun::CanStageForAll() const {
 
 void ExchangeRun::StageForAll() {
   const int64_t step = staged_steps_++;
-  char* const to = Slot(num_peers(), step);
+  char* const to = SlotForAll(step);
   if (host_ != nullptr) {
     host_->Reduce(step, to);
   } else {

@@ -117,6 +117,8 @@ class ExchangeRun {
   char* StagedResult(int64_t step) const;
   char* ArrivedResult(size_t peer, const ExchangeBlock& block) const;
   char* Slot(size_t lane, int64_t step) const;
+  size_t first_result_lane() const;
+  char* SlotForAll(int64_t step) const;  // of what is staged for all
   // From the beginning of covers[step] to that of `range`, in elements.
   int64_t InCover(int64_t step, const Range& range) const {
     return range.begin - schedule_.covers[step].begin;
@@ -133,7 +135,9 @@ class ExchangeRun {
   uint64_t tag_ = 0;
 
   size_t slot_bytes_ = 0;
+  size_t cover_bytes_ = 0;
   char* memory_ = nullptr;
+  char* for_all_ = nullptr;  // in it
   std::vector<Stream> out_;  // by peer
   std::vector<Stream> in_;
   int64_t folded_ = 0;        // steps

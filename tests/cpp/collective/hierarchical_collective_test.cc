@@ -2,14 +2,20 @@
 // does.
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "csrc/collective/kernels/kernels.h"
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/local_transport.h"
+#include "tests/cpp/comm/loopback.h"
+#include "tests/cpp/comm/tcp_group.h"
 
 namespace keras_ring {
 namespace {
@@ -23,8 +29,9 @@ Placement PlacementOf(const Hosts& hosts) {
   return Placement(host_ids);
 }
 
-std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
-                                     const HierarchicalOptions& options) {
+std::vector<CollectiveMember> MakeOn(
+    const Hosts& hosts, const HierarchicalOptions& options,
+    std::vector<std::unique_ptr<Transport>> transports) {
   const Placement placement = PlacementOf(hosts);
   std::vector<std::shared_ptr<const HostGroup>> groups(hosts.size());
   for (int host = 0; host < placement.num_hosts(); ++host) {
@@ -37,7 +44,6 @@ std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
       groups[ranks[i]] = std::move(of_host[i]);
     }
   }
-  auto transports = CreateLocalTransports(static_cast<int>(hosts.size()));
   std::vector<CollectiveMember> members;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     members.push_back(
@@ -46,6 +52,12 @@ std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
                       options, Meter())});
   }
   return members;
+}
+
+std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
+                                     const HierarchicalOptions& options) {
+  return MakeOn(hosts, options,
+                CreateLocalTransports(static_cast<int>(hosts.size())));
 }
 
 HierarchicalOptions Small() {
@@ -175,6 +187,33 @@ TEST(HierarchicalCollectiveTest, AveragesDoNotOverflowOnTheWay) {
         CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
     EXPECT_EQ(values, std::vector<float>(500, 60000.0f));
   });
+}
+
+// Ranks that do not spin sleep on connections and on what their host does, at
+// once. A wake-up that is missed costs half a second.
+TEST(HierarchicalCollectiveTest, NoWakeUpIsMissed) {
+  constexpr int kCalls = 200;
+  const Hosts hosts = "aabab";
+  const int size = static_cast<int>(hosts.size());
+  Counters counters;
+  auto members = MakeOn(
+      hosts, Small(),
+      NewTcpGroup(ConnectedMesh(size), std::chrono::seconds(30), counters));
+  const TimePoint began = std::chrono::steady_clock::now();
+  RunRanks(size, [&](int rank) {
+    CollectiveCalls calls(*members[rank].collective);
+    for (int i = 0; i < kCalls; ++i) {
+      // One lane and several, one chunk and several.
+      const int count = 1 << i % 10;
+      std::vector<float> values(count, static_cast<float>(rank + i));
+      AllreduceArgs args;
+      args.tensors.push_back({values.data(), values.data(), count});
+      const Status status = calls.Allreduce(args);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_EQ(values, std::vector<float>(count, 10.0f + size * i));
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
 }
 
 }  // namespace
