@@ -8,13 +8,6 @@
 namespace keras_ring {
 namespace {
 
-// In the job, for messages.
-std::vector<int> RanksOf(const HostGroup& group) {
-  std::vector<int> ranks;
-  for (int i = 0; i < group.size(); ++i) ranks.push_back(group.global_rank(i));
-  return ranks;
-}
-
 ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
                               const HostGroup& group) {
   for (int i = 0; i < group.size(); ++i) {
@@ -48,7 +41,7 @@ HierarchicalCollective::HierarchicalCollective(
       options_(options),
       meter_(meter),
       slots_(*group_, options.stage),
-      barrier_(HostSlots::Pages(*group_), RanksOf(*group_),
+      barrier_(HostSlots::Pages(*group_), group_->global_ranks(),
                group_->local_rank(), WithBells(options.barrier, *group_),
                meter),
       flat_(*transport_, options.flat, meter) {}

@@ -1,13 +1,14 @@
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/placement.h"
+#include "csrc/collective/net/connect_transport.h"
+#include "csrc/collective/shm/shm_backend.h"
 #include "csrc/comm/host/host_group.h"
-#include "csrc/comm/rendezvous/mesh.h"
-#include "csrc/comm/transport/tcp_transport.h"
 
 namespace keras_ring {
 namespace {
@@ -19,6 +20,11 @@ Status Available(const BackendDeps& deps) {
   }
   if (!placement.is_hierarchical()) {
     return FailedPreconditionError("each host has one rank");
+  }
+  const int most = CpuCollectiveOptions().max_exchange_ranks;
+  if (placement.num_hosts() > most) {
+    return FailedPreconditionError("there are more than " +
+                                   std::to_string(most) + " hosts");
   }
   if (!deps.hosts_share_memory) {
     return FailedPreconditionError(
@@ -45,25 +51,16 @@ Result<std::shared_ptr<const HostGroup>> GroupOf(
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
                                          Deadline deadline) {
-  const int rank = deps.options.rank;
-  const int size = deps.options.size;
   HierarchicalOptions options;
-  options.barrier.limit = deps.idle_limit;
-  options.barrier.report_time = Seconds(deps.options.heartbeat_timeout);
-  options.barrier.spin = deps.spin;
-  options.barrier.clock = &deps.clock;
+  options.barrier = BarrierOptionsOf(deps);
   const Placement placement(deps.host_ids);
   KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,
                       GroupOf(deps, options));
   KR_ASSIGN_OR_RETURN(
-      auto links,
-      mesh.Connect(LinkKind::kData, HierarchicalPeers(placement, rank, options),
-                   deadline));
-  KR_ASSIGN_OR_RETURN(
       std::unique_ptr<Transport> transport,
-      TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
-                           Seconds(deps.options.heartbeat_timeout),
-                           deps.counters, deps.ranks, deps.trace, deps.spin));
+      ConnectTransport(deps, mesh,
+                       HierarchicalPeers(placement, deps.options.rank, options),
+                       deadline));
   return std::unique_ptr<Collective>(std::make_unique<HierarchicalCollective>(
       std::move(group), placement, std::move(transport), options,
       Meter(deps.counters, deps.trace)));

@@ -372,7 +372,8 @@ Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
   CopyIfApart(Advance(args.output, output_begin, 1),
               Advance(args.input, input_begin, 1),
               args.bytes[place_.rank * place_.size + place_.rank]);
-  if (exchanges()) return Run(PlanDirectAlltoall(place_.rank, args));
+  if (exchanges())
+    return Run(PlanDirectAlltoall(place_.rank, place_.size, args));
   KR_ASSIGN_OR_RETURN(
       void* transit,
       fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));

@@ -1,7 +1,7 @@
 #include "csrc/collective/net/direct.h"
 
-#include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "csrc/collective/spans.h"
@@ -62,8 +62,8 @@ SendReceivePlan PlanDirectAllgather(int rank, const AllgatherArgs& args) {
           });
 }
 
-SendReceivePlan PlanDirectAlltoall(int rank, const AlltoallArgs& args) {
-  const int size = static_cast<int>(std::lround(std::sqrt(args.bytes.size())));
+SendReceivePlan PlanDirectAlltoall(int rank, int size,
+                                   const AlltoallArgs& args) {
   const auto bytes = [&](int from, int to) {
     return args.bytes[from * size + to];
   };

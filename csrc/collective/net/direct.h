@@ -13,7 +13,8 @@ namespace keras_ring {
 // Of rank `rank` in a group in which all have links with all. The own block of
 // an output is not touched.
 SendReceivePlan PlanDirectAllgather(int rank, const AllgatherArgs& args);
-SendReceivePlan PlanDirectAlltoall(int rank, const AlltoallArgs& args);
+SendReceivePlan PlanDirectAlltoall(int rank, int size,
+                                   const AlltoallArgs& args);
 // From the root to each of the others: for what is so small that the root's
 // link is no limit.
 SendReceivePlan PlanDirectBroadcast(int rank, int size,

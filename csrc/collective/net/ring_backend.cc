@@ -2,9 +2,8 @@
 
 #include <utility>
 
+#include "csrc/collective/net/connect_transport.h"
 #include "csrc/collective/net/cpu_collective.h"
-#include "csrc/comm/rendezvous/mesh.h"
-#include "csrc/comm/transport/tcp_transport.h"
 
 namespace keras_ring {
 namespace {
@@ -13,18 +12,13 @@ Status Available(const BackendDeps&) { return OkStatus(); }
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
                                          Deadline deadline) {
-  const int rank = deps.options.rank;
-  const int size = deps.options.size;
   const CpuCollectiveOptions options;
   KR_ASSIGN_OR_RETURN(
-      auto links,
-      mesh.Connect(LinkKind::kData, CpuCollectivePeers(rank, size, options),
-                   deadline));
-  KR_ASSIGN_OR_RETURN(
       std::unique_ptr<Transport> transport,
-      TcpTransport::Create(rank, size, std::move(links), deps.idle_limit,
-                           Seconds(deps.options.heartbeat_timeout),
-                           deps.counters, deps.ranks, deps.trace, deps.spin));
+      ConnectTransport(
+          deps, mesh,
+          CpuCollectivePeers(deps.options.rank, deps.options.size, options),
+          deadline));
   return std::unique_ptr<Collective>(std::make_unique<CpuCollective>(
       std::move(transport), options, Meter(deps.counters, deps.trace)));
 }

@@ -16,15 +16,21 @@ Status Available(const BackendDeps& deps) {
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh&,
                                          Deadline) {
   ShmCollectiveOptions options;
-  options.barrier.limit = deps.idle_limit;
-  options.barrier.report_time = Seconds(deps.options.heartbeat_timeout);
-  options.barrier.spin = deps.spin;
-  options.barrier.clock = &deps.clock;
+  options.barrier = BarrierOptionsOf(deps);
   return std::unique_ptr<Collective>(std::make_unique<ShmCollective>(
       *deps.host, options, Meter(deps.counters, deps.trace)));
 }
 
 }  // namespace
+
+ChunkBarrierOptions BarrierOptionsOf(const BackendDeps& deps) {
+  ChunkBarrierOptions options;
+  options.limit = deps.idle_limit;
+  options.report_time = Seconds(deps.options.heartbeat_timeout);
+  options.spin = deps.spin;
+  options.clock = &deps.clock;
+  return options;
+}
 
 const CollectiveBackend kShmBackend = {"shm", DeviceKind::kHost,
                                        /*reads_arenas=*/true, Available, Make};

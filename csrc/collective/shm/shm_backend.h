@@ -3,8 +3,12 @@
 #define KERAS_RING_COLLECTIVE_SHM_SHM_BACKEND_H_
 
 #include "csrc/collective/backend.h"
+#include "csrc/collective/shm/chunk_barrier.h"
 
 namespace keras_ring {
+
+// How the ranks of a host wait for each other.
+ChunkBarrierOptions BarrierOptionsOf(const BackendDeps& deps);
 
 extern const CollectiveBackend kShmBackend;
 

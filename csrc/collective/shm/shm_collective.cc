@@ -45,13 +45,6 @@ std::vector<DirectTensors::Table*> TablesOf(const HostGroup& group) {
   return tables;
 }
 
-// In the job, for messages.
-std::vector<int> RanksOf(const HostGroup& group) {
-  std::vector<int> ranks;
-  for (int i = 0; i < group.size(); ++i) ranks.push_back(group.global_rank(i));
-  return ranks;
-}
-
 size_t SlotBytes(int size, const ShmCollectiveOptions& options) {
   return (size + 1) * options.part_bytes;
 }
@@ -71,7 +64,7 @@ ShmCollective::ShmCollective(const HostGroup& group,
       local_rank_(group.local_rank()),
       slot_bytes_(SlotBytes(group.size(), options)),
       meter_(meter),
-      barrier_(ProgressOf(group), RanksOf(group), group.local_rank(),
+      barrier_(ProgressOf(group), group.global_ranks(), group.local_rank(),
                options.barrier, meter),
       direct_(group, TablesOf(group)),
       sources_(group.size()) {

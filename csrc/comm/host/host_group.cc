@@ -374,6 +374,12 @@ int HostGroup::NumUsableCores() const {
   return given < cores ? static_cast<int>(given) : cores;
 }
 
+std::vector<int> HostGroup::global_ranks() const {
+  std::vector<int> ranks;
+  for (int i = 0; i < size(); ++i) ranks.push_back(global_rank(i));
+  return ranks;
+}
+
 int HostGroup::LocalRankOf(int rank) const {
   for (int i = 0; i < size(); ++i) {
     if (members_[i].rank == rank) return i;

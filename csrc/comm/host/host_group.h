@@ -88,6 +88,7 @@ class HostGroup {
   int global_rank(int local_rank) const {
     return ranks_.Global(rank(local_rank));
   }
+  std::vector<int> global_ranks() const;  // by local rank
   // The local rank of a rank; -1 if it is on another host.
   int LocalRankOf(int rank) const;
 

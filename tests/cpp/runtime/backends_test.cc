@@ -80,6 +80,14 @@ TEST_F(Backends, WhatCannotBeIsAnError) {
   EXPECT_EQ(Choose("hierarchy", "aab", nullptr, /*share=*/false),
             "KERAS_RING_COLLECTIVE is 'hierarchy', but there is a host whose "
             "ranks cannot share memory; use 'auto'");
+  std::string many;
+  for (char host = 1; host <= 33; ++host) many += {host, host};
+  EXPECT_EQ(Choose("hierarchy", many),
+            "KERAS_RING_COLLECTIVE is 'hierarchy', but there are more than 32 "
+            "hosts; use 'auto'");
+  EXPECT_EQ(Choose("auto", many), "ring");
+  many.resize(64);
+  EXPECT_EQ(Choose("auto", many), "hierarchy");
   EXPECT_THAT(Choose("mpi", "ab"),
               HasSubstr("expected auto, shm, hierarchy or ring"));
 }

@@ -1,0 +1,22 @@
+// ConnectTransport: the transport of a backend's collective.
+#ifndef KERAS_RING_COLLECTIVE_NET_CONNECT_TRANSPORT_H_
+#define KERAS_RING_COLLECTIVE_NET_CONNECT_TRANSPORT_H_
+
+#include <memory>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+#include "csrc/collective/backend.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+// With links to `peers`, which all do the same.
+Result<std::unique_ptr<Transport>> ConnectTransport(
+    const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
+    Deadline deadline);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_NET_CONNECT_TRANSPORT_H_
