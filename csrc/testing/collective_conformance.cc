@@ -344,7 +344,7 @@ TEST_P(CollectiveConformance, CompressedAllreduceRoundsTwice) {
                   Compression compression) {
     using T = decltype(sample);
     using W = decltype(wire);
-    const std::vector<std::vector<int>> hosts = Hosts();
+    const std::vector<GroupsOfLevel> levels = Levels();
     std::mt19937_64 random(tag_);
     // Around the borders of what a test's small slots and buffers take.
     std::vector<int64_t> counts = Counts();
@@ -380,22 +380,25 @@ TEST_P(CollectiveConformance, CompressedAllreduceRoundsTwice) {
             }
           };
           for (int64_t i = 0; i < count; ++i) {
-            std::vector<float> sums;  // of hosts
-            for (const std::vector<int>& ranks : hosts) {
-              for (int rank : ranks) {
-                const T product = tensor[rank][i] * static_cast<T>(prescale);
-                const float value = ToFloat(conformance::RoundTo<W>(product));
-                if (rank == ranks.front()) {
-                  sums.push_back(value);
-                } else {
-                  add(sums.back(), value);
+            std::vector<float> sums;
+            for (const auto& of_rank : tensor) {
+              const T product = of_rank[i] * static_cast<T>(prescale);
+              sums.push_back(ToFloat(conformance::RoundTo<W>(product)));
+            }
+            // Each level rounds.
+            for (const GroupsOfLevel& groups : levels) {
+              std::vector<float> of_groups;
+              for (const std::vector<int>& members : groups) {
+                float sum = sums[members.front()];
+                for (size_t m = 1; m < members.size(); ++m) {
+                  add(sum, sums[members[m]]);
                 }
+                of_groups.push_back(ToFloat(conformance::RoundTo<W>(sum)));
               }
-              if (hosts.size() == 1) continue;
-              sums.back() = ToFloat(conformance::RoundTo<W>(sums.back()));
+              sums = of_groups;
             }
             float sum = sums.front();
-            for (size_t h = 1; h < sums.size(); ++h) add(sum, sums[h]);
+            for (size_t k = 1; k < sums.size(); ++k) add(sum, sums[k]);
             if (op == ReduceOp::kAverage) sum /= static_cast<float>(size_);
             if (postscale != 1.0) sum *= static_cast<float>(postscale);
             result[i] = ToFloat(conformance::RoundTo<W>(sum));

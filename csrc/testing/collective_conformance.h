@@ -51,12 +51,14 @@ struct CollectiveMember {
   std::unique_ptr<Collective> collective;
 };
 
+// Who is reduced together on one level: ranks, or groups of the level below.
+using GroupsOfLevel = std::vector<std::vector<int>>;
+
 struct CollectiveFactory {
   std::string name;
   std::function<std::vector<CollectiveMember>(int size)> make;
-  // The ranks of each host, where those of a host are reduced first. Null:
-  // there is one.
-  std::function<std::vector<std::vector<int>>(int size)> hosts = nullptr;
+  // The levels below the last, on which all is reduced. Null: there are none.
+  std::function<std::vector<GroupsOfLevel>(int size)> levels = nullptr;
   // Who hears of it when the last rank goes away; null: its neighbours in a
   // ring.
   std::function<std::vector<int>(int size)> neighbours = nullptr;
@@ -246,12 +248,10 @@ class CollectiveConformance
   }
   uint64_t NextTag() { return tag_++; }
   // See CollectiveFactory.
-  std::vector<std::vector<int>> Hosts() const {
+  std::vector<GroupsOfLevel> Levels() const {
     const CollectiveFactory& factory = std::get<0>(GetParam());
-    if (factory.hosts) return factory.hosts(size_);
-    std::vector<int> all(size_);
-    std::iota(all.begin(), all.end(), 0);
-    return {all};
+    return factory.levels ? factory.levels(size_)
+                          : std::vector<GroupsOfLevel>();
   }
   std::vector<int> Neighbours() const {
     const CollectiveFactory& factory = std::get<0>(GetParam());

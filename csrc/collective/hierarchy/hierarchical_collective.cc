@@ -1,9 +1,12 @@
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
 #include "csrc/collective/arguments.h"
+#include "csrc/collective/net/levels_run.h"
 
 namespace keras_ring {
 namespace {
@@ -16,18 +19,41 @@ ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
   return options;
 }
 
+std::vector<Group> LevelsOf(const Placement& placement, int rank,
+                            const HierarchicalOptions& options) {
+  if (placement.local_rank(rank) >= placement.num_lanes()) return {};
+  return PlanLevels(placement.host(rank), placement.num_hosts(),
+                    GroupSide(placement.num_hosts(), options));
+}
+
+std::vector<int> MostSums(const Placement& placement,
+                          const HierarchicalOptions& options) {
+  std::vector<int> most = LargestGroups(
+      placement.num_hosts(), GroupSide(placement.num_hosts(), options));
+  most.pop_back();
+  most.insert(most.begin(), placement.max_ranks());
+  return most;
+}
+
 }  // namespace
+
+int GroupSide(int num_hosts, const HierarchicalOptions& options) {
+  if (num_hosts <= options.most_hosts) return std::max(2, num_hosts);
+  if (options.group_side > 0) return options.group_side;
+  return static_cast<int>(std::lround(std::ceil(std::sqrt(num_hosts))));
+}
 
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
                                    const HierarchicalOptions& options) {
-  int size = 0;
-  for (int host = 0; host < placement.num_hosts(); ++host) {
-    size += static_cast<int>(placement.ranks(host).size());
-  }
-  const std::vector<int> flat = CpuCollectivePeers(rank, size, options.flat);
-  const std::vector<int> lane = placement.LanePeers(rank);
+  const std::vector<int> flat =
+      CpuCollectivePeers(rank, placement.num_ranks(), options.flat);
   std::set<int> peers(flat.begin(), flat.end());
-  peers.insert(lane.begin(), lane.end());
+  for (const Group& group : LevelsOf(placement, rank, options)) {
+    for (int host : group.ranks) {
+      peers.insert(placement.ranks(host)[placement.local_rank(rank)]);
+    }
+  }
+  peers.erase(rank);
   return {peers.begin(), peers.end()};
 }
 
@@ -44,7 +70,10 @@ HierarchicalCollective::HierarchicalCollective(
       barrier_(HostSlots::Pages(*group_), group_->global_ranks(),
                group_->local_rank(), WithBells(options.barrier, *group_),
                meter),
-      flat_(*transport_, options.flat, meter) {}
+      flat_(*transport_, options.flat, meter),
+      levels_(LevelsOf(placement_, transport_->rank(), options)),
+      most_(MostSums(placement_, options)),
+      scratch_(levels_.size()) {}
 
 HierarchicalCollective::~HierarchicalCollective() { barrier_.Leave(); }
 
@@ -93,7 +122,7 @@ void HierarchicalCollective::Abort(const Status& cause) {
 
 Status HierarchicalCollective::Reduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
-  HostSums sums(args, placement_.max_ranks());
+  HostSums sums(args, most_);
   row_.Assign(args.tensors, sums.method().element_size,
               sums.method().wire_size);
   if (row_.count() == 0) return OkStatus();
@@ -121,19 +150,18 @@ Status HierarchicalCollective::RunStage(HostStage& stage) {
 
 Status HierarchicalCollective::RunLane(HostStage& stage, HostSums& sums,
                                        int lane) {
-  const int hosts = placement_.num_hosts();
   const std::vector<Range> parts = stage.PartsOf(lane);
-  const ExchangeShape shape{placement_.host(group_->rank(group_->local_rank())),
-                            hosts,
-                            /*max_step=*/0, options_.stage.depth};
-  const size_t sent = parts.front().count() * sums.size() * (hosts - 1);
-  const bool one_shot = hosts == 2 || sent <= options_.flat.one_shot_bytes;
-  const ExchangeSchedule schedule = PlanChunks(shape, parts, one_shot);
-  ExchangeBinding binding{sums.method(), row_};
-  binding.ranks = placement_.Lane(lane);
-  binding.host = &stage;
-  ExchangeRun run(schedule, binding, scratch_, meter_);
-  KR_ASSIGN_OR_RETURN(SendReceivePlan plan, run.Plan(barrier_.tag()));
+  const size_t bytes = parts.front().count() * sums.size();
+  LevelsShape shape;
+  shape.lag = options_.stage.depth;
+  // Alike on all ranks of the lane, whatever the sizes of their groups.
+  const int side = GroupSide(placement_.num_hosts(), options_);
+  shape.is_small = bytes * (side - 1) <= options_.flat.one_shot_bytes;
+  LevelsRun run(levels_, placement_.Lane(lane), parts, shape, stage,
+                sums.method(), row_, scratch_, meter_);
+  SendReceivePlan plan;
+  plan.tag = barrier_.tag();
+  KR_RETURN_IF_ERROR(run.AddTo(plan));
   plan.events = &stage;
   plan.advance = [&](SendReceivePlan& p) {
     do {

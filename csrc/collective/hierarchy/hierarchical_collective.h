@@ -4,16 +4,19 @@
 // Allreduce. Each lane's part of a chunk is reduced by its rank on each host,
 // exchanged with the other hosts, and put where the ranks of its host find it
 // (HostStage, ExchangeRun). So every host sends each byte once, all lanes at
-// the same time, and the next chunks are packed and reduced meanwhile.
+// the same time, and the next chunks are packed and reduced meanwhile. More
+// hosts than can all talk to each other form groups (PlanLevels).
 //
 // The order of a sum is that of the ranks within each host, then that of the
-// hosts: it does not depend on timing, and all ranks get the same bits.
+// hosts within each group, and so on: it does not depend on timing, and all
+// ranks get the same bits.
 //
 // The other collectives go between ranks, wherever they are (CpuCollective).
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -24,6 +27,7 @@
 #include "csrc/collective/hierarchy/host_stage.h"
 #include "csrc/collective/hierarchy/placement.h"
 #include "csrc/collective/net/cpu_collective.h"
+#include "csrc/collective/net/levels.h"
 #include "csrc/collective/scratch_buffer.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/spans.h"
@@ -37,9 +41,16 @@ struct HierarchicalOptions {
   HostStageOptions stage;
   // The largest row [bytes] that one lane takes: more would add messages.
   size_t one_lane_bytes = size_t{64} << 10;
+  // More hosts than `most_hosts` form groups: of `group_side`, or, if that is
+  // 0, of about as many as there are groups.
+  int most_hosts = 32;
+  int group_side = 0;
   CpuCollectiveOptions flat;
   ChunkBarrierOptions barrier;
 };
+
+// The `side` of PlanLevels for so many hosts.
+int GroupSide(int num_hosts, const HierarchicalOptions& options);
 
 // Whom rank `rank` needs links with.
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
@@ -81,12 +92,14 @@ class HierarchicalCollective final : public BlockingCollective {
   const HostSlots slots_;
   ChunkBarrier barrier_;
   CpuCollective flat_;
+  const std::vector<Group> levels_;  // of hosts; none: this rank has no lane
+  const std::vector<int> most_;      // see HostSums
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or what Abort gave
 
   // Kept for their memory.
   Spans row_;
-  ScratchBuffer scratch_;
+  std::deque<ScratchBuffer> scratch_;  // by level
 };
 
 }  // namespace keras_ring

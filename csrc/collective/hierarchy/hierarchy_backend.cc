@@ -1,5 +1,6 @@
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,18 +14,18 @@
 namespace keras_ring {
 namespace {
 
+// Of a part of a chunk: a message that is worth its cost. A multiple of 64.
+constexpr size_t kPartBytesPerHost = 2048;
+
 Status Available(const BackendDeps& deps) {
   const Placement placement(deps.host_ids);
   if (placement.num_hosts() == 1) {
     return FailedPreconditionError("the ranks are on one host");
   }
-  if (!placement.is_hierarchical()) {
+  // Up to so many, they exchange without it.
+  if (!placement.is_hierarchical() &&
+      placement.num_hosts() <= CpuCollectiveOptions().max_exchange_ranks) {
     return FailedPreconditionError("each host has one rank");
-  }
-  const int most = CpuCollectiveOptions().max_exchange_ranks;
-  if (placement.num_hosts() > most) {
-    return FailedPreconditionError("there are more than " +
-                                   std::to_string(most) + " hosts");
   }
   if (!deps.hosts_share_memory) {
     return FailedPreconditionError(
@@ -51,9 +52,11 @@ Result<std::shared_ptr<const HostGroup>> GroupOf(
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
                                          Deadline deadline) {
+  const Placement placement(deps.host_ids);
   HierarchicalOptions options;
   options.barrier = BarrierOptionsOf(deps);
-  const Placement placement(deps.host_ids);
+  options.stage.part_bytes = std::max(
+      options.stage.part_bytes, placement.num_hosts() * kPartBytesPerHost);
   KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,
                       GroupOf(deps, options));
   KR_ASSIGN_OR_RETURN(

@@ -65,7 +65,7 @@ class HostSlots {
 };
 
 // Of one allreduce.
-class HostStage final : public HostReduction, public PlanEvents {
+class HostStage final : public LowerLevel, public PlanEvents {
  public:
   // All must outlive the object. `lanes`: that take part; `first_chunk`: the
   // number of its first chunk.
@@ -84,10 +84,14 @@ class HostStage final : public HostReduction, public PlanEvents {
   // Whether this rank has all results of the other lanes.
   bool finished() const { return unpacked_ == num_chunks_; }
 
-  // HostReduction:
+  // LowerLevel:
   bool IsReady(int64_t step) const override;
   void Reduce(int64_t step, char* sums) override;
   size_t sum_size() const override { return sums_.size(); }
+  void Add(int level, const void* const* sums, int num_sums, int64_t count,
+           char* to) override {
+    sums_.Add(level, sums, num_sums, count, to);
+  }
   void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
             char* copy) override {
     sums_.Fold(piece, sources, num_sources, copy);

@@ -1,6 +1,7 @@
 #include "csrc/collective/hierarchy/host_sums.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "csrc/collective/arguments.h"
 
@@ -11,20 +12,26 @@ bool IsSum(ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kAverage;
 }
 
-// What the sums of a compressed reduction are divided by.
-double Scale(const Reduction& reduction, int max_ranks) {
-  if (reduction.compression != Compression::kFloat16 || !IsSum(reduction.op)) {
+// What sums of so many are divided by.
+double Scale(const Reduction& reduction, int most) {
+  if (reduction.compression != Compression::kFloat16 || !IsSum(reduction.op) ||
+      FindCodec(reduction.dtype, reduction.wire_dtype()) == nullptr) {
     return 1.0;
   }
   double scale = 1.0;
-  while (scale < max_ranks) scale *= 2.0;
+  while (scale < most) scale *= 2.0;
   return scale;
 }
 
-// What is left to do with the sums of hosts, which have been divided.
-Reduction Across(Reduction reduction, double scale) {
+// What is left to do with the sums of the last level.
+Reduction Across(Reduction reduction, const std::vector<int>& most) {
+  const double postscale =
+      std::accumulate(most.begin(), most.end(), reduction.postscale,
+                      [&reduction](double product, int sums) {
+                        return product * Scale(reduction, sums);
+                      });
   reduction.prescale = 1.0;
-  reduction.postscale *= scale;
+  reduction.postscale = postscale;
   return reduction;
 }
 
@@ -34,17 +41,17 @@ ReduceOp LocalOp(ReduceOp op) {
 
 }  // namespace
 
-HostSums::HostSums(const Reduction& reduction, int max_ranks)
+HostSums::HostSums(const Reduction& reduction, const std::vector<int>& most)
     : method_(reduction),
-      across_(Across(reduction, method_.codec == nullptr
-                                    ? 1.0
-                                    : Scale(reduction, max_ranks))),
+      across_(Across(reduction, most)),
       reduce_(FindFoldKernel(reduction.wire_dtype(), LocalOp(reduction.op))),
       size_(DTypeSize(reduction.wire_dtype())) {
-  if (method_.codec != nullptr) {
-    finish_.postscale = 1.0 / Scale(reduction, max_ranks);
-    return;
+  for (int sums : most) {
+    Finish finish;
+    finish.postscale = 1.0 / Scale(reduction, sums);
+    finish_.push_back(finish);
   }
+  if (method_.codec != nullptr) return;
   const AccumulatorFormat* format =
       FindWideFormat(reduction.dtype, reduction.op);
   if (!format->converts) return;
@@ -58,8 +65,19 @@ void HostSums::Reduce(const void* const* values, int num_values, int64_t count,
   if (wide_ != nullptr) return ReduceWide(values, num_values, count, sums);
   // What is encoded has the factor.
   const double prescale = method_.codec != nullptr ? 1.0 : method_.prescale;
-  reduce_({values, num_values, count, prescale, finish_, sums, nullptr,
+  reduce_({values, num_values, count, prescale, finish_.front(), sums, nullptr,
            /*streams=*/false});
+}
+
+void HostSums::Add(int level, const void* const* sums, int num_sums,
+                   int64_t count, char* to) {
+  if (wide_ == nullptr) {
+    reduce_({sums, num_sums, count, 1.0, finish_[level], to, nullptr,
+             /*streams=*/false});
+    return;
+  }
+  std::memcpy(to, sums[0], count * size_);
+  for (int i = 1; i < num_sums; ++i) add_wide_(to, sums[i], count);
 }
 
 void HostSums::Fold(const SpanPiece& piece, const void* const* sums,

@@ -1,17 +1,16 @@
-// HostSums: a reduction in two levels, first over the ranks of each host, then
-// over the hosts.
+// HostSums: a reduction in several levels: over the ranks of each host, perhaps
+// over groups of hosts, then over all.
 //
-//   values                       a host's sum is
+//   values                       a sum is
 //   float32, float64             of that dtype
 //   float16, bfloat16            float32, exact as far as float32 is
 //   integers, Average            int64, exact
 //   other integers               of that dtype
-//   compressed                   of 16 bits, rounded: one rounding for each
-//   host
-//                                besides those that Reduction speaks of.
-//                                float16 is divided by a power of two before,
-//                                no less than the ranks of a host are, so that
-//                                no sum overflows whose average does not.
+//   compressed                   of 16 bits, rounded on each level, besides
+//                                what Reduction speaks of. float16 is divided
+//                                on each by a power of two, no less than what
+//                                is summed there, so that no sum overflows
+//                                whose average does not.
 //
 // All sums are divided, and multiplied by postscale, at the end.
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HOST_SUMS_H_
@@ -32,8 +31,9 @@ namespace keras_ring {
 
 class HostSums {
  public:
-  // `max_ranks`: of a host, alike on all ranks.
-  HostSums(const Reduction& reduction, int max_ranks);
+  // most[0]: the most ranks of a host; most[l]: the most sums that are added
+  // on level l, below the last. Alike on all ranks.
+  HostSums(const Reduction& reduction, const std::vector<int>& most);
 
   // The bytes of a sum.
   size_t size() const { return size_; }
@@ -44,7 +44,10 @@ class HostSums {
   // lie in tensors where nothing is compressed.
   void Reduce(const void* const* values, int num_values, int64_t count,
               char* sums);
-  // The results of the sums of all hosts: see FoldMethod::Fold.
+  // to[i] = the sum of sums, on level `level`.
+  void Add(int level, const void* const* sums, int num_sums, int64_t count,
+           char* to);
+  // The results of the sums of the last level: see FoldMethod::Fold.
   void Fold(const SpanPiece& piece, const void* const* sums, int num_sums,
             char* copy);
 
@@ -57,7 +60,7 @@ class HostSums {
   const FoldMethod method_;  // of encoded values
   const FoldMethod across_;  // of sums
   FoldKernel reduce_;
-  Finish finish_;  // of a host's sum
+  std::vector<Finish> finish_;  // of a sum, by level
   // How values are widened, where sums are; else null.
   const AccumulatorFormat* wide_ = nullptr;
   ReduceKernel add_wide_ = nullptr;

@@ -33,12 +33,4 @@ std::vector<int> Placement::Lane(int lane) const {
   return ranks;
 }
 
-std::vector<int> Placement::LanePeers(int rank) const {
-  const int lane = local_rank(rank);
-  if (lane >= num_lanes()) return {};
-  std::vector<int> peers = Lane(lane);
-  peers.erase(std::find(peers.begin(), peers.end(), rank));
-  return peers;
-}
-
 }  // namespace keras_ring

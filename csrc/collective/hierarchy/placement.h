@@ -17,6 +17,7 @@ class Placement {
   // By rank: what tells its host.
   explicit Placement(const std::vector<std::string>& host_ids);
 
+  int num_ranks() const { return static_cast<int>(hosts_.size()); }
   int num_hosts() const { return static_cast<int>(ranks_.size()); }
   int num_lanes() const { return num_lanes_; }
   int max_ranks() const { return max_ranks_; }  // of a host
@@ -28,8 +29,6 @@ class Placement {
   const std::vector<int>& ranks(int host) const { return ranks_[host]; }
   // By host.
   std::vector<int> Lane(int lane) const;
-  // The other ranks of the lane that a rank is in, if it is in one.
-  std::vector<int> LanePeers(int rank) const;
 
  private:
   std::vector<int> hosts_;        // by rank

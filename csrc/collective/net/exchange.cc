@@ -112,7 +112,7 @@ ExchangeSchedule PlanOneShot(const ExchangeShape& shape, int64_t count) {
   for (int64_t step = 0; step < NumSteps(row, shape.max_step); ++step) {
     chunks.push_back(StepOf(row, step, shape.max_step));
   }
-  return PlanChunks(shape, chunks, /*one_shot=*/true);
+  return PlanChunksOneShot(shape, chunks);
 }
 
 ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count) {
@@ -123,14 +123,24 @@ ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count) {
   return PlanParts(shape, parts, /*has_results=*/true);
 }
 
-ExchangeSchedule PlanChunks(const ExchangeShape& shape,
-                            const std::vector<Range>& chunks, bool one_shot) {
-  ExchangeSchedule schedule = Plan(
-      shape, static_cast<int64_t>(chunks.size()),
-      /*has_results=*/!one_shot, [&](int rank, int64_t step) {
-        return one_shot ? chunks[step] : PartOf(chunks[step], rank, shape.size);
-      });
-  schedule.one_shot = one_shot;
+ExchangeSchedule PlanChunksOneShot(const ExchangeShape& shape,
+                                   const std::vector<Range>& chunks) {
+  ExchangeSchedule schedule =
+      Plan(shape, static_cast<int64_t>(chunks.size()), /*has_results=*/false,
+           [&](int /*rank*/, int64_t step) { return chunks[step]; });
+  schedule.one_shot = true;
+  schedule.covers = chunks;
+  return schedule;
+}
+
+ExchangeSchedule PlanChunksTwoShots(const ExchangeShape& shape,
+                                    const std::vector<Range>& chunks,
+                                    int owners) {
+  ExchangeSchedule schedule =
+      Plan(shape, static_cast<int64_t>(chunks.size()), /*has_results=*/true,
+           [&](int rank, int64_t step) {
+             return PartOf(chunks[step], std::min(rank, owners), owners);
+           });
   schedule.covers = chunks;
   return schedule;
 }

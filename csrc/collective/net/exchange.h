@@ -13,7 +13,8 @@
 //              others (a pairwise reduce-scatter and allgather): two hops;
 //              2 (n - 1) / n times the row, which is the least possible
 //   by chunks  the same for each of some ranges of the row in turn, the first
-//              of which is exchanged while the next is not there yet
+//              of which is exchanged while the next is not there yet; and only
+//              the *owners*, the first ranks of the group, need fold
 //
 // Between two ranks they move the same bytes, so that one shot is better.
 //
@@ -80,9 +81,14 @@ struct ExchangeShape {
 // Of a row of `count` elements.
 ExchangeSchedule PlanOneShot(const ExchangeShape& shape, int64_t count);
 ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count);
-// Of chunk after chunk, each of which is a step and at most `max_step` long.
-ExchangeSchedule PlanChunks(const ExchangeShape& shape,
-                            const std::vector<Range>& chunks, bool one_shot);
+// Of chunk after chunk, each of which is a step, in one shot. Whatever
+// `max_step`.
+ExchangeSchedule PlanChunksOneShot(const ExchangeShape& shape,
+                                   const std::vector<Range>& chunks);
+// The same in two shots. Ranks from `owners` on fold nothing.
+ExchangeSchedule PlanChunksTwoShots(const ExchangeShape& shape,
+                                    const std::vector<Range>& chunks,
+                                    int owners);
 // The first of the two shots alone: rank r folds parts[r] of the row, and keeps
 // the result.
 ExchangeSchedule PlanReduceScatter(const ExchangeShape& shape,

@@ -37,14 +37,17 @@ ExchangeRun::ExchangeRun(const ExchangeSchedule& schedule,
       method_(binding.method),
       row_(binding.row),
       ranks_(binding.ranks),
-      host_(binding.host),
-      staged_(binding.staged || method_.codec != nullptr || host_ != nullptr),
+      below_(binding.below),
+      level_(binding.level),
+      is_below_(binding.is_below),
+      staged_(binding.staged || method_.codec != nullptr || below_ != nullptr),
       scratch_(scratch),
       meter_(meter),
       out_(schedule.peers.size()),
       in_(schedule.peers.size()),
       sources_(schedule.size) {
-  KR_CHECK(host_ == nullptr || !schedule.covers.empty() || num_steps() == 0);
+  KR_CHECK(below_ == nullptr || !schedule.covers.empty() || num_steps() == 0);
+  KR_CHECK(!is_below_ || (below_ != nullptr && schedule.has_results));
   for (size_t t = 0; t < row_.num_tensors(); ++t) {
     const TensorSpan& tensor = row_.tensor(t);
     in_place_ =
@@ -53,15 +56,23 @@ ExchangeRun::ExchangeRun(const ExchangeSchedule& schedule,
 }
 
 Result<SendReceivePlan> ExchangeRun::Plan(uint64_t tag) {
-  tag_ = tag;
-  KR_RETURN_IF_ERROR(Reserve());
-  SendReceivePlan plan = Bind(tag);
+  SendReceivePlan plan;
+  plan.tag = tag;
+  KR_RETURN_IF_ERROR(AddTo(plan));
   plan.advance = [this](SendReceivePlan& p) { Advance(p); };
   return plan;
 }
 
+Status ExchangeRun::AddTo(SendReceivePlan& plan) {
+  tag_ = plan.tag;
+  first_stream_ = plan.outgoing.size();
+  KR_RETURN_IF_ERROR(Reserve());
+  Bind(plan);
+  return OkStatus();
+}
+
 size_t ExchangeRun::value_size() const {
-  return host_ != nullptr ? host_->sum_size() : row_.wire_size();
+  return below_ != nullptr ? below_->sum_size() : row_.wire_size();
 }
 
 // The lanes of scratch memory, each of `lag` slots:
@@ -69,7 +80,7 @@ size_t ExchangeRun::value_size() const {
 //   values that arrive      one for each peer
 //   values that are staged  one for each peer and one for this rank
 //   results, staged         one that goes out, and one for each peer's; the
-//                           ranks of a host have memory of their own for them
+//                           level below has memory of its own for them
 //   values for all, staged  in place of the second: one, of larger slots
 Status ExchangeRun::Reserve() {
   const size_t element_size = std::max(row_.wire_size(), value_size());
@@ -79,7 +90,7 @@ Status ExchangeRun::Reserve() {
   slot_bytes_ = slot(schedule_.max_block());
   cover_bytes_ = slot(schedule_.max_cover());
   size_t lanes = first_result_lane();
-  if (stages_results() && host_ == nullptr) lanes += num_peers() + 1;
+  if (stages_results() && below_ == nullptr) lanes += num_peers() + 1;
   const size_t for_all = stages_for_all() ? schedule_.lag * cover_bytes_ : 0;
   KR_ASSIGN_OR_RETURN(
       void* memory,
@@ -119,20 +130,19 @@ char* ExchangeRun::OwnValues(int64_t step) const {
 }
 
 char* ExchangeRun::StagedResult(int64_t step) const {
-  if (host_ == nullptr) return Slot(first_result_lane(), step);
-  return host_->Results(step) +
+  if (below_ == nullptr) return Slot(first_result_lane(), step);
+  return below_->Results(step) +
          InCover(step, schedule_.folds[step]) * row_.wire_size();
 }
 
 char* ExchangeRun::ArrivedResult(size_t peer, const Block& block) const {
-  if (host_ == nullptr) return Slot(first_result_lane() + 1 + peer, block.step);
-  return host_->Results(block.step) +
+  if (below_ == nullptr)
+    return Slot(first_result_lane() + 1 + peer, block.step);
+  return below_->Results(block.step) +
          InCover(block.step, block.range) * row_.wire_size();
 }
 
-SendReceivePlan ExchangeRun::Bind(uint64_t tag) {
-  SendReceivePlan plan;
-  plan.tag = tag;
+void ExchangeRun::Bind(SendReceivePlan& plan) {
   for (size_t k = 0; k < num_peers(); ++k) {
     const int peer = schedule_.peers[k];
     const int rank = ranks_.empty() ? peer : ranks_[peer];
@@ -141,7 +151,6 @@ SendReceivePlan ExchangeRun::Bind(uint64_t tag) {
     BindSends(k, plan.outgoing.back());
     BindReceives(k, plan.incoming.back());
   }
-  return plan;
 }
 
 void ExchangeRun::BindSends(size_t peer, Outgoing& outgoing) {
@@ -173,40 +182,41 @@ void ExchangeRun::BindReceives(size_t peer, Incoming& incoming) {
   }
 }
 
-void ExchangeRun::Advance(SendReceivePlan& plan) {
+bool ExchangeRun::Advance(SendReceivePlan& plan) {
+  const int64_t before = changes_;
+  int64_t seen;
   // Of a block without elements nothing is heard: it has moved once it may.
-  bool opened_empty = true;
-  while (opened_empty) {
+  do {
+    seen = changes_;
     NoteSent(plan);
     NoteReceived(plan);
-    bool changed = true;
-    while (changed) {
-      changed = false;
-      for (; CanStageForAll(); changed = true) StageForAll();
-      for (; CanFold(); changed = true) Fold();
-    }
+    while (CanStageForAll()) StageForAll();
+    while (CanFold()) Fold();
     NoteDone();
-    opened_empty = Release(plan);
-    opened_empty = Allow(plan) || opened_empty;
-  }
+    Release(plan);
+    Allow(plan);
+  } while (changes_ != seen);
+  return changes_ != before;
 }
 
-void ExchangeRun::NoteSent(const SendReceivePlan& plan) {
+void ExchangeRun::NoteSent(SendReceivePlan& plan) {
   for (size_t k = 0; k < num_peers(); ++k) {
     Stream& stream = out_[k];
-    while (stream.done < stream.open &&
-           plan.outgoing[k].sent >= stream.ends[stream.done]) {
+    for (; stream.done < stream.open &&
+           OutgoingOf(k, plan).sent >= stream.ends[stream.done];
+         ++changes_) {
       const Block& block = schedule_.sends[k][stream.done++];
       ++(block.kind == Kind::kValues ? stream.values : stream.results);
     }
   }
 }
 
-void ExchangeRun::NoteReceived(const SendReceivePlan& plan) {
+void ExchangeRun::NoteReceived(SendReceivePlan& plan) {
   for (size_t k = 0; k < num_peers(); ++k) {
     Stream& stream = in_[k];
-    while (stream.done < stream.open &&
-           plan.incoming[k].received >= stream.ends[stream.done]) {
+    for (; stream.done < stream.open &&
+           IncomingOf(k, plan).received >= stream.ends[stream.done];
+         ++changes_) {
       const Block& block = schedule_.receives[k][stream.done++];
       if (block.kind == Kind::kValues) {
         ++stream.values;
@@ -223,17 +233,44 @@ void ExchangeRun::NoteReceived(const SendReceivePlan& plan) {
   }
 }
 
-// The values of a step that all have sent are there; and what the fold
-// overwrites is not needed any more.
+bool ExchangeRun::HasValues(int64_t step) const {
+  if (stages_for_all() && staged_steps_ <= step) return false;
+  return std::all_of(in_.begin(), in_.end(), [step](const Stream& stream) {
+    return stream.values > step;
+  });
+}
+
+// The values of a step are there; and what the fold overwrites is not needed
+// any more.
 bool ExchangeRun::CanFold() const {
-  if (folded_ == num_steps()) return false;
-  if (stages_for_all() && staged_steps_ <= folded_) return false;
-  const bool waits_for_sends = schedule_.one_shot && !staged_ && in_place_;
-  for (size_t k = 0; k < num_peers(); ++k) {
-    if (in_[k].values <= folded_) return false;
-    if (waits_for_sends && out_[k].values <= folded_) return false;
+  if (is_below_ || folded_ == num_steps() || !HasValues(folded_)) return false;
+  if (schedule_.one_shot && !staged_ && in_place_) {
+    for (const Stream& stream : out_) {
+      if (stream.values <= folded_) return false;
+    }
   }
   return !stages_results() || HasSentResults(folded_);
+}
+
+bool ExchangeRun::IsReady(int64_t step) const {
+  return HasValues(step) && HasSentResults(step);
+}
+
+void ExchangeRun::Reduce(int64_t step, char* sums) {
+  reduced_ = step + 1;
+  ++changes_;
+  for (size_t k = 0; k < num_peers(); ++k) {
+    sources_[schedule_.peers[k]] = ArrivedValues(k, step);
+  }
+  sources_[schedule_.rank] = OwnValues(step);
+  const TimedPhase time(meter_, TracePhase::kReduce, tag_);
+  below_->Add(level_, sources_.data(), schedule_.size,
+              schedule_.folds[step].count(), sums);
+}
+
+void ExchangeRun::Done(int64_t step) {
+  folded_ = step + 1;
+  ++changes_;
 }
 
 bool ExchangeRun::HasSentResults(int64_t step) const {
@@ -244,12 +281,14 @@ bool ExchangeRun::HasSentResults(int64_t step) const {
 
 void ExchangeRun::Fold() {
   const int64_t step = folded_++;
+  reduced_ = folded_;
+  ++changes_;
   const Range& range = schedule_.folds[step];
-  const bool encodes = method_.codec != nullptr && host_ == nullptr;
+  const bool encodes = method_.codec != nullptr && below_ == nullptr;
   if (encodes && !stages_for_all()) Stage(range, OwnValues(step));
-  const bool own_is_staged = encodes || host_ != nullptr;
-  // Others of the host read results, too, that no other host needs.
-  const bool copies = stages_results() || host_ != nullptr;
+  const bool own_is_staged = encodes || below_ != nullptr;
+  // The level below needs results, too, that no other rank here does.
+  const bool copies = stages_results() || below_ != nullptr;
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
   row_.ForEach(range, [&](const SpanPiece& piece) {
     const size_t at = piece.at / row_.wire_size() * value_size();
@@ -259,8 +298,8 @@ void ExchangeRun::Fold() {
     sources_[schedule_.rank] =
         own_is_staged ? OwnValues(step) + at : piece.input;
     char* copy = copies ? StagedResult(step) + piece.at : nullptr;
-    if (host_ != nullptr) {
-      host_->Fold(piece, sources_.data(), schedule_.size, copy);
+    if (below_ != nullptr) {
+      below_->Fold(piece, sources_.data(), schedule_.size, copy);
     } else {
       method_.Fold(piece, sources_.data(), schedule_.size, copy,
                    /*streams=*/false);
@@ -276,8 +315,8 @@ void ExchangeRun::NoteDone() {
       return stream.results > step;
     });
   };
-  for (; is_done(done_); ++done_) {
-    if (host_ != nullptr) host_->Done(done_);
+  for (; is_done(done_); ++done_, ++changes_) {
+    if (below_ != nullptr) below_->Done(done_);
   }
 }
 
@@ -285,8 +324,8 @@ void ExchangeRun::NoteDone() {
 // holds.
 bool ExchangeRun::CanStageForAll() const {
   if (!stages_for_all() || staged_steps_ == num_steps()) return false;
-  if (staged_steps_ >= folded_ + schedule_.lag) return false;
-  if (host_ != nullptr && !host_->IsReady(staged_steps_)) return false;
+  if (staged_steps_ >= reduced_ + schedule_.lag) return false;
+  if (below_ != nullptr && !below_->IsReady(staged_steps_)) return false;
   return std::all_of(out_.begin(), out_.end(), [this](const Stream& stream) {
     return staged_steps_ < stream.values + schedule_.lag;
   });
@@ -294,9 +333,10 @@ bool ExchangeRun::CanStageForAll() const {
 
 void ExchangeRun::StageForAll() {
   const int64_t step = staged_steps_++;
+  ++changes_;
   char* const to = SlotForAll(step);
-  if (host_ != nullptr) {
-    host_->Reduce(step, to);
+  if (below_ != nullptr) {
+    below_->Reduce(step, to);
   } else {
     Stage(schedule_.covers[step], to);
   }
@@ -318,48 +358,37 @@ bool ExchangeRun::ReleaseBlock(size_t peer, const Block& block) {
   return true;
 }
 
-bool ExchangeRun::Release(SendReceivePlan& plan) {
-  bool opened_empty = false;
+void ExchangeRun::Release(SendReceivePlan& plan) {
   for (size_t k = 0; k < num_peers(); ++k) {
     const auto may = [&](const Block& block) { return ReleaseBlock(k, block); };
-    opened_empty =
-        Open(schedule_.sends[k], may, out_[k], plan.outgoing[k].released) ||
-        opened_empty;
+    Open(schedule_.sends[k], may, out_[k], OutgoingOf(k, plan).released);
   }
-  return opened_empty;
 }
 
-bool ExchangeRun::Allow(SendReceivePlan& plan) {
-  bool opened_empty = false;
+void ExchangeRun::Allow(SendReceivePlan& plan) {
   for (size_t k = 0; k < num_peers(); ++k) {
     const auto may = [&](const Block& block) { return AllowsBlock(k, block); };
-    opened_empty =
-        Open(schedule_.receives[k], may, in_[k], plan.incoming[k].allowed) ||
-        opened_empty;
+    Open(schedule_.receives[k], may, in_[k], IncomingOf(k, plan).allowed);
   }
-  return opened_empty;
 }
 
 bool ExchangeRun::AllowsBlock(size_t peer, const Block& block) const {
   if (block.kind == Kind::kValues) {
-    return block.step < folded_ + schedule_.lag;
+    return block.step < reduced_ + schedule_.lag;
   }
   if (!staged_) return true;
-  if (host_ == nullptr) return block.step < in_[peer].results + schedule_.lag;
-  // The host's memory for results is free when its values are there, and when
+  if (below_ == nullptr) return block.step < in_[peer].results + schedule_.lag;
+  // The memory below for results is free when its values are there, and when
   // what went out from it is out.
   return block.step < staged_steps_ && HasSentResults(block.step);
 }
 
 template <typename May>
-bool ExchangeRun::Open(const std::vector<Block>& blocks, const May& may,
+void ExchangeRun::Open(const std::vector<Block>& blocks, const May& may,
                        Stream& stream, size_t& segments) {
-  bool opened_empty = false;
-  while (stream.open < blocks.size() && may(blocks[stream.open])) {
-    opened_empty = opened_empty || blocks[stream.open].range.count() == 0;
+  for (; stream.open < blocks.size() && may(blocks[stream.open]); ++changes_) {
     segments = stream.ends[stream.open++];
   }
-  return opened_empty;
 }
 
 }  // namespace keras_ring

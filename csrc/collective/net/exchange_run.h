@@ -20,19 +20,23 @@
 
 namespace keras_ring {
 
-// The ranks of a host, of which one exchanges for all of them: what travels are
-// the sums of the host. Of schedules with `covers`.
-class HostReduction {
+// What has been reduced before an exchange: the values of the ranks of a host,
+// of which one exchanges for all, or those of a smaller group of hosts, by
+// another exchange. What travels are its sums. Of schedules with `covers`.
+class LowerLevel {
  public:
-  virtual ~HostReduction() = default;
-  // Whether all of them have given their values of a step, and have taken the
-  // results of the step `lag` before.
+  virtual ~LowerLevel() = default;
+  // Whether the values of a step are all there, and the memory for its results
+  // is free.
   virtual bool IsReady(int64_t step) const = 0;
-  // Puts the sums of covers[step] at `sums`.
+  // Puts the sums of covers[step] at `sums`. Step after step.
   virtual void Reduce(int64_t step, char* sums) = 0;
   // The bytes of a sum.
   virtual size_t sum_size() const = 0;
-  // Folds the sums of all hosts: see FoldMethod::Fold.
+  // to[i] = the sum of sums, which have been added on level `level`.
+  virtual void Add(int level, const void* const* sums, int num_sums,
+                   int64_t count, char* to) = 0;
+  // Folds the sums of all: see FoldMethod::Fold.
   virtual void Fold(const SpanPiece& piece, const void* const* sources,
                     int num_sources, char* copy) = 0;
   // Where the results of covers[step] go, as they travel.
@@ -49,10 +53,14 @@ struct ExchangeBinding {
   std::vector<int> ranks = {};
   // Whether values and results are staged. What is compressed is, anyway.
   bool staged = false;
-  HostReduction* host = nullptr;  // null: each rank exchanges its own values
+  LowerLevel* below = nullptr;  // null: each rank exchanges its own values
+  int level = 0;                // how many there are below
+  // Whether an exchange above folds what this rank would fold, and gives the
+  // results. This one has a level below, too.
+  bool is_below = false;
 };
 
-class ExchangeRun {
+class ExchangeRun final : public LowerLevel {
  public:
   // `scratch` has no other user meanwhile.
   ExchangeRun(const ExchangeSchedule& schedule, const ExchangeBinding& binding,
@@ -60,10 +68,29 @@ class ExchangeRun {
 
   // The plan to run, once; this object must outlive it.
   Result<SendReceivePlan> Plan(uint64_t tag);
-  // See SendReceivePlan::advance; the plan's own calls it.
-  void Advance(SendReceivePlan& plan);
+  // Adds the streams of this run, with peers that have none yet, to a plan that
+  // calls Advance.
+  Status AddTo(SendReceivePlan& plan);
+  // See SendReceivePlan::advance. Whether anything has changed, which may make
+  // more possible on the levels below and above.
+  bool Advance(SendReceivePlan& plan);
   // Steps whose results are all there.
   int64_t num_done() const { return done_; }
+
+  // LowerLevel, of the exchange above:
+  bool IsReady(int64_t step) const override;
+  void Reduce(int64_t step, char* sums) override;
+  size_t sum_size() const override { return below_->sum_size(); }
+  void Add(int level, const void* const* sums, int num_sums, int64_t count,
+           char* to) override {
+    below_->Add(level, sums, num_sums, count, to);
+  }
+  void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
+            char* copy) override {
+    below_->Fold(piece, sources, num_sources, copy);
+  }
+  char* Results(int64_t step) override { return StagedResult(step); }
+  void Done(int64_t step) override;
 
  private:
   // How far the blocks of one stream are.
@@ -77,11 +104,12 @@ class ExchangeRun {
   };
 
   Status Reserve();
-  SendReceivePlan Bind(uint64_t tag);
+  void Bind(SendReceivePlan& plan);
   void BindSends(size_t peer, Outgoing& outgoing);
   void BindReceives(size_t peer, Incoming& incoming);
-  void NoteSent(const SendReceivePlan& plan);
-  void NoteReceived(const SendReceivePlan& plan);
+  void NoteSent(SendReceivePlan& plan);
+  void NoteReceived(SendReceivePlan& plan);
+  bool HasValues(int64_t step) const;
   bool CanFold() const;
   // Whether the memory for results of a step holds none that are to be sent.
   bool HasSentResults(int64_t step) const;
@@ -90,17 +118,23 @@ class ExchangeRun {
   void StageForAll();
   void Stage(const Range& range, char* to);
   void NoteDone();
-  // These open the blocks that may move. Whether one of them is empty.
-  bool Release(SendReceivePlan& plan);
-  bool Allow(SendReceivePlan& plan);
+  // These open the blocks that may move.
+  void Release(SendReceivePlan& plan);
+  void Allow(SendReceivePlan& plan);
   // `segments`: those of the stream that are open then.
   template <typename May>
-  static bool Open(const std::vector<ExchangeBlock>& blocks, const May& may,
-                   Stream& stream, size_t& segments);
+  void Open(const std::vector<ExchangeBlock>& blocks, const May& may,
+            Stream& stream, size_t& segments);
   // Stages what has to be.
   bool ReleaseBlock(size_t peer, const ExchangeBlock& block);
   bool AllowsBlock(size_t peer, const ExchangeBlock& block) const;
 
+  Outgoing& OutgoingOf(size_t peer, SendReceivePlan& plan) const {
+    return plan.outgoing[first_stream_ + peer];
+  }
+  Incoming& IncomingOf(size_t peer, SendReceivePlan& plan) const {
+    return plan.incoming[first_stream_ + peer];
+  }
   size_t num_peers() const { return schedule_.peers.size(); }
   int64_t num_steps() const {
     return static_cast<int64_t>(schedule_.folds.size());
@@ -128,11 +162,14 @@ class ExchangeRun {
   const FoldMethod& method_;
   const Spans& row_;
   const std::vector<int> ranks_;
-  HostReduction* const host_;
+  LowerLevel* const below_;
+  const int level_;
+  const bool is_below_;
   const bool staged_;
   ScratchBuffer& scratch_;
   const Meter meter_;
   uint64_t tag_ = 0;
+  size_t first_stream_ = 0;  // of the plan
 
   size_t slot_bytes_ = 0;
   size_t cover_bytes_ = 0;
@@ -140,9 +177,11 @@ class ExchangeRun {
   char* for_all_ = nullptr;  // in it
   std::vector<Stream> out_;  // by peer
   std::vector<Stream> in_;
-  int64_t folded_ = 0;        // steps
+  int64_t reduced_ = 0;       // steps whose values are not needed any more
+  int64_t folded_ = 0;        // steps whose results are there, of this rank
   int64_t staged_steps_ = 0;  // where it is done once for all
   int64_t done_ = 0;
+  int64_t changes_ = 0;               // of all of this
   bool in_place_ = false;             // an input, or part of it, is its output
   std::vector<const void*> sources_;  // by rank
 };

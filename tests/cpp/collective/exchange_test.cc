@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -12,6 +14,8 @@
 
 #include "csrc/collective/kernels/kernels.h"
 #include "csrc/collective/net/exchange_run.h"
+#include "csrc/collective/net/levels.h"
+#include "csrc/collective/net/levels_run.h"
 #include "csrc/testing/plan_simulation.h"
 
 namespace keras_ring {
@@ -300,6 +304,128 @@ TEST(ExchangeRunTest, GivesTheSameBitsWhateverTheShapeAndNeverStandsStill) {
     ASSERT_TRUE(RunPlans(plans, options));
     for (int rank = 0; rank < trial.size; ++rank) {
       EXPECT_EQ(outputs[rank], expected) << "rank " << rank;
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// A lowest level without others: sums are its values.
+class OneRank final : public LowerLevel {
+ public:
+  OneRank(const Spans& row, const std::vector<Range>& chunks, int64_t lag,
+          const FoldMethod& method)
+      : row_(row), chunks_(chunks), lag_(lag), method_(method) {
+    int64_t most = 0;
+    for (const Range& chunk : chunks) most = std::max(most, chunk.count());
+    results_.resize(lag, std::vector<float>(most));
+  }
+
+  bool IsReady(int64_t step) const override { return step < done_ + lag_; }
+  void Reduce(int64_t step, char* sums) override {
+    row_.ForEach(chunks_[step], [&](const SpanPiece& piece) {
+      method_.Encode(sums + piece.at, piece);
+    });
+  }
+  size_t sum_size() const override { return sizeof(float); }
+  void Add(int, const void* const* sums, int num_sums, int64_t count,
+           char* to) override {
+    SpanPiece piece;
+    piece.count = count;
+    piece.bytes = count * sizeof(float);
+    piece.output = to;
+    if (count > 0) method_.Fold(piece, sums, num_sums, nullptr, false);
+  }
+  void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
+            char* copy) override {
+    method_.Fold(piece, sources, num_sources, copy, false);
+  }
+  char* Results(int64_t step) override {
+    return reinterpret_cast<char*>(results_[step % lag_].data());
+  }
+  void Done(int64_t step) override {
+    EXPECT_EQ(step, done_);
+    ++done_;
+  }
+
+  int64_t num_done() const { return done_; }
+
+ private:
+  const Spans& row_;
+  const std::vector<Range>& chunks_;
+  const int64_t lag_;
+  const FoldMethod& method_;
+  std::vector<std::vector<float>> results_;
+  int64_t done_ = 0;
+};
+
+// With so little room on the way, and a random order of events.
+TEST(LevelsRunTest, NeverStandsStill) {
+  std::mt19937_64 random(20261124);
+  const auto below = [&random](int64_t n) {
+    return static_cast<int64_t>(random() % n);
+  };
+  Reduction reduction;
+  reduction.op = ReduceOp::kSum;
+  const FoldMethod method(reduction);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int size = 1 + static_cast<int>(below(9));
+    const int side = 2 + static_cast<int>(below(3));
+    const int64_t count = below(2000);
+    LevelsShape shape;
+    shape.lag = 1 + below(4);
+    shape.is_small = below(3) == 0;
+    std::vector<Range> chunks;
+    for (int64_t begin = 0; begin < count;) {
+      const int64_t end = std::min(count, begin + 1 + below(500));
+      chunks.push_back({begin, end});
+      begin = end;
+    }
+    SCOPED_TRACE(testing::Message()
+                 << "trial " << trial << ": " << size << " ranks, side " << side
+                 << ", lag " << shape.lag << ", " << chunks.size()
+                 << " chunks of " << count
+                 << (shape.is_small ? ", small" : ""));
+    std::vector<int> ranks(size);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    // Each row is a tensor; sums are exact.
+    std::vector<std::vector<float>> values(size, std::vector<float>(count));
+    std::vector<float> expected(count);
+    for (auto& of_rank : values) {
+      for (int64_t i = 0; i < count; ++i) {
+        of_rank[i] = static_cast<float>(below(1000));
+        expected[i] += of_rank[i];
+      }
+    }
+    std::vector<std::vector<TensorSpan>> tensors;
+    std::vector<Spans> rows(size);
+    std::vector<std::vector<Group>> groups;
+    std::vector<std::deque<ScratchBuffer>> scratch(size);
+    std::deque<OneRank> lowest;
+    std::deque<LevelsRun> runs;
+    std::vector<SendReceivePlan> plans(size);
+    for (int rank = 0; rank < size; ++rank) {
+      tensors.push_back({{values[rank].data(), values[rank].data(), count}});
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      rows[rank].Assign(tensors[rank], sizeof(float));
+      groups.push_back(PlanLevels(rank, size, side));
+      scratch[rank].resize(groups[rank].size());
+      lowest.emplace_back(rows[rank], chunks, shape.lag, method);
+      runs.emplace_back(groups[rank], ranks, chunks, shape, lowest[rank],
+                        method, rows[rank], scratch[rank], Meter());
+      plans[rank].tag = 7;
+      ASSERT_TRUE(runs[rank].AddTo(plans[rank]).ok());
+      plans[rank].advance = [&runs, rank](SendReceivePlan& plan) {
+        runs[rank].Advance(plan);
+      };
+    }
+    PlanSimulationOptions options;
+    options.seed = trial;
+    options.pipe_bytes = 9 + below(300);
+    ASSERT_TRUE(RunPlans(plans, options));
+    for (int rank = 0; rank < size; ++rank) {
+      EXPECT_EQ(lowest[rank].num_done(), static_cast<int64_t>(chunks.size()));
+      EXPECT_EQ(values[rank], expected) << "rank " << rank;
     }
     if (HasFailure()) return;
   }

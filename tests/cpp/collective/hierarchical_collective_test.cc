@@ -2,6 +2,7 @@
 // does.
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -87,6 +88,37 @@ Hosts Cyclic(int size, int num_hosts) {
   return hosts;
 }
 
+// The ranks of each host, the hosts of each group, the groups of each group.
+std::vector<GroupsOfLevel> LevelsOf(const Placement& placement,
+                                    const HierarchicalOptions& options) {
+  const int num_hosts = placement.num_hosts();
+  GroupsOfLevel groups;
+  std::vector<int> firsts;  // the first host of each group
+  for (int host = 0; host < num_hosts; ++host) {
+    groups.push_back(placement.ranks(host));
+    firsts.push_back(host);
+  }
+  std::vector<GroupsOfLevel> levels = {groups};
+  for (size_t level = 0;; ++level) {
+    groups.clear();
+    std::vector<int> next;
+    for (int host : firsts) {
+      const Group group =
+          PlanLevels(host, num_hosts, GroupSide(num_hosts, options))[level];
+      if (group.is_top) return levels;
+      if (group.place > 0) continue;
+      next.push_back(host);
+      groups.emplace_back();
+      for (int member : group.ranks) {
+        groups.back().push_back(static_cast<int>(
+            std::find(firsts.begin(), firsts.end(), member) - firsts.begin()));
+      }
+    }
+    levels.push_back(groups);
+    firsts = next;
+  }
+}
+
 // On the hosts that hosts_of(size) names.
 CollectiveFactory On(const std::string& name,
                      const HierarchicalOptions& options,
@@ -94,24 +126,28 @@ CollectiveFactory On(const std::string& name,
   const auto make = [options, hosts_of](int size) {
     return MakeOn(hosts_of(size), options);
   };
-  const auto hosts = [hosts_of](int size) {
-    const Placement placement = PlacementOf(hosts_of(size));
-    std::vector<std::vector<int>> all;
-    for (int host = 0; host < placement.num_hosts(); ++host) {
-      all.push_back(placement.ranks(host));
-    }
-    return all;
+  const auto levels = [hosts_of, options](int size) {
+    return LevelsOf(PlacementOf(hosts_of(size)), options);
   };
-  // Of the last rank: one of its host, or, if it is alone, those of its lane.
-  const auto neighbours = [hosts_of](int size) -> std::vector<int> {
+  // Of the last rank: one of its host, or, if it is alone, those of its group.
+  const auto neighbours = [hosts_of, options](int size) -> std::vector<int> {
     const Placement placement = PlacementOf(hosts_of(size));
     const int last = size - 1;
     std::vector<int> ranks = placement.ranks(placement.host(last));
     ranks.pop_back();
-    if (ranks.empty()) return placement.LanePeers(last);
-    return {ranks.back()};
+    if (!ranks.empty()) return {ranks.back()};
+    const int hosts = placement.num_hosts();
+    const Group group =
+        PlanLevels(placement.host(last), hosts, GroupSide(hosts, options))
+            .front();
+    for (int host : group.ranks) {
+      if (host != placement.host(last)) {
+        ranks.push_back(placement.ranks(host).front());
+      }
+    }
+    return ranks;
   };
-  return {name, make, hosts, neighbours};
+  return {name, make, levels, neighbours};
 }
 
 CollectiveFactory OnBlocks() {
@@ -124,30 +160,54 @@ CollectiveFactory OnCyclic() {
   return On("cyclic", options, [](int size) { return Cyclic(size, 3); });
 }
 
+// Groups of hosts, and groups of these; the last groups are smaller.
+CollectiveFactory OnGroups() {
+  HierarchicalOptions options = Small();
+  options.most_hosts = 1;
+  options.group_side = 2;
+  return On("groups", options, [](int size) { return Blocks(size, 1); });
+}
+
+CollectiveFactory OnGroupsOfHosts() {
+  HierarchicalOptions options = Small();
+  options.most_hosts = 1;
+  options.group_side = 3;
+  options.flat.one_shot_bytes = 0;
+  return On("groups_of_hosts", options,
+            [](int size) { return Cyclic(size, (size + 1) / 2 + 1); });
+}
+
 CollectiveFactory Usual() {
   return On("usual", HierarchicalOptions(),
             [](int size) { return Blocks(size, (size + 1) / 2); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Hierarchy, CollectiveConformance,
-                         testing::Combine(testing::Values(OnBlocks(),
-                                                          OnCyclic(), Usual()),
-                                          testing::Values(3, 4, 7)),
-                         CollectiveConformance::Name);
+INSTANTIATE_TEST_SUITE_P(
+    Hierarchy, CollectiveConformance,
+    testing::Combine(testing::Values(OnBlocks(), OnCyclic(), Usual(),
+                                     OnGroups(), OnGroupsOfHosts()),
+                     testing::Values(3, 4, 7)),
+    CollectiveConformance::Name);
+
+// Whose sum depends on the order.
+std::vector<std::vector<float>> RandomValues(int size, int count) {
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<std::vector<float>> values(size);
+  for (auto& of_rank : values) {
+    for (int i = 0; i < count; ++i) {
+      of_rank.push_back(std::exp(4 * normal(random)) * normal(random));
+    }
+  }
+  return values;
+}
 
 // To the last bit: the ranks of each host in their order, then the hosts.
 TEST(HierarchicalCollectiveTest, FloatsAreSummedInTheStatedOrder) {
   const Hosts hosts = "abacbbc";
   const int size = static_cast<int>(hosts.size());
   constexpr int kCount = 1000;
-  std::mt19937_64 random(1);
-  std::normal_distribution<float> normal(0.0f, 1.0f);
-  std::vector<std::vector<float>> values(size);
-  for (auto& of_rank : values) {
-    for (int i = 0; i < kCount; ++i) {
-      of_rank.push_back(std::exp(4 * normal(random)) * normal(random));
-    }
-  }
+  const auto values = RandomValues(size, kCount);
   std::vector<float> expected;
   for (int i = 0; i < kCount; ++i) {
     const float a = values[0][i] + values[2][i];
@@ -172,21 +232,84 @@ TEST(HierarchicalCollectiveTest, FloatsAreSummedInTheStatedOrder) {
   }
 }
 
+// Those of the groups of hosts, too.
+TEST(HierarchicalCollectiveTest, FloatsAreSummedByGroups) {
+  const Hosts hosts = "aabcdefg";
+  const int size = static_cast<int>(hosts.size());
+  constexpr int kCount = 1000;
+  const auto values = RandomValues(size, kCount);
+  std::vector<float> expected;
+  for (int i = 0; i < kCount; ++i) {
+    const auto value = [&](int rank) { return values[rank][i]; };
+    const float first = (value(0) + value(1)) + value(2) + value(3);
+    const float second = value(4) + value(5);
+    const float third = value(6) + value(7);
+    expected.push_back(first + second + third);
+  }
+  for (bool is_small : {false, true}) {
+    HierarchicalOptions options = Small();
+    options.most_hosts = 1;
+    options.group_side = 2;
+    options.flat.one_shot_bytes = is_small ? ~size_t{0} : 0;
+    auto members = MakeOn(hosts, options);
+    auto results = values;
+    RunRanks(size, [&](int rank) {
+      AllreduceArgs args;
+      args.tensors.push_back(
+          {results[rank].data(), results[rank].data(), kCount});
+      const Status status =
+          CollectiveCalls(*members[rank].collective).Allreduce(args);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(results[rank], expected);
+    });
+  }
+}
+
+// With the usual options.
+TEST(HierarchicalCollectiveTest, MoreHostsThanCanAllTalkToEachOther) {
+  constexpr int kSize = 40;
+  const Hosts hosts = Blocks(kSize, 1);
+  const HierarchicalOptions options;
+  const Placement placement = PlacementOf(hosts);
+  auto members = MakeOn(hosts, options);
+  RunRanks(kSize, [&](int rank) {
+    EXPECT_LE(HierarchicalPeers(placement, rank, options).size(), 14u);
+    CollectiveCalls calls(*members[rank].collective);
+    for (int64_t count : {1, 1000, 100001}) {
+      std::vector<int64_t> values(count);
+      for (int64_t i = 0; i < count; ++i) values[i] = rank * 1000 + i;
+      AllreduceArgs args;
+      args.dtype = DType::kInt64;
+      args.tensors.push_back({values.data(), values.data(), count});
+      const Status status = calls.Allreduce(args);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      for (int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(values[i], 1000 * kSize * (kSize - 1) / 2 + kSize * i);
+      }
+    }
+  });
+}
+
 // Of sums that float16 cannot hold, where it holds the average.
 TEST(HierarchicalCollectiveTest, AveragesDoNotOverflowOnTheWay) {
-  const Hosts hosts = "aabb";
-  auto members = MakeOn(hosts, Small());
-  RunRanks(4, [&](int rank) {
-    std::vector<float> values(500, 60000.0f);
-    AllreduceArgs args;
-    args.compression = Compression::kFloat16;
-    args.op = ReduceOp::kAverage;
-    args.divisor = 4;
-    args.tensors.push_back({values.data(), values.data(), 500});
-    ASSERT_TRUE(
-        CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
-    EXPECT_EQ(values, std::vector<float>(500, 60000.0f));
-  });
+  for (const Hosts& hosts : {Hosts("aabb"), Hosts("aabbcdefgh")}) {
+    const int size = static_cast<int>(hosts.size());
+    HierarchicalOptions options = Small();
+    options.most_hosts = 2;
+    options.group_side = 2;
+    auto members = MakeOn(hosts, options);
+    RunRanks(size, [&](int rank) {
+      std::vector<float> values(500, 60000.0f);
+      AllreduceArgs args;
+      args.compression = Compression::kFloat16;
+      args.op = ReduceOp::kAverage;
+      args.divisor = size;
+      args.tensors.push_back({values.data(), values.data(), 500});
+      ASSERT_TRUE(
+          CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
+      EXPECT_EQ(values, std::vector<float>(500, 60000.0f));
+    });
+  }
 }
 
 // Ranks that do not spin sleep on connections and on what their host does, at

@@ -33,8 +33,7 @@ TEST(PlacementTest, LanesAreAsManyAsTheSmallestHostHasRanks) {
   EXPECT_EQ(placement.num_lanes(), 2);
   EXPECT_EQ(placement.Lane(0), Ranks({0, 2, 5}));
   EXPECT_EQ(placement.Lane(1), Ranks({1, 3, 6}));
-  EXPECT_EQ(placement.LanePeers(3), Ranks({1, 6}));
-  EXPECT_EQ(placement.LanePeers(4), Ranks());
+  EXPECT_EQ(placement.num_ranks(), 7);
 }
 
 TEST(PlacementTest, OneHostAndHostsOfOneRankAreNoHierarchy) {
@@ -60,10 +59,13 @@ TEST(PlacementTest, RandomPlacements) {
       const Ranks& of_host = placement.ranks(placement.host(rank));
       EXPECT_EQ(of_host[placement.local_rank(rank)], rank);
       for (int other : of_host) EXPECT_EQ(letters[other], letters[rank]);
-      for (int peer : placement.LanePeers(rank)) {
-        const Ranks back = placement.LanePeers(peer);
-        EXPECT_EQ(std::count(back.begin(), back.end(), rank), 1) << letters;
-        EXPECT_NE(letters[peer], letters[rank]);
+    }
+    for (int lane = 0; lane < placement.num_lanes(); ++lane) {
+      const Ranks ranks = placement.Lane(lane);
+      EXPECT_EQ(ranks.size(), static_cast<size_t>(placement.num_hosts()));
+      for (int host = 0; host < placement.num_hosts(); ++host) {
+        EXPECT_EQ(placement.host(ranks[host]), host) << letters;
+        EXPECT_EQ(placement.local_rank(ranks[host]), lane) << letters;
       }
     }
   }

@@ -1,0 +1,79 @@
+#include "csrc/collective/net/levels.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+namespace {
+
+// The groups of a level.
+class Cut {
+ public:
+  Cut(int count, int side)
+      : num_groups_(std::max(1, count / side)),
+        owners_(count / num_groups_),
+        longer_(count % num_groups_) {}
+
+  int num_groups() const { return num_groups_; }
+  int owners() const { return owners_; }
+  // The first groups have a member more.
+  int largest() const { return owners_ + (longer_ > 0 ? 1 : 0); }
+  int begin(int group) const {
+    return group * owners_ + std::min(group, longer_);
+  }
+  int GroupOf(int place) const {
+    int group = 0;
+    while (begin(group + 1) <= place) ++group;
+    return group;
+  }
+
+ private:
+  int num_groups_;
+  int owners_;
+  int longer_;
+};
+
+}  // namespace
+
+std::vector<Group> PlanLevels(int rank, int size, int side) {
+  KR_CHECK(side >= 2);
+  std::vector<Group> levels;
+  // Those whom the rank may meet on a level, one of each group of that below.
+  std::vector<int> candidates(size);
+  std::iota(candidates.begin(), candidates.end(), 0);
+  int place = rank;
+  while (true) {
+    const Cut cut(static_cast<int>(candidates.size()), side);
+    const int own = cut.GroupOf(place);
+    Group group;
+    group.ranks.assign(candidates.begin() + cut.begin(own),
+                       candidates.begin() + cut.begin(own + 1));
+    group.place = place - cut.begin(own);
+    group.owners = cut.owners();
+    group.is_top = cut.num_groups() == 1;
+    levels.push_back(group);
+    if (group.is_top || group.place >= group.owners) return levels;
+    std::vector<int> above;
+    for (int other = 0; other < cut.num_groups(); ++other) {
+      above.push_back(candidates[cut.begin(other) + group.place]);
+    }
+    candidates = std::move(above);
+    place = own;
+  }
+}
+
+std::vector<int> LargestGroups(int size, int side) {
+  std::vector<int> largest;
+  for (int count = size;;) {
+    const Cut cut(count, side);
+    largest.push_back(cut.largest());
+    count = cut.num_groups();
+    if (count == 1) return largest;
+  }
+}
+
+}  // namespace keras_ring

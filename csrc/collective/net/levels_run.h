@@ -1,0 +1,49 @@
+// LevelsRun: an allreduce over the levels of groups, an exchange on each.
+#ifndef KERAS_RING_COLLECTIVE_NET_LEVELS_RUN_H_
+#define KERAS_RING_COLLECTIVE_NET_LEVELS_RUN_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "csrc/base/meter.h"
+#include "csrc/base/status.h"
+#include "csrc/collective/net/exchange.h"
+#include "csrc/collective/net/exchange_run.h"
+#include "csrc/collective/net/levels.h"
+#include "csrc/collective/scratch_buffer.h"
+#include "csrc/collective/spans.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+struct LevelsShape {
+  int64_t lag = 1;  // chunks that may be under way
+  // Whether few messages matter more than few bytes: on the top in one shot,
+  // and below one member of each group takes all.
+  bool is_small = false;
+};
+
+class LevelsRun {
+ public:
+  // `groups`: of PlanLevels; `ranks`: of the transport, by those in `groups`.
+  // `below` reduces `chunks`, of `row`. `scratch`: one for each group, without
+  // another user meanwhile. All that is not a value must outlive the object.
+  LevelsRun(const std::vector<Group>& groups, const std::vector<int>& ranks,
+            const std::vector<Range>& chunks, const LevelsShape& shape,
+            LowerLevel& below, const FoldMethod& method, const Spans& row,
+            std::deque<ScratchBuffer>& scratch, const Meter& meter);
+
+  // See ExchangeRun.
+  Status AddTo(SendReceivePlan& plan);
+  bool Advance(SendReceivePlan& plan);
+  int64_t num_done() const { return runs_.front().num_done(); }
+
+ private:
+  std::deque<ExchangeSchedule> schedules_;
+  std::deque<ExchangeRun> runs_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_NET_LEVELS_RUN_H_
