@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "csrc/base/logging.h"
+#include "csrc/collective/hierarchy/hierarchy_backend.h"
 #include "csrc/collective/hierarchy/host_stage.h"
 #include "csrc/collective/hierarchy/placement.h"
 #include "csrc/collective/shm/shm_collective.h"
@@ -61,9 +62,10 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
                       mesh.Connect(LinkKind::kHost, peers, deadline));
   HostGroupLayout layout;
   layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
-  layout.data_bytes = RoundUpToLine(
-      std::max(ShmCollective::DataBytes(size, ShmCollectiveOptions()),
-               HostSlots::DataBytes(size, HostStageOptions())));
+  layout.data_bytes = RoundUpToLine(std::max(
+      ShmCollective::DataBytes(size, ShmCollectiveOptions()),
+      HostSlots::DataBytes(
+          size, StageOptionsFor(Placement(deps.host_ids).num_hosts()))));
   std::shared_ptr<const SharedMemory> tensors;
   if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =
@@ -81,7 +83,9 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
 // Whether the ranks of each host share memory, which each host knows of itself.
 Result<bool> HostsShareMemory(const RuntimeDeps& deps, Mesh& mesh,
                               Deadline deadline) {
-  if (!Placement(deps.host_ids).is_hierarchical()) return deps.host != nullptr;
+  const Placement placement(deps.host_ids);
+  if (placement.num_hosts() == 1) return deps.host != nullptr;
+  if (placement.max_ranks() == 1) return true;
   const bool alone = RanksOfHost(deps.host_ids, deps.options.rank).size() == 1;
   const bool shares = alone || deps.host != nullptr;
   KR_ASSIGN_OR_RETURN(const std::vector<std::string> all,

@@ -71,6 +71,13 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
 
 }  // namespace
 
+HostStageOptions StageOptionsFor(int num_hosts) {
+  HostStageOptions options;
+  options.part_bytes =
+      std::max(options.part_bytes, num_hosts * kPartBytesPerHost);
+  return options;
+}
+
 const CollectiveBackend kHierarchyBackend = {"hierarchy", DeviceKind::kHost,
                                              /*reads_arenas=*/false, Available,
                                              Make};

@@ -1,0 +1,122 @@
+// Jobs as CreateJob makes them, of threads that take one another for processes
+// of several hosts.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/collective/hierarchy/hierarchical_collective.h"
+#include "csrc/comm/net/socket.h"
+#include "csrc/comm/rendezvous/sub_mesh.h"
+#include "csrc/runtime/runtime_factory.h"
+#include "csrc/runtime/runtime_parts.h"
+#include "csrc/testing/run_ranks.h"
+#include "csrc/testing/runtime_cluster.h"
+
+namespace keras_ring {
+namespace {
+
+class JobTest : public testing::Test {
+ protected:
+  JobTest() { listener_ = std::move(Listen("127.0.0.1", 0)).value(); }
+
+  // hosts[rank].
+  Result<std::shared_ptr<ProcessSets>> Start(
+      int rank, const std::vector<std::string>& hosts) {
+    Options options;
+    options.rank = rank;
+    options.size = static_cast<int>(hosts.size());
+    options.host_id = hosts[rank];
+    options.rendezvous_host = "127.0.0.1";
+    options.rendezvous_port = *LocalPort(listener_);
+    if (rank == 0) options.rendezvous_fd = listener_.fd();
+    options.job_key = std::string(64, 'a');
+    options.flight_directory = "off";
+    return CreateJob(options, {}, nullptr);
+  }
+
+  Socket listener_;
+};
+
+// Of values that add up exactly, in sizes for one lane and for all.
+void ExpectSums(Runtime& runtime, int rank, int size) {
+  for (size_t count : {1, 1000, 300000}) {
+    FloatOperation sum;
+    for (size_t i = 0; i < count; ++i) {
+      sum.input.push_back(static_cast<float>(rank + i % 100));
+    }
+    const std::string name = "sum of " + std::to_string(count);
+    ASSERT_TRUE(EnqueueSum(runtime, name, sum).ok());
+    const Status status = Await(sum);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (size_t i = 0; i < count; ++i) {
+      const size_t of_ranks = size * (size - 1) / 2;
+      ASSERT_EQ(sum.output[i], static_cast<float>(of_ranks + size * (i % 100)));
+    }
+  }
+}
+
+// More than can all have connections with each other, most of one rank.
+TEST_F(JobTest, ManyHosts) {
+  for (bool several : {false, true}) {
+    SCOPED_TRACE(several ? "a host of several ranks" : "hosts of one rank");
+    std::vector<std::string> hosts;
+    for (int host = 0; host < (several ? 66 : 34); ++host) {
+      hosts.push_back(std::to_string(host));
+    }
+    if (several) hosts.insert(hosts.begin() + 5, {"3", "3"});
+    const int size = static_cast<int>(hosts.size());
+    RunRanks(size, [&](int rank) {
+      auto job = Start(rank, hosts);
+      ASSERT_TRUE(job.ok()) << job.status().ToString();
+      Runtime& runtime = *(*job)->job();
+      EXPECT_NE(dynamic_cast<HierarchicalCollective*>(
+                    runtime.deps().collective.get()),
+                nullptr);
+      ExpectSums(runtime, rank, size);
+      (*job)->Shutdown("");
+    });
+  }
+}
+
+// The hosts of a process set have other lanes than those of the job.
+TEST_F(JobTest, ASetOverHostsOfSeveralRanks) {
+  const std::vector<std::string> hosts = {"a", "a", "a", "b", "b", "c", "b"};
+  const RankSet set(/*number=*/1, {1, 2, 3, 4, 6});
+  RunRanks(7, [&](int rank) {
+    auto sets = Start(rank, hosts);
+    ASSERT_TRUE(sets.ok()) << sets.status().ToString();
+    Runtime& job = *(*sets)->job();
+    const int local = set.Local(rank);
+    if (local >= 0) {
+      const RuntimeDeps& of_job = job.deps();
+      RuntimeDeps deps;
+      deps.options = of_job.options;
+      deps.options.rank = local;
+      deps.options.size = 5;
+      deps.ranks = set;
+      deps.counters = of_job.counters;
+      deps.clock = std::make_unique<SystemClock>();
+      SubMesh mesh(*of_job.mesh, set);
+      for (const Member& member : mesh.members()) {
+        deps.host_ids.push_back(member.host_id);
+        deps.peer_names.push_back(member.host);
+      }
+      const Status connected = ConnectParts(mesh, nullptr, of_job.host.get(),
+                                            Deadline::AfterSeconds(30), deps);
+      ASSERT_TRUE(connected.ok()) << connected.ToString();
+      auto runtime = Runtime::Start(std::move(deps));
+      ASSERT_TRUE(runtime.ok()) << runtime.status().ToString();
+      ExpectSums(**runtime, local, 5);
+      (*runtime)->Shutdown("");
+    }
+    ExpectSums(job, rank, 7);
+    (*sets)->Shutdown("");
+  });
+}
+
+}  // namespace
+}  // namespace keras_ring
