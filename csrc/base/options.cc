@@ -1,11 +1,14 @@
 #include "csrc/base/options.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <set>
+#include <string_view>
 
 namespace keras_ring {
 namespace {
@@ -201,6 +204,31 @@ std::string ShowSwitch(const Options& options) {
   return options.*Field ? "1" : "0";
 }
 
+// A field that takes one of some names.
+template <auto Field, const auto& kNames>
+const char* NameField(const std::string& text, Options& options) {
+  static const std::string expected = [] {
+    std::string names;
+    const size_t count = std::size(kNames);
+    for (size_t i = 0; i < count; ++i) {
+      if (i > 0) names += i + 1 == count ? " or " : ", ";
+      names += kNames[i];
+    }
+    return names;
+  }();
+  if (std::find(std::begin(kNames), std::end(kNames), text) ==
+      std::end(kNames)) {
+    return expected.c_str();
+  }
+  options.*Field = text;
+  return nullptr;
+}
+
+constexpr std::string_view kAllreduces[] = {
+    "auto", "one_shot", "two_shots", "tree", "halving_doubling", "ring"};
+constexpr std::string_view kBroadcasts[] = {"auto", "direct", "chain"};
+constexpr std::string_view kAutoOrRing[] = {"auto", "ring"};
+
 const Row kRows[] = {
     {"RANK", "integer", "This process's rank. Set by the launcher.",
      IntegerField<&Options::rank, 0, INT32_MAX>, ShowInteger<&Options::rank>,
@@ -286,6 +314,39 @@ const Row kRows[] = {
      "between them (several hosts, one of which has several ranks); or ring, "
      "through TCP alone. auto: the first of these that can be.",
      TextField<&Options::collective>, ShowText<&Options::collective>, true},
+    {"ALLREDUCE", "auto, or an algorithm",
+     "How hosts reduce what they have: one_shot, everybody sends all to "
+     "everybody; two_shots, everybody reduces a part and sends the result; "
+     "tree and halving_doubling, the same in groups of two, and groups of "
+     "groups; ring. auto: one of the first two, by what links cost, which is "
+     "measured at start; more than 32 hosts in groups. On one host: nothing.",
+     NameField<&Options::allreduce, kAllreduces>, ShowText<&Options::allreduce>,
+     true},
+    {"BROADCAST", "auto, or an algorithm",
+     "How a broadcast goes between hosts: direct, from the root to all; or "
+     "chain, from rank to rank. auto: by what links cost.",
+     NameField<&Options::broadcast, kBroadcasts>, ShowText<&Options::broadcast>,
+     true},
+    {"ALLGATHER", "auto or ring",
+     "How an allgather goes between hosts. auto: from each to all, of up to 32 "
+     "ranks.",
+     NameField<&Options::allgather, kAutoOrRing>, ShowText<&Options::allgather>,
+     true},
+    {"REDUCESCATTER", "auto or ring",
+     "How a reducescatter goes between hosts. auto: from each to all, of up to "
+     "32 ranks.",
+     NameField<&Options::reducescatter, kAutoOrRing>,
+     ShowText<&Options::reducescatter>, true},
+    {"ALLTOALL", "auto or ring",
+     "How an alltoall goes between hosts. auto: from each to all, of up to 32 "
+     "ranks.",
+     NameField<&Options::alltoall, kAutoOrRing>, ShowText<&Options::alltoall>,
+     true},
+    {"DETERMINISTIC", "0 or 1",
+     "Whether what would make the bits of a sum depend on the bucket that a "
+     "tensor happens to be in is refused: the ring.",
+     SwitchField<&Options::deterministic>, ShowSwitch<&Options::deterministic>,
+     true},
     {"ZERO_COPY", "0 or 1",
      "Whether TensorFlow's tensors are put where the other ranks of the host "
      "can read them, so that large ones are reduced without being copied.",
@@ -307,6 +368,23 @@ const Row kRows[] = {
      },
      false},
 };
+
+// The ring sums in an order that depends on where in a bucket an element lies.
+Status CheckDeterministic(const Options& options) {
+  if (!options.deterministic) return OkStatus();
+  constexpr int kMostWithoutRing = 32;
+  const char* variable = nullptr;
+  if (options.reducescatter == "ring") variable = "REDUCESCATTER";
+  if (options.allreduce == "ring") variable = "ALLREDUCE";
+  if (options.collective == "ring" && options.size > kMostWithoutRing) {
+    variable = "COLLECTIVE";
+  }
+  if (variable == nullptr) return OkStatus();
+  return InvalidArgumentError(
+      std::string("KERAS_RING_DETERMINISTIC is 1, but ") + kPrefix + variable +
+      " is 'ring', by which the bits of a sum depend on the bucket that a "
+      "tensor is in; unset one of them");
+}
 
 // `given`: the variables that are set, without what all begin with. A part of
 // what makes a rank must not be a job of one rank that trains alone.
@@ -333,6 +411,7 @@ Status CheckTogether(const Options& options,
         ", but KERAS_RING_SIZE is " + std::to_string(options.size) +
         "; ranks are numbered from 0 to size - 1");
   }
+  KR_RETURN_IF_ERROR(CheckDeterministic(options));
   if (options.size == 1) return OkStatus();
   for (auto [variable, missing] :
        {std::pair<const char*, bool>{"RENDEZVOUS",

@@ -43,6 +43,13 @@ struct Options {
   double start_timeout = 60.0;       // seconds; more for large jobs
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or the name of a backend
+  // Between hosts: "auto", or the name of an algorithm.
+  std::string allreduce = "auto";
+  std::string broadcast = "auto";
+  std::string allgather = "auto";
+  std::string reducescatter = "auto";
+  std::string alltoall = "auto";
+  bool deterministic = false;
   bool zero_copy = true;
   bool tls = false;
   // For the flight logs. Empty: one of the job's own; "off": none.

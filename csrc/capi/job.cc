@@ -120,6 +120,16 @@ KrStatus* KrJobStatus(void) {
   return runtime == nullptr ? nullptr : ToC(runtime->status());
 }
 
+KrStatus* KrExplain(void (*visit)(void* context, const char* text),
+                    void* context) {
+  const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
+  if (runtime == nullptr) {
+    return ToC(keras_ring::NotInitialized());
+  }
+  visit(context, runtime->Explain().c_str());
+  return nullptr;
+}
+
 KrStatus* KrAddProcessSet(const int32_t* ranks, size_t num_ranks,
                           uint32_t* process_set) {
   Result<std::shared_ptr<ProcessSets>> sets = keras_ring::OwnProcessSets();

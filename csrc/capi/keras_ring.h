@@ -204,6 +204,11 @@ KrStatus* KrReadTopology(const char* what, int64_t process_set, int32_t* value);
  * job. */
 KrStatus* KrJobStatus(void);
 
+/* How collectives are done, and why: lines for people, passed to `visit`
+ * before this returns. FAILED_PRECONDITION: there is no job. */
+KrStatus* KrExplain(void (*visit)(void* context, const char* text),
+                    void* context);
+
 /* A set of these ranks, on all ranks in the same order. Both wait for all
  * ranks of the job. */
 KrStatus* KrAddProcessSet(const int32_t* ranks, size_t num_ranks,

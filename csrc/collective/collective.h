@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -115,6 +116,9 @@ class Collective {
   // after. The first failure breaks the object: every later call fails as well.
   // Results are bitwise identical on all ranks.
   virtual void Start(const CollectiveArgs& args, Done done) = 0;
+
+  // For people: how it does what, and why. Lines.
+  virtual std::string Explain() const { return ""; }
 
   // Null if no call may run on the control thread.
   virtual InlineExecution* inline_execution() { return nullptr; }

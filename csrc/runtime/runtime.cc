@@ -144,6 +144,8 @@ Runtime::Runtime(RuntimeDeps deps)
 
 Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }
 
+std::string Runtime::Explain() const { return deps_.collective->Explain(); }
+
 Status Runtime::Enqueue(TensorEntry entry) {
   return queue_->Add(std::move(entry));
 }

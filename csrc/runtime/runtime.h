@@ -92,6 +92,8 @@ class Runtime {
   const RankSet& ranks() const { return deps_.ranks; }
   // The parts that process sets are made of.
   const RuntimeDeps& deps() const { return deps_; }
+  // How collectives are done, for people.
+  std::string Explain() const;
 
   // Submits an operation. Either an error, and the completion never fires, or
   // OK, and it fires exactly once from another thread. Thread-safe, does not

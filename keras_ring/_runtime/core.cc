@@ -114,6 +114,17 @@ py::list DTypes() {
   return rows;
 }
 
+// How collectives are done, and why.
+std::string Explain() {
+  std::string all;
+  ThrowIfError(KrExplain(
+      [](void* context, const char* text) {
+        static_cast<std::string*>(context)->append(text);
+      },
+      &all));
+  return all;
+}
+
 // Raises StatusError if the environment does not parse.
 void CheckEnvironment() { ThrowIfError(KrCheckEnvironment()); }
 
@@ -170,6 +181,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_initialized", &KrIsInitialized);
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
+  module.def("explain", &Explain);
   module.def("zero_copy_ranks", &KrZeroCopyRanks);
   module.def("describe_options", &DescribeOptions);
   module.def("describe_metrics", &DescribeMetrics);

@@ -8,6 +8,7 @@ import os
 import sys
 
 from keras_ring import errors
+from keras_ring._runtime import native
 from keras_ring.bench import cases, table
 from keras_ring.bench.case import Case
 from keras_ring.bench.contents import WrongResultError
@@ -31,6 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         system = ours.SYSTEMS[arguments.api]()
+        if system.rank == 0 and arguments.explain:
+            print(native.core().explain(), flush=True)
         if system.rank == 0 and not arguments.json:
             print(_heading(arguments, system.size), flush=True)
         meter = Meter(

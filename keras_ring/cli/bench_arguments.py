@@ -134,6 +134,9 @@ def check_bench_arguments(arguments: argparse.Namespace) -> None:
                 f"there are {', '.join(STEPS)}"
             )
         arguments.sets = arguments.sets or list(STEPS)
+    if arguments.explain and (arguments.json or arguments.api == "none"):
+        other = "--json" if arguments.json else "--api none"
+        raise ValueError(f"--explain is not for {other}")
     if arguments.kind == "allreduce":
         low, high = arguments.min_bytes, arguments.max_bytes
         if low > high:
@@ -193,6 +196,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         default=5,
         metavar="N",
         help="how often each case runs before that (default: 5)",
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print first what links cost, and which algorithms that makes",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object per line"

@@ -49,6 +49,7 @@ _COLLECTIVE = (
     ("auto", "shm", "hierarchy", "ring").__contains__,
     "auto, shm, hierarchy or ring",
 )
+_AUTO_OR_RING = (("auto", "ring").__contains__, "auto or ring")
 _LEVEL = (LOG_LEVELS.__contains__, "one of " + ", ".join(LOG_LEVELS))
 
 SETTINGS: Mapping[str, tuple[_Check, str]] = {
@@ -64,6 +65,25 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
         "two ports, the lower one first, such as 30000-30099",
     ),
     "COLLECTIVE": _COLLECTIVE,
+    "ALLREDUCE": (
+        (
+            "auto",
+            "one_shot",
+            "two_shots",
+            "tree",
+            "halving_doubling",
+            "ring",
+        ).__contains__,
+        "auto, one_shot, two_shots, tree, halving_doubling or ring",
+    ),
+    "BROADCAST": (
+        ("auto", "direct", "chain").__contains__,
+        "auto, direct or chain",
+    ),
+    "ALLGATHER": _AUTO_OR_RING,
+    "REDUCESCATTER": _AUTO_OR_RING,
+    "ALLTOALL": _AUTO_OR_RING,
+    "DETERMINISTIC": (("0", "1").__contains__, "0 or 1"),
     "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
     "TLS": (("0", "1").__contains__, "0 or 1"),
     "LOG_LEVEL": _LEVEL,

@@ -31,8 +31,13 @@ def bench(num_ranks, *words):
 
 
 def test_a_table_from_two_ranks():
-    lines = bench(2, "allreduce", "--max-bytes=64KiB", "--factor=1024")
-    first, header, *rows = lines
+    lines = bench(
+        2, "allreduce", "--max-bytes=64KiB", "--factor=1024", "--explain"
+    )
+    how, why, empty, first, header, *rows = lines
+    assert how == "2 ranks of one host, through shared memory"
+    assert why.startswith("an allreduce is done in one shot up to 131072")
+    assert not empty
     assert first == "2 ranks, float32, Average; bandwidths in GB/s"
     assert header == table.HEADER
     assert [row.split()[:5] for row in rows] == [

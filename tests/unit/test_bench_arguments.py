@@ -97,6 +97,8 @@ def test_the_launcher_knows_the_sets():
         ("grouped --iterations=0", "at least 1"),
         ("grouped --seconds=soon", "not a time"),
         ("grouped --api=mpi", "mpi"),
+        ("grouped --explain --json", "--explain is not for --json"),
+        ("step --api=none --explain", "--explain is not for --api none"),
     ],
 )
 def test_bad_words_are_one_line_and_2(words, message, capsys):

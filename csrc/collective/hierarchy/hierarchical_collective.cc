@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "csrc/collective/arguments.h"
@@ -26,10 +27,15 @@ std::vector<Group> LevelsOf(const Placement& placement, int rank,
                     GroupSide(placement.num_hosts(), options));
 }
 
+std::vector<int> GroupsOf(const Placement& placement,
+                          const HierarchicalOptions& options) {
+  return LargestGroups(placement.num_hosts(),
+                       GroupSide(placement.num_hosts(), options));
+}
+
 std::vector<int> MostSums(const Placement& placement,
                           const HierarchicalOptions& options) {
-  std::vector<int> most = LargestGroups(
-      placement.num_hosts(), GroupSide(placement.num_hosts(), options));
+  std::vector<int> most = GroupsOf(placement, options);
   most.pop_back();
   most.insert(most.begin(), placement.max_ranks());
   return most;
@@ -38,6 +44,7 @@ std::vector<int> MostSums(const Placement& placement,
 }  // namespace
 
 int GroupSide(int num_hosts, const HierarchicalOptions& options) {
+  if (options.flat.algorithms.in_pairs) return 2;
   if (num_hosts <= options.most_hosts) return std::max(2, num_hosts);
   if (options.group_side > 0) return options.group_side;
   return static_cast<int>(std::lround(std::ceil(std::sqrt(num_hosts))));
@@ -72,6 +79,7 @@ HierarchicalCollective::HierarchicalCollective(
                meter),
       flat_(*transport_, options.flat, meter),
       levels_(LevelsOf(placement_, transport_->rank(), options)),
+      groups_(GroupsOf(placement_, options)),
       most_(MostSums(placement_, options)),
       scratch_(levels_.size()) {}
 
@@ -88,7 +96,10 @@ Status HierarchicalCollective::Guard(uint64_t tag, Function collective) {
 
 Status HierarchicalCollective::Allreduce(const AllreduceArgs& args) {
   return Guard(args.tag, [&] {
-    if (args.op == ReduceOp::kAdasum) return flat_.Allreduce(args);
+    if (args.op == ReduceOp::kAdasum ||
+        options_.flat.algorithms.ring_allreduce) {
+      return flat_.Allreduce(args);
+    }
     return Reduce(args).WithContext("allreduce");
   });
 }
@@ -107,6 +118,22 @@ Status HierarchicalCollective::Reducescatter(const ReducescatterArgs& args) {
 
 Status HierarchicalCollective::Alltoall(const AlltoallArgs& args) {
   return Guard(args.tag, [&] { return flat_.Alltoall(args); });
+}
+
+std::string HierarchicalCollective::Explain() const {
+  if (options_.flat.algorithms.ring_allreduce) return flat_.Explain();
+  std::string text = std::to_string(placement_.num_ranks()) + " ranks on " +
+                     std::to_string(placement_.num_hosts()) + " hosts, in " +
+                     std::to_string(placement_.num_lanes()) +
+                     (placement_.num_lanes() == 1 ? " lane\n" : " lanes\n");
+  for (size_t level = 0; groups_.size() > 1 && level < groups_.size();
+       ++level) {
+    text += level == 0 ? "groups of up to " : ", and of these of up to ";
+    text += std::to_string(groups_[level]);
+    if (level + 1 == groups_.size()) text += "\n";
+  }
+  return text + ExplainAllreduce(options_.flat.algorithms.links,
+                                 options_.flat.algorithms.allreduce, groups_);
 }
 
 void HierarchicalCollective::PeerGone(int rank) {
@@ -154,9 +181,9 @@ Status HierarchicalCollective::RunLane(HostStage& stage, HostSums& sums,
   const size_t bytes = parts.front().count() * sums.size();
   LevelsShape shape;
   shape.lag = options_.stage.depth;
-  // Alike on all ranks of the lane, whatever the sizes of their groups.
-  const int side = GroupSide(placement_.num_hosts(), options_);
-  shape.is_small = bytes * (side - 1) <= options_.flat.one_shot_bytes;
+  const Algorithms& algorithms = options_.flat.algorithms;
+  shape.is_small = AllreduceTakesFewHops(algorithms.links, algorithms.allreduce,
+                                         groups_, bytes);
   LevelsRun run(levels_, placement_.Lane(lane), parts, shape, stage,
                 sums.method(), row_, scratch_, meter_);
   SendReceivePlan plan;

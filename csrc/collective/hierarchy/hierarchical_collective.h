@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "csrc/base/meter.h"
@@ -73,6 +74,7 @@ class HierarchicalCollective final : public BlockingCollective {
   Status Broadcast(const BroadcastArgs& args) override;
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
+  std::string Explain() const override;
   void PeerGone(int rank) override;
   void Abort(const Status& cause) override;
 
@@ -93,6 +95,7 @@ class HierarchicalCollective final : public BlockingCollective {
   ChunkBarrier barrier_;
   CpuCollective flat_;
   const std::vector<Group> levels_;  // of hosts; none: this rank has no lane
+  const std::vector<int> groups_;    // the most hosts of one, by level
   const std::vector<int> most_;      // see HostSums
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or what Abort gave

@@ -7,7 +7,9 @@
 
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/placement.h"
+#include "csrc/collective/net/algorithms.h"
 #include "csrc/collective/net/connect_transport.h"
+#include "csrc/collective/net/measure_links.h"
 #include "csrc/collective/shm/shm_backend.h"
 #include "csrc/comm/host/host_group.h"
 
@@ -17,27 +19,38 @@ namespace {
 // Of a part of a chunk: a message that is worth its cost. A multiple of 64.
 constexpr size_t kPartBytesPerHost = 2048;
 
+// Ranks of hosts that do not share memory are hosts of their own.
+Placement PlacementOf(const BackendDeps& deps) {
+  if (deps.hosts_share_memory) return Placement(deps.host_ids);
+  std::vector<std::string> ranks;
+  for (int rank = 0; rank < deps.options.size; ++rank) {
+    ranks.push_back(std::to_string(rank));
+  }
+  return Placement(ranks);
+}
+
 Status Available(const BackendDeps& deps) {
-  const Placement placement(deps.host_ids);
+  const Placement placement = PlacementOf(deps);
   if (placement.num_hosts() == 1) {
     return FailedPreconditionError("the ranks are on one host");
   }
   // Up to so many, they exchange without it.
-  if (!placement.is_hierarchical() &&
-      placement.num_hosts() <= CpuCollectiveOptions().max_exchange_ranks) {
-    return FailedPreconditionError("each host has one rank");
+  if (placement.is_hierarchical() ||
+      placement.num_hosts() > CpuCollectiveOptions().max_exchange_ranks ||
+      AlgorithmsOf(deps.options).in_pairs) {
+    return OkStatus();
   }
   if (!deps.hosts_share_memory) {
     return FailedPreconditionError(
         "there is a host whose ranks cannot share memory");
   }
-  return OkStatus();
+  return FailedPreconditionError("each host has one rank");
 }
 
 // The ranks of this host; a rank alone there has a group of its own.
 Result<std::shared_ptr<const HostGroup>> GroupOf(
     const BackendDeps& deps, const HierarchicalOptions& options) {
-  if (deps.host != nullptr) {
+  if (deps.host != nullptr && deps.hosts_share_memory) {
     return std::shared_ptr<const HostGroup>(std::shared_ptr<void>(), deps.host);
   }
   HostGroupLayout layout;
@@ -48,6 +61,13 @@ Result<std::shared_ptr<const HostGroup>> GroupOf(
   members.push_back(std::move(own));
   return std::shared_ptr<const HostGroup>(std::make_shared<HostGroup>(
       std::move(members), /*local_rank=*/0, layout, deps.ranks));
+}
+
+// The ranks of the lane of a rank, if it is in one.
+std::vector<int> LaneOf(const Placement& placement, int rank) {
+  const int lane = placement.local_rank(rank);
+  return lane < placement.num_lanes() ? placement.Lane(lane)
+                                      : std::vector<int>();
 }
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
@@ -64,6 +84,10 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
       ConnectTransport(deps, mesh,
                        HierarchicalPeers(placement, deps.options.rank, options),
                        deadline));
+  KR_ASSIGN_OR_RETURN(
+      options.flat.algorithms.links,
+      MeasureAndAgree(*transport, LaneOf(placement, deps.options.rank), mesh,
+                      deadline));
   return std::unique_ptr<Collective>(std::make_unique<HierarchicalCollective>(
       std::move(group), placement, std::move(transport), options,
       Meter(deps.counters, deps.trace)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -77,13 +78,25 @@ Status CpuCollective::Broadcast(const BroadcastArgs& args) {
       [&] { return DoBroadcast(args).WithContext("broadcast"); });
 }
 
+std::string CpuCollective::Explain() const {
+  const std::string ranks = std::to_string(place_.size) + " ranks";
+  if (!exchanges() || options_.algorithms.ring_allreduce) {
+    return "a ring of " + ranks + "\n";
+  }
+  return ranks + ", which exchange with each other\n" +
+         ExplainAllreduce(options_.algorithms.links,
+                          options_.algorithms.allreduce, {place_.size});
+}
+
 void CpuCollective::Abort(const Status& cause) {
   if (broken_.Set(cause)) transport_.Abort(cause);
 }
 
 Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
-  if (exchanges()) return ExchangeAllreduce(args);
+  if (exchanges() && !options_.algorithms.ring_allreduce) {
+    return ExchangeAllreduce(args);
+  }
   const ReductionKernels method(args);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
   for (const Round& round : PlanRounds(args.tensors, method.format, limits)) {
@@ -97,8 +110,9 @@ Status CpuCollective::ExchangeAllreduce(const AllreduceArgs& args) {
   const FoldMethod method(args);
   row_.Assign(args.tensors, method.element_size, method.wire_size);
   if (row_.count() == 0) return OkStatus();
-  const size_t sent = row_.count() * method.wire_size * (place_.size - 1);
-  const bool one_shot = place_.size == 2 || sent <= options_.one_shot_bytes;
+  const bool one_shot = AllreduceTakesFewHops(
+      options_.algorithms.links, options_.algorithms.allreduce, {place_.size},
+      row_.count() * method.wire_size);
   const ExchangeShape shape = ShapeFor(method);
   return RunExchange(one_shot ? PlanOneShot(shape, row_.count())
                               : PlanTwoShots(shape, row_.count()),
@@ -280,7 +294,9 @@ Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
   }
   const size_t own_bytes = args.bytes_per_rank[place_.rank];
   CopyIfApart(Advance(args.output, begin, 1), args.input, own_bytes);
-  if (exchanges()) return Run(PlanDirectAllgather(place_.rank, args));
+  if (exchanges() && !options_.algorithms.ring_allgather) {
+    return Run(PlanDirectAllgather(place_.rank, args));
+  }
   return Run(PlanRingAllgather(place_, args.tag, args.output,
                                args.bytes_per_rank,
                                options_.max_segment_bytes));
@@ -290,7 +306,11 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
   KR_RETURN_IF_ERROR(CheckRoot(args, place_.size));
   size_t bytes = 0;
   for (const TensorSpan& tensor : args.tensors) bytes += tensor.count;
-  const bool direct = exchanges() && bytes <= options_.direct_broadcast_bytes;
+  const bool direct =
+      exchanges() &&
+      BroadcastTakesFewHops(options_.algorithms.links,
+                            options_.algorithms.broadcast, place_.size, bytes,
+                            options_.max_segment_bytes);
   KR_RETURN_IF_ERROR(
       Run(direct ? PlanDirectBroadcast(place_.rank, place_.size, args)
                  : PlanChainBroadcast(place_, args.tag, args.root, args.tensors,
@@ -305,7 +325,9 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
 
 Status CpuCollective::DoReducescatter(const ReducescatterArgs& args) {
   KR_RETURN_IF_ERROR(CheckReducescatter(args, place_.size));
-  if (exchanges()) return ExchangeReducescatter(args);
+  if (exchanges() && !options_.algorithms.ring_reducescatter) {
+    return ExchangeReducescatter(args);
+  }
   const ReductionKernels method(args);
   const int64_t longest =
       *std::max_element(args.count_per_rank.begin(), args.count_per_rank.end());
@@ -372,8 +394,9 @@ Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
   CopyIfApart(Advance(args.output, output_begin, 1),
               Advance(args.input, input_begin, 1),
               args.bytes[place_.rank * place_.size + place_.rank]);
-  if (exchanges())
+  if (exchanges() && !options_.algorithms.ring_alltoall) {
     return Run(PlanDirectAlltoall(place_.rank, place_.size, args));
+  }
   KR_ASSIGN_OR_RETURN(
       void* transit,
       fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));

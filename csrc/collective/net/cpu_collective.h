@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "csrc/base/meter.h"
@@ -13,6 +14,7 @@
 #include "csrc/collective/collective.h"
 #include "csrc/collective/fold_method.h"
 #include "csrc/collective/kernels/pack.h"
+#include "csrc/collective/net/algorithms.h"
 #include "csrc/collective/net/exchange.h"
 #include "csrc/collective/net/ring.h"
 #include "csrc/collective/net/rounds.h"
@@ -36,16 +38,12 @@ struct CpuCollectiveOptions {
   // The most ranks that have links with each other, all with all. Beyond, each
   // has links with its neighbours in the ring alone.
   int max_exchange_ranks = 32;
-  // The largest bucket [bytes of values, times the ranks they go to] that more
-  // than two ranks exchange in one shot.
-  size_t one_shot_bytes = size_t{64} << 10;
+  Algorithms algorithms;
   // Bound of the memory for values of others that wait to be folded: what a
   // core's own cache holds.
   size_t exchange_bytes = size_t{1} << 20;
   // Tensors that are smaller on average are staged.
   size_t staged_bytes = 1024;
-  // The largest bucket [bytes] that the root itself sends to all.
-  size_t direct_broadcast_bytes = size_t{64} << 10;
 };
 
 // Whom rank `rank` of `size` needs links with.
@@ -68,6 +66,7 @@ class CpuCollective final : public BlockingCollective {
   Status Broadcast(const BroadcastArgs& args) override;
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
+  std::string Explain() const override;
   // Nothing: its connections end.
   void PeerGone(int) override {}
   void Abort(const Status& cause) override;

@@ -14,7 +14,8 @@
 //   2               recursive halving and doubling         log2(n)
 //
 // All of them send the least bytes that are possible; with a smaller side there
-// are fewer messages, and more of them one after the other.
+// are fewer messages, and more of them one after the other. Where one member of
+// each group takes all, a side of 2 is a binomial tree.
 //
 //   R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
 //   communication operations in MPICH", 2005

@@ -88,6 +88,14 @@ Status ShmCollective::Guard(uint64_t tag, Function collective) {
   return status;
 }
 
+std::string ShmCollective::Explain() const {
+  return std::to_string(size_) +
+         " ranks of one host, through shared memory\n"
+         "an allreduce is done in one shot up to " +
+         std::to_string(options_.one_shot_bytes / (size_ > 1 ? size_ - 1 : 1)) +
+         " bytes, else each rank reduces a part\n";
+}
+
 void ShmCollective::PeerGone(int rank) {
   const int local_rank = group_.LocalRankOf(rank);
   if (local_rank >= 0) barrier_.SetGone(local_rank);

@@ -87,6 +87,7 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   void SetProgressCallback(const std::function<void()>* progress) override {
     barrier_.SetProgressCallback(progress);
   }
+  std::string Explain() const override;
   void PeerGone(int rank) override;
   void Abort(const Status& cause) override;
 

@@ -197,7 +197,19 @@ TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
   EXPECT_THAT(Text(KrRemoveProcessSet(1)), HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrReadMetrics(nullptr)), HasSubstr("not initialized"));
   EXPECT_EQ(Text(KrJobStatus()), "OK");
+  EXPECT_THAT(Text(KrExplain(nullptr, nullptr)), HasSubstr("not initialized"));
   KrShutdown("");
+}
+
+TEST_F(Job, SaysHowItWorks) {
+  std::string text;
+  EXPECT_EQ(Text(KrExplain(
+                [](void* context, const char* lines) {
+                  static_cast<std::string*>(context)->append(lines);
+                },
+                &text)),
+            "OK");
+  EXPECT_THAT(text, HasSubstr("1 rank"));
 }
 
 TEST_F(Job, ASecondOneIsRefused) {

@@ -4,6 +4,7 @@
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_transport.h"
+#include "csrc/testing/test_links.h"
 
 namespace keras_ring {
 namespace {
@@ -13,7 +14,7 @@ std::vector<CollectiveMember> MakeLocal(int size,
   options.fusion_buffer_bytes = kTestBufferBytes;
   options.direct_bytes = kTestDirectBytes;
   options.max_segment_bytes = kTestSegmentBytes;
-  options.direct_broadcast_bytes = kTestDirectBytes;
+  options.algorithms.links = TestLinks();
   std::vector<CollectiveMember> members;
   for (auto& transport : CreateLocalTransports(size)) {
     auto collective = std::make_unique<CpuCollective>(*transport, options);
@@ -36,14 +37,14 @@ CollectiveFactory Ring() {
 
 CollectiveFactory OneShot(size_t staged_bytes) {
   CpuCollectiveOptions options;
-  options.one_shot_bytes = ~size_t{0};
+  options.algorithms.allreduce = Preference::kFewHops;
   options.staged_bytes = staged_bytes;
   return Local(staged_bytes == 0 ? "one_shot" : "one_shot_staged", options);
 }
 
 CollectiveFactory TwoShots(size_t staged_bytes) {
   CpuCollectiveOptions options;
-  options.one_shot_bytes = 0;
+  options.algorithms.allreduce = Preference::kFewBytes;
   options.staged_bytes = staged_bytes;
   return Local(staged_bytes == 0 ? "two_shots" : "two_shots_staged", options);
 }

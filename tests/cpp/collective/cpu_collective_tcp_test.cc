@@ -7,6 +7,7 @@
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/transport/tcp_transport.h"
 #include "csrc/testing/collective_conformance.h"
+#include "csrc/testing/test_links.h"
 #include "tests/cpp/comm/loopback.h"
 
 namespace keras_ring {
@@ -22,7 +23,7 @@ struct TcpFoundation {
 
 std::vector<CollectiveMember> MakeTcp(int size,
                                       CpuCollectiveOptions options = {}) {
-  options.one_shot_bytes = kTestDirectBytes;
+  options.algorithms.links = TestLinks();
   options.fusion_buffer_bytes = kTestBufferBytes;
   options.direct_bytes = kTestDirectBytes;
   options.max_segment_bytes = kTestSegmentBytes;

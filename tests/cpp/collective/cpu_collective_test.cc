@@ -224,7 +224,7 @@ TEST(CpuCollectiveTest, CompressionHalvesTheBytesOfAnExchange) {
     for (Compression compression :
          {Compression::kNone, Compression::kFloat16, Compression::kBfloat16}) {
       CpuCollectiveOptions options;
-      options.one_shot_bytes = 0;
+      options.algorithms.allreduce = Preference::kFewBytes;
       auto transports = RecordingTransports(size);
       const int count = size * 6400;
       RunRanks(size, [&](int rank) {

@@ -15,6 +15,7 @@
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/local_transport.h"
+#include "csrc/testing/test_links.h"
 #include "tests/cpp/comm/loopback.h"
 #include "tests/cpp/comm/tcp_group.h"
 
@@ -65,7 +66,7 @@ HierarchicalOptions Small() {
   HierarchicalOptions options;
   options.stage.part_bytes = 64;
   options.one_lane_bytes = 100;
-  options.flat.one_shot_bytes = kTestDirectBytes;
+  options.flat.algorithms.links = TestLinks();
   options.flat.max_segment_bytes = kTestSegmentBytes;
   options.flat.fusion_buffer_bytes = kTestBufferBytes;
   options.flat.direct_bytes = kTestDirectBytes;
@@ -156,7 +157,7 @@ CollectiveFactory OnBlocks() {
 
 CollectiveFactory OnCyclic() {
   HierarchicalOptions options = Small();
-  options.flat.one_shot_bytes = 0;
+  options.flat.algorithms.allreduce = Preference::kFewBytes;
   return On("cyclic", options, [](int size) { return Cyclic(size, 3); });
 }
 
@@ -172,7 +173,7 @@ CollectiveFactory OnGroupsOfHosts() {
   HierarchicalOptions options = Small();
   options.most_hosts = 1;
   options.group_side = 3;
-  options.flat.one_shot_bytes = 0;
+  options.flat.algorithms.allreduce = Preference::kFewBytes;
   return On("groups_of_hosts", options,
             [](int size) { return Cyclic(size, (size + 1) / 2 + 1); });
 }
@@ -217,7 +218,8 @@ TEST(HierarchicalCollectiveTest, FloatsAreSummedInTheStatedOrder) {
   }
   for (bool one_shot : {false, true}) {
     HierarchicalOptions options = Small();
-    options.flat.one_shot_bytes = one_shot ? ~size_t{0} : 0;
+    options.flat.algorithms.allreduce =
+        one_shot ? Preference::kFewHops : Preference::kFewBytes;
     auto members = MakeOn(hosts, options);
     auto results = values;
     RunRanks(size, [&](int rank) {
@@ -250,7 +252,8 @@ TEST(HierarchicalCollectiveTest, FloatsAreSummedByGroups) {
     HierarchicalOptions options = Small();
     options.most_hosts = 1;
     options.group_side = 2;
-    options.flat.one_shot_bytes = is_small ? ~size_t{0} : 0;
+    options.flat.algorithms.allreduce =
+        is_small ? Preference::kFewHops : Preference::kFewBytes;
     auto members = MakeOn(hosts, options);
     auto results = values;
     RunRanks(size, [&](int rank) {

@@ -1,0 +1,30 @@
+// Which algorithms a job has been told to use between hosts.
+#ifndef KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
+#define KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
+
+#include "csrc/base/options.h"
+#include "csrc/collective/net/cost_model.h"
+
+namespace keras_ring {
+
+// Must be equal on all ranks.
+struct Algorithms {
+  LinkModel links;
+  Preference allreduce = Preference::kByModel;
+  Preference broadcast = Preference::kByModel;
+  // Whether groups of an allreduce are of two: binomial trees, or recursive
+  // halving and doubling.
+  bool in_pairs = false;
+  // Whether these go round the ring even where all ranks are linked.
+  bool ring_allreduce = false;
+  bool ring_allgather = false;
+  bool ring_reducescatter = false;
+  bool ring_alltoall = false;
+};
+
+// Those that the options name, with the usual links.
+Algorithms AlgorithmsOf(const Options& options);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
