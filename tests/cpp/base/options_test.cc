@@ -105,6 +105,10 @@ TEST(Options, MalformedValuesNameTheVariableAndTheValue) {
       {"KERAS_RING_HEARTBEAT_TIMEOUT", "0"},
       {"KERAS_RING_START_TIMEOUT", "inf"},
       {"KERAS_RING_LOG_LEVEL", "loud"},
+      {"KERAS_RING_ALLREDUCE", "rings"},
+      {"KERAS_RING_BROADCAST", "ring"},
+      {"KERAS_RING_ALLTOALL", "Auto"},
+      {"KERAS_RING_DETERMINISTIC", "yes"},
   };
   for (const auto& [variable, value] : cases) {
     Result<Options> options = Parse({{variable, value}});
@@ -140,6 +144,29 @@ TEST(Options, ValuesMustFitTogether) {
                   .status()
                   .message(),
               HasSubstr("from 0 to size - 1"));
+}
+
+TEST(Options, WhatIsDeterministicIsNoRing) {
+  const auto parse = [](const char* variable, const char* size) {
+    return Parse({{"KERAS_RING_DETERMINISTIC", "1"},
+                  {variable, "ring"},
+                  {"KERAS_RING_RANK", "0"},
+                  {"KERAS_RING_SIZE", size},
+                  {"KERAS_RING_RENDEZVOUS", "h:1"},
+                  {"KERAS_RING_JOB_KEY", kKey}});
+  };
+  for (const char* variable :
+       {"KERAS_RING_ALLREDUCE", "KERAS_RING_REDUCESCATTER"}) {
+    EXPECT_THAT(parse(variable, "2").status().message(),
+                AllOf(HasSubstr("KERAS_RING_DETERMINISTIC is 1, but"),
+                      HasSubstr(variable)));
+  }
+  // These add nothing up.
+  EXPECT_TRUE(parse("KERAS_RING_ALLGATHER", "2").ok());
+  EXPECT_TRUE(parse("KERAS_RING_ALLTOALL", "2").ok());
+  // Up to 32 ranks exchange.
+  EXPECT_TRUE(parse("KERAS_RING_COLLECTIVE", "32").ok());
+  EXPECT_FALSE(parse("KERAS_RING_COLLECTIVE", "33").ok());
 }
 
 // A rank that misses a part of what it needs would train alone, or be a second
