@@ -8,7 +8,6 @@ import os
 import sys
 
 from keras_ring import errors
-from keras_ring._runtime import native
 from keras_ring.bench import cases, table
 from keras_ring.bench.case import Case
 from keras_ring.bench.contents import WrongResultError
@@ -28,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Only now: TensorFlow reads the variable when it is imported.
+    from keras_ring._runtime import native
     from keras_ring.bench import ours
 
     try:

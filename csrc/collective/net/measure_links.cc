@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "csrc/base/clock.h"
-#include "csrc/comm/net/socket.h"
+#include "csrc/comm/transport/deadline_events.h"
 
 namespace keras_ring {
 namespace {
@@ -20,35 +20,10 @@ constexpr size_t kShortBytes = 8;
 constexpr int kLongRounds = 4;
 constexpr size_t kLongBytes = size_t{256} << 10;
 
-// Ends a wait at a deadline.
-class Limit final : public PlanEvents {
- public:
-  static Result<Limit> Create(Deadline deadline) {
-    KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
-    return Limit(std::move(bell), deadline);
-  }
-
-  bool Happened() override { return false; }
-  int descriptor() const override { return bell_.fd(); }
-  bool Arm() override { return true; }
-  void Disarm() override {}
-  Status Check() override {
-    if (!deadline_.expired()) return OkStatus();
-    return DeadlineExceededError("the links could not be measured in time");
-  }
-  std::string Awaited() const override { return ""; }
-
- private:
-  Limit(Socket bell, Deadline deadline)
-      : bell_(std::move(bell)), deadline_(deadline) {}
-
-  Socket bell_;
-  Deadline deadline_;
-};
-
 class Line {
  public:
-  Line(Transport& transport, const std::vector<int>& ranks, Limit& limit)
+  Line(Transport& transport, const std::vector<int>& ranks,
+       DeadlineEvents& limit)
       : transport_(transport), limit_(limit) {
     const size_t own =
         std::find(ranks.begin(), ranks.end(), transport.rank()) - ranks.begin();
@@ -77,7 +52,7 @@ class Line {
 
  private:
   Transport& transport_;
-  Limit& limit_;
+  DeadlineEvents& limit_;
   int next_;
   int previous_;
   uint64_t tag_ = 0;
@@ -88,7 +63,9 @@ class Line {
 Result<LinkModel> MeasureLinks(Transport& transport,
                                const std::vector<int>& line,
                                Deadline deadline) {
-  KR_ASSIGN_OR_RETURN(Limit limit, Limit::Create(deadline));
+  KR_ASSIGN_OR_RETURN(
+      DeadlineEvents limit,
+      DeadlineEvents::Create(deadline, "the measurement of links"));
   Line ranks(transport, line, limit);
   KR_ASSIGN_OR_RETURN(std::vector<double> times,
                       ranks.Shift(kShortRounds, kShortBytes));

@@ -49,7 +49,8 @@ TEST_F(MeasureLinksTest, EndsAtItsDeadline) {
   const Result<LinkModel> links = MeasureLinks(
       *group[0], {0, 1}, Deadline::After(std::chrono::milliseconds(100)));
   EXPECT_EQ(links.status(),
-            DeadlineExceededError("the links could not be measured in time"));
+            DeadlineExceededError(
+                "the measurement of links could not be done in time"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""A rank of test_deterministic.py: sums of many tensors, and what they hash to."""
+"""A rank of test_deterministic.py: what the sums of many tensors hash to."""
 
 import hashlib
 
