@@ -234,7 +234,7 @@ _HEAVY = ("tensorflow", "keras", "numpy", "absl")
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
-    "bench/command.py": ("keras_ring._runtime.native",),
+    "bench/command.py": ("keras_ring._runtime", "keras_ring._runtime.native"),
     "cli/check.py": ("keras_ring._runtime.native",),
     "cli/cli.py": ("keras_ring.bench.command",),
     "_runtime/native.py": ("keras_ring._core",),
