@@ -178,12 +178,14 @@ Status HierarchicalCollective::RunStage(HostStage& stage) {
 Status HierarchicalCollective::RunLane(HostStage& stage, HostSums& sums,
                                        int lane) {
   const std::vector<Range> parts = stage.PartsOf(lane);
-  const size_t bytes = parts.front().count() * sums.size();
+  // Chunks follow each other: what counts is how much they are together.
+  int64_t count = 0;
+  for (const Range& part : parts) count += part.count();
   LevelsShape shape;
-  shape.lag = options_.stage.depth;
+  shape.lag = options_.stage.lag();
   const Algorithms& algorithms = options_.flat.algorithms;
   shape.is_small = AllreduceTakesFewHops(algorithms.links, algorithms.allreduce,
-                                         groups_, bytes);
+                                         groups_, count * sums.size());
   LevelsRun run(levels_, placement_.Lane(lane), parts, shape, stage,
                 sums.method(), row_, scratch_, meter_);
   SendReceivePlan plan;

@@ -42,6 +42,11 @@ namespace keras_ring {
 struct HostStageOptions {
   size_t part_bytes = size_t{128} << 10;  // a multiple of 64
   int64_t depth = 4;                      // at most ProgressPage::kNumTags
+
+  // Of chunks whose values travel at once. Fewer than there are slots for: the
+  // result of a chunk follows the values of the last of them in its stream, and
+  // these would wait for the slot of a chunk whose results are on their way.
+  int64_t lag() const { return depth > 1 ? depth - 1 : 1; }
 };
 
 // Memory that the ranks of a host share for it, in a group's data.

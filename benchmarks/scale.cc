@@ -1,0 +1,213 @@
+// What jobs would do on hosts that are not there: docs/scale.md.
+//
+// Usage: scale_benchmark tables
+//        scale_benchmark allreduce HOSTS RANKS_PER_HOST BYTES [NAME=VALUE...]
+//
+// The first prints the tables of the page; the second simulates one allreduce
+// on links of one's own: gbit_per_s, latency_us, message_us, copy_gb_per_s,
+// memory_gb_per_s, processors (that all ranks share; 0: each has its own).
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/testing/simulated_allreduce.h"
+#include "csrc/testing/timed_controllers.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr int kRanksPerHost = 8;
+constexpr int kHosts[] = {1, 8, 64, 512};
+constexpr double kGbit[] = {10, 100, 400};
+constexpr size_t kBucketBytes = 64 << 20;
+
+struct Model {
+  const char* name;
+  size_t parameters;
+  int tensors;
+};
+constexpr Model kModels[] = {{"ResNet-50", 25557032, 161},
+                             {"VGG-16", 138357544, 32},
+                             {"BERT-large", 335141888, 391}};
+
+struct Sum {
+  double seconds = 0;
+  double bound = 0;
+  int64_t sends = 0;
+  int64_t bytes = 0;
+  size_t memory = 0;
+
+  void Add(const SimulatedTime& time, int64_t times) {
+    seconds += times * time.seconds;
+    bound += times * time.bound;
+    sends += times * time.sends;
+    bytes += times * time.bytes;
+    memory = std::max(memory, time.memory);
+  }
+};
+
+SimulatedTime Simulate(const SimulatedJob& job, size_t bytes) {
+  const SimulatedTime time = SimulateAllreduce(job, bytes);
+  if (!time.ended) {
+    std::fprintf(stderr, "the plans of %d hosts stand still\n", job.num_hosts);
+    std::exit(1);
+  }
+  return time;
+}
+
+// Bucket after bucket.
+Sum StepOf(const SimulatedJob& job, size_t bytes) {
+  Sum sum;
+  const size_t full = bytes / kBucketBytes;
+  if (full > 0) sum.Add(Simulate(job, kBucketBytes), full);
+  if (bytes % kBucketBytes > 0) sum.Add(Simulate(job, bytes % kBucketBytes), 1);
+  return sum;
+}
+
+void PrintSteps() {
+  std::printf(
+      "| model | ranks | Gbit/s | allreduce | of the links' bound | sends of a "
+      "rank | sent by a rank | memory of a rank "
+      "|\n|---|---|---|---|---|---|---|"
+      "---|\n");
+  for (const Model& model : kModels) {
+    for (int hosts : kHosts) {
+      if (hosts == 1) continue;  // no links
+      for (double gbit : kGbit) {
+        SimulatedJob job;
+        job.num_hosts = hosts;
+        job.ranks_per_host = kRanksPerHost;
+        job.host_byte = 8e-9 / gbit;
+        const Sum sum = StepOf(job, model.parameters * sizeof(float));
+        std::printf(
+            "| %s | %d | %.0f | %.1f ms | %.2f | %lld | %.1f MB | %zu "
+            "MiB |\n",
+            model.name, hosts * kRanksPerHost, gbit, sum.seconds * 1e3,
+            sum.seconds / sum.bound, static_cast<long long>(sum.sends),
+            sum.bytes / 1e6, sum.memory >> 20);
+        std::fflush(stdout);
+      }
+    }
+  }
+}
+
+void PrintSmall() {
+  std::printf("\n| ranks | 4 B | 64 KiB | 1 MiB |\n|---|---|---|---|\n");
+  for (int hosts : kHosts) {
+    if (hosts == 1) continue;
+    SimulatedJob job;
+    job.num_hosts = hosts;
+    job.ranks_per_host = kRanksPerHost;
+    std::printf("| %d |", hosts * kRanksPerHost);
+    for (size_t bytes : {size_t{4}, size_t{64} << 10, size_t{1} << 20}) {
+      std::printf(" %.3f ms |", Simulate(job, bytes).seconds * 1e3);
+    }
+    std::printf("\n");
+  }
+}
+
+double MemoryMiB() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  long long all = 0, resident = 0;
+  if (file == nullptr || std::fscanf(file, "%lld %lld", &all, &resident) != 2) {
+    std::exit(1);
+  }
+  std::fclose(file);
+  return resident * 4096.0 / (1 << 20);
+}
+
+void PrintAgreements() {
+  std::printf(
+      "\n| ranks | names | first time | again | busiest controller | its "
+      "messages | most bytes sent | memory of a controller |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  for (int hosts : kHosts) {
+    std::vector<std::string> host_ids;
+    for (int rank = 0; rank < hosts * kRanksPerHost; ++rank) {
+      host_ids.push_back("host " + std::to_string(rank / kRanksPerHost));
+    }
+    const double before = MemoryMiB();
+    TimedControllers job(host_ids, ControlLinks());
+    for (int count : {1, 161}) {
+      std::vector<std::string> names;
+      for (int i = 0; i < count; ++i) {
+        names.push_back("gradients/" + std::to_string(count) + "/" +
+                        std::to_string(i));
+      }
+      const auto first = job.Agree(names);
+      TimedControllers::Agreement again;
+      for (int step = 0; step < 3; ++step) again = job.Agree(names);
+      if (!first.error.ok() || !again.error.ok()) {
+        std::fprintf(stderr, "%s\n", again.error.ToString().c_str());
+        std::exit(1);
+      }
+      std::printf(
+          "| %zu | %d | %.2f ms | %.3f ms | %.3f ms | %lld | %lld | "
+          "%.2f MiB |\n",
+          host_ids.size(), count, first.seconds * 1e3, again.seconds * 1e3,
+          again.busiest_seconds * 1e3,
+          static_cast<long long>(again.most_messages),
+          static_cast<long long>(again.most_bytes),
+          (MemoryMiB() - before) / host_ids.size());
+      std::fflush(stdout);
+    }
+  }
+}
+
+int Allreduce(int argc, char** argv) {
+  SimulatedJob job;
+  job.num_hosts = std::atoi(argv[2]);
+  job.ranks_per_host = std::atoi(argv[3]);
+  const std::map<std::string, std::pair<double*, double>> inverse = {
+      {"gbit_per_s", {&job.host_byte, 8e-9}},
+      {"copy_gb_per_s", {&job.copy_byte, 1e-9}},
+      {"memory_gb_per_s", {&job.memory_byte, 1e-9}}};
+  for (int i = 5; i < argc; ++i) {
+    const char* equals = std::strchr(argv[i], '=');
+    if (equals == nullptr) return 2;
+    const std::string name(argv[i], equals - argv[i]);
+    const double value = std::atof(equals + 1);
+    if (inverse.count(name) > 0) {
+      const auto& [field, one] = inverse.at(name);
+      *field = one / value;
+    } else if (name == "latency_us") {
+      job.latency = value * 1e-6;
+    } else if (name == "message_us") {
+      job.message = value * 1e-6;
+    } else if (name == "processors") {
+      job.shared_processors = static_cast<int>(value);
+    } else {
+      std::fprintf(stderr, "no such setting: %s\n", name.c_str());
+      return 2;
+    }
+  }
+  const SimulatedTime time = Simulate(job, std::strtoull(argv[4], nullptr, 10));
+  std::printf("%.3f ms, bound %.3f ms, %lld sends\n", time.seconds * 1e3,
+              time.bound * 1e3, static_cast<long long>(time.sends));
+  return 0;
+}
+
+}  // namespace
+}  // namespace keras_ring
+
+int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "allreduce" && argc > 4) {
+    return keras_ring::Allreduce(argc, argv);
+  }
+  if (command != "tables") {
+    std::fprintf(stderr,
+                 "usage: %s tables | allreduce HOSTS RANKS_PER_HOST BYTES "
+                 "[NAME=VALUE...]\n",
+                 argv[0]);
+    return 2;
+  }
+  keras_ring::PrintSteps();
+  keras_ring::PrintSmall();
+  keras_ring::PrintAgreements();
+}

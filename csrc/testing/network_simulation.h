@@ -1,0 +1,108 @@
+// NetworkSimulation: the plans of all ranks of a group in virtual time.
+//
+// Executes the very plans that a transport would run, without their bytes: what
+// a rank sends leaves its processor, its network interface, the peer's
+// interface and the peer's processor one after the other, and each of these
+// does one thing at a time. So interfaces and processors are shared as they
+// are; switches are not: between interfaces there is nothing but latency.
+#ifndef KERAS_RING_TESTING_NETWORK_SIMULATION_H_
+#define KERAS_RING_TESTING_NETWORK_SIMULATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+// Seconds, and seconds per byte.
+struct NetworkModel {
+  double latency = 10e-6;     // from one interface to the other
+  double byte = 8 / 100e9;    // of a rank's interface, in each direction
+  double message = 2e-6;      // of the processor, for a send or a receive
+  double copy_byte = 0;       // of the processor, for what it sends or receives
+  size_t quantum = 63 << 10;  // that one send takes
+  size_t window = 4 << 20;    // under way between two ranks
+  // Processors that all ranks share. 0: each has its own.
+  int shared_processors = 0;
+};
+
+class NetworkSimulation {
+ public:
+  // plans[rank], which must outlive the object.
+  NetworkSimulation(std::vector<SendReceivePlan>& plans,
+                    const NetworkModel& model);
+
+  // For what a plan's `advance` does: the processor of the rank that advances
+  // is busy for so long.
+  void Spend(double seconds) { spent_ += seconds; }
+
+  // Whether all ranks came to their ends.
+  bool Run();
+  // When the last did.
+  double time() const { return time_; }
+  // Of the rank with the most.
+  int64_t most_sends() const;
+  int64_t most_bytes() const;
+  // Of all ranks.
+  double processor_time() const { return processor_time_; }
+
+ private:
+  // What is under way from one rank to another.
+  struct Pipe {
+    int to = 0;
+    size_t bytes = 0;                              // sent and not received
+    std::deque<std::pair<double, size_t>> pieces;  // and when they arrive
+  };
+  struct Stream {
+    Pipe* pipe = nullptr;
+    size_t offset = 0;  // in the segment that moves next
+  };
+  struct Rank {
+    double free = 0;  // when its processor is
+    // What is to leave its interface, in order; the first is leaving.
+    std::deque<std::pair<Pipe*, size_t>> egress;
+    double ingress_free = 0;  // when nothing comes in
+    int64_t sends = 0;
+    int64_t bytes = 0;
+    bool done = false;
+    std::vector<Stream> out, in;
+  };
+
+  enum class Kind : uint8_t { kTurn, kLeaves, kHasLeft };
+  struct Event {
+    double at;
+    int rank;
+    Kind kind;
+    bool operator>(const Event& other) const { return at > other.at; }
+  };
+  void Wake(double at, int rank) { events_.push({at, rank, Kind::kTurn}); }
+  void Turn(double now, int rank);
+  // The first of a rank's egress begins to leave, or is gone.
+  void Leave(double now, int rank);
+  void HasLeft(double now, int rank);
+  // Their time on the processor; negative: nothing can move.
+  double Send(double now, int rank, Outgoing& outgoing, Stream& stream);
+  double Receive(double now, Incoming& incoming, Stream& stream);
+  static bool IsDone(const SendReceivePlan& plan);
+
+  std::vector<SendReceivePlan>& plans_;
+  const NetworkModel model_;
+  std::vector<Rank> ranks_;
+  std::map<std::pair<int, int>, Pipe> pipes_;  // by the two ranks
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  // When the shared processors are free.
+  std::priority_queue<double, std::vector<double>, std::greater<>> processors_;
+  double spent_ = 0;
+  double time_ = 0;
+  double processor_time_ = 0;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_TESTING_NETWORK_SIMULATION_H_

@@ -1,0 +1,155 @@
+#include "csrc/testing/simulated_allreduce.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <vector>
+
+#include "csrc/collective/fold_method.h"
+#include "csrc/collective/hierarchy/hierarchical_collective.h"
+#include "csrc/collective/hierarchy/hierarchy_backend.h"
+#include "csrc/collective/net/levels.h"
+#include "csrc/collective/net/levels_run.h"
+#include "csrc/collective/scratch_buffer.h"
+#include "csrc/collective/spans.h"
+
+namespace keras_ring {
+namespace {
+
+// The ranks of a host, which take their time and have no values.
+class SimulatedHost final : public LowerLevel {
+ public:
+  SimulatedHost(const SimulatedJob& job, const std::vector<Range>& parts,
+                int64_t depth, char* results)
+      : job_(job), parts_(parts), depth_(depth), results_(results) {}
+
+  void set_simulation(NetworkSimulation* simulation) {
+    simulation_ = simulation;
+  }
+
+  bool IsReady(int64_t step) const override { return step < done_ + depth_; }
+  // Packs the parts of the others, waits for them, and reduces the own one.
+  void Reduce(int64_t step, char*) override {
+    const int others = job_.ranks_per_host - 1;
+    Touch(step, 2.0 * others + job_.ranks_per_host + 1);
+    if (others > 0) simulation_->Spend(job_.host_sync);
+  }
+  size_t sum_size() const override { return sizeof(float); }
+  void Add(int, const void* const*, int num_sums, int64_t count,
+           char*) override {
+    simulation_->Spend((num_sums + 1.0) * count * sizeof(float) *
+                       job_.memory_byte);
+  }
+  void Fold(const SpanPiece& piece, const void* const*, int num_sources,
+            char*) override {
+    simulation_->Spend((num_sources + 2.0) * piece.bytes * job_.memory_byte);
+  }
+  char* Results(int64_t) override { return results_; }
+  // Unpacks the results of the others.
+  void Done(int64_t step) override {
+    ++done_;
+    Touch(step, 2.0 * (job_.ranks_per_host - 1));
+    if (job_.ranks_per_host > 1) simulation_->Spend(job_.host_sync);
+  }
+  int64_t num_done() const { return done_; }
+
+ private:
+  void Touch(int64_t step, double times) {
+    simulation_->Spend(times * parts_[step].count() * sizeof(float) *
+                       job_.memory_byte);
+  }
+
+  const SimulatedJob& job_;
+  const std::vector<Range>& parts_;
+  const int64_t depth_;
+  char* const results_;
+  NetworkSimulation* simulation_ = nullptr;
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
+SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
+  HierarchicalOptions options;
+  options.stage = StageOptionsFor(job.num_hosts);
+  LinkModel links;
+  links.latency = job.latency;
+  links.message = job.message;
+  links.byte = job.host_byte * job.ranks_per_host;
+  const int lanes = bytes <= options.one_lane_bytes ? 1 : job.ranks_per_host;
+  if (lanes == 1) links.byte = job.host_byte;
+  // As HostStage cuts it.
+  const int64_t count =
+      std::max<int64_t>(1, static_cast<int64_t>(bytes / sizeof(float)));
+  const int64_t of_lane = (count + lanes - 1) / lanes;
+  const int64_t most =
+      static_cast<int64_t>(options.stage.part_bytes / sizeof(float));
+  const int64_t chunks = (of_lane + most - 1) / most;
+  const int64_t part = ((of_lane + chunks - 1) / chunks + 15) / 16 * 16;
+  std::vector<Range> parts;
+  for (int64_t begin = 0; begin < of_lane; begin += part) {
+    parts.push_back({begin, std::min(begin + part, of_lane)});
+  }
+
+  // Nobody looks at the values, so all have the same memory.
+  std::vector<float> values(of_lane);
+  std::vector<char> results(part * sizeof(float));
+  const std::vector<TensorSpan> tensors = {
+      {values.data(), values.data(), of_lane}};
+  Spans row;
+  row.Assign(tensors, sizeof(float));
+  Reduction reduction;
+  const FoldMethod method(reduction);
+  const int side = GroupSide(job.num_hosts, options);
+  LevelsShape shape;
+  shape.lag = options.stage.lag();
+  shape.is_small = AllreduceTakesFewHops(links, Preference::kByModel,
+                                         LargestGroups(job.num_hosts, side),
+                                         of_lane * sizeof(float));
+
+  std::vector<int> ranks(job.num_hosts);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::deque<SimulatedHost> hosts;
+  std::deque<std::deque<ScratchBuffer>> scratch;
+  std::deque<LevelsRun> runs;
+  std::vector<SendReceivePlan> plans(job.num_hosts);
+  SimulatedTime time;
+  for (int host = 0; host < job.num_hosts; ++host) {
+    const std::vector<Group> groups = PlanLevels(host, job.num_hosts, side);
+    hosts.emplace_back(job, parts, options.stage.depth, results.data());
+    scratch.emplace_back(groups.size());
+    runs.emplace_back(groups, ranks, parts, shape, hosts.back(), method, row,
+                      scratch.back(), Meter());
+    plans[host].tag = 1;
+    if (!runs.back().AddTo(plans[host]).ok()) return time;
+    plans[host].advance = [&runs, host](SendReceivePlan& plan) {
+      runs[host].Advance(plan);
+    };
+    size_t memory = HostSlots::DataBytes(job.ranks_per_host, options.stage);
+    for (const ScratchBuffer& buffer : scratch.back())
+      memory += buffer.capacity();
+    time.memory = std::max(time.memory, memory);
+  }
+  NetworkModel network;
+  network.latency = job.latency;
+  network.byte = links.byte;
+  network.message = job.message;
+  network.copy_byte = job.copy_byte;
+  network.shared_processors = job.shared_processors;
+  NetworkSimulation simulation(plans, network);
+  for (SimulatedHost& host : hosts) host.set_simulation(&simulation);
+  time.ended = simulation.Run();
+  for (const SimulatedHost& host : hosts) {
+    time.ended =
+        time.ended && host.num_done() == static_cast<int64_t>(parts.size());
+  }
+  time.seconds = simulation.time();
+  time.bound = 2.0 * (job.num_hosts - 1) / job.num_hosts *
+               static_cast<double>(bytes) * job.host_byte;
+  time.sends = simulation.most_sends();
+  time.bytes = simulation.most_bytes();
+  time.processor_seconds = simulation.processor_time();
+  return time;
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,121 @@
+#include "csrc/testing/network_simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "csrc/testing/simulated_allreduce.h"
+
+namespace keras_ring {
+namespace {
+
+NetworkModel Model() {
+  NetworkModel model;
+  model.latency = 100;
+  model.byte = 2;
+  model.message = 10;
+  model.copy_byte = 1;
+  model.quantum = 50;
+  model.window = 1000;
+  return model;
+}
+
+char memory[1000];
+
+void AddMessage(std::vector<SendReceivePlan>& plans, int from, int to,
+                size_t bytes) {
+  plans[from].outgoing.push_back({to, {{memory, bytes}}, 1});
+  plans[to].incoming.push_back({from, {{memory, bytes}}, 1});
+}
+
+TEST(NetworkSimulationTest, OneMessageByHand) {
+  std::vector<SendReceivePlan> plans(2);
+  AddMessage(plans, 0, 1, 20);
+  NetworkSimulation simulation(plans, Model());
+  EXPECT_TRUE(simulation.Run());
+  // It is handed over, goes out, arrives, and is taken.
+  EXPECT_DOUBLE_EQ(simulation.time(), (10 + 20) + 40 + 100 + (10 + 20));
+  EXPECT_EQ(simulation.most_sends(), 1);
+  EXPECT_EQ(simulation.most_bytes(), 20);
+  EXPECT_DOUBLE_EQ(simulation.processor_time(), 2 * (10 + 20));
+}
+
+TEST(NetworkSimulationTest, InterfacesAreShared) {
+  // Two that send to one: its interface takes one after the other.
+  std::vector<SendReceivePlan> plans(3);
+  AddMessage(plans, 0, 2, 20);
+  AddMessage(plans, 1, 2, 20);
+  NetworkSimulation simulation(plans, Model());
+  EXPECT_TRUE(simulation.Run());
+  EXPECT_DOUBLE_EQ(simulation.time(), (10 + 20) + 100 + 2 * 40 + (10 + 20));
+}
+
+TEST(NetworkSimulationTest, ProcessorsMayBeShared) {
+  for (int processors : {0, 1}) {
+    std::vector<SendReceivePlan> plans(4);
+    AddMessage(plans, 0, 1, 20);
+    AddMessage(plans, 2, 3, 20);
+    NetworkModel model = Model();
+    model.shared_processors = processors;
+    NetworkSimulation simulation(plans, model);
+    EXPECT_TRUE(simulation.Run());
+    const double alone = (10 + 20) + 40 + 100 + (10 + 20);
+    EXPECT_DOUBLE_EQ(simulation.time(), alone + processors * 30);
+  }
+}
+
+TEST(NetworkSimulationTest, LongMessagesGoInQuantaWithinAWindow) {
+  std::vector<SendReceivePlan> plans(2);
+  AddMessage(plans, 0, 1, 500);
+  NetworkModel model = Model();
+  NetworkSimulation wide(plans, model);
+  EXPECT_TRUE(wide.Run());
+  EXPECT_EQ(wide.most_sends(), 10);
+  // The interface is the bottleneck, and never waits.
+  EXPECT_DOUBLE_EQ(wide.time(), (10 + 50) + 10 * 100 + 100 + (10 + 50));
+  plans = std::vector<SendReceivePlan>(2);
+  AddMessage(plans, 0, 1, 500);
+  model.window = 50;
+  NetworkSimulation narrow(plans, model);
+  EXPECT_TRUE(narrow.Run());
+  EXPECT_GT(narrow.time(), 1.5 * wide.time());
+}
+
+TEST(NetworkSimulationTest, WhatComesToAStandstillHasNoEnd) {
+  std::vector<SendReceivePlan> plans(2);
+  AddMessage(plans, 0, 1, 20);
+  plans[1].incoming[0].allowed = 0;
+  NetworkSimulation simulation(plans, Model());
+  EXPECT_FALSE(simulation.Run());
+}
+
+TEST(SimulatedAllreduceTest, ReachesTheBoundOfLinksWhereNothingElseCosts) {
+  for (int hosts : {2, 3, 8, 32, 40, 64}) {
+    SimulatedJob job;
+    job.num_hosts = hosts;
+    job.latency = 0;
+    job.message = 0;
+    job.copy_byte = 0;
+    job.memory_byte = 0;
+    const SimulatedTime time = SimulateAllreduce(job, 32 << 20);
+    EXPECT_TRUE(time.ended) << hosts;
+    EXPECT_GE(time.seconds, time.bound) << hosts;
+    EXPECT_LE(time.seconds, 1.01 * time.bound) << hosts;
+  }
+}
+
+TEST(SimulatedAllreduceTest, ASmallOneTakesAFewLatencies) {
+  SimulatedJob job;
+  job.latency = 1e-3;
+  job.num_hosts = 2;
+  EXPECT_LT(SimulateAllreduce(job, 4).seconds, 1.1e-3);
+  job.num_hosts = 32;
+  EXPECT_LT(SimulateAllreduce(job, 4).seconds, 1.3e-3);
+  // To a member of the group, between groups, and back.
+  job.num_hosts = 512;
+  EXPECT_GT(SimulateAllreduce(job, 4).seconds, 3e-3);
+  EXPECT_LT(SimulateAllreduce(job, 4).seconds, 3.4e-3);
+}
+
+}  // namespace
+}  // namespace keras_ring
