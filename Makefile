@@ -14,7 +14,7 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 .PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
         test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis \
         test-bazel test-python test-quick test-tf215 test-package parity \
-        landed system-packages lab-packages engines docs clean
+        landed scale system-packages lab-packages engines docs clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
@@ -194,6 +194,12 @@ test-tf215: $(VENV_TF215)/.installed
 	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/keras2
 
 # --- Tables ---
+
+# docs/scale.md: what jobs do on hosts that are not there.
+scale: test-cpp
+	$(BIN)/python tools/generate_scale_page.py \
+	  build/core/benchmarks/scale_benchmark \
+	  build/core/benchmarks/rendezvous_benchmark docs/scale.md
 
 # Ranks against one process: weights after 30 steps, and metrics.
 parity: $(VENV)/.installed $(VENV_TF215)/.installed

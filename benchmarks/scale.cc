@@ -111,27 +111,16 @@ void PrintSmall() {
   }
 }
 
-double MemoryMiB() {
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  long long all = 0, resident = 0;
-  if (file == nullptr || std::fscanf(file, "%lld %lld", &all, &resident) != 2) {
-    std::exit(1);
-  }
-  std::fclose(file);
-  return resident * 4096.0 / (1 << 20);
-}
-
 void PrintAgreements() {
   std::printf(
       "\n| ranks | names | first time | again | busiest controller | its "
-      "messages | most bytes sent | memory of a controller |\n"
-      "|---|---|---|---|---|---|---|---|\n");
+      "messages | most bytes sent |\n"
+      "|---|---|---|---|---|---|---|\n");
   for (int hosts : kHosts) {
     std::vector<std::string> host_ids;
     for (int rank = 0; rank < hosts * kRanksPerHost; ++rank) {
       host_ids.push_back("host " + std::to_string(rank / kRanksPerHost));
     }
-    const double before = MemoryMiB();
     TimedControllers job(host_ids, ControlLinks());
     for (int count : {1, 161}) {
       std::vector<std::string> names;
@@ -140,20 +129,21 @@ void PrintAgreements() {
                         std::to_string(i));
       }
       const auto first = job.Agree(names);
-      TimedControllers::Agreement again;
-      for (int step = 0; step < 3; ++step) again = job.Agree(names);
+      // The best of some, for this process has the caches of one.
+      TimedControllers::Agreement again = job.Agree(names);
+      for (int step = 0; step < 6; ++step) {
+        const auto next = job.Agree(names);
+        if (!next.error.ok() || next.seconds < again.seconds) again = next;
+      }
       if (!first.error.ok() || !again.error.ok()) {
         std::fprintf(stderr, "%s\n", again.error.ToString().c_str());
         std::exit(1);
       }
-      std::printf(
-          "| %zu | %d | %.2f ms | %.3f ms | %.3f ms | %lld | %lld | "
-          "%.2f MiB |\n",
-          host_ids.size(), count, first.seconds * 1e3, again.seconds * 1e3,
-          again.busiest_seconds * 1e3,
-          static_cast<long long>(again.most_messages),
-          static_cast<long long>(again.most_bytes),
-          (MemoryMiB() - before) / host_ids.size());
+      std::printf("| %zu | %d | %.2f ms | %.3f ms | %.3f ms | %lld | %lld |\n",
+                  host_ids.size(), count, first.seconds * 1e3,
+                  again.seconds * 1e3, again.busiest_seconds * 1e3,
+                  static_cast<long long>(again.most_messages),
+                  static_cast<long long>(again.most_bytes));
       std::fflush(stdout);
     }
   }
@@ -207,7 +197,10 @@ int main(int argc, char** argv) {
                  argv[0]);
     return 2;
   }
+  std::printf("## Allreduce of all gradients\n\n");
   keras_ring::PrintSteps();
+  std::printf("\n## Allreduce of one tensor, at 100 Gbit/s\n");
   keras_ring::PrintSmall();
+  std::printf("\n## Agreement\n");
   keras_ring::PrintAgreements();
 }

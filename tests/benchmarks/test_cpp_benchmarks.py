@@ -10,6 +10,7 @@ from tests.benchmarks.command import ROOT
 
 CORE = ROOT / "build/core/benchmarks/core_benchmark"
 RENDEZVOUS = CORE.with_name("rendezvous_benchmark")
+SCALE = CORE.with_name("scale_benchmark")
 
 pytestmark = pytest.mark.skipif(
     not CORE.exists(), reason="`make test-cpp` has not built it"
@@ -60,3 +61,29 @@ def test_open_files_that_are_not_enough():
         done.stderr,
     )
     assert int(needed[1]) > 400, done.stderr
+
+
+def scale(*words):
+    return subprocess.run(
+        [SCALE, *words], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_hosts_that_are_not_there():
+    done = scale("allreduce", "8", "2", "4194304", "gbit_per_s=1")
+    assert done.returncode == 0, done.stderr
+    seconds, bound = re.match(
+        r"([0-9.]+) ms, bound ([0-9.]+) ms, \d+ sends$", done.stdout
+    ).groups()
+    assert float(bound) <= float(seconds) < 1.1 * float(bound)
+    assert scale("allreduce", "8", "2", "4", "rate=1").returncode == 2
+
+
+@pytest.mark.long("benchmarks")
+def test_the_tables_of_the_page():
+    done = scale("tables")
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs/scale.md").read_text()
+    # Those of allreduces are the same on each machine.
+    tables = done.stdout.partition("## Agreement")[0]
+    assert tables.strip() in page, "run `make scale`"

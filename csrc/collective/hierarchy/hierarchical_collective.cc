@@ -133,7 +133,8 @@ std::string HierarchicalCollective::Explain() const {
     if (level + 1 == groups_.size()) text += "\n";
   }
   return text + ExplainAllreduce(options_.flat.algorithms.links,
-                                 options_.flat.algorithms.allreduce, groups_);
+                                 options_.flat.algorithms.allreduce, groups_,
+                                 "a lane's part");
 }
 
 void HierarchicalCollective::PeerGone(int rank) {

@@ -74,13 +74,15 @@ bool BroadcastTakesFewHops(const LinkModel& links, Preference preference,
 }
 
 std::string ExplainAllreduce(const LinkModel& links, Preference preference,
-                             const std::vector<int>& groups) {
+                             const std::vector<int>& groups,
+                             const std::string& what) {
   char line[160];
   std::snprintf(line, sizeof(line),
                 "links: %.1f us, %.2f Gbit/s in each direction\n",
                 links.latency * 1e6, 8e-9 / links.byte);
   std::string text = line;
-  text += "an allreduce of    in few hops    in few bytes    is done\n";
+  text +=
+      what + " of\n                   in few hops    in few bytes    is done\n";
   for (size_t bytes = 4; bytes <= size_t{64} << 20; bytes *= 16) {
     const bool few_hops =
         AllreduceTakesFewHops(links, preference, groups, bytes);

@@ -49,8 +49,10 @@ bool BroadcastTakesFewHops(const LinkModel& links, Preference preference,
 
 // A table for people: what is chosen for allreduces of some sizes, with the
 // times that the model gives to either way.
+// `what` is of these sizes: "an allreduce".
 std::string ExplainAllreduce(const LinkModel& links, Preference preference,
-                             const std::vector<int>& groups);
+                             const std::vector<int>& groups,
+                             const std::string& what);
 
 }  // namespace keras_ring
 

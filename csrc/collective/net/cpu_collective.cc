@@ -85,7 +85,8 @@ std::string CpuCollective::Explain() const {
   }
   return ranks + ", which exchange with each other\n" +
          ExplainAllreduce(options_.algorithms.links,
-                          options_.algorithms.allreduce, {place_.size});
+                          options_.algorithms.allreduce, {place_.size},
+                          "an allreduce");
 }
 
 void CpuCollective::Abort(const Status& cause) {

@@ -84,7 +84,8 @@ TEST(CostModelTest, APreferenceIsFollowed) {
 
 TEST(CostModelTest, ATableForPeople) {
   const std::string text =
-      ExplainAllreduce(LinkModel(), Preference::kByModel, {4});
+      ExplainAllreduce(LinkModel(), Preference::kByModel, {4}, "an allreduce");
+  EXPECT_THAT(text, HasSubstr("an allreduce of\n"));
   EXPECT_THAT(text, HasSubstr("links: 20.0 us, 10.00 Gbit/s"));
   EXPECT_THAT(text, HasSubstr("            4 B        29.0 us         58.0 us "
                               "   in few hops\n"));
