@@ -259,13 +259,14 @@ bool ExchangeRun::IsReady(int64_t step) const {
 void ExchangeRun::Reduce(int64_t step, char* sums) {
   reduced_ = step + 1;
   ++changes_;
+  const int64_t count = schedule_.folds[step].count();
+  if (count == 0) return;
   for (size_t k = 0; k < num_peers(); ++k) {
     sources_[schedule_.peers[k]] = ArrivedValues(k, step);
   }
   sources_[schedule_.rank] = OwnValues(step);
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
-  below_->Add(level_, sources_.data(), schedule_.size,
-              schedule_.folds[step].count(), sums);
+  below_->Add(level_, sources_.data(), schedule_.size, count, sums);
 }
 
 void ExchangeRun::Done(int64_t step) {
