@@ -72,11 +72,11 @@ std::vector<int> LaneOf(const Placement& placement, int rank) {
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
                                          Deadline deadline) {
-  const Placement placement(deps.host_ids);
+  const Placement placement = PlacementOf(deps);
   HierarchicalOptions options;
   options.barrier = BarrierOptionsOf(deps);
-  options.stage.part_bytes = std::max(
-      options.stage.part_bytes, placement.num_hosts() * kPartBytesPerHost);
+  options.stage = StageOptionsFor(placement.num_hosts());
+  options.flat.algorithms = AlgorithmsOf(deps.options);
   KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,
                       GroupOf(deps, options));
   KR_ASSIGN_OR_RETURN(

@@ -25,8 +25,8 @@ class JobTest : public testing::Test {
 
   // hosts[rank].
   Result<std::shared_ptr<ProcessSets>> Start(
-      int rank, const std::vector<std::string>& hosts) {
-    Options options;
+      int rank, const std::vector<std::string>& hosts,
+      Options options = Options()) {
     options.rank = rank;
     options.size = static_cast<int>(hosts.size());
     options.host_id = hosts[rank];
@@ -77,6 +77,30 @@ TEST_F(JobTest, ManyHosts) {
                     runtime.deps().collective.get()),
                 nullptr);
       ExpectSums(runtime, rank, size);
+      (*job)->Shutdown("");
+    });
+  }
+}
+
+// What the options say arrives at the collective, with several ranks on a host
+// and without.
+TEST_F(JobTest, AlgorithmsAreThoseOfTheOptions) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"auto", "5 ranks on"},
+      {"halving_doubling", "groups of up to 2, and of these of up to 2"},
+      {"tree", "groups of up to 2, and of these of up to 2"},
+      {"ring", "a ring of 5 ranks"}};
+  for (const auto& [allreduce, expected] : cases) {
+    Options options;
+    options.allreduce = allreduce;
+    const std::vector<std::string> hosts = {"a", "b", "c", "d", "a"};
+    RunRanks(5, [&](int rank) {
+      auto job = Start(rank, hosts, options);
+      ASSERT_TRUE(job.ok()) << job.status().ToString();
+      Runtime& runtime = *(*job)->job();
+      EXPECT_NE(runtime.Explain().find(expected), std::string::npos)
+          << runtime.Explain();
+      ExpectSums(runtime, rank, 5);
       (*job)->Shutdown("");
     });
   }
