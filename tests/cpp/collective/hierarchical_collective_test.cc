@@ -203,6 +203,27 @@ std::vector<std::vector<float>> RandomValues(int size, int count) {
   return values;
 }
 
+// In few hops and in few bytes. values[rank].
+void ExpectSumsBothWays(const Hosts& hosts, HierarchicalOptions options,
+                        const std::vector<std::vector<float>>& values,
+                        const std::vector<float>& expected) {
+  const int size = static_cast<int>(hosts.size());
+  for (Preference way : {Preference::kFewHops, Preference::kFewBytes}) {
+    options.flat.algorithms.allreduce = way;
+    auto members = MakeOn(hosts, options);
+    auto results = values;
+    RunRanks(size, [&](int rank) {
+      AllreduceArgs args;
+      args.tensors.push_back({results[rank].data(), results[rank].data(),
+                              static_cast<int64_t>(expected.size())});
+      const Status status =
+          CollectiveCalls(*members[rank].collective).Allreduce(args);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(results[rank], expected);
+    });
+  }
+}
+
 // To the last bit: the ranks of each host in their order, then the hosts.
 TEST(HierarchicalCollectiveTest, FloatsAreSummedInTheStatedOrder) {
   const Hosts hosts = "abacbbc";
@@ -216,22 +237,7 @@ TEST(HierarchicalCollectiveTest, FloatsAreSummedInTheStatedOrder) {
     const float c = values[3][i] + values[6][i];
     expected.push_back(a + b + c);
   }
-  for (bool one_shot : {false, true}) {
-    HierarchicalOptions options = Small();
-    options.flat.algorithms.allreduce =
-        one_shot ? Preference::kFewHops : Preference::kFewBytes;
-    auto members = MakeOn(hosts, options);
-    auto results = values;
-    RunRanks(size, [&](int rank) {
-      AllreduceArgs args;
-      args.tensors.push_back(
-          {results[rank].data(), results[rank].data(), kCount});
-      const Status status =
-          CollectiveCalls(*members[rank].collective).Allreduce(args);
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      EXPECT_EQ(results[rank], expected);
-    });
-  }
+  ExpectSumsBothWays(hosts, Small(), values, expected);
 }
 
 // Those of the groups of hosts, too.
@@ -248,24 +254,10 @@ TEST(HierarchicalCollectiveTest, FloatsAreSummedByGroups) {
     const float third = value(6) + value(7);
     expected.push_back(first + second + third);
   }
-  for (bool is_small : {false, true}) {
-    HierarchicalOptions options = Small();
-    options.most_hosts = 1;
-    options.group_side = 2;
-    options.flat.algorithms.allreduce =
-        is_small ? Preference::kFewHops : Preference::kFewBytes;
-    auto members = MakeOn(hosts, options);
-    auto results = values;
-    RunRanks(size, [&](int rank) {
-      AllreduceArgs args;
-      args.tensors.push_back(
-          {results[rank].data(), results[rank].data(), kCount});
-      const Status status =
-          CollectiveCalls(*members[rank].collective).Allreduce(args);
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      EXPECT_EQ(results[rank], expected);
-    });
-  }
+  HierarchicalOptions options = Small();
+  options.most_hosts = 1;
+  options.group_side = 2;
+  ExpectSumsBothWays(hosts, options, values, expected);
 }
 
 // With the usual options.
