@@ -90,9 +90,10 @@ TEST_F(JobTest, AlgorithmsAreThoseOfTheOptions) {
       {"halving_doubling", "groups of up to 2, and of these of up to 2"},
       {"tree", "groups of up to 2, and of these of up to 2"},
       {"ring", "a ring of 5 ranks"}};
-  for (const auto& [allreduce, expected] : cases) {
+  for (const auto& each : cases) {
     Options options;
-    options.allreduce = allreduce;
+    options.allreduce = each.first;
+    const std::string expected = each.second;
     const std::vector<std::string> hosts = {"a", "b", "c", "d", "a"};
     RunRanks(5, [&](int rank) {
       auto job = Start(rank, hosts, options);
