@@ -87,7 +87,7 @@ HostRelay::~HostRelay() {
   if (thread_.joinable()) thread_.join();
   // The name is free before the last of the answers has arrived.
   if (acceptor_ != nullptr) acceptor_->Stop();
-  server_.Stop(concluded_ ? kLinger : Duration::zero());
+  server_.Stop(has_answer() ? kLinger : Duration::zero());
 }
 
 void HostRelay::PutRoute(const Status& status, const StoreRoute& route) {
@@ -128,7 +128,7 @@ void HostRelay::Run() {
   rank_zero_.reset();
   // Whoever comes now belongs to the next job.
   acceptor_->Stop();
-  if (!concluded_) server_.Stop(Duration::zero());
+  if (!has_answer()) server_.Stop(Duration::zero());
 }
 
 bool HostRelay::Wait() {

@@ -61,6 +61,8 @@ class HostRelay {
   HostRelay();
   LocalStore& store() { return server_.store(); }
   void PutRoute(const Status& status, const StoreRoute& route);
+  // One that others of the host may have yet to ask for.
+  bool has_answer() const { return concluded_ || !table_.members.empty(); }
 
   // The relay's thread.
   void Run();

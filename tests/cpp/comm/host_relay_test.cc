@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -165,27 +166,26 @@ TEST_F(HostRelayTest, AHostTakesOneConnection) {
 TEST_F(HostRelayTest, ARelayThatGoesStaysForThoseThatHaveYetToAsk) {
   JobTable none;
   none.status = FailedPreconditionError("they differ");
-  for (const char* key : {kTableKey, kVerdictKey}) {
+  const struct {
+    JobTable table;
+    const char* key;
+  } answers[] = {
+      {none, kTableKey}, {TableOf(3), kTableKey}, {TableOf(3), kVerdictKey}};
+  for (const auto& [table, key] : answers) {
     StoreAccess first = Reach(OptionsOf(1));
     StoreAccess second = Reach(OptionsOf(2));
-    if (key == kTableKey) {
-      rank_zero_->Publish(none);
-    } else {
-      rank_zero_->Publish(TableOf(3));
+    rank_zero_->Publish(table);
+    if (key == kVerdictKey) {
       ASSERT_TRUE(rank_zero_->server.store()
                       .Set(kVerdictKey, EncodeVerdict(OkStatus()), Soon())
                       .ok());
     }
     ASSERT_TRUE(first.store->List(key, 1, Soon()).ok());
-    RunRanks(2, [&](int thread) {
-      if (thread == 0) {
-        first = StoreAccess();
-      } else {
-        Pause(std::chrono::milliseconds(50), Soon());
-        EXPECT_TRUE(second.store->List(key, 1, Soon()).ok());
-        second.store.reset();
-      }
-    });
+    std::thread goes([&] { first = StoreAccess(); });
+    Pause(std::chrono::milliseconds(50), Soon());
+    EXPECT_TRUE(second.store->List(key, 1, Soon()).ok());
+    second.store.reset();
+    goes.join();
     rank_zero_.emplace(key_);
   }
 }
