@@ -34,8 +34,9 @@ struct FoldMethod {
       std::memcpy(wire, piece.input, piece.bytes);
     }
   }
-  // The results of another rank, which have travelled.
+  // The results of another rank, which have travelled, if this one wants them.
   void Decode(const SpanPiece& piece, const char* wire) const {
+    if (piece.output == nullptr) return;
     if (codec != nullptr) {
       codec->unpack(piece.output, wire, piece.count);
     } else if (wire != piece.output) {

@@ -25,6 +25,12 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
+// Within `range`, also if there is none of it.
+inline Range Intersection(const Range& range, const Range& other) {
+  const int64_t begin = std::clamp(other.begin, range.begin, range.end);
+  return {begin, std::clamp(other.end, begin, range.end)};
+}
+
 // A part of one tensor. Distances are in bytes.
 struct SpanPiece {
   size_t tensor = 0;

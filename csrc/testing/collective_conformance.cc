@@ -336,6 +336,24 @@ TEST_P(CollectiveConformance, AdasumIsASumAtRightAnglesAndAMeanOfEquals) {
 
 // --- Compressed ---
 
+// What travels as W of `values`: the sum, of which each level rounds its part.
+template <typename W, typename Add>
+float AddByLevels(std::vector<float> values,
+                  const std::vector<GroupsOfLevel>& levels, const Add& add) {
+  for (const GroupsOfLevel& groups : levels) {
+    std::vector<float> of_groups;
+    for (const std::vector<int>& members : groups) {
+      float sum = values[members.front()];
+      for (size_t m = 1; m < members.size(); ++m) add(sum, values[members[m]]);
+      of_groups.push_back(ToFloat(conformance::RoundTo<W>(sum)));
+    }
+    values = of_groups;
+  }
+  float sum = values.front();
+  for (size_t k = 1; k < values.size(); ++k) add(sum, values[k]);
+  return sum;
+}
+
 // Values that are no numbers of the wire dtype, so that they are rounded; those
 // of the wire dtype add up exactly in float32, in any order. (7 times 32 at
 // most; the last place of the smallest is 2^-14.)
@@ -380,25 +398,12 @@ TEST_P(CollectiveConformance, CompressedAllreduceRoundsTwice) {
             }
           };
           for (int64_t i = 0; i < count; ++i) {
-            std::vector<float> sums;
+            std::vector<float> rounded;
             for (const auto& of_rank : tensor) {
               const T product = of_rank[i] * static_cast<T>(prescale);
-              sums.push_back(ToFloat(conformance::RoundTo<W>(product)));
+              rounded.push_back(ToFloat(conformance::RoundTo<W>(product)));
             }
-            // Each level rounds.
-            for (const GroupsOfLevel& groups : levels) {
-              std::vector<float> of_groups;
-              for (const std::vector<int>& members : groups) {
-                float sum = sums[members.front()];
-                for (size_t m = 1; m < members.size(); ++m) {
-                  add(sum, sums[members[m]]);
-                }
-                of_groups.push_back(ToFloat(conformance::RoundTo<W>(sum)));
-              }
-              sums = of_groups;
-            }
-            float sum = sums.front();
-            for (size_t k = 1; k < sums.size(); ++k) add(sum, sums[k]);
+            float sum = AddByLevels<W>(rounded, levels, add);
             if (op == ReduceOp::kAverage) sum /= static_cast<float>(size_);
             if (postscale != 1.0) sum *= static_cast<float>(postscale);
             result[i] = ToFloat(conformance::RoundTo<W>(sum));
@@ -519,11 +524,14 @@ TEST_P(CollectiveConformance, CompressedReducescatter) {
     conformance::PerRank<double> values(size_, std::vector<double>(total));
     std::vector<double> expected(total);
     for (int64_t i = 0; i < total; ++i) {
-      float sum = 0;
+      std::vector<float> rounded;
       for (int rank = 0; rank < size_; ++rank) {
         values[rank][i] = 1.0 + static_cast<double>(random() % 100003) / 100003;
-        sum += ToFloat(conformance::RoundTo<Bfloat16>(values[rank][i] * 0.5));
+        rounded.push_back(
+            ToFloat(conformance::RoundTo<Bfloat16>(values[rank][i] * 0.5)));
       }
+      const float sum = AddByLevels<Bfloat16>(
+          rounded, Levels(), [](float& to, float value) { to += value; });
       expected[i] = ToFloat(
           conformance::RoundTo<Bfloat16>(sum / static_cast<float>(size_)));
     }

@@ -8,6 +8,7 @@
 #include "csrc/collective/fold_method.h"
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
+#include "csrc/collective/hierarchy/stage_parts.h"
 #include "csrc/collective/net/levels.h"
 #include "csrc/collective/net/levels_run.h"
 #include "csrc/collective/scratch_buffer.h"
@@ -35,9 +36,9 @@ class SimulatedHost final : public LowerLevel {
     if (others > 0) simulation_->Spend(job_.host_sync);
   }
   size_t sum_size() const override { return sizeof(float); }
-  void Add(int, const void* const*, int num_sums, int64_t count,
+  void Add(int, const Range& range, const void* const*, int num_sums,
            char*) override {
-    simulation_->Spend((num_sums + 1.0) * count * sizeof(float) *
+    simulation_->Spend((num_sums + 1.0) * range.count() * sizeof(float) *
                        job_.memory_byte);
   }
   void Fold(const SpanPiece& piece, const void* const*, int num_sources,
@@ -78,22 +79,17 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   links.byte = job.host_byte * job.ranks_per_host;
   const int lanes = bytes <= options.one_lane_bytes ? 1 : job.ranks_per_host;
   if (lanes == 1) links.byte = job.host_byte;
-  // As HostStage cuts it.
+  // All lanes do the same.
   const int64_t count =
       std::max<int64_t>(1, static_cast<int64_t>(bytes / sizeof(float)));
   const int64_t of_lane = (count + lanes - 1) / lanes;
-  const int64_t most =
-      static_cast<int64_t>(options.stage.part_bytes / sizeof(float));
-  const int64_t chunks = (of_lane + most - 1) / most;
-  const int64_t part = ((of_lane + chunks - 1) / chunks + 15) / 16 * 16;
-  std::vector<Range> parts;
-  for (int64_t begin = 0; begin < of_lane; begin += part) {
-    parts.push_back({begin, std::min(begin + part, of_lane)});
-  }
+  const StageParts stage_parts = StageParts::Even(
+      of_lane, /*lanes=*/1, sizeof(float), options.stage.part_bytes);
+  const std::vector<Range> parts = stage_parts.PartsOf(0);
 
   // Nobody looks at the values, so all have the same memory.
   std::vector<float> values(of_lane);
-  std::vector<char> results(part * sizeof(float));
+  std::vector<char> results(stage_parts.max_count() * sizeof(float));
   const std::vector<TensorSpan> tensors = {
       {values.data(), values.data(), of_lane}};
   Spans row;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "csrc/collective/arguments.h"
-#include "csrc/collective/net/levels_run.h"
+#include "csrc/collective/hierarchy/host_moves.h"
+#include "csrc/collective/hierarchy/host_sums.h"
+#include "csrc/collective/reduction_kernels.h"
 
 namespace keras_ring {
 namespace {
@@ -39,6 +42,10 @@ std::vector<int> MostSums(const Placement& placement,
   most.pop_back();
   most.insert(most.begin(), placement.max_ranks());
   return most;
+}
+
+int64_t Sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
 }  // namespace
@@ -100,20 +107,36 @@ Status HierarchicalCollective::Allreduce(const AllreduceArgs& args) {
         options_.flat.algorithms.ring_allreduce) {
       return flat_.Allreduce(args);
     }
-    return Reduce(args).WithContext("allreduce");
+    return DoAllreduce(args).WithContext("allreduce");
   });
 }
 
 Status HierarchicalCollective::Allgather(const AllgatherArgs& args) {
-  return Guard(args.tag, [&] { return flat_.Allgather(args); });
+  return Guard(args.tag, [&] {
+    if (options_.flat.algorithms.ring_allgather || !HasRoomForBlocks(1)) {
+      return flat_.Allgather(args);
+    }
+    return DoAllgather(args).WithContext("allgather");
+  });
 }
 
 Status HierarchicalCollective::Broadcast(const BroadcastArgs& args) {
-  return Guard(args.tag, [&] { return flat_.Broadcast(args); });
+  return Guard(args.tag, [&] {
+    if (options_.flat.algorithms.broadcast != Preference::kByModel) {
+      return flat_.Broadcast(args);
+    }
+    return DoBroadcast(args).WithContext("broadcast");
+  });
 }
 
 Status HierarchicalCollective::Reducescatter(const ReducescatterArgs& args) {
-  return Guard(args.tag, [&] { return flat_.Reducescatter(args); });
+  return Guard(args.tag, [&] {
+    if (options_.flat.algorithms.ring_reducescatter ||
+        !HasRoomForBlocks(DTypeSize(args.wire_dtype()))) {
+      return flat_.Reducescatter(args);
+    }
+    return DoReducescatter(args).WithContext("reducescatter");
+  });
 }
 
 Status HierarchicalCollective::Alltoall(const AlltoallArgs& args) {
@@ -148,20 +171,133 @@ void HierarchicalCollective::Abort(const Status& cause) {
   flat_.Abort(cause);
 }
 
-Status HierarchicalCollective::Reduce(const AllreduceArgs& args) {
+Status HierarchicalCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
   HostSums sums(args, most_);
   row_.Assign(args.tensors, sums.method().element_size,
               sums.method().wire_size);
+  const StageParts parts =
+      StageParts::Even(row_.count(), LanesFor(row_.count() * sums.size()),
+                       row_.wire_size(), options_.stage.part_bytes);
+  return Run(sums, parts, options_.flat.algorithms.allreduce, Traffic());
+}
+
+Status HierarchicalCollective::DoBroadcast(const BroadcastArgs& args) {
+  KR_RETURN_IF_ERROR(CheckRoot(args, transport_->size()));
+  std::vector<TensorSpan> tensors = args.tensors;
+  if (transport_->rank() == args.root) {
+    for (TensorSpan& tensor : tensors) {
+      CopyIfApart(tensor.output, tensor.input, tensor.count);
+      tensor.output = nullptr;
+    }
+  }
+  row_.Assign(tensors, /*element_size=*/1);
+  HostMoves moves(placement_, transport_->rank(), levels_, row_,
+                  std::vector<int>(tensors.size(), args.root));
+  Traffic traffic;
+  traffic.kind = Traffic::Kind::kBroadcast;
+  traffic.root = placement_.host(args.root);
+  const StageParts parts =
+      StageParts::Even(row_.count(), LanesFor(row_.count()), row_.wire_size(),
+                       options_.stage.part_bytes);
+  return Run(moves, parts, Preference::kByModel, traffic);
+}
+
+Status HierarchicalCollective::DoAllgather(const AllgatherArgs& args) {
+  const size_t size = transport_->size();
+  KR_RETURN_IF_ERROR(CheckSizes(args.bytes_per_rank.size(), size));
+  const size_t rank = transport_->rank();
+  std::vector<int64_t> counts(args.bytes_per_rank.begin(),
+                              args.bytes_per_rank.end());
+  std::vector<char*> blocks;
+  char* output = static_cast<char*>(args.output);
+  for (int64_t bytes : counts) {
+    blocks.push_back(output);
+    output = Advance(output, bytes);
+  }
+  CopyIfApart(blocks[rank], args.input, counts[rank]);
+  const BlockRow row(placement_, counts, LanesFor(Sum(counts)),
+                     /*wire_size=*/1, options_.stage.part_bytes);
+  std::vector<TensorSpan> tensors;
+  std::vector<int> sources;
+  for (const BlockRow::Piece& piece : row.pieces()) {
+    const bool own = piece.rank == transport_->rank();
+    char* const block = Advance(blocks[piece.rank], piece.begin);
+    tensors.push_back(
+        {own ? block : nullptr, own ? nullptr : block, piece.count});
+    sources.push_back(piece.rank);
+  }
+  row_.Assign(tensors, /*element_size=*/1);
+  HostMoves moves(placement_, transport_->rank(), levels_, row_, sources);
+  return Run(moves, row.parts(), Preference::kByModel,
+             TrafficOf(Traffic::Kind::kAllgather, row));
+}
+
+Status HierarchicalCollective::DoReducescatter(const ReducescatterArgs& args) {
+  KR_RETURN_IF_ERROR(CheckReducescatter(args, transport_->size()));
+  HostSums sums(args, most_);
+  const size_t element_size = sums.method().element_size;
+  std::vector<const char*> blocks;
+  const char* input = static_cast<const char*>(args.input);
+  for (int64_t count : args.count_per_rank) {
+    blocks.push_back(input);
+    input = Advance(input, count * element_size);
+  }
+  const size_t bytes = Sum(args.count_per_rank) * sums.size();
+  const BlockRow row(placement_, args.count_per_rank, LanesFor(bytes),
+                     sums.method().wire_size, options_.stage.part_bytes);
+  std::vector<TensorSpan> tensors;
+  for (const BlockRow::Piece& piece : row.pieces()) {
+    const size_t offset = piece.begin * element_size;
+    const bool own = piece.rank == transport_->rank();
+    tensors.push_back(
+        {Advance(blocks[piece.rank], offset),
+         own ? Advance(static_cast<char*>(args.output), offset) : nullptr,
+         piece.count});
+  }
+  row_.Assign(tensors, element_size, sums.method().wire_size);
+  return Run(sums, row.parts(), Preference::kByModel,
+             TrafficOf(Traffic::Kind::kReducescatter, row));
+}
+
+int HierarchicalCollective::LanesFor(size_t bytes) const {
+  return bytes <= options_.one_lane_bytes ? 1 : placement_.num_lanes();
+}
+
+bool HierarchicalCollective::HasRoomForBlocks(size_t wire_size) const {
+  return BlockRow::Fits(placement_, wire_size, options_.stage.part_bytes);
+}
+
+Traffic HierarchicalCollective::TrafficOf(Traffic::Kind kind,
+                                          const BlockRow& row) const {
+  Traffic traffic;
+  traffic.kind = kind;
+  traffic.part = [&row, lane = group_->local_rank()](int64_t chunk, int begin,
+                                                     int end) {
+    return row.Slices(chunk, lane, begin, end);
+  };
+  return traffic;
+}
+
+Status HierarchicalCollective::Run(HostMethod& method, const StageParts& parts,
+                                   Preference preference,
+                                   const Traffic& traffic) {
   if (row_.count() == 0) return OkStatus();
-  const size_t bytes = row_.count() * sums.size();
-  const int lanes =
-      bytes <= options_.one_lane_bytes ? 1 : placement_.num_lanes();
-  HostStage stage(*group_, slots_, barrier_, row_, sums, lanes, next_chunk_,
+  HostStage stage(*group_, slots_, barrier_, row_, method, parts, next_chunk_,
                   meter_);
-  next_chunk_ += stage.num_chunks();
-  const int lane = group_->local_rank();
-  return lane < lanes ? RunLane(stage, sums, lane) : RunStage(stage);
+  next_chunk_ += parts.num_chunks();
+  if (group_->local_rank() >= parts.lanes()) return RunStage(stage);
+  // Chunks follow each other: what counts is how much they are together.
+  const std::vector<Range> chunks = parts.PartsOf(group_->local_rank());
+  int64_t count = 0;
+  for (const Range& chunk : chunks) count += chunk.count();
+  LevelsShape shape;
+  shape.lag = options_.stage.lag();
+  shape.is_small =
+      AllreduceTakesFewHops(options_.flat.algorithms.links, preference, groups_,
+                            count * method.size());
+  shape.traffic = traffic;
+  return RunLane(stage, method, chunks, shape);
 }
 
 Status HierarchicalCollective::RunStage(HostStage& stage) {
@@ -176,19 +312,11 @@ Status HierarchicalCollective::RunStage(HostStage& stage) {
   return transport_->Run(plan);
 }
 
-Status HierarchicalCollective::RunLane(HostStage& stage, HostSums& sums,
-                                       int lane) {
-  const std::vector<Range> parts = stage.PartsOf(lane);
-  // Chunks follow each other: what counts is how much they are together.
-  int64_t count = 0;
-  for (const Range& part : parts) count += part.count();
-  LevelsShape shape;
-  shape.lag = options_.stage.lag();
-  const Algorithms& algorithms = options_.flat.algorithms;
-  shape.is_small = AllreduceTakesFewHops(algorithms.links, algorithms.allreduce,
-                                         groups_, count * sums.size());
-  LevelsRun run(levels_, placement_.Lane(lane), parts, shape, stage,
-                sums.method(), row_, scratch_, meter_);
+Status HierarchicalCollective::RunLane(HostStage& stage, HostMethod& method,
+                                       const std::vector<Range>& chunks,
+                                       const LevelsShape& shape) {
+  LevelsRun run(levels_, placement_.Lane(group_->local_rank()), chunks, shape,
+                stage, method.method(), row_, scratch_, meter_);
   SendReceivePlan plan;
   plan.tag = barrier_.tag();
   KR_RETURN_IF_ERROR(run.AddTo(plan));

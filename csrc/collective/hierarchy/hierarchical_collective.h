@@ -11,7 +11,13 @@
 // hosts within each group, and so on: it does not depend on timing, and all
 // ranks get the same bits.
 //
-// The other collectives go between ranks, wherever they are (CpuCollective).
+// Broadcast, allgather, reducescatter. The same, where one rank has the values
+// (HostMoves), or one wants the results: no byte goes to a host twice, however
+// many of its ranks want it. Blocks of ranks are interleaved (BlockRow), so
+// that all hosts send all the time.
+//
+// Alltoall, and what the options ask for by name, goes from rank to rank
+// (CpuCollective): each byte of it has one receiver anyway.
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
 
@@ -25,10 +31,14 @@
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/hierarchy/block_row.h"
+#include "csrc/collective/hierarchy/host_method.h"
 #include "csrc/collective/hierarchy/host_stage.h"
 #include "csrc/collective/hierarchy/placement.h"
+#include "csrc/collective/hierarchy/stage_parts.h"
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/collective/net/levels.h"
+#include "csrc/collective/net/levels_run.h"
 #include "csrc/collective/scratch_buffer.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/spans.h"
@@ -82,9 +92,20 @@ class HierarchicalCollective final : public BlockingCollective {
   // Runs collective(), a fallible function, unless the object is broken.
   template <typename Function>
   Status Guard(uint64_t tag, Function collective);
-  Status Reduce(const AllreduceArgs& args);
+  // These run what is in row_, over the levels.
+  Status DoAllreduce(const AllreduceArgs& args);
+  Status DoBroadcast(const BroadcastArgs& args);
+  Status DoAllgather(const AllgatherArgs& args);
+  Status DoReducescatter(const ReducescatterArgs& args);
+  int LanesFor(size_t bytes) const;
+  bool HasRoomForBlocks(size_t wire_size) const;
+  // `row` must outlive it.
+  Traffic TrafficOf(Traffic::Kind kind, const BlockRow& row) const;
+  Status Run(HostMethod& method, const StageParts& parts, Preference preference,
+             const Traffic& traffic);
   Status RunStage(HostStage& stage);
-  Status RunLane(HostStage& stage, HostSums& sums, int lane);
+  Status RunLane(HostStage& stage, HostMethod& method,
+                 const std::vector<Range>& chunks, const LevelsShape& shape);
 
   const std::shared_ptr<const HostGroup> group_;
   const Placement placement_;

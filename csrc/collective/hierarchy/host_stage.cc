@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // of parts: a cache line
 
-int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 size_t SlotBytes(int size, const HostStageOptions& options) {
   return (size + 1) * options.part_bytes;
 }
@@ -47,42 +45,23 @@ char* HostSlots::Results(int local_rank, uint64_t chunk) const {
 }
 
 HostStage::HostStage(const HostGroup& group, const HostSlots& slots,
-                     ChunkBarrier& barrier, const Spans& row, HostSums& sums,
-                     int lanes, uint64_t first_chunk, const Meter& meter)
+                     ChunkBarrier& barrier, const Spans& row,
+                     HostMethod& method, const StageParts& parts,
+                     uint64_t first_chunk, const Meter& meter)
     : group_(group),
       slots_(slots),
       barrier_(barrier),
       row_(row),
-      sums_(sums),
+      method_(method),
+      parts_(parts),
       size_(group.size()),
       local_rank_(group.local_rank()),
-      lanes_(lanes),
+      lanes_(parts.lanes()),
+      num_chunks_(parts.num_chunks()),
       first_chunk_(first_chunk),
       meter_(meter),
       sources_(group.size()) {
-  // As few chunks as there can be, of equal size, whole cache lines.
-  const int64_t wire_size = static_cast<int64_t>(row.wire_size());
-  const int64_t line = static_cast<int64_t>(kAlignment) / wire_size;
-  const int64_t most =
-      static_cast<int64_t>(slots.options().part_bytes) / wire_size;
-  const int64_t chunks = DivideUp(row.count(), lanes * most);
-  if (chunks == 0) return;
-  part_count_ = DivideUp(DivideUp(row.count(), lanes * chunks), line) * line;
-  num_chunks_ = DivideUp(row.count(), lanes * part_count_);
-}
-
-Range HostStage::Part(int64_t chunk, int lane) const {
-  const int64_t begin = (chunk * lanes_ + lane) * part_count_;
-  return {std::min(begin, row_.count()),
-          std::min(begin + part_count_, row_.count())};
-}
-
-std::vector<Range> HostStage::PartsOf(int lane) const {
-  std::vector<Range> parts;
-  for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
-    parts.push_back(Part(chunk, lane));
-  }
-  return parts;
+  KR_CHECK(parts.max_count() * row.wire_size() <= slots.options().part_bytes);
 }
 
 void HostStage::Look() { seen_ = barrier_.TotalDone(); }
@@ -111,10 +90,11 @@ void HostStage::Pack(int64_t chunk) {
     const TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
     for (int lane = 0; lane < lanes_; ++lane) {
       // The own part is taken from the tensors, unless it is encoded.
-      if (lane == local_rank_ && sums_.method().codec == nullptr) continue;
+      if (lane == local_rank_ && method_.method().codec == nullptr) continue;
       char* const to = slots_.Values(local_rank_, Number(chunk), lane);
-      row_.ForEach(Part(chunk, lane), [&](const SpanPiece& piece) {
-        sums_.method().Encode(to + piece.at, piece);
+      row_.ForEach(parts_.Part(chunk, lane), [&](const SpanPiece& piece) {
+        if (!method_.Has(piece, local_rank_)) return;
+        method_.method().Encode(to + piece.at, piece);
       });
     }
   }
@@ -130,16 +110,16 @@ bool HostStage::IsReady(int64_t step) const {
 
 void HostStage::Reduce(int64_t step, char* sums) {
   const TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
-  const bool encoded = sums_.method().codec != nullptr;
-  row_.ForEach(Part(step, local_rank_), [&](const SpanPiece& piece) {
+  const bool encoded = method_.method().codec != nullptr;
+  row_.ForEach(parts_.Part(step, local_rank_), [&](const SpanPiece& piece) {
     for (int i = 0; i < size_; ++i) {
       sources_[i] =
           i == local_rank_ && !encoded
               ? piece.input
               : slots_.Values(i, Number(step), local_rank_) + piece.at;
     }
-    sums_.Reduce(sources_.data(), size_, piece.count,
-                 sums + piece.at / row_.wire_size() * sums_.size());
+    method_.Reduce(piece, sources_.data(), size_,
+                   sums + piece.at / row_.wire_size() * method_.size());
   });
 }
 
@@ -168,8 +148,8 @@ void HostStage::Unpack(int64_t chunk) {
     const int lane = (local_rank_ + i) % lanes_;
     if (lane == local_rank_) continue;
     const char* const results = slots_.Results(lane, Number(chunk));
-    row_.ForEach(Part(chunk, lane), [&](const SpanPiece& piece) {
-      sums_.method().Decode(piece, results + piece.at);
+    row_.ForEach(parts_.Part(chunk, lane), [&](const SpanPiece& piece) {
+      method_.method().Decode(piece, results + piece.at);
     });
   }
 }

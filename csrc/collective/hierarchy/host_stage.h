@@ -1,10 +1,10 @@
-// HostStage: the part of a hierarchical allreduce that happens on one host.
+// HostStage: the part of a hierarchical collective that happens on one host.
 //
-// The row of a bucket is cut into chunks, and a chunk into a part for each
-// lane. For each chunk a rank
+// For each chunk of the row (StageParts) a rank
 //
 //   packs     its values of the parts of other ranks' lanes, into its slot
 //   reduces   the part of its lane: all ranks' values of it, to the host's sums
+//             (HostMethod)
 //   unpacks   the results of the other parts, which the ranks of those lanes
 //             have put where all can read them
 //
@@ -29,7 +29,8 @@
 
 #include "csrc/base/meter.h"
 #include "csrc/base/status.h"
-#include "csrc/collective/hierarchy/host_sums.h"
+#include "csrc/collective/hierarchy/host_method.h"
+#include "csrc/collective/hierarchy/stage_parts.h"
 #include "csrc/collective/net/exchange_run.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/spans.h"
@@ -69,18 +70,15 @@ class HostSlots {
   const HostStageOptions options_;
 };
 
-// Of one allreduce.
+// Of one collective.
 class HostStage final : public LowerLevel, public PlanEvents {
  public:
-  // All must outlive the object. `lanes`: that take part; `first_chunk`: the
-  // number of its first chunk.
+  // All must outlive the object. `first_chunk`: the number of its first chunk.
   HostStage(const HostGroup& group, const HostSlots& slots,
-            ChunkBarrier& barrier, const Spans& row, HostSums& sums, int lanes,
-            uint64_t first_chunk, const Meter& meter);
+            ChunkBarrier& barrier, const Spans& row, HostMethod& method,
+            const StageParts& parts, uint64_t first_chunk, const Meter& meter);
 
   int64_t num_chunks() const { return num_chunks_; }
-  // Of all chunks.
-  std::vector<Range> PartsOf(int lane) const;
   // Before it is asked what can be done: what others do from now on has
   // Happened, and will be looked for again.
   void Look();
@@ -92,14 +90,14 @@ class HostStage final : public LowerLevel, public PlanEvents {
   // LowerLevel:
   bool IsReady(int64_t step) const override;
   void Reduce(int64_t step, char* sums) override;
-  size_t sum_size() const override { return sums_.size(); }
-  void Add(int level, const void* const* sums, int num_sums, int64_t count,
+  size_t sum_size() const override { return method_.size(); }
+  void Add(int level, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
-    sums_.Add(level, sums, num_sums, count, to);
+    method_.Add(level, range, sums, num_sums, to);
   }
   void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
             char* copy) override {
-    sums_.Fold(piece, sources, num_sources, copy);
+    method_.Fold(piece, sources, num_sources, copy);
   }
   char* Results(int64_t step) override;
   void Done(int64_t step) override;
@@ -113,7 +111,6 @@ class HostStage final : public LowerLevel, public PlanEvents {
   std::string Awaited() const override;
 
  private:
-  Range Part(int64_t chunk, int lane) const;
   uint64_t Number(int64_t chunk) const { return first_chunk_ + chunk; }
   bool owns_lane() const { return local_rank_ < lanes_; }
   bool CanPack() const;
@@ -125,14 +122,14 @@ class HostStage final : public LowerLevel, public PlanEvents {
   const HostSlots& slots_;
   ChunkBarrier& barrier_;
   const Spans& row_;
-  HostSums& sums_;
+  HostMethod& method_;
+  const StageParts& parts_;
   const int size_;
   const int local_rank_;
   const int lanes_;
+  const int64_t num_chunks_;
   const uint64_t first_chunk_;
   const Meter meter_;
-  int64_t part_count_ = 0;
-  int64_t num_chunks_ = 0;
 
   int64_t packed_ = 0;
   int64_t unpacked_ = 0;

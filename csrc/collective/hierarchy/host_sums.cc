@@ -60,8 +60,9 @@ HostSums::HostSums(const Reduction& reduction, const std::vector<int>& most)
   size_ = format->element_size;
 }
 
-void HostSums::Reduce(const void* const* values, int num_values, int64_t count,
-                      char* sums) {
+void HostSums::Reduce(const SpanPiece& piece, const void* const* values,
+                      int num_values, char* sums) {
+  const int64_t count = piece.count;
   if (wide_ != nullptr) return ReduceWide(values, num_values, count, sums);
   // What is encoded has the factor.
   const double prescale = method_.codec != nullptr ? 1.0 : method_.prescale;
@@ -69,8 +70,9 @@ void HostSums::Reduce(const void* const* values, int num_values, int64_t count,
            /*streams=*/false});
 }
 
-void HostSums::Add(int level, const void* const* sums, int num_sums,
-                   int64_t count, char* to) {
+void HostSums::Add(int level, const Range& range, const void* const* sums,
+                   int num_sums, char* to) {
+  const int64_t count = range.count();
   if (wide_ == nullptr) {
     reduce_({sums, num_sums, count, 1.0, finish_[level], to, nullptr,
              /*streams=*/false});
@@ -82,6 +84,12 @@ void HostSums::Add(int level, const void* const* sums, int num_sums,
 
 void HostSums::Fold(const SpanPiece& piece, const void* const* sums,
                     int num_sums, char* copy) {
+  if (piece.output == nullptr) {
+    SpanPiece discarded = piece;
+    discarded_.resize(piece.bytes / sizeof(int64_t) + 1);
+    discarded.output = reinterpret_cast<char*>(discarded_.data());
+    return Fold(discarded, sums, num_sums, copy);
+  }
   if (wide_ != nullptr) return FoldWide(piece, sums, num_sums, copy);
   across_.Fold(piece, sums, num_sums, copy, /*streams=*/false);
 }

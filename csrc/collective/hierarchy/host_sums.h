@@ -22,6 +22,7 @@
 
 #include "csrc/collective/collective.h"
 #include "csrc/collective/fold_method.h"
+#include "csrc/collective/hierarchy/host_method.h"
 #include "csrc/collective/kernels/kernels.h"
 #include "csrc/collective/kernels/pack.h"
 #include "csrc/collective/kernels/reduce.h"
@@ -29,27 +30,21 @@
 
 namespace keras_ring {
 
-class HostSums {
+class HostSums final : public HostMethod {
  public:
   // most[0]: the most ranks of a host; most[l]: the most sums that are added
   // on level l, below the last. Alike on all ranks.
   HostSums(const Reduction& reduction, const std::vector<int>& most);
 
-  // The bytes of a sum.
-  size_t size() const { return size_; }
-  // How values are encoded, and results decoded.
-  const FoldMethod& method() const { return method_; }
-
-  // sums[i] = the sum of the values of one host's ranks, which are encoded, or
-  // lie in tensors where nothing is compressed.
-  void Reduce(const void* const* values, int num_values, int64_t count,
-              char* sums);
-  // to[i] = the sum of sums, on level `level`.
-  void Add(int level, const void* const* sums, int num_sums, int64_t count,
-           char* to);
-  // The results of the sums of the last level: see FoldMethod::Fold.
+  size_t size() const override { return size_; }
+  const FoldMethod& method() const override { return method_; }
+  bool Has(const SpanPiece&, int) const override { return true; }
+  void Reduce(const SpanPiece& piece, const void* const* values, int num_values,
+              char* sums) override;
+  void Add(int level, const Range& range, const void* const* sums, int num_sums,
+           char* to) override;
   void Fold(const SpanPiece& piece, const void* const* sums, int num_sums,
-            char* copy);
+            char* copy) override;
 
  private:
   void ReduceWide(const void* const* values, int num_values, int64_t count,
@@ -65,7 +60,8 @@ class HostSums {
   const AccumulatorFormat* wide_ = nullptr;
   ReduceKernel add_wide_ = nullptr;
   size_t size_;
-  std::vector<int64_t> scratch_;  // aligned for any dtype
+  std::vector<int64_t> scratch_;    // aligned for any dtype
+  std::vector<int64_t> discarded_;  // results that this rank does not want
 };
 
 }  // namespace keras_ring

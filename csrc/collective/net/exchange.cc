@@ -53,31 +53,46 @@ std::vector<Block> Interleave(int64_t steps, int64_t lag, bool has_results,
   return blocks;
 }
 
-// fold_of(rank, step): what each rank folds.
-template <typename FoldOf>
 ExchangeSchedule Plan(const ExchangeShape& shape, int64_t steps,
-                      bool has_results, const FoldOf& fold_of) {
+                      const ExchangeRanges& ranges) {
   ExchangeSchedule schedule;
   schedule.rank = shape.rank;
   schedule.size = shape.size;
   schedule.lag = shape.lag;
-  schedule.has_results = has_results;
-  const auto of = [&fold_of](int rank) {
-    return [&fold_of, rank](int64_t step) { return fold_of(rank, step); };
-  };
-  const auto own = of(shape.rank);
+  schedule.has_results = ranges.results != nullptr;
   for (int64_t step = 0; step < steps; ++step) {
-    schedule.folds.push_back(own(step));
+    schedule.folds.push_back(ranges.folds(shape.rank, step));
   }
+  const auto stream = [&](int from, int to) {
+    return Interleave(
+        steps, shape.lag, schedule.has_results,
+        [&](int64_t step) { return ranges.values(from, to, step); },
+        [&](int64_t step) { return ranges.results(from, to, step); });
+  };
   for (int k = 1; k < shape.size; ++k) {
     const int peer = (shape.rank + k) % shape.size;
     schedule.peers.push_back(peer);
-    schedule.sends.push_back(
-        Interleave(steps, shape.lag, has_results, of(peer), own));
-    schedule.receives.push_back(
-        Interleave(steps, shape.lag, has_results, own, of(peer)));
+    schedule.sends.push_back(stream(shape.rank, peer));
+    schedule.receives.push_back(stream(peer, shape.rank));
   }
   return schedule;
+}
+
+// All have values of all, and want all results, if there are any.
+template <typename FoldOf>
+ExchangeSchedule PlanAll(const ExchangeShape& shape, int64_t steps,
+                         bool has_results, const FoldOf& fold_of) {
+  ExchangeRanges ranges;
+  ranges.folds = fold_of;
+  ranges.values = [&](int /*from*/, int to, int64_t step) {
+    return fold_of(to, step);
+  };
+  if (has_results) {
+    ranges.results = [&](int from, int /*to*/, int64_t step) {
+      return fold_of(from, step);
+    };
+  }
+  return Plan(shape, steps, ranges);
 }
 
 ExchangeSchedule PlanParts(const ExchangeShape& shape,
@@ -86,7 +101,7 @@ ExchangeSchedule PlanParts(const ExchangeShape& shape,
   for (const Range& part : parts) {
     steps = std::max(steps, NumSteps(part, shape.max_step));
   }
-  return Plan(shape, steps, has_results, [&](int rank, int64_t step) {
+  return PlanAll(shape, steps, has_results, [&](int rank, int64_t step) {
     return StepOf(parts[rank], step, shape.max_step);
   });
 }
@@ -126,8 +141,8 @@ ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count) {
 ExchangeSchedule PlanChunksOneShot(const ExchangeShape& shape,
                                    const std::vector<Range>& chunks) {
   ExchangeSchedule schedule =
-      Plan(shape, static_cast<int64_t>(chunks.size()), /*has_results=*/false,
-           [&](int /*rank*/, int64_t step) { return chunks[step]; });
+      PlanAll(shape, static_cast<int64_t>(chunks.size()), /*has_results=*/false,
+              [&](int /*rank*/, int64_t step) { return chunks[step]; });
   schedule.one_shot = true;
   schedule.covers = chunks;
   return schedule;
@@ -137,12 +152,25 @@ ExchangeSchedule PlanChunksTwoShots(const ExchangeShape& shape,
                                     const std::vector<Range>& chunks,
                                     int owners) {
   ExchangeSchedule schedule =
-      Plan(shape, static_cast<int64_t>(chunks.size()), /*has_results=*/true,
-           [&](int rank, int64_t step) {
-             return PartOf(chunks[step], std::min(rank, owners), owners);
-           });
+      PlanAll(shape, static_cast<int64_t>(chunks.size()), /*has_results=*/true,
+              [&](int rank, int64_t step) {
+                return OwnedPart(chunks[step], rank, owners);
+              });
   schedule.covers = chunks;
   return schedule;
+}
+
+ExchangeSchedule PlanChunks(const ExchangeShape& shape,
+                            const std::vector<Range>& chunks,
+                            const ExchangeRanges& ranges) {
+  ExchangeSchedule schedule =
+      Plan(shape, static_cast<int64_t>(chunks.size()), ranges);
+  schedule.covers = chunks;
+  return schedule;
+}
+
+Range OwnedPart(const Range& chunk, int rank, int owners) {
+  return PartOf(chunk, std::min(rank, owners), owners);
 }
 
 ExchangeSchedule PlanReduceScatter(const ExchangeShape& shape,

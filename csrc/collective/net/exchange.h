@@ -15,6 +15,8 @@
 //   by chunks  the same for each of some ranges of the row in turn, the first
 //              of which is exchanged while the next is not there yet; and only
 //              the *owners*, the first ranks of the group, need fold
+//   by ranges  by chunks, where not all ranks have values of all, or want all
+//              results
 //
 // Between two ranks they move the same bytes, so that one shot is better.
 //
@@ -35,6 +37,7 @@
 #define KERAS_RING_COLLECTIVE_NET_EXCHANGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "csrc/collective/spans.h"
@@ -60,7 +63,9 @@ struct ExchangeSchedule {
   // What all ranks fold together, by step, if it is one range for each; else
   // empty.
   std::vector<Range> covers;
-  // Every other rank, and the blocks that go to it and come from it. Ranks
+  // Every other rank, and the blocks that go to it and come from it: values of
+  // a part of what the receiver folds, results of a part of what the sender
+  // does. Ranks
   // begin with their successors, so that not all of them talk to the same one.
   std::vector<int> peers;
   std::vector<std::vector<ExchangeBlock>> sends;     // by peer
@@ -89,6 +94,21 @@ ExchangeSchedule PlanChunksOneShot(const ExchangeShape& shape,
 ExchangeSchedule PlanChunksTwoShots(const ExchangeShape& shape,
                                     const std::vector<Range>& chunks,
                                     int owners);
+// What moves of each chunk, alike on all ranks: parts of chunks[step].
+struct ExchangeRanges {
+  // What `rank` folds.
+  std::function<Range(int rank, int64_t step)> folds;
+  // The part of what `to` folds of which `from` has values.
+  std::function<Range(int from, int to, int64_t step)> values;
+  // The part of what `from` folds whose results `to` gets. Null: nobody does.
+  std::function<Range(int from, int to, int64_t step)> results;
+};
+ExchangeSchedule PlanChunks(const ExchangeShape& shape,
+                            const std::vector<Range>& chunks,
+                            const ExchangeRanges& ranges);
+// What rank `rank` folds of a chunk of which the first `owners` fold a part
+// each.
+Range OwnedPart(const Range& chunk, int rank, int owners);
 // The first of the two shots alone: rank r folds parts[r] of the row, and keeps
 // the result.
 ExchangeSchedule PlanReduceScatter(const ExchangeShape& shape,

@@ -160,9 +160,11 @@ void ExchangeRun::BindSends(size_t peer, Outgoing& outgoing) {
                   staged_ ? StagedValues(peer, block) : nullptr, value_size(),
                   &SpanPiece::input, outgoing.segments);
     } else {
-      AddSegments(row_, block.range,
-                  staged_ ? StagedResult(block.step) : nullptr,
-                  row_.wire_size(), &SpanPiece::output, outgoing.segments);
+      AddSegments(
+          row_, block.range,
+          staged_ ? StagedResult(block.step) + InFold(block) * row_.wire_size()
+                  : nullptr,
+          row_.wire_size(), &SpanPiece::output, outgoing.segments);
     }
     out_[peer].ends.push_back(outgoing.segments.size());
   }
@@ -171,8 +173,10 @@ void ExchangeRun::BindSends(size_t peer, Outgoing& outgoing) {
 void ExchangeRun::BindReceives(size_t peer, Incoming& incoming) {
   for (const Block& block : schedule_.receives[peer]) {
     if (block.kind == Kind::kValues) {
-      AddSegments(row_, block.range, ArrivedValues(peer, block.step),
-                  value_size(), &SpanPiece::output, incoming.segments);
+      AddSegments(
+          row_, block.range,
+          ArrivedValues(peer, block.step) + InFold(block) * value_size(),
+          value_size(), &SpanPiece::output, incoming.segments);
     } else {
       AddSegments(row_, block.range,
                   staged_ ? ArrivedResult(peer, block) : nullptr,
@@ -259,14 +263,14 @@ bool ExchangeRun::IsReady(int64_t step) const {
 void ExchangeRun::Reduce(int64_t step, char* sums) {
   reduced_ = step + 1;
   ++changes_;
-  const int64_t count = schedule_.folds[step].count();
-  if (count == 0) return;
+  if (schedule_.folds[step].count() == 0) return;
   for (size_t k = 0; k < num_peers(); ++k) {
     sources_[schedule_.peers[k]] = ArrivedValues(k, step);
   }
   sources_[schedule_.rank] = OwnValues(step);
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
-  below_->Add(level_, sources_.data(), schedule_.size, count, sums);
+  below_->Add(level_, schedule_.folds[step], sources_.data(), schedule_.size,
+              sums);
 }
 
 void ExchangeRun::Done(int64_t step) {

@@ -33,9 +33,10 @@ class LowerLevel {
   virtual void Reduce(int64_t step, char* sums) = 0;
   // The bytes of a sum.
   virtual size_t sum_size() const = 0;
-  // to[i] = the sum of sums, which have been added on level `level`.
-  virtual void Add(int level, const void* const* sums, int num_sums,
-                   int64_t count, char* to) = 0;
+  // to[i] = the sum of sums, those of `range`, which have been added on level
+  // `level`.
+  virtual void Add(int level, const Range& range, const void* const* sums,
+                   int num_sums, char* to) = 0;
   // Folds the sums of all: see FoldMethod::Fold.
   virtual void Fold(const SpanPiece& piece, const void* const* sources,
                     int num_sources, char* copy) = 0;
@@ -81,9 +82,9 @@ class ExchangeRun final : public LowerLevel {
   bool IsReady(int64_t step) const override;
   void Reduce(int64_t step, char* sums) override;
   size_t sum_size() const override { return below_->sum_size(); }
-  void Add(int level, const void* const* sums, int num_sums, int64_t count,
+  void Add(int level, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
-    below_->Add(level, sums, num_sums, count, to);
+    below_->Add(level, range, sums, num_sums, to);
   }
   void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
             char* copy) override {
@@ -153,6 +154,11 @@ class ExchangeRun final : public LowerLevel {
   char* Slot(size_t lane, int64_t step) const;
   size_t first_result_lane() const;
   char* SlotForAll(int64_t step) const;  // of what is staged for all
+  // From the beginning of what is folded to that of the block, in elements:
+  // of values that come in, or results that go out.
+  int64_t InFold(const ExchangeBlock& block) const {
+    return block.range.begin - schedule_.folds[block.step].begin;
+  }
   // From the beginning of covers[step] to that of `range`, in elements.
   int64_t InCover(int64_t step, const Range& range) const {
     return range.begin - schedule_.covers[step].begin;

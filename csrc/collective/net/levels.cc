@@ -45,6 +45,9 @@ std::vector<Group> PlanLevels(int rank, int size, int side) {
   // Those whom the rank may meet on a level, one of each group of that below.
   std::vector<int> candidates(size);
   std::iota(candidates.begin(), candidates.end(), 0);
+  // Those for whom each of them stands begin here; and the end.
+  std::vector<int> begins(size + 1);
+  std::iota(begins.begin(), begins.end(), 0);
   int place = rank;
   while (true) {
     const Cut cut(static_cast<int>(candidates.size()), side);
@@ -52,16 +55,22 @@ std::vector<Group> PlanLevels(int rank, int size, int side) {
     Group group;
     group.ranks.assign(candidates.begin() + cut.begin(own),
                        candidates.begin() + cut.begin(own + 1));
+    group.begins.assign(begins.begin() + cut.begin(own),
+                        begins.begin() + cut.begin(own + 1) + 1);
     group.place = place - cut.begin(own);
     group.owners = cut.owners();
     group.is_top = cut.num_groups() == 1;
     levels.push_back(group);
     if (group.is_top || group.place >= group.owners) return levels;
     std::vector<int> above;
+    std::vector<int> begins_above;
     for (int other = 0; other < cut.num_groups(); ++other) {
       above.push_back(candidates[cut.begin(other) + group.place]);
+      begins_above.push_back(begins[cut.begin(other)]);
     }
+    begins_above.push_back(begins.back());
     candidates = std::move(above);
+    begins = std::move(begins_above);
     place = own;
   }
 }

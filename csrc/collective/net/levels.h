@@ -29,9 +29,11 @@ namespace keras_ring {
 // The group of a rank on one level.
 struct Group {
   std::vector<int> ranks;  // of its members, ascending
-  int place = 0;           // of this rank among them
-  int owners = 1;          // the first members
-  bool is_top = false;     // there are no other groups on this level
+  // Member m stands for ranks begins[m] to begins[m + 1] - 1.
+  std::vector<int> begins;
+  int place = 0;        // of this rank among them
+  int owners = 1;       // the first members
+  bool is_top = false;  // there are no other groups on this level
 };
 
 // The groups of rank `rank` of `size`, from the lowest level to that on which

@@ -1,9 +1,10 @@
-// LevelsRun: an allreduce over the levels of groups, an exchange on each.
+// LevelsRun: a collective over the levels of groups, an exchange on each.
 #ifndef KERAS_RING_COLLECTIVE_NET_LEVELS_RUN_H_
 #define KERAS_RING_COLLECTIVE_NET_LEVELS_RUN_H_
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "csrc/base/meter.h"
@@ -17,11 +18,26 @@
 
 namespace keras_ring {
 
+// Who has values, and who wants results. The `part` of a chunk that belongs to
+// ranks [begin, end) is contiguous, and that of the ranks after them follows.
+struct Traffic {
+  enum class Kind {
+    kAllreduce,
+    kBroadcast,      // the root has all values
+    kAllgather,      // each rank has the values of its part
+    kReducescatter,  // each rank wants the results of its part
+  };
+  Kind kind = Kind::kAllreduce;
+  int root = 0;
+  std::function<Range(int64_t chunk, int begin, int end)> part;
+};
+
 struct LevelsShape {
   int64_t lag = 1;  // chunks that may be under way
   // Whether few messages matter more than few bytes: on the top in one shot,
   // and below one member of each group takes all.
   bool is_small = false;
+  Traffic traffic;
 };
 
 class LevelsRun {

@@ -327,11 +327,11 @@ class OneRank final : public LowerLevel {
     });
   }
   size_t sum_size() const override { return sizeof(float); }
-  void Add(int, const void* const* sums, int num_sums, int64_t count,
+  void Add(int, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
     SpanPiece piece;
-    piece.count = count;
-    piece.bytes = count * sizeof(float);
+    piece.count = range.count();
+    piece.bytes = range.count() * sizeof(float);
     piece.output = to;
     method_.Fold(piece, sums, num_sums, nullptr, false);
   }

@@ -64,7 +64,7 @@ std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
 
 HierarchicalOptions Small() {
   HierarchicalOptions options;
-  options.stage.part_bytes = 64;
+  options.stage.part_bytes = 128;
   options.one_lane_bytes = 100;
   options.flat.algorithms.links = TestLinks();
   options.flat.max_segment_bytes = kTestSegmentBytes;
@@ -304,6 +304,101 @@ TEST(HierarchicalCollectiveTest, AveragesDoNotOverflowOnTheWay) {
           CollectiveCalls(*members[rank].collective).Allreduce(args).ok());
       EXPECT_EQ(values, std::vector<float>(500, 60000.0f));
     });
+  }
+}
+
+// Of all kinds, with other placements, groups and sizes each time. Sums are
+// exact.
+TEST(HierarchicalCollectiveTest, AnyPlacement) {
+  std::mt19937_64 random(20261124);
+  const auto below = [&random](int64_t n) {
+    return static_cast<int64_t>(random() % n);
+  };
+  for (int trial = 0; trial < 25; ++trial) {
+    const int size = 2 + static_cast<int>(below(8));
+    const int64_t most_hosts = 2 + below(size - 1);
+    Hosts hosts = "ab";
+    while (static_cast<int>(hosts.size()) < size) {
+      hosts += static_cast<char>('a' + below(most_hosts));
+    }
+    std::shuffle(hosts.begin(), hosts.end(), random);
+    HierarchicalOptions options = Small();
+    options.stage.part_bytes = 64 << below(9);
+    options.stage.depth = 1 + below(4);
+    options.one_lane_bytes = below(2000);
+    options.most_hosts = 1 + static_cast<int>(below(9));
+    options.group_side = 2 + static_cast<int>(below(3));
+    options.flat.algorithms.links.latency = static_cast<double>(below(2000));
+    SCOPED_TRACE(testing::Message()
+                 << "trial " << trial << ": " << hosts << ", parts of "
+                 << options.stage.part_bytes << ", depth "
+                 << options.stage.depth << ", one lane up to "
+                 << options.one_lane_bytes << ", most hosts "
+                 << options.most_hosts << ", side " << options.group_side
+                 << ", latency " << options.flat.algorithms.links.latency);
+    // values[rank][i], the blocks of all ranks one after the other.
+    std::vector<int64_t> counts(size);
+    std::vector<int64_t> begins = {0};
+    for (int64_t& count : counts) {
+      count = below(4) == 0 ? 0 : below(5000);
+      begins.push_back(begins.back() + count);
+    }
+    const int64_t total = begins.back();
+    std::vector<std::vector<float>> values(size, std::vector<float>(total));
+    std::vector<float> sums(total);
+    for (auto& of_rank : values) {
+      for (int64_t i = 0; i < total; ++i) {
+        of_rank[i] = static_cast<float>(below(1000));
+        sums[i] += of_rank[i];
+      }
+    }
+    const int root = static_cast<int>(below(size));
+    auto members = MakeOn(hosts, options);
+    RunRanks(size, [&](int rank) {
+      CollectiveCalls calls(*members[rank].collective);
+      const auto block_of = [&](const std::vector<float>& row, int of) {
+        return std::vector<float>(row.begin() + begins[of],
+                                  row.begin() + begins[of + 1]);
+      };
+
+      std::vector<float> reduced = values[rank];
+      AllreduceArgs allreduce;
+      allreduce.tensors.push_back({reduced.data(), reduced.data(), total});
+      ASSERT_TRUE(calls.Allreduce(allreduce).ok());
+      EXPECT_EQ(reduced, sums);
+
+      std::vector<float> sent(total);
+      BroadcastArgs broadcast;
+      broadcast.root = root;
+      broadcast.tensors.push_back(
+          {values[rank].data(), sent.data(),
+           static_cast<int64_t>(total * sizeof(float))});
+      ASSERT_TRUE(calls.Broadcast(broadcast).ok());
+      EXPECT_EQ(sent, values[root]);
+
+      std::vector<float> gathered(total);
+      const std::vector<float> own = block_of(values[rank], rank);
+      AllgatherArgs allgather;
+      allgather.input = own.data();
+      allgather.output = gathered.data();
+      for (int64_t count : counts) {
+        allgather.bytes_per_rank.push_back(count * sizeof(float));
+      }
+      ASSERT_TRUE(calls.Allgather(allgather).ok());
+      for (int of = 0; of < size; ++of) {
+        EXPECT_EQ(block_of(gathered, of), block_of(values[of], of))
+            << "block " << of;
+      }
+
+      std::vector<float> scattered(counts[rank]);
+      ReducescatterArgs reducescatter;
+      reducescatter.input = values[rank].data();
+      reducescatter.output = scattered.data();
+      reducescatter.count_per_rank = counts;
+      ASSERT_TRUE(calls.Reducescatter(reducescatter).ok());
+      EXPECT_EQ(scattered, block_of(sums, rank));
+    });
+    if (HasFailure()) return;
   }
 }
 

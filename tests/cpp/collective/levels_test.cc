@@ -94,7 +94,14 @@ TEST_P(AnyLevels, SumsHaveEachRankOnce) {
       EXPECT_TRUE(std::is_sorted(group.ranks.begin(), group.ranks.end()));
       most = std::max(most, static_cast<int>(group.ranks.size()));
       has[rank].clear();
-      for (int peer : group.ranks) {
+      ASSERT_EQ(group.begins.size(), group.ranks.size() + 1);
+      for (size_t member = 0; member < group.ranks.size(); ++member) {
+        const int peer = group.ranks[member];
+        std::multiset<int> stands_for;
+        for (int i = group.begins[member]; i < group.begins[member + 1]; ++i) {
+          stands_for.insert(i);
+        }
+        EXPECT_EQ(before[peer], stands_for);
         ASSERT_GT(all[peer].size(), level);
         EXPECT_EQ(all[peer][level].ranks, group.ranks);
         EXPECT_EQ(all[peer][level].owners, group.owners);

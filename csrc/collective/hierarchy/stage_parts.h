@@ -1,0 +1,45 @@
+// StageParts: how the row of a collective is cut, for the ranks of a host: into
+// chunks, and a chunk into a part for each lane.
+#ifndef KERAS_RING_COLLECTIVE_HIERARCHY_STAGE_PARTS_H_
+#define KERAS_RING_COLLECTIVE_HIERARCHY_STAGE_PARTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "csrc/collective/spans.h"
+
+namespace keras_ring {
+
+class StageParts {
+ public:
+  // begins[chunk * lanes + lane], and the end.
+  StageParts(int lanes, std::vector<int64_t> begins)
+      : lanes_(lanes), begins_(std::move(begins)) {}
+
+  // As few chunks as there can be, of equal size, and parts of whole cache
+  // lines, of `part_bytes` at most. `wire_size`: of an element.
+  static StageParts Even(int64_t count, int lanes, size_t wire_size,
+                         size_t part_bytes);
+
+  int lanes() const { return lanes_; }
+  int64_t num_chunks() const {
+    return static_cast<int64_t>(begins_.size() - 1) / lanes_;
+  }
+  Range Part(int64_t chunk, int lane) const {
+    const size_t at = chunk * lanes_ + lane;
+    return {begins_[at], begins_[at + 1]};
+  }
+  // Of all chunks.
+  std::vector<Range> PartsOf(int lane) const;
+  int64_t max_count() const;  // of a part
+
+ private:
+  int lanes_;
+  std::vector<int64_t> begins_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_HIERARCHY_STAGE_PARTS_H_
