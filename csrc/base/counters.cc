@@ -30,6 +30,17 @@ const std::vector<CounterDescription>& DescribeCounters() {
       {"rejected_connections", "connections",
        "that were turned away, for they did not know the job's key",
        &Counters::rejected_connections},
+      {"steps", "steps",
+       "of the training, each with the same tensors as the one before; this "
+       "and "
+       "the next three on rank 0 only",
+       &Counters::steps},
+      {"step_ns", "ns",
+       "in these steps, from the first tensor to that of the next",
+       &Counters::step_ns},
+      {"step_bytes", "bytes", "of the tensors of these steps",
+       &Counters::step_bytes},
+      {"step_tensors", "tensors", "in these steps", &Counters::step_tensors},
       {"negotiate_ns", "ns",
        "from the submission of a tensor until all ranks have agreed on it; the "
        "sum over tensors",

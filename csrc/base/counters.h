@@ -25,6 +25,10 @@ struct Counters {
   Count last_buckets{0};
   Count late_ns{0};
   Count rejected_connections{0};
+  Count steps{0};
+  Count step_ns{0};
+  Count step_bytes{0};
+  Count step_tensors{0};
 
   // Where the time of the operations goes: see TracePhase.
   Count negotiate_ns{0};

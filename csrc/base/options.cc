@@ -186,9 +186,10 @@ const char* ParseLogLevel(const std::string& text, Options& options) {
   return "debug, info, warning, error or off";
 }
 
-const char* ParseFlightDirectory(const std::string& text, Options& options) {
+template <auto Field>
+const char* DirectoryField(const std::string& text, Options& options) {
   if (text != "off" && text[0] != '/') return "an absolute path, or off";
-  options.flight_directory = text;
+  options.*Field = text;
   return nullptr;
 }
 
@@ -228,6 +229,7 @@ constexpr std::string_view kAllreduces[] = {
     "auto", "one_shot", "two_shots", "tree", "halving_doubling", "ring"};
 constexpr std::string_view kBroadcasts[] = {"auto", "direct", "chain"};
 constexpr std::string_view kAutoOrRing[] = {"auto", "ring"};
+constexpr std::string_view kAutoOrSwitch[] = {"auto", "0", "1"};
 
 const Row kRows[] = {
     {"RANK", "integer", "This process's rank. Set by the launcher.",
@@ -311,9 +313,15 @@ const Row kRows[] = {
     {"COLLECTIVE", "auto, or a backend",
      "How tensors are reduced: shm, through shared memory (all ranks must be "
      "on one host); hierarchy, through shared memory within hosts and TCP "
-     "between them (several hosts, one of which has several ranks); or ring, "
-     "through TCP alone. auto: the first of these that can be.",
+     "between them (several hosts, one of which has several ranks); ring, "
+     "through TCP alone; or mpi, through MPI, and through shared memory within "
+     "hosts where there are several. auto: the first of these that can be, "
+     "and never mpi.",
      TextField<&Options::collective>, ShowText<&Options::collective>, true},
+    {"MPI", "text",
+     "The MPI that mpi4py has loaded, as COLLECTIVE=mpi needs to know it. Set "
+     "by init().",
+     TextField<&Options::mpi>, ShowText<&Options::mpi>, false},
     {"ALLREDUCE", "auto, or an algorithm",
      "How hosts reduce what they have: one_shot, everybody sends all to "
      "everybody; two_shots, everybody reduces a part and sends the result; "
@@ -339,7 +347,7 @@ const Row kRows[] = {
      ShowText<&Options::reducescatter>, true},
     {"ALLTOALL", "auto or ring",
      "How an alltoall goes between hosts. auto: from each to all, of up to 32 "
-     "ranks.",
+     "ranks; of more by a rank of each host.",
      NameField<&Options::alltoall, kAutoOrRing>, ShowText<&Options::alltoall>,
      true},
     {"DETERMINISTIC", "0 or 1",
@@ -347,6 +355,12 @@ const Row kRows[] = {
      "tensor happens to be in is refused: the ring.",
      SwitchField<&Options::deterministic>, ShowSwitch<&Options::deterministic>,
      true},
+    {"COPY_THREAD", "auto, 0 or 1",
+     "Whether each rank has a thread that copies results of large buckets, in "
+     "jobs of several hosts with several ranks. auto: where the ranks of the "
+     "host have at least four cores each.",
+     NameField<&Options::copy_thread, kAutoOrSwitch>,
+     ShowText<&Options::copy_thread>, false},
     {"ZERO_COPY", "0 or 1",
      "Whether TensorFlow's tensors are put where the other ranks of the host "
      "can read them, so that large ones are reduced without being copied.",
@@ -359,7 +373,32 @@ const Row kRows[] = {
      "Where ranks write what they did last when the job breaks, or on SIGUSR1, "
      "for `keras-ring doctor`: an absolute path, or off. Without it, "
      "/tmp/keras-ring-flight- and more.",
-     ParseFlightDirectory, ShowText<&Options::flight_directory>, false},
+     DirectoryField<&Options::flight_directory>,
+     ShowText<&Options::flight_directory>, false},
+    {"AUTOTUNE", "0 or 1",
+     "Whether rank 0 tunes the job while it trains (autotune.md).",
+     SwitchField<&Options::autotune>, ShowSwitch<&Options::autotune>, false},
+    {"AUTOTUNE_LOG", "file",
+     "Where rank 0 writes what it tries, as CSV. Without it, nowhere.",
+     TextField<&Options::autotune_log>, ShowText<&Options::autotune_log>,
+     false},
+    {"AUTOTUNE_CACHE", "directory, or off",
+     "Where rank 0 keeps what was found for a cluster and a model: an absolute "
+     "path, or off. Without it, keras_ring/autotune in the user's cache.",
+     DirectoryField<&Options::autotune_cache>,
+     ShowText<&Options::autotune_cache>, false},
+    {"AUTOTUNE_WARMUP_SAMPLES", "integer",
+     "Samples at the start that do not count.",
+     IntegerField<&Options::autotune_warmup_samples, 0, 1000>,
+     ShowInteger<&Options::autotune_warmup_samples>, false},
+    {"AUTOTUNE_STEPS_PER_SAMPLE", "integer", "Steps of which a sample is made.",
+     IntegerField<&Options::autotune_steps_per_sample, 1, 100000>,
+     ShowInteger<&Options::autotune_steps_per_sample>, false},
+    {"AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "integer",
+     "Settings that are tried before the best of them is compared with the "
+     "default.",
+     IntegerField<&Options::autotune_max_samples, 2, 1000>,
+     ShowInteger<&Options::autotune_max_samples>, false},
     {"LOG_LEVEL", "level",
      "Least severe lines that are logged: debug, info, warning, error, off.",
      ParseLogLevel,
@@ -470,6 +509,13 @@ std::vector<std::string> Options::Fingerprint() const {
                      row.show(*this));
   }
   return values;
+}
+
+Result<std::string> Options::Show(const std::string& variable) const {
+  for (const Row& row : kRows) {
+    if (variable == std::string(kPrefix) + row.variable) return row.show(*this);
+  }
+  return InvalidArgumentError("there is no option '" + variable + "'");
 }
 
 std::vector<OptionDescription> DescribeOptions() {

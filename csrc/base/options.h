@@ -43,6 +43,8 @@ struct Options {
   double start_timeout = 60.0;       // seconds; more for large jobs
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or the name of a backend
+  // What mpi4py tells of its MPI, or empty: see MpiSettings.
+  std::string mpi;
   // Between hosts: "auto", or the name of an algorithm.
   std::string allreduce = "auto";
   std::string broadcast = "auto";
@@ -50,8 +52,16 @@ struct Options {
   std::string reducescatter = "auto";
   std::string alltoall = "auto";
   bool deterministic = false;
+  std::string copy_thread = "auto";
   bool zero_copy = true;
   bool tls = false;
+  // Of rank 0: see docs/autotune.md.
+  bool autotune = false;
+  std::string autotune_log;    // empty: none
+  std::string autotune_cache;  // empty: the user's own; "off": none
+  int64_t autotune_warmup_samples = 3;
+  int64_t autotune_steps_per_sample = 10;
+  int64_t autotune_max_samples = 20;
   // For the flight logs. Empty: one of the job's own; "off": none.
   std::string flight_directory;
 
@@ -65,6 +75,8 @@ struct Options {
 
   // "name=value" of what must be equal on all ranks.
   std::vector<std::string> Fingerprint() const;
+  // As text, what a variable has set; empty of what is secret.
+  Result<std::string> Show(const std::string& variable) const;
 };
 
 // One variable, for the generated documentation.

@@ -218,6 +218,17 @@ TEST(Options, NothingIsReadInPart) {
   }
 }
 
+TEST(Options, OneIsShownAsItIs) {
+  const Result<Options> options = Parse({{"KERAS_RING_AUTOTUNE", "1"},
+                                         {"KERAS_RING_SIZE", "1"},
+                                         {"KERAS_RING_JOB_KEY", kKey}});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(*options->Show("KERAS_RING_AUTOTUNE"), "1");
+  EXPECT_EQ(*options->Show("KERAS_RING_AUTOTUNE_WARMUP_SAMPLES"), "3");
+  EXPECT_EQ(*options->Show("KERAS_RING_JOB_KEY"), "");
+  EXPECT_FALSE(options->Show("AUTOTUNE").ok());
+}
+
 TEST(Options, EveryVariableIsDescribedOnce) {
   std::set<std::string> names;
   for (const OptionDescription& option : DescribeOptions()) {

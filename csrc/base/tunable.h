@@ -1,0 +1,54 @@
+// Tunable: what can be tuned while a job runs, on all ranks at one place of the
+// sequence.
+#ifndef KERAS_RING_BASE_TUNABLE_H_
+#define KERAS_RING_BASE_TUNABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// The values travel on the wire: append, never renumber.
+enum class Tunable : uint8_t {
+  kFusionThreshold = 0,  // bytes
+  kLinger,               // microseconds
+  kPlannedBucket,        // bytes
+  // Between hosts.
+  kAllreducePreference,  // a number of Preference
+  kExchangeBytes,
+  kOneLaneBytes,
+  // Of memory that ranks of a host share.
+  kPartBytes,
+  kOneShotBytes,
+  kDirectPartBytes,
+};
+inline constexpr int kNumTunables = 9;
+// A petabyte, or thirty years.
+inline constexpr int64_t kMaxTunedValue = int64_t{1} << 50;
+
+// "fusion_threshold", ...: the names that users see.
+const char* TunableName(Tunable tunable);
+// "bytes", "microseconds", or "" of a number that stands for a choice.
+const char* TunableUnit(Tunable tunable);
+
+// Of one job: what it has now, and what it may have. What is not worth trying
+// is outside.
+struct TunableRange {
+  Tunable tunable = Tunable::kFusionThreshold;
+  int64_t value = 0;
+  int64_t low = 0;
+  int64_t high = kMaxTunedValue;
+};
+
+// The one of that name. An error says which there are.
+Result<TunableRange> FindTunable(const std::vector<TunableRange>& ranges,
+                                 const std::string& name);
+// OK if it may have this value.
+Status CheckTuned(const TunableRange& range, int64_t value);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_BASE_TUNABLE_H_
