@@ -17,9 +17,14 @@
 namespace keras_ring {
 
 // Makes the connected transports of a group, by rank. Each may be destroyed
-// at any time when it is not running; its peers then see a closed connection.
+// at any time when it is not running.
 using TransportFactory = std::function<std::vector<std::unique_ptr<Transport>>(
     int size, std::chrono::milliseconds idle_limit)>;
+
+struct TransportTraits {
+  // Whether the peers of one that is destroyed see a closed connection.
+  bool sees_lost_peers = true;
+};
 
 namespace transport_conformance {
 
@@ -60,7 +65,8 @@ class ManualEvents final : public PlanEvents {
 }  // namespace transport_conformance
 
 // Runs the whole suite; failures are reported through gtest.
-void RunTransportConformance(const TransportFactory& factory);
+void RunTransportConformance(const TransportFactory& factory,
+                             const TransportTraits& traits = {});
 
 }  // namespace keras_ring
 

@@ -11,6 +11,7 @@
 
 #include "csrc/base/logging.h"
 #include "csrc/comm/transport/plan_streams.h"
+#include "csrc/comm/transport/silence.h"
 
 namespace keras_ring {
 namespace {
@@ -18,20 +19,6 @@ namespace {
 // Who waits looks at the limit, which may change, and at its links at least
 // this often.
 constexpr Duration kNap = std::chrono::milliseconds(500);
-
-// "rank 1, rank 2 and 5 more"
-std::string Listed(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 4;
-  std::string text;
-  for (size_t i = 0; i < std::min(kMost, names.size()); ++i) {
-    if (i > 0) text += ", ";
-    text += names[i];
-  }
-  if (names.size() > kMost) {
-    text += " and " + std::to_string(names.size() - kMost) + " more";
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -213,15 +200,9 @@ void TcpTransport::Abort(const Status& cause) {
 }
 
 Status TcpTransport::Break(const Status& cause) {
-  MutexLock lock(mutex_);
-  if (broken_.ok()) broken_ = cause;
+  (void)broken_.Set(cause);
   is_broken_ = true;
-  return broken_;
-}
-
-Status TcpTransport::FirstCause() {
-  MutexLock lock(mutex_);
-  return broken_;
+  return broken_.Get();
 }
 
 std::string TcpTransport::RankText(int rank) const {
@@ -231,26 +212,8 @@ std::string TcpTransport::RankText(int rank) const {
 std::string TcpTransport::Silence(const Streams& streams,
                                   const PlanEvents* events,
                                   Duration idle) const {
-  const auto texts = [this](const std::vector<int>& peers) {
-    std::vector<std::string> names;
-    for (int peer : peers) names.push_back(RankText(peer));
-    return Listed(names);
-  };
-  const std::string from = texts(streams.senders());
-  const std::string to = texts(streams.receivers());
-  const auto milliseconds =
-      std::chrono::duration_cast<std::chrono::milliseconds>(idle);
-  std::string text =
-      "no byte moved for " + std::to_string(milliseconds.count()) + " ms while";
-  if (!from.empty()) text += " receiving from " + from;
-  if (!from.empty() && !to.empty()) text += " and";
-  if (!to.empty()) text += " sending to " + to;
-  const std::string awaited = events == nullptr ? "" : events->Awaited();
-  if (!awaited.empty()) {
-    if (!from.empty() || !to.empty()) text += " and";
-    text += " waiting " + awaited;
-  }
-  return text;
+  return SilenceText(streams.senders(), streams.receivers(), events, idle,
+                     ranks_);
 }
 
 Status TcpTransport::CheckLinks() const {
@@ -286,14 +249,14 @@ Status TcpTransport::CheckPeers(const SendReceivePlan& plan) const {
 }
 
 Status TcpTransport::Run(SendReceivePlan& plan) {
-  if (is_broken_) return FirstCause();
+  if (is_broken_) return broken_.Get();
   KR_RETURN_IF_ERROR(CheckPeers(plan));
   if (plan.advance) plan.advance(plan);
   Streams streams(plan, peers_, ranks_);
   TimePoint moved = std::chrono::steady_clock::now();
   Duration next_report = link_limit_;
   while (!streams.done() || plan.busy) {
-    if (is_broken_) return FirstCause();
+    if (is_broken_) return broken_.Get();
     const Result<bool> any = streams.Move(counters_);
     if (!any.ok()) return Break(any.status());
     const bool happened = plan.events != nullptr && plan.events->Happened();

@@ -15,10 +15,10 @@
 #include "csrc/base/counters.h"
 #include "csrc/base/idle_limit.h"
 #include "csrc/base/meter.h"
-#include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
+#include "csrc/base/sticky_status.h"
 #include "csrc/comm/net/link.h"
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/transport/transport.h"
@@ -71,9 +71,8 @@ class TcpTransport final : public Transport {
   // An error that names the peer of a link that is stuck.
   Status CheckLinks() const;
   Status CheckPeers(const SendReceivePlan& plan) const;
-  // Break keeps the first cause; both return it.
+  // Keeps the first cause, and returns it.
   Status Break(const Status& cause);
-  Status FirstCause();
 
   const int rank_;
   const int size_;
@@ -88,8 +87,7 @@ class TcpTransport final : public Transport {
 
   // Set after broken_, and read first: the loop asks at every turn.
   std::atomic<bool> is_broken_{false};
-  Mutex mutex_;
-  Status broken_ KR_GUARDED_BY(mutex_);  // the first cause
+  StickyStatus broken_;  // the first cause
 };
 
 }  // namespace keras_ring

@@ -1,0 +1,307 @@
+#include "csrc/comm/transport/mpi_transport.h"
+
+#include <poll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/mutex.h"
+#include "csrc/comm/transport/silence.h"
+#include "csrc/comm/transport/stream_cursors.h"
+
+namespace keras_ring {
+namespace {
+
+// A nap is as long as an eighth of the time waited: so it adds little to that.
+constexpr Duration kShortestNap = std::chrono::microseconds(20);
+constexpr Duration kLongestNap = std::chrono::milliseconds(2);
+constexpr int kNapsPerWait = 8;
+
+Duration NapAfter(Duration waited) {
+  return std::clamp(waited / kNapsPerWait, kShortestNap, kLongestNap);
+}
+
+timespec AsTimespec(Duration time) {
+  const auto ns = std::chrono::nanoseconds(time).count();
+  timespec spec = {};
+  spec.tv_sec = ns / 1'000'000'000;
+  spec.tv_nsec = ns % 1'000'000'000;
+  return spec;
+}
+
+// Keeps what MPI may still use, to the end of the process.
+template <typename Port, typename Mailboxes>
+void KeepForEver(Port port, Mailboxes mailboxes) {
+  static Mutex* const mutex = new Mutex;
+  static auto* const kept = new std::vector<std::pair<Port, Mailboxes>>;
+  MutexLock lock(*mutex);
+  kept->emplace_back(std::move(port), std::move(mailboxes));
+}
+
+}  // namespace
+
+// The streams of a plan under way.
+class MpiTransport::Streams {
+ public:
+  Streams(SendReceivePlan& plan, MpiTransport& transport) {
+    sends_.reserve(plan.outgoing.size());
+    receives_.reserve(plan.incoming.size());
+    for (Outgoing& outgoing : plan.outgoing) {
+      sends_.push_back({SendCursor(plan.tag, outgoing),
+                        &transport.MailboxOf(outgoing.peer).out});
+    }
+    for (Incoming& incoming : plan.incoming) {
+      receives_.push_back({ReceiveCursor(plan.tag, incoming, transport.ranks_),
+                           &transport.MailboxOf(incoming.peer).in});
+    }
+  }
+
+  Status Open(MpiPort& port) {
+    for (Receiving& one : receives_) KR_RETURN_IF_ERROR(one.box->Open(port));
+    return OkStatus();
+  }
+  bool done() const {
+    return std::all_of(sends_.begin(), sends_.end(), IsSent) &&
+           std::all_of(receives_.begin(), receives_.end(),
+                       [](const Receiving& one) { return one.from.done(); });
+  }
+  // These move a message of each stream that may move. Whether one did.
+  Result<bool> Send(MpiPort& port, Counters::Count& bytes) {
+    bool any = false;
+    for (Sending& one : sends_) {
+      if (!one.to.ready()) continue;
+      KR_ASSIGN_OR_RETURN(const Moved moved, one.box->Send(port, one.to));
+      bytes.fetch_add(moved.bytes, std::memory_order_relaxed);
+      any = any || !moved.blocked;
+    }
+    return any;
+  }
+  Result<bool> Take(MpiPort& port, Counters::Count& bytes) {
+    bool any = false;
+    for (Receiving& one : receives_) {
+      if (!one.from.ready()) continue;
+      KR_ASSIGN_OR_RETURN(const Moved moved, one.box->Take(port, one.from));
+      bytes.fetch_add(moved.bytes, std::memory_order_relaxed);
+      any = any || !moved.blocked;
+    }
+    return any;
+  }
+
+  // Whether a stream waits for its peer.
+  bool waits() const {
+    return std::any_of(sends_.begin(), sends_.end(),
+                       [](const Sending& one) { return !one.box->idle(); }) ||
+           std::any_of(receives_.begin(), receives_.end(),
+                       [](const Receiving& one) { return one.from.ready(); });
+  }
+  // The peers of those.
+  std::vector<int> senders() const {
+    std::vector<int> peers;
+    for (const Receiving& one : receives_) {
+      if (one.from.ready()) peers.push_back(one.from.peer());
+    }
+    return peers;
+  }
+  std::vector<int> receivers() const {
+    std::vector<int> peers;
+    for (const Sending& one : sends_) {
+      if (!one.box->idle()) peers.push_back(one.to.peer());
+    }
+    return peers;
+  }
+
+ private:
+  struct Sending {
+    SendCursor to;
+    MpiOutbox* box;
+  };
+  struct Receiving {
+    ReceiveCursor from;
+    MpiInbox* box;
+  };
+
+  static bool IsSent(const Sending& one) {
+    return one.to.done() && one.box->idle();
+  }
+
+  std::vector<Sending> sends_;
+  std::vector<Receiving> receives_;
+};
+
+MpiTransport::MpiTransport(int rank, int size, std::unique_ptr<MpiPort> port,
+                           std::shared_ptr<const IdleLimit> idle_limit,
+                           Duration report_time, Counters& counters,
+                           const RankSet& ranks, TraceSink* trace,
+                           Duration spin)
+    : rank_(rank),
+      size_(size),
+      port_(std::move(port)),
+      idle_limit_(std::move(idle_limit)),
+      report_time_(report_time),
+      counters_(counters),
+      meter_(counters, trace),
+      ranks_(ranks),
+      spinner_(spin),
+      mailboxes_(size) {}
+
+Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(
+    int rank, int size, std::unique_ptr<MpiPort> port,
+    std::shared_ptr<const IdleLimit> idle_limit, Duration report_time,
+    Counters& counters, const RankSet& ranks, TraceSink* trace, Duration spin) {
+  std::unique_ptr<MpiTransport> transport(
+      new MpiTransport(rank, size, std::move(port), std::move(idle_limit),
+                       report_time, counters, ranks, trace, spin));
+  KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
+  return transport;
+}
+
+MpiTransport::~MpiTransport() {
+  if (port_->Close()) return;
+  KeepForEver(std::move(port_), std::move(mailboxes_));
+}
+
+void MpiTransport::Abort(const Status& cause) {
+  (void)Break(cause);
+  Signal(wake_);
+}
+
+Status MpiTransport::Break(const Status& cause) {
+  (void)broken_.Set(cause);
+  is_broken_ = true;
+  return broken_.Get();
+}
+
+Status MpiTransport::CheckPeers(const SendReceivePlan& plan) const {
+  const auto check = [this](int peer) {
+    if (peer >= 0 && peer < size_ && peer != rank_) return OkStatus();
+    return FailedPreconditionError(
+        "rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
+        " has no peer of number " + std::to_string(peer));
+  };
+  for (const Outgoing& outgoing : plan.outgoing) {
+    KR_RETURN_IF_ERROR(check(outgoing.peer));
+  }
+  for (const Incoming& incoming : plan.incoming) {
+    KR_RETURN_IF_ERROR(check(incoming.peer));
+  }
+  return OkStatus();
+}
+
+MpiTransport::Mailbox& MpiTransport::MailboxOf(int peer) {
+  std::unique_ptr<Mailbox>& mailbox = mailboxes_[peer];
+  if (mailbox == nullptr) {
+    const int first_id = peer * kMpiIdsPerPeer;
+    mailbox = std::make_unique<Mailbox>(Mailbox{
+        MpiOutbox(peer, first_id), MpiInbox(peer, first_id + kMpiMessages)});
+  }
+  return *mailbox;
+}
+
+Result<bool> MpiTransport::Look() {
+  bool any = false;
+  while (const std::optional<MpiDone> done = port_->Test()) {
+    any = true;
+    const int peer = done->id / kMpiIdsPerPeer;
+    const bool is_sent = done->id % kMpiIdsPerPeer < kMpiMessages;
+    if (!done->status.ok()) {
+      return done->status.WithContext(
+          (is_sent ? "sending to rank " : "receiving from rank ") +
+          std::to_string(ranks_.Global(peer)));
+    }
+    Mailbox& mailbox = *mailboxes_[peer];
+    if (is_sent) {
+      mailbox.out.Done(done->id);
+    } else {
+      mailbox.in.Done(done->id, done->bytes);
+    }
+  }
+  return any;
+}
+
+Result<bool> MpiTransport::Move(Streams& streams) {
+  KR_ASSIGN_OR_RETURN(const bool sent,
+                      streams.Send(*port_, counters_.data_bytes_sent));
+  // So that what was sent leaves, even if what has come is an error.
+  KR_ASSIGN_OR_RETURN(const bool any_done, Look());
+  KR_ASSIGN_OR_RETURN(const bool taken,
+                      streams.Take(*port_, counters_.data_bytes_received));
+  return sent || any_done || taken;
+}
+
+Status MpiTransport::Run(SendReceivePlan& plan) {
+  if (is_broken_) return broken_.Get();
+  KR_RETURN_IF_ERROR(CheckPeers(plan));
+  if (plan.advance) plan.advance(plan);
+  Streams streams(plan, *this);
+  const Status opened = streams.Open(*port_);
+  if (!opened.ok()) return Break(opened);
+  TimePoint moved = std::chrono::steady_clock::now();
+  Duration next_report = report_time_;
+  while (!streams.done() || plan.busy) {
+    if (is_broken_) return broken_.Get();
+    const Result<bool> any = Move(streams);
+    if (!any.ok()) return Break(any.status());
+    const bool happened = plan.events != nullptr && plan.events->Happened();
+    if (!*any && !happened) {
+      const Status status = Await(streams, plan, moved, &next_report);
+      if (!status.ok()) return Break(status);
+      continue;
+    }
+    if (plan.advance) plan.advance(plan);
+    moved = std::chrono::steady_clock::now();
+    next_report = report_time_;
+  }
+  return OkStatus();
+}
+
+// Abort and `events` end it at once.
+void MpiTransport::Nap(PlanEvents* events, Duration time) {
+  if (events != nullptr && !events->Arm()) return;
+  pollfd entries[] = {
+      {wake_.fd(), POLLIN, 0},
+      {events != nullptr ? events->descriptor() : -1, POLLIN, 0}};
+  const timespec timeout = AsTimespec(std::max(time, Duration::zero()));
+  (void)ppoll(entries, 2, &timeout, nullptr);
+  if (events != nullptr) events->Disarm();
+}
+
+Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
+                           TimePoint moved, Duration* next_report) {
+  PlanEvents* const events = plan.events;
+  if (events != nullptr) KR_RETURN_IF_ERROR(events->Check());
+  if (events == nullptr && !streams.waits()) {
+    return InternalError("the plan of collective " + std::to_string(plan.tag) +
+                         " waits for nothing");
+  }
+  const Duration limit = idle_limit_->get();
+  const Duration waited = std::chrono::steady_clock::now() - moved;
+  {
+    const TimedPhase time(meter_, TracePhase::kWait, plan.tag);
+    Status failure;
+    const bool ready = spinner_.Until([&] {
+      if (is_broken_ || (events != nullptr && events->Happened())) return true;
+      const Result<bool> any = Look();
+      if (!any.ok()) failure = any.status();
+      return !any.ok() || *any;
+    });
+    KR_RETURN_IF_ERROR(failure);
+    if (ready) return OkStatus();
+    Nap(events, std::min(NapAfter(waited), limit - waited));
+  }
+  const Duration idle = std::chrono::steady_clock::now() - moved;
+  if (idle >= limit) {
+    return DeadlineExceededError(SilenceText(
+        streams.senders(), streams.receivers(), events, limit, ranks_));
+  }
+  if (idle < *next_report) return OkStatus();
+  KR_LOG(kWarning) << SilenceText(streams.senders(), streams.receivers(),
+                                  events, idle, ranks_)
+                   << "; a rank is slow, or waits for another one that is";
+  *next_report *= 2;
+  return OkStatus();
+}
+
+}  // namespace keras_ring

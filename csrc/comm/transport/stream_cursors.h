@@ -1,0 +1,117 @@
+// The places of a SendReceivePlan's streams: what is left to send to a peer and
+// what is left to receive from one, header included. They move nothing
+// themselves.
+#ifndef KERAS_RING_COMM_TRANSPORT_STREAM_CURSORS_H_
+#define KERAS_RING_COMM_TRANSPORT_STREAM_CURSORS_H_
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "csrc/base/rank_set.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/transport/data_header.h"
+#include "csrc/comm/transport/transport.h"
+
+namespace keras_ring {
+
+// What moves at once: pieces of memory, up to a limit.
+class Parts {
+ public:
+  explicit Parts(size_t max_bytes) : room_(max_bytes) {}
+
+  bool full() const { return count_ == kMaxParts || room_ == 0; }
+  size_t count() const { return count_; }
+  const iovec* data() const { return parts_; }
+  const iovec* begin() const { return parts_; }
+  const iovec* end() const { return parts_ + count_; }
+
+  // No part of `bytes` that finds no room.
+  void Add(const void* data, size_t bytes);
+  // Segments [begin, end), the first from `offset` on.
+  template <typename Segments>
+  void Add(const Segments& segments, size_t begin, size_t end, size_t offset) {
+    for (size_t i = begin; i < end && !full(); ++i) {
+      Add(static_cast<const char*>(segments[i].data) + offset,
+          segments[i].bytes - offset);
+      offset = 0;
+    }
+  }
+
+ private:
+  // Handed to the system in one call.
+  static constexpr size_t kMaxParts = 256;
+
+  size_t room_;
+  size_t count_ = 0;
+  iovec parts_[kMaxParts];
+};
+
+// What one call of what moves bytes came to.
+struct Moved {
+  size_t bytes = 0;
+  bool blocked = false;  // nothing is taken now, or nothing is there
+};
+
+class SendCursor {
+ public:
+  // `outgoing` must outlive it.
+  SendCursor(uint64_t tag, Outgoing& outgoing);
+
+  int peer() const { return outgoing_.peer; }
+  // Nothing is left: all has been skipped.
+  bool done() const { return done_; }
+  // Whether a segment (or the header) may leave now.
+  bool ready() const;
+  // What may leave now. None, though ready: only empty segments are released.
+  void AddTo(Parts& parts) const;
+  // So much of that has left.
+  void Skip(size_t bytes);
+
+ private:
+  size_t released() const;
+
+  Outgoing& outgoing_;
+  bool done_ = false;
+  uint8_t header_[kDataHeaderBytes];
+  size_t header_sent_ = 0;
+  size_t offset_ = 0;  // of the first segment that has not left in full
+};
+
+class ReceiveCursor {
+ public:
+  // Both must outlive it. `ranks`: those that the plan names.
+  ReceiveCursor(uint64_t tag, Incoming& incoming, const RankSet& ranks);
+
+  int peer() const { return incoming_.peer; }
+  // "rank 3"
+  std::string PeerText() const;
+  bool done() const { return done_; }
+  // Whether bytes may be received now.
+  bool ready() const;
+  // Where they are to lie. The header and the first segments may come at once:
+  // should the header turn out wrong, the segments hold rubbish; but then the
+  // collective has failed.
+  void AddTo(Parts& parts);
+  // So many have come. An error if the header is wrong.
+  Status Fill(size_t bytes);
+
+ private:
+  size_t allowed() const;
+  Status CheckHeader() const;
+
+  const uint64_t tag_;
+  Incoming& incoming_;
+  const RankSet& ranks_;
+  bool done_ = false;
+  uint64_t total_ = 0;
+  uint8_t header_[kDataHeaderBytes];
+  size_t header_got_ = 0;
+  size_t offset_ = 0;  // of the first segment that has not come in full
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_TRANSPORT_STREAM_CURSORS_H_
