@@ -63,6 +63,10 @@ void ChunkBarrier::Wake(int local_rank) {
   }
 }
 
+void ChunkBarrier::WakeSelf() {
+  if (pages_[local_rank_]->wait.asleep.load() != 0) Wake(local_rank_);
+}
+
 void ChunkBarrier::WakeOthers() {
   for (int local_rank = 0; local_rank < static_cast<int>(pages_.size());
        ++local_rank) {

@@ -120,6 +120,9 @@ class ChunkBarrier {
   // calls it looks once more before it sleeps.
   void BeginSleep();
   void EndSleep();
+  // Wakes this rank's thread if it sleeps. From another thread of the rank,
+  // which has made visible before what it is to look at.
+  void WakeSelf();
 
   // Fails if another rank has left. After a rank that fails has left, it gives
   // its tensors up; so what was read from them before this call was good, if

@@ -4,11 +4,11 @@
 #define KERAS_RING_COLLECTIVE_SHM_DIRECT_TENSORS_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/shm/tensor_places.h"
 #include "csrc/comm/host/host_group.h"
 
 namespace keras_ring {
@@ -18,26 +18,18 @@ namespace keras_ring {
 // slots.
 class DirectTensors {
  public:
-  // In each rank's memory: where its tensors are, for the others.
-  struct Table {
-    static constexpr size_t kCapacity = 2048;
-    static constexpr uint64_t kElsewhere = ~uint64_t{0};
-    // Distances from the beginning of the arena.
-    struct Row {
-      uint64_t input;
-      uint64_t output;
-    };
-    Row rows[kCapacity];
-  };
+  using Table = TensorPlaces::Table;
 
   // `group` must outlive the object. `tables`: by local rank.
   DirectTensors(const HostGroup& group, std::vector<Table*> tables);
 
   // Whether all ranks have an arena.
-  bool possible() const { return possible_; }
+  bool possible() const { return places_.possible(); }
 
   // Tells the others of this rank's tensors.
-  void Publish(const std::vector<TensorSpan>& tensors);
+  void Publish(const std::vector<TensorSpan>& tensors) {
+    places_.Publish(tensors);
+  }
   // Learns of theirs, once all have told, and divides the tensors. An error if
   // a peer's table cannot be.
   Status Resolve(const std::vector<TensorSpan>& tensors, size_t element_size);
@@ -47,25 +39,22 @@ class DirectTensors {
   const std::vector<TensorSpan>& others() const { return others_; }
   // The d-th direct tensor of the rank `local_rank`, as this rank sees it.
   const char* input(int local_rank, size_t d) const {
-    return inputs_[d * size_ + local_rank];
+    return places_.input(local_rank, tensors_[d]);
   }
   const char* output(int local_rank, size_t d) const {
-    return outputs_[d * size_ + local_rank];
+    return places_.output(local_rank, tensors_[d]);
   }
 
  private:
   bool IsDirect(size_t t) const;
 
-  const HostGroup& group_;
   const int size_;
-  const std::vector<Table*> tables_;
-  bool possible_ = true;
+  TensorPlaces places_;
 
   // Kept for their memory.
   std::vector<TensorSpan> direct_;
   std::vector<TensorSpan> others_;
-  std::vector<const char*> inputs_;
-  std::vector<const char*> outputs_;
+  std::vector<size_t> tensors_;  // of the bucket, that are direct
 };
 
 }  // namespace keras_ring

@@ -6,6 +6,7 @@
 
 #include "csrc/collective/arguments.h"
 #include "csrc/collective/fold_method.h"
+#include "csrc/collective/shm/host_page.h"
 
 namespace keras_ring {
 namespace {
@@ -15,34 +16,18 @@ constexpr size_t kAlignment = 64;  // of parts: a cache line
 int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
 int64_t RoundUp(int64_t value, int64_t to) { return DivideUp(value, to) * to; }
 
+// How much less, and how much more, than by default a part may have.
+constexpr int64_t kMostTimes = 16;
+int64_t Number(size_t bytes) { return static_cast<int64_t>(bytes); }
+int64_t RoundDown(int64_t bytes) {
+  return bytes / Number(kAlignment) * Number(kAlignment);
+}
+int64_t LeastPart(int64_t bytes) {
+  return std::max(RoundDown(bytes / kMostTimes), Number(kAlignment));
+}
+
 void Copy(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
-}
-
-// What each rank's memory holds before its two slots.
-struct DataPage {
-  ProgressPage progress;
-  alignas(kAlignment) DirectTensors::Table tensors;
-};
-
-DataPage& PageOf(const HostGroup& group, int index) {
-  return *reinterpret_cast<DataPage*>(group.data(index));
-}
-
-std::vector<ProgressPage*> ProgressOf(const HostGroup& group) {
-  std::vector<ProgressPage*> pages;
-  for (int i = 0; i < group.size(); ++i) {
-    pages.push_back(&PageOf(group, i).progress);
-  }
-  return pages;
-}
-
-std::vector<DirectTensors::Table*> TablesOf(const HostGroup& group) {
-  std::vector<DirectTensors::Table*> tables;
-  for (int i = 0; i < group.size(); ++i) {
-    tables.push_back(&PageOf(group, i).tensors);
-  }
-  return tables;
 }
 
 size_t SlotBytes(int size, const ShmCollectiveOptions& options) {
@@ -52,7 +37,7 @@ size_t SlotBytes(int size, const ShmCollectiveOptions& options) {
 }  // namespace
 
 size_t ShmCollective::DataBytes(int size, const ShmCollectiveOptions& options) {
-  return sizeof(DataPage) + 2 * SlotBytes(size, options);
+  return sizeof(HostPage) + 2 * SlotBytes(size, options);
 }
 
 ShmCollective::ShmCollective(const HostGroup& group,
@@ -60,13 +45,24 @@ ShmCollective::ShmCollective(const HostGroup& group,
                              const Meter& meter)
     : group_(group),
       options_(options),
+      tuned_{options.part_bytes, options.one_shot_bytes,
+             options.direct_part_bytes},
       size_(group.size()),
       local_rank_(group.local_rank()),
       slot_bytes_(SlotBytes(group.size(), options)),
       meter_(meter),
-      barrier_(ProgressOf(group), group.global_ranks(), group.local_rank(),
-               options.barrier, meter),
-      direct_(group, TablesOf(group)),
+      barrier_(HostPage::Progress(group), group.global_ranks(),
+               group.local_rank(), options.barrier, meter),
+      streams_{barrier_,
+               meter_,
+               size_,
+               local_rank_,
+               static_cast<int64_t>(size_ * options.part_bytes),
+               /*depth=*/2,
+               [this](int local_rank, uint64_t chunk) {
+                 return Slot(local_rank, chunk);
+               }},
+      direct_(group, HostPage::Tables(group)),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
   KR_CHECK(options.part_bytes % kAlignment == 0);
@@ -74,7 +70,7 @@ ShmCollective::ShmCollective(const HostGroup& group,
 }
 
 char* ShmCollective::Slot(int local_rank, uint64_t chunk) const {
-  return group_.data(local_rank) + sizeof(DataPage) + (chunk % 2) * slot_bytes_;
+  return group_.data(local_rank) + sizeof(HostPage) + (chunk % 2) * slot_bytes_;
 }
 
 ShmCollective::~ShmCollective() { barrier_.Leave(); }
@@ -94,6 +90,27 @@ std::string ShmCollective::Explain() const {
          "an allreduce is done in one shot up to " +
          std::to_string(options_.one_shot_bytes / (size_ > 1 ? size_ - 1 : 1)) +
          " bytes, else each rank reduces a part\n";
+}
+
+// Slots are laid out once: parts may become smaller.
+std::vector<TunableRange> ShmCollective::Tunables() const {
+  if (size_ == 1) return {};
+  const int64_t part = options_.part_bytes;
+  const int64_t direct = options_.direct_part_bytes;
+  return {
+      {Tunable::kPartBytes, Number(tuned_.part_bytes), LeastPart(part), part},
+      {Tunable::kOneShotBytes, Number(tuned_.one_shot_bytes), 0,
+       size_ * part * (size_ - 1)},
+      {Tunable::kDirectPartBytes, Number(tuned_.direct_part_bytes),
+       LeastPart(direct), direct * kMostTimes}};
+}
+
+void ShmCollective::Set(Tunable tunable, int64_t value) {
+  if (tunable == Tunable::kPartBytes) tuned_.part_bytes = RoundDown(value);
+  if (tunable == Tunable::kOneShotBytes) tuned_.one_shot_bytes = value;
+  if (tunable == Tunable::kDirectPartBytes) {
+    tuned_.direct_part_bytes = RoundDown(value);
+  }
 }
 
 void ShmCollective::PeerGone(int rank) {
@@ -158,7 +175,7 @@ Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
                                      const Plan& plan) {
   const size_t element_size = spans_.element_size();
   const uint64_t chunk = next_chunk_++;
-  KR_RETURN_IF_ERROR(AwaitSlot(chunk));
+  KR_RETURN_IF_ERROR(streams_.AwaitSlot(chunk));
   direct_.Publish(tensors);
   barrier_.Publish(Phase::kPacked, chunk);
   KR_RETURN_IF_ERROR(barrier_.AwaitAll(Phase::kPacked, chunk));
@@ -179,10 +196,10 @@ Status ShmCollective::ReduceThroughSlots(Plan plan) {
   if (count == 0) return OkStatus();
   const bool one_shot =
       bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
-      bytes * (size_ - 1) <= static_cast<int64_t>(options_.one_shot_bytes);
+      bytes * (size_ - 1) <= Number(tuned_.one_shot_bytes);
   const bool alone = size_ == 1 && plan.codec == nullptr;
   if (alone || one_shot) return OneShot(plan);
-  plan.Cut(count, size_, spans_.wire_size(), options_.part_bytes);
+  plan.Cut(count, size_, spans_.wire_size(), tuned_.part_bytes);
   return TwoShots(plan);
 }
 
@@ -200,7 +217,7 @@ Status ShmCollective::ReduceThroughSlots(Plan plan) {
 Status ShmCollective::Direct(Plan plan) {
   if (spans_.count() == 0) return OkStatus();
   plan.Cut(spans_.count(), size_, spans_.element_size(),
-           options_.direct_part_bytes);
+           tuned_.direct_part_bytes);
   const uint64_t first = next_chunk_;
   const int64_t chunks = plan.num_chunks;
   next_chunk_ += chunks;
@@ -283,7 +300,7 @@ Status ShmCollective::OneShot(const Plan& plan) {
   const uint64_t chunk = next_chunk_++;
   const bool packs = size_ > 1 || plan.codec != nullptr;
   if (packs) {
-    KR_RETURN_IF_ERROR(AwaitSlot(chunk));
+    KR_RETURN_IF_ERROR(streams_.AwaitSlot(chunk));
     {
       TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
       PackTo(Slot(local_rank_, chunk), plan, all);
@@ -338,12 +355,8 @@ Status ShmCollective::TwoShots(const Plan& plan) {
   return OkStatus();
 }
 
-Status ShmCollective::AwaitSlot(uint64_t chunk) {
-  return chunk > 2 ? barrier_.AwaitAll(Phase::kReduced, chunk - 2) : OkStatus();
-}
-
 Status ShmCollective::Pack(const Plan& plan, int64_t chunk, uint64_t number) {
-  KR_RETURN_IF_ERROR(AwaitSlot(number));
+  KR_RETURN_IF_ERROR(streams_.AwaitSlot(number));
   {
     TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
     for (int i = 1; i < size_; ++i) {
@@ -420,50 +433,10 @@ Status ShmCollective::Reducescatter(const ReducescatterArgs& args) {
   });
 }
 
-// Collectives that only move bytes. Each rank has a stream of them, which goes
-// through its slots chunk by chunk, and the others take what they want:
-//
-//   pack(i), take(i - 1)
-//
-// pack(i) overwrites what the others took of chunk i - 2: kReduced of it.
 template <typename Give, typename Take>
 Status ShmCollective::Move(const std::vector<int64_t>& stream_bytes,
                            const Give& give, const Take& take) {
-  // Not the local_rank for results: those of a reduction two chunks before may
-  // not be unpacked yet.
-  const int64_t slot = size_ * options_.part_bytes;
-  const int64_t longest =
-      *std::max_element(stream_bytes.begin(), stream_bytes.end());
-  const int64_t chunks = size_ == 1 ? 0 : DivideUp(longest, slot);
-  auto chunk_of = [&](int local_rank, int64_t i) {
-    return Range{std::min(i * slot, stream_bytes[local_rank]),
-                 std::min((i + 1) * slot, stream_bytes[local_rank])};
-  };
-  const uint64_t first = next_chunk_;
-  next_chunk_ += chunks;
-  for (int64_t i = 0; i < chunks + 1; ++i) {
-    if (i < chunks) {
-      const uint64_t number = first + i;
-      const Range own = chunk_of(local_rank_, i);
-      KR_RETURN_IF_ERROR(AwaitSlot(number));
-      TimedPhase time(meter_, TracePhase::kPack, barrier_.tag());
-      if (own.count() > 0) give(Slot(local_rank_, number), own);
-      barrier_.Publish(Phase::kPacked, number);
-    }
-    if (i >= 1 && i - 1 < chunks) {
-      const uint64_t number = first + i - 1;
-      for (int k = 1; k < size_; ++k) {
-        const int local_rank = (local_rank_ + k) % size_;
-        const Range range = chunk_of(local_rank, i - 1);
-        if (range.count() == 0) continue;
-        KR_RETURN_IF_ERROR(barrier_.Await(local_rank, Phase::kPacked, number));
-        TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
-        take(local_rank, Slot(local_rank, number), range);
-      }
-      barrier_.Publish(Phase::kReduced, number);
-    }
-  }
-  return OkStatus();
+  return streams_.Move(stream_bytes, next_chunk_, give, take);
 }
 
 Status ShmCollective::Allgather(const AllgatherArgs& args) {

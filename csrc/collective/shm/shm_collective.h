@@ -43,6 +43,7 @@
 #include "csrc/collective/kernels/kernels.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/shm/direct_tensors.h"
+#include "csrc/collective/shm/slot_streams.h"
 #include "csrc/collective/spans.h"
 #include "csrc/comm/host/host_group.h"
 
@@ -88,11 +89,14 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
     barrier_.SetProgressCallback(progress);
   }
   std::string Explain() const override;
+  std::vector<TunableRange> Tunables() const override;
   void PeerGone(int rank) override;
   void Abort(const Status& cause) override;
 
  private:
   struct Plan;
+
+  void Set(Tunable tunable, int64_t value) override;
 
   // Runs collective(), a fallible function, unless the object is broken.
   template <typename Function>
@@ -116,11 +120,7 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
                   const char* result) const;
   // The values of `range` to where they travel from.
   void PackTo(char* to, const Plan& plan, const Range& range) const;
-  // Waits until nobody reads what this rank's slot of `chunk` holds now.
-  Status AwaitSlot(uint64_t chunk);
-
-  // Each rank's stream of bytes through its slots: give(to, bytes) packs some
-  // of this rank's, take(local_rank, data, bytes) gets some of another's.
+  // SlotStreams::Move.
   template <typename Give, typename Take>
   Status Move(const std::vector<int64_t>& stream_bytes, const Give& give,
               const Take& take);
@@ -137,11 +137,21 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
 
   const HostGroup& group_;
   const ShmCollectiveOptions options_;
+  // Of an allreduce. As in the options, as long as nobody tunes them.
+  struct Tuned {
+    size_t part_bytes;
+    size_t one_shot_bytes;
+    size_t direct_part_bytes;
+  };
+  Tuned tuned_;
   const int size_;
   const int local_rank_;
   const size_t slot_bytes_;
   const Meter meter_;
   ChunkBarrier barrier_;
+  // Through the parts for values. That for results may hold those of a
+  // reduction two chunks before, which are not unpacked yet.
+  const SlotStreams streams_;
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or what Abort gave
 
