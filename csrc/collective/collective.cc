@@ -1,5 +1,7 @@
 #include "csrc/collective/collective.h"
 
+#include <algorithm>
+
 namespace keras_ring {
 namespace {
 
@@ -24,6 +26,13 @@ struct Run {
 };
 
 }  // namespace
+
+void Collective::Tune(Tunable tunable, int64_t value) {
+  for (const TunableRange& range : Tunables()) {
+    if (range.tunable != tunable) continue;
+    return Set(tunable, std::clamp(value, range.low, range.high));
+  }
+}
 
 void BlockingCollective::Start(const CollectiveArgs& args, Done done) {
   done(std::visit(Run{*this}, args));

@@ -18,6 +18,7 @@
 #include "csrc/base/dtype.h"
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
+#include "csrc/base/tunable.h"
 
 namespace keras_ring {
 
@@ -123,6 +124,13 @@ class Collective {
   // Null if no call may run on the control thread.
   virtual InlineExecution* inline_execution() { return nullptr; }
 
+  // What can be tuned, alike on all ranks.
+  virtual std::vector<TunableRange> Tunables() const { return {}; }
+  // From where calls are started, between two of them, the same on all ranks.
+  // Results keep their bits. What is not in Tunables() changes nothing; a value
+  // beyond its range is the nearest in it.
+  void Tune(Tunable tunable, int64_t value);
+
   // Thread-safe: the process of `rank` has ended. A call that still needs it
   // fails; what it has done stays good. For what moves bytes without noticing
   // by itself.
@@ -131,6 +139,10 @@ class Collective {
   // Thread-safe; ends every call that was started and is not done: it fails
   // with `cause`.
   virtual void Abort(const Status& cause) = 0;
+
+ private:
+  // One of Tunables(), within its range.
+  virtual void Set(Tunable, int64_t) {}
 };
 
 // A collective whose calls do not return before they are done.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "csrc/base/device.h"
 #include "csrc/base/status.h"
@@ -36,7 +37,21 @@ class CollectiveSet {
                               DeviceKindName(kind) + " memory");
   }
 
-  // Of all of them; see Collective.
+  // Of all of them; see Collective. What several have is there several times.
+  std::vector<TunableRange> Tunables() const {
+    std::vector<TunableRange> all;
+    for (const Collective* one : of_kind_) {
+      if (one == nullptr) continue;
+      const std::vector<TunableRange> own = one->Tunables();
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+  void Tune(Tunable tunable, int64_t value) const {
+    for (Collective* one : of_kind_) {
+      if (one != nullptr) one->Tune(tunable, value);
+    }
+  }
   void PeerGone(int rank) const {
     for (Collective* one : of_kind_) {
       if (one != nullptr) one->PeerGone(rank);

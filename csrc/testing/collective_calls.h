@@ -5,6 +5,7 @@
 
 #include <future>
 #include <utility>
+#include <vector>
 
 #include "csrc/collective/collective.h"
 
@@ -20,6 +21,10 @@ class CollectiveCalls {
   Status Broadcast(const BroadcastArgs& args) { return Run(args); }
   Status Reducescatter(const ReducescatterArgs& args) { return Run(args); }
   Status Alltoall(const AlltoallArgs& args) { return Run(args); }
+  std::vector<TunableRange> Tunables() const { return collective_.Tunables(); }
+  void Tune(Tunable tunable, int64_t value) {
+    collective_.Tune(tunable, value);
+  }
   void Abort(const Status& cause) { collective_.Abort(cause); }
 
  private:

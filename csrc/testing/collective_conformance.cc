@@ -795,6 +795,71 @@ TEST_P(CollectiveConformance, ManyCollectivesBackToBack) {
   });
 }
 
+// Between two calls, on all ranks: no bit of a sum depends on what is tuned,
+// nor does a value beyond its range do any harm.
+TEST_P(CollectiveConformance, WhatIsTunedChangesNoBit) {
+  std::mt19937_64 random(7);
+  std::normal_distribution<float> normal(0.0F, 1.0F);
+  const std::vector<TunableRange> ranges = collective(0).Tunables();
+  std::vector<int64_t> counts = Counts();
+  counts.push_back(1600);  // even: compressed
+  for (const int64_t count : counts) {
+    const Compression compression =
+        count % 2 == 0 ? Compression::kFloat16 : Compression::kNone;
+    conformance::PerRank<float> values(size_, std::vector<float>(count));
+    for (auto& of_rank : values) {
+      for (float& value : of_rank) value = normal(random);
+    }
+    const auto sums = [&] {
+      AllreduceArgs args = Args(DType::kFloat32, ReduceOp::kSum);
+      args.compression = compression;
+      return Allreduce(values, args);
+    };
+    const auto expected = sums();
+    for (const TunableRange& range : ranges) {
+      EXPECT_GE(range.value, range.low) << TunableName(range.tunable);
+      EXPECT_LE(range.value, range.high) << TunableName(range.tunable);
+      const int64_t span = range.high - range.low + 1;
+      for (const int64_t value :
+           {range.low, range.high, int64_t{0}, kMaxTunedValue,
+            range.low + static_cast<int64_t>(random() % span), range.value}) {
+        for (int rank = 0; rank < size_; ++rank) {
+          collective(rank).Tune(range.tunable, value);
+        }
+        const std::string what = std::string(TunableName(range.tunable)) +
+                                 " = " + std::to_string(value);
+        ExpectEverywhere(sums(), expected.front(), what);
+        for (const TunableRange& now : collective(size_ - 1).Tunables()) {
+          if (now.tunable != range.tunable || value != range.high) continue;
+          EXPECT_EQ(now.value, range.high) << what;
+        }
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// What a backend has not changes nothing.
+TEST_P(CollectiveConformance, OnlyWhatIsThereIsTuned) {
+  Collective& one = *members_[0].collective;
+  const auto values = [&one] {
+    std::vector<int64_t> all;
+    for (const TunableRange& range : one.Tunables()) {
+      all.push_back(range.value);
+    }
+    return all;
+  };
+  const std::vector<int64_t> before = values();
+  for (int tunable = 0; tunable < kNumTunables; ++tunable) {
+    bool has = false;
+    for (const TunableRange& range : one.Tunables()) {
+      has = has || range.tunable == static_cast<Tunable>(tunable);
+    }
+    if (!has) one.Tune(static_cast<Tunable>(tunable), 64);
+  }
+  EXPECT_EQ(values(), before);
+}
+
 // Fault: the last rank is gone. Its neighbours (the other ranks do not take
 // part) get kUnavailable with its rank in the text, and get it again from every
 // later call.

@@ -105,6 +105,7 @@ Status FakeCollective::Alltoall(const AlltoallArgs& args) {
 
 Status FakeCollective::Run(Call call, const std::function<void()>& copy) {
   call.thread = std::this_thread::get_id();
+  call.one_shot_bytes = one_shot_bytes_;
   {
     MutexLock lock(mutex_);
     if (!broken_.ok()) return broken_;

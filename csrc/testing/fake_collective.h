@@ -34,7 +34,8 @@ class FakeCollective final : public BlockingCollective, public InlineExecution {
     BroadcastArgs broadcast;
     ReducescatterArgs reducescatter;
     AlltoallArgs alltoall;
-    std::thread::id thread;  // that called
+    std::thread::id thread;      // that called
+    int64_t one_shot_bytes = 0;  // as tuned until then
   };
 
   explicit FakeCollective(int rank = 0, int64_t inline_bytes = -1)
@@ -53,6 +54,10 @@ class FakeCollective final : public BlockingCollective, public InlineExecution {
   void SetProgressCallback(const std::function<void()>* progress) override {
     progress_ = progress;
   }
+  // One, which a call records and which changes nothing.
+  std::vector<TunableRange> Tunables() const override {
+    return {{Tunable::kOneShotBytes, one_shot_bytes_, 0, 1000}};
+  }
   void PeerGone(int) override {}
   void Abort(const Status& cause) override KR_EXCLUDES(mutex_);
 
@@ -68,6 +73,7 @@ class FakeCollective final : public BlockingCollective, public InlineExecution {
   std::vector<Call> calls() KR_EXCLUDES(mutex_);
 
  private:
+  void Set(Tunable, int64_t value) override { one_shot_bytes_ = value; }
   // Records, waits, then copies by `copy` unless broken.
   Status Run(Call call, const std::function<void()>& copy) KR_EXCLUDES(mutex_);
   // Waits a moment; whether the call may go on.
@@ -75,6 +81,7 @@ class FakeCollective final : public BlockingCollective, public InlineExecution {
 
   const int rank_;
   const int64_t inline_bytes_;
+  int64_t one_shot_bytes_ = 0;                       // of the thread that calls
   const std::function<void()>* progress_ = nullptr;  // of the calling thread
   Mutex mutex_;
   CondVar changed_;

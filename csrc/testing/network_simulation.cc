@@ -73,6 +73,9 @@ bool NetworkSimulation::Run() {
       case Kind::kTurn:
         Turn(event.at, event.rank);
         break;
+      case Kind::kAdvance:
+        AdvanceTurn(event.at, event.rank);
+        break;
       case Kind::kLeaves:
         Leave(event.at, event.rank);
         break;
@@ -84,7 +87,34 @@ bool NetworkSimulation::Run() {
   return std::all_of(plans_.begin(), plans_.end(), IsDone);
 }
 
+bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
+  Rank& rank = ranks_[number];
+  SendReceivePlan& plan = plans_[number];
+  // What the plan says holds once it has done what comes before.
+  for (size_t i = 0; now >= rank.free && i < rank.out.size(); ++i) {
+    rank.out[i].may = plan.outgoing[i].released;
+  }
+  for (size_t i = 0; now >= rank.free && i < rank.in.size(); ++i) {
+    rank.in[i].may = plan.incoming[i].allowed;
+  }
+  bool moved = false;
+  for (size_t i = 0; i < rank.out.size(); ++i) {
+    const double time =
+        Send(now + *busy, number, plan.outgoing[i], rank.out[i]);
+    moved = moved || time >= 0;
+    *busy += std::max(time, 0.0);
+  }
+  for (size_t i = 0; i < rank.in.size(); ++i) {
+    const double time = Receive(now + *busy, plan.incoming[i], rank.in[i]);
+    moved = moved || time >= 0;
+    *busy += std::max(time, 0.0);
+    if (time > 0) Wake(now + *busy, plan.incoming[i].peer);  // it has room
+  }
+  return moved;
+}
+
 void NetworkSimulation::Turn(double now, int number) {
+  if (model_.io_threads) return IoTurn(now, number);
   Rank& rank = ranks_[number];
   if (rank.done) return;
   if (now < rank.free) return Wake(rank.free, number);
@@ -93,19 +123,8 @@ void NetworkSimulation::Turn(double now, int number) {
     return Wake(processors_.top(), number);
   }
   double busy = 0;
-  bool moved = false;
-  for (size_t i = 0; i < rank.out.size(); ++i) {
-    const double time = Send(now + busy, number, plan.outgoing[i], rank.out[i]);
-    moved = moved || time >= 0;
-    busy += std::max(time, 0.0);
-  }
-  for (size_t i = 0; i < rank.in.size(); ++i) {
-    const double time = Receive(now + busy, plan.incoming[i], rank.in[i]);
-    moved = moved || time >= 0;
-    busy += std::max(time, 0.0);
-    if (time > 0) Wake(now + busy, plan.incoming[i].peer);  // it has room
-  }
-  if (moved) {
+  if (MoveStreams(now, number, &busy)) {
+    now_ = now + busy;
     spent_ = 0;
     if (plan.advance) plan.advance(plan);
     busy += spent_;
@@ -117,6 +136,38 @@ void NetworkSimulation::Turn(double now, int number) {
     }
     Wake(rank.free, number);
   }
+  if (IsDone(plan)) {
+    rank.done = true;
+    time_ = std::max(time_, rank.free);
+  }
+}
+
+void NetworkSimulation::IoTurn(double now, int number) {
+  Rank& rank = ranks_[number];
+  if (rank.done) return;
+  if (now < rank.io_free) return Wake(rank.io_free, number);
+  double busy = 0;
+  if (!MoveStreams(now, number, &busy)) return;
+  rank.io_free = now + busy;
+  processor_time_ += busy;
+  Wake(rank.io_free, number);
+  events_.push({rank.io_free, number, Kind::kAdvance});
+}
+
+void NetworkSimulation::AdvanceTurn(double now, int number) {
+  Rank& rank = ranks_[number];
+  if (rank.done) return;
+  if (now < rank.free) {
+    events_.push({rank.free, number, Kind::kAdvance});
+    return;
+  }
+  SendReceivePlan& plan = plans_[number];
+  now_ = now;
+  spent_ = 0;
+  if (plan.advance) plan.advance(plan);
+  rank.free = now + spent_;
+  processor_time_ += spent_;
+  Wake(rank.free, number);
   if (IsDone(plan)) {
     rank.done = true;
     time_ = std::max(time_, rank.free);
@@ -147,11 +198,10 @@ double NetworkSimulation::Send(double now, int number, Outgoing& outgoing,
   Pipe& pipe = *stream.pipe;
   const size_t room = std::min(
       model_.quantum, model_.window - std::min(model_.window, pipe.bytes));
-  const size_t bytes = BytesIn(outgoing.segments, outgoing.sent,
-                               outgoing.released, stream.offset, room);
+  const size_t bytes = BytesIn(outgoing.segments, outgoing.sent, stream.may,
+                               stream.offset, room);
   const size_t before = outgoing.sent;
-  Move(outgoing.segments, outgoing.released, bytes, &outgoing.sent,
-       &stream.offset);
+  Move(outgoing.segments, stream.may, bytes, &outgoing.sent, &stream.offset);
   if (bytes == 0) return outgoing.sent > before ? 0.0 : -1.0;
   const double busy = model_.message + bytes * model_.copy_byte;
   rank.egress.emplace_back(&pipe, bytes);
@@ -172,10 +222,10 @@ double NetworkSimulation::Receive(double now, Incoming& incoming,
     if (at > now) break;
     arrived += bytes;
   }
-  const size_t bytes = BytesIn(incoming.segments, incoming.received,
-                               incoming.allowed, stream.offset, arrived);
+  const size_t bytes = BytesIn(incoming.segments, incoming.received, stream.may,
+                               stream.offset, arrived);
   const size_t before = incoming.received;
-  Move(incoming.segments, incoming.allowed, bytes, &incoming.received,
+  Move(incoming.segments, stream.may, bytes, &incoming.received,
        &stream.offset);
   if (bytes == 0) return incoming.received > before ? 0.0 : -1.0;
   pipe.bytes -= bytes;

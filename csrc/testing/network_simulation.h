@@ -30,6 +30,9 @@ struct NetworkModel {
   size_t window = 4 << 20;    // under way between two ranks
   // Processors that all ranks share. 0: each has its own.
   int shared_processors = 0;
+  // Whether each rank has another processor of its own, which sends and
+  // receives. Not with shared ones.
+  bool io_threads = false;
 };
 
 class NetworkSimulation {
@@ -41,6 +44,8 @@ class NetworkSimulation {
   // For what a plan's `advance` does: the processor of the rank that advances
   // is busy for so long.
   void Spend(double seconds) { spent_ += seconds; }
+  // When that began, with what it has spent since.
+  double now() const { return now_ + spent_; }
 
   // Whether all ranks came to their ends.
   bool Run();
@@ -61,10 +66,13 @@ class NetworkSimulation {
   };
   struct Stream {
     Pipe* pipe = nullptr;
+    size_t may = 0;     // segments that may move, as the plan had said
     size_t offset = 0;  // in the segment that moves next
   };
   struct Rank {
     double free = 0;  // when its processor is
+    double io_free =
+        0;  // when that is which sends and receives, if it is apart
     // What is to leave its interface, in order; the first is leaving.
     std::deque<std::pair<Pipe*, size_t>> egress;
     double ingress_free = 0;  // when nothing comes in
@@ -74,7 +82,7 @@ class NetworkSimulation {
     std::vector<Stream> out, in;
   };
 
-  enum class Kind : uint8_t { kTurn, kLeaves, kHasLeft };
+  enum class Kind : uint8_t { kTurn, kAdvance, kLeaves, kHasLeft };
   struct Event {
     double at;
     int rank;
@@ -83,6 +91,12 @@ class NetworkSimulation {
   };
   void Wake(double at, int rank) { events_.push({at, rank, Kind::kTurn}); }
   void Turn(double now, int rank);
+  // Of a rank with a processor for its streams: theirs, and the plan's.
+  void IoTurn(double now, int rank);
+  void AdvanceTurn(double now, int rank);
+  // Lets all streams of a rank move; whether one did, and for how long its
+  // processor is busy.
+  bool MoveStreams(double now, int rank, double* busy);
   // The first of a rank's egress begins to leave, or is gone.
   void Leave(double now, int rank);
   void HasLeft(double now, int rank);
@@ -98,6 +112,7 @@ class NetworkSimulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   // When the shared processors are free.
   std::priority_queue<double, std::vector<double>, std::greater<>> processors_;
+  double now_ = 0;  // of the rank that advances
   double spent_ = 0;
   double time_ = 0;
   double processor_time_ = 0;

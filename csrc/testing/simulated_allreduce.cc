@@ -17,12 +17,18 @@
 namespace keras_ring {
 namespace {
 
-// The ranks of a host, which take their time and have no values.
+// The ranks of a host, which take their time and have no values. Their tensors
+// are direct, or go through slots.
 class SimulatedHost final : public LowerLevel {
  public:
   SimulatedHost(const SimulatedJob& job, const std::vector<Range>& parts,
-                int64_t depth, char* results)
-      : job_(job), parts_(parts), depth_(depth), results_(results) {}
+                int64_t depth, bool direct, bool copy_thread, char* results)
+      : job_(job),
+        parts_(parts),
+        depth_(depth),
+        copies_(direct ? 0.0 : 1.0),
+        copy_thread_(copy_thread),
+        results_(results) {}
 
   void set_simulation(NetworkSimulation* simulation) {
     simulation_ = simulation;
@@ -30,10 +36,11 @@ class SimulatedHost final : public LowerLevel {
 
   bool IsReady(int64_t step) const override { return step < done_ + depth_; }
   // Packs the parts of the others, waits for them, and reduces the own one.
-  void Reduce(int64_t step, char*) override {
+  bool Reduce(int64_t step, char*) override {
     const int others = job_.ranks_per_host - 1;
-    Touch(step, 2.0 * others + job_.ranks_per_host + 1);
+    Touch(step, copies_ * 2.0 * others + job_.ranks_per_host + 1);
     if (others > 0) simulation_->Spend(job_.host_sync);
+    return true;
   }
   size_t sum_size() const override { return sizeof(float); }
   void Add(int, const Range& range, const void* const*, int num_sums,
@@ -43,29 +50,44 @@ class SimulatedHost final : public LowerLevel {
   }
   void Fold(const SpanPiece& piece, const void* const*, int num_sources,
             char*) override {
-    simulation_->Spend((num_sources + 2.0) * piece.bytes * job_.memory_byte);
+    simulation_->Spend((num_sources + 1.0 + copies_) * piece.bytes *
+                       job_.memory_byte);
   }
-  char* Results(int64_t) override { return results_; }
+  char* ResultsOf(int64_t, const SpanPiece& piece, size_t at) override {
+    return copies_ > 0 ? results_ + at : piece.output;
+  }
   // Unpacks the results of the others.
   void Done(int64_t step) override {
     ++done_;
-    Touch(step, 2.0 * (job_.ranks_per_host - 1));
+    const double times = 2.0 * (job_.ranks_per_host - 1);
+    if (copy_thread_) {
+      copied_ = std::max(copied_, simulation_->now()) + TimeOf(step, times);
+    } else {
+      Touch(step, times);
+    }
     if (job_.ranks_per_host > 1) simulation_->Spend(job_.host_sync);
   }
   int64_t num_done() const { return done_; }
+  // When all results have been copied that were, by another processor.
+  double copied() const { return copied_; }
 
  private:
+  double TimeOf(int64_t step, double times) const {
+    return times * parts_[step].count() * sizeof(float) * job_.memory_byte;
+  }
   void Touch(int64_t step, double times) {
-    simulation_->Spend(times * parts_[step].count() * sizeof(float) *
-                       job_.memory_byte);
+    simulation_->Spend(TimeOf(step, times));
   }
 
   const SimulatedJob& job_;
   const std::vector<Range>& parts_;
   const int64_t depth_;
+  const double copies_;  // of values and results
+  const bool copy_thread_;
   char* const results_;
   NetworkSimulation* simulation_ = nullptr;
   int64_t done_ = 0;
+  double copied_ = 0;
 };
 
 }  // namespace
@@ -112,7 +134,9 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   SimulatedTime time;
   for (int host = 0; host < job.num_hosts; ++host) {
     const std::vector<Group> groups = PlanLevels(host, job.num_hosts, side);
-    hosts.emplace_back(job, parts, options.stage.depth, results.data());
+    hosts.emplace_back(
+        job, parts, options.stage.depth, bytes >= options.direct_bytes,
+        job.copy_thread && bytes >= options.unpacker_bytes, results.data());
     scratch.emplace_back(groups.size());
     runs.emplace_back(groups, ranks, parts, shape, hosts.back(), method, row,
                       scratch.back(), Meter());
@@ -132,6 +156,7 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   network.message = job.message;
   network.copy_byte = job.copy_byte;
   network.shared_processors = job.shared_processors;
+  network.io_threads = job.io_threads;
   NetworkSimulation simulation(plans, network);
   for (SimulatedHost& host : hosts) host.set_simulation(&simulation);
   time.ended = simulation.Run();
@@ -140,6 +165,9 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
         time.ended && host.num_done() == static_cast<int64_t>(parts.size());
   }
   time.seconds = simulation.time();
+  for (const SimulatedHost& host : hosts) {
+    time.seconds = std::max(time.seconds, host.copied());
+  }
   time.bound = 2.0 * (job.num_hosts - 1) / job.num_hosts *
                static_cast<double>(bytes) * job.host_byte;
   time.sends = simulation.most_sends();

@@ -21,6 +21,10 @@ struct SimulatedJob {
   double memory_byte = 0.05e-9;  // of a rank, read or written
   double host_sync = 2e-6;       // until a rank's step is seen by the others
   int shared_processors = 0;     // see NetworkModel
+  bool io_threads = false;       // likewise
+  // Whether results of large buckets are copied by another processor of each
+  // rank. Nothing waits for it but the end.
+  bool copy_thread = true;
 };
 
 struct SimulatedTime {

@@ -4,6 +4,12 @@
 
 namespace keras_ring {
 
+TunableRange PreferenceRange(Preference now) {
+  return {Tunable::kAllreducePreference, static_cast<int64_t>(now),
+          static_cast<int64_t>(Preference::kByModel),
+          static_cast<int64_t>(Preference::kFewBytes)};
+}
+
 Algorithms AlgorithmsOf(const Options& options) {
   Algorithms algorithms;
   const std::string& allreduce = options.allreduce;

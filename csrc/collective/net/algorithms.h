@@ -3,6 +3,7 @@
 #define KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
 
 #include "csrc/base/options.h"
+#include "csrc/base/tunable.h"
 #include "csrc/collective/net/cost_model.h"
 
 namespace keras_ring {
@@ -21,6 +22,9 @@ struct Algorithms {
   bool ring_reducescatter = false;
   bool ring_alltoall = false;
 };
+
+// What may be tuned of them.
+TunableRange PreferenceRange(Preference now);
 
 // Those that the options name, with the usual links.
 Algorithms AlgorithmsOf(const Options& options);

@@ -12,7 +12,12 @@
 
 namespace keras_ring {
 
-// With links to `peers`, which all do the same.
+// How a backend gets one: with links to `peers`, which all do the same.
+using TransportMaker = Result<std::unique_ptr<Transport>> (*)(
+    const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
+    Deadline deadline);
+
+// By TCP: a TransportMaker.
 Result<std::unique_ptr<Transport>> ConnectTransport(
     const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
     Deadline deadline);

@@ -16,6 +16,34 @@ std::string BytesText(size_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
+struct Ways {
+  double few_hops_time;
+  double few_bytes_time;
+  bool takes_few_hops;
+};
+
+// ways_of(bytes): Ways.
+template <typename WaysOf>
+std::string Explain(const LinkModel& links, const std::string& what,
+                    const WaysOf& ways_of) {
+  char line[160];
+  std::snprintf(line, sizeof(line),
+                "links: %.1f us, %.2f Gbit/s in each direction\n",
+                links.latency * 1e6, 8e-9 / links.byte);
+  std::string text = line;
+  text +=
+      what + " of\n                   in few hops    in few bytes    is done\n";
+  for (size_t bytes = 4; bytes <= size_t{64} << 20; bytes *= 16) {
+    const Ways ways = ways_of(bytes);
+    std::snprintf(line, sizeof(line), "%15s %11.1f us %12.1f us    in few %s\n",
+                  BytesText(bytes).c_str(), ways.few_hops_time * 1e6,
+                  ways.few_bytes_time * 1e6,
+                  ways.takes_few_hops ? "hops" : "bytes");
+    text += line;
+  }
+  return text;
+}
+
 }  // namespace
 
 double AllreduceFewHopsTime(const LinkModel& links,
@@ -53,6 +81,24 @@ bool AllreduceTakesFewHops(const LinkModel& links, Preference preference,
          AllreduceFewBytesTime(links, groups, bytes);
 }
 
+double PairFewHopsTime(const LinkModel& links, size_t bytes) {
+  const auto all = static_cast<double>(bytes);
+  return OneShotTime(links, 2, all) + all * links.fold;
+}
+
+double PairFewBytesTime(const LinkModel& links, size_t bytes) {
+  const double half = static_cast<double>(bytes) / 2;
+  return 2 * OneShotTime(links, 2, half) + half * links.fold;
+}
+
+bool PairTakesFewHops(const LinkModel& links, Preference preference,
+                      size_t bytes) {
+  if (preference != Preference::kByModel) {
+    return preference == Preference::kFewHops;
+  }
+  return PairFewHopsTime(links, bytes) <= PairFewBytesTime(links, bytes);
+}
+
 double BroadcastFewHopsTime(const LinkModel& links, int size, size_t bytes) {
   return OneShotTime(links, size, static_cast<double>(bytes));
 }
@@ -76,24 +122,19 @@ bool BroadcastTakesFewHops(const LinkModel& links, Preference preference,
 std::string ExplainAllreduce(const LinkModel& links, Preference preference,
                              const std::vector<int>& groups,
                              const std::string& what) {
-  char line[160];
-  std::snprintf(line, sizeof(line),
-                "links: %.1f us, %.2f Gbit/s in each direction\n",
-                links.latency * 1e6, 8e-9 / links.byte);
-  std::string text = line;
-  text +=
-      what + " of\n                   in few hops    in few bytes    is done\n";
-  for (size_t bytes = 4; bytes <= size_t{64} << 20; bytes *= 16) {
-    const bool few_hops =
-        AllreduceTakesFewHops(links, preference, groups, bytes);
-    std::snprintf(line, sizeof(line), "%15s %11.1f us %12.1f us    in few %s\n",
-                  BytesText(bytes).c_str(),
-                  AllreduceFewHopsTime(links, groups, bytes) * 1e6,
-                  AllreduceFewBytesTime(links, groups, bytes) * 1e6,
-                  few_hops ? "hops" : "bytes");
-    text += line;
-  }
-  return text;
+  return Explain(links, what, [&](size_t bytes) {
+    return Ways{AllreduceFewHopsTime(links, groups, bytes),
+                AllreduceFewBytesTime(links, groups, bytes),
+                AllreduceTakesFewHops(links, preference, groups, bytes)};
+  });
+}
+
+std::string ExplainPair(const LinkModel& links, Preference preference,
+                        const std::string& what) {
+  return Explain(links, what, [&](size_t bytes) {
+    return Ways{PairFewHopsTime(links, bytes), PairFewBytesTime(links, bytes),
+                PairTakesFewHops(links, preference, bytes)};
+  });
 }
 
 }  // namespace keras_ring

@@ -20,9 +20,13 @@ struct LinkModel {
   double latency = 20e-6;
   double message = 3e-6;
   double byte = 0.8e-9;  // 10 Gbit/s
+  // Of a core, to add a byte of one rank's to another's. Counts only where
+  // links decide nothing: of two ranks.
+  double fold = 0.1e-9;
 };
 
-// How one of several ways is taken: by the model, or whatever it says.
+// How one of several ways is taken: by the model, or whatever it says. What is
+// tuned has these numbers.
 enum class Preference { kByModel, kFewHops, kFewBytes };
 
 // What an allreduce over groups takes: `groups` has the most members of a group
@@ -39,6 +43,13 @@ double AllreduceFewBytesTime(const LinkModel& links,
 bool AllreduceTakesFewHops(const LinkModel& links, Preference preference,
                            const std::vector<int>& groups, size_t bytes);
 
+// The same of two ranks that are no groups. They send the same bytes either
+// way: in one shot there is a hop less; in two, each adds half of them.
+double PairFewHopsTime(const LinkModel& links, size_t bytes);
+double PairFewBytesTime(const LinkModel& links, size_t bytes);
+bool PairTakesFewHops(const LinkModel& links, Preference preference,
+                      size_t bytes);
+
 //   few hops    the root sends to all
 //   few bytes   from rank to rank, in segments
 double BroadcastFewHopsTime(const LinkModel& links, int size, size_t bytes);
@@ -53,6 +64,8 @@ bool BroadcastTakesFewHops(const LinkModel& links, Preference preference,
 std::string ExplainAllreduce(const LinkModel& links, Preference preference,
                              const std::vector<int>& groups,
                              const std::string& what);
+std::string ExplainPair(const LinkModel& links, Preference preference,
+                        const std::string& what);
 
 }  // namespace keras_ring
 

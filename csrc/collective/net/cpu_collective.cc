@@ -17,6 +17,9 @@ namespace {
 // Steps of an exchange that may be under way.
 constexpr int64_t kExchangeLag = 4;
 
+// How much less, and how much more, than by default an exchange may hold.
+constexpr int64_t kMostTimes = 16;
+
 // Of a step: whole cache lines of any dtype.
 constexpr int64_t kStepAlignment = 64;
 
@@ -28,7 +31,10 @@ std::vector<int> CpuCollectivePeers(int rank, int size,
   if (size <= options.max_exchange_ranks) {
     for (int peer = 0; peer < size; ++peer) peers.insert(peer);
   } else {
-    peers = {(rank + 1) % size, (rank + size - 1) % size};
+    const RingPlace place = RingPlaceOf(rank, size, options.ring_order);
+    for (int step : {1, size - 1}) {
+      peers.insert(place.RankAt((place.position + step) % size));
+    }
   }
   peers.erase(rank);
   return {peers.begin(), peers.end()};
@@ -39,7 +45,8 @@ CpuCollective::CpuCollective(Transport& transport,
                              const Meter& meter)
     : transport_(transport),
       options_(options),
-      place_{transport.rank(), transport.size()},
+      rank_(transport.rank()),
+      place_(RingPlaceOf(rank_, transport.size(), options.ring_order)),
       meter_(meter) {}
 
 CpuCollective::CpuCollective(std::unique_ptr<Transport> transport,
@@ -48,12 +55,13 @@ CpuCollective::CpuCollective(std::unique_ptr<Transport> transport,
     : owned_transport_(std::move(transport)),
       transport_(*owned_transport_),
       options_(options),
-      place_{transport_.rank(), transport_.size()},
+      rank_(transport_.rank()),
+      place_(RingPlaceOf(rank_, transport_.size(), options.ring_order)),
       meter_(meter) {}
 
 Status CpuCollective::Allreduce(const AllreduceArgs& args) {
   if (args.op == ReduceOp::kAdasum) {
-    return adasum_.Allreduce(args, place_.rank, place_.size, *this);
+    return adasum_.Allreduce(args, rank_, place_.size, *this);
   }
   return broken_.Run(
       [&] { return DoAllreduce(args).WithContext("allreduce"); });
@@ -83,10 +91,30 @@ std::string CpuCollective::Explain() const {
   if (!exchanges() || options_.algorithms.ring_allreduce) {
     return "a ring of " + ranks + "\n";
   }
+  const Algorithms& algorithms = options_.algorithms;
   return ranks + ", which exchange with each other\n" +
-         ExplainAllreduce(options_.algorithms.links,
-                          options_.algorithms.allreduce, {place_.size},
-                          "an allreduce");
+         (place_.size == 2
+              ? ExplainPair(algorithms.links, algorithms.allreduce,
+                            "an allreduce")
+              : ExplainAllreduce(algorithms.links, algorithms.allreduce,
+                                 {place_.size}, "an allreduce"));
+}
+
+std::vector<TunableRange> CpuCollective::Tunables() const {
+  if (!exchanges() || options_.algorithms.ring_allreduce) return {};
+  const int64_t bytes = options_.exchange_bytes;
+  std::vector<TunableRange> ranges = {
+      {Tunable::kExchangeBytes, static_cast<int64_t>(exchange_bytes_),
+       std::max<int64_t>(1, bytes / kMostTimes), bytes * kMostTimes}};
+  ranges.push_back(PreferenceRange(preference_));
+  return ranges;
+}
+
+void CpuCollective::Set(Tunable tunable, int64_t value) {
+  if (tunable == Tunable::kExchangeBytes) exchange_bytes_ = value;
+  if (tunable == Tunable::kAllreducePreference) {
+    preference_ = static_cast<Preference>(value);
+  }
 }
 
 void CpuCollective::Abort(const Status& cause) {
@@ -111,9 +139,12 @@ Status CpuCollective::ExchangeAllreduce(const AllreduceArgs& args) {
   const FoldMethod method(args);
   row_.Assign(args.tensors, method.element_size, method.wire_size);
   if (row_.count() == 0) return OkStatus();
-  const bool one_shot = AllreduceTakesFewHops(
-      options_.algorithms.links, options_.algorithms.allreduce, {place_.size},
-      row_.count() * method.wire_size);
+  const size_t bytes = row_.count() * method.wire_size;
+  const LinkModel& links = options_.algorithms.links;
+  const bool one_shot =
+      place_.size == 2
+          ? PairTakesFewHops(links, preference_, bytes)
+          : AllreduceTakesFewHops(links, preference_, {place_.size}, bytes);
   const ExchangeShape shape = ShapeFor(method);
   return RunExchange(one_shot ? PlanOneShot(shape, row_.count())
                               : PlanTwoShots(shape, row_.count()),
@@ -128,7 +159,7 @@ Status CpuCollective::ExchangeReducescatter(const ReducescatterArgs& args) {
   for (int rank = 0; rank < place_.size; ++rank) {
     const int64_t count = args.count_per_rank[rank];
     blocks.push_back({Advance(args.input, begin, method.element_size),
-                      rank == place_.rank ? args.output : nullptr, count});
+                      rank == rank_ ? args.output : nullptr, count});
     parts.push_back({begin, begin + count});
     begin += count;
   }
@@ -140,10 +171,10 @@ Status CpuCollective::ExchangeReducescatter(const ReducescatterArgs& args) {
 
 ExchangeShape CpuCollective::ShapeFor(const FoldMethod& method) const {
   const size_t bytes =
-      std::min(options_.exchange_bytes / (kExchangeLag * (place_.size - 1)),
+      std::min(exchange_bytes_ / (kExchangeLag * (place_.size - 1)),
                options_.max_segment_bytes);
   const int64_t count = bytes / method.wire_size;
-  return {place_.rank, place_.size,
+  return {rank_, place_.size,
           std::max<int64_t>(1, count < kStepAlignment
                                    ? count
                                    : count / kStepAlignment * kStepAlignment),
@@ -290,13 +321,13 @@ Status CpuCollective::RunReduction(RingReduction& plan,
 Status CpuCollective::DoAllgather(const AllgatherArgs& args) {
   KR_RETURN_IF_ERROR(CheckSizes(args.bytes_per_rank.size(), place_.size));
   size_t begin = 0;
-  for (int rank = 0; rank < place_.rank; ++rank) {
+  for (int rank = 0; rank < rank_; ++rank) {
     begin += args.bytes_per_rank[rank];
   }
-  const size_t own_bytes = args.bytes_per_rank[place_.rank];
+  const size_t own_bytes = args.bytes_per_rank[rank_];
   CopyIfApart(Advance(args.output, begin, 1), args.input, own_bytes);
   if (exchanges() && !options_.algorithms.ring_allgather) {
-    return Run(PlanDirectAllgather(place_.rank, args));
+    return Run(PlanDirectAllgather(rank_, args));
   }
   return Run(PlanRingAllgather(place_, args.tag, args.output,
                                args.bytes_per_rank,
@@ -313,10 +344,10 @@ Status CpuCollective::DoBroadcast(const BroadcastArgs& args) {
                             options_.algorithms.broadcast, place_.size, bytes,
                             options_.max_segment_bytes);
   KR_RETURN_IF_ERROR(
-      Run(direct ? PlanDirectBroadcast(place_.rank, place_.size, args)
+      Run(direct ? PlanDirectBroadcast(rank_, place_.size, args)
                  : PlanChainBroadcast(place_, args.tag, args.root, args.tensors,
                                       options_.max_segment_bytes)));
-  if (place_.rank == args.root) {
+  if (rank_ == args.root) {
     for (const TensorSpan& tensor : args.tensors) {
       CopyIfApart(tensor.output, tensor.input, tensor.count);
     }
@@ -352,12 +383,12 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
   void* values;
   KR_ASSIGN_OR_RETURN(const RingBuffer buffer,
                       ReserveBuffer(method, total, &values));
-  // Chunk c is the block of rank c - 1, where it ends.
+  // Chunk c is the block of position c - 1, where it ends.
   std::vector<int64_t> chunk_counts(place_.size);
   void* own = nullptr;
   void* at = values;
   for (int chunk = 0; chunk < place_.size; ++chunk) {
-    const int rank = (chunk + place_.size - 1) % place_.size;
+    const int rank = place_.RankAt((chunk + place_.size - 1) % place_.size);
     int64_t block = begin;
     for (int r = 0; r < rank; ++r) block += args.count_per_rank[r];
     chunk_counts[chunk] = in_slice(rank);
@@ -366,7 +397,7 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
       method.Pack(at, Advance(args.input, block, method.tensor_size),
                   chunk_counts[chunk]);
     }
-    if (rank == place_.rank) own = at;
+    if (rank == rank_) own = at;
     at = Advance(at, chunk_counts[chunk], method.format.value_size);
   }
   if (place_.size == 1) {
@@ -380,7 +411,7 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
   }
   const TimedPhase time = Time(TracePhase::kUnpack, args.tag);
   method.Unpack(Advance(args.output, begin, method.tensor_size), own,
-                in_slice(place_.rank));
+                in_slice(rank_));
   return OkStatus();
 }
 
@@ -388,15 +419,15 @@ Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
   KR_RETURN_IF_ERROR(CheckSizes(args.bytes.size(), place_.size * place_.size));
   size_t input_begin = 0;
   size_t output_begin = 0;
-  for (int rank = 0; rank < place_.rank; ++rank) {
-    input_begin += args.bytes[place_.rank * place_.size + rank];
-    output_begin += args.bytes[rank * place_.size + place_.rank];
+  for (int rank = 0; rank < rank_; ++rank) {
+    input_begin += args.bytes[rank_ * place_.size + rank];
+    output_begin += args.bytes[rank * place_.size + rank_];
   }
   CopyIfApart(Advance(args.output, output_begin, 1),
               Advance(args.input, input_begin, 1),
-              args.bytes[place_.rank * place_.size + place_.rank]);
+              args.bytes[rank_ * place_.size + rank_]);
   if (exchanges() && !options_.algorithms.ring_alltoall) {
-    return Run(PlanDirectAlltoall(place_.rank, place_.size, args));
+    return Run(PlanDirectAlltoall(rank_, place_.size, args));
   }
   KR_ASSIGN_OR_RETURN(
       void* transit,

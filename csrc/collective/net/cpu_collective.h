@@ -38,6 +38,8 @@ struct CpuCollectiveOptions {
   // The most ranks that have links with each other, all with all. Beyond, each
   // has links with its neighbours in the ring alone.
   int max_exchange_ranks = 32;
+  // Of the ranks in the ring (RingPlace); empty: that of their numbers.
+  std::vector<int> ring_order;
   Algorithms algorithms;
   // Bound of the memory for values of others that wait to be folded: what a
   // core's own cache holds.
@@ -67,11 +69,13 @@ class CpuCollective final : public BlockingCollective {
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
   std::string Explain() const override;
+  std::vector<TunableRange> Tunables() const override;
   // Nothing: its connections end.
   void PeerGone(int) override {}
   void Abort(const Status& cause) override;
 
  private:
+  void Set(Tunable tunable, int64_t value) override;
   Status DoAllreduce(const AllreduceArgs& args);
   Status DoAllgather(const AllgatherArgs& args);
   Status DoBroadcast(const BroadcastArgs& args);
@@ -111,6 +115,10 @@ class CpuCollective final : public BlockingCollective {
   const std::unique_ptr<Transport> owned_transport_;  // or null
   Transport& transport_;
   const CpuCollectiveOptions options_;
+  // As in the options, as long as nobody tunes them.
+  Preference preference_ = options_.algorithms.allreduce;
+  size_t exchange_bytes_ = options_.exchange_bytes;
+  const int rank_;
   const RingPlace place_;
   const Meter meter_;
   ScratchBuffer fusion_buffer_;

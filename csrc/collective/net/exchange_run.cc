@@ -13,19 +13,19 @@ using Kind = ExchangeBlock::Kind;
 
 constexpr size_t kAlignment = 64;  // of steps in scratch memory
 
-// Adds the memory of `range` to `segments`: pieces of tensors, or all of it
-// where it is staged, with elements of `size` bytes.
+// Adds a piece of memory to the segments of a block, which begin with
+// segments[first]: pieces that follow each other are one.
 template <typename Segments, typename Pointer>
-void AddSegments(const Spans& row, const Range& range, char* staged,
-                 size_t size, Pointer SpanPiece::*memory, Segments& segments) {
-  if (range.count() == 0) return;
-  if (staged != nullptr) {
-    segments.push_back({staged, range.count() * size});
-    return;
+void AddSegment(size_t first, Pointer memory, size_t bytes,
+                Segments& segments) {
+  if (segments.size() > first) {
+    auto& last = segments.back();
+    if (static_cast<const char*>(last.data) + last.bytes == memory) {
+      last.bytes += bytes;
+      return;
+    }
   }
-  row.ForEach(range, [&](const SpanPiece& piece) {
-    segments.push_back({piece.*memory, piece.bytes});
-  });
+  segments.push_back({memory, bytes});
 }
 
 }  // namespace
@@ -129,17 +129,23 @@ char* ExchangeRun::OwnValues(int64_t step) const {
                       {Kind::kValues, step, schedule_.folds[step]});
 }
 
-char* ExchangeRun::StagedResult(int64_t step) const {
-  if (below_ == nullptr) return Slot(first_result_lane(), step);
-  return below_->Results(step) +
-         InCover(step, schedule_.folds[step]) * row_.wire_size();
+char* ExchangeRun::OwnResults(const Block& block,
+                              const SpanPiece& piece) const {
+  if (below_ != nullptr) {
+    return below_->ResultsOf(
+        block.step, piece,
+        InCover(block.step, block.range) * row_.wire_size() + piece.at);
+  }
+  return staged_ ? Slot(first_result_lane(), block.step) +
+                       InFold(block) * row_.wire_size() + piece.at
+                 : piece.output;
 }
 
-char* ExchangeRun::ArrivedResult(size_t peer, const Block& block) const {
-  if (below_ == nullptr)
-    return Slot(first_result_lane() + 1 + peer, block.step);
-  return below_->Results(block.step) +
-         InCover(block.step, block.range) * row_.wire_size();
+char* ExchangeRun::ArrivedResults(size_t peer, const Block& block,
+                                  const SpanPiece& piece) const {
+  if (below_ != nullptr) return OwnResults(block, piece);
+  return staged_ ? Slot(first_result_lane() + 1 + peer, block.step) + piece.at
+                 : piece.output;
 }
 
 void ExchangeRun::Bind(SendReceivePlan& plan) {
@@ -155,16 +161,20 @@ void ExchangeRun::Bind(SendReceivePlan& plan) {
 
 void ExchangeRun::BindSends(size_t peer, Outgoing& outgoing) {
   for (const Block& block : schedule_.sends[peer]) {
-    if (block.kind == Kind::kValues) {
-      AddSegments(row_, block.range,
-                  staged_ ? StagedValues(peer, block) : nullptr, value_size(),
-                  &SpanPiece::input, outgoing.segments);
+    const size_t first = outgoing.segments.size();
+    if (block.kind == Kind::kValues && staged_) {
+      if (block.range.count() > 0) {
+        outgoing.segments.push_back(
+            {StagedValues(peer, block), block.range.count() * value_size()});
+      }
     } else {
-      AddSegments(
-          row_, block.range,
-          staged_ ? StagedResult(block.step) + InFold(block) * row_.wire_size()
-                  : nullptr,
-          row_.wire_size(), &SpanPiece::output, outgoing.segments);
+      row_.ForEach(block.range, [&](const SpanPiece& piece) {
+        AddSegment(first,
+                   block.kind == Kind::kValues
+                       ? piece.input
+                       : static_cast<const char*>(OwnResults(block, piece)),
+                   piece.count * row_.wire_size(), outgoing.segments);
+      });
     }
     out_[peer].ends.push_back(outgoing.segments.size());
   }
@@ -172,15 +182,18 @@ void ExchangeRun::BindSends(size_t peer, Outgoing& outgoing) {
 
 void ExchangeRun::BindReceives(size_t peer, Incoming& incoming) {
   for (const Block& block : schedule_.receives[peer]) {
+    const size_t first = incoming.segments.size();
     if (block.kind == Kind::kValues) {
-      AddSegments(
-          row_, block.range,
-          ArrivedValues(peer, block.step) + InFold(block) * value_size(),
-          value_size(), &SpanPiece::output, incoming.segments);
+      if (block.range.count() > 0) {
+        incoming.segments.push_back(
+            {ArrivedValues(peer, block.step) + InFold(block) * value_size(),
+             block.range.count() * value_size()});
+      }
     } else {
-      AddSegments(row_, block.range,
-                  staged_ ? ArrivedResult(peer, block) : nullptr,
-                  row_.wire_size(), &SpanPiece::output, incoming.segments);
+      row_.ForEach(block.range, [&](const SpanPiece& piece) {
+        AddSegment(first, ArrivedResults(peer, block, piece),
+                   piece.count * row_.wire_size(), incoming.segments);
+      });
     }
     in_[peer].ends.push_back(incoming.segments.size());
   }
@@ -194,7 +207,8 @@ bool ExchangeRun::Advance(SendReceivePlan& plan) {
     seen = changes_;
     NoteSent(plan);
     NoteReceived(plan);
-    while (CanStageForAll()) StageForAll();
+    while (CanStageForAll() && StageForAll()) {
+    }
     while (CanFold()) Fold();
     NoteDone();
     Release(plan);
@@ -229,9 +243,8 @@ void ExchangeRun::NoteReceived(SendReceivePlan& plan) {
       ++stream.results;
       if (!staged_) continue;
       const TimedPhase time(meter_, TracePhase::kUnpack, tag_);
-      const char* wire = ArrivedResult(k, block);
       row_.ForEach(block.range, [&](const SpanPiece& piece) {
-        method_.Decode(piece, wire + piece.at);
+        method_.Decode(piece, ArrivedResults(k, block, piece));
       });
     }
   }
@@ -260,10 +273,10 @@ bool ExchangeRun::IsReady(int64_t step) const {
   return HasValues(step) && HasSentResults(step);
 }
 
-void ExchangeRun::Reduce(int64_t step, char* sums) {
+bool ExchangeRun::Reduce(int64_t step, char* sums) {
   reduced_ = step + 1;
   ++changes_;
-  if (schedule_.folds[step].count() == 0) return;
+  if (schedule_.folds[step].count() == 0) return true;
   for (size_t k = 0; k < num_peers(); ++k) {
     sources_[schedule_.peers[k]] = ArrivedValues(k, step);
   }
@@ -271,6 +284,7 @@ void ExchangeRun::Reduce(int64_t step, char* sums) {
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
   below_->Add(level_, schedule_.folds[step], sources_.data(), schedule_.size,
               sums);
+  return true;
 }
 
 void ExchangeRun::Done(int64_t step) {
@@ -289,6 +303,7 @@ void ExchangeRun::Fold() {
   reduced_ = folded_;
   ++changes_;
   const Range& range = schedule_.folds[step];
+  const Block own{Kind::kResult, step, range};
   const bool encodes = method_.codec != nullptr && below_ == nullptr;
   if (encodes && !stages_for_all()) Stage(range, OwnValues(step));
   const bool own_is_staged = encodes || below_ != nullptr;
@@ -302,7 +317,8 @@ void ExchangeRun::Fold() {
     }
     sources_[schedule_.rank] =
         own_is_staged ? OwnValues(step) + at : piece.input;
-    char* copy = copies ? StagedResult(step) + piece.at : nullptr;
+    char* copy = copies ? OwnResults(own, piece) : nullptr;
+    if (copy == piece.output) copy = nullptr;
     if (below_ != nullptr) {
       below_->Fold(piece, sources_.data(), schedule_.size, copy);
     } else {
@@ -336,15 +352,16 @@ bool ExchangeRun::CanStageForAll() const {
   });
 }
 
-void ExchangeRun::StageForAll() {
-  const int64_t step = staged_steps_++;
-  ++changes_;
-  char* const to = SlotForAll(step);
-  if (below_ != nullptr) {
-    below_->Reduce(step, to);
-  } else {
-    Stage(schedule_.covers[step], to);
+bool ExchangeRun::StageForAll() {
+  char* const to = SlotForAll(staged_steps_);
+  if (below_ == nullptr) {
+    Stage(schedule_.covers[staged_steps_], to);
+  } else if (!below_->Reduce(staged_steps_, to)) {
+    return false;
   }
+  ++staged_steps_;
+  ++changes_;
+  return true;
 }
 
 void ExchangeRun::Stage(const Range& range, char* to) {

@@ -29,8 +29,9 @@ class LowerLevel {
   // Whether the values of a step are all there, and the memory for its results
   // is free.
   virtual bool IsReady(int64_t step) const = 0;
-  // Puts the sums of covers[step] at `sums`. Step after step.
-  virtual void Reduce(int64_t step, char* sums) = 0;
+  // Puts the sums of covers[step] at `sums`. Step after step. False: they are
+  // not to be had any more, and nothing that is there may be used.
+  virtual bool Reduce(int64_t step, char* sums) = 0;
   // The bytes of a sum.
   virtual size_t sum_size() const = 0;
   // to[i] = the sum of sums, those of `range`, which have been added on level
@@ -40,8 +41,9 @@ class LowerLevel {
   // Folds the sums of all: see FoldMethod::Fold.
   virtual void Fold(const SpanPiece& piece, const void* const* sources,
                     int num_sources, char* copy) = 0;
-  // Where the results of covers[step] go, as they travel.
-  virtual char* Results(int64_t step) = 0;
+  // Where the results of a piece go, as they travel, which begins `at` bytes
+  // after covers[step] does. That may be its output.
+  virtual char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) = 0;
   // They are all there, and in the outputs.
   virtual void Done(int64_t step) = 0;
 };
@@ -80,7 +82,7 @@ class ExchangeRun final : public LowerLevel {
 
   // LowerLevel, of the exchange above:
   bool IsReady(int64_t step) const override;
-  void Reduce(int64_t step, char* sums) override;
+  bool Reduce(int64_t step, char* sums) override;
   size_t sum_size() const override { return below_->sum_size(); }
   void Add(int level, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
@@ -90,7 +92,11 @@ class ExchangeRun final : public LowerLevel {
             char* copy) override {
     below_->Fold(piece, sources, num_sources, copy);
   }
-  char* Results(int64_t step) override { return StagedResult(step); }
+  char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) override {
+    return below_->ResultsOf(
+        step, piece,
+        InCover(step, schedule_.folds[step]) * row_.wire_size() + at);
+  }
   void Done(int64_t step) override;
 
  private:
@@ -116,7 +122,7 @@ class ExchangeRun final : public LowerLevel {
   bool HasSentResults(int64_t step) const;
   void Fold();
   bool CanStageForAll() const;
-  void StageForAll();
+  bool StageForAll();
   void Stage(const Range& range, char* to);
   void NoteDone();
   // These open the blocks that may move.
@@ -145,12 +151,15 @@ class ExchangeRun final : public LowerLevel {
   bool stages_results() const { return staged_ && schedule_.has_results; }
   size_t value_size() const;
   // Where blocks lie in scratch memory: values of a peer that have arrived,
-  // values that go to one, the own ones, and results, own and of a peer.
+  // values that go to one, and the own ones.
   char* ArrivedValues(size_t peer, int64_t step) const;
   char* StagedValues(size_t peer, const ExchangeBlock& block) const;
   char* OwnValues(int64_t step) const;
-  char* StagedResult(int64_t step) const;
-  char* ArrivedResult(size_t peer, const ExchangeBlock& block) const;
+  // Where results lie as they travel, of a piece of `block`: perhaps its
+  // output.
+  char* OwnResults(const ExchangeBlock& block, const SpanPiece& piece) const;
+  char* ArrivedResults(size_t peer, const ExchangeBlock& block,
+                       const SpanPiece& piece) const;
   char* Slot(size_t lane, int64_t step) const;
   size_t first_result_lane() const;
   char* SlotForAll(int64_t step) const;  // of what is staged for all

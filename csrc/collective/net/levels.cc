@@ -1,43 +1,12 @@
 #include "csrc/collective/net/levels.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "csrc/base/status.h"
+#include "csrc/collective/net/level_cut.h"
 
 namespace keras_ring {
-
-namespace {
-
-// The groups of a level.
-class Cut {
- public:
-  Cut(int count, int side)
-      : num_groups_(std::max(1, count / side)),
-        owners_(count / num_groups_),
-        longer_(count % num_groups_) {}
-
-  int num_groups() const { return num_groups_; }
-  int owners() const { return owners_; }
-  // The first groups have a member more.
-  int largest() const { return owners_ + (longer_ > 0 ? 1 : 0); }
-  int begin(int group) const {
-    return group * owners_ + std::min(group, longer_);
-  }
-  int GroupOf(int place) const {
-    int group = 0;
-    while (begin(group + 1) <= place) ++group;
-    return group;
-  }
-
- private:
-  int num_groups_;
-  int owners_;
-  int longer_;
-};
-
-}  // namespace
 
 std::vector<Group> PlanLevels(int rank, int size, int side) {
   KR_CHECK(side >= 2);
@@ -50,7 +19,7 @@ std::vector<Group> PlanLevels(int rank, int size, int side) {
   std::iota(begins.begin(), begins.end(), 0);
   int place = rank;
   while (true) {
-    const Cut cut(static_cast<int>(candidates.size()), side);
+    const LevelCut cut(static_cast<int>(candidates.size()), side);
     const int own = cut.GroupOf(place);
     Group group;
     group.ranks.assign(candidates.begin() + cut.begin(own),
@@ -78,7 +47,7 @@ std::vector<Group> PlanLevels(int rank, int size, int side) {
 std::vector<int> LargestGroups(int size, int side) {
   std::vector<int> largest;
   for (int count = size;;) {
-    const Cut cut(count, side);
+    const LevelCut cut(count, side);
     largest.push_back(cut.largest());
     count = cut.num_groups();
     if (count == 1) return largest;

@@ -1,6 +1,7 @@
 #include "csrc/collective/net/ring.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -45,13 +46,14 @@ struct RingLists {
     SendReceivePlan plan;
     plan.tag = tag;
     if (!sends.empty()) {
-      const int next = Modulo(place.rank + 1, place.size);
-      plan.outgoing.push_back({next, std::move(sends)});
+      const int next = Modulo(place.position + 1, place.size);
+      plan.outgoing.push_back({place.RankAt(next), std::move(sends)});
     }
     if (!receives.empty()) {
-      const int previous = Modulo(place.rank - 1, place.size);
+      const int previous = Modulo(place.position - 1, place.size);
       const size_t count = receives.size();
-      plan.incoming.push_back({previous, std::move(receives), count});
+      plan.incoming.push_back(
+          {place.RankAt(previous), std::move(receives), count});
     }
     return plan;
   }
@@ -99,21 +101,21 @@ class ReductionPlanner {
     plan_.duplex.tag = tag;
     const int steps = place_.size - 1;
     if (steps == 0) return std::move(plan_);
-    SendValues(place_.rank, input_);
+    SendValues(place_.position, input_);
     plan_.num_own_segments = lists_.sends.size();
     for (int step = 0; step < steps; ++step) {
       const bool is_last = step == steps - 1;
       if (step == 1) plan_.first_sum = plan_.reductions.size();
       if (is_last) plan_.first_owned = plan_.reductions.size();
-      ReceivePartial(place_.rank - step - 1, /*values=*/step == 0);
-      if (!is_last) SendSums(place_.rank - step - 1);
+      ReceivePartial(place_.position - step - 1, /*values=*/step == 0);
+      if (!is_last) SendSums(place_.position - step - 1);
     }
     if (steps == 1) plan_.first_sum = plan_.reductions.size();
     // The last of these chunks is the owned one: the allgather has begun.
-    if (gathers) SendValues(place_.rank - steps, output_);
+    if (gathers) SendValues(place_.position - steps, output_);
     for (int step = 0; step < steps && gathers; ++step) {
-      ReceiveResult(place_.rank - step);
-      if (step < steps - 1) SendValues(place_.rank - step, output_);
+      ReceiveResult(place_.position - step);
+      if (step < steps - 1) SendValues(place_.position - step, output_);
     }
     plan_.uses_scratch = in_place();
     plan_.duplex = std::move(lists_).Plan(place_, tag);
@@ -185,19 +187,38 @@ class ReductionPlanner {
   RingReduction plan_;
 };
 
-// What travels in step `step` (from 1) from `rank` to its successor: the blocks
-// that set out `step` - 1 ranks before it and go further, nearest receiver
-// first.
+// What travels in step `step` (from 1) from `position` to its successor: the
+// blocks that set out `step` - 1 ranks before it and go further, nearest
+// receiver first. Calls function(rank that has it, rank that it is for).
 template <typename Function>
-void ForEachTravelling(const RingPlace& place, int rank, int step,
+void ForEachTravelling(const RingPlace& place, int position, int step,
                        Function function) {
-  const int from = Modulo(rank - step + 1, place.size);
+  const int from = Modulo(position - step + 1, place.size);
   for (int distance = step; distance < place.size; ++distance) {
-    function(from, (from + distance) % place.size);
+    function(place.RankAt(from), place.RankAt((from + distance) % place.size));
   }
 }
 
 }  // namespace
+
+RingPlace RingPlaceOf(int rank, int size, const std::vector<int>& order) {
+  if (order.empty()) return {rank, size, {}};
+  const auto at = std::find(order.begin(), order.end(), rank);
+  return {static_cast<int>(at - order.begin()), size, order};
+}
+
+std::vector<int> RingOrder(const std::vector<std::string>& host_ids) {
+  std::map<std::string, size_t> firsts;  // the lowest rank of each host
+  for (size_t rank = 0; rank < host_ids.size(); ++rank) {
+    firsts.try_emplace(host_ids[rank], rank);
+  }
+  std::vector<int> order(host_ids.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return firsts[host_ids[a]] < firsts[host_ids[b]];
+  });
+  return order;
+}
 
 void RingReduction::Release(size_t reduced, SendReceivePlan& streams) const {
   SetReleased(num_own_segments + reduced, streams);
@@ -238,10 +259,11 @@ RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
 size_t AlltoallTransitBytes(const RingPlace& place,
                             const std::vector<size_t>& bytes) {
   size_t total = 0;
-  const int before = Modulo(place.rank - 1, place.size);
+  const int rank = place.RankAt(place.position);
+  const int before = Modulo(place.position - 1, place.size);
   for (int step = 1; step < place.size; ++step) {
     ForEachTravelling(place, before, step, [&](int from, int to) {
-      if (to != place.rank) total += bytes[from * place.size + to];
+      if (to != rank) total += bytes[from * place.size + to];
     });
   }
   return total;
@@ -251,6 +273,7 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
                                  const void* input, void* output,
                                  const std::vector<size_t>& bytes,
                                  void* transit, size_t max_segment_bytes) {
+  const int own = place.RankAt(place.position);
   auto size_of = [&](int from, int to) {
     return bytes[from * place.size + to];
   };
@@ -258,12 +281,12 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
   // output.
   auto input_of = [&](int to) {
     const char* at = static_cast<const char*>(input);
-    for (int rank = 0; rank < to; ++rank) at += size_of(place.rank, rank);
+    for (int rank = 0; rank < to; ++rank) at += size_of(own, rank);
     return at;
   };
   auto output_of = [&](int from) {
     char* at = static_cast<char*>(output);
-    for (int rank = 0; rank < from; ++rank) at += size_of(rank, place.rank);
+    for (int rank = 0; rank < from; ++rank) at += size_of(rank, own);
     return at;
   };
   auto for_each_segment = [&](auto* data, size_t count, auto function) {
@@ -278,17 +301,17 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
     lists.sends.push_back(ConstSegment{data, count});
   };
   if (place.size > 1) {
-    ForEachTravelling(place, place.rank, 1, [&](int from, int to) {
+    ForEachTravelling(place, place.position, 1, [&](int from, int to) {
       for_each_segment(input_of(to), size_of(from, to), send);
     });
   }
   // released[i]: the sends that may leave once i receives are in.
   std::vector<size_t> released = {lists.sends.size()};
   char* passing = static_cast<char*>(transit);
-  const int before = Modulo(place.rank - 1, place.size);
+  const int before = Modulo(place.position - 1, place.size);
   for (int step = 1; step < place.size; ++step) {
     ForEachTravelling(place, before, step, [&](int from, int to) {
-      const bool arrives = to == place.rank;
+      const bool arrives = to == own;
       char* const target = arrives ? output_of(from) : passing;
       for_each_segment(target, size_of(from, to),
                        [&](char* data, size_t count) {
@@ -315,7 +338,7 @@ SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
                       begins.begin(), size_t{0});
   RingLists lists;
   auto for_each_segment_of = [&](int block, auto function) {
-    const int b = Modulo(block, place.size);
+    const int b = place.RankAt(Modulo(block, place.size));
     ForEachSegment(Extent{static_cast<int64_t>(begins[b]),
                           static_cast<int64_t>(bytes_per_rank[b])},
                    SegmentElements(1, max_segment_bytes),
@@ -332,9 +355,9 @@ SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
   };
   size_t num_own_segments = 0;
   for (int step = 0; step < place.size - 1; ++step) {
-    for_each_segment_of(place.rank - step, send);
+    for_each_segment_of(place.position - step, send);
     if (step == 0) num_own_segments = lists.sends.size();
-    for_each_segment_of(place.rank - step - 1, receive);
+    for_each_segment_of(place.position - step - 1, receive);
   }
   SendReceivePlan plan = std::move(lists).Plan(place, tag);
   SetForwarding(num_own_segments, plan);
@@ -346,9 +369,11 @@ SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,
                                    const std::vector<TensorSpan>& tensors,
                                    size_t max_segment_bytes) {
   // Place in the chain: the root is the first, its predecessor the last.
-  const int position = Modulo(place.rank - root, place.size);
-  const bool is_root = position == 0;
-  const bool is_last = position == place.size - 1;
+  const int link = Modulo(
+      place.position - RingPlaceOf(root, place.size, place.order).position,
+      place.size);
+  const bool is_root = link == 0;
+  const bool is_last = link == place.size - 1;
   RingLists lists;
   for (const TensorSpan& tensor : tensors) {
     const char* source =

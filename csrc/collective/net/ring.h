@@ -1,12 +1,14 @@
 // Ring schedules: which bytes leave for whom, and which arrive from whom.
 //
 // Nomenclature. The n ranks stand in a *ring*: each sends to its *successor*
-// (rank + 1) and receives from its *predecessor* (rank - 1), all modulo n. A
-// buffer is cut into n *chunks*, one per rank; they differ by at most one
-// element, and some are empty when there are fewer elements than ranks. A
-// chunk is cut into *segments*, the pieces that move in one go. In a *step*
-// one chunk moves over every link of the ring. A rank *forwards* a segment when
-// it sends what it has received in the step before.
+// (position + 1) and receives from its *predecessor* (position - 1), all modulo
+// n. Here they are called by their positions, and stand in the order of their
+// ranks unless another one is given (RingOrder). A buffer is cut into n
+// *chunks*, one per rank; they differ by at most one element, and some are
+// empty when there are fewer elements than ranks. A chunk is cut into
+// *segments*, the pieces that move in one go. In a *step* one chunk moves over
+// every link of the ring. A rank *forwards* a segment when it sends what it has
+// received in the step before.
 //
 // Allreduce. n - 1 steps of *reduce-scatter*: in step s, rank r sends chunk
 // r - s and receives chunk r - s - 1, to which it adds its own values. So chunk
@@ -39,6 +41,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "csrc/collective/collective.h"
@@ -47,9 +50,20 @@
 namespace keras_ring {
 
 struct RingPlace {
-  int rank = 0;
+  int position = 0;
   int size = 1;
+  std::vector<int> order = {};  // ranks by position; empty: these are equal
+
+  int RankAt(int at) const { return order.empty() ? at : order[at]; }
 };
+
+// The place of `rank` in such an order.
+RingPlace RingPlaceOf(int rank, int size, const std::vector<int>& order);
+
+// Ranks host by host, in the order of the hosts' lowest ranks: so of a host's
+// ranks one sends to another host, and one receives. `host_ids`: by rank, what
+// tells its host.
+std::vector<int> RingOrder(const std::vector<std::string>& host_ids);
 
 // A buffer to be reduced. In place if input and output are equal; else they do
 // not overlap.
@@ -106,7 +120,7 @@ RingReduction PlanRingAllreduce(const RingPlace& place, uint64_t tag,
                                 size_t max_segment_bytes);
 
 // As above, in place, without the allgather: chunk c of the buffer, which has
-// chunk_counts[c] elements, ends at rank c - 1, which owns it.
+// chunk_counts[c] elements, ends at position c - 1, which owns it.
 RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
                                     const RingBuffer& buffer,
                                     const std::vector<int64_t>& chunk_counts,

@@ -1,11 +1,18 @@
-// A ring of TCP connections, as a backend.
+// Ranks that exchange with each other, wherever they are, as a backend.
 #ifndef KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_
 #define KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_
 
 #include "csrc/collective/backend.h"
+#include "csrc/collective/net/connect_transport.h"
 
 namespace keras_ring {
 
+// Its collective over another transport.
+Result<std::unique_ptr<Collective>> MakeFlat(const BackendDeps& deps,
+                                             Mesh& mesh, TransportMaker connect,
+                                             Deadline deadline);
+
+// By TCP.
 extern const CollectiveBackend kRingBackend;
 
 }  // namespace keras_ring

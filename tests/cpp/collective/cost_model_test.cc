@@ -82,6 +82,21 @@ TEST(CostModelTest, APreferenceIsFollowed) {
   }
 }
 
+// Either way sends the same; a hop against half of the sums.
+TEST(CostModelTest, APairAddsHalfWhereThatCounts) {
+  const LinkModel links{/*latency=*/10, /*message=*/1, /*byte=*/0.5,
+                        /*fold=*/0.25};
+  EXPECT_DOUBLE_EQ(PairFewHopsTime(links, 8), 10 + 1 + 4 + 2);
+  EXPECT_DOUBLE_EQ(PairFewBytesTime(links, 8), 2 * (10 + 1 + 2) + 1);
+  // Until half of the sums takes as long as a message.
+  EXPECT_TRUE(PairTakesFewHops(links, Preference::kByModel, 88));
+  EXPECT_FALSE(PairTakesFewHops(links, Preference::kByModel, 96));
+  EXPECT_TRUE(PairTakesFewHops(links, Preference::kFewHops, 96));
+  EXPECT_FALSE(PairTakesFewHops(links, Preference::kFewBytes, 88));
+  EXPECT_TRUE(PairTakesFewHops({}, Preference::kByModel, 4));
+  EXPECT_FALSE(PairTakesFewHops({}, Preference::kByModel, 16 << 20));
+}
+
 TEST(CostModelTest, ATableForPeople) {
   const std::string text =
       ExplainAllreduce(LinkModel(), Preference::kByModel, {4}, "an allreduce");

@@ -1,7 +1,9 @@
 // CpuCollective over LocalTransport, in the suite of all collectives.
 #include <string>
+#include <vector>
 
 #include "csrc/collective/net/cpu_collective.h"
+#include "csrc/collective/net/ring.h"
 #include "csrc/testing/collective_conformance.h"
 #include "csrc/testing/local_transport.h"
 #include "csrc/testing/test_links.h"
@@ -35,6 +37,27 @@ CollectiveFactory Ring() {
   return Local("ring", options);
 }
 
+// As where ranks are dealt out to two hosts in turn.
+CollectiveFactory RingByHost() {
+  const auto options_of = [](int size) {
+    std::vector<std::string> host_ids;
+    for (int rank = 0; rank < size; ++rank) {
+      host_ids.push_back(rank % 2 == 0 ? "a" : "b");
+    }
+    CpuCollectiveOptions options;
+    options.max_exchange_ranks = 1;
+    options.ring_order = RingOrder(host_ids);
+    return options;
+  };
+  const auto make = [options_of](int size) {
+    return MakeLocal(size, options_of(size));
+  };
+  const auto neighbours = [options_of](int size) {
+    return CpuCollectivePeers(size - 1, size, options_of(size));
+  };
+  return {"ring_by_host", make, nullptr, neighbours};
+}
+
 CollectiveFactory OneShot(size_t staged_bytes) {
   CpuCollectiveOptions options;
   options.algorithms.allreduce = Preference::kFewHops;
@@ -56,12 +79,12 @@ INSTANTIATE_TEST_SUITE_P(Local, CollectiveConformance,
                                           testing::ValuesIn(kConformanceSizes)),
                          CollectiveConformance::Name);
 
-INSTANTIATE_TEST_SUITE_P(LocalVariants, CollectiveConformance,
-                         testing::Combine(testing::Values(OneShot(0),
-                                                          OneShot(kAlways),
-                                                          TwoShots(kAlways)),
-                                          testing::Values(2, 3, 5)),
-                         CollectiveConformance::Name);
+INSTANTIATE_TEST_SUITE_P(
+    LocalVariants, CollectiveConformance,
+    testing::Combine(testing::Values(OneShot(0), OneShot(kAlways),
+                                     TwoShots(kAlways), RingByHost()),
+                     testing::Values(2, 3, 5)),
+    CollectiveConformance::Name);
 
 }  // namespace
 }  // namespace keras_ring

@@ -309,22 +309,28 @@ TEST(ExchangeRunTest, GivesTheSameBitsWhateverTheShapeAndNeverStandsStill) {
   }
 }
 
-// A lowest level without others: sums are its values.
+// A lowest level without others: sums are its values. `direct`: results go into
+// the outputs, and nowhere else.
 class OneRank final : public LowerLevel {
  public:
   OneRank(const Spans& row, const std::vector<Range>& chunks, int64_t lag,
-          const FoldMethod& method)
-      : row_(row), chunks_(chunks), lag_(lag), method_(method) {
+          const FoldMethod& method, bool direct)
+      : row_(row),
+        chunks_(chunks),
+        lag_(lag),
+        method_(method),
+        direct_(direct) {
     int64_t most = 0;
     for (const Range& chunk : chunks) most = std::max(most, chunk.count());
     results_.resize(lag, std::vector<float>(most));
   }
 
   bool IsReady(int64_t step) const override { return step < done_ + lag_; }
-  void Reduce(int64_t step, char* sums) override {
+  bool Reduce(int64_t step, char* sums) override {
     row_.ForEach(chunks_[step], [&](const SpanPiece& piece) {
       method_.Encode(sums + piece.at, piece);
     });
+    return true;
   }
   size_t sum_size() const override { return sizeof(float); }
   void Add(int, const Range& range, const void* const* sums, int num_sums,
@@ -339,8 +345,9 @@ class OneRank final : public LowerLevel {
             char* copy) override {
     method_.Fold(piece, sources, num_sources, copy, false);
   }
-  char* Results(int64_t step) override {
-    return reinterpret_cast<char*>(results_[step % lag_].data());
+  char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) override {
+    return direct_ ? piece.output
+                   : reinterpret_cast<char*>(results_[step % lag_].data()) + at;
   }
   void Done(int64_t step) override {
     EXPECT_EQ(step, done_);
@@ -354,6 +361,7 @@ class OneRank final : public LowerLevel {
   const std::vector<Range>& chunks_;
   const int64_t lag_;
   const FoldMethod& method_;
+  const bool direct_;
   std::vector<std::vector<float>> results_;
   int64_t done_ = 0;
 };
@@ -387,7 +395,7 @@ TEST(LevelsRunTest, NeverStandsStill) {
                  << (shape.is_small ? ", small" : ""));
     std::vector<int> ranks(size);
     std::iota(ranks.begin(), ranks.end(), 0);
-    // Each row is a tensor; sums are exact.
+    // Each row is a tensor, reduced in place; sums are exact.
     std::vector<std::vector<float>> values(size, std::vector<float>(count));
     std::vector<float> expected(count);
     for (auto& of_rank : values) {
@@ -410,7 +418,8 @@ TEST(LevelsRunTest, NeverStandsStill) {
       rows[rank].Assign(tensors[rank], sizeof(float));
       groups.push_back(PlanLevels(rank, size, side));
       scratch[rank].resize(groups[rank].size());
-      lowest.emplace_back(rows[rank], chunks, shape.lag, method);
+      lowest.emplace_back(rows[rank], chunks, shape.lag, method,
+                          /*direct=*/(trial + rank) % 2 == 0);
       runs.emplace_back(groups[rank], ranks, chunks, shape, lowest[rank],
                         method, rows[rank], scratch[rank], Meter());
       plans[rank].tag = 7;

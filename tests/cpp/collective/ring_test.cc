@@ -1,5 +1,6 @@
 #include "csrc/collective/net/ring.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +12,13 @@
 #include <string>
 #include <tuple>
 
+#include "csrc/collective/net/cpu_collective.h"
+
 namespace keras_ring {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 std::vector<ConstSegment> Sends(const SendReceivePlan& duplex) {
   if (duplex.outgoing.empty()) return {};
@@ -382,6 +388,40 @@ TEST(RingTest, BroadcastInAnyOrderOfEvents) {
       }
     }
   }
+}
+
+TEST(RingTest, HostByHost) {
+  EXPECT_THAT(RingOrder({"a", "a", "b"}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(RingOrder({"b", "a", "c", "a", "b"}), ElementsAre(0, 4, 1, 3, 2));
+  EXPECT_THAT(RingOrder({}), ElementsAre());
+  const RingPlace place = RingPlaceOf(3, 5, {0, 4, 1, 3, 2});
+  EXPECT_EQ(place.position, 3);
+  EXPECT_EQ(place.RankAt(4), 2);
+  EXPECT_EQ(RingPlaceOf(3, 5, {}).RankAt(4), 4);
+}
+
+// Where each rank sends to one other, and receives from one: of a host's ranks
+// at most one has to do with another host, each way.
+TEST(RingTest, PeersFollowTheOrder) {
+  const std::vector<std::string> hosts = {"a", "b", "a", "c", "b", "a"};
+  const std::vector<int> order = RingOrder(hosts);
+  const int size = static_cast<int>(hosts.size());
+  std::map<std::string, int> leaving;
+  for (int rank = 0; rank < size; ++rank) {
+    char values[6];
+    const SendReceivePlan plan = PlanRingAllgather(
+        RingPlaceOf(rank, size, order), 0, values, std::vector<size_t>(size, 1),
+        /*max_segment_bytes=*/4);
+    ASSERT_EQ(plan.outgoing.size(), 1u);
+    if (hosts[plan.outgoing[0].peer] != hosts[rank]) ++leaving[hosts[rank]];
+    CpuCollectiveOptions options;
+    options.max_exchange_ranks = 1;
+    options.ring_order = order;
+    EXPECT_THAT(
+        CpuCollectivePeers(rank, size, options),
+        UnorderedElementsAre(plan.outgoing[0].peer, plan.incoming[0].peer));
+  }
+  for (const auto& [host, count] : leaving) EXPECT_EQ(count, 1) << host;
 }
 
 TEST(RingTest, NothingToSayMeansNoPeers) {

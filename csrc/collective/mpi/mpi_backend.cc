@@ -1,0 +1,81 @@
+#include "csrc/collective/mpi/mpi_backend.h"
+
+#include <utility>
+#include <vector>
+
+#include "csrc/collective/hierarchy/hierarchy_backend.h"
+#include "csrc/collective/net/cpu_collective.h"
+#include "csrc/collective/net/ring_backend.h"
+#include "csrc/comm/rendezvous/mesh.h"
+#include "csrc/comm/transport/mpi_library.h"
+#include "csrc/comm/transport/mpi_transport.h"
+
+namespace keras_ring {
+namespace {
+
+// The tags of MPI begin again after so many, which any MPI has. Process sets
+// that are so far apart do not live at the same time.
+constexpr int kNumTags = 32767;
+
+// What is sent by one group of ranks is received by it.
+std::vector<MpiPeer> PeersOf(const RankSet& ranks, int size) {
+  const int tag = static_cast<int>(ranks.number() % kNumTags);
+  std::vector<MpiPeer> peers;
+  for (int rank = 0; rank < size; ++rank) {
+    peers.push_back({ranks.Global(rank), tag, tag});
+  }
+  return peers;
+}
+
+// A TransportMaker. MPI connects ranks by itself, when they first send.
+Result<std::unique_ptr<Transport>> ConnectMpi(const BackendDeps& deps, Mesh&,
+                                              const std::vector<int>&,
+                                              Deadline) {
+  const Options& options = deps.options;
+  KR_ASSIGN_OR_RETURN(const MpiSettings settings,
+                      MpiSettings::Parse(options.mpi));
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<MpiPort> port,
+                      NewMpiPort(settings, PeersOf(deps.ranks, options.size),
+                                 /*owns_communicator=*/deps.ranks.is_job()));
+  KR_ASSIGN_OR_RETURN(
+      auto transport,
+      MpiTransport::Create(options.rank, options.size, std::move(port),
+                           deps.idle_limit, Seconds(options.heartbeat_timeout),
+                           deps.counters, deps.ranks, deps.trace, deps.spin));
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+Status Available(const BackendDeps& deps) {
+  if (deps.options.mpi.empty()) {
+    return FailedPreconditionError(
+        "the ranks were not started by MPI: start them by `mpirun`, with "
+        "mpi4py (`pip install mpi4py`), or give `init()` a communicator of it");
+  }
+  if (deps.options.tls) {
+    return FailedPreconditionError(
+        "KERAS_RING_TLS is 1, and MPI does not encrypt what it sends");
+  }
+  // A ring sums in an order that depends on where in a bucket an element lies.
+  if (deps.options.deterministic && !HierarchyAvailable(deps).ok() &&
+      deps.options.size > CpuCollectiveOptions().max_exchange_ranks) {
+    return FailedPreconditionError(
+        "KERAS_RING_DETERMINISTIC is 1, and so many ranks of one host send "
+        "round a ring");
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
+                                         Deadline deadline) {
+  if (HierarchyAvailable(deps).ok()) {
+    return MakeHierarchy(deps, mesh, ConnectMpi, deadline);
+  }
+  return MakeFlat(deps, mesh, ConnectMpi, deadline);
+}
+
+}  // namespace
+
+const CollectiveBackend kMpiBackend = {"mpi", DeviceKind::kHost,
+                                       /*reads_arenas=*/true, Available, Make};
+
+}  // namespace keras_ring

@@ -1,0 +1,14 @@
+// Ranks that send through the MPI which has started them, as a backend: under
+// the hierarchy where it can be.
+#ifndef KERAS_RING_COLLECTIVE_MPI_MPI_BACKEND_H_
+#define KERAS_RING_COLLECTIVE_MPI_MPI_BACKEND_H_
+
+#include "csrc/collective/backend.h"
+
+namespace keras_ring {
+
+extern const CollectiveBackend kMpiBackend;
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_MPI_MPI_BACKEND_H_

@@ -1,0 +1,39 @@
+// LevelCut: how the ranks that meet on a level form groups.
+#ifndef KERAS_RING_COLLECTIVE_NET_LEVEL_CUT_H_
+#define KERAS_RING_COLLECTIVE_NET_LEVEL_CUT_H_
+
+#include <algorithm>
+
+namespace keras_ring {
+
+// Of `count` ranks; a group has `side` or a few more, or is all there are.
+class LevelCut {
+ public:
+  LevelCut(int count, int side)
+      : num_groups_(std::max(1, count / side)),
+        owners_(count / num_groups_),
+        longer_(count % num_groups_) {}
+
+  int num_groups() const { return num_groups_; }
+  // The members that each group has.
+  int owners() const { return owners_; }
+  // The first groups have a member more.
+  int largest() const { return owners_ + (longer_ > 0 ? 1 : 0); }
+  int begin(int group) const {
+    return group * owners_ + std::min(group, longer_);
+  }
+  int GroupOf(int place) const {
+    const int in_longer = longer_ * (owners_ + 1);
+    return place < in_longer ? place / (owners_ + 1)
+                             : longer_ + (place - in_longer) / owners_;
+  }
+
+ private:
+  int num_groups_;
+  int owners_;
+  int longer_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_NET_LEVEL_CUT_H_

@@ -1,0 +1,146 @@
+#include "csrc/collective/net/levels_alltoall.h"
+
+#include <utility>
+
+#include "csrc/base/status.h"
+#include "csrc/collective/net/level_cut.h"
+
+namespace keras_ring {
+namespace {
+
+// Who takes part on a level: for the ranks of a group of groups below it, of
+// which all have the same place in their groups.
+struct Participant {
+  int rank = -1;
+  std::vector<int> sources;  // whose parcels it sends
+  std::vector<int> targets;  // whose parcels it receives
+};
+
+void Append(const std::vector<int>& more, std::vector<int>& to) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+void AddParcels(const std::vector<int>& sources,
+                const std::vector<int>& targets, AlltoallStep::Move& move) {
+  for (int to : targets) {
+    for (int from : sources) move.parcels.push_back({from, to});
+  }
+}
+
+void AddTo(std::vector<AlltoallStep::Move>& moves, AlltoallStep::Move move) {
+  if (!move.parcels.empty()) moves.push_back(std::move(move));
+}
+
+// A level, as the participant at `place` sees it.
+class Level {
+ public:
+  Level(std::vector<Participant> all, int side, int place)
+      : all_(std::move(all)),
+        cut_(static_cast<int>(all_.size()), side),
+        group_(cut_.GroupOf(place)),
+        place_(place - cut_.begin(group_)) {}
+
+  bool is_top() const { return cut_.num_groups() == 1; }
+  bool owns() const { return place_ < cut_.owners(); }
+  int group() const { return group_; }
+
+  // Within the group: what goes to its members, and what leaves it, to those
+  // who take it on.
+  AlltoallStep Gather() const {
+    AlltoallStep step;
+    for (int i = 1; i < group_size(); ++i) {
+      const int to = (place_ + i) % group_size();
+      const int from = (place_ + group_size() - i) % group_size();
+      AddTo(step.sends, MoveBetween(place_, to, member(to).rank));
+      AddTo(step.receives, MoveBetween(from, place_, member(from).rank));
+    }
+    return step;
+  }
+
+  // To members whom nobody stands for above, from those who took theirs.
+  AlltoallStep Deliver() const {
+    AlltoallStep step;
+    for (int extra = cut_.owners(); extra < group_size(); ++extra) {
+      const int owner = extra % cut_.owners();
+      AlltoallStep::Move move;
+      for (int x = 0; x < static_cast<int>(all_.size()); ++x) {
+        if (cut_.GroupOf(x) == group_) continue;
+        AddParcels(all_[x].sources, member(extra).targets, move);
+      }
+      if (place_ == owner) {
+        move.peer = member(extra).rank;
+        AddTo(step.sends, std::move(move));
+      } else if (place_ == extra) {
+        move.peer = member(owner).rank;
+        AddTo(step.receives, std::move(move));
+      }
+    }
+    return step;
+  }
+
+  // Those of this one's place in each group.
+  std::vector<Participant> Above() const {
+    std::vector<Participant> above(cut_.num_groups());
+    for (int x = 0; x < static_cast<int>(all_.size()); ++x) {
+      const int group = cut_.GroupOf(x);
+      const int place = x - cut_.begin(group);
+      Participant& one = above[group];
+      if (place == place_) one.rank = all_[x].rank;
+      Append(all_[x].sources, one.sources);
+      if (place % cut_.owners() == place_) Append(all_[x].targets, one.targets);
+    }
+    return above;
+  }
+
+ private:
+  int group_size() const { return cut_.begin(group_ + 1) - cut_.begin(group_); }
+  const Participant& member(int place) const {
+    return all_[cut_.begin(group_) + place];
+  }
+  // The member of this group that takes what is for participant `x`.
+  int Taker(int x) const {
+    const int group = cut_.GroupOf(x);
+    const int place = x - cut_.begin(group);
+    return group == group_ ? place : place % cut_.owners();
+  }
+  AlltoallStep::Move MoveBetween(int from, int to, int peer) const {
+    AlltoallStep::Move move;
+    move.peer = peer;
+    for (int x = 0; x < static_cast<int>(all_.size()); ++x) {
+      if (Taker(x) != to) continue;
+      AddParcels(member(from).sources, all_[x].targets, move);
+    }
+    return move;
+  }
+
+  const std::vector<Participant> all_;
+  const LevelCut cut_;
+  const int group_;
+  const int place_;  // in it
+};
+
+}  // namespace
+
+std::vector<AlltoallStep> PlanAlltoall(int rank, int size, int side) {
+  KR_CHECK(side >= 2);
+  std::vector<Participant> all;
+  for (int i = 0; i < size; ++i) all.push_back({i, {i}, {i}});
+  std::vector<AlltoallStep> steps;
+  std::vector<AlltoallStep> deliveries;
+  for (int place = rank;;) {
+    const Level level(std::move(all), side, place);
+    steps.push_back(level.Gather());
+    if (level.is_top()) break;
+    deliveries.push_back(level.Deliver());
+    if (!level.owns()) break;
+    all = level.Above();
+    place = level.group();
+  }
+  while (!deliveries.empty()) {
+    steps.push_back(std::move(deliveries.back()));
+    deliveries.pop_back();
+  }
+  return steps;
+}
+
+}  // namespace keras_ring
