@@ -8,12 +8,18 @@
 #include <utility>
 
 #include "csrc/collective/arguments.h"
+#include "csrc/collective/hierarchy/host_alltoall.h"
 #include "csrc/collective/hierarchy/host_moves.h"
 #include "csrc/collective/hierarchy/host_sums.h"
 #include "csrc/collective/reduction_kernels.h"
+#include "csrc/collective/shm/host_page.h"
 
 namespace keras_ring {
 namespace {
+
+// How much less, and how much more, than by default may be tuned.
+constexpr int64_t kMostTimes = 16;
+constexpr int64_t kPartAlignment = 64;
 
 ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
                               const HostGroup& group) {
@@ -74,21 +80,32 @@ std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
 HierarchicalCollective::HierarchicalCollective(
     std::shared_ptr<const HostGroup> group, Placement placement,
     std::unique_ptr<Transport> transport, const HierarchicalOptions& options,
-    const Meter& meter)
+    const Meter& meter, std::unique_ptr<TaskThread> unpacker)
     : group_(std::move(group)),
       placement_(std::move(placement)),
       transport_(std::move(transport)),
       options_(options),
       meter_(meter),
       slots_(*group_, options.stage),
-      barrier_(HostSlots::Pages(*group_), group_->global_ranks(),
+      barrier_(HostPage::Progress(*group_), group_->global_ranks(),
                group_->local_rank(), WithBells(options.barrier, *group_),
                meter),
+      places_(*group_, HostPage::Tables(*group_)),
+      streams_{barrier_,
+               meter_,
+               group_->size(),
+               group_->local_rank(),
+               static_cast<int64_t>(group_->size() * options_.stage.part_bytes),
+               static_cast<uint64_t>(options_.stage.depth),
+               [this](int local_rank, uint64_t chunk) {
+                 return slots_.Values(local_rank, chunk, /*lane=*/0);
+               }},
       flat_(*transport_, options.flat, meter),
       levels_(LevelsOf(placement_, transport_->rank(), options)),
       groups_(GroupsOf(placement_, options)),
       most_(MostSums(placement_, options)),
-      scratch_(levels_.size()) {}
+      scratch_(levels_.size()),
+      unpacker_(std::move(unpacker)) {}
 
 HierarchicalCollective::~HierarchicalCollective() { barrier_.Leave(); }
 
@@ -140,7 +157,10 @@ Status HierarchicalCollective::Reducescatter(const ReducescatterArgs& args) {
 }
 
 Status HierarchicalCollective::Alltoall(const AlltoallArgs& args) {
-  return Guard(args.tag, [&] { return flat_.Alltoall(args); });
+  return Guard(args.tag, [&] {
+    if (options_.flat.algorithms.ring_alltoall) return flat_.Alltoall(args);
+    return DoAlltoall(args).WithContext("alltoall");
+  });
 }
 
 std::string HierarchicalCollective::Explain() const {
@@ -158,6 +178,36 @@ std::string HierarchicalCollective::Explain() const {
   return text + ExplainAllreduce(options_.flat.algorithms.links,
                                  options_.flat.algorithms.allreduce, groups_,
                                  "a lane's part");
+}
+
+// Slots are laid out once: parts may become smaller.
+std::vector<TunableRange> HierarchicalCollective::Tunables() const {
+  if (options_.flat.algorithms.ring_allreduce) return {};
+  const int64_t part = options_.stage.part_bytes;
+  std::vector<TunableRange> ranges = {
+      {Tunable::kPartBytes, static_cast<int64_t>(part_bytes_),
+       std::max(part / kMostTimes / kPartAlignment, int64_t{1}) *
+           kPartAlignment,
+       part}};
+  if (placement_.num_lanes() > 1) {
+    ranges.push_back(
+        {Tunable::kOneLaneBytes, static_cast<int64_t>(one_lane_bytes_), 0,
+         static_cast<int64_t>(options_.one_lane_bytes) * kMostTimes});
+  }
+  if (groups_.size() > 1 || groups_.front() > 2) {
+    ranges.push_back(PreferenceRange(preference_));
+  }
+  return ranges;
+}
+
+void HierarchicalCollective::Set(Tunable tunable, int64_t value) {
+  if (tunable == Tunable::kPartBytes) {
+    part_bytes_ = value / kPartAlignment * kPartAlignment;
+  }
+  if (tunable == Tunable::kOneLaneBytes) one_lane_bytes_ = value;
+  if (tunable == Tunable::kAllreducePreference) {
+    preference_ = static_cast<Preference>(value);
+  }
 }
 
 void HierarchicalCollective::PeerGone(int rank) {
@@ -178,8 +228,16 @@ Status HierarchicalCollective::DoAllreduce(const AllreduceArgs& args) {
               sums.method().wire_size);
   const StageParts parts =
       StageParts::Even(row_.count(), LanesFor(row_.count() * sums.size()),
-                       row_.wire_size(), options_.stage.part_bytes);
-  return Run(sums, parts, options_.flat.algorithms.allreduce, Traffic());
+                       row_.wire_size(), part_bytes_);
+  TensorPlaces* const places = ReadsInPlace(sums.method()) ? &places_ : nullptr;
+  if (places != nullptr) places->Publish(args.tensors);
+  return Run(sums, parts, preference_, Traffic(), places);
+}
+
+bool HierarchicalCollective::ReadsInPlace(const FoldMethod& method) const {
+  const size_t bytes = row_.count() * row_.element_size();
+  return group_->size() > 1 && places_.possible() && method.codec == nullptr &&
+         bytes >= options_.direct_bytes;
 }
 
 Status HierarchicalCollective::DoBroadcast(const BroadcastArgs& args) {
@@ -260,8 +318,24 @@ Status HierarchicalCollective::DoReducescatter(const ReducescatterArgs& args) {
              TrafficOf(Traffic::Kind::kReducescatter, row));
 }
 
+Status HierarchicalCollective::DoAlltoall(const AlltoallArgs& args) {
+  const size_t size = transport_->size();
+  KR_RETURN_IF_ERROR(CheckSizes(args.bytes.size(), size * size));
+  HostAlltoall alltoall(placement_, *transport_, streams_, next_chunk_, args,
+                        alltoall_scratch_);
+  if (transport_->size() <= options_.flat.max_exchange_ranks) {
+    return alltoall.RunDirect();
+  }
+  if (alltoall_steps_.empty()) {
+    alltoall_steps_ = PlanAlltoall(placement_.host(transport_->rank()),
+                                   placement_.num_hosts(),
+                                   GroupSide(placement_.num_hosts(), options_));
+  }
+  return alltoall.RunByLanes(alltoall_steps_);
+}
+
 int HierarchicalCollective::LanesFor(size_t bytes) const {
-  return bytes <= options_.one_lane_bytes ? 1 : placement_.num_lanes();
+  return bytes <= one_lane_bytes_ ? 1 : placement_.num_lanes();
 }
 
 bool HierarchicalCollective::HasRoomForBlocks(size_t wire_size) const {
@@ -281,10 +355,13 @@ Traffic HierarchicalCollective::TrafficOf(Traffic::Kind kind,
 
 Status HierarchicalCollective::Run(HostMethod& method, const StageParts& parts,
                                    Preference preference,
-                                   const Traffic& traffic) {
+                                   const Traffic& traffic,
+                                   TensorPlaces* places) {
   if (row_.count() == 0) return OkStatus();
-  HostStage stage(*group_, slots_, barrier_, row_, method, parts, next_chunk_,
-                  meter_);
+  const size_t bytes = row_.count() * row_.element_size();
+  HostStage stage(*group_, slots_, barrier_, row_, method, parts, places,
+                  next_chunk_, meter_,
+                  bytes >= options_.unpacker_bytes ? unpacker_.get() : nullptr);
   next_chunk_ += parts.num_chunks();
   if (group_->local_rank() >= parts.lanes()) return RunStage(stage);
   // Chunks follow each other: what counts is how much they are together.

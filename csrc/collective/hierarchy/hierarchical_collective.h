@@ -7,6 +7,9 @@
 // the same time, and the next chunks are packed and reduced meanwhile. More
 // hosts than can all talk to each other form groups (PlanLevels).
 //
+// Tensors that the ranks of a host can read where they lie (TensorPlaces) are
+// not copied into memory for others.
+//
 // The order of a sum is that of the ranks within each host, then that of the
 // hosts within each group, and so on: it does not depend on timing, and all
 // ranks get the same bits.
@@ -16,8 +19,10 @@
 // many of its ranks want it. Blocks of ranks are interleaved (BlockRow), so
 // that all hosts send all the time.
 //
-// Alltoall, and what the options ask for by name, goes from rank to rank
-// (CpuCollective): each byte of it has one receiver anyway.
+// Alltoall. Each byte of it has one receiver; blocks for other hosts go by
+// lanes where not all ranks are linked (HostAlltoall).
+//
+// What the options ask for by name goes from rank to rank (CpuCollective).
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_HIERARCHICAL_COLLECTIVE_H_
 
@@ -30,6 +35,7 @@
 #include "csrc/base/meter.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
+#include "csrc/base/task_thread.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/hierarchy/block_row.h"
 #include "csrc/collective/hierarchy/host_method.h"
@@ -38,9 +44,12 @@
 #include "csrc/collective/hierarchy/stage_parts.h"
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/collective/net/levels.h"
+#include "csrc/collective/net/levels_alltoall.h"
 #include "csrc/collective/net/levels_run.h"
 #include "csrc/collective/scratch_buffer.h"
 #include "csrc/collective/shm/chunk_barrier.h"
+#include "csrc/collective/shm/slot_streams.h"
+#include "csrc/collective/shm/tensor_places.h"
 #include "csrc/collective/spans.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/transport/transport.h"
@@ -52,6 +61,10 @@ struct HierarchicalOptions {
   HostStageOptions stage;
   // The largest row [bytes] that one lane takes: more would add messages.
   size_t one_lane_bytes = size_t{64} << 10;
+  // Buckets of this size are looked through for tensors in arenas.
+  size_t direct_bytes = size_t{512} << 10;
+  // Buckets of this size are unpacked by the other thread, if there is one.
+  size_t unpacker_bytes = size_t{1} << 20;
   // More hosts than `most_hosts` form groups: of `group_side`, or, if that is
   // 0, of about as many as there are groups.
   int most_hosts = 32;
@@ -71,12 +84,12 @@ class HierarchicalCollective final : public BlockingCollective {
  public:
   // `group`: the ranks of this host, perhaps of one alone. `transport`: of all
   // ranks, and it has no other user. What `meter` refers to must outlive the
-  // object.
+  // object. `unpacker`: see HostStage; of this rank alone. Null: there is none.
   HierarchicalCollective(std::shared_ptr<const HostGroup> group,
                          Placement placement,
                          std::unique_ptr<Transport> transport,
-                         const HierarchicalOptions& options,
-                         const Meter& meter);
+                         const HierarchicalOptions& options, const Meter& meter,
+                         std::unique_ptr<TaskThread> unpacker = nullptr);
   ~HierarchicalCollective() override;
 
   Status Allreduce(const AllreduceArgs& args) override;
@@ -85,10 +98,12 @@ class HierarchicalCollective final : public BlockingCollective {
   Status Reducescatter(const ReducescatterArgs& args) override;
   Status Alltoall(const AlltoallArgs& args) override;
   std::string Explain() const override;
+  std::vector<TunableRange> Tunables() const override;
   void PeerGone(int rank) override;
   void Abort(const Status& cause) override;
 
  private:
+  void Set(Tunable tunable, int64_t value) override;
   // Runs collective(), a fallible function, unless the object is broken.
   template <typename Function>
   Status Guard(uint64_t tag, Function collective);
@@ -97,12 +112,15 @@ class HierarchicalCollective final : public BlockingCollective {
   Status DoBroadcast(const BroadcastArgs& args);
   Status DoAllgather(const AllgatherArgs& args);
   Status DoReducescatter(const ReducescatterArgs& args);
+  Status DoAlltoall(const AlltoallArgs& args);
   int LanesFor(size_t bytes) const;
   bool HasRoomForBlocks(size_t wire_size) const;
   // `row` must outlive it.
   Traffic TrafficOf(Traffic::Kind kind, const BlockRow& row) const;
   Status Run(HostMethod& method, const StageParts& parts, Preference preference,
-             const Traffic& traffic);
+             const Traffic& traffic, TensorPlaces* places = nullptr);
+  // Whether the ranks of this host read each other's tensors where they lie.
+  bool ReadsInPlace(const FoldMethod& method) const;
   Status RunStage(HostStage& stage);
   Status RunLane(HostStage& stage, HostMethod& method,
                  const std::vector<Range>& chunks, const LevelsShape& shape);
@@ -111,9 +129,15 @@ class HierarchicalCollective final : public BlockingCollective {
   const Placement placement_;
   const std::unique_ptr<Transport> transport_;
   const HierarchicalOptions options_;
+  // As in the options, as long as nobody tunes them.
+  Preference preference_ = options_.flat.algorithms.allreduce;
+  size_t part_bytes_ = options_.stage.part_bytes;
+  size_t one_lane_bytes_ = options_.one_lane_bytes;
   const Meter meter_;
   const HostSlots slots_;
   ChunkBarrier barrier_;
+  TensorPlaces places_;
+  const SlotStreams streams_;
   CpuCollective flat_;
   const std::vector<Group> levels_;  // of hosts; none: this rank has no lane
   const std::vector<int> groups_;    // the most hosts of one, by level
@@ -124,6 +148,10 @@ class HierarchicalCollective final : public BlockingCollective {
   // Kept for their memory.
   Spans row_;
   std::deque<ScratchBuffer> scratch_;  // by level
+  std::deque<ScratchBuffer> alltoall_scratch_;
+  std::vector<AlltoallStep> alltoall_steps_;  // empty: not planned yet
+
+  const std::unique_ptr<TaskThread> unpacker_;  // or null
 };
 
 }  // namespace keras_ring

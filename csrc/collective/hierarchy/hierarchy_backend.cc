@@ -5,19 +5,24 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/task_thread.h"
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/placement.h"
 #include "csrc/collective/net/algorithms.h"
-#include "csrc/collective/net/connect_transport.h"
 #include "csrc/collective/net/measure_links.h"
+#include "csrc/collective/net/ring.h"
 #include "csrc/collective/shm/shm_backend.h"
 #include "csrc/comm/host/host_group.h"
 
 namespace keras_ring {
 namespace {
 
-// Of a part of a chunk: a message that is worth its cost. A multiple of 64.
-constexpr size_t kPartBytesPerHost = 2048;
+// A part of a chunk is cut among hosts: into messages that are worth their
+// cost, unless the part would become so large that others wait for it, and into
+// none that are tiny. Multiples of 64.
+constexpr size_t kMessageBytes = size_t{64} << 10;
+constexpr size_t kMostPartBytes = size_t{512} << 10;
+constexpr size_t kLeastMessageBytes = 2048;
 
 // Ranks of hosts that do not share memory are hosts of their own.
 Placement PlacementOf(const BackendDeps& deps) {
@@ -27,24 +32,6 @@ Placement PlacementOf(const BackendDeps& deps) {
     ranks.push_back(std::to_string(rank));
   }
   return Placement(ranks);
-}
-
-Status Available(const BackendDeps& deps) {
-  const Placement placement = PlacementOf(deps);
-  if (placement.num_hosts() == 1) {
-    return FailedPreconditionError("the ranks are on one host");
-  }
-  // Up to so many, they exchange without it.
-  if (placement.is_hierarchical() ||
-      placement.num_hosts() > CpuCollectiveOptions().max_exchange_ranks ||
-      AlgorithmsOf(deps.options).in_pairs) {
-    return OkStatus();
-  }
-  if (!deps.hosts_share_memory) {
-    return FailedPreconditionError(
-        "there is a host whose ranks cannot share memory");
-  }
-  return FailedPreconditionError("each host has one rank");
 }
 
 // The ranks of this host; a rank alone there has a group of its own.
@@ -70,40 +57,85 @@ std::vector<int> LaneOf(const Placement& placement, int rank) {
                                       : std::vector<int>();
 }
 
+// A copying thread takes a core from the program's own threads, of which a rank
+// with fewer has none to give.
+constexpr int kCoresForCopies = 4;
+
+// Null: the rank has none.
+Result<std::unique_ptr<TaskThread>> MakeUnpacker(const BackendDeps& deps,
+                                                 const HostGroup& group) {
+  const std::string& wanted = deps.options.copy_thread;
+  const bool has_cores =
+      group.NumUsableCores() >= kCoresForCopies * group.size();
+  if (group.size() == 1 || wanted == "0" || (wanted == "auto" && !has_cores)) {
+    return std::unique_ptr<TaskThread>();
+  }
+  return TaskThread::Start("kr-copy");
+}
+
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
                                          Deadline deadline) {
-  const Placement placement = PlacementOf(deps);
-  HierarchicalOptions options;
-  options.barrier = BarrierOptionsOf(deps);
-  options.stage = StageOptionsFor(placement.num_hosts());
-  options.flat.algorithms = AlgorithmsOf(deps.options);
-  KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,
-                      GroupOf(deps, options));
-  KR_ASSIGN_OR_RETURN(
-      std::unique_ptr<Transport> transport,
-      ConnectTransport(deps, mesh,
-                       HierarchicalPeers(placement, deps.options.rank, options),
-                       deadline));
-  KR_ASSIGN_OR_RETURN(
-      options.flat.algorithms.links,
-      MeasureAndAgree(*transport, LaneOf(placement, deps.options.rank), mesh,
-                      deadline));
-  return std::unique_ptr<Collective>(std::make_unique<HierarchicalCollective>(
-      std::move(group), placement, std::move(transport), options,
-      Meter(deps.counters, deps.trace)));
+  return MakeHierarchy(deps, mesh, ConnectTransport, deadline);
 }
 
 }  // namespace
 
 HostStageOptions StageOptionsFor(int num_hosts) {
   HostStageOptions options;
-  options.part_bytes =
-      std::max(options.part_bytes, num_hosts * kPartBytesPerHost);
+  options.part_bytes = std::max(
+      {options.part_bytes, std::min(num_hosts * kMessageBytes, kMostPartBytes),
+       num_hosts * kLeastMessageBytes});
   return options;
 }
 
+Status HierarchyAvailable(const BackendDeps& deps) {
+  const Placement placement = PlacementOf(deps);
+  if (placement.num_hosts() == 1) {
+    return FailedPreconditionError("the ranks are on one host");
+  }
+  // Up to so many, they exchange without it.
+  if (placement.is_hierarchical() ||
+      placement.num_hosts() > CpuCollectiveOptions().max_exchange_ranks ||
+      AlgorithmsOf(deps.options).in_pairs) {
+    return OkStatus();
+  }
+  if (!deps.hosts_share_memory) {
+    return FailedPreconditionError(
+        "there is a host whose ranks cannot share memory");
+  }
+  return FailedPreconditionError("each host has one rank");
+}
+
+Result<std::unique_ptr<Collective>> MakeHierarchy(const BackendDeps& deps,
+                                                  Mesh& mesh,
+                                                  TransportMaker connect,
+                                                  Deadline deadline) {
+  const Placement placement = PlacementOf(deps);
+  HierarchicalOptions options;
+  options.barrier = BarrierOptionsOf(deps);
+  options.stage = StageOptionsFor(placement.num_hosts());
+  options.flat.algorithms = AlgorithmsOf(deps.options);
+  options.flat.ring_order = RingOrder(deps.host_ids);
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,
+                      GroupOf(deps, options));
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transport> transport,
+      connect(deps, mesh,
+              HierarchicalPeers(placement, deps.options.rank, options),
+              deadline));
+  KR_ASSIGN_OR_RETURN(
+      options.flat.algorithms.links,
+      MeasureAndAgree(*transport, LaneOf(placement, deps.options.rank), mesh,
+                      deadline));
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<TaskThread> unpacker,
+                      MakeUnpacker(deps, *group));
+  return std::unique_ptr<Collective>(std::make_unique<HierarchicalCollective>(
+      std::move(group), placement, std::move(transport), options,
+      Meter(deps.counters, deps.trace), std::move(unpacker)));
+}
+
 const CollectiveBackend kHierarchyBackend = {"hierarchy", DeviceKind::kHost,
-                                             /*reads_arenas=*/false, Available,
-                                             Make};
+                                             /*reads_arenas=*/true,
+                                             HierarchyAvailable, Make};
 
 }  // namespace keras_ring

@@ -4,12 +4,22 @@
 
 #include "csrc/collective/backend.h"
 #include "csrc/collective/hierarchy/host_stage.h"
+#include "csrc/collective/net/connect_transport.h"
 
 namespace keras_ring {
 
 // How much memory the ranks of a host share for it depends on the job alone.
 HostStageOptions StageOptionsFor(int num_hosts);
 
+// Its collective over another transport between the hosts, for jobs in which
+// HierarchyAvailable is OK.
+Status HierarchyAvailable(const BackendDeps& deps);
+Result<std::unique_ptr<Collective>> MakeHierarchy(const BackendDeps& deps,
+                                                  Mesh& mesh,
+                                                  TransportMaker connect,
+                                                  Deadline deadline);
+
+// By TCP.
 extern const CollectiveBackend kHierarchyBackend;
 
 }  // namespace keras_ring

@@ -53,7 +53,7 @@ void HostMoves::Add(int level, const Range& range, const void* const* sums,
 void HostMoves::Fold(const SpanPiece& piece, const void* const* sums,
                      int /*num_sums*/, char* copy) {
   const void* const from = sums[MemberFor(levels_.back(), HostOf(piece))];
-  std::memcpy(copy, from, piece.bytes);
+  if (copy != nullptr) std::memcpy(copy, from, piece.bytes);
   if (piece.output != nullptr) std::memcpy(piece.output, from, piece.bytes);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/spin.h"
+#include "csrc/collective/shm/host_page.h"
 
 namespace keras_ring {
 namespace {
@@ -16,7 +18,7 @@ size_t SlotBytes(int size, const HostStageOptions& options) {
 }  // namespace
 
 size_t HostSlots::DataBytes(int size, const HostStageOptions& options) {
-  return sizeof(ProgressPage) + options.depth * SlotBytes(size, options);
+  return sizeof(HostPage) + options.depth * SlotBytes(size, options);
 }
 
 HostSlots::HostSlots(const HostGroup& group, const HostStageOptions& options)
@@ -26,16 +28,8 @@ HostSlots::HostSlots(const HostGroup& group, const HostStageOptions& options)
   KR_CHECK(options.depth <= static_cast<int64_t>(ProgressPage::kNumTags));
 }
 
-std::vector<ProgressPage*> HostSlots::Pages(const HostGroup& group) {
-  std::vector<ProgressPage*> pages;
-  for (int i = 0; i < group.size(); ++i) {
-    pages.push_back(reinterpret_cast<ProgressPage*>(group.data(i)));
-  }
-  return pages;
-}
-
 char* HostSlots::Values(int local_rank, uint64_t chunk, int lane) const {
-  return group_.data(local_rank) + sizeof(ProgressPage) +
+  return group_.data(local_rank) + sizeof(HostPage) +
          (chunk % options_.depth) * SlotBytes(group_.size(), options_) +
          lane * options_.part_bytes;
 }
@@ -47,41 +41,51 @@ char* HostSlots::Results(int local_rank, uint64_t chunk) const {
 HostStage::HostStage(const HostGroup& group, const HostSlots& slots,
                      ChunkBarrier& barrier, const Spans& row,
                      HostMethod& method, const StageParts& parts,
-                     uint64_t first_chunk, const Meter& meter)
+                     TensorPlaces* places, uint64_t first_chunk,
+                     const Meter& meter, TaskThread* unpacker)
     : group_(group),
       slots_(slots),
       barrier_(barrier),
       row_(row),
       method_(method),
       parts_(parts),
+      places_(places),
       size_(group.size()),
       local_rank_(group.local_rank()),
       lanes_(parts.lanes()),
       num_chunks_(parts.num_chunks()),
       first_chunk_(first_chunk),
       meter_(meter),
+      unpacker_(unpacker),
       sources_(group.size()) {
   KR_CHECK(parts.max_count() * row.wire_size() <= slots.options().part_bytes);
 }
 
-void HostStage::Look() { seen_ = barrier_.TotalDone(); }
+HostStage::~HostStage() {
+  // A copy of a chunk does not take long.
+  while (unpacked_.load() < unpacks_) YieldCpu();
+}
+
+void HostStage::Look() { seen_ = barrier_.TotalDone() + unpacked_.load(); }
 
 bool HostStage::Advance() {
   bool any = false;
   bool changed = true;
   while (changed) {
     changed = false;
-    for (; unpacked_ < packed_ && CanUnpack(unpacked_); changed = true) {
-      Unpack(unpacked_++);
+    for (; unpacks_ < packed_ && CanUnpack(unpacks_); changed = true) {
+      StartUnpack(unpacks_++);
     }
     for (; CanPack(); changed = true) Pack(packed_++);
     any = any || changed;
   }
+  NoteRead();
   return any;
 }
 
 bool HostStage::CanPack() const {
-  const int64_t used = owns_lane() ? std::min(unpacked_, done_) : unpacked_;
+  const int64_t unpacked = unpacked_.load();
+  const int64_t used = owns_lane() ? std::min(unpacked, done_) : unpacked;
   return packed_ < num_chunks_ && packed_ < used + slots_.options().depth;
 }
 
@@ -93,7 +97,7 @@ void HostStage::Pack(int64_t chunk) {
       if (lane == local_rank_ && method_.method().codec == nullptr) continue;
       char* const to = slots_.Values(local_rank_, Number(chunk), lane);
       row_.ForEach(parts_.Part(chunk, lane), [&](const SpanPiece& piece) {
-        if (!method_.Has(piece, local_rank_)) return;
+        if (SharesInput(piece) || !method_.Has(piece, local_rank_)) return;
         method_.method().Encode(to + piece.at, piece);
       });
     }
@@ -104,27 +108,49 @@ void HostStage::Pack(int64_t chunk) {
 }
 
 bool HostStage::IsReady(int64_t step) const {
-  return packed_ > step && barrier_.AllHaveDone(Phase::kPacked, Number(step)) &&
+  return failure_.ok() && packed_ > step &&
+         barrier_.AllHaveDone(Phase::kPacked, Number(step)) &&
          barrier_.CheckTags(Number(step)).ok();
 }
 
-void HostStage::Reduce(int64_t step, char* sums) {
+bool HostStage::Learn() {
+  if (places_ == nullptr || has_learnt_) return failure_.ok();
+  has_learnt_ = true;
+  failure_ = places_->Learn(row_.element_size());
+  return failure_.ok();
+}
+
+bool HostStage::Reduce(int64_t step, char* sums) {
+  if (!Learn()) return false;
   const TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
-  const bool encoded = method_.method().codec != nullptr;
   row_.ForEach(parts_.Part(step, local_rank_), [&](const SpanPiece& piece) {
-    for (int i = 0; i < size_; ++i) {
-      sources_[i] =
-          i == local_rank_ && !encoded
-              ? piece.input
-              : slots_.Values(i, Number(step), local_rank_) + piece.at;
-    }
+    for (int i = 0; i < size_; ++i) sources_[i] = ValuesOf(i, step, piece);
     method_.Reduce(piece, sources_.data(), size_,
                    sums + piece.at / row_.wire_size() * method_.size());
   });
+  reduced_ = step + 1;
+  // Other hosts cannot tell what was read of tensors that were given up.
+  if (places_ != nullptr) failure_ = barrier_.CheckNobodyLeft();
+  return failure_.ok();
 }
 
-char* HostStage::Results(int64_t step) {
-  return slots_.Results(local_rank_, Number(step));
+const char* HostStage::ValuesOf(int local_rank, int64_t step,
+                                const SpanPiece& piece) const {
+  if (local_rank == local_rank_ && method_.method().codec == nullptr) {
+    return piece.input;
+  }
+  const char* const input =
+      places_ == nullptr ? nullptr : places_->input(local_rank, piece.tensor);
+  if (input != nullptr) return input + piece.offset;
+  return slots_.Values(local_rank, Number(step), local_rank_) + piece.at;
+}
+
+char* HostStage::ResultsOf(int64_t step, const SpanPiece& piece, size_t at) {
+  const bool alone = size_ == 1 && method_.method().codec == nullptr;
+  const bool shared = places_ != nullptr &&
+                      places_->output(local_rank_, piece.tensor) != nullptr;
+  if (piece.output != nullptr && (alone || shared)) return piece.output;
+  return slots_.Results(local_rank_, Number(step)) + at;
 }
 
 void HostStage::Done(int64_t step) {
@@ -132,14 +158,28 @@ void HostStage::Done(int64_t step) {
   barrier_.Publish(Phase::kReduced, Number(step));
 }
 
-bool HostStage::CanUnpack(int64_t chunk) const {
+bool HostStage::CanUnpack(int64_t chunk) {
+  bool reads = false;
   for (int lane = 0; lane < lanes_; ++lane) {
-    if (lane != local_rank_ &&
-        !barrier_.HasDone(lane, Phase::kReduced, Number(chunk))) {
-      return false;
-    }
+    if (lane == local_rank_) continue;
+    if (!barrier_.HasDone(lane, Phase::kReduced, Number(chunk))) return false;
+    reads = true;
   }
-  return true;
+  return !reads || Learn();
+}
+
+void HostStage::StartUnpack(int64_t chunk) {
+  if (unpacker_ == nullptr) {
+    Unpack(chunk);
+    ++unpacked_;
+    return;
+  }
+  // Counting is the last that it does with this object, which may go then.
+  unpacker_->Push([this, chunk, &barrier = barrier_] {
+    Unpack(chunk);
+    ++unpacked_;
+    barrier.WakeSelf();
+  });
 }
 
 void HostStage::Unpack(int64_t chunk) {
@@ -149,12 +189,26 @@ void HostStage::Unpack(int64_t chunk) {
     if (lane == local_rank_) continue;
     const char* const results = slots_.Results(lane, Number(chunk));
     row_.ForEach(parts_.Part(chunk, lane), [&](const SpanPiece& piece) {
-      method_.method().Decode(piece, results + piece.at);
+      const char* const output =
+          places_ == nullptr ? nullptr : places_->output(lane, piece.tensor);
+      method_.method().Decode(piece, output != nullptr ? output + piece.offset
+                                                       : results + piece.at);
     });
   }
 }
 
-bool HostStage::Happened() { return barrier_.TotalDone() != seen_; }
+void HostStage::NoteRead() {
+  if (places_ == nullptr || has_read_ || unpacked_ < num_chunks_) return;
+  if (owns_lane() && reduced_ < num_chunks_) return;
+  failure_ = barrier_.CheckNobodyLeft();
+  if (!failure_.ok()) return;
+  has_read_ = true;
+  barrier_.Publish(Phase::kUnpacked, last());
+}
+
+bool HostStage::Happened() {
+  return barrier_.TotalDone() + unpacked_.load() != seen_;
+}
 
 int HostStage::descriptor() const { return group_.data_bell(local_rank_).fd(); }
 
@@ -174,20 +228,26 @@ void HostStage::Disarm() {
 // left because it runs another collective.
 Status HostStage::Check() {
   if (num_chunks_ == 0) return OkStatus();
+  KR_RETURN_IF_ERROR(failure_);
   KR_RETURN_IF_ERROR(
-      barrier_.CheckTags(Number(std::min(unpacked_, num_chunks_ - 1))));
-  const uint64_t last = Number(num_chunks_ - 1);
-  KR_RETURN_IF_ERROR(barrier_.CheckNobodyLost(Phase::kPacked, last));
-  return barrier_.CheckNobodyLost(Phase::kReduced, last);
+      barrier_.CheckTags(Number(std::min(unpacks_, num_chunks_ - 1))));
+  KR_RETURN_IF_ERROR(barrier_.CheckNobodyLost(Phase::kPacked, last()));
+  KR_RETURN_IF_ERROR(barrier_.CheckNobodyLost(Phase::kReduced, last()));
+  return places_ == nullptr
+             ? OkStatus()
+             : barrier_.CheckNobodyLost(Phase::kUnpacked, last());
 }
 
 std::string HostStage::Awaited() const {
   if (finished()) return "";
-  const uint64_t next = Number(unpacked_);
+  const bool at_end = unpacks_ == num_chunks_;
+  const uint64_t next = Number(at_end ? num_chunks_ - 1 : unpacks_);
   std::string ranks;
   for (int i = 0; i < size_; ++i) {
-    if (i == local_rank_ || (barrier_.HasDone(i, Phase::kPacked, next) &&
-                             barrier_.HasDone(i, Phase::kReduced, next))) {
+    if (i == local_rank_ ||
+        (barrier_.HasDone(i, Phase::kPacked, next) &&
+         barrier_.HasDone(i, Phase::kReduced, next) &&
+         (!at_end || barrier_.HasDone(i, Phase::kUnpacked, next)))) {
       continue;
     }
     ranks += ranks.empty() ? "for rank " : ", rank ";

@@ -19,9 +19,20 @@
 //   unpack(i)  the ranks of the other lanes have published i
 //
 // The numbers of chunks run on through all collectives of the group.
+//
+// Tensors that lie in arenas (TensorPlaces), and all of a rank that is alone on
+// its host, are neither packed nor put elsewhere: they are reduced from where
+// they lie, and results are exchanged from and into the outputs, from which the
+// other ranks copy them. At the end each rank waits until the others have read
+// its tensors (kUnpacked). One that fails does not wait; so before what was
+// read is used, it is made sure that nobody had left.
+//
+// Where ranks have cores to spare, another thread unpacks: that is most of what
+// is copied where a host has many ranks.
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,10 +40,12 @@
 
 #include "csrc/base/meter.h"
 #include "csrc/base/status.h"
+#include "csrc/base/task_thread.h"
 #include "csrc/collective/hierarchy/host_method.h"
 #include "csrc/collective/hierarchy/stage_parts.h"
 #include "csrc/collective/net/exchange_run.h"
 #include "csrc/collective/shm/chunk_barrier.h"
+#include "csrc/collective/shm/tensor_places.h"
 #include "csrc/collective/spans.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/transport/transport.h"
@@ -58,7 +71,6 @@ class HostSlots {
   // `group` must outlive the object.
   HostSlots(const HostGroup& group, const HostStageOptions& options);
 
-  static std::vector<ProgressPage*> Pages(const HostGroup& group);
   const HostStageOptions& options() const { return options_; }
   // The values of `local_rank` for the part of `lane`, and the results of the
   // part that it owns.
@@ -73,10 +85,15 @@ class HostSlots {
 // Of one collective.
 class HostStage final : public LowerLevel, public PlanEvents {
  public:
-  // All must outlive the object. `first_chunk`: the number of its first chunk.
+  // All must outlive the object. `places`: this rank has published those of
+  // the row; null: all go through the slots. `first_chunk`: the number of its
+  // first chunk.
   HostStage(const HostGroup& group, const HostSlots& slots,
             ChunkBarrier& barrier, const Spans& row, HostMethod& method,
-            const StageParts& parts, uint64_t first_chunk, const Meter& meter);
+            const StageParts& parts, TensorPlaces* places, uint64_t first_chunk,
+            const Meter& meter, TaskThread* unpacker = nullptr);
+  // Waits until what was given to the unpacker is done.
+  ~HostStage();
 
   int64_t num_chunks() const { return num_chunks_; }
   // Before it is asked what can be done: what others do from now on has
@@ -84,12 +101,16 @@ class HostStage final : public LowerLevel, public PlanEvents {
   void Look();
   // Takes the steps that can be taken. Whether there was one.
   bool Advance();
-  // Whether this rank has all results of the other lanes.
-  bool finished() const { return unpacked_ == num_chunks_; }
+  // Whether this rank has all results of the other lanes; and, where tensors
+  // are read in place, has said so, and the others have read its own.
+  bool finished() const {
+    if (places_ == nullptr) return unpacked_ == num_chunks_;
+    return has_read_ && barrier_.AllHaveDone(Phase::kUnpacked, last());
+  }
 
   // LowerLevel:
   bool IsReady(int64_t step) const override;
-  void Reduce(int64_t step, char* sums) override;
+  bool Reduce(int64_t step, char* sums) override;
   size_t sum_size() const override { return method_.size(); }
   void Add(int level, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
@@ -99,7 +120,7 @@ class HostStage final : public LowerLevel, public PlanEvents {
             char* copy) override {
     method_.Fold(piece, sources, num_sources, copy);
   }
-  char* Results(int64_t step) override;
+  char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) override;
   void Done(int64_t step) override;
 
   // PlanEvents:
@@ -112,11 +133,26 @@ class HostStage final : public LowerLevel, public PlanEvents {
 
  private:
   uint64_t Number(int64_t chunk) const { return first_chunk_ + chunk; }
+  uint64_t last() const { return Number(num_chunks_ - 1); }
   bool owns_lane() const { return local_rank_ < lanes_; }
+  // Whether the others read this rank's values where they are.
+  bool SharesInput(const SpanPiece& piece) const {
+    return places_ != nullptr &&
+           places_->input(local_rank_, piece.tensor) != nullptr;
+  }
+  // The values of `local_rank` for a piece of this rank's part.
+  const char* ValuesOf(int local_rank, int64_t step,
+                       const SpanPiece& piece) const;
+  // Learns once where the others have their tensors, when all have told.
+  bool Learn();
   bool CanPack() const;
   void Pack(int64_t chunk);
-  bool CanUnpack(int64_t chunk) const;
+  bool CanUnpack(int64_t chunk);
+  // Begins with it, here or on the other thread.
+  void StartUnpack(int64_t chunk);
   void Unpack(int64_t chunk);
+  // Says, once, that this rank has read all that it wanted.
+  void NoteRead();
 
   const HostGroup& group_;
   const HostSlots& slots_;
@@ -124,16 +160,23 @@ class HostStage final : public LowerLevel, public PlanEvents {
   const Spans& row_;
   HostMethod& method_;
   const StageParts& parts_;
+  TensorPlaces* const places_;  // or null
   const int size_;
   const int local_rank_;
   const int lanes_;
   const int64_t num_chunks_;
   const uint64_t first_chunk_;
   const Meter meter_;
+  TaskThread* const unpacker_;  // or null
 
   int64_t packed_ = 0;
-  int64_t unpacked_ = 0;
-  int64_t done_ = 0;   // of this rank's lane
+  int64_t unpacks_ = 0;  // that were begun
+  std::atomic<int64_t> unpacked_{0};
+  int64_t done_ = 0;  // of this rank's lane
+  int64_t reduced_ = 0;
+  bool has_learnt_ = false;
+  bool has_read_ = false;
+  Status failure_;     // nothing that was read may be used
   uint64_t seen_ = 0;  // of what others have done, at the last Look
   std::vector<const void*> sources_;  // by local rank
 };

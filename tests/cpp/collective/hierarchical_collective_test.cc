@@ -5,18 +5,31 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/clock.h"
+#include "csrc/base/task_thread.h"
+#include "csrc/collective/hierarchy/host_stage.h"
+#include "csrc/collective/hierarchy/host_sums.h"
 #include "csrc/collective/kernels/kernels.h"
+#include "csrc/collective/shm/host_page.h"
+#include "csrc/collective/shm/tensor_places.h"
+#include "csrc/comm/host/arena.h"
 #include "csrc/testing/collective_conformance.h"
+#include "csrc/testing/fake_mpi.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/local_transport.h"
+#include "csrc/testing/partly_in_arena.h"
 #include "csrc/testing/test_links.h"
 #include "tests/cpp/comm/loopback.h"
+#include "tests/cpp/comm/mpi_group.h"
 #include "tests/cpp/comm/tcp_group.h"
 
 namespace keras_ring {
@@ -31,21 +44,33 @@ Placement PlacementOf(const Hosts& hosts) {
   return Placement(host_ids);
 }
 
-std::vector<CollectiveMember> MakeOn(
-    const Hosts& hosts, const HierarchicalOptions& options,
-    std::vector<std::unique_ptr<Transport>> transports) {
-  const Placement placement = PlacementOf(hosts);
-  std::vector<std::shared_ptr<const HostGroup>> groups(hosts.size());
+// By rank. `arenas`: of all ranks, or none.
+std::vector<std::shared_ptr<const HostGroup>> GroupsOn(
+    const Placement& placement, const HostStageOptions& options,
+    const std::vector<std::shared_ptr<const SharedMemory>>& arenas = {}) {
+  std::vector<std::shared_ptr<const HostGroup>> groups(placement.num_ranks());
   for (int host = 0; host < placement.num_hosts(); ++host) {
     const std::vector<int>& ranks = placement.ranks(host);
     HostGroupLayout layout;
     layout.data_bytes =
-        HostSlots::DataBytes(static_cast<int>(ranks.size()), options.stage);
-    auto of_host = CreateLocalHostGroups(ranks, layout);
+        HostSlots::DataBytes(static_cast<int>(ranks.size()), options);
+    std::vector<std::shared_ptr<const SharedMemory>> of_ranks;
+    for (int rank : ranks) {
+      if (!arenas.empty()) of_ranks.push_back(arenas[rank]);
+    }
+    auto of_host = CreateLocalHostGroups(ranks, layout, of_ranks);
     for (size_t i = 0; i < ranks.size(); ++i) {
       groups[ranks[i]] = std::move(of_host[i]);
     }
   }
+  return groups;
+}
+
+std::vector<CollectiveMember> MakeOn(
+    const Hosts& hosts, const HierarchicalOptions& options,
+    std::vector<std::unique_ptr<Transport>> transports) {
+  const Placement placement = PlacementOf(hosts);
+  const auto groups = GroupsOn(placement, options.stage);
   std::vector<CollectiveMember> members;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     members.push_back(
@@ -60,6 +85,48 @@ std::vector<CollectiveMember> MakeOn(const Hosts& hosts,
                                      const HierarchicalOptions& options) {
   return MakeOn(hosts, options,
                 CreateLocalTransports(static_cast<int>(hosts.size())));
+}
+
+struct ArenaFoundation {
+  SystemClock clock;
+  std::shared_ptr<Arena> arena;
+  std::unique_ptr<HierarchicalCollective> collective;
+};
+
+// Tensors lie in arenas, some of them.
+std::vector<CollectiveMember> MakeDirect(const Hosts& hosts,
+                                         const HierarchicalOptions& options) {
+  const Placement placement = PlacementOf(hosts);
+  std::vector<std::shared_ptr<ArenaFoundation>> foundations;
+  std::vector<std::shared_ptr<const SharedMemory>> memories;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    auto foundation = std::make_shared<ArenaFoundation>();
+    auto arena = Arena::Create(size_t{1} << 30, foundation->clock);
+    KR_CHECK(arena.ok());
+    foundation->arena = std::move(arena).value();
+    memories.emplace_back(foundation->arena, &foundation->arena->memory());
+    foundations.push_back(std::move(foundation));
+  }
+  const auto groups = GroupsOn(placement, options.stage, memories);
+  auto transports = CreateLocalTransports(static_cast<int>(hosts.size()));
+  std::vector<CollectiveMember> members;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    ArenaFoundation& foundation = *foundations[rank];
+    // Every other one copies by another thread: that is nobody else's affair.
+    std::unique_ptr<TaskThread> unpacker;
+    if (rank % 2 == 0) {
+      auto thread = TaskThread::Start("copy");
+      KR_CHECK(thread.ok());
+      unpacker = std::move(thread).value();
+    }
+    foundation.collective = std::make_unique<HierarchicalCollective>(
+        groups[rank], placement, std::move(transports[rank]), options, Meter(),
+        std::move(unpacker));
+    auto collective = std::make_unique<PartlyInArena>(
+        *foundation.collective, *foundation.arena, static_cast<int>(rank));
+    members.push_back({foundations[rank], std::move(collective)});
+  }
+  return members;
 }
 
 HierarchicalOptions Small() {
@@ -120,12 +187,19 @@ std::vector<GroupsOfLevel> LevelsOf(const Placement& placement,
   }
 }
 
+using Make = std::function<std::vector<CollectiveMember>(
+    const Hosts&, const HierarchicalOptions&)>;
+
 // On the hosts that hosts_of(size) names.
-CollectiveFactory On(const std::string& name,
-                     const HierarchicalOptions& options,
-                     const std::function<Hosts(int)>& hosts_of) {
-  const auto make = [options, hosts_of](int size) {
-    return MakeOn(hosts_of(size), options);
+CollectiveFactory On(
+    const std::string& name, const HierarchicalOptions& options,
+    const std::function<Hosts(int)>& hosts_of,
+    const Make& make_on = [](const Hosts& hosts,
+                             const HierarchicalOptions& all) {
+      return MakeOn(hosts, all);
+    }) {
+  const auto make = [options, hosts_of, make_on](int size) {
+    return make_on(hosts_of(size), options);
   };
   const auto levels = [hosts_of, options](int size) {
     return LevelsOf(PlacementOf(hosts_of(size)), options);
@@ -157,6 +231,7 @@ CollectiveFactory OnBlocks() {
 
 CollectiveFactory OnCyclic() {
   HierarchicalOptions options = Small();
+  options.flat.max_exchange_ranks = 1;
   options.flat.algorithms.allreduce = Preference::kFewBytes;
   return On("cyclic", options, [](int size) { return Cyclic(size, 3); });
 }
@@ -166,6 +241,7 @@ CollectiveFactory OnGroups() {
   HierarchicalOptions options = Small();
   options.most_hosts = 1;
   options.group_side = 2;
+  options.flat.max_exchange_ranks = 1;
   return On("groups", options, [](int size) { return Blocks(size, 1); });
 }
 
@@ -173,9 +249,29 @@ CollectiveFactory OnGroupsOfHosts() {
   HierarchicalOptions options = Small();
   options.most_hosts = 1;
   options.group_side = 3;
+  options.flat.max_exchange_ranks = 1;
   options.flat.algorithms.allreduce = Preference::kFewBytes;
   return On("groups_of_hosts", options,
             [](int size) { return Cyclic(size, (size + 1) / 2 + 1); });
+}
+
+// Tensors are read where they lie, on hosts of three ranks, and on more hosts.
+CollectiveFactory Direct() {
+  HierarchicalOptions options = Small();
+  options.direct_bytes = 0;
+  options.unpacker_bytes = 0;
+  return On(
+      "direct", options, [](int size) { return Blocks(size, 3); }, MakeDirect);
+}
+
+CollectiveFactory DirectCyclic() {
+  HierarchicalOptions options = Small();
+  options.direct_bytes = 0;
+  options.unpacker_bytes = 0;
+  options.flat.algorithms.allreduce = Preference::kFewBytes;
+  return On(
+      "direct_cyclic", options, [](int size) { return Cyclic(size, 3); },
+      MakeDirect);
 }
 
 CollectiveFactory Usual() {
@@ -189,6 +285,13 @@ INSTANTIATE_TEST_SUITE_P(
                                      OnGroups(), OnGroupsOfHosts()),
                      testing::Values(3, 4, 7)),
     CollectiveConformance::Name);
+
+// Hosts of three, three and one, and of three, two and two.
+INSTANTIATE_TEST_SUITE_P(Direct, CollectiveConformance,
+                         testing::Combine(testing::Values(Direct(),
+                                                          DirectCyclic()),
+                                          testing::Values(7)),
+                         CollectiveConformance::Name);
 
 // Whose sum depends on the order.
 std::vector<std::vector<float>> RandomValues(int size, int count) {
@@ -329,13 +432,15 @@ TEST(HierarchicalCollectiveTest, AnyPlacement) {
     options.most_hosts = 1 + static_cast<int>(below(9));
     options.group_side = 2 + static_cast<int>(below(3));
     options.flat.algorithms.links.latency = static_cast<double>(below(2000));
+    if (below(3) > 0) options.flat.max_exchange_ranks = 1;
     SCOPED_TRACE(testing::Message()
                  << "trial " << trial << ": " << hosts << ", parts of "
                  << options.stage.part_bytes << ", depth "
                  << options.stage.depth << ", one lane up to "
                  << options.one_lane_bytes << ", most hosts "
                  << options.most_hosts << ", side " << options.group_side
-                 << ", latency " << options.flat.algorithms.links.latency);
+                 << ", latency " << options.flat.algorithms.links.latency
+                 << ", most linked " << options.flat.max_exchange_ranks);
     // values[rank][i], the blocks of all ranks one after the other.
     std::vector<int64_t> counts(size);
     std::vector<int64_t> begins = {0};
@@ -397,22 +502,34 @@ TEST(HierarchicalCollectiveTest, AnyPlacement) {
       reducescatter.count_per_rank = counts;
       ASSERT_TRUE(calls.Reducescatter(reducescatter).ok());
       EXPECT_EQ(scattered, block_of(sums, rank));
+
+      std::vector<float> exchanged(counts[rank] * size);
+      AlltoallArgs alltoall;
+      alltoall.input = values[rank].data();
+      alltoall.output = exchanged.data();
+      std::vector<float> expected;
+      for (int from = 0; from < size; ++from) {
+        for (int64_t count : counts) {
+          alltoall.bytes.push_back(count * sizeof(float));
+        }
+        const std::vector<float> block = block_of(values[from], rank);
+        expected.insert(expected.end(), block.begin(), block.end());
+      }
+      const Status status = calls.Alltoall(alltoall);
+      ASSERT_TRUE(status.ok()) << "rank " << rank << ": " << status.ToString();
+      EXPECT_EQ(exchanged, expected);
+      // What comes next uses the same slots.
+      ASSERT_TRUE(calls.Allreduce(allreduce).ok());
     });
     if (HasFailure()) return;
   }
 }
 
-// Ranks that do not spin sleep on connections and on what their host does, at
-// once. A wake-up that is missed costs half a second.
-TEST(HierarchicalCollectiveTest, NoWakeUpIsMissed) {
+// Many calls of five ranks, on the given transports.
+void ReduceOften(std::vector<std::unique_ptr<Transport>> transports) {
   constexpr int kCalls = 200;
-  const Hosts hosts = "aabab";
-  const int size = static_cast<int>(hosts.size());
-  Counters counters;
-  auto members = MakeOn(
-      hosts, Small(),
-      NewTcpGroup(ConnectedMesh(size), std::chrono::seconds(30), counters));
-  const TimePoint began = std::chrono::steady_clock::now();
+  const int size = static_cast<int>(transports.size());
+  auto members = MakeOn("aabab", Small(), std::move(transports));
   RunRanks(size, [&](int rank) {
     CollectiveCalls calls(*members[rank].collective);
     for (int i = 0; i < kCalls; ++i) {
@@ -426,7 +543,114 @@ TEST(HierarchicalCollectiveTest, NoWakeUpIsMissed) {
       ASSERT_EQ(values, std::vector<float>(count, 10.0f + size * i));
     }
   });
+}
+
+// Ranks that do not spin sleep on connections and on what their host does, at
+// once. A wake-up that is missed costs half a second.
+TEST(HierarchicalCollectiveTest, NoWakeUpIsMissed) {
+  Counters counters;
+  const TimePoint began = std::chrono::steady_clock::now();
+  ReduceOften(
+      NewTcpGroup(ConnectedMesh(5), std::chrono::seconds(30), counters));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+}
+
+// The stages of the two ranks of host "a" of "aab", of which the first has the
+// only lane, for one tensor that is reduced in place.
+class TwoStages {
+ public:
+  // `unpacker`: of the second.
+  explicit TwoStages(TaskThread* unpacker = nullptr) {
+    for (int rank = 0; rank < 3; ++rank) {
+      auto arena = Arena::Create(size_t{1} << 30, clock_);
+      KR_CHECK(arena.ok());
+      arenas_.push_back(std::move(arena).value());
+      memories_.emplace_back(arenas_.back(), &arenas_.back()->memory());
+    }
+    groups_ = GroupsOn(PlacementOf("aab"), options_, memories_);
+    for (int rank = 0; rank < 2; ++rank) {
+      const HostGroup& group = *groups_[rank];
+      void* const memory = arenas_[rank]->Allocate(kCount * sizeof(float));
+      tensors_.push_back({{memory, memory, kCount}});
+      rows_[rank].Assign(tensors_[rank], sizeof(float));
+      slots_.emplace_back(group, options_);
+      barriers_.emplace_back(HostPage::Progress(group), group.global_ranks(),
+                             rank, ChunkBarrierOptions(), Meter());
+      places_.emplace_back(group, HostPage::Tables(group));
+      places_[rank].Publish(tensors_[rank]);
+      stages_.emplace_back(group, slots_[rank], barriers_[rank], rows_[rank],
+                           sums_, parts_, &places_[rank], /*first_chunk=*/1,
+                           Meter(), rank == 1 ? unpacker : nullptr);
+    }
+    // Both tell of their tensors.
+    for (HostStage& stage : stages_) stage.Advance();
+  }
+
+  HostStage& operator[](int rank) { return stages_[rank]; }
+  ChunkBarrier& barrier(int rank) { return barriers_[rank]; }
+  // The first sums what both have.
+  bool Reduce() {
+    return stages_[0].Reduce(0, reinterpret_cast<char*>(of_host_.data()));
+  }
+
+ private:
+  static constexpr int64_t kCount = 32;
+  SystemClock clock_;
+  const HostStageOptions options_;
+  std::vector<std::shared_ptr<Arena>> arenas_;
+  std::vector<std::shared_ptr<const SharedMemory>> memories_;
+  std::vector<std::shared_ptr<const HostGroup>> groups_;
+  HostSums sums_{Reduction(), {2}};
+  const StageParts parts_ =
+      StageParts::Even(kCount, /*lanes=*/1, sizeof(float), options_.part_bytes);
+  std::vector<std::vector<TensorSpan>> tensors_;
+  std::deque<Spans> rows_ = std::deque<Spans>(2);
+  std::deque<HostSlots> slots_;
+  std::deque<ChunkBarrier> barriers_;
+  std::deque<TensorPlaces> places_;
+  std::deque<HostStage> stages_;
+  std::vector<float> of_host_ = std::vector<float>(kCount);
+};
+
+// Fault: a rank gives its tensors up while another sums them. Another host
+// could not tell, so the sums are not for it.
+TEST(HostStageTest, NothingIsUsedOfWhoeverHasLeft) {
+  TwoStages stages;
+  ASSERT_TRUE(stages[0].IsReady(0));
+  stages.barrier(1).Leave();
+  EXPECT_FALSE(stages.Reduce());
+  EXPECT_FALSE(stages[0].IsReady(0));
+  const Status status = stages[0].Check();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("rank 1"), std::string::npos);
+}
+
+// Its other thread ends between a look and the next: who has not said that it
+// has read all must not go, for the first waits to hear it.
+TEST(HostStageTest, WhoHasReadAllSaysSoBeforeItEnds) {
+  auto thread = TaskThread::Start("copy");
+  ASSERT_TRUE(thread.ok());
+  std::promise<void> may_copy;
+  (*thread)->Push([&may_copy] { may_copy.get_future().wait(); });
+  TwoStages stages(thread->get());
+  ASSERT_TRUE(stages.Reduce());
+  stages[0].Done(0);
+  stages[0].Advance();
+  stages[1].Look();
+  stages[1].Advance();
+  may_copy.set_value();
+  while (!stages[1].Happened()) std::this_thread::yield();
+  EXPECT_FALSE(stages[1].finished());
+  EXPECT_FALSE(stages[0].finished());
+  stages[1].Advance();
+  EXPECT_TRUE(stages[1].finished());
+  EXPECT_TRUE(stages[0].finished());
+}
+
+TEST(HierarchicalCollectiveTest, OverMpi) {
+  Counters counters;
+  ReduceOften(
+      NewMpiGroup(CreateFakeMpiPorts(5), std::chrono::seconds(30), counters));
 }
 
 }  // namespace
