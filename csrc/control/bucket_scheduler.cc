@@ -11,7 +11,7 @@ namespace keras_ring {
 void BucketScheduler::Add(std::optional<ResponseCache::Slot> slot,
                           std::shared_ptr<const Response> agreed,
                           const LastReady& last, TimePoint now) {
-  if (slot) planner_.OnReady(*slot);
+  if (slot) meter_.OnReady(planner_.OnReady(*slot), agreed->request, now);
   ready_.push_back(Ready{slot, std::move(agreed), last, now});
 }
 
@@ -83,10 +83,19 @@ void BucketScheduler::Tune(Tunable tunable, int64_t value) {
   switch (tunable) {
     case Tunable::kFusionThreshold:
       options_.fusion_threshold = value;
-      planner_.SetFusionThreshold(value);
-      return;
+      return planner_.SetBucketBytes(PlannedBytes());
+    case Tunable::kPlannedBucket:
+      options_.planned_bucket = value;
+      return planner_.SetBucketBytes(PlannedBytes());
     case Tunable::kLinger:
       options_.linger = std::chrono::microseconds(value);
+      return;
+    case Tunable::kAllreducePreference:
+    case Tunable::kExchangeBytes:
+    case Tunable::kOneLaneBytes:
+    case Tunable::kPartBytes:
+    case Tunable::kOneShotBytes:
+    case Tunable::kDirectPartBytes:
       return;
   }
 }

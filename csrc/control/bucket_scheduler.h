@@ -2,22 +2,28 @@
 #ifndef KERAS_RING_CONTROL_BUCKET_SCHEDULER_H_
 #define KERAS_RING_CONTROL_BUCKET_SCHEDULER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
 #include "csrc/control/decision.h"
 #include "csrc/control/last_ready.h"
 #include "csrc/control/request.h"
 #include "csrc/control/response_cache.h"
+#include "csrc/control/step_meter.h"
 #include "csrc/control/step_planner.h"
 
 namespace keras_ring {
 
 struct BucketSchedulerOptions {
   int64_t fusion_threshold = 64 << 20;  // bytes
+  // The most that a planned bucket holds [bytes]. More would not be quicker,
+  // but what waits for the bucket's first tensors would wait longer.
+  int64_t planned_bucket = 16 << 20;
   // How long a ready tensor is held back for others to join it.
   Duration linger = Duration::zero();
   // Buckets decided and not yet launched. Two keep the data thread busy while
@@ -27,12 +33,13 @@ struct BucketSchedulerOptions {
 
 class BucketScheduler {
  public:
-  // `cache` must outlive the object.
+  // `cache` and `counters` must outlive the object.
   BucketScheduler(const BucketSchedulerOptions& options,
-                  const ResponseCache& cache)
+                  const ResponseCache& cache, Counters& counters)
       : options_(options),
         cache_(cache),
-        planner_(cache, options.fusion_threshold) {}
+        planner_(cache, PlannedBytes()),
+        meter_(counters) {}
 
   // All ranks are ready with this.
   void Add(std::optional<ResponseCache::Slot> slot,
@@ -47,6 +54,7 @@ class BucketScheduler {
   void OnLaunched(int count);
   void Clear() { ready_.clear(); }
 
+  // What is not its own is left to others.
   void Tune(Tunable tunable, int64_t value);
 
   // Nothing is ready, decided and not launched.
@@ -65,10 +73,14 @@ class BucketScheduler {
   // Indices into ready_. The bucket that is planned for the first, if it is
   // complete; else what goes with it of all that no complete bucket claims.
   std::vector<size_t> NextReady();
+  int64_t PlannedBytes() const {
+    return std::min(options_.fusion_threshold, options_.planned_bucket);
+  }
 
   BucketSchedulerOptions options_;
   const ResponseCache& cache_;
   StepPlanner planner_;
+  StepMeter meter_;
   std::vector<Ready> ready_;
   int outstanding_ = 0;
 };

@@ -42,9 +42,11 @@ ControlTree BuildControlTree(const std::vector<std::string>& host_ids, int rank,
   for (int r = 0; r < tree.size; ++r) {
     // Climb from r; if that passes through `rank`, r is below the child we
     // came from. A parent has a lower rank than its child, so it ends.
-    for (int node = r; node > rank; node = parents[node]) {
+    int levels = 1;
+    for (int node = r; node > rank; node = parents[node], ++levels) {
       if (parents[node] == rank) {
         tree.children[node].push_back(r);
+        tree.levels_below = std::max(tree.levels_below, levels);
         break;
       }
     }

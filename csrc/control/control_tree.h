@@ -19,6 +19,7 @@ struct ControlTree {
   int parent = -1;  // -1 at the coordinator
   // The ranks below each child, the child included, ascending.
   std::map<int, std::vector<int32_t>> children;
+  int levels_below = 0;  // 0 at a leaf
 
   bool is_root() const { return parent < 0; }
   // Parent and children.

@@ -36,7 +36,7 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
       participants_(tree_),
       cache_(options.cache_capacity),
       pending_(tree_, participants_, cache_, clock_, *this),
-      scheduler_(options.schedule, cache_),
+      scheduler_(options.schedule, cache_, counters_),
       stalls_(tree_, ranks_, options.stalls, clock_, *this) {
   for (const auto& [child, ranks] : tree_.children) child_sequence_[child] = 0;
 }
@@ -47,8 +47,8 @@ void Controller::Submit(const RequestPtr& request) {
   KR_DCHECK(thread_.IsOwner());
   if (ended_) return;  // its entry was finished by the end of the job
   if (request->kind == RequestKind::kJoin) {
-    if (tree_.is_root()) return DecideJoin(tree_.rank);
-    return SendUp(JoinMessage{tree_.rank});
+    joining_.insert(tree_.rank);
+    return;
   }
   const std::optional<ResponseCache::Slot> slot = cache_.Find(request->name);
   const ReadinessTable::Contributor self{tree_.rank, sequence_, LastReady()};
@@ -154,6 +154,7 @@ Status Controller::Handle(int peer, ReadyMessage message) {
       return InternalError("readiness for the unknown slot " +
                            std::to_string(slot));
     }
+    stalls_.OnReady(peer, agreed->request.name);
     KR_RETURN_IF_ERROR(pending_.Contribute(who, slot, agreed));
   }
   for (std::vector<RequestVersion>& variants : message.uncached) {
@@ -162,12 +163,13 @@ Status Controller::Handle(int peer, ReadyMessage message) {
       ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());
-    const std::vector<int32_t> below = participants_.RanksOf(peer);
+    const std::vector<int32_t>& below = participants_.RanksOf(peer);
     if (ranks != below) {
       return InternalError("readiness for " + RanksText(ranks_.Global(ranks)) +
                            ", but below it are " +
                            RanksText(ranks_.Global(below)));
     }
+    stalls_.OnReady(peer, variants.front().request.name);
     KR_RETURN_IF_ERROR(pending_.Contribute(who, std::move(variants)));
   }
   ForgetEvicted();
@@ -217,18 +219,16 @@ Status Controller::Handle(int, AbortMessage message) {
 Status Controller::Handle(int, PingMessage) { return OkStatus(); }
 
 Status Controller::Handle(int peer, JoinMessage message) {
-  const auto child = tree_.children.find(peer);
-  const bool below = child != tree_.children.end() &&
-                     std::binary_search(child->second.begin(),
-                                        child->second.end(), message.rank);
-  if (!below || participants_.HasJoined(message.rank)) {
-    return InternalError("a join of rank " + std::to_string(message.rank) +
-                         ", which is not below or has joined");
+  if (tree_.children.count(peer) == 0) {
+    return InternalError("a join from a rank that is not below");
   }
-  if (tree_.is_root()) {
-    DecideJoin(message.rank);
-  } else {
-    SendUp(std::move(message));
+  const std::vector<int32_t>& below = participants_.RanksOf(peer);
+  for (int32_t rank : message.ranks) {
+    if (!std::binary_search(below.begin(), below.end(), rank) ||
+        !joining_.insert(rank).second) {
+      return InternalError("a join of rank " + std::to_string(rank) +
+                           ", which is not below or has joined");
+    }
   }
   return OkStatus();
 }
@@ -264,8 +264,12 @@ void Controller::Decide(Decision decision) {
   decided_.decisions.push_back(std::move(decision));
 }
 
-void Controller::DecideJoin(int32_t rank) {
-  Decide(JoinDecision{rank});
+void Controller::FlushJoins() {
+  if (joining_.empty()) return;
+  std::vector<int32_t> ranks(joining_.begin(), joining_.end());
+  joining_.clear();
+  if (!tree_.is_root()) return SendUp(JoinMessage{std::move(ranks)});
+  Decide(JoinDecision{std::move(ranks)});
   pending_.CompleteWithoutJoined();
 }
 
@@ -316,8 +320,7 @@ Status Controller::Apply(const Decision& decision) {
 
 Result<ExecuteCommand> Controller::Apply(const ExecuteDecision& decision) {
   ExecuteCommand command;
-  const std::vector<int32_t>& joined = participants_.joined();
-  command.joined = joined;
+  command.joined = participants_.joined();
   command.last = decision.last;
   if (decision.last.rank == tree_.rank) {
     ++counters_.last_buckets;
@@ -345,8 +348,8 @@ Result<ExecuteCommand> Controller::Apply(const ExecuteDecision& decision) {
     stalls_.Forget(item->request.name);
     // A rank that has joined since this was agreed on brings nothing of its
     // own any more.
-    if (item->DependsOn(joined)) {
-      item = std::make_shared<const Response>(item->Without(joined));
+    if (item->DependsOn(command.joined)) {
+      item = std::make_shared<const Response>(item->Without(command.joined));
     }
   }
   return command;
@@ -386,13 +389,14 @@ Result<PlanCommand> Controller::Apply(const PlanDecision& decision) {
 }
 
 Result<JoinCommand> Controller::Apply(const JoinDecision& decision) {
-  if (participants_.HasJoined(decision.rank)) {
-    return InternalError("rank " + std::to_string(decision.rank) +
-                         " has joined twice");
+  for (int32_t rank : decision.ranks) {
+    if (!participants_.joined().Contains(rank)) continue;
+    return InternalError("rank " + std::to_string(rank) + " has joined twice");
   }
   JoinCommand command;
-  command.rank = decision.rank;
-  command.all_joined = participants_.Join(decision.rank);
+  if (participants_.Join(decision.ranks)) {
+    command.last_rank = decision.ranks.front();
+  }
   stalls_.SetJoined(participants_.joined());
   return command;
 }
@@ -463,6 +467,7 @@ void Controller::Leave(const std::string& reason) {
 Controller::Output Controller::Take() {
   KR_DCHECK(thread_.IsOwner());
   pending_.EndBatch();
+  FlushJoins();
   if (tree_.is_root() && !ended_) {
     if (std::optional<StepPlan> plan = scheduler_.NewPlan()) {
       Decide(PlanDecision{std::move(*plan)});
@@ -497,11 +502,12 @@ std::optional<TimePoint> Controller::NextTimer() const {
 void Controller::OnTimer() {
   KR_DCHECK(thread_.IsOwner());
   const TimePoint now = clock_.Now();
-  stalls_.ConcludeIfDue(now);
-  if (pending_.empty()) return stalls_.OnNothingPending();
-  if (!stalls_.CheckDue(now, pending_.oldest())) return;
-  pending_.RefreshOldest(now);
-  stalls_.Check(now);
+  std::optional<TimePoint> oldest;
+  if (!pending_.empty()) {
+    if (stalls_.CheckDue(now, pending_.oldest())) pending_.RefreshOldest(now);
+    oldest = pending_.oldest();
+  }
+  stalls_.OnTimer(now, oldest);
 }
 
 }  // namespace keras_ring

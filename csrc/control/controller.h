@@ -114,6 +114,11 @@ class Controller final : private ReadinessTable::Listener,
   std::vector<StalledTensor> ListPending() const override {
     return pending_.List();
   }
+  bool HasFailedSince(const std::string& name,
+                      uint64_t sent_at) const override {
+    return pending_.HasFailedSince(name, sent_at);
+  }
+  uint64_t Sequence() const override { return sequence_; }
   bool Idle() const override { return scheduler_.idle(); }
   void Send(int peer, Message message) override;
   void Report(std::string text) override;
@@ -134,11 +139,12 @@ class Controller final : private ReadinessTable::Listener,
   // Inner nodes.
   void SendUp(Message message) { Send(tree_.parent, std::move(message)); }
   void FlushReady();
+  // What came since the last Take: decides it, or sends it up.
+  void FlushJoins();
 
   // Coordinator only.
   void Decide(Decision decision);
   void EndJob(const LeaveMessage& leave);
-  void DecideJoin(int32_t rank);
   // All have agreed who have not joined.
   void Ready(std::optional<ResponseCache::Slot> slot,
              std::shared_ptr<const Response> agreed, const LastReady& last);
@@ -177,6 +183,8 @@ class Controller final : private ReadinessTable::Listener,
   std::map<int, uint64_t> child_sequence_;
   // Inner nodes: complete below, to be sent up by the next Take.
   ReadyMessage ready_up_;
+  // Of this rank and those below, not decided or sent up yet.
+  std::set<int32_t> joining_;
   // Coordinator: to be sent down by the next Take.
   DecisionMessage decided_;
   std::set<int> byes_;

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/tunable.h"
+#include "csrc/control/joined_ranks.h"
 #include "csrc/control/last_ready.h"
 #include "csrc/control/request.h"
 #include "csrc/control/step_plan.h"
@@ -39,20 +42,10 @@ struct PlanDecision {
   StepPlan plan;
 };
 
-// This rank has joined; the last to do so ends all joins.
+// These ranks have joined, ascending; the last to do so end all joins.
 struct JoinDecision {
-  int32_t rank = 0;
+  std::vector<int32_t> ranks;
 };
-
-// What can be tuned while a job runs. The values travel on the wire: append,
-// never renumber.
-enum class Tunable : uint8_t {
-  kFusionThreshold = 0,  // bytes
-  kLinger,               // microseconds
-};
-inline constexpr int kNumTunables = 2;
-// A petabyte, or thirty years.
-inline constexpr int64_t kMaxTunedValue = int64_t{1} << 50;
 
 // From now on the tunable has this value, from 0 to kMaxTunedValue.
 struct TuneDecision {
@@ -77,9 +70,8 @@ struct Numbered {
 
 struct ExecuteCommand : Numbered {
   std::vector<std::shared_ptr<const Response>> items;
-  // The ranks that bring nothing, ascending. If this rank is one of them, it
-  // has not asked for the items.
-  std::vector<int32_t> joined;
+  // Bring nothing. If this rank is one of them, it has not asked for the items.
+  JoinedRanks joined;
   LastReady last;
 };
 
@@ -97,11 +89,12 @@ struct PlanCommand : Numbered {
 };
 
 struct JoinCommand : Numbered {
-  int32_t rank = 0;
-  bool all_joined = false;  // it was the last
+  // Once all have joined: the lowest of those that came last. All of these have
+  // taken part in the same: who took part in less had joined before.
+  std::optional<int32_t> last_rank;
 };
 
-// The controller has done it already.
+// The controller has done its part already.
 struct TuneCommand : Numbered {
   Tunable tunable = Tunable::kFusionThreshold;
   int64_t value = 0;

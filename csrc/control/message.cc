@@ -183,6 +183,7 @@ ReadyMessage DecodeReady(WireReader& reader, int size) {
 }
 
 void Encode(WireWriter& writer, const WaitingMessage& message) {
+  writer.Varint(message.sequence);
   writer.Varint(message.waiting.size());
   for (const WaitingMessage::Waiting& waiting : message.waiting) {
     writer.Text(waiting.label);
@@ -195,6 +196,7 @@ void Encode(WireWriter& writer, const WaitingMessage& message) {
 
 WaitingMessage DecodeWaiting(WireReader& reader, int size) {
   WaitingMessage message;
+  message.sequence = reader.Varint();
   message.waiting.resize(reader.Count(/*element_bytes=*/5));
   for (WaitingMessage::Waiting& waiting : message.waiting) {
     waiting.label = std::string(reader.Text(kMaxNameBytes + 64));
@@ -319,7 +321,7 @@ PlanDecision DecodePlan(WireReader& reader, size_t& numbers) {
 }
 
 void Encode(WireWriter& writer, const JoinDecision& decision) {
-  writer.Varint(decision.rank);
+  EncodeRanks(writer, decision.ranks);
 }
 
 void Encode(WireWriter& writer, const TuneDecision& decision) {
@@ -355,7 +357,7 @@ Decision DecodeDecision(WireReader& reader, int size, size_t& numbers) {
     case 3:
       return DecodePlan(reader, numbers);
     case 4:
-      return JoinDecision{DecodeRank(reader, size)};
+      return JoinDecision{DecodeRanks(reader, size)};
     case 5:
       return DecodeTune(reader);
     case 6:
@@ -391,7 +393,7 @@ void Encode(WireWriter& writer, const AbortMessage& message) {
 void Encode(WireWriter&, const PingMessage&) {}
 
 void Encode(WireWriter& writer, const JoinMessage& message) {
-  writer.Varint(message.rank);
+  EncodeRanks(writer, message.ranks);
 }
 
 void Encode(WireWriter&, const ByeMessage&) {}
@@ -450,6 +452,34 @@ ActivityReply DecodeDoing(WireReader& reader, int size) {
   return message;
 }
 
+Message DecodeBody(WireReader& reader, uint8_t type, int size) {
+  switch (type) {
+    case 0:
+      return DecodeReady(reader, size);
+    case 1:
+      return DecodeWaiting(reader, size);
+    case 2:
+      return DecodeLeave(reader, size);
+    case 3:
+      return DecodeDecisions(reader, size);
+    case 4:
+      return AbortMessage{DecodeStatus(reader)};
+    case 5:
+      return PingMessage{};
+    case 6:
+      return JoinMessage{DecodeRanks(reader, size)};
+    case 7:
+      return ByeMessage{};
+    case 8:
+      return DecodeAsk(reader, size);
+    case 9:
+      return DecodeDoing(reader, size);
+  }
+  static_assert(std::variant_size_v<Message> == 10);
+  reader.Fail();
+  return Message();
+}
+
 }  // namespace
 
 std::string EncodeMessage(const Message& message) {
@@ -462,42 +492,11 @@ std::string EncodeMessage(const Message& message) {
 Result<Message> DecodeMessage(std::string_view bytes, int size) {
   WireReader reader(bytes);
   const uint8_t type = reader.Byte();
-  Message message;
-  switch (type) {
-    case 0:
-      message = DecodeReady(reader, size);
-      break;
-    case 1:
-      message = DecodeWaiting(reader, size);
-      break;
-    case 2:
-      message = DecodeLeave(reader, size);
-      break;
-    case 3:
-      message = DecodeDecisions(reader, size);
-      break;
-    case 4:
-      message = AbortMessage{DecodeStatus(reader)};
-      break;
-    case 5:
-      message = PingMessage{};
-      break;
-    case 6:
-      message = JoinMessage{DecodeRank(reader, size)};
-      break;
-    case 7:
-      message = ByeMessage{};
-      break;
-    case 8:
-      message = DecodeAsk(reader, size);
-      break;
-    case 9:
-      message = DecodeDoing(reader, size);
-      break;
-    default:
-      return InternalError("control message of unknown type " +
-                           std::to_string(type));
+  if (type >= std::variant_size_v<Message>) {
+    return InternalError("control message of unknown type " +
+                         std::to_string(type));
   }
+  Result<Message> message = DecodeBody(reader, type, size);
   if (!reader.Finished()) {
     return InternalError(std::string("malformed control message ") +
                          kMessageNames[type] + " of " +

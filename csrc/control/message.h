@@ -32,6 +32,8 @@ struct ReadyMessage {
 
 // Up, after the stall time: what waits below the sender, for the report.
 struct WaitingMessage {
+  // Number of decisions the sender had applied.
+  uint64_t sequence = 0;
   struct Waiting {
     std::string label;
     std::string name;
@@ -63,10 +65,10 @@ struct AbortMessage {
 // Both ways, when nothing else was said for a while: still here.
 struct PingMessage {};
 
-// Up: a rank brings nothing from now on, until all have said so. All that it
-// asked for before is decided.
+// Up: these ranks bring nothing from now on, until all have said so. All that
+// they asked for before is decided.
 struct JoinMessage {
-  int32_t rank = 0;
+  std::vector<int32_t> ranks;  // ascending, not empty
 };
 
 // Both ways, the last word after an agreed end: the sender has carried out all

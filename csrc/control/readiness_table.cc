@@ -15,10 +15,7 @@ void ReadinessTable::Pending::Clear() {
 
 NameTable<ReadinessTable::Pending>::iterator ReadinessTable::PendingFor(
     const std::string& name, uint64_t sent_at) {
-  auto failed = failed_.find(name);
-  if (failed != failed_.end() && sent_at < failed->second) {
-    return pending_.end();
-  }
+  if (HasFailedSince(name, sent_at)) return pending_.end();
   const bool first = pending_.empty();
   if (first) oldest_ = BatchTime();
   const auto [it, is_new] = pending_.TryEmplace(name);
@@ -142,6 +139,12 @@ void ReadinessTable::CompleteWithoutJoined() {
 void ReadinessTable::Fail(const std::string& name, uint64_t sequence) {
   pending_.Erase(name);
   failed_[name] = sequence;
+}
+
+bool ReadinessTable::HasFailedSince(const std::string& name,
+                                    uint64_t sent_at) const {
+  const auto failed = failed_.find(name);
+  return failed != failed_.end() && sent_at < failed->second;
 }
 
 void ReadinessTable::ForgetFailed(uint64_t everyone) {

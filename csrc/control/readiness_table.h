@@ -65,6 +65,9 @@ class ReadinessTable {
 
   // Decision number `sequence` has failed the name.
   void Fail(const std::string& name, uint64_t sequence);
+  // What was said of the name when so many decisions were applied is of a use
+  // that has failed.
+  bool HasFailedSince(const std::string& name, uint64_t sent_at) const;
   // All ranks below have applied the decisions up to this one.
   void ForgetFailed(uint64_t everyone);
   void Clear() { pending_.Clear(); }

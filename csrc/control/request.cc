@@ -486,7 +486,8 @@ std::vector<int64_t> Response::RowMatrix() const {
   return matrix;
 }
 
-bool Response::DependsOn(const std::vector<int32_t>& ranks) const {
+bool Response::DependsOn(const JoinedRanks& ranks) const {
+  if (rows.empty() && splits.empty()) return false;
   const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
   for (int32_t rank : ranks) {
     for (size_t i = rank; i < rows.size(); i += size) {
@@ -497,7 +498,7 @@ bool Response::DependsOn(const std::vector<int32_t>& ranks) const {
   return false;
 }
 
-Response Response::Without(const std::vector<int32_t>& ranks) const {
+Response Response::Without(const JoinedRanks& ranks) const {
   Response rest = *this;
   const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
   for (int32_t rank : ranks) {
@@ -507,19 +508,16 @@ Response Response::Without(const std::vector<int32_t>& ranks) const {
   return rest;
 }
 
-Status CheckJoined(const Response& agreed, const std::vector<int32_t>& joined,
+Status CheckJoined(const Response& agreed, const JoinedRanks& joined,
                    const RankSet& ranks) {
   if (joined.empty()) return OkStatus();
   const Request& request = agreed.request;
   const std::string joined_text =
-      RanksText(ranks.Global(joined)) +
+      RanksText(ranks.Global({joined.begin(), joined.end()})) +
       (joined.size() > 1 ? " have joined" : " has joined");
   switch (request.kind) {
     case RequestKind::kBroadcast:
-      if (!std::binary_search(joined.begin(), joined.end(),
-                              ranks.Local(request.root))) {
-        return OkStatus();
-      }
+      if (!joined.Contains(ranks.Local(request.root))) return OkStatus();
       return FailedPreconditionError(
           request.Label() + ": the root, rank " + std::to_string(request.root) +
           ", has joined and sends nothing any more; broadcast from a rank that "
@@ -534,10 +532,7 @@ Status CheckJoined(const Response& agreed, const std::vector<int32_t>& joined,
       const size_t size = agreed.splits.size();
       for (size_t i = 0; i < matrix.size(); ++i) {
         const int32_t to = static_cast<int32_t>(i % size);
-        if (matrix[i] == 0 ||
-            !std::binary_search(joined.begin(), joined.end(), to)) {
-          continue;
-        }
+        if (matrix[i] == 0 || !joined.Contains(to)) continue;
         return FailedPreconditionError(
             request.Label() + ": rank " +
             std::to_string(ranks.Global(static_cast<int32_t>(i / size))) +

@@ -14,6 +14,7 @@
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
 #include "csrc/base/wire.h"
+#include "csrc/control/joined_ranks.h"
 
 namespace keras_ring {
 
@@ -136,9 +137,9 @@ struct Response {
   std::vector<int64_t> RowMatrix() const;
 
   // Whether one of these ranks brings something of its own.
-  bool DependsOn(const std::vector<int32_t>& ranks) const;
+  bool DependsOn(const JoinedRanks& ranks) const;
   // As if these ranks brought nothing.
-  Response Without(const std::vector<int32_t>& ranks) const;
+  Response Without(const JoinedRanks& ranks) const;
 };
 
 // Decides over the variants of one name, which together come from all ranks
@@ -152,7 +153,7 @@ Result<Response> Agree(const std::vector<RequestVersion>& variants, int size,
 // The error of what cannot be executed because these ranks have joined: it
 // needs what they would bring, or they would get what nobody takes.
 // `ranks`: those of `joined`.
-Status CheckJoined(const Response& agreed, const std::vector<int32_t>& joined,
+Status CheckJoined(const Response& agreed, const JoinedRanks& joined,
                    const RankSet& ranks = {});
 
 // Whether all ranks together bring at most kMaxElements.

@@ -59,7 +59,7 @@ std::vector<int32_t> StallInspector::Missing(
     const StalledTensor& tensor) const {
   std::vector<int32_t> missing;
   for (int32_t rank = 0; rank < size_; ++rank) {
-    if (!HasJoined(rank) &&
+    if (!joined_.Contains(rank) &&
         !std::binary_search(tensor.ranks.begin(), tensor.ranks.end(), rank)) {
       missing.push_back(rank);
     }
@@ -72,15 +72,12 @@ std::string StallInspector::WhoseText(const StalledTensor& tensor) const {
          ", missing " + RanksText(ranks_.Global(Missing(tensor)));
 }
 
-bool StallInspector::HasJoined(int32_t rank) const {
-  return std::binary_search(joined_.begin(), joined_.end(), rank);
-}
-
 std::string StallInspector::JoinedText() const {
   if (joined_.empty()) return "";
-  std::string text = RanksText(ranks_.Global(joined_)) +
-                     (joined_.size() > 1 ? " have joined and bring"
-                                         : " has joined and brings");
+  std::string text =
+      RanksText(ranks_.Global({joined_.begin(), joined_.end()})) +
+      (joined_.size() > 1 ? " have joined and bring"
+                          : " has joined and brings");
   text.front() = 'R';
   return " " + text + " nothing.";
 }

@@ -11,6 +11,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/control/joined_ranks.h"
 #include "csrc/control/rank_activity.h"
 
 namespace keras_ring {
@@ -41,8 +42,8 @@ class StallInspector {
         shutdown_time_(shutdown_time),
         ranks_(std::move(ranks)) {}
 
-  // These ranks, ascending, are not waited for.
-  void SetJoined(const std::vector<int32_t>& joined) { joined_ = joined; }
+  // These ranks are not waited for.
+  void SetJoined(const JoinedRanks& joined) { joined_ = joined; }
 
   // When the waiting tensors next need a look. `oldest`: of them, if any.
   std::optional<TimePoint> NextCheck(
@@ -98,7 +99,6 @@ class StallInspector {
                           const ActivityReplies& answers) const;
   // "Rank 2 has", "Ranks 0-1 have"
   std::string SubjectText(const std::vector<int32_t>& ranks) const;
-  bool HasJoined(int32_t rank) const;
   // " Rank 2 has joined ...", or nothing.
   std::string JoinedText() const;
 
@@ -106,7 +106,7 @@ class StallInspector {
   const Duration check_time_;
   const Duration shutdown_time_;
   const RankSet ranks_;
-  std::vector<int32_t> joined_;
+  JoinedRanks joined_;
   std::optional<TimePoint> next_report_;
   bool looked_ = false;  // since the last Reset
   std::optional<TimePoint> next_look_;

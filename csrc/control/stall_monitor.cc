@@ -11,10 +11,31 @@ namespace {
 // their program does, so who has not by then will not.
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 
+// Between two looks of a node: a part of the check time, and not more than
+// this.
+constexpr Duration kLongestPeriod = std::chrono::seconds(1);
+constexpr int kLooksPerCheck = 8;
+// What nodes of one level find at the same time comes up level by level. A node
+// waits for it, for so many parts of the period.
+constexpr int kLevelsPerPeriod = 16;
+
+Duration LookPeriod(Duration check_time) {
+  return std::min(kLongestPeriod, check_time / kLooksPerCheck);
+}
+
 std::optional<TimePoint> Earlier(std::optional<TimePoint> a,
                                  std::optional<TimePoint> b) {
   if (!a || !b) return a ? a : b;
   return std::min(*a, *b);
+}
+
+// When a rank last asked for something that waits.
+TimePoint Youngest(const std::vector<StalledTensor>& stalled) {
+  TimePoint youngest{};
+  for (const StalledTensor& tensor : stalled) {
+    youngest = std::max(youngest, tensor.last);
+  }
+  return youngest;
 }
 
 }  // namespace
@@ -25,40 +46,65 @@ StallMonitor::StallMonitor(const ControlTree& tree, const RankSet& ranks,
       options_(std::move(options)),
       clock_(clock),
       node_(node),
-      inspector_(tree.size, options_.check_time, options_.shutdown_time,
-                 ranks) {}
+      // Only the coordinator fails anything.
+      inspector_(tree.size, options_.check_time,
+                 tree.is_root() ? options_.shutdown_time : Duration::zero(),
+                 ranks),
+      period_(LookPeriod(options_.check_time)),
+      // Leaves have nothing to report.
+      gather_(period_ / kLevelsPerPeriod * std::max(0, tree.levels_below - 1)) {
+}
 
 void StallMonitor::OnPending(TimePoint now, bool first) {
   if (first) {
     inspector_.Reset();
     // They were about something else.
     if (!inquiry_due_) answers_ = ActivityReplies();
+    if (!inquiry_due_ && waiting_below_.empty()) report_wanted_ = false;
   }
   inspector_.Asked(now);
 }
 
 void StallMonitor::Forget(const std::string& name) {
-  for (auto& [child, waiting] : waiting_below_) {
-    waiting.erase(
-        std::remove_if(waiting.begin(), waiting.end(),
-                       [&](const auto& one) { return one.name == name; }),
-        waiting.end());
-  }
+  if (waiting_below_.empty()) return;
+  for (const auto& [child, below] : tree_.children) OnReady(child, name);
+}
+
+void StallMonitor::OnReady(int child, const std::string& name) {
+  if (waiting_below_.empty()) return;
+  const auto below = waiting_below_.find(child);
+  if (below == waiting_below_.end()) return;
+  std::vector<StalledTensor>& waiting = below->second;
+  waiting.erase(std::remove_if(
+                    waiting.begin(), waiting.end(),
+                    [&](const StalledTensor& one) { return one.name == name; }),
+                waiting.end());
+  if (waiting.empty()) waiting_below_.erase(below);
 }
 
 Status StallMonitor::Handle(int peer, WaitingMessage message) {
   if (tree_.children.count(peer) == 0) {
     return InternalError("a stall report from a rank that is not below");
   }
+  if (message.sequence > node_.Sequence()) {
+    return InternalError("a stall report from the future: decision " +
+                         std::to_string(message.sequence) + " of " +
+                         std::to_string(node_.Sequence()));
+  }
   const TimePoint now = clock_.Now();
-  std::vector<StalledTensor>& below = waiting_below_[peer];
-  below.clear();
+  std::vector<StalledTensor> below;
   for (WaitingMessage::Waiting& waiting : message.waiting) {
+    if (node_.HasFailedSince(waiting.name, message.sequence)) continue;
     below.push_back({std::move(waiting.name), std::move(waiting.label),
                      std::move(waiting.ranks), now - waiting.since_first,
                      now - waiting.since_last});
   }
-  LookAtStalls(/*told=*/true);
+  if (below.empty()) {
+    waiting_below_.erase(peer);
+    return OkStatus();
+  }
+  waiting_below_[peer] = std::move(below);
+  LookSoon(now);
   return OkStatus();
 }
 
@@ -94,58 +140,79 @@ Status StallMonitor::Handle(int peer, ActivityReply reply) {
 
 std::optional<TimePoint> StallMonitor::NextTimer(
     std::optional<TimePoint> oldest) const {
-  return Earlier(inspector_.NextCheck(oldest), inquiry_due_);
-}
-
-void StallMonitor::ConcludeIfDue(TimePoint now) {
-  if (inquiry_due_ && now >= *inquiry_due_) Conclude();
-}
-
-void StallMonitor::OnNothingPending() {
-  if (inquiry_due_) return;
-  inspector_.Reset();
-  // What waits below is told again by those below.
-  waiting_below_.clear();
+  return Earlier(inspector_.NextCheck(OldestWith(oldest)),
+                 Earlier(look_due_, inquiry_due_));
 }
 
 bool StallMonitor::CheckDue(TimePoint now, TimePoint oldest) const {
-  const std::optional<TimePoint> due = inspector_.NextCheck(oldest);
+  const std::optional<TimePoint> due = inspector_.NextCheck(OldestWith(oldest));
   return due && now >= *due;
 }
 
+void StallMonitor::OnTimer(TimePoint now, std::optional<TimePoint> oldest) {
+  if (inquiry_due_ && now >= *inquiry_due_) Conclude();
+  if (const std::optional<TimePoint> waits = OldestWith(oldest)) {
+    if (CheckDue(now, *waits)) Check(now);
+  } else if (!inquiry_due_ && !look_due_) {
+    inspector_.Reset();
+  }
+  if (look_due_ && now >= *look_due_) Look(now);
+}
+
+std::optional<TimePoint> StallMonitor::OldestWith(
+    std::optional<TimePoint> oldest) const {
+  if (!tree_.is_root()) return oldest;
+  for (const auto& [child, below] : waiting_below_) {
+    for (const StalledTensor& tensor : below) {
+      oldest = Earlier(oldest, tensor.since);
+    }
+  }
+  return oldest;
+}
+
 void StallMonitor::Check(TimePoint now) {
-  LookAtStalls(/*told=*/false);
-  for (const StalledTensor& tensor : List()) {
+  const std::vector<StalledTensor> stalled = List();
+  if (stalled.empty()) return;
+  TimePoint oldest = now;
+  for (const StalledTensor& tensor : stalled) {
+    oldest = std::min(oldest, tensor.since);
+  }
+  const bool report = inspector_.ReportDue(now, oldest);
+  report_wanted_ = report_wanted_ || report;
+  if (report || inspector_.LookDue(now)) {
+    inspector_.Looked(now, Youngest(stalled));
+    LookSoon(now);
+  }
+  for (const StalledTensor& tensor : List()) {  // without what has failed now
     const Status verdict = inspector_.Verdict(tensor, answers_, now);
     if (!verdict.ok()) FailAll({tensor}, verdict);
   }
 }
 
-void StallMonitor::LookAtStalls(bool told) {
-  const TimePoint now = clock_.Now();
+void StallMonitor::LookSoon(TimePoint now) {
+  if (look_due_) return;
+  look_due_ = now + gather_;
+  if (looked_) look_due_ = std::max(*look_due_, *looked_ + period_);
+  if (now >= *look_due_) Look(now);
+}
+
+void StallMonitor::Look(TimePoint now) {
+  look_due_.reset();
   const std::vector<StalledTensor> stalled = List();
   if (stalled.empty()) return;
-  TimePoint oldest = now, youngest{};
-  for (const StalledTensor& tensor : stalled) {
-    oldest = std::min(oldest, tensor.since);
-    youngest = std::max(youngest, tensor.last);
-  }
-  const bool report = inspector_.ReportDue(now, oldest);
-  if (!report && !told && !inspector_.LookDue(now)) return;
-  inspector_.Looked(now, youngest);
+  looked_ = now;
+  inspector_.Looked(now, Youngest(stalled));
   if (tree_.is_root()) {
-    Query(report);
+    Query(stalled);
   } else {
-    ReportUp();
+    ReportUp(stalled);
   }
 }
 
-void StallMonitor::Query(bool report) {
-  report_wanted_ = report_wanted_ || report;
+void StallMonitor::Query(const std::vector<StalledTensor>& stalled) {
   // The last round is not over; its end has all that is known now.
   if (inquiry_due_) return;
-  const std::vector<StalledTensor> stalled = List();
-  if (!report && !MayBeDeadlock(stalled)) return;
+  if (!report_wanted_ && !MayBeDeadlock(stalled)) return;
   answers_ = inspector_.MakeQuery(stalled);
   ++question_;
   inquiry_due_ = clock_.Now() + kAnswerLimit;
@@ -218,10 +285,11 @@ std::vector<StalledTensor> StallMonitor::List() const {
   return list;
 }
 
-void StallMonitor::ReportUp() {
+void StallMonitor::ReportUp(const std::vector<StalledTensor>& stalled) {
   WaitingMessage message;
+  message.sequence = node_.Sequence();
   const TimePoint now = clock_.Now();
-  for (const StalledTensor& tensor : List()) {
+  for (const StalledTensor& tensor : stalled) {
     message.waiting.push_back({tensor.label, tensor.name, tensor.ranks,
                                now - tensor.since, now - tensor.last});
   }

@@ -3,6 +3,11 @@
 // Inner nodes tell the coordinator what waits below them. It asks the ranks
 // that others wait for what they do, reports that, and fails what can never be
 // ready.
+//
+// Where every host has something to tell, so has every leader on the way up. So
+// that the coordinator does not hear of each from each, what comes from below
+// is taken together: a node looks at what it knows, and passes it on, once in a
+// while, and the later the more levels are below it.
 #ifndef KERAS_RING_CONTROL_STALL_MONITOR_H_
 #define KERAS_RING_CONTROL_STALL_MONITOR_H_
 
@@ -38,6 +43,10 @@ class StallMonitor {
     virtual ~Node() = default;
     // What waits at this node itself.
     virtual std::vector<StalledTensor> ListPending() const = 0;
+    // The name has failed since a child had applied so many decisions.
+    virtual bool HasFailedSince(const std::string& name,
+                                uint64_t sent_at) const = 0;
+    virtual uint64_t Sequence() const = 0;  // decisions applied
     // Coordinator: nothing is ready or decided and not launched.
     virtual bool Idle() const = 0;
     virtual void Send(int peer, Message message) = 0;
@@ -54,11 +63,10 @@ class StallMonitor {
   // A rank has asked for something that may have to wait. `first`: nothing
   // waited before.
   void OnPending(TimePoint now, bool first);
-  void SetJoined(const std::vector<int32_t>& joined) {
-    inspector_.SetJoined(joined);
-  }
-  // The name waits no more.
+  void SetJoined(const JoinedRanks& joined) { inspector_.SetJoined(joined); }
+  // The name waits no more; or not below that child.
   void Forget(const std::string& name);
+  void OnReady(int child, const std::string& name);
 
   // From a peer of the tree. An error if it may not say so.
   Status Handle(int peer, WaitingMessage message);
@@ -67,24 +75,24 @@ class StallMonitor {
 
   // `oldest`: since when something may wait at this node, if anything does.
   std::optional<TimePoint> NextTimer(std::optional<TimePoint> oldest) const;
-  // The time for ranks to answer is over.
-  void ConcludeIfDue(TimePoint now);
-  // Nothing waits at this node.
-  void OnNothingPending();
-  // To be called when this is due for what waits.
+  // Whether OnTimer will look at what waits since `oldest`.
   bool CheckDue(TimePoint now, TimePoint oldest) const;
-  void Check(TimePoint now);
+  void OnTimer(TimePoint now, std::optional<TimePoint> oldest);
 
  private:
   // What waits here, joined with what inner nodes below have reported of
   // subtrees that are not complete yet.
   std::vector<StalledTensor> List() const;
-  // Does what is due for what waits. `told`: what waits below has changed.
-  void LookAtStalls(bool told);
-  void ReportUp();
-  // Coordinator: looks for a deadlock, and asks what the ranks do of which
-  // others wait if there may be one, or if that is to be reported; then does.
-  void Query(bool report);
+  // Adds what waits below, of which only the coordinator keeps the time.
+  std::optional<TimePoint> OldestWith(std::optional<TimePoint> oldest) const;
+  void Check(TimePoint now);
+  // There is something to look at, with what else comes soon.
+  void LookSoon(TimePoint now);
+  void Look(TimePoint now);
+  void ReportUp(const std::vector<StalledTensor>& stalled);
+  // Coordinator: looks for a deadlock, and asks what the ranks do that others
+  // wait for if there may be one, or if that is to be reported; then does.
+  void Query(const std::vector<StalledTensor>& stalled);
   void Conclude();
   // Passes on the part of the query that is for ranks below.
   void AskBelow(const StallQuery& query);
@@ -98,7 +106,11 @@ class StallMonitor {
   const Clock& clock_;
   Node& node_;
   StallInspector inspector_;
-  std::map<int, std::vector<StalledTensor>> waiting_below_;
+  const Duration period_;  // between two looks
+  const Duration gather_;  // from the first word of something to the look
+  std::map<int, std::vector<StalledTensor>> waiting_below_;  // none is empty
+  std::optional<TimePoint> looked_;
+  std::optional<TimePoint> look_due_;
   // The coordinator's last question and what came of it; until when it waits
   // for the rest, and whether it reports then.
   ActivityReplies answers_;

@@ -17,10 +17,11 @@ constexpr size_t kMaxStepSize = 1 << 16;
 
 }  // namespace
 
-void StepPlanner::OnReady(Slot slot) {
+StepEnd StepPlanner::OnReady(Slot slot) {
+  StepEnd end = StepEnd::kNone;
   auto it = seen_.find(slot);
   if (it != seen_.end() && it->second.step == step_) {
-    EndStep();
+    end = EndStep();
     it = seen_.find(slot);
   }
   if (it == seen_.end()) it = seen_.try_emplace(slot).first;
@@ -32,9 +33,10 @@ void StepPlanner::OnReady(Slot slot) {
   if (order_.empty() || !seen_.at(order_.back()).executed) ++seen.joined;
   order_.push_back(slot);
   if (order_.size() > kMaxStepSize) StartOver();
+  return end;
 }
 
-void StepPlanner::EndStep() {
+StepEnd StepPlanner::EndStep() {
   const bool equal = unknown_ == 0 && order_.size() == last_step_size_;
   if (equal) {
     ++equal_steps_;
@@ -52,6 +54,7 @@ void StepPlanner::EndStep() {
   unknown_ = 0;
   order_.clear();
   ++step_;
+  return equal ? StepEnd::kEqual : StepEnd::kUnequal;
 }
 
 void StepPlanner::OnDecided(const std::vector<Slot>& slots) {
@@ -149,11 +152,22 @@ void StepPlanner::OnMissed(int bucket) {
   if (missed.last == step_) return;
   missed.last = step_;
   if (++missed.steps < kMaxMissed) return;
+  needed_steps_ = std::min(2 * needed_steps_, kMaxNeededSteps);
+  GiveUp();
+}
+
+void StepPlanner::SetBucketBytes(int64_t bytes) {
+  if (bytes == bucket_bytes_) return;
+  bucket_bytes_ = bytes;
+  GiveUp();
+}
+
+void StepPlanner::GiveUp() {
+  // Of two in a row the last counts, for no rank has been told of the first.
+  changed_ = changed_ || !plan_.empty();
   plan_.clear();
   bucket_of_.clear();
   missed_.clear();
-  changed_ = true;
-  needed_steps_ = std::min(2 * needed_steps_, kMaxNeededSteps);
   StartOver();
 }
 

@@ -2,7 +2,6 @@
 #ifndef KERAS_RING_CONTROL_STEP_PLANNER_H_
 #define KERAS_RING_CONTROL_STEP_PLANNER_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -13,6 +12,10 @@
 #include "csrc/control/step_plan.h"
 
 namespace keras_ring {
+
+// What a slot that becomes ready says of a step: nothing; or that it has ended,
+// and whether its tensors were those of the one before.
+enum class StepEnd { kNone, kUnequal, kEqual };
 
 // The coordinator's own: it sees in which order tensors become ready on all
 // ranks. Training asks for the same tensors in every step, so the first slot
@@ -29,23 +32,15 @@ class StepPlanner {
  public:
   using Slot = ResponseCache::Slot;
 
-  // The most that a planned bucket holds [bytes]. More would not be quicker,
-  // but what waits for the bucket's first tensors would wait longer.
-  static constexpr int64_t kMaxBucketBytes = 16 << 20;
-
-  // `cache` must outlive the planner. No bucket has more than
-  // `fusion_threshold` bytes, unless it is a single tensor.
-  StepPlanner(const ResponseCache& cache, int64_t fusion_threshold)
-      : cache_(cache) {
-    SetFusionThreshold(fusion_threshold);
-  }
-  // Of the plans to come.
-  void SetFusionThreshold(int64_t bytes) {
-    bucket_bytes_ = std::min(bytes, kMaxBucketBytes);
-  }
+  // `cache` must outlive the planner. No bucket has more than `bucket_bytes`,
+  // unless it is a single tensor.
+  StepPlanner(const ResponseCache& cache, int64_t bucket_bytes)
+      : cache_(cache), bucket_bytes_(bucket_bytes) {}
+  // Another bound makes the plan anew: it is given up, and learned again.
+  void SetBucketBytes(int64_t bytes);
 
   // All ranks are ready with `slot`.
-  void OnReady(Slot slot);
+  StepEnd OnReady(Slot slot);
   // A bucket with these slots (and perhaps others) was decided, and the oldest
   // so decided was executed.
   void OnDecided(const std::vector<Slot>& slots);
@@ -74,7 +69,8 @@ class StepPlanner {
     int joined = 0;          // steps in which no predecessor was through
   };
 
-  void EndStep();
+  StepEnd EndStep();
+  void GiveUp();
   void StartOver();
   StepPlan MakePlan() const;
   void Adopt(StepPlan plan);

@@ -1,5 +1,8 @@
 #include "csrc/testing/controller_cluster.h"
 
+#include <algorithm>
+
+#include "csrc/base/status.h"
 #include "csrc/control/control_tree.h"
 
 namespace keras_ring {
@@ -27,6 +30,8 @@ void ControllerCluster::Collect(int rank) {
   Controller::Output output = node.controller->Take();
   for (auto& [peer, message] : output.messages) {
     bytes_sent_ += message.size();
+    ++nodes_[peer].traffic.messages;
+    nodes_[peer].traffic.bytes += message.size();
     links_[{rank, peer}].push_back(std::move(message));
   }
   for (Command& command : output.commands) {
@@ -78,6 +83,25 @@ void ControllerCluster::Execute(int rank) {
 void ControllerCluster::Timer(int rank) {
   nodes_[rank].controller->OnTimer();
   Collect(rank);
+}
+
+void ControllerCluster::PassTime(Duration duration) {
+  const TimePoint end = clock_.Now() + duration;
+  for (TimePoint next = clock_.Now(); error_.ok();) {
+    clock_.Advance(next - clock_.Now());
+    for (int rank = size() - 1; rank >= 0; --rank) {
+      if (next < end && at(rank).NextTimer().value_or(end) > next) continue;
+      Timer(rank);
+      Settle();
+    }
+    if (next == end) return;
+    TimePoint timer = end;
+    for (const Node& node : nodes_) {
+      timer = std::min(timer, node.controller->NextTimer().value_or(end));
+    }
+    KR_CHECK(timer > next);  // what was due was looked at
+    next = timer;
+  }
 }
 
 void ControllerCluster::Tune(Tunable tunable, int64_t value) {

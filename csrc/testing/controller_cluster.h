@@ -46,6 +46,9 @@ class ControllerCluster {
   int Unexecuted(int rank) const { return nodes_[rank].unexecuted; }
   void Execute(int rank);
   void Timer(int rank);
+  // Lets time pass as loops do: each rank looks when it has said that it will,
+  // and at the end.
+  void PassTime(Duration duration);
   void Leave(int rank, const std::string& reason);
   // Of the coordinator.
   void Tune(Tunable tunable, int64_t value);
@@ -61,6 +64,12 @@ class ControllerCluster {
   void Settle();
 
   uint64_t bytes_sent() const { return bytes_sent_; }
+  // What `rank` was sent so far.
+  struct Traffic {
+    uint64_t messages = 0;
+    uint64_t bytes = 0;
+  };
+  const Traffic& traffic_to(int rank) const { return nodes_[rank].traffic; }
 
  private:
   struct Node {
@@ -69,6 +78,7 @@ class ControllerCluster {
     std::vector<Command> commands;
     std::vector<std::string> reports;
     int unexecuted = 0;
+    Traffic traffic;
   };
   void Collect(int rank);
 

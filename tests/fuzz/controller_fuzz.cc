@@ -132,10 +132,7 @@ class Rank {
     ++unexecuted_;
     KR_CHECK(!command.items.empty());
     // After its join, this rank has nothing to take.
-    if (std::binary_search(command.joined.begin(), command.joined.end(),
-                           rank_)) {
-      return true;
-    }
+    if (command.joined.Contains(rank_)) return true;
     std::vector<TensorEntry> entries;
     const Status status = queue_.Take(command.items, rank_, entries);
     for (size_t i = 0; i < entries.size(); ++i) {
@@ -164,8 +161,9 @@ class Rank {
     return true;
   }
   bool CarryOut(const JoinCommand& command) {
-    KR_CHECK(command.rank >= 0 && command.rank < kScriptSize);
-    if (command.all_joined) joined_ = false;
+    if (!command.last_rank) return true;
+    KR_CHECK(*command.last_rank >= 0 && *command.last_rank < kScriptSize);
+    joined_ = false;
     return true;
   }
   bool CarryOut(const TuneCommand& command) {

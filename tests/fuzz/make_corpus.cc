@@ -107,6 +107,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
         {VariantOf(*request, {0, 2}), VariantOf(*request, {1})});
   }
   WaitingMessage waiting;
+  waiting.sequence = 299;
   waiting.waiting = {{"allreduce 'w'",
                       "w",
                       {0, 3},
@@ -131,7 +132,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
   const DecisionMessage rest = {
       {FailDecision{{"a", "b"}, FailedPreconditionError("they differ")},
        PlanDecision{{{3, 4, 9}, {7}}}, EndDecision{UnavailableError("over")},
-       JoinDecision{2}, TuneDecision{Tunable::kLinger, 5000},
+       JoinDecision{{0, 2}}, TuneDecision{Tunable::kLinger, 5000},
        ReconfigureDecision{2}}};
   return {{"ready", ready},
           {"waiting", waiting},
@@ -140,7 +141,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
           {"fail-plan-end", rest},
           {"abort", AbortMessage{UnavailableError("lost rank 2")}},
           {"ping", PingMessage{}},
-          {"join", JoinMessage{3}},
+          {"join", JoinMessage{{1, 3}}},
           {"bye", ByeMessage{}},
           {"ask", StallQuery{7, {1, 3}, {"dense/kernel"}}},
           {"doing", ActivityReply{7, 3, {"waits", {"loss"}, {true}}}}};

@@ -122,7 +122,7 @@ inline size_t CheckDecision(const PlanDecision& decision, int) {
   return slots;
 }
 inline size_t CheckDecision(const JoinDecision& decision, int size) {
-  KR_CHECK(decision.rank >= 0 && decision.rank < size);
+  CheckRanks(decision.ranks, size);
   return 0;
 }
 inline size_t CheckDecision(const TuneDecision& decision, int) {
@@ -148,7 +148,7 @@ inline void CheckLimits(const AbortMessage& message, int) {
 inline void CheckLimits(const PingMessage&, int) {}
 
 inline void CheckLimits(const JoinMessage& message, int size) {
-  KR_CHECK(message.rank >= 0 && message.rank < size);
+  CheckRanks(message.ranks, size);
 }
 
 inline void CheckLimits(const ByeMessage&, int) {}

@@ -32,6 +32,10 @@ TEST(ControlTree, LeadersFormATreeOfTheirOwn) {
   EXPECT_THAT(one.children.at(3), ElementsAre(3, 5));
   EXPECT_THAT(one.children.at(4), ElementsAre(4));
   EXPECT_EQ(BuildControlTree(hosts, 5, 2).parent, 3);
+  EXPECT_EQ(root.levels_below, 3);
+  EXPECT_EQ(one.levels_below, 2);
+  EXPECT_EQ(BuildControlTree(hosts, 2, 2).levels_below, 0);
+  EXPECT_EQ(BuildControlTree(hosts, 3, 2).levels_below, 1);
 }
 
 TEST(ControlTree, IsATreeForAnyHosts) {

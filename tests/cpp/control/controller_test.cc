@@ -36,7 +36,7 @@ const ExecuteCommand* IfExecute(const Command& command) {
 // Whether it ends the joins of all ranks.
 bool EndsJoins(const Command& command) {
   const auto* join = std::get_if<JoinCommand>(&command);
-  return join != nullptr && join->all_joined;
+  return join != nullptr && join->last_rank.has_value();
 }
 
 // Names executed by `rank`, in order; the names of one bucket are joined.
@@ -328,7 +328,9 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
           for (int r = 0; r < size; ++r) {
             if (steps[epoch][r] <= uses[tensor]) joined.push_back(r);
           }
-          EXPECT_EQ(execute->joined, joined);
+          EXPECT_EQ(std::vector<int32_t>(execute->joined.begin(),
+                                         execute->joined.end()),
+                    joined);
           ++uses[tensor];
           if (tensor != 0) continue;
           std::vector<int64_t> rows(size);
@@ -359,11 +361,7 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
             begin_epoch(rank);
           }
           const ExecuteCommand* execute = IfExecute(command);
-          if (execute == nullptr ||
-              std::binary_search(execute->joined.begin(), execute->joined.end(),
-                                 rank)) {
-            continue;
-          }
+          if (execute == nullptr || execute->joined.Contains(rank)) continue;
           for (const auto& item : execute->items) {
             const int tensor = std::stoi(item->request.name);
             ASSERT_TRUE(state.busy[tensor]);
@@ -427,10 +425,68 @@ TEST_P(ControllerTopology, AnyInterleavingOfStepsAndJoinsEndsAlikeEverywhere) {
       const Command& last = cluster.commands(rank).back();
       ASSERT_EQ(last.index(), cluster.commands(0).back().index());
       if (const auto* join = std::get_if<JoinCommand>(&last)) {
-        ASSERT_EQ(join->rank,
-                  std::get<JoinCommand>(cluster.commands(0).back()).rank);
+        ASSERT_EQ(join->last_rank,
+                  std::get<JoinCommand>(cluster.commands(0).back()).last_rank);
       }
     }
+  }
+}
+
+// Ranks that join at the same time are one message of an inner node and one
+// decision. Which of them was last, nobody can tell: it is the lowest.
+TEST(Controller, JoinsThatComeTogetherAreOneDecision) {
+  ControllerCluster cluster(kTwoHosts, ControllerOptions(), 2);
+  auto join_all_but_rank_0 = [&] {
+    cluster.Submit(1, JoinRequest());
+    cluster.Submit(3, JoinRequest());
+    cluster.SetHeld(true);
+    cluster.Submit(2, JoinRequest());
+    cluster.Deliver({3, 2});
+    cluster.Release();
+    cluster.SetHeld(true);
+    for (const auto& link : cluster.BusyLinks()) cluster.Deliver(link);
+    cluster.Release();
+    cluster.Settle();
+  };
+  join_all_but_rank_0();
+  EXPECT_EQ(cluster.traffic_to(0).messages, 2u);
+  ASSERT_EQ(cluster.commands(0).size(), 1u);
+  EXPECT_FALSE(EndsJoins(cluster.commands(0)[0]));
+  for (int last : {0, 1}) {
+    cluster.Submit(0, JoinRequest());
+    cluster.Settle();
+    if (last == 1) join_all_but_rank_0();
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      ASSERT_EQ(cluster.commands(rank).size(), last == 0 ? 2u : 4u);
+      EXPECT_EQ(std::get<JoinCommand>(cluster.commands(rank).back()).last_rank,
+                last);
+    }
+  }
+  EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+}
+
+// One by one they would be 512 messages to the coordinator, and as many
+// decisions.
+TEST(Controller, JoinsOfManyRanksAreFewDecisions) {
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < 512; ++rank) {
+    hosts.push_back("host " + std::to_string(rank / 8));
+  }
+  ControllerCluster cluster(hosts, ControllerOptions());
+  cluster.SetHeld(true);
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    cluster.Submit(rank, JoinRequest());
+  }
+  while (cluster.Release()) {
+    cluster.SetHeld(true);
+    for (const auto& link : cluster.BusyLinks()) cluster.Deliver(link);
+  }
+  ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+  // A message of each child in each turn; leaves are a level below leaders.
+  EXPECT_LE(cluster.traffic_to(0).messages, 7u + 8u * 3u);
+  EXPECT_LE(cluster.commands(0).size(), 4u);
+  for (int rank : {0, 1, 511}) {
+    EXPECT_TRUE(EndsJoins(cluster.commands(rank).back()));
   }
 }
 
@@ -497,6 +553,11 @@ TEST_P(ControllerTopology, WhatNeedsARankThatHasJoinedFails) {
   }
 }
 
+void PassTime(ControllerCluster& cluster, double seconds) {
+  cluster.PassTime(std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(seconds)));
+}
+
 TEST_P(ControllerTopology, AStallDoesNotBlameARankThatHasJoined) {
   ControllerOptions options;
   options.stalls.shutdown_time = std::chrono::seconds(100);
@@ -508,21 +569,14 @@ TEST_P(ControllerTopology, AStallDoesNotBlameARankThatHasJoined) {
     cluster.Submit(rank, AllreduceRequest("x", 8));
   }
   cluster.Settle();
-  auto pass = [&](int seconds) {
-    cluster.clock().Advance(std::chrono::seconds(seconds));
-    for (int rank = cluster.size() - 1; rank >= 0; --rank) {
-      cluster.Timer(rank);
-      cluster.Settle();
-    }
-  };
-  pass(61);
+  PassTime(cluster, 61);
   const std::string joined =
       "Rank " + std::to_string(gone) + " has joined and brings nothing.";
   ASSERT_FALSE(cluster.reports(0).empty());
   EXPECT_THAT(cluster.reports(0).back(),
               AllOf(HasSubstr("missing rank " + std::to_string(late) + "."),
                     HasSubstr(joined)));
-  pass(40);
+  PassTime(cluster, 40);
   ASSERT_FALSE(cluster.commands(0).empty());
   EXPECT_THAT(AsFail(cluster.commands(0).back()).status.message(),
               AllOf(HasSubstr("missing rank " + std::to_string(late) + "."),
@@ -756,6 +810,38 @@ TEST_P(ControllerTopology, WhatIsTunedChangesAtOnePlaceOfTheSequence) {
   }
 }
 
+TEST_P(ControllerTopology, AnotherBoundOfBucketsIsANewPlanOnAllRanks) {
+  ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
+  const auto steps = [&](int count) {
+    for (int step = 0; step < count; ++step) {
+      for (int rank = cluster.size() - 1; rank >= 0; --rank) {
+        cluster.SetHeld(rank == 0);
+        for (const char* name : {"a", "b", "c", "d"}) {
+          cluster.Submit(rank, AllreduceRequest(name, 8));
+        }
+        if (rank > 0) cluster.Settle();
+      }
+      cluster.Release();
+      cluster.Settle();
+    }
+  };
+  steps(8);
+  cluster.Tune(Tunable::kPlannedBucket, 2 * 8 * 4);
+  steps(8);
+  ASSERT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    std::vector<size_t> plans;
+    for (const Command& command : cluster.commands(rank)) {
+      const auto* plan = std::get_if<PlanCommand>(&command);
+      if (plan != nullptr) plans.push_back(plan->buckets.size());
+    }
+    EXPECT_THAT(plans, ElementsAre(1u, 0u, 2u));
+  }
+  EXPECT_GT(cluster.counters(0).steps, 8u);
+  EXPECT_EQ(cluster.counters(0).step_bytes, cluster.counters(0).steps * 128);
+  EXPECT_EQ(cluster.counters(1).steps, 0u) << "the coordinator counts";
+}
+
 TEST_P(ControllerTopology, ANewGenerationEndsTheOld) {
   ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
   for (int rank = 0; rank < cluster.size(); ++rank) {
@@ -790,11 +876,7 @@ TEST_P(ControllerTopology, StallIsReportedWithTheRanks) {
     cluster.Submit(rank, AllreduceRequest("x", 8));
   }
   cluster.Settle();
-  cluster.clock().Advance(std::chrono::seconds(61));
-  for (int rank = cluster.size() - 1; rank >= 0; --rank) {
-    cluster.Timer(rank);
-    cluster.Settle();
-  }
+  PassTime(cluster, 61);
   ASSERT_FALSE(cluster.reports(0).empty());
   EXPECT_THAT(cluster.reports(0).back(),
               AllOf(HasSubstr("allreduce 'x'"),
@@ -803,16 +885,6 @@ TEST_P(ControllerTopology, StallIsReportedWithTheRanks) {
   cluster.Submit(late, AllreduceRequest("x", 8));
   cluster.Settle();
   EXPECT_EQ(Executed(cluster, 0).size(), 1u);
-}
-
-// Lets time pass on all ranks, children first.
-void PassTime(ControllerCluster& cluster, double seconds) {
-  cluster.clock().Advance(std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(seconds)));
-  for (int rank = cluster.size() - 1; rank >= 0; --rank) {
-    cluster.Timer(rank);
-    cluster.Settle();
-  }
 }
 
 TEST_P(ControllerTopology, AReportSaysWhatTheMissingDo) {
@@ -873,6 +945,8 @@ TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
     cluster.Settle();
   }
   const TimePoint provable = cluster.clock().Now() + options.stalls.check_time;
+  // Inner nodes take together what comes from below.
+  const Duration gathering = std::chrono::seconds(2);
   // As a loop does: each rank looks when it has said that it will.
   while (cluster.commands(0).empty()) {
     TimePoint next = TimePoint::max();
@@ -881,14 +955,14 @@ TEST_P(ControllerTopology, ADeadlockFailsOnceTheYoungestHasStalled) {
                       cluster.at(rank).NextTimer().value_or(TimePoint::max()));
     }
     ASSERT_GE(next, cluster.clock().Now());
-    ASSERT_LE(next, provable);
+    ASSERT_LE(next, provable + gathering);
     cluster.clock().Advance(next - cluster.clock().Now());
     for (int rank = 0; rank < cluster.size(); ++rank) {
       cluster.Timer(rank);
       cluster.Settle();
     }
   }
-  EXPECT_EQ(cluster.clock().Now(), provable);
+  EXPECT_GE(cluster.clock().Now(), provable);
   // Said once, before that.
   EXPECT_EQ(cluster.reports(0).size(), 1u);
   for (int rank = 0; rank < cluster.size(); ++rank) {
@@ -924,7 +998,7 @@ TEST_P(ControllerTopology, ADeadlockIsExplainedByWhatTheRanksDoThen) {
   cluster.Settle();
   PassTime(cluster, 59);
   EXPECT_TRUE(cluster.commands(0).empty());
-  PassTime(cluster, 1);
+  PassTime(cluster, 3);
   ASSERT_EQ(cluster.commands(0).size(), 1u);
   EXPECT_THAT(AsFail(cluster.commands(0)[0]).status.message(),
               AllOf(HasSubstr("for something else now"),
@@ -943,10 +1017,7 @@ TEST_P(ControllerTopology, WhoHasJustComeMayBringMore) {
   cluster.clock().Advance(std::chrono::seconds(60));
   cluster.Submit(late, AllreduceRequest("y", 8));
   cluster.Settle();
-  for (int rank = cluster.size() - 1; rank >= 0; --rank) {
-    cluster.Timer(rank);
-    cluster.Settle();
-  }
+  PassTime(cluster, 2);
   EXPECT_EQ(cluster.reports(0).size(), 1u);
   cluster.Submit(late, AllreduceRequest("x", 8));
   cluster.Settle();
@@ -1164,8 +1235,9 @@ TEST(Controller, TheEndAndTheStallsOfASetNameRanksOfTheJob) {
   }
 }
 
-// A join completes a name on an inner node, and the next decision of the same
-// message fails it: what the node said before belongs to the failed use.
+// A join completes a name on an inner node, and the next decision that it hears
+// of at the same time fails it: what the node said before belongs to the failed
+// use.
 TEST(Controller, WhatAJoinCompletesAndAFailureEndsDoesNotCountAgain) {
   ControllerOptions options;
   options.stalls.shutdown_time = std::chrono::seconds(10);
@@ -1176,9 +1248,11 @@ TEST(Controller, WhatAJoinCompletesAndAFailureEndsDoesNotCountAgain) {
   cluster.clock().Advance(std::chrono::seconds(11));
   cluster.Submit(3, JoinRequest());
   cluster.Deliver({3, 2});
-  cluster.SetHeld(true);
   cluster.Deliver({2, 0});
   cluster.Timer(0);
+  cluster.SetHeld(true);
+  cluster.Deliver({0, 2});
+  cluster.Deliver({0, 2});
   ASSERT_TRUE(cluster.Release());
   cluster.Settle();
   ASSERT_EQ(cluster.commands(2).size(), 2u);

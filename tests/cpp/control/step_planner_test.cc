@@ -166,6 +166,43 @@ TEST_F(StepPlannerTest, APlanThatFailsIsGivenUpAndTriedLessAndLess) {
   }
 }
 
+TEST_F(StepPlannerTest, AnotherBoundMakesThePlanAnew) {
+  for (int step = 0; step < kManySteps; ++step) Together(planner_, {0, 1, 2});
+  ASSERT_TRUE(planner_.NewPlan());
+  planner_.SetBucketBytes(1000);  // as before
+  EXPECT_FALSE(planner_.NewPlan());
+  planner_.OnReady(0);
+  planner_.SetBucketBytes(8);
+  planner_.SetBucketBytes(9);
+  std::optional<StepPlan> plan = planner_.NewPlan();
+  ASSERT_TRUE(plan);
+  EXPECT_THAT(*plan, IsEmpty());
+  EXPECT_EQ(planner_.BucketOf(0), -1);
+  int steps = 0;
+  while (!(plan = planner_.NewPlan())) {
+    Together(planner_, {0, 1, 2});
+    ASSERT_LT(++steps, 7);
+  }
+  EXPECT_THAT(*plan, UnorderedElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+}
+
+TEST_F(StepPlannerTest, TellsEqualStepsFromOthers) {
+  const auto first_of = [this](std::vector<StepPlanner::Slot> slots) {
+    const StepEnd end = planner_.OnReady(slots.front());
+    for (size_t i = 1; i < slots.size(); ++i) {
+      EXPECT_EQ(planner_.OnReady(slots[i]), StepEnd::kNone);
+    }
+    return end;
+  };
+  EXPECT_EQ(first_of({0, 1}), StepEnd::kNone);
+  EXPECT_EQ(first_of({0, 1}), StepEnd::kUnequal);  // before it was nothing
+  EXPECT_EQ(first_of({1, 0}), StepEnd::kEqual);
+  EXPECT_EQ(first_of({0, 1, 2}), StepEnd::kEqual);
+  EXPECT_EQ(first_of({0, 1}), StepEnd::kUnequal);
+  EXPECT_EQ(first_of({0, 1}), StepEnd::kUnequal);
+  EXPECT_EQ(first_of({0, 1}), StepEnd::kEqual);
+}
+
 TEST_F(StepPlannerTest, SlotsThatAreGoneAreNotPlanned) {
   for (int step = 0; step < 3; ++step) Together(planner_, {0, 1});
   Insert(AllreduceRequest("0", 2));  // evicts slot 0
