@@ -1,4 +1,5 @@
 // The job of this process.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
+#include "csrc/base/tunable.h"
 #include "csrc/capi/handles.h"
 #include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
@@ -130,14 +132,49 @@ KrStatus* KrExplain(void (*visit)(void* context, const char* text),
   return nullptr;
 }
 
-KrStatus* KrAddProcessSet(const int32_t* ranks, size_t num_ranks,
-                          uint32_t* process_set) {
+KrStatus* KrReadOption(const char* variable,
+                       void (*visit)(void* context, const char* text),
+                       void* context) {
+  const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
+  if (runtime == nullptr) return ToC(keras_ring::NotInitialized());
+  const Result<std::string> text = runtime->options().Show(variable);
+  if (!text.ok()) return ToC(text.status());
+  visit(context, text->c_str());
+  return nullptr;
+}
+
+KrStatus* KrTunables(void (*visit)(void* context, const KrTunable* tunable),
+                     void* context) {
+  const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
+  if (runtime == nullptr) return ToC(keras_ring::NotInitialized());
+  for (const keras_ring::TunableRange& range : runtime->tunables()) {
+    const KrTunable row = {TunableName(range.tunable),
+                           TunableUnit(range.tunable), range.value, range.low,
+                           range.high};
+    visit(context, &row);
+  }
+  return nullptr;
+}
+
+KrStatus* KrTune(const char* name, int64_t value) {
+  const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
+  if (runtime == nullptr) return ToC(keras_ring::NotInitialized());
+  return ToC(runtime->Tune(name, value));
+}
+
+KrStatus* KrAddProcessSets(const int32_t* ranks, const size_t* num_ranks,
+                           size_t num_sets, uint32_t* process_sets) {
   Result<std::shared_ptr<ProcessSets>> sets = keras_ring::OwnProcessSets();
   if (!sets.ok()) return ToC(sets.status());
-  const Result<uint32_t> number =
-      (*sets)->Add(std::vector<int32_t>(ranks, ranks + num_ranks));
-  if (!number.ok()) return ToC(number.status());
-  *process_set = *number;
+  std::vector<std::vector<int32_t>> lists;
+  for (size_t i = 0; i < num_sets; ++i) {
+    lists.emplace_back(ranks, ranks + num_ranks[i]);
+    ranks += num_ranks[i];
+  }
+  const Result<std::vector<uint32_t>> numbers =
+      (*sets)->AddAll(std::move(lists));
+  if (!numbers.ok()) return ToC(numbers.status());
+  std::copy(numbers->begin(), numbers->end(), process_sets);
   return nullptr;
 }
 

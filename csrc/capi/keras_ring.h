@@ -209,10 +209,36 @@ KrStatus* KrJobStatus(void);
 KrStatus* KrExplain(void (*visit)(void* context, const char* text),
                     void* context);
 
-/* A set of these ranks, on all ranks in the same order. Both wait for all
- * ranks of the job. */
-KrStatus* KrAddProcessSet(const int32_t* ranks, size_t num_ranks,
-                          uint32_t* process_set);
+/* What a variable of KrOptions has set in this job, as text; "" of what is
+ * secret. Passed to `visit` before this returns. FAILED_PRECONDITION: there is
+ * no job. INVALID_ARGUMENT: there is no such variable. */
+KrStatus* KrReadOption(const char* variable,
+                       void (*visit)(void* context, const char* text),
+                       void* context);
+
+/* A number by which the job can be tuned while it runs. */
+typedef struct KrTunable {
+  const char* name;
+  const char* unit; /* "" of a choice */
+  int64_t value;    /* now */
+  int64_t low;
+  int64_t high;
+} KrTunable;
+/* Each is passed to `visit` before this returns; names and units live for
+ * ever. FAILED_PRECONDITION: there is no job. */
+KrStatus* KrTunables(void (*visit)(void* context, const KrTunable* tunable),
+                     void* context);
+/* Gives it another value, on all ranks between the same two operations; does
+ * not wait for that. FAILED_PRECONDITION: there is no job, or this is not
+ * rank 0. INVALID_ARGUMENT: there is no such number in this job, or it cannot
+ * have this value. Else why the job has ended. */
+KrStatus* KrTune(const char* name, int64_t value);
+
+/* Sets of ranks: `num_ranks[i]` of `ranks` for each, one after the other; all
+ * are made or none, and their numbers written to `process_sets`. All ranks make
+ * the same calls in the same order. Both wait for all ranks of the job. */
+KrStatus* KrAddProcessSets(const int32_t* ranks, const size_t* num_ranks,
+                           size_t num_sets, uint32_t* process_sets);
 KrStatus* KrRemoveProcessSet(int64_t process_set);
 
 /* --- The arena: memory of this process that the host's ranks can read ---

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
+#include "csrc/collective/mpi/mpi_backend.h"
 #include "csrc/collective/net/ring_backend.h"
 #include "csrc/collective/shm/shm_backend.h"
 
@@ -11,9 +12,10 @@ namespace {
 
 constexpr char kAuto[] = "auto";
 
-// The fastest first.
+// The fastest first. The ring can always be, so what comes after it has to be
+// asked for.
 const CollectiveBackend* const kBackends[] = {&kShmBackend, &kHierarchyBackend,
-                                              &kRingBackend};
+                                              &kRingBackend, &kMpiBackend};
 
 bool MayBeChosen(const CollectiveBackend& backend,
                  const std::string& collective) {

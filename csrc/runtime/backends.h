@@ -13,7 +13,7 @@
 
 namespace keras_ring {
 
-// "auto, shm, hierarchy or ring": what KERAS_RING_COLLECTIVE may be.
+// "auto, shm, hierarchy, ring or mpi": what KERAS_RING_COLLECTIVE may be.
 std::string CollectiveChoices();
 // An error if it is none of them.
 Status CheckCollectiveChoice(const std::string& collective);

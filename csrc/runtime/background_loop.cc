@@ -54,6 +54,26 @@ void BackgroundLoop::OnDataFailure(const Status& status) {
   channel_.Wake();
 }
 
+void BackgroundLoop::Tune(Tunable tunable, int64_t value) {
+  {
+    MutexLock lock(mutex_);
+    tuned_.push_back({tunable, value});
+  }
+  channel_.Wake();
+}
+
+void BackgroundLoop::HandleTuned() {
+  std::vector<TuneDecision> tuned;
+  {
+    MutexLock lock(mutex_);
+    tuned.swap(tuned_);
+  }
+  if (finished()) return;
+  for (const TuneDecision& one : tuned) {
+    controller_.Tune(one.tunable, one.value);
+  }
+}
+
 void BackgroundLoop::Break(const Status& cause) {
   {
     MutexLock lock(mutex_);
@@ -129,6 +149,7 @@ void BackgroundLoop::Run() {
     queue_.PopRequests(requests_);
     // In this order, so that what was asked for upon a result comes after it.
     controller_.OnLaunched(launched_.exchange(0));
+    HandleTuned();
     for (const RequestPtr& request : requests_) controller_.Submit(request);
     HandleTimers();
     CarryOut();
@@ -270,7 +291,10 @@ void BackgroundLoop::Collect() {
   }
   std::move(output.commands.begin(), output.commands.end(),
             std::back_inserter(commands_));
-  if (!output.aborted.ok()) Abort(output.aborted, -1);
+  if (!output.aborted.ok()) {
+    loss_heard_ = true;
+    Abort(output.aborted, -1);
+  }
 }
 
 void BackgroundLoop::CarryOut() {
@@ -286,8 +310,7 @@ void BackgroundLoop::CarryOut() {
 void BackgroundLoop::CarryOut(ExecuteCommand command) {
   Bucket bucket;
   bucket.decided = clock_.Now();
-  if (!std::binary_search(command.joined.begin(), command.joined.end(),
-                          rank_)) {
+  if (!command.joined.Contains(rank_)) {
     const Status status = queue_.Take(command.items, rank_, bucket.entries);
     if (!status.ok()) {
       Abort(status.WithContext("rank " +
@@ -323,14 +346,16 @@ void BackgroundLoop::CarryOut(PlanCommand command) {
 }
 
 void BackgroundLoop::CarryOut(JoinCommand command) {
-  if (!command.all_joined) return;
+  if (!command.last_rank) return;
   for (TensorEntry& entry : queue_.TakeJoin()) {
-    *static_cast<int32_t*>(entry.outputs.front()) = command.rank;
+    *static_cast<int32_t*>(entry.outputs.front()) = *command.last_rank;
     entry.completion.Fire(OkStatus());
   }
 }
 
-void BackgroundLoop::CarryOut(TuneCommand) {}
+void BackgroundLoop::CarryOut(TuneCommand command) {
+  executor_.Tune(std::move(command));
+}
 
 void BackgroundLoop::CarryOut(ReconfigureCommand command) {
   Finish(State::kDraining, command.status);
@@ -358,9 +383,7 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   if (agreed()) AbortTheRest(cause, reported_by);
   if (finished()) return TellBroken(cause);
   TellPeers(controller_.AbortMessages(cause, reported_by));
-  if (options_.ranks.is_job()) {
-    KR_LOG(kError) << "the job is broken: " << cause.message();
-  }
+  if (options_.ranks.is_job()) LogLoss(cause);
   // As things stood when it happened.
   std::vector<FlightRecord> records = queue_.recorder().Records();
   // First of all nothing new is taken: whoever hears of the end from the
@@ -369,6 +392,15 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   executor_.Abort(cause);
   TellBroken(cause);
   if (options_.broken) options_.broken(cause, std::move(records));
+}
+
+void BackgroundLoop::LogLoss(const Status& cause) const {
+  const std::string text = "the job is broken: " + cause.message();
+  if (loss_heard_ && !options_.repeats_loss) {
+    KR_LOG(kInfo) << text;
+  } else {
+    KR_LOG(kError) << text;
+  }
 }
 
 void BackgroundLoop::AbortTheRest(const Status& cause, int reported_by) {

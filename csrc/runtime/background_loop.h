@@ -37,6 +37,9 @@ struct BackgroundLoopOptions {
   // calls Break later, with the job's cause, so that both end with the same
   // words. Returns false if the job has ended.
   std::function<bool(const Status& cause)> report_loss;
+  // Whether this rank logs as an error what another has told it, and has logged
+  // already.
+  bool repeats_loss = true;
   // Called when it breaks, with the flight records of that moment. Must not
   // block.
   std::function<void(const Status& cause, std::vector<FlightRecord> records)>
@@ -60,6 +63,8 @@ class BackgroundLoop {
   // The executor's callbacks.
   void OnLaunched();
   void OnDataFailure(const Status& status) KR_EXCLUDES(mutex_);
+  // Of the coordinator; see Controller::Tune.
+  void Tune(Tunable tunable, int64_t value) KR_EXCLUDES(mutex_);
   // Leaves the job: waits until its end is agreed and told to the peers, at
   // most until `deadline`. The loop goes on, for the executor may still need
   // it.
@@ -93,6 +98,7 @@ class BackgroundLoop {
   // Whether what is left to be carried out ends with the job's end.
   bool EndIsNext() const;
   void HandleTimers();
+  void HandleTuned() KR_EXCLUDES(mutex_);
   void HandleClosed(int peer, const Status& why);
   // The data plane's word is taken for the cause, if the control plane names no
   // better one in time.
@@ -114,6 +120,7 @@ class BackgroundLoop {
   void Heartbeat(TimePoint now);
   void Abort(const Status& cause, int reported_by);
   void AbortAtOnce(const Status& cause, int reported_by);
+  void LogLoss(const Status& cause) const;
   // A peer is lost after the end was agreed on, while buckets still run.
   void AbortTheRest(const Status& cause, int reported_by);
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
@@ -140,6 +147,7 @@ class BackgroundLoop {
   std::optional<std::string> leaving_ KR_GUARDED_BY(mutex_);
   Status suspicion_ KR_GUARDED_BY(mutex_);
   Status break_ KR_GUARDED_BY(mutex_);
+  std::vector<TuneDecision> tuned_ KR_GUARDED_BY(mutex_);
   std::function<void(const Status&)> broken_listener_ KR_GUARDED_BY(mutex_);
   Status notified_failure_ KR_GUARDED_BY(mutex_);  // what a listener was told
   Status status_ KR_GUARDED_BY(mutex_);
@@ -151,6 +159,7 @@ class BackgroundLoop {
   State state_ = State::kRunning;
   bool leave_sent_ = false;
   bool loss_reported_ = false;  // to the job, which has not answered yet
+  bool loss_heard_ = false;     // from a peer, that is
   std::optional<TimePoint> suspicion_due_;
   std::map<int, TimePoint> last_sent_;
   std::vector<RequestPtr> requests_;  // just popped

@@ -100,6 +100,7 @@ InlineExecution* Executor::InlineExecutionFor(const Bucket& bucket) const {
 
 void Executor::RunOrPush(Bucket bucket, const std::function<void()>& progress) {
   KR_DCHECK(pusher_.IsOwner());
+  bucket.tuned = std::exchange(tuned_, {});
   InlineExecution* const here = InlineExecutionFor(bucket);
   Flight* flight = nullptr;
   if (here != nullptr) {
@@ -178,6 +179,9 @@ Executor::Flight& Executor::AddFlight(Bucket bucket) {
 
 void Executor::Launch(Flight& flight) {
   Bucket& bucket = flight.bucket;
+  for (const TuneCommand& tuned : bucket.tuned) {
+    collectives_.Tune(tuned.tunable, tuned.value);
+  }
   flight.began = clock_.Now();
   Status status;
   if (bucket.entries.empty()) {

@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -37,6 +38,8 @@ struct Bucket {
   ExecuteCommand command;
   std::vector<TensorEntry> entries;
   TimePoint decided{};
+  // What was tuned since the bucket before it.
+  std::vector<TuneCommand> tuned;
 };
 
 class Executor {
@@ -70,6 +73,8 @@ class Executor {
   // other ranks. After an abort the entries finish with its cause at once.
   void RunOrPush(Bucket bucket, const std::function<void()>& progress)
       KR_EXCLUDES(mutex_);
+  // From the same thread: what is run from now on finds this value.
+  void Tune(TuneCommand command) { tuned_.push_back(std::move(command)); }
   // Any thread; see Collective::PeerGone.
   void PeerGone(int rank) { collectives_.PeerGone(rank); }
   // Any thread: breaks the collectives; the entries of the buckets in flight
@@ -127,7 +132,8 @@ class Executor {
   const Callbacks callbacks_;
   const RankSet ranks_;
   const Clock& clock_;
-  ThreadChecker pusher_;  // the one thread of RunOrPush
+  ThreadChecker pusher_;            // the one thread of RunOrPush
+  std::vector<TuneCommand> tuned_;  // by it, before the next bucket
 
   Mutex mutex_;
   CondVar changed_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "csrc/base/digest_text.h"
+#include "csrc/base/sha256.h"
 #include "csrc/base/wire.h"
 #include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/runtime/allgather_strings.h"
@@ -14,9 +16,11 @@ namespace {
 
 // Names of exchanges, as a report of a stall shows them.
 constexpr char kCallName[] = "add_process_set or remove_process_set";
+constexpr char kDifferenceName[] =
+    "add_process_set or remove_process_set: which ranks call what";
 constexpr char kMadeName[] = "add_process_set: are all members connected";
 
-// What ranks compare is not sent at any length: all send it to all.
+// What ranks show each other is not sent at any length: all send it to all.
 constexpr size_t kMaxCallBytes = 1024;
 
 std::string ListText(const std::vector<int32_t>& ranks) {
@@ -26,6 +30,17 @@ std::string ListText(const std::vector<int32_t>& ranks) {
     text += std::to_string(rank);
   }
   return "[" + text + "]";
+}
+
+std::string CallText(const std::vector<std::vector<int32_t>>& lists) {
+  if (lists.size() == 1) {
+    return "add_process_set(" + ListText(lists.front()) + ")";
+  }
+  std::string text;
+  for (const std::vector<int32_t>& ranks : lists) {
+    text += (text.empty() ? "" : ", ") + ListText(ranks);
+  }
+  return "add_process_sets([" + text + "])";
 }
 
 // For errors: of many ranks the first and the last.
@@ -38,16 +53,16 @@ std::string ShortListText(const std::vector<int32_t>& ranks) {
          std::to_string(ranks.size()) + " ranks";
 }
 
-// One rank's part in a change.
+// One rank's part in a change. That all make the same call, a digest tells.
 struct Change {
-  std::string call;
+  std::string digest;
   uint32_t free_number = 0;
 };
 
 std::string EncodeChange(const Change& change) {
   WireWriter writer;
   writer.Varint(change.free_number);
-  writer.Text(DigestText(change.call, kMaxCallBytes));
+  writer.Text(change.digest);
   return writer.Take();
 }
 
@@ -55,12 +70,38 @@ Result<Change> DecodeChange(const std::string& bytes) {
   WireReader reader(bytes);
   const uint64_t number = reader.Varint();
   Change change;
-  change.call = std::string(reader.Text(bytes.size()));
+  change.digest = std::string(reader.Text(bytes.size()));
   change.free_number = static_cast<uint32_t>(number);
   if (!reader.Finished() || number > UINT32_MAX) {
     return InternalError("a malformed change of process sets");
   }
   return change;
+}
+
+// What kept a member from connecting, and with which of the sets.
+struct Failure {
+  size_t index = 0;
+  std::string why;  // empty: nothing did
+};
+
+std::string EncodeFailure(const Failure& failure) {
+  if (failure.why.empty()) return "";
+  WireWriter writer;
+  writer.Varint(failure.index);
+  writer.Text(failure.why);
+  return writer.Take();
+}
+
+Result<Failure> DecodeFailure(const std::string& bytes, size_t num_sets) {
+  Failure failure;
+  if (bytes.empty()) return failure;
+  WireReader reader(bytes);
+  failure.index = reader.Varint();
+  failure.why = std::string(reader.Text(bytes.size()));
+  if (!reader.Finished() || failure.index >= num_sets) {
+    return InternalError("a malformed failure of a process set");
+  }
+  return failure;
 }
 
 }  // namespace
@@ -78,17 +119,28 @@ ProcessSets::ProcessSets(std::shared_ptr<Runtime> job, Connect connect,
 ProcessSets::~ProcessSets() { Shutdown("its runtime being destroyed"); }
 
 Result<uint32_t> ProcessSets::AgreeOn(const std::string& call) {
+  const Change own{std::string(AsBytes(Sha256Of(call))), numbers_.next()};
   KR_ASSIGN_OR_RETURN(const std::vector<std::string> changes,
-                      AllgatherStrings(*job_, kCallName,
-                                       EncodeChange({call, numbers_.next()})));
-  std::map<std::string, std::vector<int32_t>> ranks_of_call;
+                      AllgatherStrings(*job_, kCallName, EncodeChange(own)));
   uint32_t number = 0;
-  for (size_t rank = 0; rank < changes.size(); ++rank) {
-    KR_ASSIGN_OR_RETURN(const Change change, DecodeChange(changes[rank]));
-    ranks_of_call[change.call].push_back(static_cast<int32_t>(rank));
+  std::set<std::string> digests;
+  for (const std::string& bytes : changes) {
+    KR_ASSIGN_OR_RETURN(const Change change, DecodeChange(bytes));
     number = std::max(number, change.free_number);
+    digests.insert(change.digest);
   }
-  if (ranks_of_call.size() == 1) return number;
+  if (digests.size() > 1) return Difference(call);
+  return number;
+}
+
+Status ProcessSets::Difference(const std::string& call) {
+  KR_ASSIGN_OR_RETURN(const std::vector<std::string> calls,
+                      AllgatherStrings(*job_, kDifferenceName,
+                                       DigestText(call, kMaxCallBytes)));
+  std::map<std::string, std::vector<int32_t>> ranks_of_call;
+  for (size_t rank = 0; rank < calls.size(); ++rank) {
+    ranks_of_call[calls[rank]].push_back(static_cast<int32_t>(rank));
+  }
   std::string text = "the ranks change process sets in different ways:";
   for (const auto& [each, ranks] : ranks_of_call) {
     text += " " + RanksText(ranks) + (ranks.size() > 1 ? " call " : " calls ") +
@@ -128,55 +180,102 @@ Status ProcessSets::Check(const std::vector<int32_t>& ranks) const {
 }
 
 Result<uint32_t> ProcessSets::Add(std::vector<int32_t> ranks) {
-  MutexLock change(change_mutex_);
-  std::sort(ranks.begin(), ranks.end());
-  KR_ASSIGN_OR_RETURN(const uint32_t number,
-                      AgreeOn("add_process_set(" + ListText(ranks) + ")"));
-  KR_RETURN_IF_ERROR(Check(ranks));
-
-  numbers_.Take(number);
-  const RankSet set(number, std::move(ranks));
-  Result<RuntimeDeps> deps = RuntimeDeps();
-  const bool is_member = set.Local(job_->topology().rank) >= 0;
-  if (is_member) deps = connect_(set);
-  // No member may start before all are connected: where one fails, the others
-  // must not take it for lost.
-  KR_ASSIGN_OR_RETURN(
-      std::vector<std::string> failures,
-      AllgatherStrings(*job_, kMadeName,
-                       deps.ok() ? "" : deps.status().message()));
-  for (size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    return UnavailableError(set.Text() + " could not be made: rank " +
-                            std::to_string(rank) + ": " + failures[rank]);
-  }
-  std::shared_ptr<Runtime> runtime;
-  if (is_member) {
-    KR_ASSIGN_OR_RETURN(runtime, Runtime::Start(std::move(deps).value()));
-  }
-  KR_RETURN_IF_ERROR(Insert(set, std::move(runtime)));
-  return set.number();
+  KR_ASSIGN_OR_RETURN(const std::vector<uint32_t> numbers,
+                      AddAll({std::move(ranks)}));
+  return numbers.front();
 }
 
-Status ProcessSets::Insert(const RankSet& set,
-                           std::shared_ptr<Runtime> runtime) {
+Result<std::vector<uint32_t>> ProcessSets::AddAll(
+    std::vector<std::vector<int32_t>> lists) {
+  MutexLock change(change_mutex_);
+  for (std::vector<int32_t>& ranks : lists) {
+    std::sort(ranks.begin(), ranks.end());
+  }
+  KR_ASSIGN_OR_RETURN(uint32_t number, AgreeOn(CallText(lists)));
+  std::vector<RankSet> sets;
+  std::vector<uint32_t> numbers;
+  for (auto ranks = lists.begin(); ranks != lists.end(); ++ranks) {
+    KR_RETURN_IF_ERROR(Check(*ranks));
+    if (std::find(lists.begin(), ranks, *ranks) != ranks) {
+      return InvalidArgumentError("process set " + ShortListText(*ranks) +
+                                  ": is among these more than once");
+    }
+    numbers.push_back(number);
+    sets.emplace_back(number++, *ranks);
+  }
+  if (sets.empty()) return numbers;
+  numbers_.Take(numbers.back());
+  KR_ASSIGN_OR_RETURN(std::vector<std::optional<RuntimeDeps>> deps,
+                      ConnectAll(sets));
+  std::vector<Member> made;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    made.push_back(Member{sets[i], nullptr});
+    if (!deps[i]) continue;
+    KR_ASSIGN_OR_RETURN(made.back().runtime,
+                        Runtime::Start(*std::move(deps[i])));
+  }
+  KR_RETURN_IF_ERROR(Insert(std::move(made)));
+  return numbers;
+}
+
+Result<std::vector<std::optional<RuntimeDeps>>> ProcessSets::ConnectAll(
+    const std::vector<RankSet>& sets) {
+  const RuntimeDeps& of_job = job_->deps();
+  // For all of them: where one rank fails with all, the others do not wait for
+  // it as often.
+  const Deadline deadline =
+      Deadline::AfterSeconds(of_job.options.start_timeout);
+  std::vector<std::optional<RuntimeDeps>> deps(sets.size());
+  Failure own;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (sets[i].Local(job_->topology().rank) < 0) continue;
+    Result<RuntimeDeps> connected = connect_(sets[i], deadline);
+    if (connected.ok()) {
+      deps[i] = std::move(connected).value();
+    } else if (own.why.empty()) {
+      own = {i, connected.status().message()};
+    }
+  }
+  // No member may start before all are connected: where one fails, the others
+  // must not take it for lost.
+  KR_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
+                      AllgatherStrings(*job_, kMadeName, EncodeFailure(own)));
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    KR_ASSIGN_OR_RETURN(const Failure failure,
+                        DecodeFailure(failures[rank], sets.size()));
+    if (failure.why.empty()) continue;
+    return UnavailableError(
+        sets[failure.index].Text() + " could not be made: rank " +
+        std::to_string(rank) + ": " + failure.why +
+        (sets.size() > 1
+             ? ". So none of these " + std::to_string(sets.size()) + " sets was"
+             : std::string()));
+  }
+  return deps;
+}
+
+Status ProcessSets::Insert(std::vector<Member> made) {
   Status broken;
   bool late;
   {
     MutexLock lock(mutex_);
     broken = broken_;
     late = shut_down_;
-    if (!late) {
-      sets_[set.number()] = Member{set, runtime};
-      last_number_ = set.number();
+    for (const Member& member : made) {
+      if (late) break;
+      sets_[member.ranks.number()] = member;
+      last_number_ = member.ranks.number();
     }
   }
-  if (late) {
-    if (runtime) runtime->Shutdown("");
-    return UnavailableError("this rank has shut down");
+  for (const Member& member : made) {
+    if (member.runtime == nullptr) continue;
+    if (late) {
+      member.runtime->Shutdown("");
+    } else if (!broken.ok()) {
+      member.runtime->Break(broken);
+    }
   }
-  if (!broken.ok() && runtime) runtime->Break(broken);
-  return broken;
+  return late ? UnavailableError("this rank has shut down") : broken;
 }
 
 Status ProcessSets::Remove(int64_t number) {

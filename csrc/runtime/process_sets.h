@@ -6,9 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "csrc/base/deadline.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
@@ -30,8 +32,10 @@ namespace keras_ring {
 // go on.
 class ProcessSets {
  public:
-  // Makes the parts of a set on a member. Called on all members at once.
-  using Connect = std::function<Result<RuntimeDeps>(const RankSet& set)>;
+  // Makes the parts of a set on a member, until `deadline`. Called on all
+  // members at once; of several sets in the same order.
+  using Connect =
+      std::function<Result<RuntimeDeps>(const RankSet& set, Deadline deadline)>;
 
   // `numbers`: those of the process; must outlive the object.
   ProcessSets(std::shared_ptr<Runtime> job, Connect connect,
@@ -40,12 +44,17 @@ class ProcessSets {
 
   const std::shared_ptr<Runtime>& job() const { return job_; }
 
-  // Makes a set of these ranks of the job, in any order, and returns its
-  // number. Every rank of the job calls it with the same. Fails alike on all:
+  // Makes a set of each of these lists of ranks of the job, in any order, and
+  // returns their numbers. Every rank of the job calls it with the same.
+  // However many they are, ranks exchange as much as for one. All are made, or
+  // none. Fails alike on all ranks:
   //   kFailedPrecondition  the ranks call for different changes,
   //   kInvalidArgument     no ranks, no such ranks, or there is such a set,
   //   else                 a member could not connect, or the job is over.
-  Result<uint32_t> Add(std::vector<int32_t> ranks) KR_EXCLUDES(change_mutex_);
+  Result<std::vector<uint32_t>> AddAll(std::vector<std::vector<int32_t>> lists)
+      KR_EXCLUDES(change_mutex_);
+  // One.
+  Result<uint32_t> Add(std::vector<int32_t> ranks);
 
   // Ends a set on all its members. As Add; kInvalidArgument if there is no such
   // set, or for number 0.
@@ -74,9 +83,14 @@ class ProcessSets {
 
   // The least number that is free on all ranks, if all make this call.
   Result<uint32_t> AgreeOn(const std::string& call);
+  // Which ranks call what, where they differ.
+  Status Difference(const std::string& call);
   Status Check(const std::vector<int32_t>& ranks) const KR_EXCLUDES(mutex_);
-  Status Insert(const RankSet& set, std::shared_ptr<Runtime> runtime)
-      KR_EXCLUDES(mutex_);
+  // The parts of those that this rank is a member of, once all members of all
+  // have connected.
+  Result<std::vector<std::optional<RuntimeDeps>>> ConnectAll(
+      const std::vector<RankSet>& sets);
+  Status Insert(std::vector<Member> made) KR_EXCLUDES(mutex_);
   void OnJobBroken(const Status& cause) KR_EXCLUDES(mutex_);
   Status NoSuchSet(int64_t number) const KR_REQUIRES(mutex_);
 

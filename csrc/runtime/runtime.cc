@@ -39,6 +39,15 @@ ControllerOptions ControllerOptionsOf(const Options& options) {
   return result;
 }
 
+// Those of the coordinator; collectives have more.
+std::vector<TunableRange> TunablesOf(const BucketSchedulerOptions& options) {
+  using std::chrono::microseconds;
+  return {{Tunable::kFusionThreshold, options.fusion_threshold},
+          {Tunable::kLinger,
+           std::chrono::duration_cast<microseconds>(options.linger).count()},
+          {Tunable::kPlannedBucket, options.planned_bucket}};
+}
+
 }  // namespace
 
 Topology TopologyOf(const std::vector<std::string>& host_ids, int rank) {
@@ -110,6 +119,9 @@ Runtime::Runtime(RuntimeDeps deps)
     return DescribeActivity(queue_->recorder().Records(), names,
                             deps_.clock->Now());
   };
+  tunables_ = TunablesOf(control.schedule);
+  const std::vector<TunableRange> own = deps_.collective->Tunables();
+  tunables_.insert(tunables_.end(), own.begin(), own.end());
   controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
                                              *deps_.counters, deps_.ranks);
   executor_ = std::make_unique<Executor>(
@@ -131,6 +143,8 @@ Runtime::Runtime(RuntimeDeps deps)
   };
   options.ranks = deps_.ranks;
   options.report_loss = deps_.report_loss;
+  options.repeats_loss =
+      topology_.size <= deps_.small_job || topology_.local_rank == 0;
   options.broken = [this](const Status& cause,
                           std::vector<FlightRecord> records) {
     if (auto write = FlightLogJob(cause.ToString(), std::move(records))) {
@@ -148,6 +162,30 @@ std::string Runtime::Explain() const { return deps_.collective->Explain(); }
 
 Status Runtime::Enqueue(TensorEntry entry) {
   return queue_->Add(std::move(entry));
+}
+
+std::vector<TunableRange> Runtime::tunables() const {
+  MutexLock lock(tunables_mutex_);
+  return tunables_;
+}
+
+Status Runtime::Tune(const std::string& name, int64_t value) {
+  if (topology_.rank != 0) {
+    return FailedPreconditionError(
+        name + " was to be tuned on rank " +
+        std::to_string(deps_.ranks.Global(topology_.rank)) + ": only rank " +
+        std::to_string(deps_.ranks.Global(0)) + " decides for all");
+  }
+  KR_RETURN_IF_ERROR(status());
+  MutexLock lock(tunables_mutex_);
+  KR_ASSIGN_OR_RETURN(const TunableRange found, FindTunable(tunables_, name));
+  KR_RETURN_IF_ERROR(CheckTuned(found, value));
+  for (TunableRange& range : tunables_) {
+    if (range.tunable == found.tunable) range.value = value;
+  }
+  // In this order on the loop, too.
+  loop_->Tune(found.tunable, value);
+  return OkStatus();
 }
 
 Status Runtime::status() const { return loop_->status(); }
@@ -183,7 +221,8 @@ std::function<void()> Runtime::FlightLogJob(
   }
   log.process_set = deps_.ranks.number();
   log.reason = reason;
-  log.records = std::move(records);
+  log.records =
+      NewestRecords(std::move(records), NumLoggedRecords(topology_.size));
   return [write = std::move(write), log = std::move(log)] {
     const Result<std::string> path = write(log);
     if (path.ok()) {

@@ -17,6 +17,7 @@
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/base/tunable.h"
 #include "csrc/control/tensor_entry.h"
 #include "csrc/runtime/diagnostics/flight_log_writer.h"
 
@@ -78,6 +79,9 @@ struct RuntimeDeps {
   // Writes a flight log, and says where; may take its time. Null: to the
   // directory that the options name.
   std::function<Result<std::string>(const FlightLog& log)> write_flight_log;
+  // In a larger job, one rank of each host logs as an error what is said to
+  // all.
+  int small_job = 64;  // ranks
 };
 
 class Runtime {
@@ -99,6 +103,13 @@ class Runtime {
   // OK, and it fires exactly once from another thread. Thread-safe, does not
   // block.
   Status Enqueue(TensorEntry entry);
+
+  // What can be tuned, with what it has now. Any thread.
+  std::vector<TunableRange> tunables() const KR_EXCLUDES(tunables_mutex_);
+  // From one place of the sequence on, all ranks have this value. On rank 0
+  // only. Any thread; does not wait.
+  Status Tune(const std::string& name, int64_t value)
+      KR_EXCLUDES(tunables_mutex_);
 
   // OK while collectives can run; then why they cannot, for ever.
   Status status() const;
@@ -135,6 +146,9 @@ class Runtime {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<BackgroundLoop> loop_;
   FlightLogWriter flight_log_writer_;
+
+  mutable Mutex tunables_mutex_;
+  std::vector<TunableRange> tunables_ KR_GUARDED_BY(tunables_mutex_);
 
   std::atomic<bool> retired_{false};
   Mutex shutdown_mutex_;  // held during a shutdown; taken before all others

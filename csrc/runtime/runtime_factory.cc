@@ -44,7 +44,7 @@ void NameMembers(const std::vector<Member>& members, RuntimeDeps& deps) {
 
 // The parts of a process set of which this rank is a member.
 Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
-                               const RankSet& set) {
+                               const RankSet& set, Deadline deadline) {
   const RuntimeDeps& of_job = job->deps();
   RuntimeDeps deps;
   deps.options = of_job.options;
@@ -63,8 +63,7 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
   SubMesh mesh(*of_job.mesh, set);
   NameMembers(mesh.members(), deps);
   KR_RETURN_IF_ERROR(
-      ConnectParts(mesh, nullptr, of_job.host.get(),
-                   Deadline::AfterSeconds(deps.options.start_timeout), deps));
+      ConnectParts(mesh, nullptr, of_job.host.get(), deadline, deps));
   return deps;
 }
 
@@ -103,7 +102,10 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   KR_ASSIGN_OR_RETURN(const std::shared_ptr<Runtime> job,
                       Runtime::Start(std::move(deps)));
   return std::make_shared<ProcessSets>(
-      job, [job](const RankSet& set) { return ConnectSet(job, set); },
+      job,
+      [job](const RankSet& set, Deadline deadline) {
+        return ConnectSet(job, set, deadline);
+      },
       ProcessSetNumbers());
 }
 

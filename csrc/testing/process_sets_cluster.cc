@@ -24,7 +24,9 @@ ProcessSetsCluster::ProcessSetsCluster(std::vector<std::string> host_ids,
   for (int rank = 0; rank < size(); ++rank) {
     sets_.push_back(std::make_shared<ProcessSets>(
         Runtime::Start(std::move(job.deps[rank])).value(),
-        [this, rank](const RankSet& set) { return Connect(rank, set); },
+        [this, rank](const RankSet& set, Deadline) {
+          return Connect(rank, set);
+        },
         (*numbers)[rank]));
   }
 }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +15,11 @@
 
 namespace keras_ring {
 namespace {
+
+// Of all ranks together, some 300 MB; but of each as many as of a step of many
+// models.
+constexpr size_t kMostRecordsOfJob = 1 << 20;
+constexpr size_t kFewestRecords = 256;
 
 constexpr int kFormat = 1;
 
@@ -150,6 +156,24 @@ std::string FlightDirectory(const Options& options) {
   if (options.job_key.empty()) return "";
   return "/tmp/keras-ring-flight-" + std::to_string(getuid()) + "-" +
          HexText(HmacSha256(options.job_key, "flight directory"), 8);
+}
+
+size_t NumLoggedRecords(int job_size) {
+  return std::clamp(kMostRecordsOfJob / static_cast<size_t>(job_size),
+                    kFewestRecords, FlightRecorder::kUsualCapacity);
+}
+
+std::vector<FlightRecord> NewestRecords(std::vector<FlightRecord> records,
+                                        size_t count) {
+  if (records.size() <= count) return records;
+  const auto newest = records.end() - static_cast<std::ptrdiff_t>(count);
+  const auto kept =
+      std::remove_if(records.begin(), newest, [](const FlightRecord& record) {
+        return record.state == FlightState::kDone ||
+               record.state == FlightState::kFailed;
+      });
+  records.erase(kept, newest);
+  return records;
 }
 
 Result<std::string> WriteFlightLog(const std::string& directory,

@@ -3,6 +3,7 @@
 #ifndef KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
 #define KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,15 @@ struct FlightLog {
   std::string reason;              // why it is written
   std::vector<FlightRecord> records;
 };
+
+// How many records a rank of so large a job writes: all that it has, or fewer
+// so that the logs of all ranks together, often on one disk, do not grow with
+// the job.
+size_t NumLoggedRecords(int job_size);
+// Of these, which are oldest first, so many of the newest, and of the others
+// those that have not ended.
+std::vector<FlightRecord> NewestRecords(std::vector<FlightRecord> records,
+                                        size_t count);
 
 // As JSON: the fields above and "format", "host", "pid", "written"; of each
 // record its fields, of its request name, kind, op, root and tensors. Times are

@@ -192,12 +192,16 @@ TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
   KrTopology topology;
   EXPECT_THAT(Text(KrGetTopology(&topology)), HasSubstr("not initialized"));
   uint32_t number;
-  EXPECT_THAT(Text(KrAddProcessSet(nullptr, 0, &number)),
+  EXPECT_THAT(Text(KrAddProcessSets(nullptr, nullptr, 0, &number)),
               HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrRemoveProcessSet(1)), HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrReadMetrics(nullptr)), HasSubstr("not initialized"));
   EXPECT_EQ(Text(KrJobStatus()), "OK");
   EXPECT_THAT(Text(KrExplain(nullptr, nullptr)), HasSubstr("not initialized"));
+  EXPECT_THAT(Text(KrReadOption("KERAS_RING_SIZE", nullptr, nullptr)),
+              HasSubstr("not initialized"));
+  EXPECT_THAT(Text(KrTunables(nullptr, nullptr)), HasSubstr("not initialized"));
+  EXPECT_THAT(Text(KrTune("linger", 1)), HasSubstr("not initialized"));
   KrShutdown("");
 }
 
@@ -210,6 +214,43 @@ TEST_F(Job, SaysHowItWorks) {
                 &text)),
             "OK");
   EXPECT_THAT(text, HasSubstr("1 rank"));
+}
+
+std::vector<std::string> Tunables() {
+  std::vector<std::string> rows;
+  EXPECT_EQ(Text(KrTunables(
+                [](void* context, const KrTunable* row) {
+                  static_cast<std::vector<std::string>*>(context)->push_back(
+                      row->name + ("=" + std::to_string(row->value)) + " " +
+                      row->unit);
+                },
+                &rows)),
+            "OK");
+  return rows;
+}
+
+TEST_F(Job, IsTuned) {
+  EXPECT_THAT(Tunables(),
+              testing::ElementsAre("fusion_threshold=67108864 bytes",
+                                   "linger=0 microseconds",
+                                   "planned_bucket=16777216 bytes"));
+  EXPECT_EQ(Text(KrTune("linger", 200)), "OK");
+  EXPECT_THAT(Tunables(), testing::Contains("linger=200 microseconds"));
+  EXPECT_THAT(Text(KrTune("linger", -1)), HasSubstr("linger cannot be -1"));
+  EXPECT_THAT(Text(KrTune("x", 1)), HasSubstr("no 'x' to tune"));
+}
+
+TEST_F(Job, TellsWhatItsOptionsAre) {
+  std::string value;
+  const auto keep = [](void* context, const char* text) {
+    *static_cast<std::string*>(context) = text;
+  };
+  EXPECT_EQ(
+      Text(KrReadOption("KERAS_RING_AUTOTUNE_WARMUP_SAMPLES", keep, &value)),
+      "OK");
+  EXPECT_EQ(value, "3");
+  EXPECT_THAT(Text(KrReadOption("KERAS_RING_X", keep, &value)),
+              HasSubstr("no option 'KERAS_RING_X'"));
 }
 
 TEST_F(Job, ASecondOneIsRefused) {
@@ -282,8 +323,9 @@ TEST_F(Job, SetsHaveMembers) {
 TEST_F(Job, SetsThatCannotBeAreRefused) {
   // Of one rank there are no others than that of all.
   const int32_t ranks[] = {0};
+  const size_t num_ranks[] = {1};
   uint32_t number = 0;
-  EXPECT_THAT(Text(KrAddProcessSet(ranks, 1, &number)),
+  EXPECT_THAT(Text(KrAddProcessSets(ranks, num_ranks, 1, &number)),
               HasSubstr("process set [0]"));
   EXPECT_THAT(Text(KrRemoveProcessSet(99)), HasSubstr("99"));
   int32_t value = -1;

@@ -21,7 +21,7 @@ class Backends : public testing::Test {
   // `hosts`: a letter for the host of each rank.
   std::string Choose(const std::string& collective, const std::string& hosts,
                      const HostGroup* host = nullptr, bool share = true) {
-    Options options;
+    Options options = options_;
     options.collective = collective;
     options.size = static_cast<int>(hosts.size());
     std::vector<std::string> host_ids;
@@ -33,20 +33,21 @@ class Backends : public testing::Test {
     return chosen.ok() ? (*chosen)->name : chosen.status().message();
   }
 
+  Options options_;
   Counters counters_;
 };
 
 TEST_F(Backends, AChoiceIsANameInTheList) {
-  EXPECT_EQ(CollectiveChoices(), "auto, shm, hierarchy or ring");
-  for (const char* name : {"auto", "shm", "hierarchy", "ring"}) {
+  EXPECT_EQ(CollectiveChoices(), "auto, shm, hierarchy, ring or mpi");
+  for (const char* name : {"auto", "shm", "hierarchy", "ring", "mpi"}) {
     EXPECT_TRUE(CheckCollectiveChoice(name).ok()) << name;
   }
-  for (const char* name : {"", "Ring", "mpi", "ring "}) {
+  for (const char* name : {"", "Ring", "gloo", "ring "}) {
     const Status status = CheckCollectiveChoice(name);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(status.message(),
                 HasSubstr("'" + std::string(name) +
-                          "': expected auto, shm, hierarchy or ring"));
+                          "': expected auto, shm, hierarchy, ring or mpi"));
   }
 }
 
@@ -85,12 +86,27 @@ TEST_F(Backends, WhatCannotBeIsAnError) {
   EXPECT_EQ(Choose("hierarchy", "aab", nullptr, /*share=*/false),
             "KERAS_RING_COLLECTIVE is 'hierarchy', but there is a host whose "
             "ranks cannot share memory; use 'auto'");
-  EXPECT_THAT(Choose("mpi", "ab"),
-              HasSubstr("expected auto, shm, hierarchy or ring"));
+  EXPECT_THAT(Choose("gloo", "ab"),
+              HasSubstr("expected auto, shm, hierarchy, ring or mpi"));
+}
+
+// Never unasked, for MPI knows less of a lost rank, and encrypts nothing.
+TEST_F(Backends, MpiWhereItHasStartedTheRanks) {
+  EXPECT_THAT(Choose("mpi", "ab"), HasSubstr("not started by MPI"));
+  options_.mpi = "8 1 2 /libmpi.so";
+  EXPECT_EQ(Choose("mpi", "ab"), "mpi");
+  EXPECT_EQ(Choose("mpi", "aa"), "mpi");
+  EXPECT_EQ(Choose("auto", "ab"), "ring");
+  options_.deterministic = true;
+  EXPECT_EQ(Choose("mpi", std::string(32, 'a')), "mpi");
+  EXPECT_THAT(Choose("mpi", std::string(33, 'a')), HasSubstr("round a ring"));
+  EXPECT_EQ(Choose("mpi", std::string(33, 'a') + "b"), "mpi");
+  options_.tls = true;
+  EXPECT_THAT(Choose("mpi", "ab"), HasSubstr("MPI does not encrypt"));
 }
 
 TEST_F(Backends, OneRankIsServedWhateverWasChosen) {
-  for (const char* name : {"auto", "shm", "hierarchy", "ring"}) {
+  for (const char* name : {"auto", "shm", "hierarchy", "ring", "mpi"}) {
     EXPECT_EQ(Choose(name, "a"), "ring") << name;
   }
 }

@@ -127,6 +127,35 @@ TEST_F(ExecutorTest, ASmallBucketRunsOnTheCallingThread) {
   EXPECT_EQ(counters_.buckets, 3u);
 }
 
+// Whether the buckets run on this thread or wait for another's.
+TEST_F(ExecutorTest, WhatIsTunedCountsFromTheNextBucketOn) {
+  const auto tune = [this](int64_t value) {
+    TuneCommand command;
+    command.tunable = Tunable::kOneShotBytes;
+    command.value = value;
+    executor_.Tune(command);
+  };
+  Run(Small("a"));
+  tune(1);
+  Run(Small("b"));
+  collective_.Block();
+  tune(2);
+  Run(Large("c"));
+  tune(3);
+  Run(Small("d"));  // behind it
+  tune(4);
+  tune(5000);  // more than it takes
+  Run(Large("e"));
+  collective_.Release();
+  ASSERT_TRUE(AwaitEnds(5));
+  Run(Small("f"));
+  std::vector<int64_t> found;
+  for (const auto& call : collective_.calls()) {
+    found.push_back(call.one_shot_bytes);
+  }
+  EXPECT_THAT(found, ElementsAre(0, 1, 2, 3, 1000, 1000));
+}
+
 TEST_F(ExecutorTest, WhatTheRequestSaysReachesTheCollective) {
   Bucket bucket = Small("a");
   auto request = std::make_shared<Request>(*bucket.entries[0].request);
@@ -150,13 +179,13 @@ TEST_F(ExecutorTest, WhatTheRequestSaysReachesTheCollective) {
 TEST_F(ExecutorTest, AveragesAreOfTheRanksThatBringSomething) {
   Executor executor{1, 3, collective_, counters_,
                     Executor::Callbacks{[] {}, [](const Status&) {}}};
-  auto run = [&](std::vector<int32_t> joined) {
+  auto run = [&](const std::vector<int32_t>& joined) {
     Bucket bucket = Small("a");
     Response agreed = *bucket.command.items[0];
     agreed.request.op = ReduceOp::kAverage;
     bucket.command.items = {std::make_shared<const Response>(agreed)};
-    bucket.command.joined = std::move(joined);
-    if (bucket.command.joined == std::vector<int32_t>{1}) {
+    bucket.command.joined = JoinedRanks(joined);
+    if (bucket.command.joined.Contains(1)) {
       bucket.entries[0].completion.Disarm();
       bucket.entries.clear();
     } else {

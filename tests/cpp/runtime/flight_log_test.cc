@@ -51,6 +51,30 @@ class FlightLogTest : public ::testing::Test {
   std::string parent_;
 };
 
+TEST(FlightLogTextTest, LargeJobsWriteLessOfEachRank) {
+  EXPECT_EQ(NumLoggedRecords(1), FlightRecorder::kUsualCapacity);
+  EXPECT_EQ(NumLoggedRecords(256), FlightRecorder::kUsualCapacity);
+  EXPECT_EQ(NumLoggedRecords(512), 2048u);
+  EXPECT_EQ(NumLoggedRecords(1 << 20), 256u);
+}
+
+// What a rank still waits for is what one looks for.
+TEST(FlightLogTextTest, WhatHasNotEndedIsWrittenHoweverOld) {
+  std::vector<FlightRecord> records(6);
+  for (size_t i = 0; i < records.size(); ++i) {
+    records[i].number = i + 1;
+    records[i].state = FlightState::kDone;
+  }
+  records[1].state = FlightState::kWaiting;
+  records[2].state = FlightState::kRunning;
+  std::vector<uint64_t> numbers;
+  for (const FlightRecord& record : NewestRecords(records, 2)) {
+    numbers.push_back(record.number);
+  }
+  EXPECT_EQ(numbers, (std::vector<uint64_t>{2, 3, 5, 6}));
+  EXPECT_EQ(NewestRecords(records, 6).size(), 6u);
+}
+
 TEST(FlightLogTextTest, TellsAllOfARecord) {
   FlightLog log = LogOf("dense/kernel");
   std::string text = FlightLogText(log);

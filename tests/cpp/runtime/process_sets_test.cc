@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const std::vector<std::string> kFlat = {"a", "a", "a"};
@@ -192,6 +193,69 @@ TEST_P(ProcessSetsTest, NumbersAreNotGivenAgainInTheNextJob) {
   }
   EXPECT_EQ(cluster.at(0).RuntimeOf(0).value(), cluster.at(0).job());
   EXPECT_EQ(AddAll(cluster, {1, 2}), 4u);
+}
+
+TEST_P(ProcessSetsTest, SeveralAreMadeWithTheExchangesOfOne) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  const std::vector<std::vector<int32_t>> lists = {{2, 0}, {1}, {1, 2}};
+  RunRanks(3, [&](int rank) {
+    const auto numbers = cluster.at(rank).AddAll(lists);
+    ASSERT_TRUE(numbers.ok()) << numbers.status().ToString();
+    EXPECT_THAT(*numbers, ElementsAre(1, 2, 3));
+    EXPECT_EQ(cluster.at(rank).job()->counters().buckets, 2u);
+    for (int32_t set = 1; set <= 3; ++set) {
+      if (!cluster.at(rank).RuntimeOf(set).ok()) continue;
+      float sum = -1;
+      ASSERT_TRUE(Sum(cluster, rank, set, "x", &sum).ok());
+      EXPECT_EQ(sum, set == 1 ? 2 : set == 2 ? 1 : 3);
+    }
+    EXPECT_TRUE(cluster.at(rank).AddAll({})->empty());
+  });
+  EXPECT_EQ(AddAll(cluster, {0, 1}), 4u);
+}
+
+TEST_P(ProcessSetsTest, OfSeveralThatCannotAllBeNoneIs) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  cluster.SetConnectFault([](int rank, const RankSet& set) {
+    return rank == 2 && set.number() == 2 ? ResourceExhaustedError("no memory")
+                                          : OkStatus();
+  });
+  RunRanks(3, [&](int rank) {
+    ProcessSets& sets = cluster.at(rank);
+    EXPECT_THAT(sets.AddAll({{0, 1}, {1, 0}}).status().message(),
+                HasSubstr("[0, 1]: is among these more than once"));
+    EXPECT_THAT(sets.AddAll({{0, 1}, {0, 3}}).status().message(),
+                HasSubstr("[0, 3]: the ranks of this job are 0 to 2"));
+    EXPECT_EQ(sets.AddAll({{0, 1}, {1, 2}, {2}}).status(),
+              UnavailableError("process set 2 (ranks 1-2) could not be made: "
+                               "rank 2: no memory. So none of these 3 sets "
+                               "was"));
+    for (int64_t set = 1; set <= 3; ++set) {
+      EXPECT_EQ(sets.RuntimeOf(set).status().code(),
+                StatusCode::kFailedPrecondition);
+    }
+    EXPECT_THAT(*sets.AddAll({{0, 1}, {1, 2}}), ElementsAre(4, 5));
+    float sum = 0;
+    EXPECT_TRUE(Sum(cluster, rank, 0, "x", &sum).ok());
+  });
+}
+
+TEST_P(ProcessSetsTest, DifferentListsAreToldApart) {
+  ProcessSetsCluster cluster(kFlat, Options(), setup());
+  RunRanks(3, [&](int rank) {
+    const Status status = cluster.at(rank)
+                              .AddAll({{0, 1},
+                                       rank == 1 ? std::vector<int32_t>{2}
+                                                 : std::vector<int32_t>{1, 2}})
+                              .status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("ranks 0, 2 call add_process_sets([[0, 1], [1, "
+                                "2]])"),
+                      HasSubstr("rank 1 calls add_process_sets([[0, 1], "
+                                "[2]])")));
+  });
+  EXPECT_EQ(AddAll(cluster, {0, 1}), 1u);
 }
 
 // The ranks of each are compared, and not only the first of them.

@@ -35,6 +35,7 @@ namespace keras_ring {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 const std::vector<std::string> kFlat = {"a", "a", "a", "a"};
@@ -111,6 +112,64 @@ TEST_P(RuntimeTest, RandomOrdersAreExact) {
       }
     });
   }
+}
+
+// Everything that there is to tune, while the ranks train.
+TEST_P(RuntimeTest, ResultsStayRightWhileTheJobIsTuned) {
+  constexpr int kTensors = 12;
+  for (const auto& hosts : {kFlat, kTwoHosts}) {
+    RuntimeCluster cluster(hosts, Options(), setup());
+    const std::vector<TunableRange> ranges = cluster.at(0).tunables();
+    RunRanks(cluster.size(), [&](int rank) {
+      std::mt19937 random(1);
+      for (int step = 0; step < 60; ++step) {
+        if (rank == 0) {
+          const TunableRange& range = ranges[random() % ranges.size()];
+          const int64_t high = range.tunable == Tunable::kLinger
+                                   ? 100
+                                   : std::min(range.high, int64_t{1} << 20);
+          const int64_t value = range.low + random() % (high - range.low + 1);
+          const Status tuned =
+              cluster.at(0).Tune(TunableName(range.tunable), value);
+          ASSERT_TRUE(tuned.ok()) << tuned.ToString();
+        }
+        std::vector<FloatOperation> operations(kTensors);
+        for (int tensor = 0; tensor < kTensors; ++tensor) {
+          operations[tensor].input.assign(tensor * tensor * 97,
+                                          float(rank + 1) * tensor);
+          ASSERT_TRUE(EnqueueSum(cluster.at(rank), std::to_string(tensor),
+                                 operations[tensor])
+                          .ok());
+        }
+        for (int tensor = 0; tensor < kTensors; ++tensor) {
+          const Status status = Await(operations[tensor]);
+          ASSERT_TRUE(status.ok()) << status.ToString();
+          for (float value : operations[tensor].output) {
+            ASSERT_EQ(value, 10.0F * tensor) << "step " << step;
+          }
+        }
+      }
+    });
+    EXPECT_GT(cluster.at(0).counters().steps, 10u);
+  }
+}
+
+TEST(RuntimeTuning, IsOfRank0AndWithinBounds) {
+  RuntimeCluster cluster(kFlat, Options(), SharedMemorySetup(Duration::zero()));
+  EXPECT_THAT(cluster.at(2).Tune("linger", 5).message(),
+              AllOf(HasSubstr("rank 2"), HasSubstr("only rank 0")));
+  EXPECT_THAT(cluster.at(0).Tune("sockets", 5).message(),
+              AllOf(HasSubstr("'sockets'"), HasSubstr("fusion_threshold")));
+  EXPECT_THAT(cluster.at(0).Tune("part_bytes", 1 << 30).message(),
+              AllOf(HasSubstr("part_bytes cannot be 1073741824"),
+                    HasSubstr("from 8192 to 131072")));
+  ASSERT_TRUE(cluster.at(0).Tune("part_bytes", 8192).ok());
+  const std::vector<TunableRange> now = cluster.at(0).tunables();
+  EXPECT_EQ(FindTunable(now, "part_bytes")->value, 8192);
+  EXPECT_EQ(FindTunable(now, "linger")->value, 0);
+  cluster.ShutdownAll();
+  EXPECT_THAT(cluster.at(0).Tune("linger", 5).message(),
+              HasSubstr("shut down"));
 }
 
 struct JoinOperation {
@@ -613,6 +672,31 @@ TEST(Runtime, WhatWasSaidBeforeAPeerWentIsTheCause) {
       Runtime::Start(std::move(parts.deps[0])).value();
   EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
   EXPECT_EQ(runtime->status(), cause);
+}
+
+// Of a large job not all ranks say at error level what one of them has said.
+TEST(Runtime, WhatAllAreToldOneRankOfAHostLogsAsAnError) {
+  struct Case {
+    const char* host_of_1;
+    int small_job;
+    bool error;
+  };
+  for (const Case& one :
+       {Case{"a", 3, true}, {"a", 2, false}, {"b", 2, true}}) {
+    LogCapture log;
+    RuntimeClusterParts parts =
+        ConnectRuntimes({"a", one.host_of_1, "a"}, Options(), {});
+    parts.deps[1].small_job = one.small_job;
+    parts.deps[0].channel->Send(
+        1, EncodeMessage(AbortMessage{UnavailableError("lost rank 2")}));
+    const std::shared_ptr<Runtime> runtime =
+        Runtime::Start(std::move(parts.deps[1])).value();
+    EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
+    runtime->Shutdown("");
+    const std::string text = "the job is broken: lost rank 2";
+    EXPECT_THAT(log.lines(), Contains(HasSubstr(text)));
+    EXPECT_EQ(log.count(LogLevel::kError), one.error ? 1 : 0);
+  }
 }
 
 // Keeps what it is told.
