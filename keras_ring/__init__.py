@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from keras_ring._runtime.process_sets import (
         ProcessSet,
         add_process_set,
+        add_process_sets,
         global_process_set,
         remove_process_set,
     )
@@ -169,6 +170,7 @@ _HOMES = {
     "DistributedOptimizer": "_training.optimizer",
     "ProcessSet": "_runtime.process_sets",
     "add_process_set": "_runtime.process_sets",
+    "add_process_sets": "_runtime.process_sets",
     "global_process_set": "_runtime.process_sets",
     "remove_process_set": "_runtime.process_sets",
     "run": "launcher.function_job",
@@ -202,6 +204,7 @@ __all__ = [
     "SyncBatchNormalization",
     "__version__",
     "add_process_set",
+    "add_process_sets",
     "allgather",
     "allgather_object",
     "allow_local_updates",

@@ -1,30 +1,35 @@
 """What keras_ring was built with, as programs written for Horovod ask.
 
-They ask in order to choose a backend. There is one here, over shared memory and
-TCP (optionally TLS), that needs none of those libraries; so the answer to most
-is no, and nothing has to be chosen.
+They ask in order to choose a backend. Here nothing has to be chosen:
+collectives go through shared memory and TCP (optionally TLS), or, where mpirun
+has started the ranks and `KERAS_RING_COLLECTIVE` is mpi, through MPI. None of
+the other libraries is needed.
 """
 
 from __future__ import annotations
 
+import os
+
+from keras_ring._launch_protocol import contract
+
 
 def mpi_built() -> bool:
-    """Whether collectives can go through MPI: no."""
-    return False
+    """Whether collectives can go through MPI: yes, that of mpi4py."""
+    return True
 
 
 def mpi_enabled() -> bool:
-    """Whether collectives go through MPI: no."""
-    return False
+    """Whether collectives are to go through MPI."""
+    return os.environ.get(contract.COLLECTIVE) == "mpi"
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI is used and takes calls from several threads: no.
+    """Whether MPI is used and takes calls from several threads.
 
-    Collectives of keras_ring may be called from any thread; give those of
-    several threads names.
+    `init()` refuses one that does not. Collectives of keras_ring may be called
+    from any thread; give those of several threads names.
     """
-    return False
+    return mpi_enabled()
 
 
 def gloo_built() -> bool:

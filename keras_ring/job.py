@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterable
 
 from keras_ring import _version, errors
+from keras_ring._autotune import worker as autotune
+from keras_ring._engines import mpi
 from keras_ring._engines.rank_settings import rank_settings
 from keras_ring._launch_protocol import error_file
 from keras_ring._runtime import arena, caught, native, start_checks
@@ -24,6 +26,7 @@ from keras_ring._typing import Communicator
 
 _lock = threading.Lock()
 _log_forwarder: LogForwarder | None = None
+_autotune: autotune.Autotune | None = None
 
 
 def init(
@@ -60,7 +63,8 @@ def init(
             there twice; or, in a second call, if it is not part of the job.
         ConfigurationError: If a `KERAS_RING_*` variable does not parse, or
             Keras runs on another library than TensorFlow; or if `comm` is
-            given and `keras-ring run` has started the program.
+            given and `keras-ring run` has started the program. On rank 0, if
+            the job is to be tuned, and Optuna is not installed.
         StartError: If the ranks do not come together within
             `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
             text names the ranks. Also if an engine has started several of this
@@ -128,7 +132,8 @@ def init(
 def _start(
     settings: dict[str, str], static: list[sets.ProcessSet | Iterable[int]]
 ) -> LogForwarder:
-    """Starts the job, and its sets."""
+    """Starts the job, its sets, and what tunes it."""
+    global _autotune
     core = native.core()
     log_forwarder = LogForwarder()
     try:
@@ -136,12 +141,15 @@ def _start(
             [*_versions(), f"process_sets={sets.fingerprint(static)}"],
             settings,
         )
-        sets.add_all(static)
+        if static:
+            sets.add_process_sets(static)
+        _autotune = autotune.start(core)
     except core.StatusError as error:
         log_forwarder.stop()
         raise _translated(error) from None
     except BaseException:
-        # What is wrong with the sets is wrong on all ranks.
+        # What is wrong with the sets is wrong on all ranks; and who is to tune
+        # the job and cannot ends it.
         sets.forget_all()
         core.shutdown("")
         log_forwarder.stop()
@@ -160,10 +168,18 @@ def shutdown() -> None:
         core = native.core()
         if not core.is_initialized():
             return
+        _stop_autotune()
         core.shutdown(error_file.last_exception() or caught.reason())
         sets.forget_all()
         if _log_forwarder is not None:
             _log_forwarder.stop()
+
+
+def _stop_autotune() -> None:
+    global _autotune
+    if _autotune is not None:
+        _autotune.stop()
+    _autotune = None
 
 
 def _at_exit() -> None:
@@ -175,10 +191,15 @@ def _at_exit() -> None:
     and the launcher or scheduler wants the whole job gone.
     """
     broken = bool(native.core().job_error())
+    failed = broken and bool(caught.reason())
     caught.write()
     shutdown()
     # Set for uncaught exceptions only; `sys.exit(code)` keeps its code.
     uncaught = getattr(sys, "last_value", None) is not None
+    # Not where others have merely left before: MPI ends when all have come to
+    # their end, however long that takes.
+    if failed:
+        mpi.limit_finalize()
     if not (broken and uncaught) or sys.flags.interactive:
         return
     atexit.unregister(_at_exit)
@@ -196,9 +217,10 @@ def _forget_in_forks() -> None:
 
 def _after_fork() -> None:
     """Leaves the job to the parent, whose threads are not in this process."""
-    global _lock, _log_forwarder
+    global _lock, _log_forwarder, _autotune
     _lock = threading.Lock()
     _log_forwarder = None
+    _autotune = None
     atexit.unregister(_at_exit)
 
 

@@ -71,12 +71,14 @@ class Meeting:
         rank: Index of this one.
         invitation: Of rank 0.
         listener: Socket of rank 0; None on the others.
+        mpi: The MPI through which they are to send; empty for none.
     """
 
     size: int
     rank: int
     invitation: Invitation
     listener: socket.socket | None = None
+    mpi: str = ""
 
     def settings(self) -> dict[str, str]:
         """Returns the values of our variables."""
@@ -88,6 +90,8 @@ class Meeting:
         }
         if self.listener is not None:
             values[contract.RENDEZVOUS_FD] = str(self.listener.fileno())
+        if self.mpi:
+            values[contract.MPI] = self.mpi
         return values
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +13,7 @@ from keras_ring._engines import meeting
 from keras_ring._engines.meeting import Invitation, Meeting
 from keras_ring._engines.place import Place
 from keras_ring._engines.variables import VariableEngine
+from keras_ring._launch_protocol import contract
 from keras_ring._typing import Communicator
 
 
@@ -72,7 +75,8 @@ def meet(
         environment: Of this process.
 
     Raises:
-        StartError: If rank 0 cannot be reached by the others; on all of them.
+        StartError: If rank 0 cannot be reached by the others, or they are to
+            send through an MPI that cannot; on all of them.
     """
     from mpi4py import MPI
 
@@ -90,9 +94,16 @@ def meet(
                 told = invitation.encode()
             except Exception as error:
                 failure = error
+        # What ranks must do alike is not up to the environment of each.
+        through_mpi = environment.get(contract.COLLECTIVE) == "mpi"
         # The others hear of it in any case.
-        told, reason = communicator.bcast(
-            (told, failure and f"{type(failure).__name__}: {failure}"), root=0
+        told, reason, through_mpi = communicator.bcast(
+            (
+                told,
+                failure and f"{type(failure).__name__}: {failure}",
+                through_mpi,
+            ),
+            root=0,
         )
         if failure is not None:
             raise failure
@@ -103,7 +114,54 @@ def meet(
             rank=rank,
             invitation=Invitation.decode(told),
             listener=listener,
+            mpi=_plane(communicator) if through_mpi else "",
         )
+
+
+def _plane(communicator: Communicator) -> str:
+    """Returns the value of `KERAS_RING_MPI`. All processes must call it.
+
+    The communicator in it is a new one, so that no message of the program is
+    taken for one of ours. The core frees it.
+
+    Raises:
+        StartError: If MPI does not take calls of several threads at a time.
+    """
+    from mpi4py import MPI
+
+    levels = communicator.allgather(MPI.Query_thread())
+    wanted = MPI.THREAD_MULTIPLE
+    ranks = [str(rank) for rank, level in enumerate(levels) if level < wanted]
+    if ranks:
+        raise errors.StartError(
+            f"{contract.COLLECTIVE} is mpi, but on ranks {', '.join(ranks)} "
+            "MPI was started without MPI_THREAD_MULTIPLE: keras_ring calls it "
+            "from a thread of its own, while the program may, too. mpi4py asks "
+            "for it unless `mpi4py.rc.thread_level` says otherwise, or "
+            "something else has started MPI before."
+        )
+    own = communicator.Dup()
+    own.Set_errhandler(MPI.ERRORS_RETURN)
+    handles = MPI._handleof(own), MPI._handleof(MPI.BYTE)
+    words = MPI._sizeof(MPI.Comm), *handles, MPI.__file__
+    return " ".join(map(str, words))
+
+
+# As long as MPI may take to end when ranks were lost. It can wait for them.
+_FINALIZE_SECONDS = 10.0
+
+
+def limit_finalize() -> None:
+    """Has the end of MPI last for seconds at most. For whoever lost the job.
+
+    MPI ends with its processes, in agreement. Where one was lost, the others
+    may wait for it; they then end by SIGALRM.
+    """
+    module = sys.modules.get("mpi4py.MPI")
+    if module is None or not module.Is_initialized() or module.Is_finalized():
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _FINALIZE_SECONDS)
 
 
 OPEN_MPI = MpiEngine(

@@ -8,4 +8,5 @@ that takes long to import.
     error_file     which exception ended a rank
     error_text     the cause in the text of an error
     cores          how many cores this process may use
+    processors     which of them are near each other, and how ranks share them
 """

@@ -1,13 +1,12 @@
-"""How many cores this process may use, and how ranks share them."""
+"""How many cores this process may use."""
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OF_PROCESS = Path("/proc/self/cgroup")
-_TOPOLOGY = Path("/sys/devices/system/cpu")
 
 # Returns the quota of a group; None for none.
 _Read = Callable[[Path], float | None]
@@ -80,47 +79,3 @@ def _quota1(folder: Path) -> float | None:
     limit = int((folder / "cpu.cfs_quota_us").read_text())
     period = int((folder / "cpu.cfs_period_us").read_text())
     return None if limit < 0 else limit / period
-
-
-def near_each_other(
-    cpus: Sequence[int], topology: Path = _TOPOLOGY
-) -> list[int]:
-    """Returns processors in an order in which neighbours share the most.
-
-    Args:
-        cpus: Numbers of processors.
-        topology: Where the kernel describes them.
-
-    Returns:
-        Them, by socket, then by core.
-    """
-
-    def place(cpu: int) -> tuple[int, int, int]:
-        folder = topology / f"cpu{cpu}" / "topology"
-        numbers = []
-        for name in ("physical_package_id", "core_id"):
-            try:
-                numbers.append(int((folder / name).read_text()))
-            except (OSError, ValueError):
-                numbers.append(0)
-        return numbers[0], numbers[1], cpu
-
-    return sorted(cpus, key=place)
-
-
-def divided(cpus: Sequence[int], num_ranks: int) -> list[tuple[int, ...]]:
-    """Divides processors into as many parts, in their order.
-
-    Args:
-        cpus: At least as many as ranks.
-        num_ranks: Integer; the first ranks get one more where it does not
-            come out even.
-    """
-    least, more = divmod(len(cpus), num_ranks)
-    parts = []
-    start = 0
-    for rank in range(num_ranks):
-        end = start + least + (rank < more)
-        parts.append(tuple(cpus[start:end]))
-        start = end
-    return parts

@@ -368,7 +368,8 @@ def join() -> int | Tensor:
 
     Returns:
         The last rank to join, alike on all: an integer, or in a graph a
-        scalar tensor of type int32.
+        scalar tensor of type int32. Of ranks that are last together it is
+        the lowest; they have taken part in the same collectives.
 
     Raises:
         tf.errors.UnavailableError: If a rank is lost or has left the job

@@ -57,11 +57,20 @@ KrTopology Topology() {
   return topology;
 }
 
-uint32_t AddProcessSet(const std::vector<int32_t>& ranks) {
-  uint32_t number = 0;
-  ThrowIfError(WithoutGil(
-      [&] { return KrAddProcessSet(ranks.data(), ranks.size(), &number); }));
-  return number;
+std::vector<uint32_t> AddProcessSets(
+    const std::vector<std::vector<int32_t>>& lists) {
+  std::vector<int32_t> ranks;
+  std::vector<size_t> num_ranks;
+  for (const std::vector<int32_t>& list : lists) {
+    ranks.insert(ranks.end(), list.begin(), list.end());
+    num_ranks.push_back(list.size());
+  }
+  std::vector<uint32_t> numbers(lists.size());
+  ThrowIfError(WithoutGil([&] {
+    return KrAddProcessSets(ranks.data(), num_ranks.data(), lists.size(),
+                            numbers.data());
+  }));
+  return numbers;
 }
 
 void RemoveProcessSet(int64_t number) {
@@ -125,6 +134,34 @@ std::string Explain() {
   return all;
 }
 
+// What a variable has set in this job.
+std::string Option(const std::string& variable) {
+  std::string value;
+  ThrowIfError(KrReadOption(
+      variable.c_str(),
+      [](void* context, const char* text) {
+        *static_cast<std::string*>(context) = text;
+      },
+      &value));
+  return value;
+}
+
+// What can be tuned: name, unit, value now, and the bounds of it.
+py::list Tunables() {
+  py::list rows;
+  ThrowIfError(KrTunables(
+      [](void* context, const KrTunable* row) {
+        static_cast<py::list*>(context)->append(py::make_tuple(
+            row->name, row->unit, row->value, row->low, row->high));
+      },
+      &rows));
+  return rows;
+}
+
+void Tune(const std::string& name, int64_t value) {
+  ThrowIfError(KrTune(name.c_str(), value));
+}
+
 // Raises StatusError if the environment does not parse.
 void CheckEnvironment() { ThrowIfError(KrCheckEnvironment()); }
 
@@ -176,12 +213,15 @@ PYBIND11_MODULE(_core, module) {
   module.def("init", &Init, py::arg("versions"),
              py::arg("settings") = std::map<std::string, std::string>());
   module.def("shutdown", &Shutdown, py::arg("reason"));
-  module.def("add_process_set", &AddProcessSet, py::arg("ranks"));
+  module.def("add_process_sets", &AddProcessSets, py::arg("lists"));
   module.def("remove_process_set", &RemoveProcessSet, py::arg("number"));
   module.def("is_initialized", &KrIsInitialized);
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
   module.def("explain", &Explain);
+  module.def("option", &Option, py::arg("variable"));
+  module.def("tunables", &Tunables);
+  module.def("tune", &Tune, py::arg("name"), py::arg("value"));
   module.def("zero_copy_ranks", &KrZeroCopyRanks);
   module.def("describe_options", &DescribeOptions);
   module.def("describe_metrics", &DescribeMetrics);

@@ -161,17 +161,52 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     first_half = kr.add_process_set(range(kr.size() // 2))
     ```
     """
+    return add_process_sets([process_set])[0]
+
+
+def add_process_sets(
+    process_sets: Iterable[ProcessSet | Iterable[int]],
+) -> list[ProcessSet]:
+    """Adds several process sets to the running job at once.
+
+    As `add_process_set` of each, but the ranks exchange only as much as for
+    one. All are added, or none: one that cannot be fails the call, alike on
+    all ranks.
+
+    Args:
+        process_sets: A list of `ProcessSet`, or of lists of ranks.
+
+    Returns:
+        A list of `ProcessSet`, which can be used now.
+
+    Raises:
+        NotInitializedError: Before `init()`.
+        ValueError: On all ranks, if the ranks make different calls, if there
+            are no such ranks, or there is such a set already or twice.
+        tf.errors.UnavailableError: If a member cannot connect to the others,
+            or a rank is lost.
+
+    Example:
+    ```python
+    size, width = kr.size(), 4
+    rows = kr.add_process_sets(
+        range(first, first + width) for first in range(0, size, width)
+    )
+    ```
+    """
     topology.size()  # or NotInitializedError
-    if not isinstance(process_set, ProcessSet):
-        ranks = _as_ranks(process_set)
-    else:
-        ranks = process_set.ranks
-    number = int(_run("add_process_set", ranks))
-    if not isinstance(process_set, ProcessSet):
-        process_set = ProcessSet(ranks)
-    process_set.process_set_id = number
-    _added[number] = process_set
-    return process_set
+    given = list(process_sets)
+    # What cannot be ranks is wrong on all: they shall hear it from each other.
+    lists = fingerprint(given)
+    numbers = _run("add_process_sets", lists)
+    added = []
+    for process_set, ranks, number in zip(given, lists, numbers, strict=True):
+        if not isinstance(process_set, ProcessSet):
+            process_set = ProcessSet(ranks)
+        process_set.process_set_id = number
+        _added[number] = process_set
+        added.append(process_set)
+    return added
 
 
 def remove_process_set(process_set: ProcessSet) -> None:
@@ -199,12 +234,6 @@ def remove_process_set(process_set: ProcessSet) -> None:
     process_set.process_set_id = None
     if number is not None:
         _added.pop(number, None)
-
-
-def add_all(process_sets: Sequence[ProcessSet | Iterable[int]]) -> None:
-    """Adds those that `init` was given, in their order."""
-    for process_set in process_sets:
-        add_process_set(process_set)
 
 
 def require_added(
@@ -334,7 +363,7 @@ def _as_ranks(ranks: Iterable[int]) -> list[int]:
         ) from None
 
 
-def _run(call: str, argument: list[int] | int) -> Any:
+def _run(call: str, argument: list[list[int]] | int) -> Any:
     core = native.core()
     try:
         return getattr(core, call)(argument)

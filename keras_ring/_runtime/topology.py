@@ -101,6 +101,9 @@ def metrics() -> dict[str, int]:
           this rank, as the last of all to be ready, and for how long after the
           first; the sum over these buckets.
         - `rejected_connections`: connections without the job's key.
+        - `steps`, `step_ns` [nanoseconds], `step_bytes` [bytes],
+          `step_tensors`: steps of a training that had the same tensors as the
+          one before, how long they took, and their tensors; on rank 0 only.
         - `negotiate_ns`, `queue_ns` [nanoseconds, the sum over tensors]: from
           the submission of a tensor until all ranks have agreed on it, and from
           then until its bucket is begun.

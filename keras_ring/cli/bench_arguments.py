@@ -16,7 +16,10 @@ DTYPES = (
     "int64",
 )
 OPS = ("Average", "Sum", "Min", "Max", "Product")
-STEPS = ("resnet50", "many_small")
+COMPRESSIONS = ("none", "fp16", "bf16")
+STEPS = ("resnet50", "many_small", "mixed", "vgg16", "bert_large")
+# The others take seconds and gigabytes.
+_USUAL_STEPS = STEPS[:2]
 _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 
 
@@ -103,7 +106,8 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
         "sets",
         nargs="*",
         metavar="SET",
-        help=f"the sets of tensors: {', '.join(STEPS)} (default: all)",
+        help=f"the sets of tensors: {', '.join(STEPS)}"
+        f" (default: {', '.join(_USUAL_STEPS)})",
     )
     step.add_argument(
         "--fresh",
@@ -133,7 +137,7 @@ def check_bench_arguments(arguments: argparse.Namespace) -> None:
                 f"unknown set of tensors {', '.join(sorted(unknown))}; "
                 f"there are {', '.join(STEPS)}"
             )
-        arguments.sets = arguments.sets or list(STEPS)
+        arguments.sets = arguments.sets or list(_USUAL_STEPS)
     if arguments.explain and (arguments.json or arguments.api == "none"):
         other = "--json" if arguments.json else "--api none"
         raise ValueError(f"--explain is not for {other}")
@@ -170,6 +174,12 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         default="Average",
         metavar="OP",
         help=f"{', '.join(OPS)} (default: Average)",
+    )
+    parser.add_argument(
+        "--compression",
+        choices=COMPRESSIONS,
+        default="none",
+        help=f"how values travel: {', '.join(COMPRESSIONS)} (default: none)",
     )
     parser.add_argument(
         "--api",

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from keras_ring._launch_protocol import cores
+from keras_ring._launch_protocol import cores, processors
 from keras_ring.launcher.sharing import Machine, share_cores
 
 _MIN_OPEN_FILES = 1024
@@ -98,6 +98,17 @@ def _check_native(report: Report) -> None:
 
 def _check_host(report: Report) -> None:
     report.facts["cores"] = len(os.sched_getaffinity(0))
+    nodes = processors.here()
+    if len(nodes) > 1:
+        report.facts["NUMA nodes"] = [
+            f"{node.number}: {processors.list_text(node.cpus)}"
+            for node in nodes
+        ]
+        report.facts["interfaces near a node"] = [
+            f"{name}: {number}"
+            for _, name in socket.if_nameindex()
+            if (number := processors.node_of_interface(name)) is not None
+        ]
     quota = cores.quota()
     if quota is not None:
         report.facts["cores by quota of the control group"] = round(quota, 2)
@@ -144,6 +155,11 @@ def _check_ranks(report: Report, num_ranks: int) -> None:
         "TF_NUM_INTRAOP_THREADS",
         os.environ.get("TF_NUM_INTRAOP_THREADS") or machine.cores,
     )
+    if num_ranks <= sum(len(node.cpus) for node in machine.nodes):
+        bound = share_cores(
+            num_ranks, machine, os.environ, threads=0, bind=True
+        )
+        report.facts["with --bind"] = bound.notes[0].removeprefix("--bind: ")
     if num_ranks > machine.cores:
         report.advice.append(
             f"{num_ranks} ranks share {machine.cores} cores: more than"

@@ -174,6 +174,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether connections between ranks are encrypted (default: not)",
     )
+    _add_autotune_arguments(run)
     run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
     run.add_argument(
         "--threads",
@@ -199,6 +200,45 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_autotune_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--autotune",
+        action="store_true",
+        help="tune the job while it trains (docs/autotune.md)",
+    )
+    run.add_argument(
+        "--autotune-log-file",
+        dest="autotune_log",
+        metavar="F",
+        help="write what is tried to F, as CSV",
+    )
+    run.add_argument(
+        "--autotune-warmup-samples",
+        metavar="N",
+        help="samples at the start that do not count (default: 3)",
+    )
+    run.add_argument(
+        "--autotune-steps-per-sample",
+        metavar="N",
+        help="steps of which a sample is made (default: 10)",
+    )
+    run.add_argument(
+        "--autotune-bayes-opt-max-samples",
+        dest="autotune_max_samples",
+        metavar="N",
+        help="settings to try (default: 20)",
+    )
+
+
+def _autotune_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = ("log", "warmup_samples", "steps_per_sample", "max_samples")
+    options = {f"autotune_{name}" for name in names}
+    given = {name: getattr(arguments, name) for name in sorted(options)}
+    if not arguments.autotune and any(given.values()):
+        raise UsageError("there are options of --autotune, but not --autotune")
+    return {"autotune": arguments.autotune, **given}
+
+
 def _plan(
     arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> LaunchPlan:
@@ -215,6 +255,7 @@ def _plan(
         start_timeout=arguments.start_timeout,
         log_level=arguments.log_level,
         tls=arguments.tls,
+        **_autotune_of(arguments),
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,

@@ -108,6 +108,11 @@ class RunRequest:
         start_timeout: Value of `--start-timeout`.
         log_level: Value of `--log-level`.
         tls: Whether `--tls` or `--no-tls` was given; None for neither.
+        autotune: Whether `--autotune` was given.
+        autotune_log: Value of `--autotune-log-file`.
+        autotune_warmup_samples: Value of `--autotune-warmup-samples`.
+        autotune_steps_per_sample: Value of `--autotune-steps-per-sample`.
+        autotune_max_samples: Value of `--autotune-bayes-opt-max-samples`.
         threads: Value of `--threads`; None if it was not given.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -130,6 +135,11 @@ class RunRequest:
     start_timeout: str | None = None
     log_level: str | None = None
     tls: bool | None = None
+    autotune: bool = False
+    autotune_log: str | None = None
+    autotune_warmup_samples: str | None = None
+    autotune_steps_per_sample: str | None = None
+    autotune_max_samples: str | None = None
     threads: int | None = None
     bind: bool = False
     fold: bool = True
@@ -169,6 +179,7 @@ def make_plan(
         rank_environment[contract.LOG_LEVEL] = request.log_level
     if request.tls is not None:
         rank_environment[contract.TLS] = "1" if request.tls else "0"
+    rank_environment.update(_autotune(request))
     if not rank_environment.get(tensorflow_lines.LEVEL):
         rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
     check_settings(rank_environment)
@@ -279,6 +290,20 @@ def _forwarded(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if not _NOT_FORWARDED.fullmatch(name)
     }
+
+
+def _autotune(request: RunRequest) -> dict[str, str]:
+    """Returns the variables of the options of `--autotune`."""
+    log = request.autotune_log
+    given = {
+        contract.AUTOTUNE: "1" if request.autotune else None,
+        # A rank may run elsewhere.
+        contract.AUTOTUNE_LOG: log and os.path.abspath(log),
+        contract.AUTOTUNE_WARMUP_SAMPLES: request.autotune_warmup_samples,
+        contract.AUTOTUNE_STEPS_PER_SAMPLE: request.autotune_steps_per_sample,
+        contract.AUTOTUNE_MAX_SAMPLES: request.autotune_max_samples,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _ports(text: str | None) -> tuple[int, int] | None:

@@ -46,10 +46,14 @@ _NAMES = (_integer(0, 2**20), f"an integer from 0 to {2**20}")
 _TIME = (_number(0.0), "a number, at least 0")
 _TIME_LIMIT = (_number(1e-3), "a number, at least 0.001")
 _COLLECTIVE = (
-    ("auto", "shm", "hierarchy", "ring").__contains__,
-    "auto, shm, hierarchy or ring",
+    ("auto", "shm", "hierarchy", "ring", "mpi").__contains__,
+    "auto, shm, hierarchy, ring or mpi",
 )
 _AUTO_OR_RING = (("auto", "ring").__contains__, "auto or ring")
+_DIRECTORY = (
+    lambda text: text == "off" or text.startswith("/"),
+    "an absolute path, or off",
+)
 _LEVEL = (LOG_LEVELS.__contains__, "one of " + ", ".join(LOG_LEVELS))
 
 SETTINGS: Mapping[str, tuple[_Check, str]] = {
@@ -84,13 +88,25 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "REDUCESCATTER": _AUTO_OR_RING,
     "ALLTOALL": _AUTO_OR_RING,
     "DETERMINISTIC": (("0", "1").__contains__, "0 or 1"),
+    "COPY_THREAD": (("auto", "0", "1").__contains__, "auto, 0 or 1"),
     "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
     "TLS": (("0", "1").__contains__, "0 or 1"),
-    "LOG_LEVEL": _LEVEL,
-    "FLIGHT_DIRECTORY": (
-        lambda text: text == "off" or text.startswith("/"),
-        "an absolute path, or off",
+    "AUTOTUNE": (("0", "1").__contains__, "0 or 1"),
+    "AUTOTUNE_CACHE": _DIRECTORY,
+    "AUTOTUNE_WARMUP_SAMPLES": (
+        _integer(0, 1000),
+        "an integer from 0 to 1000",
     ),
+    "AUTOTUNE_STEPS_PER_SAMPLE": (
+        _integer(1, 100000),
+        "an integer from 1 to 100000",
+    ),
+    "AUTOTUNE_BAYES_OPT_MAX_SAMPLES": (
+        _integer(2, 1000),
+        "an integer from 2 to 1000",
+    ),
+    "LOG_LEVEL": _LEVEL,
+    "FLIGHT_DIRECTORY": _DIRECTORY,
 }
 
 

@@ -1,10 +1,11 @@
 """Divides the cores of a host among the ranks on it."""
 
-import os
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from keras_ring._launch_protocol import cores
+from keras_ring._launch_protocol import cores, processors
+from keras_ring._launch_protocol.processors import Node
 from keras_ring.launcher.usage import UsageError
 
 # Each rank's TensorFlow would start as many threads as there are cores.
@@ -12,6 +13,8 @@ _INTRA = "TF_NUM_INTRAOP_THREADS"
 _INTER = "TF_NUM_INTEROP_THREADS"
 _OPENMP = "OMP_NUM_THREADS"
 _MAX_THREADS = 4096
+# Ranks of a node whose processors are named.
+_MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -20,18 +23,16 @@ class Machine:
 
     Args:
         cores: How many cores they may use together.
-        cpus: The processors on which the kernel lets them run, those that
-            share the most beside each other.
+        nodes: The processors on which the kernel lets them run.
     """
 
     cores: int
-    cpus: tuple[int, ...]
+    nodes: tuple[Node, ...]
 
     @classmethod
     def here(cls) -> "Machine":
         """Returns this host, as far as this process may use it."""
-        cpus = cores.near_each_other(list(os.sched_getaffinity(0)))
-        return cls(cores.available(), tuple(cpus))
+        return cls(cores.available(), processors.here())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,16 +83,9 @@ def share_cores(
         raise UsageError(
             f"--threads {threads}: expected a number from 0 to {_MAX_THREADS}"
         )
-    cpus: tuple[tuple[int, ...], ...] = ()
-    if bind:
-        if num_ranks > len(machine.cpus):
-            raise UsageError(
-                f"--bind: {num_ranks} ranks cannot have processors of their"
-                f" own, for there are {len(machine.cpus)}"
-            )
-        cpus = tuple(cores.divided(machine.cpus, num_ranks))
+    bound = _bind(num_ranks, machine) if bind else Share()
     if threads == 0 or (threads is None and num_ranks == 1):
-        return Share(cpus=cpus)
+        return bound
     count = threads or max(1, machine.cores // num_ranks)
     variables = {
         name: text
@@ -106,4 +100,48 @@ def share_cores(
             + ", ".join(f"{name}={text}" for name, text in variables.items())
             + " (--threads changes it)",
         )
-    return Share(variables=variables, cpus=cpus, notes=notes)
+    return Share(
+        variables=variables, cpus=bound.cpus, notes=notes + bound.notes
+    )
+
+
+def _bind(num_ranks: int, machine: Machine) -> Share:
+    """Gives each rank processors of its own."""
+    num_cpus = sum(len(node.cpus) for node in machine.nodes)
+    if num_ranks > num_cpus:
+        raise UsageError(
+            f"--bind: {num_ranks} ranks cannot have processors of their"
+            f" own, for there are {num_cpus}"
+        )
+    shares = processors.divided(machine.nodes, num_ranks)
+    return Share(
+        cpus=tuple(cpus for _, cpus in shares),
+        notes=(_bound_text(shares, several=len(machine.nodes) > 1),),
+    )
+
+
+def _bound_text(
+    shares: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], *, several: bool
+) -> str:
+    """Says which local ranks are where."""
+    parts = []
+    for numbers, group in itertools.groupby(
+        enumerate(shares), key=lambda item: item[1][0]
+    ):
+        members = list(group)
+        ranks = [rank for rank, _ in members]
+        plural = "s" if len(ranks) > 1 else ""
+        where = "; ".join(
+            processors.list_text(cpus) for _, (_, cpus) in members[:_MAX_SHOWN]
+        )
+        if len(members) > _MAX_SHOWN:
+            where += "; ..."
+        nodes = ""
+        if several:
+            word = "nodes" if len(numbers) > 1 else "node"
+            nodes = f" of {word} {processors.list_text(numbers)}"
+        parts.append(
+            f"local rank{plural} {processors.list_text(ranks)} on processors"
+            f"{nodes}: {where}"
+        )
+    return "--bind: " + ", ".join(parts)

@@ -1,83 +1,17 @@
 """Ranks that mpirun has started: Open MPI 4 and 5, and MPICH."""
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.engines.conftest import DIGITS, ROOT, SUMS, places, weights
+from tests.engines.conftest import DIGITS, SUMS, places, weights
+from tests.engines.mpis import ENGINES, MPIS
 from tests.tiers import few
 
 pytestmark = pytest.mark.timeout(150, func_only=True)
-# Where `make engines` puts those of PyPI.
-_ENGINES = Path(sys.prefix) / "engines"
-_RSH = str(ROOT / "tests" / "lab" / "rsh")
-
-
-class Mpi:
-    """An MPI, and how its launcher is told what.
-
-    Args:
-        name: Of its folder; None: Debian's.
-    """
-
-    def __init__(self, name, *, always=(), here=(), remote=(), hosts="--host"):
-        self._folder = _ENGINES / name if name else None
-        self._always = list(always)
-        self._here = list(here)
-        self._remote = list(remote)
-        self._hosts = hosts
-
-    def environment(self):
-        if self._folder is None:
-            return {}
-        library = str(self._folder / "lib")
-        path = f"{self._folder / 'bin'}:{os.environ['PATH']}"
-        variables = {"PATH": path, "LD_LIBRARY_PATH": library}
-        if "openmpi" in self._folder.name:
-            variables["OPAL_PREFIX"] = str(self._folder)
-        return variables
-
-    def reach_hosts(self):
-        """Returns variables by which hosts of the lab are reached."""
-        return {
-            "HYDRA_LAUNCHER": "ssh",
-            "HYDRA_LAUNCHER_EXEC": _RSH,
-            "MPIRUN_OPTIONS": " ".join([*self._always, *self._remote]),
-        }
-
-    def run(self, *words, hosts=None):
-        where = self._folder / "bin" if self._folder else Path("/usr/bin")
-        program = where / "mpiexec"
-        if not program.exists():
-            pytest.skip(f"{program} is missing: make engines")
-        command = [str(program), *self._always]
-        command += [*self._remote, self._hosts, hosts] if hosts else self._here
-        return [*command, *words]
-
-
-MPIS = {
-    "mpich": Mpi(
-        "mpich",
-        remote=("-launcher", "ssh", "-launcher-exec", _RSH),
-        hosts="-hosts",
-    ),
-    "openmpi 5": Mpi(
-        "openmpi",
-        always=("--allow-run-as-root",),
-        here=("--oversubscribe",),
-        remote=("--prtemca", "plm_ssh_agent", _RSH),
-    ),
-    "openmpi 4": Mpi(
-        None,
-        always=("--allow-run-as-root", "--oversubscribe"),
-        remote=("-mca", "plm_rsh_agent", _RSH),
-    ),
-}
 
 
 @pytest.fixture(params=few(MPIS, "engines", 2))
@@ -132,8 +66,8 @@ def test_mpi4py_of_another_mpi(jobs):
     done = jobs.run(
         launch,
         **mpich.environment(),
-        MPI4PY_LIBMPI=str(_ENGINES / "openmpi" / "lib" / "libmpi.so.40"),
-        OPAL_PREFIX=str(_ENGINES / "openmpi"),
+        MPI4PY_LIBMPI=str(ENGINES / "openmpi" / "lib" / "libmpi.so.40"),
+        OPAL_PREFIX=str(ENGINES / "openmpi"),
     )
     assert done.returncode != 0
     assert "rank 0 of 2 that mpiexec (MPICH, Intel MPI) has" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.conftest import ROOT
-from tests.engines.test_mpi import MPIS
+from tests.engines.mpis import MPIS
 from tests.engines.test_ray import CLUSTER
 from tests.lab import slurm as slurm_module
 
@@ -38,13 +38,14 @@ def folder(tmp_path):
 
 
 def in_folder(folder, command):
-    return ["sh", "-c", f"cd {folder} && exec {command}"]
+    # It may begin with variables.
+    return ["sh", "-c", f"cd {folder} && exec env {command}"]
 
 
-def test_mpirun(jobs, folder):
+@pytest.mark.parametrize("command", blocks("By mpirun", "sh"))
+def test_mpirun(jobs, folder, command):
     mpi = MPIS["mpich"]
     mpi.run()
-    (command,) = blocks("By mpirun", "sh")
     variables = mpi.environment()
     # Where a user who has activated it finds `python`.
     environment = Path(sys.executable).parent

@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from keras_ring.bench import command, shapes
+from keras_ring.bench.case import WIRE_DTYPES
 from keras_ring.cli import bench_arguments as arguments_module
 from keras_ring.cli import cli
 
@@ -79,8 +80,57 @@ def test_step():
     assert case.fresh and case.grouped
 
 
-def test_the_launcher_knows_the_sets():
+@pytest.mark.parametrize(
+    ("name", "num_tensors", "num_elements"),
+    [
+        ("vgg16", 32, 138_357_544),
+        ("bert_large", 391, 335_141_888),
+        ("many_small", 1000, 256_000),
+    ],
+)
+def test_sets(name, num_tensors, num_elements):
+    (case,) = cases_of("step", name)
+    assert len(case.shapes) == num_tensors
+    assert case.num_bytes == 4 * num_elements
+
+
+def test_the_mixed_set():
+    (case,) = cases_of("step", "mixed")
+    sizes = sorted(4 * size for (size,) in case.shapes)
+    assert len(sizes) == 3000
+    assert (sizes[0], sizes[-1]) == (4, 256 << 10)
+    # As many below the geometric middle as above.
+    assert sizes[1500] == pytest.approx(1 << 10, rel=0.01)
+    following = [
+        abs(a - b)
+        for (a,), (b,) in zip(case.shapes, case.shapes[1:], strict=False)
+    ]
+    assert sum(following) / len(following) > 1000
+
+
+@pytest.mark.parametrize(
+    ("compression", "dtype", "wire_dtype"),
+    [
+        ("fp16", "float32", "float16"),
+        ("bf16", "float64", "bfloat16"),
+        ("bf16", "float16", "float16"),
+        ("fp16", "int64", "int64"),
+        ("none", "float32", "float32"),
+    ],
+)
+def test_compression(compression, dtype, wire_dtype):
+    (case,) = cases_of(
+        *("grouped", "--tensors=2", "--bytes=1KiB"),
+        *(f"--dtype={dtype}", f"--compression={compression}"),
+    )
+    more = "" if compression == "none" else f" {compression}"
+    assert case.name == f"1 KiB in 2 grouped{more}"
+    assert case.wire_dtype == wire_dtype
+
+
+def test_the_launcher_knows_the_sets_and_compressions():
     assert set(arguments_module.STEPS) == set(shapes.STEPS)
+    assert set(arguments_module.COMPRESSIONS) == set(WIRE_DTYPES)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +138,7 @@ def test_the_launcher_knows_the_sets():
     [
         ("", "required: KIND"),
         ("nothing", "nothing"),
-        ("step vgg", "unknown set of tensors vgg"),
+        ("step vgg", "unknown set of tensors vgg;"),
         ("allreduce --min-bytes=2KiB --max-bytes=4", "above --max-bytes 4"),
         ("allreduce --factor=1", "at least 2"),
         ("allreduce --op=Mean", "Mean"),
@@ -97,6 +147,7 @@ def test_the_launcher_knows_the_sets():
         ("grouped --iterations=0", "at least 1"),
         ("grouped --seconds=soon", "not a time"),
         ("grouped --api=mpi", "mpi"),
+        ("grouped --compression=int8", "int8"),
         ("grouped --explain --json", "--explain is not for --json"),
         ("step --api=none --explain", "--explain is not for --api none"),
     ],

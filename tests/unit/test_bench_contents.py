@@ -1,5 +1,7 @@
 """A wrong result is found, wherever it is."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -102,4 +104,17 @@ def test_shapes_and_numbers_of_results():
         contents.check(case, results[:2], expected)
     results[1] = results[1].reshape(-1)
     with pytest.raises(WrongResultError, match=r"shape \(210,\)"):
+        contents.check(case, results, expected)
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
+def test_rounding_on_the_way_is_right(compression):
+    # Fifths are not exact.
+    case, results, expected = make("Average", "float32", size=5)
+    case = dataclasses.replace(case, compression=compression)
+    results[0] = results[0].astype("float16").astype("float32")
+    if compression == "none":
+        with pytest.raises(WrongResultError):
+            contents.check(case, results, expected)
+    else:
         contents.check(case, results, expected)

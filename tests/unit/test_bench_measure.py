@@ -9,6 +9,7 @@ import pytest
 
 from keras_ring.bench import contents, table
 from keras_ring.bench.case import Case
+from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.measure import Budget, Meter
 from keras_ring.bench.record import Record
 from keras_ring.bench.system import Prepared
@@ -26,6 +27,7 @@ def make_record(**changes):
         "num_tensors": 1,
         "dtype": "float32",
         "op": "Sum",
+        "wire_bytes": 1000,
         "times_us": tuple(float(i) for i in range(1, 12)),
         "cpu_us": 20.0,
         "memory_extra_bytes": 4096,
@@ -46,7 +48,9 @@ def test_statistics():
 
 
 def test_json_and_back():
-    record = make_record(control_bytes=8.0, phases_ns={"wait": 1.5})
+    record = make_record(
+        control_bytes=8.0, phases_ns={"wait": 1.5}, link=HostLink(2, 0.25)
+    )
     again = Record.from_dict(json.loads(json.dumps(record.to_dict())))
     assert again == record
     summary = json.loads(json.dumps(record.summary()))
@@ -54,6 +58,17 @@ def test_json_and_back():
     assert summary["iterations"] == 11
     assert summary["check"] == "ok"
     assert "times_us" not in summary
+    assert summary["cpu_s_per_gb"] == 20.0
+    # 1000 bytes at 0.25 GB/s.
+    assert (summary["hosts"], summary["link_gb_s"]) == (2, 0.25)
+    assert (summary["link_bound_us"], summary["link_ratio"]) == (4.0, 1.5)
+
+
+def test_json_of_one_host():
+    summary = make_record().summary()
+    assert summary["hosts"] == 1
+    for field in ("link_gb_s", "link_bound_us", "link_ratio"):
+        assert summary[field] is None
 
 
 def test_case_json_and_back():
@@ -70,6 +85,25 @@ def test_table():
         *("x", "1000", "1", "2.0", "6.0", "10.0"),
         *("0.167", "0.250", "-", "ok"),
     ]
+
+
+def test_table_of_several_hosts():
+    link = HostLink(2, 0.25)
+    header = table.header(link)
+    assert header.split()[-9:] == [
+        *("bound", "us", "x", "bound", "CPU", "s/GB", "control", "B", "check")
+    ]
+    row = table.row(make_record(case="x", wire_bytes=500, link=link))
+    assert len(row) == len(header.replace("check", "ok"))
+    assert row.split()[-5:] == ["2.0", "3", "20", "-", "ok"]
+
+
+def test_table_where_the_link_is_not_known():
+    link = HostLink(2, problem="no way")
+    assert table.row(make_record(case="x", link=link)).split()[-5:] == [
+        *("-", "-", "20", "-", "ok")
+    ]
+    assert table.header(HostLink()) == table.HEADER
 
 
 class Toy:
@@ -130,6 +164,15 @@ def test_measure():
     assert record.phases_ns == {"wait": 7 * 1.5}
     # Of the rank with most.
     assert record.control_bytes == 3 * 2
+    assert record.link == HostLink()
+
+
+def test_what_is_compressed_takes_less_on_its_way():
+    narrow = dataclasses.replace(CASE, compression="bf16")
+    link = HostLink(2, 1.0)
+    record = Meter(Toy(), Budget(iterations=1), link).measure(narrow)
+    assert (record.num_bytes, record.wire_bytes) == (60, 30)
+    assert record.link_bound_us == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import types
@@ -490,3 +492,28 @@ def test_a_communicator_of_one_process(monkeypatch):
     mpi.COMM_NULL = World(0)
     with pytest.raises(ConfigurationError, match="not COMM_NULL"):
         settings_of({}, mpi.COMM_NULL)
+
+
+# An end of MPI that hangs, in a process of its own: it may be killed.
+ENDING = """
+import sys, time, types
+from keras_ring._engines import mpi
+mpi._FINALIZE_SECONDS = 0.1
+sys.modules["mpi4py.MPI"] = types.SimpleNamespace(
+    Is_initialized=lambda: {initialized}, Is_finalized=lambda: {finalized}
+)
+mpi.limit_finalize()
+time.sleep(0.5 if {finalized} or not {initialized} else 60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("initialized", "finalized", "code"),
+    [(True, False, -signal.SIGALRM), (True, True, 0), (False, False, 0)],
+)
+def test_the_end_of_mpi_is_limited(initialized, finalized, code):
+    program = ENDING.format(initialized=initialized, finalized=finalized)
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=50, check=False
+    )
+    assert done.returncode == code

@@ -114,12 +114,17 @@ def test_signatures_are_ours():
     assert "device_dense" not in str(inspect.signature(kr.DistributedOptimizer))
 
 
-def test_builds(capsys):
+def test_builds(capsys, monkeypatch):
+    monkeypatch.delenv("KERAS_RING_COLLECTIVE", raising=False)
+    assert kr.mpi_built()
     for name in (
-        *("mpi_built", "mpi_enabled", "mpi_threads_supported"),
+        *("mpi_enabled", "mpi_threads_supported"),
         *("gloo_built", "gloo_enabled", "nccl_built", "cuda_built"),
         *("rocm_built", "ccl_built", "ddl_built"),
     ):
         assert not getattr(kr, name)(), name
+    monkeypatch.setenv("KERAS_RING_COLLECTIVE", "mpi")
+    assert kr.mpi_enabled()
+    assert kr.mpi_threads_supported()
     assert isinstance(kr.check_build(), bool)
     assert "keras_ring" in capsys.readouterr().out

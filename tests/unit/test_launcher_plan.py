@@ -166,6 +166,30 @@ def test_tls(tls, value):
     assert "KERAS_RING_TLS" not in _plan().environment
 
 
+def test_autotune(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = _plan(
+        autotune=True,
+        autotune_log="log.csv",
+        autotune_warmup_samples="0",
+        autotune_steps_per_sample="5",
+        autotune_max_samples="8",
+    )
+    prefix = "KERAS_RING_AUTOTUNE"
+    assert {
+        name: value
+        for name, value in plan.environment.items()
+        if name.startswith(prefix)
+    } == {
+        prefix: "1",
+        f"{prefix}_LOG": str(tmp_path / "log.csv"),
+        f"{prefix}_WARMUP_SAMPLES": "0",
+        f"{prefix}_STEPS_PER_SAMPLE": "5",
+        f"{prefix}_BAYES_OPT_MAX_SAMPLES": "8",
+    }
+    assert prefix not in _plan().environment
+
+
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
     [
@@ -178,6 +202,10 @@ def test_tls(tls, value):
         ("HEARTBEAT_TIMEOUT", "soon", "1e1"),
         ("LOG_LEVEL", "LOUD", "info"),
         ("TLS", "yes", "1"),
+        ("AUTOTUNE", "on", "1"),
+        ("AUTOTUNE_STEPS_PER_SAMPLE", "0", "1"),
+        ("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "1", "20"),
+        ("AUTOTUNE_CACHE", "here", "/there"),
         ("PORT_RANGE", "9-8", "30000-30003"),
     ],
 )

@@ -3,6 +3,7 @@ import os
 import pytest
 
 from keras_ring._launch_protocol import cores
+from keras_ring._launch_protocol.processors import Node
 from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
 
@@ -11,7 +12,7 @@ INTRA, INTER, OPENMP = (
     "TF_NUM_INTEROP_THREADS",
     "OMP_NUM_THREADS",
 )
-EIGHT = Machine(8, tuple(range(8)))
+EIGHT = Machine(8, (Node(0, tuple((cpu,) for cpu in range(8))),))
 
 
 def _threads(share):
@@ -52,8 +53,30 @@ def test_what_the_user_has_set_stays():
 def test_ranks_are_bound_to_processors_of_their_own():
     share = share_cores(3, EIGHT, {}, bind=True)
     assert share.cpus == ((0, 1, 2), (3, 4, 5), (6, 7))
+    assert share.notes[-1] == (
+        "--bind: local ranks 0-2 on processors: 0-2; 3-5; 6-7"
+    )
     with pytest.raises(UsageError, match="9 ranks cannot have"):
         share_cores(9, EIGHT, {}, bind=True)
+
+
+def test_of_a_host_of_several_nodes_the_note_names_them():
+    pair = (
+        Node(0, tuple((cpu, cpu + 20) for cpu in range(10))),
+        Node(1, tuple((cpu, cpu + 20) for cpu in range(10, 20))),
+    )
+    share = share_cores(2, Machine(40, pair), {}, threads=0, bind=True)
+    assert share.notes == (
+        "--bind: local rank 0 on processors of node 0: 0-9,20-29, local rank 1"
+        " on processors of node 1: 10-19,30-39",
+    )
+    share = share_cores(1, Machine(40, pair), {}, bind=True)
+    assert share.notes == (
+        "--bind: local rank 0 on processors of nodes 0-1: 0-39",
+    )
+    (note,) = share_cores(20, Machine(40, pair), {}, threads=0, bind=True).notes
+    assert "local ranks 0-9 on processors of node 0: 0,20; 1,21; 2,22;" in note
+    assert note.endswith("17,37; ...")
 
 
 @pytest.mark.parametrize("threads", [-1, 5000])
@@ -106,15 +129,3 @@ def test_a_quota_counts_where_it_is_less_than_the_processors(monkeypatch):
     if allowed > 1:
         monkeypatch.setattr(cores, "quota", lambda: allowed - 1.5)
         assert cores.available() == allowed - 1
-
-
-def test_processors_that_share_a_core_come_together(tmp_path):
-    # Two sockets, two cores each, two threads each: 0 and 4 are one core.
-    for cpu in range(8):
-        folder = tmp_path / f"cpu{cpu}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "physical_package_id").write_text(str(cpu % 2))
-        (folder / "core_id").write_text(str(cpu % 4 // 2))
-    order = cores.near_each_other(range(8), tmp_path)
-    assert order == [0, 4, 2, 6, 1, 5, 3, 7]
-    assert cores.near_each_other([3, 1], tmp_path / "missing") == [1, 3]

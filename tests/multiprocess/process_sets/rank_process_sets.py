@@ -125,6 +125,24 @@ def static_sets():
     return totals, error, again
 
 
+def several_at_once():
+    """Returns an error, and what sets that were added in one call sum."""
+    kr.init()
+    error = _error(lambda: kr.add_process_sets([[0, 1], [0, 3]]))
+    given = kr.ProcessSet([2])
+    sets = kr.add_process_sets([[1, 0], given, range(1, 3)])
+    assert sets[1] is given
+    assert [each.process_set_id for each in sets] == [1, 2, 3]
+    assert kr.add_process_sets([]) == []
+    totals = [
+        kr.allreduce(1.0, kr.Sum, process_set=each).numpy().item()
+        if each.included()
+        else None
+        for each in sets
+    ]
+    return error, totals
+
+
 def traced_in_an_earlier_job():
     """Calls functions in a second job that were traced in the first."""
     kr.init()

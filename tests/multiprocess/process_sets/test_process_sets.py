@@ -59,9 +59,25 @@ def test_sets_from_the_beginning():
     for totals, (kind, text), again in result.values:
         assert totals == [3, 3]
         assert kind == "ValueError"
-        assert "exists already" in text
+        assert "[0, 1]: is among these more than once" in text
         assert again[0] == "ValueError"
         assert "Received: [[0, 2]]; present are [[0, 1], [2]]" in again[1]
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_several_at_once(hosts):
+    result = run_ranks(
+        rank_process_sets.several_at_once, 3, hosts=hosts, deadline=90
+    )
+    for error, _ in result.values:
+        assert error == result.values[0][0]
+        assert error[0] == "ValueError"
+        assert "[0, 3]: the ranks of this job are 0 to 2" in error[1]
+    assert [totals for _, totals in result.values] == [
+        [2.0, None, None],
+        [2.0, None, 2.0],
+        [None, 1.0, 2.0],
+    ]
 
 
 def test_a_function_of_an_earlier_job_meets_no_other_set():

@@ -1,0 +1,64 @@
+"""What was tried, as CSV: one row per sample."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_ring import errors
+from keras_ring._autotune.knobs import Knob, Setting, text_of
+
+
+class TuningLog:
+    """A file that is written while the job is tuned.
+
+    Args:
+        path: Of the file, which is replaced; `""` for none.
+        knobs: What is tuned: a column for each.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+    """
+
+    def __init__(self, path: str, knobs: Sequence[Knob]) -> None:
+        self._knobs = knobs
+        self._file = None
+        if not path:
+            return
+        try:
+            self._file = Path(path).open("w", newline="", encoding="utf-8")
+        except OSError as error:
+            raise errors.ConfigurationError(
+                f"KERAS_RING_AUTOTUNE_LOG is {path!r}, which cannot be written:"
+                f" {error.strerror}"
+            ) from None
+        columns = [
+            f"{knob.name} [{knob.unit}]" if knob.unit else knob.name
+            for knob in knobs
+        ]
+        self._write("time [s]", "phase", *columns, "score [bytes/s]")
+
+    def sample(
+        self, seconds: float, phase: str, setting: Setting, score: float
+    ) -> None:
+        """Adds a row."""
+        values = [setting[knob.name] for knob in self._knobs]
+        self._write(f"{seconds:.3f}", phase, *values, f"{score:.0f}")
+
+    def end(self, what: str, setting: Setting) -> None:
+        """Adds the last line, which says what was chosen, and closes it."""
+        if self._file is not None:
+            self._file.write(f"# {what}: {text_of(setting)}\n")
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file, if there is one."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _write(self, *row: object) -> None:
+        if self._file is not None:
+            csv.writer(self._file, lineterminator="\n").writerow(row)
+            self._file.flush()

@@ -1,0 +1,270 @@
+"""The thread on rank 0 that tunes the job of this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from absl import logging
+
+from keras_ring._autotune.kept import KeptSettings, Kind, directory_of
+from keras_ring._autotune.knobs import (
+    Knob,
+    Setting,
+    defaults,
+    knobs_of,
+    text_of,
+)
+from keras_ring._autotune.log_file import TuningLog
+from keras_ring._autotune.proposals import OptunaProposals
+from keras_ring._autotune.samples import Reading, Sampler
+from keras_ring._autotune.tuning import Trial, Tuning, tuning
+
+_PREFIX = "KERAS_RING_AUTOTUNE"
+# Between two looks at the counters. A look takes microseconds.
+_PERIOD = 0.02
+# Steps that do not count after a change: the coordinator takes three equal
+# steps to plan anew, which begin after the one that is under way.
+SETTLING = 6
+# Steps after which the job is known to train, and what.
+_STEPS_TO_KNOW = 3
+
+
+@dataclass(frozen=True)
+class TunedJob:
+    """What the worker works with.
+
+    Args:
+        core: The runtime.
+        knobs: What is tuned.
+        tuning: What to measure.
+        log: Where samples are written.
+        kept: Where the outcome is.
+        cluster: See `Kind`.
+        steps_per_sample: See `Sampler`.
+    """
+
+    core: Any
+    knobs: Sequence[Knob]
+    tuning: Tuning
+    log: TuningLog
+    kept: KeptSettings
+    cluster: Mapping[str, str]
+    steps_per_sample: int
+
+
+class Worker:
+    """Tunes a job, tick by tick, until it is tuned.
+
+    Args:
+        job: What it works with.
+    """
+
+    def __init__(self, job: TunedJob) -> None:
+        self._job = job
+        self._sampler = Sampler(job.steps_per_sample)
+        self._default = defaults(job.knobs)
+        self._now = dict(self._default)  # what the job has
+        self._first: Reading | None = None
+        self._kind: Kind | None = None
+        self._trial: Trial | None = None
+        self.done = False
+
+    def tick(self) -> None:
+        """Looks at what the job has done since, and goes on from there."""
+        reading = self._read()
+        if reading is None or self.done:
+            return
+        if self._kind is None:
+            self._get_to_know(reading)
+        elif (score := self._sampler.add(reading)) is not None:
+            self._go_on(score)
+
+    def restore(self) -> None:
+        """Gives the job its defaults back."""
+        self._apply(self._default)
+
+    def close(self) -> None:
+        """Closes the log."""
+        self._job.log.close()
+
+    def _read(self) -> Reading | None:
+        """Counters are no snapshot: those that stand still are."""
+        readings = []
+        for _ in range(2):
+            readings.append(Reading.of(self._job.core.metrics()))
+        return readings[0] if readings[0] == readings[1] else None
+
+    def _get_to_know(self, reading: Reading) -> None:
+        if self._first is None:
+            self._first = reading
+        steps = reading.steps - self._first.steps
+        if steps < _STEPS_TO_KNOW:
+            return
+        self._kind = Kind(
+            cluster=self._job.cluster,
+            tensors=(reading.tensors - self._first.tensors) // steps,
+            num_bytes=(reading.num_bytes - self._first.num_bytes) // steps,
+        )
+        try:
+            kept = self._job.kept.find(self._kind, self._job.knobs)
+        except ValueError as error:
+            logging.warning("keras_ring: autotune ignores a file: %s", error)
+            kept = None
+        if kept is not None:
+            self._apply(kept)
+            self._end("kept from an earlier job of this kind", kept)
+            return
+        self._measure(next(self._job.tuning))
+
+    def _go_on(self, score: float) -> None:
+        trial = self._trial
+        if trial is not None:
+            self._job.log.sample(time.time(), trial.phase, trial.setting, score)
+        try:
+            self._measure(self._job.tuning.send(score))
+        except StopIteration as stop:
+            outcome = stop.value
+            self._apply(outcome.setting)
+            what = f"{100 * outcome.gain:.1f} % faster than the default"
+            if outcome.setting == self._default:
+                what = "the default, than which nothing is proven faster"
+            self._end(what, outcome.setting)
+            self._keep(outcome.setting, outcome.gain)
+
+    def _measure(self, trial: Trial) -> None:
+        changes = trial.setting != self._now
+        self._trial = trial
+        self._apply(trial.setting)
+        self._sampler.restart(SETTLING if changes else 0)
+
+    def _apply(self, setting: Setting) -> None:
+        for name, value in setting.items():
+            if self._now[name] != value:
+                self._job.core.tune(name, value)
+                self._now[name] = value
+
+    def _end(self, what: str, setting: Setting) -> None:
+        self.done = True
+        self._job.log.end(what, setting)
+        logging.warning(
+            "keras_ring: autotune is done; from now on %s (%s).",
+            text_of(setting),
+            what,
+        )
+
+    def _keep(self, setting: Setting, gain: float) -> None:
+        if self._kind is None:
+            return
+        try:
+            self._job.kept.keep(self._kind, setting, gain)
+        except OSError as error:
+            logging.warning(
+                "keras_ring: autotune cannot keep what it has found: %s", error
+            )
+
+
+class Autotune:
+    """A thread that ticks a worker, and never disturbs the training.
+
+    Args:
+        worker: What it ticks.
+        core: The runtime.
+    """
+
+    def __init__(self, worker: Worker, core: Any) -> None:
+        self._worker = worker
+        self._core = core
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="keras_ring-autotune", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; the job keeps what it has."""
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            while not self._worker.done and not self._stop.wait(_PERIOD):
+                self._worker.tick()
+        except Exception as error:
+            self._give_up(error)
+        finally:
+            self._worker.close()
+
+    def _give_up(self, error: Exception) -> None:
+        over = not self._core.is_initialized() or self._core.job_error()
+        if over or self._stop.is_set():
+            return  # a job that has ended is not tuned
+        logging.warning(
+            "keras_ring: autotune has failed and leaves the job as it was: "
+            "%s: %s",
+            type(error).__name__,
+            error,
+        )
+        try:
+            self._worker.restore()
+        except Exception as second:
+            logging.warning("keras_ring: not even that: %s", second)
+
+
+def start(core: Any) -> Autotune | None:
+    """Begins to tune the job of this process, if it is to be tuned.
+
+    Args:
+        core: The runtime, initialized.
+
+    Returns:
+        The thread; None: on another rank than 0, or if nobody has asked for it.
+
+    Raises:
+        ConfigurationError: If the optimiser is not installed, or the log
+            cannot be written.
+    """
+    topology = core.topology()
+    asked = core.option(_PREFIX) == "1"
+    if not asked or topology.rank != 0 or topology.size == 1:
+        return None
+    knobs = knobs_of(core.tunables(), os.environ)
+    if not knobs:
+        return None
+
+    def option(name: str) -> str:
+        return str(core.option(f"{_PREFIX}_{name}"))
+
+    job = TunedJob(
+        core=core,
+        knobs=knobs,
+        tuning=tuning(
+            defaults(knobs),
+            OptunaProposals(knobs),
+            warmup=int(option("WARMUP_SAMPLES")),
+            max_samples=int(option("BAYES_OPT_MAX_SAMPLES")),
+        ),
+        log=TuningLog(option("LOG"), knobs),
+        kept=KeptSettings(directory_of(option("CACHE"), os.environ)),
+        cluster=_cluster(core),
+        steps_per_sample=int(option("STEPS_PER_SAMPLE")),
+    )
+    return Autotune(Worker(job), core)
+
+
+def _cluster(core: Any) -> dict[str, str]:
+    """Returns the ranks and how they communicate."""
+    topology = core.topology()
+    return {
+        "ranks": str(topology.size),
+        "ranks of this host": str(topology.local_size),
+        "hosts": str(topology.cross_size),
+        "homogeneous": str(topology.homogeneous),
+        "collectives": core.explain().partition("\n")[0],
+        "processor": str(core.cpu_level),
+        "tls": core.option("KERAS_RING_TLS"),
+    }
