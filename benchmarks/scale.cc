@@ -5,7 +5,9 @@
 //
 // The first prints the tables of the page; the second simulates one allreduce
 // on links of one's own: gbit_per_s, latency_us, message_us, copy_gb_per_s,
-// memory_gb_per_s, processors (that all ranks share; 0: each has its own).
+// memory_gb_per_s, processors (that all ranks share; 0: each has its own),
+// io_threads (1: each rank has one for its streams), copy_thread (0: none has
+// one for results).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -171,6 +173,10 @@ int Allreduce(int argc, char** argv) {
       job.message = value * 1e-6;
     } else if (name == "processors") {
       job.shared_processors = static_cast<int>(value);
+    } else if (name == "io_threads") {
+      job.io_threads = value != 0;
+    } else if (name == "copy_thread") {
+      job.copy_thread = value != 0;
     } else {
       std::fprintf(stderr, "no such setting: %s\n", name.c_str());
       return 2;

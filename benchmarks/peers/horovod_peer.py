@@ -1,14 +1,20 @@
 """Horovod's TensorFlow operations.
 
-Written against the interface of Horovod 0.28 and not run where the project is
-developed: it does not build against today's TensorFlow.
+Its ranks are started by `horovodrun` or `mpirun`; with PEER_HOSTS (as
+`horovodrun -H` takes them) by our launcher, since `horovodrun` reaches hosts by
+no other way than the user's own ssh.
 """
+
+import os
+import time
 
 import horovod
 import horovod.tensorflow as hvd
 import numpy as np
 import peer_main
 import tensorflow as tf
+from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+from horovod.runner.http.http_server import RendezvousServer
 
 from keras_ring.bench import contents, graph_step
 from keras_ring.bench.system import Prepared
@@ -22,13 +28,45 @@ _OPS = {
 }
 
 
+def _meet():
+    """Does for a rank of our launcher what `horovodrun` does for its own."""
+    hosts = parse_hosts(os.environ["PEER_HOSTS"])
+    size = int(os.environ["KERAS_RING_SIZE"])
+    slots = get_host_assignments(hosts, size)
+    rank = int(os.environ["KERAS_RING_RANK"])
+    meeting = peer_main.results_path().with_name("horovod_port")
+    if rank == 0:
+        server = RendezvousServer()
+        port = server.start()
+        server.init(slots)
+        written = meeting.with_suffix(".part")
+        written.write_text(str(port))
+        written.rename(meeting)
+    while not meeting.exists():
+        time.sleep(0.05)
+    slot = slots[rank]
+    os.environ.update(
+        HOROVOD_RANK=str(slot.rank),
+        HOROVOD_SIZE=str(slot.size),
+        HOROVOD_LOCAL_RANK=str(slot.local_rank),
+        HOROVOD_LOCAL_SIZE=str(slot.local_size),
+        HOROVOD_CROSS_RANK=str(slot.cross_rank),
+        HOROVOD_CROSS_SIZE=str(slot.cross_size),
+        HOROVOD_HOSTNAME=slot.hostname,
+        HOROVOD_GLOO_RENDEZVOUS_ADDR=slots[0].hostname,
+        HOROVOD_GLOO_RENDEZVOUS_PORT=meeting.read_text(),
+    )
+
+
 class Horovod:
-    """The job that `horovodrun` has started."""
+    """The job that its launcher has started, or ours."""
 
     name = "horovod"
     version = horovod.__version__
 
     def __init__(self):
+        if "PEER_HOSTS" in os.environ:
+            _meet()
         hvd.init()
         self.rank = hvd.rank()
         self.size = hvd.size()

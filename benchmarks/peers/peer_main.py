@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from keras_ring.bench.case import Case
+from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.measure import Budget, Meter
 
 
@@ -20,16 +21,18 @@ def results_path():
     return Path(sys.argv[2])
 
 
-def main(make_system):
+def main(make_system, find_link=lambda system: HostLink()):
     """Measures all cases.
 
     Args:
         make_system: Called without arguments; joins the job and returns a
             `keras_ring.bench.system.System`.
+        find_link: Called with it; says what is between its hosts. Defaults to
+            one host.
     """
     task = json.loads(Path(sys.argv[1]).read_text())
     system = make_system()
-    meter = Meter(system, Budget(**task["budget"]))
+    meter = Meter(system, Budget(**task["budget"]), find_link(system))
     for fields in task["cases"]:
         record = meter.measure(Case.from_dict(fields))
         if system.rank == 0:

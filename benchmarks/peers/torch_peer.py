@@ -1,11 +1,10 @@
 """`torch.distributed` with gloo, on CPU tensors.
 
-Written against the interface of PyTorch 2 and not run where the project is
-developed, because it cannot be installed there.
-
 A tensor is an asynchronous operation, all are started before the first is
-waited for; a group is packed into one buffer, as DistributedDataParallel does.
-gloo works in place; the inputs are copied back between two runs.
+waited for; a group is packed into one buffer. With PEER_BUCKET_BYTES tensors
+are copied into buckets of that size, whose operations overlap, and results
+back out of them, as DistributedDataParallel does. gloo works in place; the
+inputs are copied back between two runs.
 """
 
 import os
@@ -76,6 +75,22 @@ class TorchGloo:
                 work.wait()
             return tensors
 
+        buckets = _make_buckets(inputs)
+
+        def bucketed():
+            tensors = made()
+            works = []
+            # Backwards, as gradients come.
+            for places, bucket, parts in buckets:
+                for place, part in zip(places, parts, strict=True):
+                    part.copy_(tensors[place])
+                works.append(dist.all_reduce(bucket, op, async_op=True))
+            for work, (places, _, parts) in zip(works, buckets, strict=True):
+                work.wait()
+                for place, part in zip(places, parts, strict=True):
+                    tensors[place].copy_(part)
+            return tensors
+
         def grouped():
             packed = torch.cat([x.reshape(-1) for x in made()])
             dist.all_reduce(packed, op)
@@ -86,10 +101,36 @@ class TorchGloo:
             ]
 
         return Prepared(
-            grouped if case.grouped else separate,
+            grouped if case.grouped else bucketed if buckets else separate,
             contents.expected(case, self.size),
             reset,
         )
+
+
+def _make_buckets(tensors):
+    """Returns (places of tensors, bucket, its parts) of each bucket.
+
+    None if tensors are to be reduced one by one.
+    """
+    most = int(os.environ.get("PEER_BUCKET_BYTES", "0"))
+    if not most:
+        return []
+    buckets, places, size = [], [], 0
+    for place in reversed(range(len(tensors))):
+        places.append(place)
+        size += tensors[place].nbytes
+        if size >= most or place == 0:
+            buckets.append(_make_bucket(places, tensors))
+            places, size = [], 0
+    return buckets
+
+
+def _make_bucket(places, tensors):
+    inside = [tensors[place] for place in places]
+    bucket = inside[0].new_empty(sum(x.numel() for x in inside))
+    parts = bucket.split([x.numel() for x in inside])
+    shaped = [part.view(x.shape) for part, x in zip(parts, inside, strict=True)]
+    return places, bucket, shaped
 
 
 if __name__ == "__main__":

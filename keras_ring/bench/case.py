@@ -9,6 +9,9 @@ from typing import Any
 
 from keras_ring.bench.shapes import Shape
 
+# By the name of a `keras_ring.Compression`.
+WIRE_DTYPES = {"none": None, "fp16": "float16", "bf16": "bfloat16"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -23,6 +26,7 @@ class Case:
         fresh: Whether the tensors are made in the step, as gradients are, so
             that an operation may reuse their memory. Else the caller holds
             them.
+        compression: The name of a `keras_ring.Compression`.
     """
 
     name: str
@@ -31,12 +35,28 @@ class Case:
     op: str = "Sum"
     grouped: bool = False
     fresh: bool = False
+    compression: str = "none"
 
     @property
     def num_bytes(self) -> int:
         """The bytes of one rank's tensors."""
         elements = sum(math.prod(shape) for shape in self.shapes)
         return elements * itemsize(self.dtype)
+
+    @property
+    def wire_dtype(self) -> str:
+        """The dtype in which values travel."""
+        narrow = WIRE_DTYPES[self.compression]
+        if narrow is None or "float" not in self.dtype:
+            return self.dtype
+        return min(self.dtype, narrow, key=itemsize)
+
+    @property
+    def wire_bytes(self) -> int:
+        """What one rank's tensors take on their way."""
+        return (
+            self.num_bytes * itemsize(self.wire_dtype) // itemsize(self.dtype)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what `from_dict` takes, for JSON."""

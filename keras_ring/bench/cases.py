@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from keras_ring.bench import shapes
 from keras_ring.bench.case import Case, itemsize
@@ -80,4 +81,13 @@ def step(name: str, *, dtype: str, op: str, grouped: bool, fresh: bool) -> Case:
         op=op,
         grouped=grouped,
         fresh=fresh,
+    )
+
+
+def compressed(case: Case, compression: str) -> Case:
+    """Returns the case with values that travel so; see `Case`."""
+    if compression == "none":
+        return case
+    return replace(
+        case, name=f"{case.name} {compression}", compression=compression
     )

@@ -11,6 +11,7 @@ from keras_ring import errors
 from keras_ring.bench import cases, table
 from keras_ring.bench.case import Case
 from keras_ring.bench.contents import WrongResultError
+from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.measure import Budget, Meter
 
 _FAILED = 1
@@ -34,8 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
         system = ours.SYSTEMS[arguments.api]()
         if system.rank == 0 and arguments.explain:
             print(native.core().explain(), flush=True)
+        link = system.link()
         if system.rank == 0 and not arguments.json:
-            print(_heading(arguments, system.size), flush=True)
+            print(_heading(arguments, system.size, link), flush=True)
         meter = Meter(
             system,
             Budget(
@@ -43,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                 seconds=arguments.seconds,
                 warmup=arguments.warmup,
             ),
+            link,
         )
         for case in make_cases(arguments):
             record = meter.measure(case)
@@ -63,6 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def make_cases(arguments: argparse.Namespace) -> list[Case]:
     """Returns the cases that were asked for."""
+    return [
+        cases.compressed(case, arguments.compression)
+        for case in _plain_cases(arguments)
+    ]
+
+
+def _plain_cases(arguments: argparse.Namespace) -> list[Case]:
     dtype, op = arguments.dtype, arguments.op
     if arguments.kind == "allreduce":
         sizes = cases.ladder(
@@ -89,8 +99,23 @@ def make_cases(arguments: argparse.Namespace) -> list[Case]:
     ]
 
 
-def _heading(arguments: argparse.Namespace, size: int) -> str:
+def _heading(arguments: argparse.Namespace, size: int, link: HostLink) -> str:
     ranks = f"{size} rank{'s' if size > 1 else ''}"
+    if link.hosts > 1:
+        ranks += f" on {link.hosts} hosts"
     floor = ", no collective" if arguments.api == "none" else ""
     first = f"{ranks}, {arguments.dtype}, {arguments.op}{floor}"
-    return f"{first}; bandwidths in GB/s\n{table.HEADER}"
+    lines = [f"{first}; bandwidths in GB/s"]
+    if link.gb_s is not None:
+        lines.append(
+            "plain TCP from host to host, both ways at once: "
+            f"{link.gb_s:.3f} GB/s each way"
+            + (
+                f", {link.cpu_s_per_gb:.3g} CPU s/GB of all hosts"
+                if link.cpu_s_per_gb is not None
+                else ""
+            )
+        )
+    elif link.problem:
+        lines.append(f"plain TCP was not measured: {link.problem}")
+    return "\n".join([*lines, table.header(link)])

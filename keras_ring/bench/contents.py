@@ -113,7 +113,8 @@ def _check_tensor(
     part = np.resize(values.astype(result.dtype), min(_PART, flat.size))
     wrong = np.concatenate(
         [
-            start + _wrong_places(flat[start : start + _PART], part, case.dtype)
+            start
+            + _wrong_places(flat[start : start + _PART], part, case.wire_dtype)
             for start in range(0, flat.size, _PART)
         ]
         or [np.empty(0, dtype=np.int64)]

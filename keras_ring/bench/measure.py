@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from keras_ring.bench import contents, usage
 from keras_ring.bench.case import Case
+from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.record import Record
 from keras_ring.bench.system import Prepared, System
 
 _MIN_ITERATIONS = 5
 _MAX_ITERATIONS = 200
 _PHASE = "_ns"
+_ONE_HOST = HostLink()
 _CONTROL = ("control_bytes_sent", "control_bytes_received")
 
 
@@ -44,11 +46,15 @@ class Meter:
     Args:
         system: What is measured. Its job has begun.
         budget: How long each case is measured.
+        link: What lies between the hosts of the job. Defaults to one host.
     """
 
-    def __init__(self, system: System, budget: Budget) -> None:
+    def __init__(
+        self, system: System, budget: Budget, link: HostLink = _ONE_HOST
+    ) -> None:
         self._system = system
         self._budget = budget
+        self._link = link
         self._memory = self._most_memory = usage.memory_bytes()
 
     def measure(self, case: Case) -> Record:
@@ -120,6 +126,8 @@ class Meter:
             num_tensors=len(case.shapes),
             dtype=case.dtype,
             op=case.op,
+            wire_bytes=case.wire_bytes,
+            link=self._link,
             times_us=tuple((times.max(axis=0) * 1e6).round(3).tolist()),
             cpu_us=float(cpu_times.sum() / iterations * 1e6),
             memory_extra_bytes=int(rest[:, 0].max()),

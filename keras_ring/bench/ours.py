@@ -10,8 +10,9 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring._typing import Tensor
-from keras_ring.bench import contents, graph_step
+from keras_ring.bench import contents, graph_step, measured_host_link
 from keras_ring.bench.case import Case
+from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.system import Prepared
 
 
@@ -25,6 +26,10 @@ class KerasRing:
         kr.init()
         self.rank = kr.rank()
         self.size = kr.size()
+
+    def link(self) -> HostLink:
+        """Measures what lies between the hosts of the job."""
+        return measured_host_link.measure()
 
     def barrier(self) -> None:
         """Waits for all ranks."""
@@ -44,12 +49,15 @@ class KerasRing:
     def prepare(self, case: Case) -> Prepared:
         """Makes the tensors and the graph."""
         op = kr.ReduceOp[case.op]
+        compression = getattr(kr.Compression, case.compression)
 
         def reduce_one(tensor: Tensor, name: str) -> Tensor:
-            return kr.allreduce(tensor, op, name=name)
+            return kr.allreduce(tensor, op, name=name, compression=compression)
 
         def reduce_group(tensors: list[Tensor], name: str) -> list[Tensor]:
-            return kr.grouped_allreduce(tensors, op, name=name)
+            return kr.grouped_allreduce(
+                tensors, op, name=name, compression=compression
+            )
 
         inputs = graph_step.make_inputs(case, self.rank)
         return Prepared(
@@ -65,6 +73,10 @@ class NoCollective(KerasRing):
     """
 
     name = "none"
+
+    def link(self) -> HostLink:
+        """Returns none: nothing of a case goes to another host."""
+        return HostLink()
 
     def counters(self) -> Mapping[str, int]:
         """Returns nothing: there is no collective to count."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_ring.bench.host_link import HostLink
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
@@ -22,6 +24,8 @@ class Record:
         num_tensors: How many they are.
         dtype: Of the tensors.
         op: How they were reduced.
+        wire_bytes: What they take on their way: less if they are compressed.
+        link: What lay between the hosts.
         times_us: For each iteration, the time of its slowest rank.
         cpu_us: CPU time of one iteration, user and system, of all ranks.
         memory_extra_bytes: By how much the memory of a process has grown
@@ -41,6 +45,8 @@ class Record:
     num_tensors: int
     dtype: str
     op: str
+    wire_bytes: int
+    link: HostLink = field(default_factory=HostLink)
     times_us: tuple[float, ...]
     cpu_us: float
     memory_extra_bytes: int
@@ -74,12 +80,29 @@ class Record:
         """CPU seconds of all ranks for each GB of a rank's tensors."""
         return self.cpu_us / self.num_bytes * 1e3
 
+    @property
+    def link_bound_us(self) -> float | None:
+        """The least time that the link allows; `None` if it is not known."""
+        return self.link.bound_us(self.wire_bytes)
+
+    @property
+    def link_ratio(self) -> float | None:
+        """How many times that least time the median is."""
+        bound = self.link_bound_us
+        return None if bound is None else self.median_us / bound
+
     def summary(self) -> dict[str, Any]:
         """Returns all but the single times, for JSON."""
         fields = asdict(self)
-        del fields["times_us"]
+        for name in ("times_us", "link"):
+            del fields[name]
         return {
             **fields,
+            "hosts": self.link.hosts,
+            "link_gb_s": _rounded(self.link.gb_s, 4),
+            "link_bound_us": _rounded(self.link_bound_us, 2),
+            "link_ratio": _rounded(self.link_ratio, 3),
+            "cpu_s_per_gb": round(self.cpu_s_per_gb, 4),
             "iterations": len(self.times_us),
             "p10_us": round(self.percentile_us(10), 2),
             "median_us": round(self.median_us, 2),
@@ -97,4 +120,12 @@ class Record:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Record:
         """Returns the record that `to_dict` was called on."""
-        return cls(**{**fields, "times_us": tuple(fields["times_us"])})
+        made = {
+            "times_us": tuple(fields["times_us"]),
+            "link": HostLink(**fields["link"]),
+        }
+        return cls(**{**fields, **made})
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -35,10 +35,65 @@ def many_small() -> list[Shape]:
     return [(256,)] * 1000
 
 
+def vgg16() -> list[Shape]:
+    """The 32 tensors of VGG-16, 138,357,544 parameters: three of them large.
+
+    K. Simonyan and A. Zisserman, "Very Deep Convolutional Networks for
+    Large-Scale Image Recognition", 2014, configuration D.
+    """
+    shapes: list[Shape] = []
+    num_in = 3
+    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            shapes += [(3, 3, num_in, width), (width,)]
+            num_in = width
+    for num_in, num_out in ((25088, 4096), (4096, 4096), (4096, 1000)):
+        shapes += [(num_in, num_out), (num_out,)]
+    return shapes
+
+
+def bert_large() -> list[Shape]:
+    """The 391 tensors of BERT-large, 335,141,888 parameters.
+
+    J. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers
+    for Language Understanding", 2018; without the heads of its tasks.
+    """
+    width, inner = 1024, 4096
+    norm: list[Shape] = [(width,), (width,)]
+
+    def dense(num_in: int, num_out: int) -> list[Shape]:
+        return [(num_in, num_out), (num_out,)]
+
+    shapes = [(30522, width), (512, width), (2, width), *norm]
+    for _ in range(24):
+        # Query, key, value and what comes out; then the two dense layers.
+        for _ in range(4):
+            shapes += dense(width, width)
+        shapes += [*norm, *dense(width, inner), *dense(inner, width), *norm]
+    return [*shapes, *dense(width, width)]
+
+
+def mixed() -> list[Shape]:
+    """3,000 tensors of 4 B to 256 KiB in float32, of each size as many.
+
+    Sizes that follow each other differ, as a model's do.
+    """
+    count, largest = 3000, 1 << 16
+    # A step that has no divisor in common with the count meets all of them.
+    order = [i * 997 % count for i in range(count)]
+    return [(round(largest ** (i / (count - 1))),) for i in order]
+
+
 def equal_parts(num_tensors: int, num_elements: int) -> list[Shape]:
     """So many elements in so many tensors, of at least one element each."""
     return [(max(1, num_elements // num_tensors),)] * num_tensors
 
 
 # What a training step may reduce, by name.
-STEPS = {"resnet50": resnet50, "many_small": many_small}
+STEPS = {
+    "resnet50": resnet50,
+    "many_small": many_small,
+    "mixed": mixed,
+    "vgg16": vgg16,
+    "bert_large": bert_large,
+}

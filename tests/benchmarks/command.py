@@ -9,7 +9,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*words, deadline=120.0):
-    """Runs `python WORDS` in the checkout; returns what came of it.
+    """Runs `python WORDS` in the checkout; returns what came of it."""
+    return run_command([sys.executable, *map(str, words)], deadline=deadline)
+
+
+def run_command(command, *, deadline=120.0):
+    """Runs a command in the checkout; returns what came of it.
 
     The deadline is hard: `subprocess.run` kills, and the launcher's watchdog
     ends the ranks.
@@ -19,7 +24,7 @@ def run(*words, deadline=120.0):
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
     return subprocess.run(
-        [sys.executable, *map(str, words)],
+        command,
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -21,6 +21,7 @@ def record(system, case, times, num_bytes=2 << 20, num_tensors=1, **more):
         num_tensors=num_tensors,
         dtype="float32",
         op="Sum",
+        wire_bytes=num_bytes,
         times_us=tuple(map(float, times)),
         **{"cpu_us": 4000.0, "memory_extra_bytes": 3 << 20, **more},
     )

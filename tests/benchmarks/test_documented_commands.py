@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.comparing.comparison import Comparison
-from tests.benchmarks.command import ROOT, run
+from tests.benchmarks.command import ROOT, run, run_command
+from tests.lab import lab as lab_module
 from tests.tiers import few
 
 PAGE = (ROOT / "docs/performance.md").read_text()
@@ -50,6 +51,11 @@ def _script_options(tmp_path):
             *("--systems=keras_ring", "--sections=ladder", "--max-bytes=4"),
             *("--yardstick-bytes=1MiB", f"--out={tmp_path}"),
         ),
+        "benchmarks.hosts": (
+            *("--hosts=2x1", "--links=unlimited", "--cases=4B"),
+            *("--rounds=1", "--iterations=1", "--warmup=1"),
+            *("--systems=keras_ring", f"--out={tmp_path / 'hosts.json'}"),
+        ),
         "benchmarks.tls": ("--rounds=1", "--iterations=1", "--sizes=4KiB"),
         "benchmarks.allocator": (
             *("--rounds=1", "--steps=1", "--width=4", "--batch=1"),
@@ -86,6 +92,20 @@ def as_run(words):
     return ["-m", "keras_ring", *rest]
 
 
+def needs_hosts(words):
+    """Whether a command starts ranks on several hosts."""
+    return "-H" in words or "benchmarks.hosts" in words
+
+
+def run_on_hosts(words):
+    """Runs `keras-ring run -H HOSTS ...` on the hosts of the lab."""
+    place = words.index("-H")
+    hosts = [f"kr-{host}" for host in words[place + 1].split(",")]
+    rest = as_run([words[0], *words[place + 2 :]])[2:]
+    with lab_module.lab(len(hosts)) as lab:
+        return run_command(lab.run(",".join(hosts), *rest))
+
+
 def test_there_are_commands():
     assert len(documented_commands()) > 8
 
@@ -97,6 +117,9 @@ def test_command(line, tmp_path):
         recorded = tmp_path / "results.json"
         recorded.write_text(Comparison({}, {}, {}, [], [], [], []).to_json())
         words[words.index(f"--replay={_RECORDED}")] = f"--replay={recorded}"
-    done = run(*as_run(shortened(words, tmp_path)))
+    words = shortened(words, tmp_path)
+    if needs_hosts(words) and (why := lab_module.missing()):
+        pytest.skip(why)
+    done = run_on_hosts(words) if "-H" in words else run(*as_run(words))
     assert done.returncode == 0, done.stderr
     assert done.stdout
