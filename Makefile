@@ -31,12 +31,16 @@ test: lint test-cpp test-python bazel-analysis test-tf215 test-package \
   test-pulled
 	@echo "All tests passed."
 
-# What the gate leaves out because nothing that it protects has changed, where
-# something has (tests/tiers). Parts that are Python tests are pulled by pytest,
-# what sanitizers leave out by the targets of those.
-test-pulled: $(VENV)/.dependencies
+# What a change pulls out of the long tier (tests/tiers). Of Python tests as many
+# as start within PULLED_MINUTES, other ones after each commit: those that are
+# left are counted, and are to be run by hand.
+PULLED_MINUTES ?= 5
+test-pulled: $(VENV)/.installed
 	set -e; for part in $$($(BIN)/python -m tests.tiers --make); do \
 	  $(MAKE) $$part; done
+	$(BIN)/python -m pytest --tier=pulled --minutes=$(PULLED_MINUTES) -n 2 \
+	  -m "not alone"
+	$(BIN)/python -m pytest --tier=pulled --minutes=2 -m alone
 
 # All of it and at length, with fresh seeds, which are printed: hours. SEED and
 # KERAS_RING_TEST_SEED repeat a run.
@@ -131,9 +135,8 @@ test-cpp: system-packages $(VENV)/.installed
 	$(CPP) plain
 
 # The same by clang under sanitizers. No package is needed for them. They leave
-# something out (tests/cpp/CMakeLists.txt), unless what it protects has changed.
-SANITIZED_ALL = $(if $(findstring sanitized-all,$(shell $(BIN)/python -m \
-  tests.tiers)),ON,OFF)
+# something out (tests/cpp/CMakeLists.txt) unless SANITIZED_ALL=ON.
+SANITIZED_ALL ?= OFF
 test-asan: system-packages $(VENV)/.dependencies
 	KERAS_RING_ALL_TESTS=$(SANITIZED_ALL) $(CPP) asan
 test-tsan: system-packages $(VENV)/.dependencies
@@ -157,7 +160,7 @@ test-bazel: system-packages
 	bazel --batch test //...
 
 # Two at a time, for most of them wait; what measures time comes after them,
-# alone. TIER is quick, gate or long.
+# alone. TIER is quick, gate, pulled or long.
 TIER ?= gate
 test-python: $(VENV)/.installed
 	$(BIN)/python -m pytest --tier=$(TIER) -n 2 -m "not alone"

@@ -1,9 +1,11 @@
 """Tiers of tests: docs/testing.md and tests/tiers."""
 
+import hashlib
 import importlib.util
 import os
 import random
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ if _ROOT not in sys.path:
 
 from tests import tiers  # noqa: E402
 from tests.tiers import path_map  # noqa: E402
-from tests.tiers.changes import changed_paths  # noqa: E402
+from tests.tiers.changes import changed_paths, head  # noqa: E402
 
 _IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
 # Whole folders of what needs no ranks; other tests ask for it by mark.
@@ -29,6 +31,8 @@ _MANY = 300
 _QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 # Where tests need the lab. There is one: they go to one worker, from the start.
 _LAB = ("hosts", "engines")
+_BEGAN_VARIABLE = "KERAS_RING_TEST_BEGAN"
+_NO_TIME = "no time is left"
 # These take longest: what two workers share should not end with one of them.
 _FIRST = (
     "keras/test_parity.py",
@@ -55,26 +59,37 @@ def pytest_addoption(parser):
         "--tier",
         choices=tiers.TIERS,
         default="gate",
-        help="quick: before a commit; gate: what a change must pass; long: all",
+        help="quick: before a commit; gate: what a change must pass; pulled:"
+        " what changes pull in addition; long: all",
     )
     parser.addoption(
         "--pull",
         default=None,
-        help="parts of the long tier for the gate, as `faults,parity`, instead"
-        " of those that changes pull; '' for none",
+        help="parts of the long tier, as `faults,parity`: for the gate, which"
+        " has none, and for the pulled tier instead of those that changes pull",
+    )
+    parser.addoption(
+        "--minutes",
+        type=float,
+        help="no test starts later than so many minutes after the first; the"
+        " others are skipped, and counted at the end",
     )
 
 
 def pytest_configure(config):
     for line in (
         "quick: also in the quick tier",
-        "long(part): left out of the gate unless a change pulls the part",
+        "long(part): left out of the gate, pulled by changes of what it"
+        " protects",
+        "longer(part): does more in the tiers that have the part",
         "alone: nothing may run beside it",
         "gate: not in the quick tier, though its folder is",
     ):
         config.addinivalue_line("markers", line)
     tier = config.getoption("--tier")
     os.environ[tiers.TIER_VARIABLE] = tier
+    if config.getoption("--minutes") is not None:
+        _began()  # before there are workers
     os.environ[tiers.PULLED_VARIABLE] = " ".join(sorted(_pulled(config)))
     if tier == "long":
         fresh = str(random.SystemRandom().randrange(1 << 31))
@@ -87,11 +102,13 @@ def _pulled(config) -> frozenset[str]:
         return path_map.NONE
     if tier == "long":
         return path_map.ALL
-    if (parts := config.getoption("--pull")) is not None:
-        unknown = set(filter(None, parts.split(","))) - path_map.ALL
-        if unknown:
-            raise pytest.UsageError(f"--pull: no part {unknown}")
-        return frozenset(filter(None, parts.split(",")))
+    if (words := config.getoption("--pull")) is not None:
+        parts = frozenset(filter(None, words.split(",")))
+        if unknown := parts - path_map.ALL:
+            raise pytest.UsageError(f"--pull: no part {sorted(unknown)}")
+        return parts
+    if tier == "gate":
+        return path_map.NONE
     return path_map.pulled_by(changed_paths())
 
 
@@ -127,24 +144,43 @@ def _place(item) -> int:
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
+def _drawn_place(item, commit: str) -> str:
+    """Files in an order that each commit draws, since some may have no time."""
+    name = item.path.relative_to(Path(__file__).parent).as_posix()
+    return hashlib.sha256(f"{commit} {name}".encode()).hexdigest()
+
+
+def _is_wanted(item, tier: str, pulled: frozenset[str]) -> bool:
+    if tier == "quick":
+        return _is_quick(item)
+    mark = item.get_closest_marker("long")
+    longer = item.get_closest_marker("longer")
+    for each in filter(None, (mark, longer)):
+        if each.args[0] not in path_map.PARTS:
+            raise pytest.UsageError(f"{item.nodeid}: no part {each.args[0]}")
+    if tier == "pulled" and mark is None:
+        return longer is not None and longer.args[0] in pulled
+    return mark is None or mark.args[0] in pulled
+
+
 def pytest_collection_modifyitems(config, items):
     pulled = _pulled(config)
-    quick = config.getoption("--tier") == "quick"
+    tier = config.getoption("--tier")
     selected, left_out = [], []
     for item in items:
         # Keras 2 has a lane of its own; here it is on the newest TensorFlow.
         if _IN_MAIN_LANE and item.path.parent.name == "keras2":
             item.add_marker(pytest.mark.long("parity"))
-        mark = item.get_closest_marker("long")
-        if mark and mark.args[0] not in path_map.PARTS:
-            raise pytest.UsageError(f"{item.nodeid}: no part {mark.args[0]}")
-        wanted = mark is None or mark.args[0] in pulled
-        if quick:
-            wanted = _is_quick(item)
+        wanted = _is_wanted(item, tier, pulled)
         (selected if wanted else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-    items[:] = sorted(selected, key=_place)
+    if tier == "pulled":
+        commit = head()
+        selected.sort(key=lambda item: _drawn_place(item, commit))
+    else:
+        selected.sort(key=_place)
+    items[:] = selected
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -169,12 +205,38 @@ def pytest_collection_finish(session):
         prefork_server.prepare()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
+    minutes = item.config.getoption("--minutes")
+    if minutes is not None and time.time() > _began() + 60.0 * minutes:
+        pytest.skip(_NO_TIME)
     # The imports are no part of the time that a quick test has.
     if item.config.getoption("--tier") == "quick" and _folder(item) in _RANKS:
         from tests.harness import prefork_server
 
         prefork_server.wait()
+
+
+def _began() -> float:
+    """The time of the run's first test, of all its workers."""
+    return float(os.environ.setdefault(_BEGAN_VARIABLE, str(time.time())))
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(_NO_TIME in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(
+            f"{count} tests had no time within --minutes; they are to be run by"
+            " hand, without that option: docs/testing.md",
+            yellow=True,
+        )
+
+
+def pytest_sessionfinish(session, exitstatus):
+    nothing = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+    if nothing and session.config.getoption("--tier") == "pulled":
+        session.exitstatus = pytest.ExitCode.OK
 
 
 @pytest.hookimpl(wrapper=True)

@@ -89,7 +89,7 @@ def test_compiled_metrics_of_two_outputs(several, request):
 def test_normalization_is_that_of_the_whole_batch(one_rank, two_ranks):
     (one,) = one_rank("normalization", False)
     ranks = two_ranks("normalization", False)
-    for policy, tolerance in (("one", 2e-5), ("half", 3e-2)):
+    for policy, tolerance in (("one", 2e-5), ("half", 1e-2)):
         results = [rank[policy] for rank in ranks]
         only([result["digest"] for result in results])
         assert results[0]["dtypes"] == ["float32"]

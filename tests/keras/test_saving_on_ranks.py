@@ -150,6 +150,7 @@ def test_a_full_disk_of_rank_0(two_ranks, directory):
     assert restored == 3
 
 
+@pytest.mark.longer("saves")
 def test_a_resumed_training_ends_as_one_that_was_not_interrupted(two_ranks):
     first, second = two_ranks("resumes")
     assert set(first) == set(second) == set(rank_saving.RESUMES)

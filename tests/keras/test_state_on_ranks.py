@@ -180,6 +180,7 @@ def test_a_rank_that_was_not_there_when_it_was_saved(two_ranks):
     assert second["shared"] == first["shared"] == first["saved"]["seeds"]
 
 
+@pytest.mark.longer("saves")
 def test_a_training_goes_on_with_what_each_rank_owns(two_ranks):
     for result in two_ranks("resumed"):
         assert set(result) == set(rank_state.RESUMED)
@@ -187,6 +188,7 @@ def test_a_training_goes_on_with_what_each_rank_owns(two_ranks):
             assert found["same"], name
 
 
+@pytest.mark.longer("saves")
 def test_nothing_is_done_again_for_batches_passed_over(two_ranks):
     first, second = two_ranks("resumed")
     for result in (first, second):

@@ -137,12 +137,21 @@ def every_metric(num=53):
 
 
 def decisions(directory, order):
-    """Callbacks that decide by metrics, in one of several orders."""
-    keras.utils.set_random_seed(11)
-    x, y = make_numbers(120)
-    model = dense()
+    """Callbacks that decide by metrics, in one of several orders.
+
+    Each step multiplies the distance of the one weight from 1 by `1 - 2 lr`:
+    by -1.1, and once the rate was halved by -0.05, on any processor.
+    """
+    x = np.ones((24, 1))
+    start = keras.initializers.Constant(2.5)
+    model = keras.Sequential(
+        [
+            keras.Input((1,)),
+            keras.layers.Dense(1, use_bias=False, kernel_initializer=start),
+        ]
+    )
     model.compile(
-        kr.DistributedOptimizer(keras.optimizers.SGD(2.0)),
+        kr.DistributedOptimizer(keras.optimizers.SGD(1.05)),
         "mse",
         metrics=["mae"],
     )
@@ -163,15 +172,14 @@ def decisions(directory, order):
         callbacks.reverse()
     elif order == 2:
         callbacks = callbacks[3:] + callbacks[:3]
-    # What is best for one rank is not for the other.
-    mine = y[:, 0] > 0 if kr.rank() == 0 else y[:, 0] <= 0
     history = model.fit(
-        *kr.data.shard((x[:24], y[:24])),
+        *kr.data.shard((x, x)),
         batch_size=4,
         epochs=25,
         shuffle=False,
         verbose=0,
-        validation_data=(x[mine], y[mine]),
+        # What is best for one rank is not for the other.
+        validation_data=(x, 2.0 * x if kr.rank() == 0 else 0.0 * x),
         callbacks=callbacks,
     ).history
     saved = sorted(path.name for path in directory.glob("*.h5"))

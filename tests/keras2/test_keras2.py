@@ -1,5 +1,7 @@
 """Keras 2: `tf.keras` of TensorFlow 2.15, and `tf_keras` on later ones."""
 
+import math
+
 import numpy as np
 import pytest
 import rank_keras2
@@ -350,8 +352,13 @@ def test_decisions_are_those_of_all_in_any_order(two_ranks, directory):
     found = [only(two_ranks("decisions", directory, i)) for i in ORDERS]
     losses, saved, rate, _ = only(found)
     assert len(losses) < 25, "EarlyStopping was meant to act"
-    assert rate < 2.0, "ReduceLROnPlateau was meant to act"
-    best = [i for i in range(len(losses)) if losses[i] == min(losses[: i + 1])]
+    assert rate < 1.05, "ReduceLROnPlateau was meant to act"
+    best = [
+        i
+        for i in range(len(losses))
+        if losses[i] < min(losses[:i], default=math.inf)
+    ]
+    assert 1 < len(best) < len(losses)
     assert saved == [f"{i + 1:02d}.weights.h5" for i in best]
 
 

@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from keras_ring._launch_protocol.processors import Node
 from keras_ring.cli import check
 from keras_ring.cli.cli import main
 
@@ -73,7 +74,7 @@ def test_cpu_features(tmp_path):
 
 def test_whether_so_many_ranks_fit(native, capsys, monkeypatch):
     native("2.21.0")
-    machine = check.Machine(4, (0, 1, 2, 3))
+    machine = check.Machine(4, (Node(0, ((0, 2), (1, 3))),))
     monkeypatch.setattr(check.Machine, "here", lambda: machine)
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     found = {}
@@ -85,6 +86,10 @@ def test_whether_so_many_ranks_fit(native, capsys, monkeypatch):
         for ranks, each in found.items()
     }
     assert threads == {1: 4, 2: 2, 8: 1}
+    assert found[2]["facts"]["with --bind"] == (
+        "local ranks 0-1 on processors: 0,2; 1,3"
+    )
+    assert "with --bind" not in found[8]["facts"]
     assert not [line for line in found[2]["advice"] if "ranks share" in line]
     assert "8 ranks share 4 cores" in "".join(found[8]["advice"])
 

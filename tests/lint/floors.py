@@ -44,6 +44,14 @@ CPP_FLOORS = {
         "csrc/comm/rendezvous",
         "csrc/comm/transport",
     ),
+    "csrc/collective/mpi": (
+        "csrc/base",
+        "csrc/collective",
+        "csrc/collective/net",
+        "csrc/collective/hierarchy",
+        "csrc/comm/rendezvous",
+        "csrc/comm/transport",
+    ),
     "csrc/control": ("csrc/base",),
     "csrc/runtime/diagnostics": ("csrc/base", "csrc/control"),
     "csrc/runtime": (
@@ -56,6 +64,7 @@ CPP_FLOORS = {
         "csrc/collective/shm",
         "csrc/collective/net",
         "csrc/collective/hierarchy",
+        "csrc/collective/mpi",
         "csrc/control",
         "csrc/runtime/diagnostics",
     ),
@@ -212,10 +221,12 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "checkpoint": (*_TRAINING, "_model"),
     "callbacks": _CALLBACKS,
     "_inference": (*_CALLBACKS, "callbacks"),
+    "_autotune": ("_runtime",),
     "job": (
         "_launch_protocol",
         "_engines",
         "_runtime",
+        "_autotune",
         "_training",
         "_model",
         "_fit",
@@ -223,9 +234,9 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "launcher": ("_launch_protocol",),
     "cli": ("_launch_protocol", "_engines", "launcher"),
     "ray": ("_launch_protocol", "_engines", "launcher", "job"),
-    "_builds": ("cli",),
+    "_builds": ("_launch_protocol", "cli"),
     # What uses the package as a program does.
-    "bench": ("__init__",),
+    "bench": ("__init__", "_launch_protocol"),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.

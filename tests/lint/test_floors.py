@@ -120,4 +120,4 @@ def test_launcher_knows_the_variables_of_the_ranks():
     assert checked == set(SETTINGS)
 
 
-FREE = ("text", "interface")
+FREE = ("text", "interface", "file")

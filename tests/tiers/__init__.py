@@ -1,7 +1,10 @@
 """What is tested when: the tiers of docs/testing.md, for test modules.
 
-- `@pytest.mark.long("part")`: a test that the gate leaves out, unless a change
-  pulls the part (`path_map`). `few` marks all but the first values so.
+- `@pytest.mark.long("part")`: a test that the gate leaves out; a change of what
+  it protects pulls the part (`path_map`). `few` marks all but the first values
+  so.
+- `@pytest.mark.longer("part")`: a test of the gate that does more where the
+  part is `pulled`, and is run again then.
 - `@pytest.mark.alone`: a test that measures time, or sees what other tests do;
   nothing runs beside it.
 - `amount`, `seed`: how much of a test that can be of any length.
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-TIERS = ("quick", "gate", "long")
+TIERS = ("quick", "gate", "pulled", "long")
 # Set by conftest.py, for processes that tests start, too.
 TIER_VARIABLE = "KERAS_RING_TEST_TIER"
 PULLED_VARIABLE = "KERAS_RING_TEST_PULLED"
@@ -40,7 +43,7 @@ def amount(gate: Any, long: Any) -> Any:
 
 
 def pulled(part: str) -> bool:
-    """Returns whether a part of the long tier runs, as far as it has time."""
+    """Returns whether this run has a part of the long tier."""
     return part in os.environ.get(PULLED_VARIABLE, "").split()
 
 

@@ -28,6 +28,14 @@ def changed_paths(root: Path = ROOT) -> list[str] | None:
     return sorted({*changed.splitlines(), *new.splitlines()})
 
 
+def head(root: Path = ROOT) -> str:
+    """Returns the commit that is checked out, or "" if there is no git."""
+    try:
+        return _git(root, "rev-parse", "HEAD").strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def _git(root: Path, *words: str) -> str:
     return subprocess.run(
         ["git", "-c", "core.quotePath=off", *words],

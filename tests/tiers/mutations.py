@@ -57,9 +57,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a slot is used again before all have read it",
-        "csrc/collective/shm/shm_collective.cc",
-        "return chunk > 2 ? barrier_",
-        "return chunk > 9 ? barrier_",
+        "csrc/collective/shm/slot_streams.h",
+        "return chunk > depth ? barrier",
+        "return chunk > depth + 7 ? barrier",
         tests=(
             "chunk_barrier_test",
             "shm_collective_test",

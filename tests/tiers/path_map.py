@@ -8,12 +8,9 @@ floor change, and always in the long tier.
 from collections.abc import Iterable
 
 # Part -> what it adds to the gate. Those in MAKE are targets of the Makefile;
-# "sanitized-all" is a setting of two of its targets, and the others are tests.
+# the others are tests.
 PARTS = {
     "sanitized": "the C++ tests under sanitizers, and the fuzz targets",
-    "sanitized-all": "what the C++ tests under sanitizers leave out "
-    "(tests/cpp/CMakeLists.txt)",
-    "bazel": "the C++ tests, built by Bazel",
     "programs": "random programs of collectives with many seeds",
     "stress": "ranks that allocate and reduce at random",
     "faults": "the table of faults, random faults in trainings, ranks killed "
@@ -27,7 +24,7 @@ PARTS = {
     "examples": "all examples, as users start them, in both lanes",
     "benchmarks": "every command of performance.md",
 }
-MAKE = ("sanitized", "bazel")
+MAKE = ("sanitized",)
 ALL = frozenset(PARTS)
 NONE: frozenset[str] = frozenset()
 
@@ -35,21 +32,22 @@ NONE: frozenset[str] = frozenset()
 # beginning counts. A path without one pulls everything.
 _NATIVE = frozenset({"programs", "stress", "faults"})
 _SANITIZED = frozenset({"sanitized"})
-_SANITIZED_ALL = frozenset({"sanitized", "sanitized-all"})
 _SAVED = frozenset({"parity", "examples", "saves"})
 _LAUNCHER = frozenset({"launcher-kills", "faults", "examples", "hosts"})
 PATH_MAP: dict[str, frozenset[str]] = {
-    "csrc/base/": _NATIVE | _SANITIZED_ALL,
+    "csrc/base/": _NATIVE | _SANITIZED,
     "csrc/capi/": _NATIVE | _SANITIZED,
     "csrc/base/options": _SANITIZED | {"faults"},
     "csrc/collective/": _NATIVE | _SANITIZED | {"large"},
+    "csrc/collective/mpi/": _NATIVE | _SANITIZED | {"engines"},
     "csrc/comm/": _NATIVE | _SANITIZED,
+    "csrc/comm/transport/mpi_": _NATIVE | _SANITIZED | {"engines"},
     "csrc/comm/rendezvous/": _NATIVE | _SANITIZED | {"hosts", "engines"},
-    "csrc/control/": _NATIVE | _SANITIZED_ALL,
-    "csrc/runtime/": _NATIVE | _SANITIZED_ALL,
+    "csrc/control/": _NATIVE | _SANITIZED,
+    "csrc/runtime/": _NATIVE | _SANITIZED,
     "csrc/tls/": _SANITIZED | {"faults"},
-    "csrc/testing/": _SANITIZED_ALL,
-    "csrc/CMakeLists.txt": _NATIVE | _SANITIZED_ALL | {"bazel"},
+    "csrc/testing/": _SANITIZED,
+    "csrc/CMakeLists.txt": _NATIVE | _SANITIZED,
     "tf_ops/": _NATIVE | {"large", "parity"},
     "tf_ops/CMakeLists.txt": frozenset({"parity"}),
     "keras_ring/": frozenset({"parity", "examples"}),
@@ -60,6 +58,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/_runtime/": _NATIVE | {"parity", "examples"},
     "keras_ring/_runtime/arena.py": frozenset({"stress", "large"}),
     "keras_ring/_runtime/core.cc": _NATIVE,
+    "keras_ring/_autotune/": frozenset({"programs"}),
     "keras_ring/_ops/": frozenset({"programs", "parity", "examples"}),
     "keras_ring/_model/": _SAVED,
     "keras_ring/_fit/": _SAVED,
@@ -80,24 +79,24 @@ PATH_MAP: dict[str, frozenset[str]] = {
     ".gitignore": NONE,
     ".clang-format": NONE,
     ".pre-commit-config.yaml": NONE,
-    "BUILD": frozenset({"bazel"}),
-    "WORKSPACE": frozenset({"bazel"}),
-    ".bazel": frozenset({"bazel"}),
-    "tools/bazel/": frozenset({"bazel"}),
-    "tools/cmake/": _SANITIZED_ALL | {"bazel"},
+    "BUILD": NONE,
+    "WORKSPACE": NONE,
+    ".bazel": NONE,
+    "tools/bazel/": NONE,
+    "tools/cmake/": _SANITIZED,
     "tools/generate_": NONE,
     "tools/test_package.sh": NONE,
     # Wrong, it leaves nothing to test.
     "tools/build_core.sh": NONE,
     "tools/fuzz.sh": _SANITIZED,
     "tools/make_fuzz_corpus.sh": NONE,
-    "tools/test_cpp.sh": _SANITIZED_ALL,
-    "CMakeLists.txt": _SANITIZED_ALL | {"bazel"},
+    "tools/test_cpp.sh": _SANITIZED,
+    "CMakeLists.txt": _SANITIZED,
     "setup.py": NONE,
     # Tests run when they have changed; those of the long tier by their part.
     "tests/": NONE,
     "tests/cpp/": _SANITIZED,
-    "tests/cpp/CMakeLists.txt": _SANITIZED_ALL,
+    "tests/cpp/CMakeLists.txt": _SANITIZED,
     "tests/fuzz/": _SANITIZED,
     "tests/harness/": ALL,
     "tests/lab/": frozenset({"hosts"}),

@@ -9,6 +9,7 @@ from tests.multiprocess.collectives import rank_names
 from tests.tiers import few
 
 
+@pytest.mark.longer("programs")
 @pytest.mark.parametrize(
     ("size", "threads", "compiled"),
     [

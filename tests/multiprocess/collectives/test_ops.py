@@ -68,6 +68,7 @@ def test_gradients(num_ranks):
     run(num_ranks, [("gradients", mode) for mode in COMPILED])
 
 
+@pytest.mark.longer("programs")
 def test_random_submission_orders():
     first_seed = tiers.seed(20_000)
     count = 1000 if tiers.pulled("programs") else 200

@@ -33,6 +33,7 @@ CASES = (
 FEW = CASES[::3]
 
 
+@pytest.mark.longer("faults")
 @pytest.mark.timeout(300)
 def test_each_fault_is_named_in_time():
     scale = os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1")

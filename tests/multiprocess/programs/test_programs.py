@@ -27,6 +27,7 @@ JOBS = [
 ]
 
 
+@pytest.mark.longer("programs")
 @pytest.mark.parametrize("num_ranks, hosts", JOBS)
 def test_random_programs(num_ranks, hosts):
     usual = 2100 if pulled("programs") else 600

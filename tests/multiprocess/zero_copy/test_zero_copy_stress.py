@@ -24,6 +24,7 @@ SECONDS = float(
 )
 
 
+@pytest.mark.longer("stress")
 @pytest.mark.timeout(SECONDS + 300)
 @pytest.mark.parametrize("size", few([2, 3], "stress"))
 def test_stress(size):
