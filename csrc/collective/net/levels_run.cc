@@ -1,5 +1,7 @@
 #include "csrc/collective/net/levels_run.h"
 
+#include <algorithm>
+
 namespace keras_ring {
 namespace {
 
@@ -10,14 +12,14 @@ Range Nothing(const Range& range) { return {range.begin, range.begin}; }
 // The exchange of one group.
 class GroupPlan {
  public:
-  GroupPlan(const Group& group, const LevelsShape& shape,
+  GroupPlan(const Group& group, const LevelsShape& shape, int64_t lag,
             const std::vector<Range>& covers)
       : group_(group),
         traffic_(shape.traffic),
         is_small_(shape.is_small),
         covers_(covers),
         size_(static_cast<int>(group.ranks.size())),
-        exchange_{group.place, size_, /*max_step=*/0, shape.lag} {}
+        exchange_{group.place, size_, /*max_step=*/0, lag} {}
 
   // Of the level below the top: its owners take what they have to the level
   // above, and what comes back from there to the others.
@@ -137,9 +139,10 @@ LevelsRun::LevelsRun(const std::vector<Group>& groups,
                      const Meter& meter) {
   std::vector<Range> covers = chunks;
   LowerLevel* level_below = &below;
+  int64_t lag = shape.lag;
   for (size_t level = 0; level_below != nullptr; ++level) {
     const Group& group = groups[level];
-    const GroupPlan plan(group, shape, covers);
+    const GroupPlan plan(group, shape, lag, covers);
     schedules_.push_back(group.is_top ? plan.Top() : plan.BelowTop());
     ExchangeBinding binding{method, row};
     for (int member : group.ranks) binding.ranks.push_back(ranks[member]);
@@ -149,6 +152,7 @@ LevelsRun::LevelsRun(const std::vector<Group>& groups,
     covers = schedules_.back().folds;
     runs_.emplace_back(schedules_.back(), binding, scratch[level], meter);
     level_below = binding.is_below ? &runs_.back() : nullptr;
+    lag = (lag + 1) / 2;
   }
 }
 

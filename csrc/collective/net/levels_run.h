@@ -33,7 +33,12 @@ struct Traffic {
 };
 
 struct LevelsShape {
-  int64_t lag = 1;  // chunks that may be under way
+  // Chunks that may be under way on the lowest level; half as many on the next
+  // one, and so on. In a stream the result of a chunk follows the values of
+  // `lag` later ones. If these were no fewer above, it would wait there for
+  // values of which the level below has just sent its share, so that each
+  // chunk would take all levels, there and back, by itself.
+  int64_t lag = 1;
   // Whether few messages matter more than few bytes: on the top in one shot,
   // and below one member of each group takes all.
   bool is_small = false;
