@@ -355,12 +355,12 @@ const Row kRows[] = {
      "tensor happens to be in is refused: the ring.",
      SwitchField<&Options::deterministic>, ShowSwitch<&Options::deterministic>,
      true},
-    {"COPY_THREAD", "auto, 0 or 1",
-     "Whether each rank has a thread that copies results of large buckets, in "
-     "jobs of several hosts with several ranks. auto: where the ranks of the "
-     "host have at least four cores each.",
-     NameField<&Options::copy_thread, kAutoOrSwitch>,
-     ShowText<&Options::copy_thread>, false},
+    {"HELPER_THREAD", "auto, 0 or 1",
+     "Whether each rank has a thread that sums and copies what is on its host, "
+     "of large buckets, in jobs of several hosts with several ranks. auto: "
+     "where the ranks of the host have at least four cores each.",
+     NameField<&Options::helper_thread, kAutoOrSwitch>,
+     ShowText<&Options::helper_thread>, false},
     {"ZERO_COPY", "0 or 1",
      "Whether TensorFlow's tensors are put where the other ranks of the host "
      "can read them, so that large ones are reduced without being copied.",

@@ -52,7 +52,7 @@ struct Options {
   std::string reducescatter = "auto";
   std::string alltoall = "auto";
   bool deterministic = false;
-  std::string copy_thread = "auto";
+  std::string helper_thread = "auto";
   bool zero_copy = true;
   bool tls = false;
   // Of rank 0: see docs/autotune.md.

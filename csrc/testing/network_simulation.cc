@@ -59,12 +59,9 @@ bool NetworkSimulation::IsDone(const SendReceivePlan& plan) {
 
 bool NetworkSimulation::Run() {
   for (int rank = 0; rank < static_cast<int>(plans_.size()); ++rank) {
-    SendReceivePlan& plan = plans_[rank];
-    spent_ = 0;
-    if (plan.advance) plan.advance(plan);
-    ranks_[rank].free = spent_;
-    processor_time_ += spent_;
-    Wake(spent_, rank);
+    ranks_[rank].free = Advance(0, rank);
+    processor_time_ += ranks_[rank].free;
+    Wake(ranks_[rank].free, rank);
   }
   while (!events_.empty()) {
     const Event event = events_.top();
@@ -85,6 +82,15 @@ bool NetworkSimulation::Run() {
     }
   }
   return std::all_of(plans_.begin(), plans_.end(), IsDone);
+}
+
+double NetworkSimulation::Advance(double now, int number) {
+  SendReceivePlan& plan = plans_[number];
+  advancing_ = number;
+  now_ = now;
+  spent_ = 0;
+  if (plan.advance) plan.advance(plan);
+  return spent_;
 }
 
 bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
@@ -123,11 +129,10 @@ void NetworkSimulation::Turn(double now, int number) {
     return Wake(processors_.top(), number);
   }
   double busy = 0;
-  if (MoveStreams(now, number, &busy)) {
-    now_ = now + busy;
-    spent_ = 0;
-    if (plan.advance) plan.advance(plan);
-    busy += spent_;
+  const bool moved = MoveStreams(now, number, &busy);
+  if (moved || rank.happened) {
+    rank.happened = false;
+    busy += Advance(now + busy, number);
     rank.free = now + busy;
     processor_time_ += busy;
     if (!processors_.empty()) {
@@ -157,18 +162,19 @@ void NetworkSimulation::IoTurn(double now, int number) {
 void NetworkSimulation::AdvanceTurn(double now, int number) {
   Rank& rank = ranks_[number];
   if (rank.done) return;
+  if (!model_.io_threads) {
+    rank.happened = true;
+    return Turn(now, number);
+  }
   if (now < rank.free) {
     events_.push({rank.free, number, Kind::kAdvance});
     return;
   }
-  SendReceivePlan& plan = plans_[number];
-  now_ = now;
-  spent_ = 0;
-  if (plan.advance) plan.advance(plan);
-  rank.free = now + spent_;
-  processor_time_ += spent_;
+  const double busy = Advance(now, number);
+  rank.free = now + busy;
+  processor_time_ += busy;
   Wake(rank.free, number);
-  if (IsDone(plan)) {
+  if (IsDone(plans_[number])) {
     rank.done = true;
     time_ = std::max(time_, rank.free);
   }

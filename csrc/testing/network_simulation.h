@@ -46,6 +46,10 @@ class NetworkSimulation {
   void Spend(double seconds) { spent_ += seconds; }
   // When that began, with what it has spent since.
   double now() const { return now_ + spent_; }
+  // For the same: the rank is to be advanced again at `time`, whatever moves.
+  void AdvanceAt(double time) {
+    events_.push({time, advancing_, Kind::kAdvance});
+  }
 
   // Whether all ranks came to their ends.
   bool Run();
@@ -79,6 +83,7 @@ class NetworkSimulation {
     int64_t sends = 0;
     int64_t bytes = 0;
     bool done = false;
+    bool happened = false;  // what its plan waits for besides the streams
     std::vector<Stream> out, in;
   };
 
@@ -94,6 +99,8 @@ class NetworkSimulation {
   // Of a rank with a processor for its streams: theirs, and the plan's.
   void IoTurn(double now, int rank);
   void AdvanceTurn(double now, int rank);
+  // Its time on the processor.
+  double Advance(double now, int rank);
   // Lets all streams of a rank move; whether one did, and for how long its
   // processor is busy.
   bool MoveStreams(double now, int rank, double* busy);
@@ -112,6 +119,7 @@ class NetworkSimulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   // When the shared processors are free.
   std::priority_queue<double, std::vector<double>, std::greater<>> processors_;
+  int advancing_ = 0;
   double now_ = 0;  // of the rank that advances
   double spent_ = 0;
   double time_ = 0;

@@ -22,12 +22,12 @@ namespace {
 class SimulatedHost final : public LowerLevel {
  public:
   SimulatedHost(const SimulatedJob& job, const std::vector<Range>& parts,
-                int64_t depth, bool direct, bool copy_thread, char* results)
+                int64_t depth, bool direct, bool has_helper, char* results)
       : job_(job),
         parts_(parts),
         depth_(depth),
         copies_(direct ? 0.0 : 1.0),
-        copy_thread_(copy_thread),
+        has_helper_(has_helper),
         results_(results) {}
 
   void set_simulation(NetworkSimulation* simulation) {
@@ -36,11 +36,18 @@ class SimulatedHost final : public LowerLevel {
 
   bool IsReady(int64_t step) const override { return step < done_ + depth_; }
   // Packs the parts of the others, waits for them, and reduces the own one.
-  bool Reduce(int64_t step, char*) override {
+  void StartReduce(int64_t step, char*) override {
     const int others = job_.ranks_per_host - 1;
-    Touch(step, copies_ * 2.0 * others + job_.ranks_per_host + 1);
+    simulation_->Spend(TimeOf(step, copies_ * 2.0 * others));
     if (others > 0) simulation_->Spend(job_.host_sync);
-    return true;
+    Do(TimeOf(step, job_.ranks_per_host + 1));
+    reduced_at_.push_back(simulation_->now());
+    if (!has_helper_) return;
+    reduced_at_.back() = helper_free_;
+    simulation_->AdvanceAt(helper_free_);
+  }
+  bool HasReduced(int64_t step) override {
+    return reduced_at_[step] <= simulation_->now();
   }
   size_t sum_size() const override { return sizeof(float); }
   void Add(int, const Range& range, const void* const*, int num_sums,
@@ -59,35 +66,33 @@ class SimulatedHost final : public LowerLevel {
   // Unpacks the results of the others.
   void Done(int64_t step) override {
     ++done_;
-    const double times = 2.0 * (job_.ranks_per_host - 1);
-    if (copy_thread_) {
-      copied_ = std::max(copied_, simulation_->now()) + TimeOf(step, times);
-    } else {
-      Touch(step, times);
-    }
+    Do(TimeOf(step, 2.0 * (job_.ranks_per_host - 1)));
     if (job_.ranks_per_host > 1) simulation_->Spend(job_.host_sync);
   }
   int64_t num_done() const { return done_; }
-  // When all results have been copied that were, by another processor.
-  double copied() const { return copied_; }
+  // When another processor has done all that it was given.
+  double helper_free() const { return helper_free_; }
 
  private:
   double TimeOf(int64_t step, double times) const {
     return times * parts_[step].count() * sizeof(float) * job_.memory_byte;
   }
-  void Touch(int64_t step, double times) {
-    simulation_->Spend(TimeOf(step, times));
+  // Here, or on the other processor.
+  void Do(double seconds) {
+    if (!has_helper_) return simulation_->Spend(seconds);
+    helper_free_ = std::max(helper_free_, simulation_->now()) + seconds;
   }
 
   const SimulatedJob& job_;
   const std::vector<Range>& parts_;
   const int64_t depth_;
   const double copies_;  // of values and results
-  const bool copy_thread_;
+  const bool has_helper_;
   char* const results_;
   NetworkSimulation* simulation_ = nullptr;
   int64_t done_ = 0;
-  double copied_ = 0;
+  double helper_free_ = 0;
+  std::vector<double> reduced_at_;  // by step
 };
 
 }  // namespace
@@ -136,7 +141,7 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
     const std::vector<Group> groups = PlanLevels(host, job.num_hosts, side);
     hosts.emplace_back(
         job, parts, options.stage.depth, bytes >= options.direct_bytes,
-        job.copy_thread && bytes >= options.unpacker_bytes, results.data());
+        job.helper_thread && bytes >= options.helper_bytes, results.data());
     scratch.emplace_back(groups.size());
     runs.emplace_back(groups, ranks, parts, shape, hosts.back(), method, row,
                       scratch.back(), Meter());
@@ -166,7 +171,7 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   }
   time.seconds = simulation.time();
   for (const SimulatedHost& host : hosts) {
-    time.seconds = std::max(time.seconds, host.copied());
+    time.seconds = std::max(time.seconds, host.helper_free());
   }
   time.bound = 2.0 * (job.num_hosts - 1) / job.num_hosts *
                static_cast<double>(bytes) * job.host_byte;

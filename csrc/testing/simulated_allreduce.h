@@ -22,9 +22,9 @@ struct SimulatedJob {
   double host_sync = 2e-6;       // until a rank's step is seen by the others
   int shared_processors = 0;     // see NetworkModel
   bool io_threads = false;       // likewise
-  // Whether results of large buckets are copied by another processor of each
-  // rank. Nothing waits for it but the end.
-  bool copy_thread = true;
+  // Whether each rank has another processor for what it reads and writes on its
+  // host, of large buckets.
+  bool helper_thread = true;
 };
 
 struct SimulatedTime {

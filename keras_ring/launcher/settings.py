@@ -88,7 +88,7 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "REDUCESCATTER": _AUTO_OR_RING,
     "ALLTOALL": _AUTO_OR_RING,
     "DETERMINISTIC": (("0", "1").__contains__, "0 or 1"),
-    "COPY_THREAD": (("auto", "0", "1").__contains__, "auto, 0 or 1"),
+    "HELPER_THREAD": (("auto", "0", "1").__contains__, "auto, 0 or 1"),
     "ZERO_COPY": (("0", "1").__contains__, "0 or 1"),
     "TLS": (("0", "1").__contains__, "0 or 1"),
     "AUTOTUNE": (("0", "1").__contains__, "0 or 1"),

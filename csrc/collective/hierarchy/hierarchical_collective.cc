@@ -80,7 +80,7 @@ std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
 HierarchicalCollective::HierarchicalCollective(
     std::shared_ptr<const HostGroup> group, Placement placement,
     std::unique_ptr<Transport> transport, const HierarchicalOptions& options,
-    const Meter& meter, std::unique_ptr<TaskThread> unpacker)
+    const Meter& meter, std::unique_ptr<TaskThread> helper)
     : group_(std::move(group)),
       placement_(std::move(placement)),
       transport_(std::move(transport)),
@@ -105,7 +105,7 @@ HierarchicalCollective::HierarchicalCollective(
       groups_(GroupsOf(placement_, options)),
       most_(MostSums(placement_, options)),
       scratch_(levels_.size()),
-      unpacker_(std::move(unpacker)) {}
+      helper_(std::move(helper)) {}
 
 HierarchicalCollective::~HierarchicalCollective() { barrier_.Leave(); }
 
@@ -361,7 +361,7 @@ Status HierarchicalCollective::Run(HostMethod& method, const StageParts& parts,
   const size_t bytes = row_.count() * row_.element_size();
   HostStage stage(*group_, slots_, barrier_, row_, method, parts, places,
                   next_chunk_, meter_,
-                  bytes >= options_.unpacker_bytes ? unpacker_.get() : nullptr);
+                  bytes >= options_.helper_bytes ? helper_.get() : nullptr);
   next_chunk_ += parts.num_chunks();
   if (group_->local_rank() >= parts.lanes()) return RunStage(stage);
   // Chunks follow each other: what counts is how much they are together.

@@ -63,8 +63,8 @@ struct HierarchicalOptions {
   size_t one_lane_bytes = size_t{64} << 10;
   // Buckets of this size are looked through for tensors in arenas.
   size_t direct_bytes = size_t{512} << 10;
-  // Buckets of this size are unpacked by the other thread, if there is one.
-  size_t unpacker_bytes = size_t{1} << 20;
+  // Buckets of this size occupy the other thread, too, if there is one.
+  size_t helper_bytes = size_t{1} << 20;
   // More hosts than `most_hosts` form groups: of `group_side`, or, if that is
   // 0, of about as many as there are groups.
   int most_hosts = 32;
@@ -84,12 +84,12 @@ class HierarchicalCollective final : public BlockingCollective {
  public:
   // `group`: the ranks of this host, perhaps of one alone. `transport`: of all
   // ranks, and it has no other user. What `meter` refers to must outlive the
-  // object. `unpacker`: see HostStage; of this rank alone. Null: there is none.
+  // object. `helper`: see HostStage; of this rank alone. Null: there is none.
   HierarchicalCollective(std::shared_ptr<const HostGroup> group,
                          Placement placement,
                          std::unique_ptr<Transport> transport,
                          const HierarchicalOptions& options, const Meter& meter,
-                         std::unique_ptr<TaskThread> unpacker = nullptr);
+                         std::unique_ptr<TaskThread> helper = nullptr);
   ~HierarchicalCollective() override;
 
   Status Allreduce(const AllreduceArgs& args) override;
@@ -151,7 +151,7 @@ class HierarchicalCollective final : public BlockingCollective {
   std::deque<ScratchBuffer> alltoall_scratch_;
   std::vector<AlltoallStep> alltoall_steps_;  // empty: not planned yet
 
-  const std::unique_ptr<TaskThread> unpacker_;  // or null
+  const std::unique_ptr<TaskThread> helper_;  // or null
 };
 
 }  // namespace keras_ring

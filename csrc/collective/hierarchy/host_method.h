@@ -11,6 +11,7 @@
 
 namespace keras_ring {
 
+// Another thread may reduce while one adds and folds.
 class HostMethod {
  public:
   virtual ~HostMethod() = default;

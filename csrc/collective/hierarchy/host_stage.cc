@@ -42,7 +42,7 @@ HostStage::HostStage(const HostGroup& group, const HostSlots& slots,
                      ChunkBarrier& barrier, const Spans& row,
                      HostMethod& method, const StageParts& parts,
                      TensorPlaces* places, uint64_t first_chunk,
-                     const Meter& meter, TaskThread* unpacker)
+                     const Meter& meter, TaskThread* helper)
     : group_(group),
       slots_(slots),
       barrier_(barrier),
@@ -56,17 +56,29 @@ HostStage::HostStage(const HostGroup& group, const HostSlots& slots,
       num_chunks_(parts.num_chunks()),
       first_chunk_(first_chunk),
       meter_(meter),
-      unpacker_(unpacker),
+      helper_(helper),
       sources_(group.size()) {
   KR_CHECK(parts.max_count() * row.wire_size() <= slots.options().part_bytes);
 }
 
 HostStage::~HostStage() {
-  // A copy of a chunk does not take long.
-  while (unpacked_.load() < unpacks_) YieldCpu();
+  // A chunk does not take long.
+  while (tasks_done_.load() < tasks_) YieldCpu();
 }
 
-void HostStage::Look() { seen_ = barrier_.TotalDone() + unpacked_.load(); }
+template <typename Task>
+void HostStage::Do(const Task& task) {
+  if (helper_ == nullptr) return task();
+  ++tasks_;
+  // Counting is the last that it does with this object, which may go then.
+  helper_->Push([this, task, &barrier = barrier_] {
+    task();
+    ++tasks_done_;
+    barrier.WakeSelf();
+  });
+}
+
+void HostStage::Look() { seen_ = barrier_.TotalDone() + tasks_done_.load(); }
 
 bool HostStage::Advance() {
   bool any = false;
@@ -74,7 +86,10 @@ bool HostStage::Advance() {
   while (changed) {
     changed = false;
     for (; unpacks_ < packed_ && CanUnpack(unpacks_); changed = true) {
-      StartUnpack(unpacks_++);
+      Do([this, chunk = unpacks_++] {
+        Unpack(chunk);
+        ++unpacked_;
+      });
     }
     for (; CanPack(); changed = true) Pack(packed_++);
     any = any || changed;
@@ -120,17 +135,29 @@ bool HostStage::Learn() {
   return failure_.ok();
 }
 
-bool HostStage::Reduce(int64_t step, char* sums) {
-  if (!Learn()) return false;
+void HostStage::StartReduce(int64_t step, char* sums) {
+  if (!Learn()) return;
+  Do([this, step, sums] {
+    Reduce(step, sums);
+    reduced_ = step + 1;
+  });
+}
+
+void HostStage::Reduce(int64_t step, char* sums) {
   const TimedPhase time(meter_, TracePhase::kReduce, barrier_.tag());
   row_.ForEach(parts_.Part(step, local_rank_), [&](const SpanPiece& piece) {
     for (int i = 0; i < size_; ++i) sources_[i] = ValuesOf(i, step, piece);
     method_.Reduce(piece, sources_.data(), size_,
                    sums + piece.at / row_.wire_size() * method_.size());
   });
-  reduced_ = step + 1;
+}
+
+bool HostStage::HasReduced(int64_t step) {
+  if (reduced_.load() <= step) return false;
   // Other hosts cannot tell what was read of tensors that were given up.
-  if (places_ != nullptr) failure_ = barrier_.CheckNobodyLeft();
+  if (places_ != nullptr && failure_.ok()) {
+    failure_ = barrier_.CheckNobodyLeft();
+  }
   return failure_.ok();
 }
 
@@ -168,20 +195,6 @@ bool HostStage::CanUnpack(int64_t chunk) {
   return !reads || Learn();
 }
 
-void HostStage::StartUnpack(int64_t chunk) {
-  if (unpacker_ == nullptr) {
-    Unpack(chunk);
-    ++unpacked_;
-    return;
-  }
-  // Counting is the last that it does with this object, which may go then.
-  unpacker_->Push([this, chunk, &barrier = barrier_] {
-    Unpack(chunk);
-    ++unpacked_;
-    barrier.WakeSelf();
-  });
-}
-
 void HostStage::Unpack(int64_t chunk) {
   const TimedPhase time(meter_, TracePhase::kUnpack, barrier_.tag());
   for (int i = 1; i <= lanes_; ++i) {
@@ -199,7 +212,7 @@ void HostStage::Unpack(int64_t chunk) {
 
 void HostStage::NoteRead() {
   if (places_ == nullptr || has_read_ || unpacked_ < num_chunks_) return;
-  if (owns_lane() && reduced_ < num_chunks_) return;
+  if (owns_lane() && reduced_.load() < num_chunks_) return;
   failure_ = barrier_.CheckNobodyLeft();
   if (!failure_.ok()) return;
   has_read_ = true;
@@ -207,7 +220,7 @@ void HostStage::NoteRead() {
 }
 
 bool HostStage::Happened() {
-  return barrier_.TotalDone() + unpacked_.load() != seen_;
+  return barrier_.TotalDone() + tasks_done_.load() != seen_;
 }
 
 int HostStage::descriptor() const { return group_.data_bell(local_rank_).fd(); }

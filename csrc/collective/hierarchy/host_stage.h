@@ -27,8 +27,9 @@
 // its tensors (kUnpacked). One that fails does not wait; so before what was
 // read is used, it is made sure that nobody had left.
 //
-// Where ranks have cores to spare, another thread unpacks: that is most of what
-// is copied where a host has many ranks.
+// Where ranks have cores to spare, another thread reduces and unpacks, while
+// this one sends and receives: these are most of what is read and written where
+// a host has many ranks.
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_HOST_STAGE_H_
 
@@ -91,8 +92,8 @@ class HostStage final : public LowerLevel, public PlanEvents {
   HostStage(const HostGroup& group, const HostSlots& slots,
             ChunkBarrier& barrier, const Spans& row, HostMethod& method,
             const StageParts& parts, TensorPlaces* places, uint64_t first_chunk,
-            const Meter& meter, TaskThread* unpacker = nullptr);
-  // Waits until what was given to the unpacker is done.
+            const Meter& meter, TaskThread* helper = nullptr);
+  // Waits until what was given to the other thread is done.
   ~HostStage();
 
   int64_t num_chunks() const { return num_chunks_; }
@@ -110,7 +111,8 @@ class HostStage final : public LowerLevel, public PlanEvents {
 
   // LowerLevel:
   bool IsReady(int64_t step) const override;
-  bool Reduce(int64_t step, char* sums) override;
+  void StartReduce(int64_t step, char* sums) override;
+  bool HasReduced(int64_t step) override;
   size_t sum_size() const override { return method_.size(); }
   void Add(int level, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
@@ -147,10 +149,12 @@ class HostStage final : public LowerLevel, public PlanEvents {
   bool Learn();
   bool CanPack() const;
   void Pack(int64_t chunk);
+  void Reduce(int64_t step, char* sums);
   bool CanUnpack(int64_t chunk);
-  // Begins with it, here or on the other thread.
-  void StartUnpack(int64_t chunk);
   void Unpack(int64_t chunk);
+  // Does a task, here or on the other thread.
+  template <typename Task>
+  void Do(const Task& task);
   // Says, once, that this rank has read all that it wanted.
   void NoteRead();
 
@@ -167,18 +171,20 @@ class HostStage final : public LowerLevel, public PlanEvents {
   const int64_t num_chunks_;
   const uint64_t first_chunk_;
   const Meter meter_;
-  TaskThread* const unpacker_;  // or null
+  TaskThread* const helper_;  // or null
 
+  int64_t tasks_ = 0;  // of the other thread
+  std::atomic<int64_t> tasks_done_{0};
   int64_t packed_ = 0;
   int64_t unpacks_ = 0;  // that were begun
   std::atomic<int64_t> unpacked_{0};
   int64_t done_ = 0;  // of this rank's lane
-  int64_t reduced_ = 0;
+  std::atomic<int64_t> reduced_{0};
   bool has_learnt_ = false;
   bool has_read_ = false;
   Status failure_;     // nothing that was read may be used
   uint64_t seen_ = 0;  // of what others have done, at the last Look
-  std::vector<const void*> sources_;  // by local rank
+  std::vector<const void*> sources_;  // by local rank, of Reduce
 };
 
 }  // namespace keras_ring

@@ -97,22 +97,22 @@ void HostSums::Fold(const SpanPiece& piece, const void* const* sums,
 void HostSums::ReduceWide(const void* const* values, int num_values,
                           int64_t count, char* sums) {
   wide_->pack(sums, values[0], count, method_.prescale);
-  scratch_.resize(count);
+  reduce_scratch_.resize(count);
   for (int i = 1; i < num_values; ++i) {
-    wide_->pack(scratch_.data(), values[i], count, method_.prescale);
-    add_wide_(sums, scratch_.data(), count);
+    wide_->pack(reduce_scratch_.data(), values[i], count, method_.prescale);
+    add_wide_(sums, reduce_scratch_.data(), count);
   }
 }
 
 void HostSums::FoldWide(const SpanPiece& piece, const void* const* sums,
                         int num_sums, char* copy) {
-  scratch_.resize(piece.count);
-  std::memcpy(scratch_.data(), sums[0], piece.count * size_);
+  fold_scratch_.resize(piece.count);
+  std::memcpy(fold_scratch_.data(), sums[0], piece.count * size_);
   for (int i = 1; i < num_sums; ++i) {
-    add_wide_(scratch_.data(), sums[i], piece.count);
+    add_wide_(fold_scratch_.data(), sums[i], piece.count);
   }
-  wide_->finish(scratch_.data(), piece.count, across_.finish);
-  wide_->unpack(piece.output, scratch_.data(), piece.count);
+  wide_->finish(fold_scratch_.data(), piece.count, across_.finish);
+  wide_->unpack(piece.output, fold_scratch_.data(), piece.count);
   if (copy != nullptr) std::memcpy(copy, piece.output, piece.bytes);
 }
 

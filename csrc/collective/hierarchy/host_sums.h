@@ -60,7 +60,9 @@ class HostSums final : public HostMethod {
   const AccumulatorFormat* wide_ = nullptr;
   ReduceKernel add_wide_ = nullptr;
   size_t size_;
-  std::vector<int64_t> scratch_;    // aligned for any dtype
+  // Aligned for any dtype. Another thread may reduce while this one folds.
+  std::vector<int64_t> reduce_scratch_;
+  std::vector<int64_t> fold_scratch_;
   std::vector<int64_t> discarded_;  // results that this rank does not want
 };
 

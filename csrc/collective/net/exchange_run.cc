@@ -207,8 +207,8 @@ bool ExchangeRun::Advance(SendReceivePlan& plan) {
     seen = changes_;
     NoteSent(plan);
     NoteReceived(plan);
-    while (CanStageForAll() && StageForAll()) {
-    }
+    while (CanStageForAll()) StageForAll();
+    NoteStaged();
     while (CanFold()) Fold();
     NoteDone();
     Release(plan);
@@ -273,10 +273,10 @@ bool ExchangeRun::IsReady(int64_t step) const {
   return HasValues(step) && HasSentResults(step);
 }
 
-bool ExchangeRun::Reduce(int64_t step, char* sums) {
+void ExchangeRun::StartReduce(int64_t step, char* sums) {
   reduced_ = step + 1;
   ++changes_;
-  if (schedule_.folds[step].count() == 0) return true;
+  if (schedule_.folds[step].count() == 0) return;
   for (size_t k = 0; k < num_peers(); ++k) {
     sources_[schedule_.peers[k]] = ArrivedValues(k, step);
   }
@@ -284,7 +284,6 @@ bool ExchangeRun::Reduce(int64_t step, char* sums) {
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
   below_->Add(level_, schedule_.folds[step], sources_.data(), schedule_.size,
               sums);
-  return true;
 }
 
 void ExchangeRun::Done(int64_t step) {
@@ -344,24 +343,28 @@ void ExchangeRun::NoteDone() {
 // The slot is free once all have been sent, and this rank has folded, what it
 // holds.
 bool ExchangeRun::CanStageForAll() const {
-  if (!stages_for_all() || staged_steps_ == num_steps()) return false;
-  if (staged_steps_ >= reduced_ + schedule_.lag) return false;
-  if (below_ != nullptr && !below_->IsReady(staged_steps_)) return false;
+  if (!stages_for_all() || stagings_ == num_steps()) return false;
+  if (stagings_ >= reduced_ + schedule_.lag) return false;
+  if (below_ != nullptr && !below_->IsReady(stagings_)) return false;
   return std::all_of(out_.begin(), out_.end(), [this](const Stream& stream) {
-    return staged_steps_ < stream.values + schedule_.lag;
+    return stagings_ < stream.values + schedule_.lag;
   });
 }
 
-bool ExchangeRun::StageForAll() {
-  char* const to = SlotForAll(staged_steps_);
-  if (below_ == nullptr) {
-    Stage(schedule_.covers[staged_steps_], to);
-  } else if (!below_->Reduce(staged_steps_, to)) {
-    return false;
-  }
-  ++staged_steps_;
+void ExchangeRun::StageForAll() {
+  const int64_t step = stagings_++;
   ++changes_;
-  return true;
+  char* const to = SlotForAll(step);
+  if (below_ != nullptr) return below_->StartReduce(step, to);
+  Stage(schedule_.covers[step], to);
+}
+
+void ExchangeRun::NoteStaged() {
+  for (; staged_steps_ < stagings_ &&
+         (below_ == nullptr || below_->HasReduced(staged_steps_));
+       ++staged_steps_) {
+    ++changes_;
+  }
 }
 
 void ExchangeRun::Stage(const Range& range, char* to) {

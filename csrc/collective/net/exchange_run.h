@@ -29,9 +29,11 @@ class LowerLevel {
   // Whether the values of a step are all there, and the memory for its results
   // is free.
   virtual bool IsReady(int64_t step) const = 0;
-  // Puts the sums of covers[step] at `sums`. Step after step. False: they are
-  // not to be had any more, and nothing that is there may be used.
-  virtual bool Reduce(int64_t step, char* sums) = 0;
+  // Begins to put the sums of covers[step] at `sums`. Step after step.
+  virtual void StartReduce(int64_t step, char* sums) = 0;
+  // Whether they are there. They never will be where something has failed
+  // meanwhile: then nothing that is there may be used.
+  virtual bool HasReduced(int64_t step) = 0;
   // The bytes of a sum.
   virtual size_t sum_size() const = 0;
   // to[i] = the sum of sums, those of `range`, which have been added on level
@@ -82,7 +84,8 @@ class ExchangeRun final : public LowerLevel {
 
   // LowerLevel, of the exchange above:
   bool IsReady(int64_t step) const override;
-  bool Reduce(int64_t step, char* sums) override;
+  void StartReduce(int64_t step, char* sums) override;
+  bool HasReduced(int64_t step) override { return step < reduced_; }
   size_t sum_size() const override { return below_->sum_size(); }
   void Add(int level, const Range& range, const void* const* sums, int num_sums,
            char* to) override {
@@ -122,7 +125,9 @@ class ExchangeRun final : public LowerLevel {
   bool HasSentResults(int64_t step) const;
   void Fold();
   bool CanStageForAll() const;
-  bool StageForAll();
+  void StageForAll();
+  // Which steps have come to be staged.
+  void NoteStaged();
   void Stage(const Range& range, char* to);
   void NoteDone();
   // These open the blocks that may move.
@@ -194,7 +199,8 @@ class ExchangeRun final : public LowerLevel {
   std::vector<Stream> in_;
   int64_t reduced_ = 0;       // steps whose values are not needed any more
   int64_t folded_ = 0;        // steps whose results are there, of this rank
-  int64_t staged_steps_ = 0;  // where it is done once for all
+  int64_t stagings_ = 0;      // that were begun, where one is for all
+  int64_t staged_steps_ = 0;  // and are complete
   int64_t done_ = 0;
   int64_t changes_ = 0;               // of all of this
   bool in_place_ = false;             // an input, or part of it, is its output

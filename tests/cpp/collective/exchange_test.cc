@@ -326,11 +326,15 @@ class OneRank final : public LowerLevel {
   }
 
   bool IsReady(int64_t step) const override { return step < done_ + lag_; }
-  bool Reduce(int64_t step, char* sums) override {
+  // Another thread would do it: they are there at the second question.
+  void StartReduce(int64_t step, char* sums) override {
     row_.ForEach(chunks_[step], [&](const SpanPiece& piece) {
       method_.Encode(sums + piece.at, piece);
     });
-    return true;
+  }
+  bool HasReduced(int64_t step) override {
+    if (step == reduced_ && ++questions_ % 2 == 0) ++reduced_;
+    return step < reduced_;
   }
   size_t sum_size() const override { return sizeof(float); }
   void Add(int, const Range& range, const void* const* sums, int num_sums,
@@ -363,6 +367,8 @@ class OneRank final : public LowerLevel {
   const FoldMethod& method_;
   const bool direct_;
   std::vector<std::vector<float>> results_;
+  int64_t reduced_ = 0;
+  int64_t questions_ = 0;
   int64_t done_ = 0;
 };
 

@@ -112,16 +112,16 @@ std::vector<CollectiveMember> MakeDirect(const Hosts& hosts,
   std::vector<CollectiveMember> members;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     ArenaFoundation& foundation = *foundations[rank];
-    // Every other one copies by another thread: that is nobody else's affair.
-    std::unique_ptr<TaskThread> unpacker;
+    // Every other one has another thread: that is nobody else's affair.
+    std::unique_ptr<TaskThread> helper;
     if (rank % 2 == 0) {
-      auto thread = TaskThread::Start("copy");
+      auto thread = TaskThread::Start("helper");
       KR_CHECK(thread.ok());
-      unpacker = std::move(thread).value();
+      helper = std::move(thread).value();
     }
     foundation.collective = std::make_unique<HierarchicalCollective>(
         groups[rank], placement, std::move(transports[rank]), options, Meter(),
-        std::move(unpacker));
+        std::move(helper));
     auto collective = std::make_unique<PartlyInArena>(
         *foundation.collective, *foundation.arena, static_cast<int>(rank));
     members.push_back({foundations[rank], std::move(collective)});
@@ -259,7 +259,7 @@ CollectiveFactory OnGroupsOfHosts() {
 CollectiveFactory Direct() {
   HierarchicalOptions options = Small();
   options.direct_bytes = 0;
-  options.unpacker_bytes = 0;
+  options.helper_bytes = 0;
   return On(
       "direct", options, [](int size) { return Blocks(size, 3); }, MakeDirect);
 }
@@ -267,7 +267,7 @@ CollectiveFactory Direct() {
 CollectiveFactory DirectCyclic() {
   HierarchicalOptions options = Small();
   options.direct_bytes = 0;
-  options.unpacker_bytes = 0;
+  options.helper_bytes = 0;
   options.flat.algorithms.allreduce = Preference::kFewBytes;
   return On(
       "direct_cyclic", options, [](int size) { return Cyclic(size, 3); },
@@ -559,8 +559,8 @@ TEST(HierarchicalCollectiveTest, NoWakeUpIsMissed) {
 // only lane, for one tensor that is reduced in place.
 class TwoStages {
  public:
-  // `unpacker`: of the second.
-  explicit TwoStages(TaskThread* unpacker = nullptr) {
+  // `helper`: of the second.
+  explicit TwoStages(TaskThread* helper = nullptr) {
     for (int rank = 0; rank < 3; ++rank) {
       auto arena = Arena::Create(size_t{1} << 30, clock_);
       KR_CHECK(arena.ok());
@@ -580,7 +580,7 @@ class TwoStages {
       places_[rank].Publish(tensors_[rank]);
       stages_.emplace_back(group, slots_[rank], barriers_[rank], rows_[rank],
                            sums_, parts_, &places_[rank], /*first_chunk=*/1,
-                           Meter(), rank == 1 ? unpacker : nullptr);
+                           Meter(), rank == 1 ? helper : nullptr);
     }
     // Both tell of their tensors.
     for (HostStage& stage : stages_) stage.Advance();
@@ -590,7 +590,8 @@ class TwoStages {
   ChunkBarrier& barrier(int rank) { return barriers_[rank]; }
   // The first sums what both have.
   bool Reduce() {
-    return stages_[0].Reduce(0, reinterpret_cast<char*>(of_host_.data()));
+    stages_[0].StartReduce(0, reinterpret_cast<char*>(of_host_.data()));
+    return stages_[0].HasReduced(0);
   }
 
  private:
@@ -628,17 +629,17 @@ TEST(HostStageTest, NothingIsUsedOfWhoeverHasLeft) {
 // Its other thread ends between a look and the next: who has not said that it
 // has read all must not go, for the first waits to hear it.
 TEST(HostStageTest, WhoHasReadAllSaysSoBeforeItEnds) {
-  auto thread = TaskThread::Start("copy");
+  auto thread = TaskThread::Start("helper");
   ASSERT_TRUE(thread.ok());
-  std::promise<void> may_copy;
-  (*thread)->Push([&may_copy] { may_copy.get_future().wait(); });
+  std::promise<void> may_go_on;
+  (*thread)->Push([&may_go_on] { may_go_on.get_future().wait(); });
   TwoStages stages(thread->get());
   ASSERT_TRUE(stages.Reduce());
   stages[0].Done(0);
   stages[0].Advance();
   stages[1].Look();
   stages[1].Advance();
-  may_copy.set_value();
+  may_go_on.set_value();
   while (!stages[1].Happened()) std::this_thread::yield();
   EXPECT_FALSE(stages[1].finished());
   EXPECT_FALSE(stages[0].finished());

@@ -81,6 +81,19 @@ TEST(NetworkSimulationTest, LongMessagesGoInQuantaWithinAWindow) {
   EXPECT_GT(narrow.time(), 1.5 * wide.time());
 }
 
+TEST(NetworkSimulationTest, APlanIsAdvancedWhenItAskedFor) {
+  std::vector<SendReceivePlan> plans(2);
+  AddMessage(plans, 0, 1, 20);
+  plans[0].outgoing[0].released = 0;
+  NetworkSimulation simulation(plans, Model());
+  plans[0].advance = [&simulation](SendReceivePlan& plan) {
+    if (simulation.now() == 0) simulation.AdvanceAt(1000);
+    if (simulation.now() >= 1000) plan.outgoing[0].released = 1;
+  };
+  EXPECT_TRUE(simulation.Run());
+  EXPECT_DOUBLE_EQ(simulation.time(), 1000 + (10 + 20) + 40 + 100 + (10 + 20));
+}
+
 TEST(NetworkSimulationTest, WhatComesToAStandstillHasNoEnd) {
   std::vector<SendReceivePlan> plans(2);
   AddMessage(plans, 0, 1, 20);
@@ -101,6 +114,20 @@ TEST(SimulatedAllreduceTest, ReachesTheBoundOfLinksWhereNothingElseCosts) {
     EXPECT_TRUE(time.ended) << hosts;
     EXPECT_GE(time.seconds, 0.9999 * time.bound) << hosts;
     EXPECT_LE(time.seconds, 1.01 * time.bound) << hosts;
+  }
+}
+
+// Of what a job of real links, processors and memory is given. If streams of
+// all levels had the same lag, a chunk would take all levels by itself, and if
+// messages were a little longer than one send, twice as long.
+TEST(SimulatedAllreduceTest, ComesNearTheBoundOfLinks) {
+  for (int hosts : {8, 64, 512}) {
+    SimulatedJob job;
+    job.num_hosts = hosts;
+    job.ranks_per_host = 8;
+    const SimulatedTime time = SimulateAllreduce(job, 102228128);
+    EXPECT_TRUE(time.ended) << hosts;
+    EXPECT_LE(time.seconds, 1.15 * time.bound) << hosts;
   }
 }
 
