@@ -6,8 +6,8 @@
 // The first prints the tables of the page; the second simulates one allreduce
 // on links of one's own: gbit_per_s, latency_us, message_us, copy_gb_per_s,
 // memory_gb_per_s, processors (that all ranks share; 0: each has its own),
-// io_threads (1: each rank has one for its streams), copy_thread (0: none has
-// one for results).
+// io_threads (1: each rank has one for its streams), helper_thread (0: none has
+// one for its host's memory).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -98,6 +98,25 @@ void PrintSteps() {
   }
 }
 
+void PrintOneBucket() {
+  std::printf(
+      "\n| ranks | buckets of 64 MiB | of the bound | one bucket | of the "
+      "bound |\n|---|---|---|---|---|\n");
+  const size_t bytes = kModels[0].parameters * sizeof(float);
+  for (int hosts : kHosts) {
+    if (hosts == 1) continue;
+    SimulatedJob job;
+    job.num_hosts = hosts;
+    job.ranks_per_host = kRanksPerHost;
+    const Sum some = StepOf(job, bytes);
+    const SimulatedTime one = Simulate(job, bytes);
+    std::printf("| %d | %.1f ms | %.2f | %.1f ms | %.2f |\n",
+                hosts * kRanksPerHost, some.seconds * 1e3,
+                some.seconds / some.bound, one.seconds * 1e3,
+                one.seconds / one.bound);
+  }
+}
+
 void PrintSmall() {
   std::printf("\n| ranks | 4 B | 64 KiB | 1 MiB |\n|---|---|---|---|\n");
   for (int hosts : kHosts) {
@@ -175,8 +194,8 @@ int Allreduce(int argc, char** argv) {
       job.shared_processors = static_cast<int>(value);
     } else if (name == "io_threads") {
       job.io_threads = value != 0;
-    } else if (name == "copy_thread") {
-      job.copy_thread = value != 0;
+    } else if (name == "helper_thread") {
+      job.helper_thread = value != 0;
     } else {
       std::fprintf(stderr, "no such setting: %s\n", name.c_str());
       return 2;
@@ -205,6 +224,8 @@ int main(int argc, char** argv) {
   }
   std::printf("## Allreduce of all gradients\n\n");
   keras_ring::PrintSteps();
+  std::printf("\n## ResNet-50's gradients in one bucket, at 100 Gbit/s\n");
+  keras_ring::PrintOneBucket();
   std::printf("\n## Allreduce of one tensor, at 100 Gbit/s\n");
   keras_ring::PrintSmall();
   std::printf("\n## Agreement\n");

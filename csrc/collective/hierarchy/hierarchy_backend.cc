@@ -17,11 +17,13 @@
 namespace keras_ring {
 namespace {
 
-// A part of a chunk is cut among hosts: into messages that are worth their
-// cost, unless the part would become so large that others wait for it, and into
-// none that are tiny. Multiples of 64.
-constexpr size_t kMessageBytes = size_t{64} << 10;
-constexpr size_t kMostPartBytes = size_t{512} << 10;
+// A part of a chunk is cut among the hosts of a group: into messages that one
+// send takes (SendQuantum), as what is over would wait for those to all other
+// hosts; unless the part would become so large that others wait for it. Where
+// there are many hosts of one rank, none of its parts' parts is tiny. Multiples
+// of 64.
+constexpr size_t kMessageBytes = size_t{60} << 10;
+constexpr size_t kMostPartBytes = 24 * kMessageBytes;
 constexpr size_t kLeastMessageBytes = 2048;
 
 // Ranks of hosts that do not share memory are hosts of their own.
@@ -57,20 +59,20 @@ std::vector<int> LaneOf(const Placement& placement, int rank) {
                                       : std::vector<int>();
 }
 
-// A copying thread takes a core from the program's own threads, of which a rank
-// with fewer has none to give.
-constexpr int kCoresForCopies = 4;
+// The helper takes a core from the program's own threads, of which a rank with
+// fewer has none to give.
+constexpr int kCoresForHelper = 4;
 
 // Null: the rank has none.
-Result<std::unique_ptr<TaskThread>> MakeUnpacker(const BackendDeps& deps,
-                                                 const HostGroup& group) {
-  const std::string& wanted = deps.options.copy_thread;
+Result<std::unique_ptr<TaskThread>> MakeHelper(const BackendDeps& deps,
+                                               const HostGroup& group) {
+  const std::string& wanted = deps.options.helper_thread;
   const bool has_cores =
-      group.NumUsableCores() >= kCoresForCopies * group.size();
+      group.NumUsableCores() >= kCoresForHelper * group.size();
   if (group.size() == 1 || wanted == "0" || (wanted == "auto" && !has_cores)) {
     return std::unique_ptr<TaskThread>();
   }
-  return TaskThread::Start("kr-copy");
+  return TaskThread::Start("kr-helper");
 }
 
 Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
@@ -81,10 +83,10 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
 }  // namespace
 
 HostStageOptions StageOptionsFor(int num_hosts) {
+  const int side = GroupSide(num_hosts, HierarchicalOptions());
   HostStageOptions options;
-  options.part_bytes = std::max(
-      {options.part_bytes, std::min(num_hosts * kMessageBytes, kMostPartBytes),
-       num_hosts * kLeastMessageBytes});
+  options.part_bytes = std::max(std::min(side * kMessageBytes, kMostPartBytes),
+                                num_hosts * kLeastMessageBytes);
   return options;
 }
 
@@ -127,11 +129,11 @@ Result<std::unique_ptr<Collective>> MakeHierarchy(const BackendDeps& deps,
       options.flat.algorithms.links,
       MeasureAndAgree(*transport, LaneOf(placement, deps.options.rank), mesh,
                       deadline));
-  KR_ASSIGN_OR_RETURN(std::unique_ptr<TaskThread> unpacker,
-                      MakeUnpacker(deps, *group));
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<TaskThread> helper,
+                      MakeHelper(deps, *group));
   return std::unique_ptr<Collective>(std::make_unique<HierarchicalCollective>(
       std::move(group), placement, std::move(transport), options,
-      Meter(deps.counters, deps.trace), std::move(unpacker)));
+      Meter(deps.counters, deps.trace), std::move(helper)));
 }
 
 const CollectiveBackend kHierarchyBackend = {"hierarchy", DeviceKind::kHost,
