@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
+#include "csrc/collective/hierarchy/hierarchical_collective.h"
+#include "csrc/collective/hierarchy/hierarchy_backend.h"
 #include "csrc/testing/simulated_allreduce.h"
 
 namespace keras_ring {
@@ -118,16 +121,27 @@ TEST(SimulatedAllreduceTest, ReachesTheBoundOfLinksWhereNothingElseCosts) {
 }
 
 // Of what a job of real links, processors and memory is given. If streams of
-// all levels had the same lag, a chunk would take all levels by itself, and if
-// messages were a little longer than one send, twice as long.
+// all levels had the same lag, a chunk would take all levels by itself.
+// docs/scale.md has 512 hosts, which take longer to simulate.
 TEST(SimulatedAllreduceTest, ComesNearTheBoundOfLinks) {
-  for (int hosts : {8, 64, 512}) {
+  for (const auto& [hosts, limit] : {std::pair{8, 1.15}, {64, 1.08}}) {
     SimulatedJob job;
     job.num_hosts = hosts;
     job.ranks_per_host = 8;
     const SimulatedTime time = SimulateAllreduce(job, 102228128);
     EXPECT_TRUE(time.ended) << hosts;
-    EXPECT_LE(time.seconds, 1.15 * time.bound) << hosts;
+    EXPECT_LE(time.seconds, limit * time.bound) << hosts;
+  }
+}
+
+// Messages of a part, one for each host of a group: one send takes them
+// (NetworkModel::quantum), and they are worth it.
+TEST(SimulatedAllreduceTest, MessagesFitIntoASend) {
+  for (int hosts : {2, 4, 8, 24, 64, 512}) {
+    const int side = GroupSide(hosts, HierarchicalOptions());
+    const size_t message = StageOptionsFor(hosts).part_bytes / side;
+    EXPECT_LE(message, NetworkModel().quantum) << hosts;
+    EXPECT_GE(message, size_t{40} << 10) << hosts;
   }
 }
 
