@@ -149,6 +149,27 @@ REGISTER_OP("KerasRingTopology")
 Where this process stands in its job or in a process set, when the op runs.
 )doc");
 
+REGISTER_OP("KerasRingInputWaitBegin")
+    .Output("wait: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(2));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+From here on the program waits for its input pipeline.
+)doc");
+
+REGISTER_OP("KerasRingInputWaitEnd")
+    .Input("wait: int64")
+    .Input("element: T")
+    .Attr("T: type")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+The element is there. `wait` is of the op that has begun.
+)doc");
+
 REGISTER_OP("KerasRingBarrier")
     .Attr("tensor_name: string")
     .Attr("process_set_id: int = 0")

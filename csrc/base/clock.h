@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace keras_ring {
 
@@ -13,6 +14,11 @@ using Duration = std::chrono::steady_clock::duration;
 inline Duration Seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(seconds));
+}
+
+inline uint64_t SteadyNanoseconds(TimePoint at) {
+  return static_cast<uint64_t>(
+      std::chrono::nanoseconds(at.time_since_epoch()).count());
 }
 
 class Clock {

@@ -61,8 +61,52 @@ const std::vector<CounterDescription>& DescribeCounters() {
        &Counters::unpack_ns},
       {"callback_ns", "ns", "in which the framework's operations were finished",
        &Counters::callback_ns},
+      {"pending", "tensors",
+       "that this rank has asked for, and that are not finished: now, as the "
+       "seven numbers after it are",
+       &Counters::pending},
+      {"submitted_ns", "ns",
+       "the steady clock of this host when a tensor was last asked for; 0: "
+       "never",
+       &Counters::submitted_ns},
+      {"done_ns", "ns", "the same of when one was last finished",
+       &Counters::done_ns},
+      {"submitted_execute_ns", "ns",
+       "what execute_ns was when a tensor was last asked for, with the bucket "
+       "that ran: of a step, the part that computation has hidden",
+       &Counters::submitted_execute_ns},
+      {"began_ns", "ns",
+       "the steady clock of this host when the bucket that runs was begun; 0: "
+       "none runs",
+       &Counters::began_ns},
+      {"activity", "kind",
+       "what the program does: 0 computing, 1 waiting for its input pipeline, "
+       "2 writing or reading a checkpoint, 3 evaluating, 4 predicting",
+       &Counters::activity},
+      {"activity_ns", "ns", "the steady clock of this host since when it does",
+       &Counters::activity_ns},
+      {"epoch", "epochs", "that `fit` has begun", &Counters::epoch},
+      {"fit_steps", "steps", "of `fit` that have ended", &Counters::fit_steps},
+      {"samples", "samples",
+       "that the program has taken from its input pipeline on this rank, other "
+       "than to evaluate or predict",
+       &Counters::samples},
+      {"fit_ns", "ns", "inside of `fit`", &Counters::fit_ns},
+      {"data_wait_ns", "ns",
+       "in which the program waited for its input pipeline",
+       &Counters::data_wait_ns},
+      {"checkpoint_ns", "ns", "in which it wrote or read checkpoints",
+       &Counters::checkpoint_ns},
+      {"evaluate_ns", "ns", "in which it evaluated", &Counters::evaluate_ns},
   };
   return rows;
+}
+
+Counters::Count* FindCounter(Counters& counters, std::string_view name) {
+  for (const CounterDescription& row : DescribeCounters()) {
+    if (row.name == name) return &(counters.*row.count);
+  }
+  return nullptr;
 }
 
 }  // namespace keras_ring

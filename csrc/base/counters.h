@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace keras_ring {
@@ -39,6 +40,24 @@ struct Counters {
   Count reduce_ns{0};
   Count unpack_ns{0};
   Count callback_ns{0};
+
+  // How things are now.
+  Count pending{0};
+  Count submitted_ns{0};
+  Count done_ns{0};
+  Count submitted_execute_ns{0};
+  Count began_ns{0};
+  Count activity{0};
+  Count activity_ns{0};
+  Count epoch{0};
+
+  // Of the program: what only it can know.
+  Count fit_steps{0};
+  Count samples{0};
+  Count fit_ns{0};
+  Count data_wait_ns{0};
+  Count checkpoint_ns{0};
+  Count evaluate_ns{0};
 };
 
 struct CounterDescription {
@@ -50,6 +69,8 @@ struct CounterDescription {
 
 // One for each counter: what kr.metrics() and docs/metrics.md are made of.
 const std::vector<CounterDescription>& DescribeCounters();
+// Null if there is none of this name.
+Counters::Count* FindCounter(Counters& counters, std::string_view name);
 
 }  // namespace keras_ring
 

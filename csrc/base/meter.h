@@ -1,12 +1,15 @@
 // Meter: where the parts of a runtime say what they spend their time with.
 //
 // Each phase has a counter, which is always kept, and may be traced: then every
-// span of it goes to a sink.
+// span of it goes to a sink, while that is active.
 #ifndef KERAS_RING_BASE_METER_H_
 #define KERAS_RING_BASE_METER_H_
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
@@ -23,6 +26,17 @@ enum class TracePhase : uint8_t {
   kReduce,         //   combining numbers
   kUnpack,         //   copying results into tensors
   kCallback,       // the framework's operation is finished
+  // What the program says of itself, and single moments. Without counters.
+  kStep = 16,
+  kEpoch,
+  kData,  // it waits for its input pipeline
+  kCheckpoint,
+  kEvaluate,
+  kPredict,
+  kUser,       // a slice that it has named
+  kCycle,      // a decision was made
+  kLate,       // of a bucket: which rank was last to be ready, and by how much
+  kAlgorithm,  // of a collective: its name says which was chosen
 };
 inline constexpr int kNumTracePhases = 8;
 
@@ -35,13 +49,36 @@ inline Counters::Count& CounterOf(Counters& counters, TracePhase phase) {
   return counters.*kCounters[static_cast<int>(phase)];
 }
 
+struct TraceSpan {
+  TracePhase phase = TracePhase::kExecute;
+  // Of the collective, alike on all ranks; 0: it is of none.
+  uint64_t tag = 0;
+  TimePoint begin{};
+  TimePoint end{};  // as `begin`: a moment
+  // Of the job: whom the span is about. kNobody: all, or it is not known.
+  static constexpr int32_t kNobody = -1;
+  int32_t peer = kNobody;
+  std::string_view name;  // need not live on
+  int64_t value = 0;      // bytes; of kStep its number; of kLate nanoseconds
+  size_t tensors = 0;     // of kExecute
+};
+
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
-  // `tag`: the number of the collective, alike on all ranks. From any thread;
-  // must be quick.
-  virtual void Span(TracePhase phase, uint64_t tag, TimePoint begin,
-                    TimePoint end) = 0;
+  // Whether it wants to be told anything now: who would have to gather what it
+  // tells asks first.
+  bool active() const { return active_->load(std::memory_order_relaxed); }
+  // From any thread; must be quick.
+  virtual void Record(const TraceSpan* spans, size_t count) = 0;
+  void Record(const TraceSpan& span) { Record(&span, 1); }
+
+ protected:
+  // `active` must outlive the object.
+  explicit TraceSink(const std::atomic<bool>& active) : active_(&active) {}
+
+ private:
+  const std::atomic<bool>* const active_;
 };
 
 // Copied freely; what it refers to must outlive it.
@@ -58,14 +95,27 @@ class Meter {
     CounterOf(*counters_, phase)
         .fetch_add(time.count(), std::memory_order_relaxed);
   }
-  void Trace(TracePhase phase, uint64_t tag, TimePoint begin,
-             TimePoint end) const {
-    if (sink_ != nullptr) sink_->Span(phase, tag, begin, end);
+  // Null while nobody wants to be told.
+  TraceSink* sink() const {
+    return sink_ != nullptr && sink_->active() ? sink_ : nullptr;
   }
-  void Add(TracePhase phase, uint64_t tag, TimePoint begin,
-           TimePoint end) const {
-    Count(phase, end - begin);
-    Trace(phase, tag, begin, end);
+  void Trace(const TraceSpan& span) const {
+    if (TraceSink* const to = sink()) to->Record(span);
+  }
+  // That this algorithm was chosen for the collective `tag`.
+  void TraceAlgorithm(uint64_t tag, std::string_view name) const {
+    TraceSink* const to = sink();
+    if (to == nullptr) return;
+    TraceSpan span;
+    span.phase = TracePhase::kAlgorithm;
+    span.tag = tag;
+    span.begin = span.end = std::chrono::steady_clock::now();
+    span.name = name;
+    to->Record(span);
+  }
+  void Add(const TraceSpan& span) const {
+    Count(span.phase, span.end - span.begin);
+    Trace(span);
   }
 
  private:
@@ -76,22 +126,25 @@ class Meter {
 // Adds the time from its construction to its destruction.
 class TimedPhase {
  public:
-  TimedPhase(const Meter& meter, TracePhase phase, uint64_t tag)
-      : meter_(meter),
-        phase_(phase),
-        tag_(tag),
-        began_(std::chrono::steady_clock::now()) {}
+  // `peer`: see TraceSpan.
+  TimedPhase(const Meter& meter, TracePhase phase, uint64_t tag,
+             int32_t peer = TraceSpan::kNobody)
+      : meter_(meter) {
+    span_.phase = phase;
+    span_.tag = tag;
+    span_.peer = peer;
+    span_.begin = std::chrono::steady_clock::now();
+  }
   ~TimedPhase() {
-    meter_.Add(phase_, tag_, began_, std::chrono::steady_clock::now());
+    span_.end = std::chrono::steady_clock::now();
+    meter_.Add(span_);
   }
   TimedPhase(const TimedPhase&) = delete;
   TimedPhase& operator=(const TimedPhase&) = delete;
 
  private:
   const Meter& meter_;
-  const TracePhase phase_;
-  const uint64_t tag_;
-  const TimePoint began_;
+  TraceSpan span_;
 };
 
 }  // namespace keras_ring

@@ -194,6 +194,13 @@ const char* DirectoryField(const std::string& text, Options& options) {
 }
 
 template <auto Field>
+const char* AbsolutePathField(const std::string& text, Options& options) {
+  if (text[0] != '/') return "an absolute path";
+  options.*Field = text;
+  return nullptr;
+}
+
+template <auto Field>
 const char* SwitchField(const std::string& text, Options& options) {
   if (text != "0" && text != "1") return "0 or 1";
   options.*Field = text == "1";
@@ -375,6 +382,22 @@ const Row kRows[] = {
      "/tmp/keras-ring-flight- and more.",
      DirectoryField<&Options::flight_directory>,
      ShowText<&Options::flight_directory>, false},
+    {"STATUS_DIR", "directory, or off",
+     "Where ranks show how they are, for `keras-ring top`: an absolute path, "
+     "or off. Without it, /tmp/keras-ring-status- and the user's number.",
+     DirectoryField<&Options::status_directory>,
+     ShowText<&Options::status_directory>, false},
+    {"TIMELINE", "file",
+     "Where the timeline of all ranks is to be (timeline.md): an absolute "
+     "path. Each rank writes its part into a directory with .ranks after that "
+     "name, and `keras-ring run` joins them. Without it, none is recorded from "
+     "the start.",
+     AbsolutePathField<&Options::timeline>, ShowText<&Options::timeline>,
+     false},
+    {"TIMELINE_MARK_CYCLES", "0 or 1",
+     "Whether that timeline shows each decision of the coordinator.",
+     SwitchField<&Options::timeline_mark_cycles>,
+     ShowSwitch<&Options::timeline_mark_cycles>, false},
     {"AUTOTUNE", "0 or 1",
      "Whether rank 0 tunes the job while it trains (autotune.md).",
      SwitchField<&Options::autotune>, ShowSwitch<&Options::autotune>, false},

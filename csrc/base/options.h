@@ -64,6 +64,10 @@ struct Options {
   int64_t autotune_max_samples = 20;
   // For the flight logs. Empty: one of the job's own; "off": none.
   std::string flight_directory;
+  // For the status page. Empty: one of the user's own; "off": none.
+  std::string status_directory;
+  std::string timeline;  // the file that is made of all ranks'; empty: none
+  bool timeline_mark_cycles = false;
 
   // Reads KERAS_RING_* through `lookup` (a null result: not set).
   using Lookup = std::function<std::optional<std::string>(const std::string&)>;

@@ -30,7 +30,7 @@ Status Init(const std::vector<std::string>& versions,
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> job,
                       CreateJob(options, versions, ProcessArena()));
   KR_RETURN_IF_ERROR(InstallProcessSets(std::move(job)));
-  if (options.size > 1) AnswerDumpSignal();
+  if (options.size > 1) AnswerRequestSignals();
   return OkStatus();
 }
 

@@ -286,6 +286,35 @@ KrStatus* KrReadMetrics(uint64_t* values);
 const char* KrCompiler(void);
 const char* KrCpuLevel(void);
 
+/* --- What the program does, for whoever looks at its job ---
+ *
+ * None of these waits for other ranks, and none does anything without a job. */
+
+/* Whether this rank's timeline is recorded now. */
+bool KrIsTracing(void);
+/* Records it into the directory PATH.ranks, `path` being absolute.
+ * FAILED_PRECONDITION: there is no job, or it is recorded already. INTERNAL:
+ * the files cannot be written. */
+KrStatus* KrStartTimeline(const char* path, bool mark_cycles);
+/* Writes what is left. */
+void KrStopTimeline(void);
+/* Adds a slice. `phase`: a TracePhase from 16 on. Times are nanoseconds of the
+ * steady clock. INVALID_ARGUMENT: there is no such phase. */
+KrStatus* KrTraceSlice(int32_t phase, const char* name, int64_t begin_ns,
+                       int64_t end_ns, int64_t value);
+/* Adds to a metric. INVALID_ARGUMENT: there is none of this name. */
+KrStatus* KrCount(const char* metric, int64_t amount);
+KrStatus* KrSetMetric(const char* metric, uint64_t value);
+/* From now on the program does this: a value of the metric "activity". Returns
+ * what it has done before. */
+int32_t KrEnterActivity(int32_t activity, int64_t at_ns);
+/* The program waits for its input pipeline. Returns what it has done before,
+ * which it goes on with at the end. `samples`: those that have come; they count
+ * where it trains. */
+int32_t KrBeginInputWait(int64_t at_ns);
+void KrEndInputWait(int64_t began_ns, int32_t before, int64_t ended_ns,
+                    int64_t samples);
+
 /* --- Log lines on their way to another logging system ---
  *
  * Without a queue they go to standard error. With one a thread of the other

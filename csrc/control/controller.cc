@@ -39,6 +39,9 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
       scheduler_(options.schedule, cache_, counters_),
       stalls_(tree_, ranks_, options.stalls, clock_, *this) {
   for (const auto& [child, ranks] : tree_.children) child_sequence_[child] = 0;
+  if (options.measures_clocks) {
+    clock_offset_.emplace(tree_.is_root(), options.shares_clock);
+  }
 }
 
 // --- Readiness, on its way up ---
@@ -235,6 +238,26 @@ Status Controller::Handle(int peer, JoinMessage message) {
 
 Status Controller::Handle(int peer, ByeMessage) {
   byes_.insert(peer);
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, const ClockQuery& message) {
+  if (tree_.children.count(peer) == 0 || !clock_offset_) {
+    return InternalError("a question about the clock that is not to be asked");
+  }
+  Send(peer, clock_offset_->Answer(message, clock_.Now()));
+  return OkStatus();
+}
+
+Status Controller::Handle(int peer, const ClockReply& message) {
+  if (peer != tree_.parent || !clock_offset_) {
+    return InternalError("an answer about the clock that was not asked for");
+  }
+  const TimePoint now = clock_.Now();
+  clock_offset_->OnReply(message, now);
+  if (const auto reading = clock_offset_->TakeReading(now)) {
+    output_.clock = reading;
+  }
   return OkStatus();
 }
 
@@ -493,10 +516,13 @@ std::optional<TimePoint> Controller::NextTimer() const {
   KR_DCHECK(thread_.IsOwner());
   std::optional<TimePoint> oldest;
   if (!pending_.empty()) oldest = pending_.oldest();
-  const std::optional<TimePoint> next = stalls_.NextTimer(oldest);
-  const std::optional<TimePoint> linger = scheduler_.NextTimer();
-  if (!next || !linger) return next ? next : linger;
-  return std::min(*next, *linger);
+  std::optional<TimePoint> next = stalls_.NextTimer(oldest);
+  const auto consider = [&next](const std::optional<TimePoint>& at) {
+    if (at && (!next || *at < *next)) next = at;
+  };
+  consider(scheduler_.NextTimer());
+  if (clock_offset_) consider(clock_offset_->NextQuestion());
+  return next;
 }
 
 void Controller::OnTimer() {
@@ -508,6 +534,9 @@ void Controller::OnTimer() {
     oldest = pending_.oldest();
   }
   stalls_.OnTimer(now, oldest);
+  if (!clock_offset_ || ended_) return;
+  const std::optional<TimePoint> question = clock_offset_->NextQuestion();
+  if (question && now >= *question) SendUp(clock_offset_->Ask(now));
 }
 
 }  // namespace keras_ring

@@ -23,6 +23,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread_checker.h"
 #include "csrc/control/bucket_scheduler.h"
+#include "csrc/control/clock_offset.h"
 #include "csrc/control/control_tree.h"
 #include "csrc/control/decision.h"
 #include "csrc/control/message.h"
@@ -38,6 +39,10 @@ struct ControllerOptions {
   size_t cache_capacity = 65536;  // names
   BucketSchedulerOptions schedule;
   StallOptions stalls;
+  // Whether ranks measure how far their clocks are apart: where there are
+  // several hosts. `shares_clock`: the parent in the tree is on this one.
+  bool measures_clocks = false;
+  bool shares_clock = true;
 };
 
 class Controller final : private ReadinessTable::Listener,
@@ -81,6 +86,8 @@ class Controller final : private ReadinessTable::Listener,
     std::vector<Command> commands;
     // Stall reports, for the log.
     std::vector<std::string> reports;
+    // How far this rank's clock is from rank 0's, when it is measured anew.
+    std::optional<ClockReading> clock;
     // Set by a peer's abort; the receiver passes it on with AbortMessages.
     Status aborted;
   };
@@ -131,6 +138,8 @@ class Controller final : private ReadinessTable::Listener,
   Status Handle(int peer, PingMessage message);
   Status Handle(int peer, JoinMessage message);
   Status Handle(int peer, ByeMessage message);
+  Status Handle(int peer, const ClockQuery& message);
+  Status Handle(int peer, const ClockReply& message);
   template <typename OfStalls>
   Status Handle(int peer, OfStalls message) {
     return stalls_.Handle(peer, std::move(message));
@@ -178,6 +187,7 @@ class Controller final : private ReadinessTable::Listener,
   ReadinessTable pending_;
   BucketScheduler scheduler_;  // of the coordinator
   StallMonitor stalls_;
+  std::optional<ClockOffset> clock_offset_;
 
   // The number of decisions each child had applied when it last spoke.
   std::map<int, uint64_t> child_sequence_;

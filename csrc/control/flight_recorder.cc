@@ -9,10 +9,20 @@ const char* FlightStateName(FlightState state) {
   return kNames[static_cast<int>(state)];
 }
 
-FlightRecorder::FlightRecorder(size_t capacity)
-    : records_(std::max<size_t>(capacity, 1)) {}
+FlightRecorder::FlightRecorder(size_t capacity, Counters* counters)
+    : counters_(counters), records_(std::max<size_t>(capacity, 1)) {}
 
 void FlightRecorder::Submitted(TensorEntry& entry) {
+  if (counters_ != nullptr) {
+    ++counters_->pending;
+    const uint64_t now = SteadyNanoseconds(entry.submitted);
+    const uint64_t began = counters_->began_ns.load(std::memory_order_relaxed);
+    counters_->submitted_ns.store(now, std::memory_order_relaxed);
+    counters_->submitted_execute_ns.store(
+        counters_->execute_ns.load(std::memory_order_relaxed) +
+            (began != 0 && now > began ? now - began : 0),
+        std::memory_order_relaxed);
+  }
   MutexLock lock(mutex_);
   entry.flight = ++last_;
   FlightRecord& record = records_[last_ % records_.size()];
@@ -42,6 +52,14 @@ void FlightRecorder::Decided(const std::vector<TensorEntry>& entries,
 
 void FlightRecorder::Ended(const std::vector<TensorEntry>& entries,
                            const Status& status, TimePoint now) {
+  if (counters_ != nullptr && !entries.empty()) {
+    // Placeholders of a rank that has joined were never asked for.
+    const auto asked = std::count_if(
+        entries.begin(), entries.end(),
+        [](const TensorEntry& entry) { return entry.flight != 0; });
+    counters_->pending -= static_cast<uint64_t>(asked);
+    counters_->done_ns.store(SteadyNanoseconds(now), std::memory_order_relaxed);
+  }
   MutexLock lock(mutex_);
   for (const TensorEntry& entry : entries) {
     FlightRecord* record = Find(entry);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 #include "csrc/control/last_ready.h"
@@ -48,7 +49,9 @@ class FlightRecorder {
   // How many operations it remembers: some steps of a large model.
   static constexpr size_t kUsualCapacity = 4096;
 
-  explicit FlightRecorder(size_t capacity = kUsualCapacity);
+  // `counters` must outlive the object; null: nothing is counted.
+  explicit FlightRecorder(size_t capacity = kUsualCapacity,
+                          Counters* counters = nullptr);
 
   // Takes the entry down and gives it its flight number.
   void Submitted(TensorEntry& entry) KR_EXCLUDES(mutex_);
@@ -66,6 +69,7 @@ class FlightRecorder {
   // Null if it has been overwritten, or was never taken down.
   FlightRecord* Find(const TensorEntry& entry) KR_REQUIRES(mutex_);
 
+  Counters* const counters_;
   mutable Mutex mutex_;
   // Number n is at n % size.
   std::vector<FlightRecord> records_ KR_GUARDED_BY(mutex_);

@@ -11,8 +11,8 @@ constexpr size_t kMaxTextBytes = 1 << 20;
 
 // In the order of the alternatives of Message: the first byte on the wire.
 const char* const kMessageNames[] = {
-    "Ready", "Waiting", "Leave", "Decision", "Abort",
-    "Ping",  "Join",    "Bye",   "Ask",      "RankActivity"};
+    "Ready", "Waiting", "Leave", "Decision",     "Abort",      "Ping",
+    "Join",  "Bye",     "Ask",   "RankActivity", "ClockQuery", "ClockReply"};
 
 // Ascending numbers as runs (gap, length): the steady state of training, where
 // all of a model's slots are ready together, is one run of three bytes.
@@ -51,6 +51,19 @@ std::vector<uint64_t> DecodeAscending(WireReader& reader,
     for (uint64_t i = 0; i < length; ++i) values.push_back(next++);
   }
   return values;
+}
+
+// Nanoseconds of clocks and between them. Sums of a few of them do not
+// overflow.
+constexpr int64_t kMostNanoseconds = int64_t{1} << 60;
+
+int64_t DecodeNanoseconds(WireReader& reader) {
+  const int64_t value = reader.SignedVarint();
+  if (value > kMostNanoseconds || value < -kMostNanoseconds) {
+    reader.Fail();
+    return 0;
+  }
+  return value;
 }
 
 void EncodeRanks(WireWriter& writer, const std::vector<int32_t>& ranks) {
@@ -452,6 +465,31 @@ ActivityReply DecodeDoing(WireReader& reader, int size) {
   return message;
 }
 
+void Encode(WireWriter& writer, const ClockQuery& message) {
+  writer.SignedVarint(message.asked_ns);
+}
+
+void Encode(WireWriter& writer, const ClockReply& message) {
+  writer.SignedVarint(message.asked_ns);
+  writer.SignedVarint(message.answered_ns);
+  writer.Byte(message.known ? 1 : 0);
+  writer.SignedVarint(message.offset_ns);
+  writer.SignedVarint(message.error_ns);
+}
+
+ClockReply DecodeClockReply(WireReader& reader) {
+  ClockReply message;
+  message.asked_ns = DecodeNanoseconds(reader);
+  message.answered_ns = DecodeNanoseconds(reader);
+  const uint8_t known = reader.Byte();
+  if (known > 1) reader.Fail();
+  message.known = known == 1;
+  message.offset_ns = DecodeNanoseconds(reader);
+  message.error_ns = DecodeNanoseconds(reader);
+  if (message.error_ns < 0) reader.Fail();
+  return message;
+}
+
 Message DecodeBody(WireReader& reader, uint8_t type, int size) {
   switch (type) {
     case 0:
@@ -474,8 +512,12 @@ Message DecodeBody(WireReader& reader, uint8_t type, int size) {
       return DecodeAsk(reader, size);
     case 9:
       return DecodeDoing(reader, size);
+    case 10:
+      return ClockQuery{DecodeNanoseconds(reader)};
+    case 11:
+      return DecodeClockReply(reader);
   }
-  static_assert(std::variant_size_v<Message> == 10);
+  static_assert(std::variant_size_v<Message> == 12);
   reader.Fail();
   return Message();
 }

@@ -11,6 +11,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/control/clock_offset.h"
 #include "csrc/control/decision.h"
 #include "csrc/control/last_ready.h"
 #include "csrc/control/rank_activity.h"
@@ -92,7 +93,7 @@ struct ActivityReply {
 using Message =
     std::variant<ReadyMessage, WaitingMessage, LeaveMessage, DecisionMessage,
                  AbortMessage, PingMessage, JoinMessage, ByeMessage, StallQuery,
-                 ActivityReply>;
+                 ActivityReply, ClockQuery, ClockReply>;
 
 std::string EncodeMessage(const Message& message);
 // `size`: of the job; ranks outside it are malformed. The error says which

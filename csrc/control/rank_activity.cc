@@ -1,7 +1,9 @@
 #include "csrc/control/rank_activity.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <iterator>
 
 namespace keras_ring {
 namespace {
@@ -48,7 +50,7 @@ std::string SecondsText(Duration duration) {
 
 RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
                               const std::vector<std::string>& names,
-                              TimePoint now) {
+                              TimePoint now, const std::string& program) {
   std::vector<const FlightRecord*> waiting, running;
   for (const FlightRecord& record : records) {
     if (record.state == FlightState::kWaiting) waiting.push_back(&record);
@@ -64,16 +66,31 @@ RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
         records.begin(), records.end(),
         [&](const auto& record) { return record.request->name == name; }));
   }
-  if (!running.empty()) activity.text = "runs " + List(running);
+  activity.text = program;
+  const auto next = [&activity] {
+    return activity.text.empty() ? "" : ", and ";
+  };
+  if (!running.empty()) activity.text += next() + ("runs " + List(running));
   if (!waiting.empty()) {
-    activity.text += (running.empty() ? "" : ", and ") +
-                     ("waits for " + List(waiting)) + ", for " +
+    activity.text += next() + ("waits for " + List(waiting)) + ", for " +
                      SecondsText(now - waiting.front()->submitted);
   }
   if (activity.text.empty()) activity.text = "is in no collective";
   activity.text += LastEnded(records, now);
   activity.text.resize(std::min(activity.text.size(), kMaxActivityBytes));
   return activity;
+}
+
+// The words are those of keras_ring/live/words.py and of the report.
+std::string ProgramActivity(const Counters& counters, TimePoint now) {
+  constexpr const char* kWords[] = {"", "waits for its input pipeline",
+                                    "saves a checkpoint", "evaluates",
+                                    "predicts"};
+  const uint64_t activity = counters.activity;
+  if (activity == 0 || activity >= std::size(kWords)) return "";
+  const TimePoint since(std::chrono::duration_cast<Duration>(
+      std::chrono::nanoseconds(counters.activity_ns)));
+  return std::string(kWords[activity]) + ", for " + SecondsText(now - since);
 }
 
 }  // namespace keras_ring

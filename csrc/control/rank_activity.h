@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/counters.h"
 #include "csrc/control/flight_recorder.h"
 
 namespace keras_ring {
@@ -26,9 +27,14 @@ inline constexpr size_t kMaxActivityBytes = 2048;
 inline constexpr size_t kMaxActivityNames = 16;
 
 // Describes the rank with these `records`, oldest first, asked about `names`.
+// `program`: what its program does, if that is known: see ProgramActivity.
 RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
                               const std::vector<std::string>& names,
-                              TimePoint now);
+                              TimePoint now, const std::string& program = "");
+
+// "waits for its input pipeline, for 3 s", as counters tell it; "" of a program
+// that computes.
+std::string ProgramActivity(const Counters& counters, TimePoint now);
 
 // "3.25 s"
 std::string SecondsText(Duration duration);

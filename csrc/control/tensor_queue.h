@@ -27,10 +27,13 @@ class TensorQueue {
  public:
   // `wake` is called, without the lock, when an Add has left something to do:
   // requests to pop where there were none, or a release to wait for. `clock`
-  // must outlive the queue.
+  // and `counters`, if there are any, must outlive the queue.
   explicit TensorQueue(std::function<void()> wake,
-                       const Clock& clock = SystemTime())
-      : wake_(std::move(wake)), clock_(clock) {}
+                       const Clock& clock = SystemTime(),
+                       Counters* counters = nullptr)
+      : wake_(std::move(wake)),
+        clock_(clock),
+        recorder_(FlightRecorder::kUsualCapacity, counters) {}
 
   // Parks the entry. On an error nothing is kept and the completion does not
   // fire:

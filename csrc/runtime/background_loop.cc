@@ -291,6 +291,7 @@ void BackgroundLoop::Collect() {
   }
   std::move(output.commands.begin(), output.commands.end(),
             std::back_inserter(commands_));
+  if (output.clock && options_.clock_read) options_.clock_read(*output.clock);
   if (!output.aborted.ok()) {
     loss_heard_ = true;
     Abort(output.aborted, -1);

@@ -40,6 +40,8 @@ struct BackgroundLoopOptions {
   // Whether this rank logs as an error what another has told it, and has logged
   // already.
   bool repeats_loss = true;
+  // Told how far this rank's clock is from rank 0's. Null: nobody is.
+  std::function<void(const ClockReading& reading)> clock_read;
   // Called when it breaks, with the flight records of that moment. Must not
   // block.
   std::function<void(const Status& cause, std::vector<FlightRecord> records)>

@@ -183,26 +183,72 @@ void Executor::Launch(Flight& flight) {
     collectives_.Tune(tuned.tunable, tuned.value);
   }
   flight.began = clock_.Now();
+  counters_.began_ns.store(SteadyNanoseconds(flight.began),
+                           std::memory_order_relaxed);
   Status status;
   if (bucket.entries.empty()) {
     status = flight.placeholders.Make(bucket.command, bucket.decided,
                                       bucket.entries);
   }
-  TimePoint first = bucket.decided;
   for (const TensorEntry& entry : bucket.entries) {
     meter_.Count(TracePhase::kNegotiate, bucket.decided - entry.submitted);
-    first = std::min(first, entry.submitted);
   }
   meter_.Count(TracePhase::kQueue, static_cast<int>(bucket.entries.size()) *
                                        (flight.began - bucket.decided));
-  const uint64_t tag = TagOf(bucket.command);
-  meter_.Trace(TracePhase::kNegotiate, tag, first, bucket.decided);
-  meter_.Trace(TracePhase::kQueue, tag, bucket.decided, flight.began);
+  if (TraceSink* const trace = meter_.sink()) TraceBegin(flight, *trace);
   if (status.ok()) status = StartCalls(flight);
   if (status.ok()) status = flight.failure.Get();
   // Before the completions: the coordinator may decide while we call back.
   if (status.ok()) callbacks_.launched();
   OnDone(flight, status);
+}
+
+void Executor::TraceBegin(const Flight& flight, TraceSink& trace) const {
+  const Bucket& bucket = flight.bucket;
+  const uint64_t tag = TagOf(bucket.command);
+  std::vector<TraceSpan> spans(bucket.entries.size() + 3);
+  auto next = spans.begin();
+  for (const TensorEntry& entry : bucket.entries) {
+    TraceSpan& span = *next++;
+    span.phase = TracePhase::kNegotiate;
+    span.begin = entry.submitted;
+    span.end = bucket.decided;
+    span.name = entry.request->name;
+    span.value = entry.request->num_bytes();
+  }
+  TraceSpan& queued = *next++;
+  queued.phase = TracePhase::kQueue;
+  queued.begin = bucket.decided;
+  queued.end = flight.began;
+  TraceSpan& cycle = *next++;
+  cycle.phase = TracePhase::kCycle;
+  cycle.begin = cycle.end = bucket.decided;
+  TraceSpan& late = *next++;
+  late.phase = TracePhase::kLate;
+  late.begin = late.end = bucket.decided;
+  const LastReady& last = bucket.command.last;
+  late.peer = last.rank == LastReady::kNone ? TraceSpan::kNobody
+                                            : ranks_.Global(last.rank);
+  late.value = std::chrono::nanoseconds(last.late).count();
+  for (TraceSpan& span : spans) span.tag = tag;
+  trace.Record(spans.data(), spans.size());
+}
+
+void Executor::TraceEnd(const Flight& flight, TimePoint done,
+                        TraceSink& trace) const {
+  const Bucket& bucket = flight.bucket;
+  const std::string label = LabelOf(bucket.command);
+  TraceSpan span;
+  span.phase = TracePhase::kExecute;
+  span.tag = TagOf(bucket.command);
+  span.begin = flight.began;
+  span.end = done;
+  span.name = label;
+  for (const TensorEntry& entry : bucket.entries) {
+    span.value += entry.request->num_bytes();
+  }
+  span.tensors = bucket.entries.size();
+  trace.Record(span);
 }
 
 Status Executor::StartCalls(Flight& flight) {
@@ -237,12 +283,20 @@ void Executor::Finalize(Flight& flight) {
   if (status.ok()) {
     ++counters_.buckets;
     counters_.entries += bucket.entries.size();
-    const uint64_t tag = TagOf(bucket.command);
-    const TimePoint done = clock_.Now();
-    meter_.Add(TracePhase::kExecute, tag, flight.began, done);
+    TraceSpan callback;
+    callback.phase = TracePhase::kCallback;
+    callback.tag = TagOf(bucket.command);
+    callback.begin = clock_.Now();
+    meter_.Count(TracePhase::kExecute, callback.begin - flight.began);
+    counters_.began_ns.store(0, std::memory_order_relaxed);
+    if (TraceSink* const trace = meter_.sink()) {
+      TraceEnd(flight, callback.begin, *trace);
+    }
     End(bucket.entries, status);
-    meter_.Add(TracePhase::kCallback, tag, done, clock_.Now());
+    callback.end = clock_.Now();
+    meter_.Add(callback);
   } else {
+    counters_.began_ns.store(0, std::memory_order_relaxed);
     status = status.WithContext(LabelOf(bucket.command));
     bool first;
     {

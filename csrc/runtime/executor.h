@@ -102,6 +102,9 @@ class Executor {
   void Run() KR_EXCLUDES(mutex_);
   Flight& AddFlight(Bucket bucket) KR_REQUIRES(mutex_);
   void Launch(Flight& flight) KR_EXCLUDES(mutex_);
+  // Tell what led to the bucket, and what has become of it.
+  void TraceBegin(const Flight& flight, TraceSink& trace) const;
+  void TraceEnd(const Flight& flight, TimePoint done, TraceSink& trace) const;
   // Makes the calls of the bucket, and starts them.
   Status StartCalls(Flight& flight);
   // One of what is left is done; the last ends the bucket.

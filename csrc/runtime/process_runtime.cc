@@ -1,13 +1,14 @@
 #include "csrc/runtime/process_runtime.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <utility>
 #include <vector>
 
-#include "csrc/runtime/diagnostics/dump_signal.h"
+#include "csrc/runtime/diagnostics/request_signal.h"
 
 namespace keras_ring {
 namespace {
@@ -104,9 +105,12 @@ std::shared_ptr<ProcessSets> TakeProcessSets() {
   return nullptr;
 }
 
-void AnswerDumpSignal() {
-  CallOnDumpSignal([] {
+void AnswerRequestSignals() {
+  AnswerSignal(SIGUSR1, "kr-dump", [] {
     if (auto sets = CurrentProcessSets()) sets->WriteFlightLogs("SIGUSR1");
+  });
+  AnswerSignal(SIGUSR2, "kr-dump-trace", [] {
+    if (auto runtime = ProcessRuntime()) runtime->RecordBriefTimeline();
   });
 }
 

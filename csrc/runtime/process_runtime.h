@@ -41,9 +41,9 @@ SetNumbers& ProcessSetNumbers();
 // Empties the slot and returns what was in it; null in the child of a fork.
 std::shared_ptr<ProcessSets> TakeProcessSets();
 
-// From now on SIGUSR1 makes what is in the slot write its flight logs; see
-// CallOnDumpSignal.
-void AnswerDumpSignal();
+// From now on SIGUSR1 makes what is in the slot write its flight logs, and
+// SIGUSR2 record a timeline of some seconds; see AnswerSignal.
+void AnswerRequestSignals();
 
 // The way of one caller to the runtime of one set: goes there once, and again
 // when that runtime is over. It does not keep it alive.

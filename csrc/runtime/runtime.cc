@@ -1,5 +1,8 @@
 #include "csrc/runtime/runtime.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -15,6 +18,8 @@
 #include "csrc/control/tensor_queue.h"
 #include "csrc/runtime/background_loop.h"
 #include "csrc/runtime/diagnostics/flight_log.h"
+#include "csrc/runtime/diagnostics/status_page.h"
+#include "csrc/runtime/diagnostics/timeline.h"
 #include "csrc/runtime/executor.h"
 
 namespace keras_ring {
@@ -25,6 +30,9 @@ constexpr auto kShutdownLimit = std::chrono::seconds(5);
 
 // How long it waits for its flight log. A megabyte takes milliseconds.
 constexpr auto kFlightLogLimit = std::chrono::seconds(3);
+
+// What is recorded upon a signal.
+constexpr auto kBriefTimeline = std::chrono::seconds(5);
 
 // How long a rank that cannot start waits for its word to be on its way.
 constexpr auto kWordLimit = std::chrono::seconds(1);
@@ -112,14 +120,20 @@ Runtime::Runtime(RuntimeDeps deps)
     : deps_(std::move(deps)),
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)) {
   const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
-  queue_ =
-      std::make_unique<TensorQueue>([this] { loop_->Wake(); }, *deps_.clock);
+  queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); },
+                                         *deps_.clock, deps_.counters.get());
   ControllerOptions control = ControllerOptionsOf(deps_.options);
   control.stalls.describe = [this](const std::vector<std::string>& names) {
-    return DescribeActivity(queue_->recorder().Records(), names,
-                            deps_.clock->Now());
+    const TimePoint now = deps_.clock->Now();
+    return DescribeActivity(queue_->recorder().Records(), names, now,
+                            ProgramActivity(*deps_.counters, now));
   };
   tunables_ = TunablesOf(control.schedule);
+  if (deps_.timeline != nullptr && topology_.local_size < topology_.size) {
+    control.measures_clocks = true;
+    control.shares_clock = tree.is_root() || deps_.host_ids[tree.parent] ==
+                                                 deps_.host_ids[tree.rank];
+  }
   const std::vector<TunableRange> own = deps_.collective->Tunables();
   tunables_.insert(tunables_.end(), own.begin(), own.end());
   controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
@@ -145,8 +159,13 @@ Runtime::Runtime(RuntimeDeps deps)
   options.report_loss = deps_.report_loss;
   options.repeats_loss =
       topology_.size <= deps_.small_job || topology_.local_rank == 0;
+  options.clock_read = [this](const ClockReading& reading) {
+    if (deps_.timeline == nullptr) return;
+    deps_.timeline->SetClock(reading.at, reading.offset, reading.error);
+  };
   options.broken = [this](const Status& cause,
                           std::vector<FlightRecord> records) {
+    if (deps_.status_page) deps_.status_page->SetError(cause.message());
     if (auto write = FlightLogJob(cause.ToString(), std::move(records))) {
       flight_log_writer_.Start(std::move(write));
     }
@@ -203,6 +222,26 @@ void Runtime::WriteFlightLog(const std::string& reason) const {
   }
 }
 
+void Runtime::RecordBriefTimeline() const {
+  const std::string directory = FlightDirectory(deps_.options);
+  if (deps_.timeline == nullptr || directory.empty()) return;
+  Timeline::Settings settings;
+  settings.directory = directory + "/timeline.ranks";
+  settings.length = kBriefTimeline;
+  Status status;
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    status = InternalError(directory + ": " + ErrnoText(errno));
+  }
+  if (status.ok()) status = deps_.timeline->Start(settings);
+  if (status.ok()) {
+    KR_LOG(kWarning) << "SIGUSR2: this rank's timeline of the next "
+                     << kBriefTimeline.count() << " s goes to "
+                     << settings.directory << ", for keras-ring report";
+  } else {
+    KR_LOG(kWarning) << "SIGUSR2: " << status.message();
+  }
+}
+
 std::function<void()> Runtime::FlightLogJob(
     const std::string& reason, std::vector<FlightRecord> records) const {
   auto write = deps_.write_flight_log;
@@ -245,6 +284,7 @@ void Runtime::Shutdown(const std::string& reason) {
   executor_->Stop();
   loop_->Stop();
   stopped_ = true;
+  if (deps_.timeline) deps_.timeline->Stop(reason);
   if (!flight_log_writer_.Wait(Deadline::After(kFlightLogLimit))) {
     KR_LOG(kWarning) << "the flight record of this rank could not be written "
                         "in time: the disk does not answer";

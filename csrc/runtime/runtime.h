@@ -34,6 +34,8 @@ class Mesh;
 class MessageChannel;
 class TensorQueue;
 struct ControlTree;
+class StatusPage;
+class Timeline;
 
 // Where this rank stands, from the host identities of all members.
 struct Topology {
@@ -62,6 +64,9 @@ struct RuntimeDeps {
   std::shared_ptr<Counters> counters;
   // Is told what the operations spend their time with; or null.
   std::shared_ptr<TraceSink> trace;
+  // Of the job alone: where that goes, and where `counters` lie. Or null.
+  std::shared_ptr<Timeline> timeline;
+  std::shared_ptr<StatusPage> status_page;
   std::unique_ptr<Clock> clock;
   // Null in a process set and in tests.
   std::unique_ptr<Mesh> mesh;
@@ -124,6 +129,10 @@ class Runtime {
   // Leaves a flight log for `keras-ring doctor`. Any thread but those of the
   // runtime, any time; takes as long as the disk does.
   void WriteFlightLog(const std::string& reason) const;
+
+  // Records a timeline for some seconds, beside the flight logs: of a job that
+  // nobody thought of recording. Any thread.
+  void RecordBriefTimeline() const;
 
   // Ends the job in agreement with the other ranks and stops the threads. The
   // reason is told to the others; empty for a program that came to its end.

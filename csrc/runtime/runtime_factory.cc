@@ -1,7 +1,11 @@
 #include "csrc/runtime/runtime_factory.h"
 
+#include <unistd.h>
+
+#include <fstream>
 #include <utility>
 
+#include "csrc/base/logging.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/host/host_id.h"
 #include "csrc/comm/net/addresses.h"
@@ -10,6 +14,8 @@
 #include "csrc/comm/rendezvous/sub_mesh.h"
 #include "csrc/comm/transport/message_channel.h"
 #include "csrc/runtime/backends.h"
+#include "csrc/runtime/diagnostics/status_page.h"
+#include "csrc/runtime/diagnostics/timeline.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime_parts.h"
 
@@ -42,6 +48,68 @@ void NameMembers(const std::vector<Member>& members, RuntimeDeps& deps) {
   }
 }
 
+// Counters where other programs can see them, if there is such a place.
+void MakeCounters(RuntimeDeps& deps) {
+  auto page = StatusPage::Create(deps.options);
+  if (!page.ok()) {
+    KR_LOG(kInfo) << page.status().message()
+                  << "; keras-ring top will not see this rank";
+  }
+  if (!page.ok() || *page == nullptr) {
+    deps.counters = std::make_shared<Counters>();
+    return;
+  }
+  deps.status_page = *page;
+  deps.counters =
+      std::shared_ptr<Counters>(deps.status_page, &(*page)->counters());
+}
+
+// Of this process; 0 if the system does not tell.
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Once it is known where this rank stands.
+Status StartDiagnostics(const Member& own, RuntimeDeps& deps) {
+  const Options& options = deps.options;
+  const int local_rank = TopologyOf(deps.host_ids, options.rank).local_rank;
+  if (deps.status_page) {
+    KR_RETURN_IF_ERROR(
+        deps.status_page->Publish(options, local_rank, own.host));
+  }
+  TimelineOwner owner;
+  owner.rank = options.rank;
+  owner.size = options.size;
+  owner.local_rank = local_rank;
+  owner.host = own.host;
+  for (const OptionDescription& option : DescribeOptions()) {
+    const Result<std::string> value = options.Show(option.variable);
+    if (value.ok() && !value->empty()) {
+      owner.settings.emplace_back(option.variable, *value);
+    }
+  }
+  deps.timeline =
+      std::make_shared<Timeline>(std::move(owner), [counters = deps.counters] {
+        const auto number = [](const Counters::Count& count) {
+          return static_cast<int64_t>(count.load(std::memory_order_relaxed));
+        };
+        return std::vector<TimelineSample>{
+            {"pending tensors", number(counters->pending)},
+            {"resident bytes", ResidentBytes()},
+            {"data bytes sent", number(counters->data_bytes_sent)},
+            {"data bytes received", number(counters->data_bytes_received)}};
+      });
+  deps.trace = deps.timeline;
+  if (options.timeline.empty()) return OkStatus();
+  Timeline::Settings settings;
+  settings.directory = options.timeline + ".ranks";
+  settings.mark_cycles = options.timeline_mark_cycles;
+  return deps.timeline->Start(settings);
+}
+
 // The parts of a process set of which this rank is a member.
 Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
                                const RankSet& set, Deadline deadline) {
@@ -52,7 +120,10 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
   deps.options.size = static_cast<int>(set.members().size());
   deps.ranks = set;
   deps.counters = of_job.counters;
-  deps.trace = of_job.trace;
+  if (of_job.timeline) {
+    deps.trace =
+        std::make_shared<ProcessSetTrace>(of_job.timeline, set.number());
+  }
   deps.clock = std::make_unique<SystemClock>();
   // Not kept alive by its sets: it ends after them.
   deps.report_loss = [job = std::weak_ptr<Runtime>(job)](const Status& cause) {
@@ -76,7 +147,7 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   const Deadline deadline = Deadline::AfterSeconds(options.start_timeout);
   RuntimeDeps deps;
   deps.options = options;
-  deps.counters = std::make_shared<Counters>();
+  MakeCounters(deps);
   deps.clock = std::make_unique<SystemClock>();
 
   std::vector<std::string> fingerprint = options.Fingerprint();
@@ -93,8 +164,10 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   KR_ASSIGN_OR_RETURN(std::unique_ptr<StartingMesh> mesh,
                       Rendezvous(rendezvous, deadline, *deps.counters));
   NameMembers(mesh->members(), deps);
-  const Status connected =
-      ConnectParts(*mesh, arena, nullptr, mesh->deadline(), deps);
+  Status connected = StartDiagnostics(mesh->members()[options.rank], deps);
+  if (connected.ok()) {
+    connected = ConnectParts(*mesh, arena, nullptr, mesh->deadline(), deps);
+  }
   // Nobody goes on who could wait for a rank that does not: it would take it
   // for lost when it says nothing.
   KR_RETURN_IF_ERROR(mesh->StartBarrier(connected));

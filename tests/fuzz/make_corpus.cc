@@ -141,6 +141,8 @@ std::vector<std::pair<std::string, Message>> Messages() {
           {"fail-plan-end", rest},
           {"abort", AbortMessage{UnavailableError("lost rank 2")}},
           {"ping", PingMessage{}},
+          {"clock_query", ClockQuery{123456789}},
+          {"clock_reply", ClockReply{5, 6, true, -7, 9}},
           {"join", JoinMessage{{1, 3}}},
           {"bye", ByeMessage{}},
           {"ask", StallQuery{7, {1, 3}, {"dense/kernel"}}},

@@ -146,6 +146,10 @@ inline void CheckLimits(const AbortMessage& message, int) {
 }
 
 inline void CheckLimits(const PingMessage&, int) {}
+inline void CheckLimits(const ClockQuery&, int) {}
+inline void CheckLimits(const ClockReply& message, int) {
+  KR_CHECK(message.error_ns >= 0);
+}
 
 inline void CheckLimits(const JoinMessage& message, int size) {
   CheckRanks(message.ranks, size);

@@ -374,6 +374,9 @@ Status HierarchicalCollective::Run(HostMethod& method, const StageParts& parts,
       AllreduceTakesFewHops(options_.flat.algorithms.links, preference, groups_,
                             count * method.size());
   shape.traffic = traffic;
+  meter_.TraceAlgorithm(barrier_.tag(), shape.is_small
+                                            ? "hierarchy, one_shot"
+                                            : "hierarchy, two_shots");
   return RunLane(stage, method, chunks, shape);
 }
 

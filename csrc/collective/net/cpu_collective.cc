@@ -126,6 +126,7 @@ Status CpuCollective::DoAllreduce(const AllreduceArgs& args) {
   if (exchanges() && !options_.algorithms.ring_allreduce) {
     return ExchangeAllreduce(args);
   }
+  meter_.TraceAlgorithm(args.tag, "ring");
   const ReductionKernels method(args);
   const RoundLimits limits{options_.fusion_buffer_bytes, options_.direct_bytes};
   for (const Round& round : PlanRounds(args.tensors, method.format, limits)) {
@@ -145,6 +146,7 @@ Status CpuCollective::ExchangeAllreduce(const AllreduceArgs& args) {
       place_.size == 2
           ? PairTakesFewHops(links, preference_, bytes)
           : AllreduceTakesFewHops(links, preference_, {place_.size}, bytes);
+  meter_.TraceAlgorithm(args.tag, one_shot ? "one_shot" : "two_shots");
   const ExchangeShape shape = ShapeFor(method);
   return RunExchange(one_shot ? PlanOneShot(shape, row_.count())
                               : PlanTwoShots(shape, row_.count()),

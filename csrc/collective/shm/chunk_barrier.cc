@@ -87,7 +87,7 @@ Status ChunkBarrier::AwaitAll(Phase phase, uint64_t chunk) {
 
 Status ChunkBarrier::Await(int local_rank, Phase phase, uint64_t chunk) {
   if (!HasDone(local_rank, phase, chunk)) {
-    TimedPhase time(meter_, TracePhase::kWait, tag_);
+    TimedPhase time(meter_, TracePhase::kWait, tag_, ranks_[local_rank]);
     KR_RETURN_IF_ERROR(Wait(local_rank, phase, chunk));
   }
   return phase == Phase::kPacked ? CheckTag(local_rank, chunk) : OkStatus();

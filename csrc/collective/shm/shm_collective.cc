@@ -186,6 +186,7 @@ Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
     KR_RETURN_IF_ERROR(ReduceThroughSlots(plan));
   }
   spans_.Assign(direct_.direct(), element_size);
+  meter_.TraceAlgorithm(barrier_.tag(), "shm direct");
   return Direct(plan);
 }
 
@@ -198,6 +199,8 @@ Status ShmCollective::ReduceThroughSlots(Plan plan) {
       bytes <= static_cast<int64_t>(size_ * options_.part_bytes) &&
       bytes * (size_ - 1) <= Number(tuned_.one_shot_bytes);
   const bool alone = size_ == 1 && plan.codec == nullptr;
+  meter_.TraceAlgorithm(barrier_.tag(),
+                        one_shot ? "shm one_shot" : "shm two_shots");
   if (alone || one_shot) return OneShot(plan);
   plan.Cut(count, size_, spans_.wire_size(), tuned_.part_bytes);
   return TwoShots(plan);

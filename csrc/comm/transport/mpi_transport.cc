@@ -279,7 +279,10 @@ Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
   const Duration limit = idle_limit_->get();
   const Duration waited = std::chrono::steady_clock::now() - moved;
   {
-    const TimedPhase time(meter_, TracePhase::kWait, plan.tag);
+    const int source = plan.OnlySource();
+    const TimedPhase time(
+        meter_, TracePhase::kWait, plan.tag,
+        source < 0 ? TraceSpan::kNobody : ranks_.Global(source));
     Status failure;
     const bool ready = spinner_.Until([&] {
       if (is_broken_ || (events != nullptr && events->Happened())) return true;

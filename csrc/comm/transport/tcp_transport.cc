@@ -298,7 +298,10 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
   const Duration limit = idle_limit_->get();
   const Duration waited = std::chrono::steady_clock::now() - moved;
   {
-    const TimedPhase time(meter_, TracePhase::kWait, plan.tag);
+    const int source = plan.OnlySource();
+    const TimedPhase time(
+        meter_, TracePhase::kWait, plan.tag,
+        source < 0 ? TraceSpan::kNobody : ranks_.Global(source));
     const Deadline now(moved);
     KR_ASSIGN_OR_RETURN(bool ready, streams.Poll({wake_.fd()}, now));
     Status failure;

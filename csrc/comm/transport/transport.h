@@ -81,6 +81,17 @@ struct SendReceivePlan {
   // Set by `advance`: there is more to do than the streams show.
   bool busy = false;
 
+  // The rank from which it still receives, if that is one; else -1.
+  int OnlySource() const {
+    int source = -1;
+    for (const Incoming& one : incoming) {
+      if (one.received == one.segments.size()) continue;
+      if (source >= 0) return -1;
+      source = one.peer;
+    }
+    return source;
+  }
+
   // Whether there is nobody to send to or to receive from.
   bool empty() const { return outgoing.empty() && incoming.empty(); }
 };

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "csrc/base/digest_text.h"
+#include "csrc/base/json_text.h"
 #include "csrc/base/sha256.h"
 
 namespace keras_ring {
@@ -22,23 +23,6 @@ constexpr size_t kMostRecordsOfJob = 1 << 20;
 constexpr size_t kFewestRecords = 256;
 
 constexpr int kFormat = 1;
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[7];
-      std::snprintf(code, sizeof(code), "\\u%04x", c);
-      quoted += code;
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + '"';
-}
 
 std::string HostName() {
   char name[256] = "";
@@ -80,7 +64,7 @@ void AppendTensors(const std::vector<TensorSpec>& tensors,
                    std::ostringstream& text) {
   text << "[";
   for (size_t i = 0; i < tensors.size(); ++i) {
-    text << (i ? ", " : "") << "[" << Quoted(DTypeName(tensors[i].dtype));
+    text << (i ? ", " : "") << "[" << JsonText(DTypeName(tensors[i].dtype));
     for (int64_t rows : tensors[i].shape) text << ", " << rows;
     text << "]";
   }
@@ -91,17 +75,17 @@ void AppendRecord(const FlightRecord& record, const WallClock& clock,
                   std::ostringstream& text) {
   const Request& request = *record.request;
   text << "{\"number\": " << record.number
-       << ", \"name\": " << Quoted(request.name)
-       << ", \"kind\": " << Quoted(RequestKindName(request.kind));
+       << ", \"name\": " << JsonText(request.name)
+       << ", \"kind\": " << JsonText(RequestKindName(request.kind));
   if (IsReduction(request.kind)) {
-    text << ", \"op\": " << Quoted(ReduceOpName(request.op));
+    text << ", \"op\": " << JsonText(ReduceOpName(request.op));
   }
   if (request.kind == RequestKind::kBroadcast) {
     text << ", \"root\": " << request.root;
   }
   text << ", \"tensors\": ";
   AppendTensors(request.tensors, text);
-  text << ", \"state\": " << Quoted(FlightStateName(record.state));
+  text << ", \"state\": " << JsonText(FlightStateName(record.state));
   text << ", \"decision\": ";
   if (record.decided == TimePoint()) {
     text << "null";
@@ -115,7 +99,7 @@ void AppendRecord(const FlightRecord& record, const WallClock& clock,
   text << ", \"submitted\": " << clock.Show(record.submitted)
        << ", \"decided\": " << clock.Show(record.decided)
        << ", \"ended\": " << clock.Show(record.ended);
-  if (!record.error.empty()) text << ", \"error\": " << Quoted(record.error);
+  if (!record.error.empty()) text << ", \"error\": " << JsonText(record.error);
   text << "}";
 }
 
@@ -138,9 +122,9 @@ std::string FlightLogText(const FlightLog& log) {
   text << "{\"format\": " << kFormat << ", \"rank\": " << log.rank
        << ", \"members\": " << List(log.members)
        << ", \"process_set\": " << log.process_set
-       << ", \"host\": " << Quoted(HostName()) << ", \"pid\": " << getpid()
+       << ", \"host\": " << JsonText(HostName()) << ", \"pid\": " << getpid()
        << ", \"written\": " << clock.Now()
-       << ", \"reason\": " << Quoted(log.reason) << ",\n \"records\": [";
+       << ", \"reason\": " << JsonText(log.reason) << ",\n \"records\": [";
   for (size_t i = 0; i < log.records.size(); ++i) {
     text << (i ? ",\n  " : "\n  ");
     AppendRecord(log.records[i], clock, text);

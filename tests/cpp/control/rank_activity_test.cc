@@ -51,6 +51,26 @@ TEST(DescribeActivity, ARankInNoCollective) {
       "ago");
 }
 
+TEST(DescribeActivity, BeginsWithWhatTheProgramDoes) {
+  Counters counters;
+  EXPECT_EQ(ProgramActivity(counters, At(9)), "");
+  counters.activity = 1;
+  counters.activity_ns = static_cast<uint64_t>(
+      std::chrono::nanoseconds(At(6).time_since_epoch()).count());
+  const std::string program = ProgramActivity(counters, At(9));
+  EXPECT_EQ(program, "waits for its input pipeline, for 3 s");
+  EXPECT_EQ(DescribeActivity({}, {}, At(9), program).text,
+            "waits for its input pipeline, for 3 s; none has ended so far");
+  EXPECT_EQ(DescribeActivity({Record("a", FlightState::kWaiting, 4)}, {}, At(5),
+                             "evaluates, for 1 s")
+                .text,
+            "evaluates, for 1 s, and waits for allreduce 'a', for 1 s; none "
+            "has ended so far");
+  // A number that this version does not know.
+  counters.activity = 99;
+  EXPECT_EQ(ProgramActivity(counters, At(9)), "");
+}
+
 TEST(DescribeActivity, IsBounded) {
   std::vector<FlightRecord> records;
   for (int i = 0; i < 100; ++i) {

@@ -706,24 +706,55 @@ class Trace final : public TraceSink {
     TracePhase phase;
     uint64_t tag;
     TimePoint begin, end;
+    int peer;
+    std::string name;
+    int64_t value;
+    size_t tensors;
   };
-  void Span(TracePhase phase, uint64_t tag, TimePoint begin,
-            TimePoint end) override {
+  Trace() : TraceSink(on_) {}
+  using TraceSink::Record;
+  void Record(const TraceSpan* spans, size_t count) override {
     MutexLock lock(mutex_);
-    spans_.push_back({phase, tag, begin, end});
+    for (const TraceSpan* span = spans; span != spans + count; ++span) {
+      spans_.push_back({span->phase, span->tag, span->begin, span->end,
+                        span->peer, std::string(span->name), span->value,
+                        span->tensors});
+    }
   }
+  void Switch(bool on) { on_ = on; }
   std::vector<One> spans() {
     MutexLock lock(mutex_);
     return spans_;
   }
 
  private:
+  std::atomic<bool> on_{true};
   Mutex mutex_;
   std::vector<One> spans_ KR_GUARDED_BY(mutex_);
 };
 
 // Whatever moves the bytes: counted, and traced with the same tags on all
 // ranks, one phase after the other.
+TEST(RuntimeCounters, SayWhatWasExecutedWhenATensorWasLastAskedFor) {
+  RuntimeCluster cluster({"a", "a"}, Options(), RuntimeClusterSetup());
+  const Counters& counters = cluster.at(0).counters();
+  uint64_t executed = 0;
+  for (const char* const name : {"x", "y"}) {
+    FloatOperation mine, theirs;
+    mine.input.assign(1 << 10, 1.0f);
+    theirs.input.assign(1 << 10, 1.0f);
+    ASSERT_TRUE(EnqueueSum(cluster.at(0), name, mine).ok());
+    ASSERT_TRUE(EnqueueSum(cluster.at(1), name, theirs).ok());
+    ASSERT_TRUE(Await(mine).ok());
+    ASSERT_TRUE(Await(theirs).ok());
+    EXPECT_EQ(counters.submitted_execute_ns.load(), executed);
+    EXPECT_GT(counters.execute_ns.load(), executed);
+    EXPECT_EQ(counters.began_ns.load(), 0u);
+    executed = counters.execute_ns.load();
+  }
+  cluster.ShutdownAll();
+}
+
 TEST(Runtime, EveryPhaseOfABucketIsSeen) {
   for (const bool shares_memory : {true, false}) {
     SCOPED_TRACE(shares_memory ? "shm" : "ring");
@@ -761,6 +792,73 @@ TEST(Runtime, EveryPhaseOfABucketIsSeen) {
       EXPECT_GT(counters.reduce_ns, 0u);
     }
   }
+}
+
+// Each tensor by its name, the bucket with what it is made of, and who was
+// last.
+TEST(Runtime, ATraceTellsOfTensorsAndBuckets) {
+  Trace trace;
+  RuntimeClusterSetup setup;
+  setup.trace = &trace;
+  setup.shares_memory = true;
+  RuntimeCluster cluster({"a", "a"}, Options(), setup);
+  FloatOperation early, late;
+  early.input.assign(1 << 20, 1.0f);
+  late.input.assign(1 << 20, 1.0f);
+  ASSERT_TRUE(EnqueueSum(cluster.at(0), "x", early).ok());
+  ASSERT_TRUE(
+      WaitUntilTrue([&] { return cluster.at(0).counters().pending == 1; }));
+  const TimePoint until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  ASSERT_TRUE(EnqueueSum(cluster.at(1), "x", late).ok());
+  ASSERT_TRUE(Await(early).ok());
+  ASSERT_TRUE(Await(late).ok());
+  EXPECT_EQ(cluster.at(0).counters().pending, 0u);
+  EXPECT_GE(cluster.at(0).counters().done_ns.load(),
+            cluster.at(0).counters().submitted_ns.load());
+  cluster.ShutdownAll();
+  std::map<TracePhase, int> seen;
+  for (const Trace::One& span : trace.spans()) {
+    ++seen[span.phase];
+    if (span.phase == TracePhase::kNegotiate) {
+      EXPECT_EQ(span.name, "x");
+      EXPECT_EQ(span.value, 4 << 20);
+    } else if (span.phase == TracePhase::kExecute) {
+      EXPECT_EQ(span.name, "allreduce 'x'");
+      EXPECT_EQ(span.value, 4 << 20);
+      EXPECT_EQ(span.tensors, 1u);
+    } else if (span.phase == TracePhase::kLate) {
+      EXPECT_EQ(span.peer, 1);
+      EXPECT_GE(span.value, 15'000'000);
+    } else if (span.phase == TracePhase::kWait) {
+      EXPECT_THAT(span.peer, testing::AnyOf(0, 1));
+    } else if (span.phase == TracePhase::kAlgorithm) {
+      EXPECT_EQ(span.tag / 16, 1u);
+      EXPECT_EQ(span.name, "shm two_shots");
+    }
+  }
+  EXPECT_EQ(seen[TracePhase::kLate], 2);
+  EXPECT_EQ(seen[TracePhase::kAlgorithm], 2);
+  EXPECT_EQ(seen[TracePhase::kCycle], 2);
+}
+
+TEST(Runtime, NothingIsToldToASinkThatDoesNotListen) {
+  Trace trace;
+  trace.Switch(false);
+  RuntimeClusterSetup setup;
+  setup.trace = &trace;
+  RuntimeCluster cluster({"a", "a"}, Options(), setup);
+  std::vector<FloatOperation> operations(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    operations[rank].input.assign(1 << 20, 1.0f);
+    ASSERT_TRUE(EnqueueSum(cluster.at(rank), "x", operations[rank]).ok());
+  }
+  for (FloatOperation& operation : operations) {
+    ASSERT_TRUE(Await(operation).ok());
+  }
+  cluster.ShutdownAll();
+  EXPECT_TRUE(trace.spans().empty());
 }
 
 // Fault: a collective of a process set fails, and there is no job any more that

@@ -1,4 +1,4 @@
-#include "csrc/runtime/diagnostics/dump_signal.h"
+#include "csrc/runtime/diagnostics/request_signal.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <thread>
 
 #include "csrc/base/logging.h"
@@ -17,38 +18,40 @@ namespace keras_ring {
 namespace {
 
 // Of the handler, which may look at nothing else.
-int bell = -1;
+int bells[] = {-1, -1};
 pid_t owner = 0;
 
-void Ring(int) {
+int& BellOf(int signal) { return bells[signal == SIGUSR1 ? 0 : 1]; }
+
+void Ring(int signal) {
   const int error = errno;
   const char byte = 1;
-  if (getpid() == owner) (void)!write(bell, &byte, 1);
+  if (getpid() == owner) (void)!write(BellOf(signal), &byte, 1);
   errno = error;
 }
 
-bool IsFree() {
+bool IsFree(int signal) {
   struct sigaction now;
-  return sigaction(SIGUSR1, nullptr, &now) == 0 && now.sa_handler == SIG_DFL;
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL;
 }
 
-void Serve(int requests, void (*dump)()) {
-  SetThreadName("kr-dump");
+void Serve(int requests, const char* name, void (*answer)()) {
+  SetThreadName(name);
   char bytes[64];
   for (;;) {
     const ssize_t got = read(requests, bytes, sizeof(bytes));
-    if (got > 0) dump();
+    if (got > 0) answer();
     if (got == 0 || (got < 0 && errno != EINTR)) return;
   }
 }
 
 // Whether there is a thread that answers now.
-bool StartServing(void (*dump)()) {
+bool StartServing(int signal, const char* name, void (*answer)()) {
   int ends[2];
   // A full pipe must not block the handler: what is asked for is on its way.
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   (void)fcntl(ends[1], F_SETFL, O_NONBLOCK);
-  bell = ends[1];
+  BellOf(signal) = ends[1];
   owner = getpid();
   // The thread takes no signals: they are for the program's own threads.
   sigset_t all, before;
@@ -56,7 +59,8 @@ bool StartServing(void (*dump)()) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // For ever, like the handler.
   Result<std::thread> thread = StartThread(
-      "kr-dump", [requests = ends[0], dump] { Serve(requests, dump); });
+      name,
+      [requests = ends[0], name, answer] { Serve(requests, name, answer); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (thread.ok()) {
     thread->detach();
@@ -70,17 +74,18 @@ bool StartServing(void (*dump)()) {
 
 }  // namespace
 
-void CallOnDumpSignal(void (*dump)()) {
-  if (!IsFree()) return;
-  if (!StartServing(dump)) {
-    KR_LOG(kWarning) << "SIGUSR1 is not answered: " << ErrnoText(errno);
+void AnswerSignal(int signal, const char* thread, void (*answer)()) {
+  if (!IsFree(signal)) return;
+  if (!StartServing(signal, thread, answer)) {
+    KR_LOG(kWarning) << (signal == SIGUSR1 ? "SIGUSR1" : "SIGUSR2")
+                     << " is not answered: " << ErrnoText(errno);
     return;
   }
   struct sigaction action = {};
   action.sa_handler = Ring;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  (void)sigaction(SIGUSR1, &action, nullptr);
+  (void)sigaction(signal, &action, nullptr);
 }
 
 }  // namespace keras_ring
