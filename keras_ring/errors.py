@@ -37,6 +37,15 @@ class LocalUpdateError(KerasRingError):
     __init__ = Exception.__init__
 
 
+class AutoError(KerasRingError):
+    """A program does what `--auto` cannot do exactly; the text says what to do.
+
+    The program stops, rather than train something else.
+    """
+
+    __init__ = Exception.__init__  # as in `LocalUpdateError`
+
+
 class CheckpointError(KerasRingError):
     """A checkpoint could not be written, or none of them can be read."""
 

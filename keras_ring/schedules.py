@@ -31,7 +31,9 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
     Example:
     ```python
     schedule = keras.optimizers.schedules.CosineDecay(0.1 * kr.size(), 10_000)
-    optimizer = keras.optimizers.SGD(kr.schedules.Warmup(schedule, 500))
+    optimizer = kr.DistributedOptimizer(
+        keras.optimizers.SGD(kr.schedules.Warmup(schedule, 500))
+    )
     ```
     """
 

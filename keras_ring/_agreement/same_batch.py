@@ -20,6 +20,12 @@ import tensorflow as tf
 from absl import logging
 
 from keras_ring._agreement import same_data
+from keras_ring._agreement.next_batch import (
+    TrainFunction,
+    iterator_of,
+    next_of,
+    on_next_call,
+)
 from keras_ring._keras import compat
 from keras_ring._ops import arrays
 from keras_ring._runtime import topology
@@ -59,42 +65,24 @@ def watch(
     if arrays.is_graph_program():
         return
     object.__setattr__(model, _WATCHED, True)
-    train = model.train_function
 
-    def compare_and_train(iterator: Iterator[Structure]) -> Any:
-        model.train_function = train
+    def compare_and_train(
+        train: TrainFunction, iterator: Iterator[Structure]
+    ) -> Any:
         if not isinstance(iterator, tf.data.Iterator):
             _compare([], None, process_set, verbose)
             return train(iterator)
-        batches = []
-        for _ in range(compat.steps_per_execution(model)):
-            batch = next(iterator, None)
-            if batch is None:
-                break
-            batches.append(batch)
+        batches = next_of(iterator, compat.steps_per_execution(model))
         dataset = getattr(iterator, "_dataset", None)
         _compare(batches, dataset, process_set, verbose)
-        return train(_iterator_of(batches, iterator) if batches else iterator)
+        return train(iterator_of(batches, iterator) if batches else iterator)
 
-    model.train_function = compare_and_train
+    on_next_call(model, compare_and_train)
 
 
-def _iterator_of(
-    batches: list[Structure], iterator: tf.data.Iterator
-) -> tf.data.Iterator:
-    """Returns an iterator of batches, for what was traced for `iterator`."""
-
-    def as_traced(batch: Structure) -> Dataset:
-        # Of the same structure, whatever the size of this batch.
-        one = tf.data.experimental.to_variant(
-            tf.data.Dataset.from_tensors(batch)
-        )
-        return tf.data.experimental.from_variant(one, iterator.element_spec)
-
-    dataset = as_traced(batches[0])
-    for batch in batches[1:]:
-        dataset = dataset.concatenate(as_traced(batch))
-    return iter(dataset)
+def leave_out(model: Model) -> None:
+    """Has the first batch of a model not looked at."""
+    object.__setattr__(model, _WATCHED, True)
 
 
 def _compare(

@@ -138,7 +138,7 @@ def parts_before_split(dataset: Dataset, num_ranks: int) -> list[Part]:
     Returns:
         A list, empty if the ranks do not split it so. Nothing is sent.
     """
-    for node in _nodes(dataset):
+    for node in nodes(dataset):
         count = getattr(node, "_num_shards", None)
         if count is not None and int(count) == num_ranks:
             sources = node._inputs()
@@ -292,10 +292,9 @@ def _dense(rows: Array) -> npt.NDArray[Any]:
 
 def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
     """Yields what a dataset and all that it is made from depend on."""
-    nodes = list(_nodes(dataset))
     yield Part("the number of elements", str(int(dataset.cardinality())))
     in_any_order = dataset.options().deterministic is False
-    for node in nodes:
+    for node in nodes(dataset):
         kind = type(node).__name__.strip("_")
         if hasattr(node, "_seed") and hasattr(node, "_seed2"):
             yield _seed_part(f"the seed of {kind}", node._seed, node._seed2)
@@ -324,8 +323,12 @@ def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
             yield from _function_parts(function.function.graph.as_graph_def())
 
 
-def _nodes(dataset: Dataset) -> Iterator[Dataset]:
-    """Yields a dataset and those it is made from, each once."""
+def nodes(dataset: Dataset) -> Iterator[Dataset]:
+    """Yields a dataset and those it is made from, each once.
+
+    Args:
+        dataset: A `tf.data.Dataset`.
+    """
     seen: set[int] = set()
     ahead = [dataset]
     while ahead:

@@ -5,7 +5,8 @@ A rank that stopped alone would leave the others waiting for its gradients.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,35 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring.errors import ConsistencyError
+
+# How many numbers ranks tell each other beside whether they go on.
+NUM_FIGURES = 16
+
+
+class Companion(Protocol):
+    """What ranks tell each other on the occasion."""
+
+    def figures(self) -> Sequence[int]:
+        """Returns up to `NUM_FIGURES` integers of this rank."""
+
+    def received(self, by_rank: npt.NDArray[Any]) -> None:
+        """Takes those of all ranks, a row each, where all have ended."""
+
+
+_companion: Companion | None = None
+
+
+def accompany(companion: Companion | None) -> None:
+    """Has ranks tell each other more, in the exchange that is made anyway.
+
+    An exchange of its own could be waited for by some ranks only.
+
+    Args:
+        companion: Of the training that begins, `None` for no other. Its
+            numbers may be those of some ranks only.
+    """
+    global _companion
+    _companion = companion
 
 
 def require_same_steps(
@@ -33,8 +63,8 @@ def require_same_steps(
         ValueError: If it is known and differs.
     """
     by_rank = _gathered(
-        -1 if steps is None else steps, "fit/steps", process_set
-    )
+        [-1 if steps is None else steps], "fit/steps", process_set
+    )[:, 0]
     if (by_rank == by_rank[0]).all():
         return
     shown = ", ".join(
@@ -61,8 +91,14 @@ def require_same_end(
     Raises:
         ConsistencyError: If the ranks differ.
     """
-    by_rank = _gathered(int(goes_on), "fit/goes_on", process_set)
+    companion = _companion
+    figures = [] if companion is None else list(companion.figures())
+    figures += [0] * (NUM_FIGURES - len(figures))
+    rows = _gathered([int(goes_on), *figures], "fit/goes_on", process_set)
+    by_rank = rows[:, 0]
     if (by_rank == by_rank[0]).all():
+        if companion is not None and not goes_on:
+            companion.received(rows[:, 1:])
         return
     ended = [
         str(rank)
@@ -79,8 +115,8 @@ def require_same_end(
 
 
 def _gathered(
-    number: int, name: str, process_set: ProcessSet
+    numbers: list[int], name: str, process_set: ProcessSet
 ) -> npt.NDArray[Any]:
     if is_alone(process_set):
-        return np.array([number])
-    return arrays.gathered(np.array([number]), name, process_set)[:, 0]
+        return np.array([numbers])
+    return arrays.gathered(np.array(numbers, np.int64), name, process_set)

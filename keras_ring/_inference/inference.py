@@ -150,11 +150,24 @@ def predict(
             callbacks=callbacks,
         )
     part = part_of((x, None, None), batch_size, steps, process_set)
+    return predict_part(
+        model, part, process_set, verbose=verbose, callbacks=callbacks
+    )
+
+
+def predict_part(
+    model: Model, part: Part, process_set: ProcessSet, **arguments: Any
+) -> Structure:
+    """Returns the predictions for all data, of which this rank makes a part.
+
+    Args:
+        model: A `keras.Model`.
+        part: That of this rank.
+        process_set: Whose ranks make the others.
+        **arguments: More of `model.predict`.
+    """
     own_part = model.predict(
-        part.data[0],
-        batch_size=part.batch_size,
-        verbose=verbose,
-        callbacks=callbacks,
+        part.data[0], batch_size=part.batch_size, **arguments
     )
     return _in_order(own_part, part, process_set)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,9 @@ SYNCHRONIZED = True
 # The attribute of a model that has what `compile` was given. Of a model with
 # several outputs metrics are copied for each, at the first batch.
 COMPILED_METRICS = "compiled_metrics"
+
+# With which a `ProgbarLogger` counts steps.
+PROGBAR_ARGUMENTS: dict[str, Any] = {"count_mode": "steps"}
 
 # Whether losses tell what they were divided by. `weighted=True` is refused.
 TELLS_DIVISORS = False
@@ -271,6 +276,87 @@ def tf_variable(variable: Variable) -> Variable:
     return variable
 
 
+# Of the loss that is computed now: the mask of its elements.
+_mask: contextvars.ContextVar[list[Tensor] | None] = contextvars.ContextVar(
+    "keras_ring_mask", default=None
+)
+
+
+def hook_losses(
+    shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
+    is_part: Callable[[], bool],
+) -> None:
+    """Has a function see each loss that Keras makes a scalar.
+
+    Args:
+        shared: Takes the loss, a function that returns what it was divided by,
+            a scalar, and whether that is of the data and not only of its size;
+            returns the loss. Of a loss that is a sum there is no function, but
+            `None`.
+        is_part: Returns whether that is of a part of a batch, which may have
+            nothing to divide by.
+    """
+    purpose = "a rank's loss counts with the number it was divided by"
+    patch_once(
+        keras.losses.Loss,
+        "__call__",
+        functools.partial(_shares_losses, shared=shared),
+        purpose,
+    )
+    patch_once(
+        importlib.import_module(f"{keras.__name__}.src.utils.losses_utils"),
+        "apply_valid_mask",
+        functools.partial(_notes_mask, is_part=is_part),
+        purpose,
+    )
+
+
+def _shares_losses(
+    call: Callable[..., Tensor], shared: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    @functools.wraps(call)
+    def call_and_share(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+        masks: list[Tensor] = []
+        token = _mask.set(masks)
+        try:
+            loss = call(self, *args, **kwargs)
+        finally:
+            _mask.reset(token)
+        if self.reduction == keras.losses.Reduction.NONE:
+            return loss
+        if self.reduction == keras.losses.Reduction.SUM:
+            return shared(loss, None, False)
+
+        def divisor() -> Tensor:
+            # Without a mask it is the number of elements, as of the rows.
+            return tf.reduce_sum(tf.cast(masks[0], tf.float64))
+
+        return shared(loss, divisor, bool(masks))
+
+    return call_and_share
+
+
+def _notes_mask(
+    apply: Callable[..., Tensor], is_part: Callable[[], bool]
+) -> Callable[..., Tensor]:
+    @functools.wraps(apply)
+    def apply_and_note(
+        losses: Tensor, sw: Tensor, mask: Tensor, reduction: str
+    ) -> Tensor:
+        weights = apply(losses, sw, mask, reduction)
+        noted = _mask.get()
+        if mask is None or noted is None:
+            return weights
+        noted.append(mask)
+        if is_part():
+            # Keras divides by their number, though there may be none.
+            some = tf.reduce_any(tf.cast(mask, tf.bool))
+            weights = tf.where(some, weights, tf.zeros_like(weights))
+        return weights
+
+    return apply_and_note
+
+
 def save_if_due(
     checkpoint: Callback,
     epoch: int,
@@ -377,6 +463,96 @@ def _with_dims(
     return tuple(tf.reshape(each, shape) for each in moments)
 
 
+def hook_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
+) -> None:
+    """Has a function make the moments of `BatchNormalization` layers.
+
+    Args:
+        moments: As for `hook_synchronized_moments`. It returns the number of
+            elements, too.
+        purpose: String, what for.
+    """
+    for name, around in (
+        ("_calculate_mean_and_var", _made_by),
+        ("_fused_batch_norm", _fused_of),
+    ):
+        # That of TensorFlow 1 has it of the same class.
+        (owner,) = (
+            each
+            for each in keras.layers.BatchNormalization.__mro__
+            if name in vars(each)
+        )
+        patch_once(
+            owner, name, functools.partial(around, moments=moments), purpose
+        )
+
+
+def _made_by(
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
+    @functools.wraps(plain)
+    def made_or_plain(
+        self: Layer,
+        inputs: Tensor,
+        reduction_axes: Sequence[int],
+        keep_dims: bool,
+        mask: Tensor = None,
+    ) -> tuple[Tensor, ...]:
+        found = moments(self, inputs, reduction_axes, mask)
+        if found is None:
+            return plain(self, inputs, reduction_axes, keep_dims, mask=mask)
+        if keep_dims:
+            return _with_dims(found[:2], inputs, reduction_axes)
+        return found[:2]
+
+    return made_or_plain
+
+
+def _fused_of(
+    plain: Callable[..., Tensor],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., Tensor]:
+    @functools.wraps(plain)
+    def fused_or_made(
+        self: Layer, inputs: Tensor, mask: Tensor, training: Any
+    ) -> Tensor:
+        is_training = tf.get_static_value(training)
+        if is_training is not None and not is_training:
+            return plain(self, inputs, mask, training)
+        axes = [i for i in range(inputs.shape.rank) if i not in self.axis]
+        values = tf.cast(inputs, self._param_dtype)
+        # The operation that does all in one knows no masks.
+        found = moments(self, values, axes, None)
+        if found is None:
+            return plain(self, inputs, mask, training)
+        if is_training is None:
+            raise NotImplementedError(
+                f"Whether layer {self.name!r} is trained is a tensor, and must "
+                "be known when a step on a part of a batch is traced."
+            )
+        mean, variance, count = found
+        # It estimates the variance of what the batch is a sample of.
+        count = tf.cast(count, variance.dtype)
+        unbiased = variance * count / tf.maximum(count - 1, 1)
+        for moving, value in (
+            (self.moving_mean, mean),
+            (self.moving_variance, unbiased),
+        ):
+            self._assign_moving_average(moving, value, self.momentum, None)
+        gamma = self.gamma if self.scale else tf.ones_like(mean)
+        beta = self.beta if self.center else tf.zeros_like(mean)
+        normalized = tf.nn.batch_normalization(
+            values,
+            *_with_dims((mean, variance, beta, gamma), inputs, axes),
+            self.epsilon,
+        )
+        return tf.cast(normalized, inputs.dtype)
+
+    return fused_or_made
+
+
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Has `moments_of_all_ranks` called where there are several."""
 
@@ -398,3 +574,8 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
             )
         moments = self.moments_of_all_ranks(inputs, axes, mask)
         return _with_dims(moments, inputs, axes) if keep_dims else moments
+
+
+def export_alike(made: type, exported: type) -> None:
+    """Does nothing: a class has its public names as attributes."""
+    del made, exported

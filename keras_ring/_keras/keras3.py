@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 import tensorflow as tf
+from keras.src import api_export
 from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
@@ -45,6 +47,9 @@ COMPILED_METRICS = "_compile_metrics"
 AGGREGATIONS = (
     '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
 )
+
+# With which a `ProgbarLogger` counts steps.
+PROGBAR_ARGUMENTS: dict[str, Any] = {}
 
 # Whether losses tell what they were divided by.
 TELLS_DIVISORS = True
@@ -218,9 +223,21 @@ def seed_variables(model: Model) -> list[Variable]:
     layers = model._flatten_layers()
     found = [
         *(seed.state for layer in layers for seed in layer._seed_generators),
-        global_seed_generator().state,
+        _global_seed(),
     ]
     return list({id(variable): variable for variable in found}.values())
+
+
+def _global_seed() -> Variable:
+    """Returns the state of the generator of `keras.random`.
+
+    Keras makes it when it is first asked for, and takes a number of Python's
+    for that, which the program may have meant for something else.
+    """
+    before = random.getstate()
+    state = global_seed_generator().state
+    random.setstate(before)
+    return state
 
 
 def dtype_name(variable: Variable) -> str:
@@ -256,16 +273,34 @@ def tf_variable(variable: Variable) -> Variable:
     return variable
 
 
+def export_alike(made: type, exported: type) -> None:
+    """Has a class be saved under the public name of another one, if it has one.
+
+    Args:
+        made: A class that stands for the other.
+        exported: The one that loading finds.
+    """
+    name = api_export.get_name_from_symbol(exported)
+    if name is not None:
+        api_export.REGISTERED_OBJS_TO_NAMES[made] = name
+
+
 def hook_losses(
-    shared: Callable[[Tensor, Callable[[], Tensor], bool], Tensor],
+    shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
+    is_part: Callable[[], bool],
 ) -> None:
-    """Has a function see each loss that Keras divides by something.
+    """Has a function see each loss that Keras makes a scalar.
 
     Args:
         shared: Takes the loss, a function that returns what it was divided by,
             a scalar, and whether that is of the data and not only of its size;
-            returns the loss.
+            returns the loss. Of a loss that is a sum there is no function, but
+            `None`.
+        is_part: Returns whether that is of a part of a batch, which may have
+            nothing to divide by.
     """
+    # Keras divides nothing by nothing, and the result is 0.
+    del is_part
     patch_once(
         loss_module,
         "reduce_weighted_values",
@@ -286,8 +321,13 @@ def _shares_losses(
         dtype: DType = None,
     ) -> Tensor:
         loss = reduce(values, sample_weight, mask, reduction, dtype)
-        if reduction in (None, "none", "sum"):
+        if reduction in (None, "none"):
             return loss
+        if len(loss.shape):
+            # Known to be of no rows, as eagerly: Keras has not reduced it.
+            loss = keras.ops.sum(loss)
+        if reduction == "sum":
+            return shared(loss, None, False)
 
         by_weight = reduction == "mean_with_sample_weight"
 
@@ -381,6 +421,38 @@ def hook_synchronized_moments(
         functools.partial(_synchronizes, moments=moments),
         "`synchronized=True` is over all ranks",
     )
+
+
+def hook_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
+) -> None:
+    """Has a function make the moments of `BatchNormalization` layers.
+
+    Args:
+        moments: As for `hook_synchronized_moments`. It returns the number of
+            elements, too.
+        purpose: String, what for.
+    """
+    patch_once(
+        keras.layers.BatchNormalization,
+        "_moments",
+        functools.partial(_made_by, moments=moments),
+        purpose,
+    )
+
+
+def _made_by(
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
+    @functools.wraps(plain)
+    def made_or_plain(
+        self: Layer, inputs: Tensor, mask: Tensor
+    ) -> tuple[Tensor, ...]:
+        found = moments(self, inputs, self._reduction_axes, mask)
+        return plain(self, inputs, mask) if found is None else found[:2]
+
+    return made_or_plain
 
 
 def _synchronizes(

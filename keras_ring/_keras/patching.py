@@ -7,7 +7,8 @@ docs/architecture.md has the list.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 # What a function was patched for, beside it.
@@ -38,11 +39,32 @@ def patch_once(
     _patches.append(patch)
 
 
+@contextlib.contextmanager
+def replaced(owner: Any, functions: Mapping[str, Any]) -> Iterator[None]:
+    """Replaces functions of a class or module while the block runs.
+
+    Args:
+        owner: A class or a module.
+        functions: The functions by their names in it. Names that it has not
+            are passed over.
+    """
+    present = {
+        name: getattr(owner, name) for name in functions if hasattr(owner, name)
+    }
+    try:
+        for name in present:
+            setattr(owner, name, functions[name])
+        yield
+    finally:
+        for name, function in present.items():
+            setattr(owner, name, function)
+
+
 def patches() -> list[str]:
     """Returns what was changed, as "class or module.function: purpose"."""
     return sorted(set(_patches))
 
 
 def _name_of(owner: Any) -> str:
-    module = getattr(owner, "__module__", None)
-    return f"{module}.{owner.__qualname__}" if module else str(owner.__name__)
+    name = getattr(owner, "__qualname__", None)
+    return f"{owner.__module__}.{name}" if name else str(owner.__name__)

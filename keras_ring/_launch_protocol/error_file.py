@@ -10,10 +10,11 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from keras_ring._launch_protocol import contract
 from keras_ring._launch_protocol.error_text import cause, one_line
@@ -30,6 +31,11 @@ _MAX_BYTES = 64 << 20
 # What is added to a file's name to say that its rank called `init`.
 _STARTED = ".started"
 
+# As `sys.excepthook`.
+Show: TypeAlias = Callable[
+    [type[BaseException], BaseException, TracebackType | None], object
+]
+
 
 class _Hook:
     """Takes note of the fatal exception, then hands it on.
@@ -42,6 +48,7 @@ class _Hook:
     def __init__(self) -> None:
         self.last = ""
         self.pid = os.getpid()
+        self.show: Show | None = None
         self._previous = sys.excepthook
 
     def __call__(
@@ -60,11 +67,14 @@ class _Hook:
             if path:
                 noted = RankError.of(error, trace)
                 _write(Path(path), noted)
-                if noted.peer_lost and self._previous is sys.__excepthook__:
+                alone = self._previous is sys.__excepthook__
+                if noted.peer_lost and alone and self.show is None:
                     sys.stderr.write(f"{self.last}{_place(trace)}\n")
                     shown = True
         finally:
-            if not shown:
+            if self.show and self._previous is sys.__excepthook__:
+                self.show(kind, error, trace)
+            elif not shown:
                 self._previous(kind, error, trace)
 
 
@@ -83,6 +93,18 @@ def install() -> None:
         _installed = _Hook()
         sys.excepthook = _installed
     _installed.pid = os.getpid()
+
+
+def show_by(show: Show) -> None:
+    """Has an exception that ends this process shown by something else.
+
+    Args:
+        show: Is called in place of Python's own hook, if nobody else has
+            hooked in.
+    """
+    install()
+    if _installed is not None:
+        _installed.show = show
 
 
 def last_exception() -> str:

@@ -158,6 +158,28 @@ def moments_of_all_ranks(
         mask: A boolean tensor, or `None`.
         process_set: Whose members' batches count. Defaults to all ranks.
     """
+    mean, variance, _ = counted_moments_of_all_ranks(
+        moving_mean, inputs, axes, mask, process_set
+    )
+    return mean, variance
+
+
+def counted_moments_of_all_ranks(
+    moving_mean: Variable,
+    inputs: Tensor,
+    axes: Sequence[int],
+    mask: Tensor,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns mean, variance, and the number of elements that they are of.
+
+    Args:
+        moving_mean: As for `moments_of_all_ranks`, as are the others.
+        inputs: A tensor.
+        axes: All of its axes but that of the channels.
+        mask: A boolean tensor, or `None`.
+        process_set: Whose members' batches count. Defaults to all ranks.
+    """
     shape = tf.shape(inputs)
     if mask is None:
         count = tf.cast(tf.reduce_prod(tf.gather(shape, axes)), inputs.dtype)
@@ -185,7 +207,7 @@ def _of_all_ranks(
     mean: Tensor,
     variance: Tensor,
     process_set: ProcessSet,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Combines the moments of each rank, weighted by its batch.
 
     In float64, because the mean of the squares and the square of the mean may
@@ -214,7 +236,7 @@ def _of_all_ranks(
     variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)
     # Rounding may leave less than nothing of a constant.
     variance = tf.maximum(variance, tf.zeros_like(variance))
-    return tf.cast(mean, dtype), tf.cast(variance, dtype)
+    return tf.cast(mean, dtype), tf.cast(variance, dtype), total[0]
 
 
 def _as_channels(

@@ -21,6 +21,7 @@ from keras_ring._typing import Graph, Operation
 _ORDER = "_keras_ring_order"
 _PLACE = "_keras_ring_place"
 _OF_XLA = "KerasRingXla"
+_MARKS = "KerasRingInputWait"
 _PARTS = "_keras_ring_parts"
 _IN_ORDER = "_keras_ring_in_order"
 _COLLECTIVES = "_keras_ring_collectives"
@@ -104,7 +105,10 @@ auto_control_deps.register_acd_resource_resolver(_run_calls_in_order)
 
 
 def _is_collective(op: Operation) -> bool:
-    return bool(op.type.startswith("KerasRing"))
+    # Marks around the input pipeline wait for nobody.
+    return bool(
+        op.type.startswith("KerasRing") and not op.type.startswith(_MARKS)
+    )
 
 
 def _calls_collectives(op: Operation) -> bool:

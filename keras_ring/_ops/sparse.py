@@ -26,6 +26,7 @@ def allreduce_indexed_slices(
     postscale_factor: float = 1.0,
     compression: Compressor | None = None,
     process_set: ProcessSet = global_process_set,
+    keeps_duplicates: bool = False,
 ) -> tf.IndexedSlices:
     """Sums or averages `tf.IndexedSlices` over all ranks.
 
@@ -42,6 +43,10 @@ def allreduce_indexed_slices(
         postscale_factor: Float, by which values are multiplied after.
         compression: The format of the values on the wire.
         process_set: As in `allreduce`.
+        keeps_duplicates: Boolean. If `True`, no rows are added up: the result
+            has the rows of all ranks one after the other, as one process has
+            them for the batches of all ranks, whatever an optimizer makes of
+            that. Defaults to `False`.
 
     Returns:
         A `tf.IndexedSlices`, the same on all ranks.
@@ -62,7 +67,8 @@ def allreduce_indexed_slices(
     )
     compression = compression or Compression.none
     name = name or "indexed_slices"
-    slices = _sum_duplicates(slices)
+    merged = _as_they_are if keeps_duplicates else _sum_duplicates
+    slices = merged(slices)
     if process_sets.is_alone(process_set):
         factor = prescale_factor * postscale_factor
         return slices if factor == 1.0 else scaled_gradient(slices, factor)
@@ -75,7 +81,7 @@ def allreduce_indexed_slices(
         name=name,
         process_set=process_set,
     )
-    gathered = _sum_duplicates(
+    gathered = merged(
         tf.IndexedSlices(
             compression.decompress(values, dtype), indices, slices.dense_shape
         )
@@ -117,6 +123,10 @@ def _sum_duplicates(slices: tf.IndexedSlices) -> tf.IndexedSlices:
         slices.values, positions, tf.shape(indices)[0]
     )
     return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _as_they_are(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    return slices
 
 
 def map_gradient(

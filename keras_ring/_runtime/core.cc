@@ -162,6 +162,24 @@ void Tune(const std::string& name, int64_t value) {
   ThrowIfError(KrTune(name.c_str(), value));
 }
 
+void StartTimeline(const std::string& path, bool mark_cycles) {
+  ThrowIfError(
+      WithoutGil([&] { return KrStartTimeline(path.c_str(), mark_cycles); }));
+}
+
+void TraceSlice(int32_t phase, const std::string& name, int64_t begin_ns,
+                int64_t end_ns, int64_t value) {
+  ThrowIfError(KrTraceSlice(phase, name.c_str(), begin_ns, end_ns, value));
+}
+
+void Count(const std::string& metric, int64_t amount) {
+  ThrowIfError(KrCount(metric.c_str(), amount));
+}
+
+void SetMetric(const std::string& metric, uint64_t value) {
+  ThrowIfError(KrSetMetric(metric.c_str(), value));
+}
+
 // Raises StatusError if the environment does not parse.
 void CheckEnvironment() { ThrowIfError(KrCheckEnvironment()); }
 
@@ -222,6 +240,19 @@ PYBIND11_MODULE(_core, module) {
   module.def("option", &Option, py::arg("variable"));
   module.def("tunables", &Tunables);
   module.def("tune", &Tune, py::arg("name"), py::arg("value"));
+  module.def("is_tracing", &KrIsTracing);
+  module.def("start_timeline", &StartTimeline, py::arg("path"),
+             py::arg("mark_cycles") = false);
+  module.def("stop_timeline", [] { WithoutGil([] { KrStopTimeline(); }); });
+  module.def("trace_span", &TraceSlice, py::arg("phase"), py::arg("name"),
+             py::arg("begin_ns"), py::arg("end_ns"), py::arg("value") = 0);
+  module.def("count", &Count, py::arg("metric"), py::arg("amount"));
+  module.def("set_gauge", &SetMetric, py::arg("metric"), py::arg("value"));
+  module.def("enter_activity", &KrEnterActivity, py::arg("activity"),
+             py::arg("at_ns"));
+  module.def("begin_input_wait", &KrBeginInputWait, py::arg("at_ns"));
+  module.def("end_input_wait", &KrEndInputWait, py::arg("began_ns"),
+             py::arg("before"), py::arg("ended_ns"), py::arg("samples"));
   module.def("zero_copy_ranks", &KrZeroCopyRanks);
   module.def("describe_options", &DescribeOptions);
   module.def("describe_metrics", &DescribeMetrics);

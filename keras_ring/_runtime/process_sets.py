@@ -188,7 +188,7 @@ def add_process_sets(
 
     Example:
     ```python
-    size, width = kr.size(), 4
+    size, width = kr.size(), 2
     rows = kr.add_process_sets(
         range(first, first + width) for first in range(0, size, width)
     )

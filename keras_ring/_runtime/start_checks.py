@@ -11,12 +11,20 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from keras_ring import errors
-from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol import auto_options, contract
 from keras_ring._runtime import native
 
 _PREFIX = "KERAS_RING_"
 # The tests' own.
 _TESTS = (f"{_PREFIX}TEST_", f"{_PREFIX}STRESS_")
+
+# Those that Python alone reads.
+_PYTHONS = (
+    contract.ERROR_FILE,
+    contract.JOB_KEY_FILE,
+    contract.LOG_FORMAT,
+    *auto_options.OPTIONS,
+)
 
 # Horovod's variable -> ours, where it is not of the same name.
 _HOROVOD = {
@@ -27,7 +35,6 @@ _HOROVOD = {
     "GLOO_TIMEOUT_SECONDS": "START_TIMEOUT",
     "HIERARCHICAL_ALLREDUCE": "COLLECTIVE",
     "HIERARCHICAL_ALLGATHER": "COLLECTIVE",
-    "TIMELINE": "FLIGHT_DIRECTORY",
 }
 
 
@@ -62,7 +69,7 @@ def ignored_variables(
     Returns:
         Each with the one that may have been meant; `""` if there are none.
     """
-    names = sorted({*known, contract.ERROR_FILE, contract.JOB_KEY_FILE})
+    names = sorted({*known, *_PYTHONS})
     told = []
     for name in sorted(environment):
         if name.startswith("HOROVOD_"):

@@ -113,6 +113,19 @@ def metrics() -> dict[str, int]:
           others read it, combined, and copied into results.
         - `callback_ns` [nanoseconds]: in which TensorFlow's operations were
           finished.
+        - `pending`: tensors that are asked for and not finished now;
+          `submitted_ns`, `done_ns` [nanoseconds of the steady clock]: when the
+          last was asked for and finished; `submitted_execute_ns`
+          [nanoseconds]: what `execute_ns` was when it was asked for;
+          `began_ns`: when the bucket that runs was begun.
+        - `activity`: what the program does now: 0 computing, 1 waiting for its
+          input pipeline, 2 writing or reading a checkpoint, 3 evaluating, 4
+          predicting; `activity_ns`: since when, by the steady clock.
+        - `epoch`, `fit_steps`, `samples` (from its input pipeline), `fit_ns`
+          [nanoseconds]: how far training is, and the time in it.
+        - `data_wait_ns`, `checkpoint_ns`, `evaluate_ns` [nanoseconds]: in which
+          the program waited for its input pipeline, wrote or read checkpoints,
+          and evaluated.
         - `arena_bytes_in_use`, `arena_bytes_kept`, `arena_bytes_returned`
           [bytes]: memory of tensors that other ranks of the host can read: in
           use, free and kept, given back to the system.

@@ -58,6 +58,10 @@ class Accumulator:
             count = self._counts[key].assign_add(1, read_value=True)
             return tf.equal(tf.math.floormod(count, self._passes), 0)
 
+    def variables(self) -> list[Variable]:
+        """Returns the variables that hold sums and counts."""
+        return [*self._sums.values(), *self._counts.values()]
+
     def take(self, sources: Sequence[Variable]) -> list[Tensor]:
         """Returns the sums of variables, and begins anew."""
         sums = [self._sums[source.ref()] for source in sources]

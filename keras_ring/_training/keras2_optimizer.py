@@ -187,6 +187,13 @@ def _apply_reduced(
     settings = reducer._settings
     gradients, sources = (list(column) for column in zip(*pairs, strict=True))
     reduction_guard.require_unreduced(optimizer, gradients, sources)
+    if settings.whole_batch:
+        step = reduction_guard.require_step(optimizer)
+        if step is not None:
+            gradients = step.scale(gradients)
+            if step.captured is not None:
+                step.captured.extend(zip(sources, gradients, strict=True))
+                return optimizer.iterations
     names: list[str] = []
 
     def reduce_and_apply(gradients: list[Gradient]) -> Any:

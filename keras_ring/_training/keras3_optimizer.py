@@ -186,6 +186,13 @@ def _apply_reduced(
 
     weighted_losses.check_losses(settings, f"Optimizer {optimizer.name!r}")
     reduction_guard.require_unreduced(optimizer, gradients, sources)
+    if settings.whole_batch:
+        step = reduction_guard.require_step(optimizer)
+        if step is not None:
+            gradients = step.scale(gradients)
+            if step.captured is not None:
+                step.captured.extend(zip(sources, gradients, strict=True))
+                return None
     local = local_variables_of(optimizer)
     updated = [
         source

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, cast
 
+from keras_ring._keras import compat
 from keras_ring._training import reduction_guard, weighted_losses
 from keras_ring._training.local_variables import (
     LocalVariables,
@@ -179,6 +180,7 @@ def _distributed_class(
     )
     if keras:
         _register_alike(distributed_class, wrapped_class, keras)
+        compat.export_alike(distributed_class, wrapped_class)
     return distributed_class
 
 

@@ -120,7 +120,7 @@ def DistributedOptimizer(
     kr.init()
     optimizer = kr.DistributedOptimizer(keras.optimizers.Adam(1e-3))
     model.compile(optimizer, loss="sparse_categorical_crossentropy")
-    model.fit(...)
+    model.fit(x, y)
     ```
     """
     settings = ReductionSettings(
@@ -135,6 +135,18 @@ def DistributedOptimizer(
         average_aggregated_gradients=average_aggregated_gradients,
         weighted=weighted,
     )
+    return distribute_optimizer(optimizer, settings)
+
+
+def distribute_optimizer(
+    optimizer: Optimizer, settings: ReductionSettings
+) -> Optimizer:
+    """Makes an optimizer reduce its gradients, and returns it.
+
+    Args:
+        optimizer: As for `DistributedOptimizer`.
+        settings: How they are reduced.
+    """
     if not _is_of_keras2(optimizer) and not _is_v1(optimizer):
         optimizer = keras.optimizers.get(optimizer)
     distribute = _distribute_of(optimizer, settings)

@@ -52,6 +52,8 @@ class ReductionSettings:
             that number.
         weighted: Boolean, whether ranks count by what their losses were
             divided by.
+        whole_batch: Boolean, whether what the ranks train on are parts of one
+            batch (`whole_batch`). Not an argument of users.
 
     Raises:
         ValueError: If an argument has no meaning, alone or with the others.
@@ -67,6 +69,7 @@ class ReductionSettings:
     backward_passes_per_step: int = 1
     average_aggregated_gradients: bool = False
     weighted: bool = False
+    whole_batch: bool = False
 
     def __post_init__(self) -> None:
         op, factor = self.op, self.gradient_predivide_factor
@@ -244,6 +247,8 @@ def reduce_gradients(
                     name=names[i],
                     compression=settings.compression,
                     process_set=settings.process_set,
+                    # Optimizers of Keras square the rows that they are given.
+                    keeps_duplicates=settings.whole_batch,
                 )
                 continue
             reduced[i] = tf.convert_to_tensor(gradient)

@@ -32,7 +32,8 @@ from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
-from keras_ring._training import tape_marks
+from keras_ring._training import tape_marks, whole_batch
+from keras_ring._training.whole_batch import Step
 from keras_ring._typing import (
     Gradient,
     GradsAndVars,
@@ -40,7 +41,7 @@ from keras_ring._typing import (
     Source,
     Variable,
 )
-from keras_ring.errors import LocalUpdateError
+from keras_ring.errors import KerasRingError, LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
 _allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
@@ -119,11 +120,53 @@ def require_unreduced(
             raise ValueError(
                 f"The gradient of {variable_path(source)!r} comes from a "
                 "`DistributedGradientTape`, which has reduced it, and "
-                f"optimizer {_name(optimizer)!r} is a `DistributedOptimizer`, "
-                "which would reduce it again. Use one of the two: with the "
-                "tape, a plain optimizer; with this optimizer, a "
-                "`tf.GradientTape`."
+                f"optimizer {name_of(optimizer)!r} is a "
+                "`DistributedOptimizer`, which would reduce it again. Use one "
+                "of the two: with the tape, a plain optimizer; with this "
+                "optimizer, a `tf.GradientTape`."
             )
+
+
+def require_step(optimizer: Optimizer) -> Step | None:
+    """Returns the step on a part of a batch that an update belongs to.
+
+    Args:
+        optimizer: One that is for such steps only.
+
+    Returns:
+        The step; `None` where updates of one rank are allowed.
+
+    Raises:
+        RuntimeError: If there is none: what the gradients are of is not known.
+    """
+    step = whole_batch.current()
+    if step is None and not _allowed.get():
+        raise _make_error(optimizer, None)
+    return step
+
+
+def explain_by(
+    make_error: Callable[[Optimizer, Source], KerasRingError],
+) -> None:
+    """Has a function make the errors.
+
+    Args:
+        make_error: Takes the optimizer, and a variable that it was about to
+            update, or `None`; returns what is raised.
+    """
+    global _make_error
+    _make_error = make_error
+
+
+def adopt_by(adopt: Callable[[Optimizer], bool]) -> None:
+    """Has a function make optimizers average that do not.
+
+    Args:
+        adopt: Takes an optimizer that is about to apply gradients of this rank
+            alone; returns whether it has made it one that averages.
+    """
+    global _adopt
+    _adopt = adopt
 
 
 def has_applied(optimizer: Optimizer) -> bool:
@@ -166,7 +209,11 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
         grads: Iterable[Gradient],
         trainable_variables: Iterable[Variable] | None = None,
     ) -> Any:
-        _check(self, grads, trainable_variables)
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        if _is_adopted(self, grads, trainable_variables):
+            return self.apply(grads, trainable_variables)
         return apply(self, grads, trainable_variables)
 
     return checked_apply
@@ -184,23 +231,36 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         pairs = list(grads_and_vars)
-        _check(self, [g for g, _ in pairs], [v for _, v in pairs])
+        if _is_adopted(self, [g for g, _ in pairs], [v for _, v in pairs]):
+            return self.apply_gradients(pairs, *args, **kwargs)
         return apply(self, pairs, *args, **kwargs)
 
     return checked_apply
 
 
-def _check(
+def _is_left_alone() -> bool:
+    return (
+        _reduced.get()
+        or _allowed.get()
+        or not topology.is_initialized()
+        or topology.size() == 1
+    )
+
+
+def _is_adopted(
     optimizer: Optimizer,
     gradients: Iterable[Gradient],
     variables: Iterable[Variable] | None,
-) -> None:
+) -> bool:
+    """Whether the optimizer has become one that averages, and is to be asked.
+
+    Raises:
+        RuntimeError: If it applies gradients of this rank alone.
+    """
     # Past the optimizer's own `__setattr__`, which tracks what it is given.
     object.__setattr__(optimizer, _APPLIED, True)
-    if _reduced.get() or _allowed.get():
-        return
-    if not topology.is_initialized() or topology.size() == 1:
-        return
+    if _is_left_alone():
+        return False
     if variables is None:
         variables = getattr(optimizer, "_trainable_variables", ())
     updates = [
@@ -216,10 +276,19 @@ def _check(
     if not local:
         for gradient, variable in updates:
             tape_marks.use(variable, gradient)
-        return
-    raise LocalUpdateError(
-        f"Optimizer {_name(optimizer)!r} was about to update "
-        f"{variable_path(local[0])!r} with gradients of this rank alone, in a "
+        return False
+    if _adopt(optimizer):
+        return True
+    raise _make_error(optimizer, local[0])
+
+
+def local_update_error(
+    optimizer: Optimizer, variable: Source
+) -> KerasRingError:
+    """Returns the error of an update by gradients of one rank alone."""
+    error: KerasRingError = LocalUpdateError(
+        f"Optimizer {name_of(optimizer)!r} was about to update "
+        f"{variable_path(variable)!r} with gradients of this rank alone, in a "
         f"job of {topology.size()} ranks. Each rank would train a model of its "
         "own. Do one of these:\n"
         "  * wrap the optimizer: "
@@ -231,9 +300,23 @@ def _check(
         "  * if it is meant so, put the update inside "
         "`with kr.allow_local_updates():`."
     )
+    return error
 
 
-def _name(optimizer: Optimizer) -> str:
+_MakeError = Callable[[Optimizer, Source], KerasRingError]
+_make_error: _MakeError = local_update_error
+
+
+def _adopts_none(optimizer: Optimizer) -> bool:
+    del optimizer
+    return False
+
+
+_adopt: Callable[[Optimizer], bool] = _adopts_none
+
+
+def name_of(optimizer: Optimizer) -> str:
+    """Returns the name of an optimizer, of whichever kind."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return str(optimizer.get_name())
     return str(getattr(optimizer, "name", None) or optimizer._name)

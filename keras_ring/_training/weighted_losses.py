@@ -33,13 +33,14 @@ from absl import logging
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops import reduce_ops, reductions
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, shares_nothing
+from keras_ring._training import whole_batch
 from keras_ring._training.reduction import ReductionSettings
 from keras_ring._typing import Model, Optimizer, Tensor
 
 _WEIGHTED = "_keras_ring_weighted"
+Divisor = Callable[[], Tensor]
 SettingsOf = Callable[[Optimizer], ReductionSettings | None]
 
 
@@ -55,17 +56,20 @@ class Weighting:
         self.has_losses = False
 
     def shared(
-        self, loss: Tensor, divisor: Callable[[], Tensor], of_data: bool
+        self, loss: Tensor, divisor: Divisor | None, of_data: bool
     ) -> Tensor:
         """Returns a loss whose gradient has the factor of this rank.
 
         Args:
             loss: A scalar.
-            divisor: Returns what it was divided by, a scalar.
+            divisor: Returns what it was divided by, a scalar. `None` for a
+                sum, which is left as it is.
             of_data: Boolean, whether that is told by this rank's data, and not
                 by the size of its batch alone.
         """
         del of_data
+        if divisor is None:
+            return loss
         self.has_losses = True
         if shares_nothing(self.process_set):
             return loss
@@ -84,6 +88,19 @@ class Weighting:
         return identity(loss)
 
 
+class OfWholeBatch:
+    """The losses of one training on parts of batches (`whole_batch`)."""
+
+    def shared(
+        self, loss: Tensor, divisor: Divisor | None, of_data: bool
+    ) -> Tensor:
+        """Returns the part that the loss is of that of the whole batch."""
+        step = whole_batch.current()
+        if step is None:
+            return loss
+        return step.shared_loss(loss, divisor, of_data)
+
+
 class Unweighted:
     """The losses of one training that takes each rank's mean as it is.
 
@@ -96,7 +113,7 @@ class Unweighted:
         self._needs_weights = False
 
     def shared(
-        self, loss: Tensor, divisor: Callable[[], Tensor], of_data: bool
+        self, loss: Tensor, divisor: Divisor | None, of_data: bool
     ) -> Tensor:
         """Returns the loss, having seen whether it needs a factor."""
         del divisor
@@ -123,13 +140,15 @@ def _warn_once(rank: int) -> None:
     )
 
 
-_active: contextvars.ContextVar[Weighting | Unweighted | None] = (
-    contextvars.ContextVar("keras_ring_weighting", default=None)
+Losses = Weighting | OfWholeBatch | Unweighted
+
+_active: contextvars.ContextVar[Losses | None] = contextvars.ContextVar(
+    "keras_ring_weighting", default=None
 )
 
 
 @contextlib.contextmanager
-def weighting(found: Weighting | Unweighted) -> Iterator[None]:
+def weighting(found: Losses) -> Iterator[None]:
     """Has the losses that Keras computes inside belong to `found`."""
     token = _active.set(found)
     try:
@@ -180,8 +199,10 @@ def check_losses(settings: ReductionSettings, what: str) -> None:
     )
 
 
-def of_settings(settings: ReductionSettings) -> Weighting | Unweighted | None:
+def of_settings(settings: ReductionSettings) -> Losses | None:
     """Returns what looks at the losses of a training with these settings."""
+    if settings.whole_batch:
+        return OfWholeBatch()
     if settings.weighted:
         if not compat.TELLS_DIVISORS:
             raise ValueError(
@@ -195,15 +216,17 @@ def of_settings(settings: ReductionSettings) -> Weighting | Unweighted | None:
     return None
 
 
-def install(settings_of: SettingsOf) -> None:
+def install(settings_of: SettingsOf, *, whole_batches: bool = False) -> None:
     """Has Keras tell of its losses, if it can. A second call changes nothing.
 
     Args:
         settings_of: Returns the `ReductionSettings` of an optimizer, or `None`.
+        whole_batches: Boolean, whether there are steps on parts of batches. Of
+            these, Keras 2 tells, too.
     """
-    if not compat.TELLS_DIVISORS:
+    if not compat.TELLS_DIVISORS and not whole_batches:
         return
-    compat.hook_losses(_shared)
+    compat.hook_losses(_shared, _is_part)
     for method in ("fit", "train_on_batch"):
         patch_once(
             keras.Model,
@@ -213,17 +236,20 @@ def install(settings_of: SettingsOf) -> None:
         )
 
 
-def _shared(
-    loss: Tensor, divisor: Callable[[], Tensor], of_data: bool
-) -> Tensor:
+def _shared(loss: Tensor, divisor: Divisor | None, of_data: bool) -> Tensor:
     found = _active.get()
     return loss if found is None else found.shared(loss, divisor, of_data)
+
+
+def _is_part() -> bool:
+    step = whole_batch.current()
+    return step is not None and step.is_part
 
 
 def _in_weighting(
     function: Callable[..., Any], settings_of: SettingsOf
 ) -> Callable[..., Any]:
-    @do_not_convert
+    # AutoGraph is let in: with Keras 2, it converts what the model calls.
     @functools.wraps(function)
     def weighted(self: Model, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(getattr(self, "optimizer", None))
@@ -239,5 +265,4 @@ def _in_weighting(
         with weighting(found):
             return function(self, *args, **kwargs)
 
-    found: Callable[..., Any] = weighted
-    return found
+    return weighted

@@ -56,7 +56,7 @@ def load_model(
     Example:
     ```python
     model = kr.load_model("model.keras")
-    model.fit(...)
+    model.fit(x, y)
     ```
     """
     if settings:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from keras_ring._ops.objects import broadcast_object
-from keras_ring._runtime import topology
+from keras_ring._runtime import sight, topology
 from keras_ring.errors import CheckpointError
 
 _Result = TypeVar("_Result")
@@ -31,6 +31,14 @@ def on_rank_zero(
     Raises:
         CheckpointError: On all ranks, with one text, if `function` raised.
     """
+    # For the others, too, who wait for it.
+    with sight.activity("checkpoint", what):
+        return _on_rank_zero(what, function, name)
+
+
+def _on_rank_zero(
+    what: str, function: Callable[[], _Result], name: str
+) -> _Result:
     result: Any = None
     failure: str | None = None
     cause: Exception | None = None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
+from keras_ring._agreement.data_parts import DataPart, remember
 from keras_ring._keras import compat
 from keras_ring._runtime import topology
 from keras_ring._typing import Dataset, PyDataset, Structure, Tensor
@@ -64,6 +65,7 @@ def shard(
 
     Args:
         dataset: One of:
+
             - Arrays or tensors, pandas frames and series, or a tuple, list or
               dictionary of them, with first dimensions of one length. What is
               split is the first dimension. Sample weights are split with the
@@ -81,6 +83,7 @@ def shard(
             - With `files`, a function from the path of a file, a string
               tensor, to a `tf.data.Dataset` of its elements. Defaults to
               `tf.data.TFRecordDataset`.
+
             What the `tf.data` service hands out needs no shard, if all ranks
             read it with one `job_name`.
         uneven: String, see above. Defaults to `"pad"`.
@@ -155,8 +158,18 @@ def shard(
             )
         if topology.size() == 1:
             return dataset
-        return shard_generator(dataset, uneven)
+        generator = shard_generator(dataset, uneven)
+        return _remembered(generator, "elements")
     return _shard_arrays(dataset, uneven, bool(shuffle), seed, check)
+
+
+def _remembered(
+    data: Any, what: str, mine: int | None = None, whole: int | None = None
+) -> Any:
+    """Has `fit` say which part of the data each rank has."""
+    if topology.size() > 1:
+        remember(data, DataPart(what, mine, whole))
+    return data
 
 
 def _even_length(length: int, uneven: Uneven) -> int:
@@ -218,9 +231,10 @@ def _shard_arrays(
     chosen: npt.NDArray[Any] = np.resize(order, total)[
         topology.rank() :: topology.size()
     ]
-    return tf.nest.map_structure(
+    part = tf.nest.map_structure(
         lambda leaf: same_data.take_rows(leaf, chosen), arrays
     )
+    return _remembered(part, "samples", len(chosen), length)
 
 
 def _shard_dataset(
@@ -233,7 +247,7 @@ def _shard_dataset(
             "from by `kr.data.shard`, or use "
             "`dataset.shard(kr.size(), kr.rank())`, which makes unequal parts."
         )
-    cardinality = int(dataset.cardinality())
+    cardinality = whole = int(dataset.cardinality())
     if topology.size() > 1:
         if cardinality == tf.data.UNKNOWN_CARDINALITY:
             raise ValueError(
@@ -253,7 +267,10 @@ def _shard_dataset(
             dataset = dataset.take(total)
             cardinality = total // topology.size() if cardinality else 0
         dataset = dataset.shard(topology.size(), topology.rank())
-    return _shuffled(dataset, cardinality, shuffle, seed)
+    dataset = _shuffled(dataset, cardinality, shuffle, seed)
+    if whole < 0:
+        return _remembered(dataset, "elements")
+    return _remembered(dataset, "elements", cardinality, whole)
 
 
 def _shard_files(
@@ -286,7 +303,8 @@ def _shard_files(
     if total > per_rank[topology.rank()] > 0:
         dataset = dataset.repeat()
     dataset = dataset.take(total)
-    return _shuffled(dataset, total, shuffle, seed)
+    dataset = _shuffled(dataset, total, shuffle, seed)
+    return _remembered(dataset, "elements", total, sum(per_rank))
 
 
 def _shuffled(
@@ -314,4 +332,5 @@ def _shard_py_dataset(
     total = None if count is None else _even_length(count, uneven)
     if topology.size() == 1 and not shuffle:
         return dataset
-    return ShardedPyDataset(dataset, total, shuffle, seed)
+    part = ShardedPyDataset(dataset, total, shuffle, seed)
+    return _remembered(part, "batches", part.num_batches, count)

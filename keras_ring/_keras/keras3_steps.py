@@ -1,0 +1,345 @@
+"""Where Keras 3 reads batches, makes steps of them, and results of those.
+
+`keras2_steps` has the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend import config
+from keras.src.backend.tensorflow import random as random_module
+from keras.src.backend.tensorflow import trainer as trainer_module
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import (
+    GeneratorDataAdapter,
+)
+from keras.src.trainers.data_adapters.py_dataset_adapter import (
+    PyDatasetAdapter,
+)
+from keras.src.utils import file_utils
+
+from keras_ring._keras import chance
+from keras_ring._keras.batch_source import (
+    Shortened,
+    Source,
+    hook_passes,
+    static_rows,
+)
+from keras_ring._keras.patching import patch_once, replaced
+from keras_ring._typing import (
+    Callback,
+    Dataset,
+    Model,
+    Structure,
+    Tensor,
+)
+
+_ITERATOR = trainer_module.TFEpochIterator
+BATCH_NORMALIZATION = keras.layers.BatchNormalization
+
+
+class BatchIterator:
+    """The iterator over batches that Keras makes for one call.
+
+    Args:
+        iterator: Keras' own.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+
+    @property
+    def dataset(self) -> Dataset:
+        """The batches of one epoch."""
+        return self._iterator._distributed_dataset
+
+    @dataset.setter
+    def dataset(self, dataset: Dataset) -> None:
+        self._iterator._distributed_dataset = dataset
+
+    def source(self) -> Source:
+        """Returns what the batches come from."""
+        adapter = self._iterator.data_adapter
+        count = self._iterator.num_batches
+        if isinstance(adapter, ArrayDataAdapter):
+            return Source(
+                "arrays",
+                count,
+                adapter._num_samples,
+                adapter._batch_size,
+                tuple(
+                    leaf
+                    for leaf in tf.nest.flatten(adapter._inputs)
+                    if leaf is not None
+                ),
+            )
+        if isinstance(adapter, PyDatasetAdapter):
+            return Source("PyDataset", count)
+        if isinstance(adapter, GeneratorDataAdapter):
+            return Source("generator", count)
+        return Source("dataset", count, None, static_rows(self.dataset))
+
+    def set_num_batches(self, count: int) -> None:
+        """Has an epoch read another number of batches, from the first on."""
+        iterator = self._iterator
+        iterator.steps_per_epoch = None
+        iterator.data_adapter = Shortened(iterator.data_adapter, count)
+        iterator._num_batches = count
+
+    def divide_num_batches(self, parts: int) -> None:
+        """Has an epoch read a part of the batches, rounded up."""
+        iterator = self._iterator
+        if iterator.steps_per_epoch:
+            iterator.steps_per_epoch = -(-iterator.steps_per_epoch // parts)
+        count = iterator.data_adapter.num_batches
+        if count is not None:
+            count = -(-count // parts)
+            iterator.data_adapter = Shortened(iterator.data_adapter, count)
+            iterator._num_batches = count
+
+    def num_executed_batches(self) -> int | None:
+        """Returns how many batches one pass reads, `None` if nobody knows.
+
+        Keras executes several steps at a time, if it was told so, and not
+        fewer for the last time, unless the data end.
+        """
+        steps: int | None = self._iterator.num_batches
+        at_once = int(self._iterator.steps_per_execution)
+        if steps is not None:
+            steps = -(-steps // at_once) * at_once
+        known = [n for n in (steps, self.num_batches_of_data) if n is not None]
+        return min(known, default=None)
+
+    @property
+    def num_batches_of_data(self) -> int | None:
+        """How many batches there are, `None` if nobody knows, or no end."""
+        count: int | None = self._iterator.data_adapter.num_batches
+        return count
+
+
+def hook_batches(
+    made: Callable[[BatchIterator], Any],
+    begun: Callable[[Any], None],
+    purpose: str,
+) -> None:
+    """Has functions see the iterator of each call of `fit` and its like.
+
+    Args:
+        made: Called with it when it is made, before it is read. It may change
+            what it reads.
+        begun: Called with what `made` has returned when a pass over the data
+            is about to begin.
+        purpose: String, what for.
+    """
+    hook_passes(_ITERATOR, "reset", BatchIterator, made, begun, purpose)
+
+
+def hook_train_step(
+    around: Callable[
+        [Model, Callable[[Structure], Any]], Callable[[Structure], Any]
+    ],
+    purpose: str,
+) -> None:
+    """Has a function stand around the training step of each model.
+
+    Args:
+        around: Takes the model and its `train_step`; returns what Keras calls
+            in its place.
+        purpose: String, what for.
+    """
+
+    def around_make(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def make_function(self: Model, force: bool = False) -> Any:
+            if self.train_function is not None and not force:
+                return make(self, force)
+            own = vars(self).get("train_step")
+            train_step = around(self, self.train_step)
+            # Past the model's own `__setattr__`, which tracks what is set.
+            object.__setattr__(self, "train_step", train_step)
+            try:
+                return make(self, force)
+            finally:
+                if own is None:
+                    object.__delattr__(self, "train_step")
+                else:
+                    object.__setattr__(self, "train_step", own)
+
+        return make_function
+
+    patch_once(keras.Model, "make_train_function", around_make, purpose)
+
+
+# Of what draws in layers, a variable tells.
+numbers_of_rank = chance.graph_seed
+
+
+def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
+    """Has a function say what a scalar counts that a metric is a mean of.
+
+    Args:
+        weight: Returns a scalar, or `None` for 1. Not called where the program
+            has said what it counts.
+        purpose: String, what for.
+    """
+
+    def around_update(update: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(update)
+        def update_state(
+            self: Any, values: Tensor, sample_weight: Tensor = None
+        ) -> Any:
+            if sample_weight is None and not len(getattr(values, "shape", ())):
+                sample_weight = weight()
+            return update(self, values, sample_weight=sample_weight)
+
+        return update_state
+
+    patch_once(keras.metrics.Mean, "update_state", around_update, purpose)
+
+
+def is_own_train_step(model: Model) -> bool:
+    """Whether a model has a `train_step` or `compute_loss` of its own."""
+    return any(
+        getattr(type(model), name, None) is not getattr(keras.Model, name)
+        for name in ("train_step", "compute_loss", "_compute_loss")
+    )
+
+
+def is_own_test_step(model: Model) -> bool:
+    """Whether a model has a `test_step` of its own."""
+    return type(model).test_step is not keras.Model.test_step
+
+
+# Of `fit`: what its iterator over batches is made with.
+_READ = (
+    "x",
+    "y",
+    "sample_weight",
+    "batch_size",
+    "steps_per_epoch",
+    "shuffle",
+    "class_weight",
+)
+
+
+def read_nothing(wanted: dict[str, Any]) -> None:
+    """Makes the iterator over batches that `fit` would.
+
+    Args:
+        wanted: The arguments of `fit` by name.
+    """
+    data = {name: wanted[name] for name in _READ}
+    if wanted["validation_split"] and wanted["validation_data"] is None:
+        names = ("x", "y", "sample_weight")
+        kept, _ = array_slicing.train_validation_split(
+            tuple(data[name] for name in names), wanted["validation_split"]
+        )
+        data.update(zip(names, kept, strict=True))
+    _ITERATOR(distribute_strategy=tf.distribute.get_strategy(), **data)
+
+
+def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
+    """Puts callbacks before those of a list that is made already.
+
+    Args:
+        callbacks: A `keras.callbacks.CallbackList`.
+        ours: The callbacks.
+    """
+    callbacks.callbacks[:0] = ours
+    for each in ours:
+        each.set_model(callbacks._model)
+        each.set_params(callbacks.params)
+
+
+@contextlib.contextmanager
+def without_chance(rows: chance.Rows | None) -> Iterator[None]:
+    """Has what draws random numbers return what does not depend on chance.
+
+    What NumPy draws is left as it is.
+
+    Args:
+        rows: Of which rows of a batch the numbers are. `None` for constants.
+    """
+    drawn = chance.Drawn(chance.numbers(rows), keras.config.floatx)
+    of_any, dropout = drawn.of_tensorflow(), {"dropout": drawn.dropout}
+    of_keras: dict[str, Callable[..., Tensor]] = {
+        **of_any,
+        **dropout,
+        "randint": drawn.randint,
+    }
+    with (
+        replaced(random_module, of_keras),
+        replaced(tf.random, of_any),
+        replaced(tf.nn, dropout),
+    ):
+        yield
+
+
+def has_known_losses(model: Model) -> bool:
+    """Whether what a model was compiled with are losses of Keras alone."""
+    given = getattr(model, "loss", None)
+    return all(
+        loss is None or isinstance(loss, str) or _is_of_keras(loss)
+        for loss in tf.nest.flatten(given)
+    )
+
+
+def _is_of_keras(thing: Any) -> bool:
+    if not hasattr(thing, "__name__"):
+        thing = type(thing)
+    return str(getattr(thing, "__module__", "")).split(".")[0] == "keras"
+
+
+def has_known_layers(model: Model) -> bool:
+    """Whether a model is made of Keras' layers alone.
+
+    These compute each row by itself, but for `BatchNormalization`.
+    """
+    layers = model._flatten_layers()
+    # Operations such as `keras.ops.mean`, in a model that is made of calls.
+    operations = [
+        operation
+        for layer in layers
+        for operation in getattr(layer, "operations", ())
+    ]
+    if not all(isinstance(each, keras.layers.Layer) for each in operations):
+        return False
+    return all(
+        _is_of_keras(type(layer)) and not isinstance(layer, keras.layers.Lambda)
+        for layer in layers
+    )
+
+
+def hook_downloads(
+    alone: Callable[[str], contextlib.AbstractContextManager[None]],
+    purpose: str,
+) -> None:
+    """Has a context stand around what `keras.utils.get_file` does.
+
+    Args:
+        alone: Takes the directory that Keras keeps files in; returns the
+            context.
+        purpose: String, what for.
+    """
+    get_file = file_utils.get_file
+
+    def around(get: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(get)
+        def get_alone(*args: Any, **kwargs: Any) -> Any:
+            with alone(config.keras_home()):
+                return get(*args, **kwargs)
+
+        return get_alone
+
+    # Each dataset of Keras has a name of its own for it.
+    for module in list(sys.modules.values()):
+        if vars(module).get("get_file") is get_file:
+            patch_once(module, "get_file", around, purpose)

@@ -1,0 +1,132 @@
+"""Convolution and pooling of no rows, for a rank that has none of a batch.
+
+On CPUs TensorFlow's kernels for these do not work on 0 rows. Those of oneDNN
+make results of wrong shapes or end the process, `max_pool_with_argmax` is an
+error, and gradients of depthwise kernels are what was in memory before. So, in
+a step on a part of a batch, an operation without rows gets a row of zeros, of
+whose result no row is kept.
+
+This stands where `tf.nn` calls the kernels, so it holds for layers of both
+versions of Keras, for `keras.ops` and for what programs call. What is given and
+kept goes through a `tf.cond` each, which copies nothing where there are rows.
+The operation itself is in none: there it takes up to twice as long, as
+TensorFlow leaves it and its gradient as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import tensor_util
+from tensorflow.python.ops import nn_ops
+
+from keras_ring._keras.patching import patch_once
+from keras_ring._ops import xla
+from keras_ring._training import whole_batch
+from keras_ring._typing import Structure, Tensor
+
+# What has the rows, by the names of the operations.
+_OPERATIONS = {
+    "conv2d": "input",
+    "conv3d": "input",
+    "depthwise_conv2d_native": "input",
+    # Convolutions that are transposed.
+    "conv2d_backprop_input": "out_backprop",
+    "conv3d_backprop_input_v2": "out_backprop",
+    "avg_pool": "value",
+    "avg_pool3d": "input",
+    "max_pool": "input",
+    "max_pool3d": "input",
+    "max_pool_with_argmax": "input",
+}
+# Of the result, where they are told.
+_SIZES = "input_sizes"
+
+
+def install() -> None:
+    """Has `tf.nn` convolve and pool no rows. Once is enough."""
+    # Not the module itself: gradients look there, too, and those of an
+    # operation that had rows need nothing.
+    patch_once(
+        nn_ops, "gen_nn_ops", _for_no_rows, "ranks may have no rows of a batch"
+    )
+
+
+def _for_no_rows(operations: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        **{
+            **vars(operations),
+            **{
+                name: _around(getattr(operations, name), rows_of)
+                for name, rows_of in _OPERATIONS.items()
+            },
+        }
+    )
+
+
+def _around(
+    operation: Callable[..., Structure], rows_of: str
+) -> Callable[..., Structure]:
+    parameters = inspect.signature(operation)
+
+    @functools.wraps(operation)
+    def compute(*args: Any, **kwargs: Any) -> Structure:
+        if not _is_needed():
+            return operation(*args, **kwargs)
+        given = parameters.bind(*args, **kwargs).arguments
+        rows = tf.convert_to_tensor(given[rows_of])
+        if rows.shape.rank and rows.shape[0]:
+            return operation(*args, **kwargs)
+        has_rows = tf.shape(rows)[0] > 0
+        given[rows_of] = _with_a_row(rows, has_rows)
+        if _SIZES in given:
+            result = _transposed(operation, given)
+        else:
+            result = operation(**given)
+        return tf.nest.map_structure(
+            lambda each: _without_it(each, has_rows), result
+        )
+
+    return compute
+
+
+def _with_a_row(rows: Tensor, has_rows: Tensor) -> Tensor:
+    def row() -> Tensor:
+        shape = tf.concat([[1], tf.shape(rows)[1:]], 0)
+        # Put together with what has no rows, to which a gradient is to come.
+        return tf.concat([rows, tf.zeros(shape, rows.dtype)], 0)
+
+    return tf.cond(has_rows, lambda: rows, row)
+
+
+def _transposed(
+    operation: Callable[..., Tensor], given: dict[str, Any]
+) -> Tensor:
+    """Returns a transposed convolution of what has a row, told of none."""
+    sizes = tf.convert_to_tensor(given[_SIZES])
+    has_row = tf.concat([tf.maximum(sizes[:1], 1), sizes[1:]], 0)
+    result = operation(**{**given, _SIZES: has_row})
+    # Which TensorFlow does not see through the maximum.
+    known = tensor_util.constant_value_as_shape(sizes)
+    result.set_shape([None, *known[1:]])
+    return result
+
+
+def _without_it(result: Tensor, has_rows: Tensor) -> Tensor:
+    return tf.cond(has_rows, lambda: result, lambda: result[:0])
+
+
+def _is_needed() -> bool:
+    step = whole_batch.current()
+    return (
+        step is not None
+        and step.is_part
+        # XLA has kernels of its own.
+        and not xla.is_tracing()
+        and not tf.config.get_visible_devices("GPU")
+    )
