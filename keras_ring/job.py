@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib
 import os
 import platform
 import sys
@@ -18,11 +19,18 @@ from keras_ring import _version, errors
 from keras_ring._autotune import worker as autotune
 from keras_ring._engines import mpi
 from keras_ring._engines.rank_settings import rank_settings
-from keras_ring._launch_protocol import error_file
-from keras_ring._runtime import arena, caught, native, start_checks
+from keras_ring._launch_protocol import auto_options, contract, error_file
+from keras_ring._runtime import (
+    arena,
+    caught,
+    json_logs,
+    native,
+    shared_seed,
+    start_checks,
+)
 from keras_ring._runtime import process_sets as sets
 from keras_ring._runtime.logs import LogForwarder
-from keras_ring._typing import Communicator
+from keras_ring._typing import Callback, Communicator
 
 _lock = threading.Lock()
 _log_forwarder: LogForwarder | None = None
@@ -86,6 +94,9 @@ def init(
             f"Received: {process_sets!r}"
         )
     static = [] if isinstance(process_sets, str) else list(process_sets or ())
+    if auto_options.is_on(os.environ):
+        # Before the lock is taken: it calls this function.
+        importlib.import_module("keras_ring.auto")
     with _lock:
         core = native.core()
         if core.is_initialized():
@@ -96,11 +107,19 @@ def init(
             # that wait for it without a limit, in a collective of MPI.
             start_checks.check_backend()
             native.tf_ops()
+            json_logs.install({**os.environ, **settings})
+            key = settings.get(contract.JOB_KEY, "")
+            shared_seed.note(key or os.environ.get(contract.JOB_KEY, ""))
             _note_errors()
             log_forwarder = _start(settings, static)
         error_file.mark_started()
         if core.topology().rank == 0:
             _name_ignored_variables()
+        # Here, for a callback comes too late: in `model.fit(...)`, `fit` is
+        # looked up before what is in the parentheses.
+        from keras_ring._fit import watching
+
+        watching.install(_progress)
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
             from keras_ring._fit import one_writer, terminate_on_nan
@@ -155,6 +174,13 @@ def _start(
         log_forwarder.stop()
         raise
     return log_forwarder
+
+
+def _progress() -> Callback:
+    """Returns what shows a `fit` of several ranks."""
+    from keras_ring.callbacks.progress import Progress
+
+    return Progress()
 
 
 def shutdown() -> None:

@@ -11,8 +11,10 @@ Nor is anything written again after batches that a resumed training passes over.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import logging
@@ -20,7 +22,7 @@ from absl import logging
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime import topology
+from keras_ring._runtime import sight, topology
 from keras_ring._training import reduction_guard
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
@@ -44,16 +46,52 @@ _BETTER = {
 }
 # What the run before has written after the same batches.
 _AFTER_BATCHES = ("_save_model", "on_train_batch_begin", "on_train_batch_end")
+# Those that write the model.
+_SAVES = ("_save_model", *compat.BACKUP_WRITES)
 _PURPOSE = "one rank writes"
 _RESUMES = "nothing is written again for batches that are passed over"
 _SILENT = "_keras_ring_silent"
+_OTHERS_SILENT = "_keras_ring_others_silent"
 _EVERY_RANK = "_keras_ring_every_rank"
+
+_writing_alone: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "keras_ring_writing_alone", default=False
+)
 
 
 def on_every_rank(callback: Callback) -> Callback:
     """Marks a callback, or a class of callbacks, that all ranks are to run."""
     setattr(callback, _EVERY_RANK, True)
     return callback
+
+
+def writes(callback: Callback) -> bool:
+    """Whether a callback is one that writes files, for all on one rank."""
+    return any(
+        isinstance(callback, getattr(keras.callbacks, name, ()))
+        for name in _WRITERS
+        if name != "ProgbarLogger"
+    )
+
+
+def is_silent(callback: Callback) -> bool:
+    """Whether a callback of `fit` is left to another rank."""
+    return bool(getattr(callback, _SILENT, False))
+
+
+def is_writing_alone() -> bool:
+    """Whether a callback writes here that other ranks leave to this one."""
+    return _writing_alone.get()
+
+
+@contextlib.contextmanager
+def writing_alone() -> Iterator[None]:
+    """Says that other ranks do not do what is done inside."""
+    token = _writing_alone.set(True)
+    try:
+        yield
+    finally:
+        _writing_alone.reset(token)
 
 
 def install() -> None:
@@ -77,7 +115,14 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_if_meant(self: Callback, *args: Any, **kwargs: Any) -> Any:
         if not getattr(self, _SILENT, False):
-            return write(self, *args, **kwargs)
+            if write.__name__ not in _SAVES:
+                return write(self, *args, **kwargs)
+            alone = getattr(self, _OTHERS_SILENT, False)
+            with (
+                sight.activity("checkpoint", write.__name__.strip("_")),
+                writing_alone() if alone else contextlib.nullcontext(),
+            ):
+                return write(self, *args, **kwargs)
         if isinstance(self, keras.callbacks.ModelCheckpoint):
             _judge_only(self, *args, **kwargs)
         return None
@@ -127,13 +172,15 @@ def _decides(
     @functools.wraps(set_model)
     def decide(self: Callback, model: Model) -> Any:
         # Here, and not where it writes: that may be in another thread.
-        silent = _is_left_to_another(self, model)
+        writer = _writer_of(self, model)
+        silent = writer not in (None, topology.rank())
         setattr(self, _SILENT, silent)
+        setattr(self, _OTHERS_SILENT, writer is not None and not silent)
         if not silent:
             return set_model(self, model)
         if name != "ProgbarLogger":
             ranks = trained_by(model).ranks
-            _say(name, ranks[0], ranks[1], len(ranks))
+            _announce(name, ranks[0], ranks[1], len(ranks))
         if writes:
             return keras.callbacks.Callback.set_model(self, model)
         return set_model(self, model)
@@ -141,16 +188,28 @@ def _decides(
     return decide
 
 
-def _is_left_to_another(callback: Callback, model: Model) -> bool:
+def _writer_of(callback: Callback, model: Model) -> int | None:
+    """Returns which rank writes for all, `None` if each does for itself."""
     if not topology.is_initialized() or topology.size() == 1:
-        return False
+        return None
     if getattr(callback, _EVERY_RANK, False):
-        return False
+        return None
     if reduction_guard.are_local_updates_allowed():
         # Each rank trains a model of its own.
-        return False
+        return None
     ranks = trained_by(model).ranks
-    return topology.rank() in ranks and topology.rank() != ranks[0]
+    return ranks[0] if topology.rank() in ranks else None
+
+
+def announce_by(announce: Callable[[str, int, int, int], None]) -> None:
+    """Has a function say what is left to one rank.
+
+    Args:
+        announce: Called on the other ranks with the name of the class, the
+            rank that writes, the next one, and how many there are.
+    """
+    global _announce
+    _announce = announce
 
 
 @functools.cache
@@ -165,3 +224,6 @@ def _say(name: str, first: int, second: int, count: int) -> None:
             count,
             _BETTER.get(name, ""),
         )
+
+
+_announce: Callable[[str, int, int, int], None] = _say

@@ -4,6 +4,7 @@ from keras_ring.callbacks.backup_and_restore import BackupAndRestore
 from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from keras_ring.callbacks.consistency_check import ConsistencyCheck
 from keras_ring.callbacks.every_rank import EveryRank
+from keras_ring.callbacks.input_pipeline import InputPipeline
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
@@ -12,6 +13,7 @@ from keras_ring.callbacks.learning_rate_warmup import (
 )
 from keras_ring.callbacks.metric_average import MetricAverageCallback
 from keras_ring.callbacks.model_checkpoint import ModelCheckpoint
+from keras_ring.callbacks.progress import Progress
 from keras_ring.callbacks.rank_zero_only import RankZeroOnly
 
 __all__ = [
@@ -19,9 +21,11 @@ __all__ = [
     "BroadcastGlobalVariablesCallback",
     "ConsistencyCheck",
     "EveryRank",
+    "InputPipeline",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "ModelCheckpoint",
+    "Progress",
     "RankZeroOnly",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring._fit import skipped_batches
+from keras_ring._fit import one_writer, skipped_batches
 from keras_ring._keras import keras
 from keras_ring._runtime import topology
 from keras_ring._typing import Callback, Model
@@ -61,7 +61,8 @@ def _on_rank_zero(name: str) -> Callable[..., None]:
         if of_batch and skipped_batches.is_skipping(self.model):
             return
         if topology.rank() == 0:
-            getattr(self.callback, name)(*args, **kwargs)
+            with one_writer.writing_alone():
+                getattr(self.callback, name)(*args, **kwargs)
 
     call.__name__ = name
     call.__doc__ = "Passes it on, on rank 0."

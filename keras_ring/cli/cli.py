@@ -10,15 +10,24 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from keras_ring._engines.known import place_among_several
-from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol import auto_options, contract
+from keras_ring._launch_protocol.log_source import JSON, LogSource
+from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring._version import __version__
 from keras_ring.cli import check_hosts, doctor
+from keras_ring.cli.activities import activities
 from keras_ring.cli.bench_arguments import (
     add_bench_arguments,
     check_bench_arguments,
 )
 from keras_ring.cli.flight_log import FlightLogError, read_flight_logs
 from keras_ring.cli.template import add_template_arguments, template
+from keras_ring.cli.top import (
+    add_status_arguments,
+    add_top_arguments,
+    status,
+    top,
+)
 from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.plan import (
     LaunchPlan,
@@ -27,11 +36,18 @@ from keras_ring.launcher.plan import (
     plan_of_hosts,
 )
 from keras_ring.launcher.preflight import HostsError
+from keras_ring.launcher.python_command import deaf_option
 from keras_ring.launcher.settings import LOG_LEVELS
-from keras_ring.launcher.summary import failure_lines, job_exit_code
+from keras_ring.launcher.summary import (
+    RankEnd,
+    failure_keys,
+    failure_lines,
+    job_exit_code,
+)
 from keras_ring.launcher.supervisor import JobEnd
-from keras_ring.launcher.usage import UsageError, say
+from keras_ring.launcher.usage import UsageError, say, speaking_as
 
+_LOOKING = {"top": top, "status": status}
 _USAGE_ERROR = 2
 _FAILED = 1
 
@@ -91,12 +107,40 @@ def _parser() -> _Parser:
     diagnosis.add_argument(
         "directory", metavar="DIR", help="where the flight.*.json are"
     )
+    add_top_arguments(
+        commands.add_parser(
+            "top",
+            help="watch a running job: rates, who waits for whom, and why",
+            allow_abbrev=False,
+        )
+    )
+    add_status_arguments(
+        commands.add_parser(
+            "status",
+            help="print what a running job does, once",
+            allow_abbrev=False,
+        )
+    )
     bench = commands.add_parser(
         "bench",
         help="measure collectives; under `run`, or alone",
         allow_abbrev=False,
     )
     add_bench_arguments(bench)
+    report = commands.add_parser(
+        "report",
+        help="make a page of what a timeline tells: what is slow, and why",
+        allow_abbrev=False,
+    )
+    report.add_argument(
+        "timeline", metavar="FILE", help="of --timeline, or FILE.ranks"
+    )
+    report.add_argument(
+        "-o",
+        dest="page",
+        metavar="F",
+        help="the page (default: report.html beside the timeline)",
+    )
     template = commands.add_parser(
         "template",
         help="print a file that starts a job by Slurm, MPI, Ray or Kubernetes",
@@ -152,9 +196,27 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="also write each rank's output to D/rank.N/stdout and stderr",
     )
     run.add_argument(
+        "--output-max-bytes",
+        metavar="B",
+        help="put such a file aside when it is full, as stdout.1 and so on,"
+        " for example 100M (default: no limit)",
+    )
+    run.add_argument(
+        "--output-backups",
+        type=int,
+        metavar="N",
+        help="files to keep beside each that is written to (default: 3)",
+    )
+    run.add_argument(
         "--prefix-timestamp",
         action="store_true",
         help="start each line of output with the time",
+    )
+    run.add_argument(
+        "--stdout",
+        metavar="R",
+        help="whose standard output is shown: rank0, or all (default: all; of"
+        " --auto rank0)",
     )
     run.add_argument(
         "--env",
@@ -174,8 +236,32 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether connections between ranks are encrypted (default: not)",
     )
+    run.add_argument(
+        "--timeline",
+        metavar="F",
+        help="record what each rank does, and make one file of it: F.json and"
+        " F.json.gz for chrome://tracing, any other name for Perfetto"
+        " (docs/timeline.md)",
+    )
+    run.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="P",
+        help="serve what ranks do to Prometheus on port P (docs/watching.md)",
+    )
+    run.add_argument(
+        "--metrics-host",
+        metavar="A",
+        help="listen for Prometheus on the address A (default: 127.0.0.1)",
+    )
+    _add_auto_arguments(run)
     _add_autotune_arguments(run)
     run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
+    run.add_argument(
+        "--log-format",
+        metavar="F",
+        help="text, or json: each line an object (default: text)",
+    )
     run.add_argument(
         "--threads",
         type=int,
@@ -197,6 +283,42 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "command", nargs=argparse.REMAINDER, help="program and arguments"
+    )
+
+
+def _add_auto_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--auto",
+        action="store_const",
+        const=auto_options.ON,
+        help="train a program of one process on all ranks, unchanged, with the"
+        " result of one process (docs/auto.md)",
+    )
+    # An option of its own: a value that may be left out would be the word that
+    # follows.
+    run.add_argument(
+        f"--auto={auto_options.EXPLAIN}",
+        dest="auto",
+        action="store_const",
+        const=auto_options.EXPLAIN,
+        help="say what --auto does with this program, and train nothing",
+    )
+    run.add_argument(
+        "--batch",
+        metavar="B",
+        help="of --auto, what the program's batch is: global, that of all ranks"
+        " together, or per-rank (default: global)",
+    )
+    run.add_argument(
+        "--scale-learning-rate",
+        metavar="S",
+        help="of --batch per-rank, by what the learning rate is multiplied:"
+        " linear, the number of ranks; sqrt, its root; or keep (default: keep)",
+    )
+    run.add_argument(
+        "--warmup-epochs",
+        metavar="N",
+        help="epochs in which that learning rate is reached (default: 0)",
     )
 
 
@@ -250,12 +372,23 @@ def _plan(
         num_ranks=arguments.np,
         **_hosts_of(arguments),
         output_dir=arguments.output_dir,
+        output_max_bytes=arguments.output_max_bytes,
+        output_backups=arguments.output_backups,
         prefix_timestamp=arguments.prefix_timestamp,
+        stdout=arguments.stdout,
         variables=tuple(arguments.variables),
         start_timeout=arguments.start_timeout,
         log_level=arguments.log_level,
+        log_format=arguments.log_format,
         tls=arguments.tls,
+        timeline=arguments.timeline,
+        metrics_port=arguments.metrics_port,
+        metrics_host=arguments.metrics_host,
         **_autotune_of(arguments),
+        auto=arguments.auto,
+        auto_batch=arguments.batch,
+        auto_learning_rate=arguments.scale_learning_rate,
+        auto_warmup_epochs=arguments.warmup_epochs,
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,
@@ -288,33 +421,51 @@ def _hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in (*names, *network)}
 
 
-def _run(plan: LaunchPlan) -> int:
-    if plan.output_dir is not None:
+def _run(arguments: argparse.Namespace) -> int:
+    asked = arguments.log_format or os.environ.get(contract.LOG_FORMAT)
+    # Until there is a job.
+    source = LogSource(trace=TraceContext.of(os.environ))
+    with speaking_as(source if asked == JSON else None):
         try:
-            plan.output_dir.mkdir(parents=True, exist_ok=True)
+            _warn_of_several(os.environ)
+            plan = _plan(arguments, os.environ)
+            with speaking_as(plan.log_source):
+                return _run_plan(plan)
+        except UsageError as error:
+            return _refused(error)
+
+
+def _refused(error: UsageError) -> int:
+    say(str(error), level="error")
+    return _USAGE_ERROR
+
+
+def _run_plan(plan: LaunchPlan) -> int:
+    directory = plan.output.directory
+    if directory is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"--output-dir {plan.output_dir}: {error.strerror}"
+                f"--output-dir {directory}: {error.strerror}"
             ) from error
     try:
-        return _report(run_plan(plan), plan.flight_directory)
+        return _report(run_plan(plan), plan)
     except HostsError as error:
-        for line in f"error: {error}".splitlines():
-            say(line)
+        say(str(error), level="error")
         return _FAILED
     except OSError as error:
         # No more processes, descriptors, or room for files.
-        say(f"error: cannot run the job: {error}")
+        say(f"cannot run the job: {error}", level="error")
         return _FAILED
 
 
-def _report(end: JobEnd, flights: Path | None) -> int:
+def _report(end: JobEnd, plan: LaunchPlan) -> int:
     if end.leftover:
         say(f"ended {end.leftover} process(es) that the ranks had left")
     if end.first is not None:
-        for line in failure_lines(end.first, end.ends, end.tail, end.seconds):
-            say(line)
-        _report_flights(flights)
+        _report_failure(end, end.first, as_text=plan.log_source is None)
+        _report_flights(plan.flight_directory)
         return job_exit_code(end.first)
     if end.stop_signal is not None:
         if end.stop_signal != signal.SIGPIPE:
@@ -324,11 +475,36 @@ def _report(end: JobEnd, flights: Path | None) -> int:
         clean = bool(codes) and not any(codes)
         return 0 if clean else 128 + end.stop_signal
     if len(end.ends) > 1 and not end.started:
-        say(
-            f"no rank has called keras_ring.init(): these were {len(end.ends)}"
-            " programs, each on its own"
-        )
+        say(_why_apart(plan))
     return 0
+
+
+def _why_apart(plan: LaunchPlan) -> str:
+    """Says of ranks that had nothing to do with each other why."""
+    apart = f"these were {plan.size} programs, each on its own"
+    if not auto_options.is_on(plan.environment):
+        return f"no rank has called keras_ring.init(): {apart}"
+    if option := deaf_option(plan.command):
+        return (
+            f"--auto did nothing, and {apart}: with {option}, Python ignores"
+            " what --auto puts before a program (PYTHONPATH); leave it out, or"
+            " begin the program with `import keras_ring.auto`"
+        )
+    return (
+        f"--auto did nothing, and {apart}: no rank has imported Keras or"
+        " TensorFlow in a Python that heeds PYTHONPATH, by which --auto starts"
+        " (docs/launching.md)"
+    )
+
+
+def _report_failure(end: JobEnd, first: RankEnd, *, as_text: bool) -> None:
+    if as_text:
+        for line in failure_lines(first, end.ends, end.tail, end.seconds):
+            say(line)
+        return
+    lines = failure_lines(first, end.ends, None, end.seconds)
+    keys = failure_keys(first, end.tail, end.seconds)
+    say("\n".join(lines), level="error", **keys)
 
 
 def _report_flights(directory: Path | None) -> None:
@@ -336,7 +512,7 @@ def _report_flights(directory: Path | None) -> None:
     if directory is None or not directory.is_dir():
         return
     try:
-        lines = doctor.report(read_flight_logs(directory))
+        lines = _diagnosis(directory)
     except FlightLogError as error:
         lines = [f"unreadable flight records: {error}"]
     for line in lines:
@@ -344,9 +520,14 @@ def _report_flights(directory: Path | None) -> None:
     say(f"the ranks' flight records are in {directory}")
 
 
+def _diagnosis(directory: Path) -> list[str]:
+    logs = read_flight_logs(directory)
+    return doctor.report(logs, activities(logs, os.environ))
+
+
 def _doctor(directory: str) -> int:
     try:
-        lines = doctor.report(read_flight_logs(Path(directory)))
+        lines = _diagnosis(Path(directory))
     except FlightLogError as error:
         raise UsageError(str(error)) from None
     print("\n".join(lines))
@@ -375,6 +556,26 @@ def _bench(arguments: argparse.Namespace) -> int:
     return int(command.run(arguments))
 
 
+def _make_report(arguments: argparse.Namespace) -> int:
+    try:
+        # By name: the launcher itself needs no NumPy, and no plots.
+        command = importlib.import_module("keras_ring.report.command")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"there is no {error.name}; install what a report needs: pip"
+            " install 'keras-ring[report]'"
+        ) from None
+    try:
+        page, sentences = command.run(arguments.timeline, arguments.page)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from None
+    print("\n".join(sentences))
+    print(f"report in {page}; open it with a browser")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the `keras-ring` command.
 
@@ -394,11 +595,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _bench(arguments)
         if arguments.command_name == "doctor":
             return _doctor(arguments.directory)
+        if arguments.command_name == "report":
+            return _make_report(arguments)
         if arguments.command_name == "template":
             print(template(arguments), end="")
             return 0
-        _warn_of_several(os.environ)
-        return _run(_plan(arguments, os.environ))
+        if arguments.command_name in _LOOKING:
+            return _LOOKING[arguments.command_name](arguments)
+        return _run(arguments)
     except UsageError as error:
-        say(f"error: {error}")
-        return _USAGE_ERROR
+        return _refused(error)

@@ -1,36 +1,46 @@
 """Says which rank of a job went another way, from the ranks' flight logs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_ring.cli.flight_log import FlightLog, Operation
+from keras_ring.live.words import CAUSES, doing
 
 _MAX_NAMES = 3
+# Says nothing: all that a program does otherwise is this.
+_COMPUTE = "compute"
 
 # One rank has held up the others if it was the last so often, and by so much.
 _MIN_BUCKETS = 10
 _HELD_UP_SHARE = 0.5
 _HELD_UP_SECONDS = 1e-3
+# What runs for so long on all ranks does not get on.
+_STANDSTILL_SECONDS = 5.0
+# Communication that takes so much of the time is what to look at.
+_LINK_SHARE = 0.3
 
 
-def diagnose(logs: Sequence[FlightLog]) -> str:
+def diagnose(
+    logs: Sequence[FlightLog], activities: Mapping[int, str] | None = None
+) -> str:
     """Returns a paragraph on what the ranks of one process set did.
 
     In this order: why the logs were written, which ranks left none, where the
     ranks parted, what runs and does not end, what failed, which rank the others
-    waited for before. Times are compared between hosts, so their clocks should
-    agree to what matters.
+    waited for before, or that links took the time. Times are compared between
+    hosts, so their clocks should agree to what matters.
 
     Args:
         logs: Of ranks of one job and process set, at most one of each.
+        activities: What ranks did, where that is known.
     """
-    view = _View(logs)
+    view = _View(logs, activities or {})
     sentences = [
         *_reasons(view),
         *_absent(view),
         *(_parting(view) or _unfinished(view)),
         *_failures(view),
-        *_held_up(view),
+        *(_held_up(view) or _communication(view)),
     ]
     if not any(
         operation.is_open for log in logs for operation in log.operations
@@ -40,14 +50,22 @@ def diagnose(logs: Sequence[FlightLog]) -> str:
     return " ".join(sentences)
 
 
-def report(logs: Sequence[FlightLog]) -> list[str]:
-    """Returns a paragraph, then a line for each rank, per process set."""
+def report(
+    logs: Sequence[FlightLog], activities: Mapping[int, str] | None = None
+) -> list[str]:
+    """Returns a paragraph, then a line for each rank, per process set.
+
+    Args:
+        logs: Of ranks of one job.
+        activities: What ranks did, where that is known: by rank, one of
+            `words.ACTIVITIES`.
+    """
     lines = []
     for number in sorted({log.process_set for log in logs}):
         members = [log for log in logs if log.process_set == number]
         if number:
             lines.append(f"Process set {number}:")
-        lines.append(diagnose(members))
+        lines.append(diagnose(members, activities))
         lines += [f"  {_rank_line(log)}" for log in members]
     return lines
 
@@ -67,7 +85,10 @@ def _rank_line(log: FlightLog) -> str:
 class _View:
     """The logs, and what is asked of them more than once."""
 
-    def __init__(self, logs: Sequence[FlightLog]) -> None:
+    def __init__(
+        self, logs: Sequence[FlightLog], activities: Mapping[int, str]
+    ) -> None:
+        self.activities = activities
         self.logs = {log.rank: log for log in logs}
         self.members = logs[0].members
         self.waiting = {
@@ -207,10 +228,14 @@ def _instead(view: _View, rank: int) -> str:
     if log.last.ended is not None:
         since = f"since {log.last.label} was {log.last.state}"
         at = log.last.ended
-    return (
-        f"Rank {rank} has asked for nothing {since} {_ago(log, at)}: it is busy"
-        " with something else, hangs outside of collectives, or is at its end."
+    activity = view.activities.get(rank, _COMPUTE)
+    why = (
+        "it is busy with something else, hangs outside of collectives, or is at"
+        " its end"
+        if activity == _COMPUTE
+        else f"it {doing(activity, [rank])}"
     )
+    return f"Rank {rank} has asked for nothing {since} {_ago(log, at)}: {why}."
 
 
 def _unfinished(view: _View) -> list[str]:
@@ -242,6 +267,12 @@ def _unfinished(view: _View) -> list[str]:
     )
     if behind:
         text += f"; {_ranks(behind)} {_verb(behind, 'is', 'are')} not there yet"
+    seconds = view.logs[at_work[0]].written - first.submitted
+    if at_work == sorted(view.members) and seconds >= _STANDSTILL_SECONDS:
+        text += (
+            f", asked for {seconds:.1f} s earlier: nobody lacks, so one of"
+            f" {CAUSES['link']} stands still"
+        )
     return [f"{text}."]
 
 
@@ -282,6 +313,45 @@ def _held_up(view: _View) -> list[str]:
     return [
         f"Of the last {len(buckets)} buckets, {share:.0%} waited for rank"
         f" {rank}, for {1000 * mean:.1f} ms on average."
+    ]
+
+
+def _communication(view: _View) -> list[str]:
+    """Says that buckets took long that no rank was late for, where they did.
+
+    Whoever was the last to be ready for a bucket has waited for nothing but its
+    bytes. That is the shortest time of all ranks, by one clock.
+    """
+    shortest: dict[int, tuple[float, int, float, float]] = {}
+    span = busy = 0.0
+    for rank in view.ranks:
+        begins, ends = [], []
+        for op in view.logs[rank].operations:
+            if op.decision is None or op.ended is None:
+                continue
+            begins.append(op.submitted)
+            ends.append(op.ended)
+            found = (op.ended - op.submitted, rank, op.submitted, op.ended)
+            known = shortest.setdefault(op.decision, found)
+            shortest[op.decision] = min(known, found)
+        if ends:
+            span = max(span, max(ends) - min(begins))
+    if len(shortest) < _MIN_BUCKETS or len(view.members) < 2:
+        return []
+    for rank in view.ranks:
+        covered = 0.0
+        for begin, end in sorted(
+            times[2:] for times in shortest.values() if times[1] == rank
+        ):
+            # Several may run at once.
+            busy += max(end - max(begin, covered), 0.0)
+            covered = max(covered, end)
+    share = min(busy / span, 1.0) if span > 0 else 0.0
+    if share < _LINK_SHARE:
+        return []
+    return [
+        f"The last {len(shortest)} buckets took {share:.0%} of the time without"
+        f" a rank that was late for them: {CAUSES['link']}."
     ]
 
 

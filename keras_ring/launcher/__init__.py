@@ -5,8 +5,10 @@ launcher costs little memory beside the ranks it watches.
 
     plan, hosts,   pure: what the user asked for, checked
     settings
+    python_command what a command says to Python
     sharing        how many threads a rank gets, and which cores
     job            what a job owns: directory, key, listening socket, watchdog
+    auto_hook      what has Python programs of ranks begin with `--auto`
     rank_process   one started rank
     child_process  starting a process, and waiting for it
     child          the small program that becomes the rank

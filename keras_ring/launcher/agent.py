@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -24,10 +24,12 @@ from keras_ring._launch_protocol import contract, interfaces
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import (
     host_facts,
+    host_pages,
     job,
     job_processes,
     link_probe,
     signals,
+    timelines,
 )
 from keras_ring.launcher.frames import (
     GREETING,
@@ -89,6 +91,9 @@ class Agent:
         self._heard = time.monotonic()
         self._next_pulse = 0.0
         self._closed = False
+        self._farewell: Iterator[bytes] | None = None
+        # Where ranks leave timelines, if the launcher does not see it.
+        self._timeline: Path | None = None
         # What other threads have to say.
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe()
@@ -101,6 +106,7 @@ class Agent:
             "file": self._keep_file,
             "start": self._start,
             "signal": self._signal,
+            "pages": self._pages,
             "close": self._close,
         }
 
@@ -170,6 +176,7 @@ class Agent:
         return {**os.environ, **self._hello["environment"]}
 
     def _step(self, pipe: SignalPipe) -> None:
+        self._go_on_with_farewell()
         self._arm()
         now = time.monotonic()
         if now >= self._next_pulse:
@@ -337,6 +344,9 @@ class Agent:
         if flights is not None:
             # The ranks make the last of its folders.
             flights.parent.mkdir(parents=True, exist_ok=True)
+        self._timeline = timelines.unseen(
+            environment.get(contract.TIMELINE), told.get("timeline")
+        )
         self._ranks = ranks
         directory = self._job.directory / "files"
         directory.mkdir()
@@ -360,6 +370,15 @@ class Agent:
                 pipe = getattr(process, name)
                 self._streams[pipe.fileno()] = (rank, name)
 
+    def _pages(self, frame: Frame) -> None:
+        """Says what the ranks of this host show."""
+        environment, ranks = self._environment(), tuple(self._ranks)
+        name = "" if self._job is None else self._job.status_id
+        self._answer_later(
+            lambda number: host_pages.answer(number, environment, name, ranks),
+            frame.fields["number"],
+        )
+
     def _signal(self, frame: Frame) -> None:
         """Sends a signal to the ranks that are still running."""
         signum = frame.fields["number"]
@@ -373,7 +392,7 @@ class Agent:
             job_processes.send(job_processes.find(None, sessions), signum)
 
     def _close(self, frame: Frame) -> None:
-        """Ends what is left, hands over what ranks have noted, and ends."""
+        """Ends what is left; then its ranks' notes are handed over."""
         leftover = 0
         if self._job is not None:
             leftover = len(self._job.kill_all())
@@ -383,8 +402,23 @@ class Agent:
                 # And those of its process sets.
                 self._send_files("flight", flights, f"flight.{rank}.*json")
             self._send_files("result", self._job.directory / "files", RESULTS)
-        self._say("closed", leftover=leftover)
-        self._closed = True
+        self._farewell = self._last_words(leftover)
+
+    def _last_words(self, leftover: int) -> Iterator[bytes]:
+        for name, piece in timelines.pieces(self._timeline, self._ranks):
+            yield encode("timeline", piece, name=name)
+        if self._timeline is not None:
+            timelines.remove(self._timeline)
+        yield encode("closed", leftover=leftover)
+
+    def _go_on_with_farewell(self) -> None:
+        """Says as much as the launcher takes: timelines may be long."""
+        while self._farewell is not None and not self._sink.full:
+            frame = next(self._farewell, None)
+            if frame is None:
+                self._farewell, self._closed = None, True
+            else:
+                self._sink.put(frame)
 
     def _drain(self) -> None:
         """Reads what the ranks, which are dead, have left in their pipes."""

@@ -89,8 +89,15 @@ class AgentConnection:
                 self.sink.discard()
 
     def beat(self) -> None:
-        """Says that the launcher lives, and sends what the pipe takes now."""
-        self.say("alive")
+        """Says that the launcher lives."""
+        self.say_now("alive")
+
+    def say_now(self, kind: str, **fields: Any) -> None:
+        """Sends a message, and all before it, if the pipe takes them now.
+
+        For threads beside the loop, which may be asleep.
+        """
+        self.say(kind, **fields)
         while not self.sink.empty:
             _, ready, _ = select.select([], [self.sink.fd], [], 0)
             if not ready:

@@ -16,6 +16,7 @@ from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.frames import Frame, FrameError
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.signals import SignalPipe
+from keras_ring.launcher.text_format import LogFormat, TextFormat
 
 # Seconds without a sign of life after which a host is lost. Less than what is
 # promised (5), for the others must then be told.
@@ -35,6 +36,7 @@ class AgentLoop:
         on_signal: Takes the signals that the launcher gets.
         on_loss: Is told of an agent that has gone without a farewell, and why.
         on_deaf: Is told that nobody reads what the launcher prints.
+        log_format: How what agents print is shown. Defaults to text.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class AgentLoop:
         on_signal: Callable[[int], None],
         on_loss: Callable[[AgentConnection, str], None],
         on_deaf: Callable[[], None],
+        log_format: LogFormat | None = None,
     ) -> None:
         self.agents: list[AgentConnection] = []
         self.verbs: dict[str, Callable[[AgentConnection, Frame], None]] = {
@@ -53,6 +56,7 @@ class AgentLoop:
         self._on_signal = on_signal
         self._on_loss = on_loss
         self._on_deaf = on_deaf
+        self._format = log_format or TextFormat()
         self._selector = selectors.DefaultSelector()
         self._pipe = SignalPipe()
         self._silence = SILENCE
@@ -213,7 +217,7 @@ class AgentLoop:
             return
         if agent.greeted:
             for line in lines:
-                self._sinks[1].put(f"[{agent.host}] ".encode() + line + b"\n")
+                self._sinks[1].put(self._format.of_agent(agent.host, line))
 
     def _watched(self) -> list[AgentConnection]:
         """Returns those that must speak every second."""

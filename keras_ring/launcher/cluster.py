@@ -1,6 +1,8 @@
 """Runs a job on several hosts, through an agent on each."""
 
+import contextlib
 import functools
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -8,19 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from keras_ring._launch_protocol.error_file import RankError
-from keras_ring.launcher import job, signals
+from keras_ring._launch_protocol.job_id import job_id
+from keras_ring.launcher import signals, timelines
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.function_rank import write_private
-from keras_ring.launcher.output import RankStream, Sink, output_file
+from keras_ring.launcher.host_pages import HostPages, served
+from keras_ring.launcher.metrics_server import Show, serving
+from keras_ring.launcher.output import RankStream, Sink
 from keras_ring.launcher.plan import LaunchPlan
 from keras_ring.launcher.preflight import HostsError, Preflight
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.summary import RankEnd, first_failure, rank_names
 from keras_ring.launcher.supervisor import JobEnd, run_here
+from keras_ring.launcher.timelines import Parts
 from keras_ring.launcher.usage import say
+from keras_ring.live.directory import status_directory
+from keras_ring.live.jobs import tidy
 
 # Seconds without a word of an agent that hands over what ranks have left.
 _CLOSING_SILENCE = 10.0
@@ -31,14 +39,23 @@ class Cluster:
 
     Args:
         plan: What to run, on which hosts.
+        parts: Where the ranks' timelines come together, if they are recorded.
+        show: Takes what reads the pages of the ranks.
         stdout: Descriptor for what ranks print.
         stderr: Descriptor for what ranks print to standard error.
     """
 
     def __init__(
-        self, plan: LaunchPlan, *, stdout: int = 1, stderr: int = 2
+        self,
+        plan: LaunchPlan,
+        parts: Parts | None = None,
+        show: Show = lambda read: None,
+        *,
+        stdout: int = 1,
+        stderr: int = 2,
     ) -> None:
         self._plan = plan
+        self._parts = parts
         self._sinks = (Sink(stdout), Sink(stderr))
         self._screen = Screen(plan, self._sinks)
         self._ending = Ending(plan, self._send)
@@ -55,7 +72,11 @@ class Cluster:
             on_signal=self._on_signal,
             on_loss=self._on_loss,
             on_deaf=self._on_deaf,
+            log_format=self._screen.format,
         )
+        self._show = show
+        self._pages = HostPages(lambda: tuple(self._loop.agents))
+        self._watchers = contextlib.ExitStack()
         keep = functools.partial
         self._loop.verbs.update(
             notes=self._on_notes,
@@ -65,6 +86,8 @@ class Cluster:
             ended=self._on_ended,
             flight=keep(self._on_file, plan.flight_directory),
             result=keep(self._on_file, plan.files),
+            timeline=self._on_timeline,
+            pages=self._pages.on_pages,
             closed=self._on_closed,
         )
 
@@ -75,7 +98,7 @@ class Cluster:
             HostsError: If it cannot start.
         """
         began = time.time()
-        with self._loop as loop:
+        with self._loop as loop, self._watchers:
             try:
                 preflight = Preflight(self._plan, loop, self._is_stopped)
                 if rendezvous := preflight.run():
@@ -94,16 +117,24 @@ class Cluster:
         files = self._plan.files
         for path in () if files is None else sorted(files.iterdir()):
             self._loop.say("file", path.read_bytes(), name=path.name)
-        key = job.new_key()
         for agent in self._loop.agents:
             agent.say(
                 "start",
                 size=self._plan.size,
                 ranks=list(agent.place.ranks),
                 rendezvous=rendezvous,
-                key=key,
+                key=self._plan.key,
+                timeline=self._parts and self._parts.token,
             )
         self._running = True
+        self._show(self._pages.read)
+        self._watchers.enter_context(
+            served(
+                self._plan.environment,
+                job_id(self._plan.key),
+                self._pages.read,
+            )
+        )
 
     def _step(self) -> None:
         deadlines = (self._ending.deadline, self._screen.deadline)
@@ -153,10 +184,9 @@ class Cluster:
         rank, name = frame.fields["rank"], frame.fields["stream"]
         stream = self._streams.get((rank, name))
         if stream is None:
-            show = self._screen.out if name == "stdout" else self._screen.err
-            stream = self._streams[rank, name] = RankStream(
-                functools.partial(show, rank),
-                output_file(self._plan.output_dir, rank, name),
+            host = agent.facts.get("host", agent.host)
+            stream = self._streams[rank, name] = self._screen.stream(
+                rank, name, host
             )
         if frame.payload:
             stream.feed(frame.payload)
@@ -218,6 +248,16 @@ class Cluster:
         except OSError as error:
             say(f"cannot keep {name} of {agent.host}: {error}")
 
+    def _on_timeline(self, agent: AgentConnection, frame: Frame) -> None:
+        """Keeps a piece of a timeline that ranks have left on their host."""
+        if self._parts is None:
+            return
+        name = frame.fields["name"]
+        try:
+            self._parts.add(name, frame.payload)
+        except OSError as error:
+            say(f"cannot keep {name} of {agent.host}: {error}")
+
     def _on_closed(self, agent: AgentConnection, frame: Frame) -> None:
         self._leftover += frame.fields["leftover"]
         agent.closed = True
@@ -267,13 +307,23 @@ def run_plan(plan: LaunchPlan) -> JobEnd:
 
     Raises:
         HostsError: If it cannot start on its hosts.
+        UsageError: If its metrics cannot be served.
     """
+    tidy(status_directory(plan.environment))
+    with (
+        serving(plan.metrics, os.environ) as show,
+        timelines.recorded(plan.timeline) as parts,
+    ):
+        return _run(plan, parts, show)
+
+
+def _run(plan: LaunchPlan, parts: Parts | None, show: Show) -> JobEnd:
     if not plan.places:
-        return run_here(plan)
+        return run_here(plan, show)
     say(
         ", ".join(
             f"{rank_names(place.ranks)} on {place.host}"
             for place in plan.places
         )
     )
-    return Cluster(plan).run()
+    return Cluster(plan, parts, show).run()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from keras_ring._launch_protocol import auto_options
 from keras_ring.errors import RankFailedError, StartError
 from keras_ring.launcher import function_rank
 from keras_ring.launcher.cluster import run_plan
@@ -23,7 +24,7 @@ from keras_ring.launcher.plan import FILES, LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.summary import failure_lines
 from keras_ring.launcher.supervisor import JobEnd
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launcher.usage import UsageError, speaking_as
 
 
 def run(
@@ -32,6 +33,7 @@ def run(
     kwargs: Mapping[str, Any] | None = None,
     np: int | None = None,
     *,
+    auto: bool = False,
     hosts: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
     ssh_port: int | None = None,
@@ -42,8 +44,12 @@ def run(
     env: Mapping[str, str] | None = None,
     start_timeout: float | None = None,
     log_level: str | None = None,
+    log_format: str | None = None,
     output_dir: str | os.PathLike[str] | None = None,
+    output_max_bytes: str | int | None = None,
+    output_backups: int | None = None,
     prefix_timestamp: bool = False,
+    stdout: str | None = None,
     threads: int | None = None,
     bind: bool = False,
     fold: bool = True,
@@ -53,7 +59,7 @@ def run(
     As `keras-ring run` does with a program, whose options it has: what ranks
     print comes out here, the failure of one ends them all, Ctrl-C ends them
     all, and none of their processes or files is left behind. The function
-    calls `kr.init()` as a program does.
+    calls `kr.init()` as a program does, unless `auto` does.
 
     Args:
         fn: What each rank calls. It may be defined in a notebook or in a
@@ -64,6 +70,10 @@ def run(
         kwargs: Its keyword arguments. Defaults to none.
         np: Integer, the number of ranks. Defaults to as many as the hosts
             take; to `2` where no hosts are given.
+        auto: Boolean, whether the function is one for a single process, which
+            trains on all ranks unchanged, as by `keras-ring run --auto`. The
+            variables `KERAS_RING_AUTO_BATCH` and the like, in `env`, are the
+            options of that.
         hosts: String, the hosts and how many ranks each takes, such as
             `"node1:4,node2:4"`. Defaults to this host.
         hostfile: The same in a file, as `keras-ring run --hostfile` takes it.
@@ -82,9 +92,17 @@ def run(
             `kr.init()`.
         log_level: String, one of `"debug"`, `"info"`, `"warning"`, `"error"`
             and `"off"`.
+        log_format: String, `"text"` or `"json"`, for which each line is an
+            object. Defaults to `"text"`.
         output_dir: Directory to which each rank's output goes as well.
+        output_max_bytes: Integer, or a string such as `"100M"`: a file of it
+            that is full is put aside. Defaults to no limit.
+        output_backups: Integer, how many files are kept beside each that is
+            written to. Defaults to `3`.
         prefix_timestamp: Boolean, whether each line of output starts with the
             time.
+        stdout: String, `"all"` or `"rank0"`: the ranks whose standard output
+            is shown. Defaults to `"rank0"` with `auto`, else `"all"`.
         threads: Integer, of each rank; `0` for as many as its libraries
             choose. Defaults to the cores divided by the ranks.
         bind: Boolean, whether each rank is kept on processors of its own.
@@ -112,7 +130,7 @@ def run(
         return kr.rank(), float(loss)
 
 
-    results = kr.run(train, args=(100,), np=4)
+    results = kr.run(train, args=(100,), np=2)
     ```
     """
     if not callable(fn):
@@ -145,10 +163,17 @@ def run(
             interface=interface,
             port_range=port_range,
             output_dir=None if output_dir is None else os.fspath(output_dir),
+            output_max_bytes=(
+                None if output_max_bytes is None else str(output_max_bytes)
+            ),
+            output_backups=output_backups,
             prefix_timestamp=prefix_timestamp,
+            stdout=stdout,
+            auto=auto_options.ON if auto else None,
             variables=tuple(f"{k}={v}" for k, v in (env or {}).items()),
             start_timeout=None if start_timeout is None else str(start_timeout),
             log_level=log_level,
+            log_format=log_format,
             threads=threads,
             bind=bind,
             fold=fold,
@@ -160,7 +185,8 @@ def run(
             directory / function_rank.PATHS, paths.encode()
         )
         try:
-            end = run_plan(plan)
+            with speaking_as(plan.log_source):
+                end = run_plan(plan)
         except HostsError as error:
             raise StartError(f"keras_ring.run: {error}") from None
         _raise_failure(end)
@@ -185,8 +211,8 @@ def _pickled(
 def _plan(request: RunRequest) -> LaunchPlan:
     try:
         plan = make_plan(request, os.environ, own_names={socket.gethostname()})
-        if plan.output_dir is not None:
-            plan.output_dir.mkdir(parents=True, exist_ok=True)
+        if plan.output.directory is not None:
+            plan.output.directory.mkdir(parents=True, exist_ok=True)
     except UsageError as error:
         raise ValueError(f"keras_ring.run: {error}") from None
     return plan

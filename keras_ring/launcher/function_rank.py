@@ -6,6 +6,7 @@ imports anything of the program it takes over the caller's `sys.path`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -35,9 +36,12 @@ def write_private(path: Path, data: bytes) -> None:
 def _call(directory: Path) -> None:
     import cloudpickle
 
-    from keras_ring._launch_protocol import contract, error_file
+    from keras_ring._launch_protocol import auto_options, contract, error_file
 
     error_file.install()
+    if auto_options.is_on(os.environ):
+        # Before it is unpickled: that imports what the function refers to.
+        importlib.import_module("keras_ring.auto")
     rank = int(os.environ[contract.RANK])
     function, args, kwargs = pickle.loads((directory / CALL).read_bytes())
     value: object = function(*args, **kwargs)

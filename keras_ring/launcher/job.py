@@ -15,7 +15,9 @@ from typing import IO
 
 from keras_ring._launch_protocol import error_file
 from keras_ring._launch_protocol.contract import RankContract
+from keras_ring._launch_protocol.job_id import job_id
 from keras_ring.launcher import child_process, job_processes
+from keras_ring.launcher.auto_hook import with_hook
 from keras_ring.launcher.rank_process import RankProcess
 
 BACKLOG = 4096
@@ -86,16 +88,19 @@ class Rendezvous:
     listener: socket.socket | None = None
 
     @classmethod
-    def on_loopback(cls) -> "Rendezvous":
+    def on_loopback(cls, key: str | None = None) -> "Rendezvous":
         """Returns one for ranks of this host alone.
 
         The kernel chooses the port, and the socket itself is handed down:
         nobody else can take the port in between.
+
+        Args:
+            key: The secret. Defaults to a new one.
         """
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         return cls(
             address=f"127.0.0.1:{listener.getsockname()[1]}",
-            key=new_key(),
+            key=key or new_key(),
             listener=listener,
         )
 
@@ -149,6 +154,11 @@ class Job:
         """Ends whatever is left of the job."""
         self.close()
 
+    @property
+    def status_id(self) -> str:
+        """What it is called where its ranks show what they do."""
+        return job_id(self._rendezvous.key)
+
     def start(
         self,
         rank: int,
@@ -188,7 +198,7 @@ class Job:
         process = RankProcess(
             rank,
             command,
-            contract.environment(environment),
+            with_hook(contract.environment(environment)),
             stdout=stdout,
             stderr=stderr,
             pass_fds=[*pass_fds, *inherited],

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple, Protocol
+
+from keras_ring.launcher.rotation import RotatingFile
 
 _MAX_LINE = 64 * 1024
 _MAX_TAIL_LINE = 400
@@ -136,21 +138,58 @@ def _always_ready(fd: int) -> bool:
     return False
 
 
-def output_file(
-    directory: Path | None, rank: int, name: str
-) -> BinaryIO | None:
-    """Returns the file that keeps one stream of a rank.
+class OutputFile(Protocol):
+    """A file that keeps what a rank prints."""
+
+    def write(self, data: bytes, /) -> object:
+        """Adds bytes."""
+
+    def flush(self) -> None:
+        """Has the system take them."""
+
+    def close(self) -> None:
+        """Ends the file."""
+
+
+@dataclass(frozen=True)
+class OutputFiles:
+    """Where each rank's output is kept.
 
     Args:
-        directory: That of `--output-dir`; without one there is no file.
-        rank: Index of the rank.
-        name: `"stdout"` or `"stderr"`.
+        directory: That of `--output-dir`; None for no files.
+        limit: Bytes of a file, which is then followed by another; 0 for no
+            limit.
+        backups: How many files are kept beside the one that is written to.
     """
-    if directory is None:
-        return None
-    folder = directory / f"rank.{rank}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / name).open("wb")
+
+    directory: Path | None = None
+    limit: int = 0
+    backups: int = 0
+
+    def open(self, rank: int, name: str) -> OutputFile | None:
+        """Returns the file that keeps one stream of a rank, if there is any.
+
+        Args:
+            rank: Index of the rank.
+            name: `"stdout"` or `"stderr"`.
+        """
+        if self.directory is None:
+            return None
+        folder = self.directory / f"rank.{rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / name
+        if not self.limit:
+            return path.open("wb")
+        return RotatingFile(path, limit=self.limit, backups=self.backups)
+
+
+class Line(NamedTuple):
+    """A line of a rank."""
+
+    text: bytes
+    """What it says."""
+    shown: bytes
+    """As what it is shown, but for its rank."""
 
 
 class RankStream:
@@ -159,18 +198,24 @@ class RankStream:
     Args:
         show: Takes each line.
         file: Gets the bytes as they are; None for no file.
+        record: Makes something else of each line, which then goes to the file
+            as well. Defaults to nothing else.
     """
 
     def __init__(
-        self, show: Callable[[bytes], None], file: BinaryIO | None = None
+        self,
+        show: Callable[[Line], None],
+        file: OutputFile | None = None,
+        record: Callable[[bytes], Line] | None = None,
     ) -> None:
         self._show = show
         self._file = file
+        self._record = record
         self._splitter = LineSplitter()
 
     def feed(self, data: bytes) -> None:
         """Takes what has arrived."""
-        if self._file is not None:
+        if self._file is not None and self._record is None:
             self._file.write(data)
             self._file.flush()
         self._show_all(self._splitter.feed(data))
@@ -182,8 +227,16 @@ class RankStream:
             self._file.close()
 
     def _show_all(self, lines: list[bytes]) -> None:
-        for line in lines:
-            self._show(line)
+        if self._record is None:
+            for line in lines:
+                self._show(Line(line, line))
+            return
+        made = [self._record(line) for line in lines]
+        if self._file is not None:
+            self._file.write(b"".join(line.shown + b"\n" for line in made))
+            self._file.flush()
+        for each in made:
+            self._show(each)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from keras_ring._launch_protocol import contract, interfaces
+from keras_ring._launch_protocol import (
+    auto_options,
+    contract,
+    interfaces,
+    log_source,
+    trace_context,
+)
+from keras_ring._launch_protocol.job_id import job_id
+from keras_ring._launch_protocol.log_source import LogSource
+from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.allocation import allocated_hosts, step_shell
 from keras_ring.launcher.hosts import (
@@ -21,18 +30,23 @@ from keras_ring.launcher.hosts import (
     place_ranks,
     read_hostfile,
 )
+from keras_ring.launcher.job import new_key
+from keras_ring.launcher.output import OutputFiles
+from keras_ring.launcher.python_command import python_script
 from keras_ring.launcher.remote_shell import RemoteShell
+from keras_ring.launcher.rotation import check_backups, parse_limit
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
 
 _MAX_RANKS = 4096
+# Files of a rank's stream beside the one that is written to.
+_BACKUPS = 3
+# Values of `--stdout`.
+RANK_0, ALL = "rank0", "all"
 # A word of a command: the directory of the plan's files.
 FILES = "{files}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PYTHON = re.compile(r"python[0-9.]*t?")
-# Options of the python program whose value is the next word.
-_PYTHON_VALUE_OPTIONS = ("-W", "-X", "--check-hash-based-pycs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +57,16 @@ class LaunchPlan:
         size: Number of ranks.
         command: Program and arguments, the same for every rank.
         environment: What each rank's environment is built on.
-        output_dir: Directory for each rank's output; None for none.
+        output: The files that keep each rank's output.
         prefix_timestamp: Whether each line of output starts with the time.
+        stdout: Of which ranks standard output is shown: `ALL`, or `RANK_0`.
+        log_source: Who says what the launcher says, where lines are objects of
+            JSON; None where they are text.
+        key: The secret of the job.
         flight_directory: Where the ranks leave flight records; None if they
             are to leave none.
+        timeline: The file that is made of the ranks' timelines; None for none.
+        metrics: Host and port on which metrics are served; None for none.
         fold: Whether lines that ranks print alike to standard error are shown
             once.
         cpus: The processors that each rank may run on; empty for no limit.
@@ -69,9 +89,14 @@ class LaunchPlan:
     size: int
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    output_dir: Path | None = None
+    output: OutputFiles = field(default_factory=OutputFiles)
     prefix_timestamp: bool = False
+    stdout: str = ALL
+    log_source: LogSource | None = None
+    key: str = field(default_factory=new_key, repr=False)
     flight_directory: Path | None = None
+    timeline: Path | None = None
+    metrics: tuple[str, int] | None = None
     fold: bool = True
     cpus: tuple[tuple[int, ...], ...] = ()
     places: tuple[HostRanks, ...] = ()
@@ -103,16 +128,27 @@ class RunRequest:
         interface: Value of `--interface`.
         port_range: Value of `--port-range`.
         output_dir: Value of `--output-dir`.
+        output_max_bytes: Value of `--output-max-bytes`.
+        output_backups: Value of `--output-backups`.
         prefix_timestamp: Whether `--prefix-timestamp` was given.
+        stdout: Value of `--stdout`.
         variables: Values of `--env`.
         start_timeout: Value of `--start-timeout`.
         log_level: Value of `--log-level`.
+        log_format: Value of `--log-format`.
         tls: Whether `--tls` or `--no-tls` was given; None for neither.
+        timeline: Value of `--timeline`.
+        metrics_port: Value of `--metrics-port`.
+        metrics_host: Value of `--metrics-host`.
         autotune: Whether `--autotune` was given.
         autotune_log: Value of `--autotune-log-file`.
         autotune_warmup_samples: Value of `--autotune-warmup-samples`.
         autotune_steps_per_sample: Value of `--autotune-steps-per-sample`.
         autotune_max_samples: Value of `--autotune-bayes-opt-max-samples`.
+        auto: Value of `--auto`, `"1"` or `"explain"`; None if it was not given.
+        auto_batch: Value of `--batch`.
+        auto_learning_rate: Value of `--scale-learning-rate`.
+        auto_warmup_epochs: Value of `--warmup-epochs`.
         threads: Value of `--threads`; None if it was not given.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -130,16 +166,27 @@ class RunRequest:
     interface: str | None = None
     port_range: str | None = None
     output_dir: str | None = None
+    output_max_bytes: str | None = None
+    output_backups: int | None = None
     prefix_timestamp: bool = False
+    stdout: str | None = None
     variables: tuple[str, ...] = ()
     start_timeout: str | None = None
     log_level: str | None = None
+    log_format: str | None = None
     tls: bool | None = None
+    timeline: str | None = None
+    metrics_port: int | None = None
+    metrics_host: str | None = None
     autotune: bool = False
     autotune_log: str | None = None
     autotune_warmup_samples: str | None = None
     autotune_steps_per_sample: str | None = None
     autotune_max_samples: str | None = None
+    auto: str | None = None
+    auto_batch: str | None = None
+    auto_learning_rate: str | None = None
+    auto_warmup_epochs: str | None = None
     threads: int | None = None
     bind: bool = False
     fold: bool = True
@@ -167,6 +214,10 @@ def make_plan(
     size = _job_size(request.num_ranks, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
     rank_environment = _forwarded(environment) if remote else dict(environment)
+    if contract.RANK in environment:
+        # A rank that starts a job of its own, which is another program.
+        for name in auto_options.OPTIONS:
+            rank_environment.pop(name, None)
     for text in request.variables:
         name, value = parse_variable(text)
         rank_environment[name] = value
@@ -180,23 +231,37 @@ def make_plan(
     if request.tls is not None:
         rank_environment[contract.TLS] = "1" if request.tls else "0"
     rank_environment.update(_autotune(request))
+    rank_environment.update(_auto(request, rank_environment))
+    timeline = _timeline(request.timeline, rank_environment)
+    rank_environment.pop(contract.TIMELINE, None)
+    if timeline is not None:
+        rank_environment[contract.TIMELINE] = str(timeline)
     if not rank_environment.get(tensorflow_lines.LEVEL):
         rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
+    # Of the launcher alone.
+    rank_environment.pop(contract.METRICS_TOKEN, None)
     check_settings(rank_environment)
-    output_dir = Path(request.output_dir) if request.output_dir else None
+    output = _output(request)
+    key = new_key()
+    source = _log_source(request, rank_environment, key)
     flights = rank_environment.setdefault(
-        contract.FLIGHT_DIRECTORY, str(_flight_directory(output_dir))
+        contract.FLIGHT_DIRECTORY, str(_flight_directory(output.directory))
     )
     plan = LaunchPlan(
         size=size,
         command=request.command,
         environment=rank_environment,
-        output_dir=output_dir,
+        output=output,
+        key=key,
+        log_source=source,
         prefix_timestamp=request.prefix_timestamp,
+        stdout=_stdout(request.stdout, rank_environment),
         fold=request.fold,
         flight_directory=(
             None if flights == contract.NO_FLIGHT_DIRECTORY else Path(flights)
         ),
+        timeline=timeline,
+        metrics=_metrics(request),
     )
     if remote:
         places = place_ranks(hosts, size, own_names)
@@ -304,6 +369,121 @@ def _autotune(request: RunRequest) -> dict[str, str]:
         contract.AUTOTUNE_MAX_SAMPLES: request.autotune_max_samples,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+_HASH_SEED = "PYTHONHASHSEED"
+
+
+def _auto(
+    request: RunRequest, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the variables of `--auto` and of its options."""
+    options = {
+        "--batch": (contract.AUTO_BATCH, request.auto_batch),
+        "--scale-learning-rate": (
+            contract.AUTO_LEARNING_RATE,
+            request.auto_learning_rate,
+        ),
+        "--warmup-epochs": (
+            contract.AUTO_WARMUP_EPOCHS,
+            request.auto_warmup_epochs,
+        ),
+    }
+    given = {} if request.auto is None else {contract.AUTO: request.auto}
+    is_on = auto_options.is_on({**environment, **given})
+    for option, (name, text) in options.items():
+        if text is None:
+            continue
+        if not is_on:
+            raise UsageError(f"{option} {text} is for --auto: add --auto")
+        given[name] = text
+    if is_on and not environment.get(_HASH_SEED):
+        # Or the words of a set, and what a program numbers in the order of
+        # them, would come in another order on each rank.
+        given[_HASH_SEED] = "0"
+    return given
+
+
+def _stdout(option: str | None, environment: Mapping[str, str]) -> str:
+    """Returns of which ranks standard output is shown."""
+    if option is None:
+        # As of the one process for which the program was written.
+        return RANK_0 if auto_options.is_on(environment) else ALL
+    if option not in (RANK_0, ALL):
+        raise UsageError(f"--stdout {option!r}: expected {RANK_0} or {ALL}")
+    return option
+
+
+def _timeline(
+    option: str | None, environment: Mapping[str, str]
+) -> Path | None:
+    """Returns the file of the timeline; None if there is to be none."""
+    text = environment.get(contract.TIMELINE) if option is None else option
+    # A rank that starts a job of its own has that of the job it belongs to.
+    if option is None and (not text or contract.RANK in environment):
+        return None
+    what = f"{contract.TIMELINE} is" if option is None else "--timeline"
+    # Ranks may have another working directory.
+    path = Path(os.path.abspath(text or ""))
+    if not text or path.is_dir():
+        raise UsageError(f"{what} {text!r}: expected the name of a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{what} {text!r}: there is no {path.parent}")
+    return path
+
+
+def _metrics(request: RunRequest) -> tuple[str, int] | None:
+    port, host = request.metrics_port, request.metrics_host
+    if port is None:
+        if host is not None:
+            raise UsageError(
+                f"--metrics-host {host}: say on which port, by --metrics-port"
+            )
+        return None
+    if not 0 <= port < 1 << 16:
+        raise UsageError(
+            f"--metrics-port {port}: expected a port from 1 to 65535, or 0 for"
+            " any"
+        )
+    return ("127.0.0.1" if host is None else host), port
+
+
+def _output(request: RunRequest) -> OutputFiles:
+    limit, backups = request.output_max_bytes, request.output_backups
+    if request.output_dir is None and limit is not None:
+        raise UsageError("--output-max-bytes is for files, of --output-dir")
+    if limit is None and backups is not None:
+        raise UsageError("--output-backups is for files of --output-max-bytes")
+    return OutputFiles(
+        Path(request.output_dir) if request.output_dir else None,
+        limit=0 if limit is None else parse_limit(limit),
+        backups=check_backups(_BACKUPS if backups is None else backups),
+    )
+
+
+def _log_source(
+    request: RunRequest, environment: dict[str, str], key: str
+) -> LogSource | None:
+    """Returns who says what the launcher says, and tells the ranks.
+
+    Args:
+        request: What the user asked for.
+        environment: That of the ranks.
+        key: The secret of the job.
+    """
+    if request.log_format is not None:
+        environment[contract.LOG_FORMAT] = request.log_format
+    format_ = environment.get(contract.LOG_FORMAT) or log_source.TEXT
+    if format_ not in log_source.FORMATS:
+        what = f"{contract.LOG_FORMAT} is"
+        if request.log_format is not None:
+            what = "--log-format"
+        raise UsageError(f"{what} {format_!r}: expected text or json")
+    if format_ == log_source.TEXT:
+        return None
+    trace = TraceContext.of_launcher(environment)
+    environment[trace_context.VARIABLE] = trace.header
+    return LogSource(job=job_id(key), trace=trace)
 
 
 def _ports(text: str | None) -> tuple[int, int] | None:
@@ -417,18 +597,3 @@ def check_command(command: Sequence[str], search_path: str | None) -> None:
         and not Path(script).is_file()
     ):
         raise UsageError(f"script not found: {script!r}")
-
-
-def python_script(command: Sequence[str]) -> str | None:
-    """Returns the script that a command hands to Python, if it is such."""
-    if not _PYTHON.fullmatch(Path(command[0]).name):
-        return None
-    words = iter(command[1:])
-    for word in words:
-        if word in _PYTHON_VALUE_OPTIONS:
-            next(words, None)
-        elif word == "-" or re.match(r"-[A-Za-z]*[cm]", word):
-            return None
-        elif not word.startswith("-"):
-            return word
-    return None

@@ -1,33 +1,24 @@
 """Where the ranks' lines are shown, and as what."""
 
+import functools
+import socket
 from collections.abc import Collection, Sequence
-from datetime import datetime
 
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.folding import Folding
-from keras_ring.launcher.output import Sink, Tail
-from keras_ring.launcher.plan import LaunchPlan
-from keras_ring.launcher.summary import rank_list
+from keras_ring.launcher.json_format import JsonFormat
+from keras_ring.launcher.output import Line, RankStream, Sink, Tail
+from keras_ring.launcher.plan import RANK_0, LaunchPlan
+from keras_ring.launcher.text_format import LogFormat, TextFormat
 
-
-def prefix(ranks: Collection[int], *, timestamp: bool) -> bytes:
-    """Returns what goes in front of a line.
-
-    Args:
-        ranks: Those that have printed it.
-        timestamp: Whether the local time comes first.
-    """
-    plain = f"[{rank_list(ranks)}] ".encode()
-    if not timestamp:
-        return plain
-    now = datetime.now().isoformat(sep=" ", timespec="milliseconds")
-    return now.encode() + b" " + plain
+_STREAMS = ("stdout", "stderr")
 
 
 class Screen:
     """Shows what ranks print.
 
-    Standard output is shown line by line: it may be data for another program.
+    Standard output is shown line by line: it may be data for another program;
+    of rank 0 alone if the plan says so.
     Of standard error, lines that ranks print alike are shown once, and those
     of TensorFlow that its own variable says nobody wants are not.
 
@@ -37,14 +28,20 @@ class Screen:
     """
 
     def __init__(self, plan: LaunchPlan, sinks: Sequence[Sink]) -> None:
-        self._timestamp = plan.prefix_timestamp
-        self._out, self._err = sinks
+        self.format: LogFormat = (
+            TextFormat(timestamp=plan.prefix_timestamp)
+            if plan.log_source is None
+            else JsonFormat(plan.log_source)
+        )
+        self._only_rank_0 = plan.stdout == RANK_0
+        self._files = plan.output
+        self._sinks = dict(zip(_STREAMS, sinks, strict=True))
         self._level = tensorflow_lines.shown_level(plan.environment)
         self._tails = [Tail() for _ in range(plan.size)]
         self._folding = Folding(
             plan.size if plan.fold else 1,
-            self._put_err,
-            tensorflow_lines.without_header,
+            functools.partial(self._put, "stderr"),
+            self.format.key,
         )
 
     @property
@@ -52,17 +49,33 @@ class Screen:
         """When `show_due` has something to do, by `time.monotonic`."""
         return self._folding.deadline
 
-    def out(self, rank: int, line: bytes) -> None:
-        """Shows a line of standard output."""
-        self._folding.show_until(rank)
-        self._tails[rank].add(line)
-        self._put(self._out, line, (rank,))
+    def stream(self, rank: int, name: str, host: str = "") -> RankStream:
+        """Returns what shows one stream of a rank, and keeps it in a file.
 
-    def err(self, rank: int, line: bytes) -> None:
-        """Shows a line of standard error, now or a little later."""
-        if tensorflow_lines.is_shown(line, self._level):
-            self._tails[rank].add(line)
-            self._folding.add(rank, line)
+        Args:
+            rank: Index of the rank.
+            name: `"stdout"` or `"stderr"`.
+            host: Name of its host. Defaults to this one.
+        """
+        show = self._show_out if name == "stdout" else self._show_err
+        return RankStream(
+            functools.partial(show, rank),
+            self._files.open(rank, name),
+            self.format.recorder(rank, host or socket.gethostname(), name),
+        )
+
+    def _show_out(self, rank: int, line: Line) -> None:
+        self._tails[rank].add(line.text)
+        if rank and self._only_rank_0:
+            return
+        self._folding.show_until(rank)
+        self._put("stdout", line.shown, (rank,))
+
+    def _show_err(self, rank: int, line: Line) -> None:
+        """Shows a line now or a little later."""
+        if tensorflow_lines.is_shown(line.text, self._level):
+            self._tails[rank].add(line.text)
+            self._folding.add(rank, line.shown)
 
     def show_due(self) -> None:
         """Shows what was held back for long enough."""
@@ -76,8 +89,5 @@ class Screen:
         """Returns the last lines of a rank."""
         return tuple(self._tails[rank].text())
 
-    def _put_err(self, line: bytes, ranks: Collection[int]) -> None:
-        self._put(self._err, line, ranks)
-
-    def _put(self, sink: Sink, line: bytes, ranks: Collection[int]) -> None:
-        sink.put(prefix(ranks, timestamp=self._timestamp) + line + b"\n")
+    def _put(self, name: str, line: bytes, ranks: Collection[int]) -> None:
+        self._sinks[name].put(self.format.shown(line, ranks))

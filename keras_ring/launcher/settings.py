@@ -2,12 +2,13 @@
 
 Each rank parses them again in csrc/base/options.cc, which is the authority;
 looking here first turns one mistake into one line instead of one error per
-rank. A test compares the names of the two tables.
+rank. A test compares the names of the two tables. Those of `--auto` are in
+`auto_options`, for ranks as well.
 """
 
 from collections.abc import Callable, Mapping
 
-from keras_ring._launch_protocol import interfaces
+from keras_ring._launch_protocol import auto_options, interfaces
 from keras_ring.launcher.usage import UsageError
 
 _PREFIX = "KERAS_RING_"
@@ -107,6 +108,8 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     ),
     "LOG_LEVEL": _LEVEL,
     "FLIGHT_DIRECTORY": _DIRECTORY,
+    "STATUS_DIR": _DIRECTORY,
+    "TIMELINE_MARK_CYCLES": (("0", "1").__contains__, "0 or 1"),
 }
 
 
@@ -122,3 +125,5 @@ def check_settings(environment: Mapping[str, str]) -> None:
             raise UsageError(
                 f"{_PREFIX}{name} is {text!r}: expected {expected}"
             )
+    if wrong := auto_options.problem(environment):
+        raise UsageError(wrong)

@@ -5,7 +5,8 @@ import signal
 from types import FrameType, TracebackType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-REPORTING = (signal.SIGUSR1,)
+# Passed on to the ranks, which write flight records, or a timeline.
+REPORTING = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _ignore(signum: int, frame: FrameType | None) -> None:

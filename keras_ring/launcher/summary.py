@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from keras_ring._launch_protocol.error_file import RankError
+from keras_ring.live.words import rank_runs
 
 _SIGNAL_BASE = 128
 
@@ -165,6 +166,35 @@ def failure_lines(
     return lines
 
 
+def failure_keys(
+    first: RankEnd, tail: Sequence[str], seconds: float
+) -> dict[str, object]:
+    """Returns what a program may want to know of a failed job, for JSON.
+
+    Args:
+        first: The rank that failed first.
+        tail: Its last lines of output.
+        seconds: How long the job had run.
+    """
+    error = first.error
+    keys: dict[str, object] = {
+        "event": "failure",
+        "rank": first.rank,
+        "pid": first.pid or None,
+        "exit_code": first.exit_code,
+        "signal": first.signal_name or None,
+        "lost": bool(first.lost),
+        "seconds": round(seconds, 3),
+        "error": error and str(error),
+        "tail": list(tail),
+    }
+    if first.host:
+        keys["host"] = first.host
+    if error is not None and error.traceback:
+        keys["exception"] = error.traceback.rstrip()
+    return keys
+
+
 def rank_names(ranks: Collection[int]) -> str:
     """Returns ranks in words, such as `"rank 3"` or `"ranks 0, 2-7"`."""
     return f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks)}"
@@ -172,14 +202,9 @@ def rank_names(ranks: Collection[int]) -> str:
 
 def rank_list(ranks: Collection[int]) -> str:
     """Returns ranks with neighbours folded, such as `"0, 2-7"`."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
     return ", ".join(
-        str(low) if low == high else f"{low}-{high}" for low, high in runs
+        str(low) if low == high else f"{low}-{high}"
+        for low, high in rank_runs(ranks)
     )
 
 

@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 
 from keras_ring.launcher import signals
 from keras_ring.launcher.ending import Ending
-from keras_ring.launcher.job import Job
-from keras_ring.launcher.output import (
-    PipedStream,
-    RankStream,
-    Sink,
-    output_file,
-)
+from keras_ring.launcher.job import Job, Rendezvous
+from keras_ring.launcher.metrics_server import Show
+from keras_ring.launcher.output import PipedStream, Sink
 from keras_ring.launcher.plan import FILES, LaunchPlan
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.summary import RankEnd, first_failure
 from keras_ring.launcher.usage import say
+from keras_ring.live.directory import status_directory
+from keras_ring.live.jobs import local_pages
 
 
 @dataclass(frozen=True)
@@ -103,18 +101,14 @@ class Supervisor:
             self._add_streams(process)
 
     def _add_streams(self, process: RankProcess) -> None:
-        screen = self._screen
         streams = (
-            ("stdout", process.stdout, self._sinks[0], screen.out),
-            ("stderr", process.stderr, self._sinks[1], screen.err),
+            ("stdout", process.stdout, self._sinks[0]),
+            ("stderr", process.stderr, self._sinks[1]),
         )
-        for name, pipe, sink, show in streams:
+        for name, pipe, sink in streams:
             if pipe is None:
                 continue
-            stream = RankStream(
-                functools.partial(show, process.rank),
-                output_file(self._plan.output_dir, process.rank, name),
-            )
+            stream = self._screen.stream(process.rank, name)
             self._streams.add(PipedStream(pipe.fileno(), sink, stream))
 
     def _step(self, pipe: SignalPipe) -> bool:
@@ -246,16 +240,23 @@ class Supervisor:
         )
 
 
-def run_here(plan: LaunchPlan) -> JobEnd:
+def run_here(plan: LaunchPlan, show: Show = lambda read: None) -> JobEnd:
     """Runs a job on this host, on this process's standard streams.
 
     Call it from the main thread: signals go there, and the kernel ties the
     ranks to the thread that started them.
+
+    Args:
+        plan: What to run.
+        show: Takes what reads the pages of the ranks.
     """
     for note in plan.notes:
         say(note)
     command = tuple(
         str(plan.files) if word == FILES else word for word in plan.command
     )
-    with Job(plan.size) as job:
+    rendezvous = Rendezvous.on_loopback(plan.key)
+    with Job(plan.size, rendezvous=rendezvous) as job:
+        pages = status_directory(plan.environment)
+        show(functools.partial(local_pages, pages, job.status_id))
         return Supervisor(replace(plan, command=command), job).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -49,6 +50,16 @@ class Rank:
         )
         os.environ.update(met.settings())
 
+    def activate(self) -> tuple[str, Any]:
+        """Has this process train what is for one; returns the error of it."""
+        try:
+            importlib.import_module("keras_ring.auto")
+            return VALUE, None
+        except BaseException as error:
+            told = _told(error)
+            self._leave()
+            return told
+
     def call(
         self,
         function: Callable[..., Any],
@@ -59,9 +70,7 @@ class Rank:
         try:
             return VALUE, function(*args, **kwargs)
         except BaseException as error:
-            error_file.note(error)
-            # The job's own, not Ray's: it says which rank was first.
-            return ERROR, asdict(RankError.of(error, error.__traceback__))
+            return _told(error)
         finally:
             self._leave()
 
@@ -71,3 +80,9 @@ class Rank:
 
         job.shutdown()
         self._held.close()
+
+
+def _told(error: BaseException) -> tuple[str, Any]:
+    error_file.note(error)
+    # The job's own, not Ray's: it says which rank was first.
+    return ERROR, asdict(RankError.of(error, error.__traceback__))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_ring import errors
+from keras_ring._launch_protocol import auto_options, contract
 from keras_ring.launcher.summary import failure_lines, first_failure
 from keras_ring.ray.workers import Workers
 
@@ -20,6 +21,7 @@ def run(
     num_workers: int = 2,
     resources_per_worker: Mapping[str, float] | None = None,
     strategy: str = "PACK",
+    auto: bool = False,
     env: Mapping[str, str] | None = None,
     start_timeout: float = 60.0,
 ) -> list[Any]:
@@ -28,8 +30,8 @@ def run(
     As `keras_ring.run` does on hosts, on a cluster that Ray manages: Ray
     places the ranks (in one placement group, all of them or none), carries
     the function there and the results back. The function calls `kr.init()` as
-    a program does. If a rank fails, the others are ended. What ranks print
-    comes out where Ray shows it.
+    a program does, unless `auto` does. If a rank fails, the others are ended.
+    What ranks print comes out where Ray shows it.
 
     Ranks of one node have consecutive numbers.
 
@@ -44,6 +46,10 @@ def run(
             are CPUs. Defaults to `{"CPU": 1}`.
         strategy: String, how Ray places them: `"PACK"`, `"SPREAD"`,
             `"STRICT_PACK"` or `"STRICT_SPREAD"`.
+        auto: Boolean, whether the function is one for a single process, which
+            trains on all ranks unchanged, as by `keras-ring run --auto`. The
+            variables `KERAS_RING_AUTO_BATCH` and the like, in `env`, are the
+            options of that.
         env: Variables to set for the ranks.
         start_timeout: Float, seconds in which Ray must have room for all
             ranks, and in which they must then come together.
@@ -86,6 +92,10 @@ def run(
             "keras_ring.ray needs Ray, which cannot be imported "
             f'({error}): pip install "keras-ring[ray]"'
         ) from error
+    variables = {contract.AUTO: auto_options.ON} if auto else {}
+    variables.update(env or {})
+    if wrong := auto_options.problem(variables):
+        raise ValueError(wrong)
     if not ray.is_initialized():
         ray.init()
     began = time.time()
@@ -95,8 +105,11 @@ def run(
         strategy=strategy,
         start_timeout=start_timeout,
     ) as workers:
-        workers.become_ranks(dict(env or {}))
-        results, ends = workers.call(fn, tuple(args), dict(kwargs or {}))
+        workers.become_ranks(variables)
+        results: list[Any] = []
+        ends = workers.activate() if auto else []
+        if first_failure(ends) is None:
+            results, ends = workers.call(fn, tuple(args), dict(kwargs or {}))
     first = first_failure(ends)
     if first is None:
         return results

@@ -159,6 +159,16 @@ class Workers:
         )
         return answers
 
+    def activate(self) -> list[RankEnd]:
+        """Has all ranks train what is for one process.
+
+        Before they get the function: to unpickle it may be to import Keras.
+
+        Returns:
+            How it went.
+        """
+        return self._results([a.activate.remote() for a in self._actors])[1]
+
     def call(
         self,
         function: Callable[..., Any],
@@ -174,10 +184,12 @@ class Workers:
         """
         # Once, not per rank.
         shared = self._ray.put((function, args, dict(kwargs)))
-        rank_of = {
-            actor.call.remote(shared): rank
-            for rank, actor in enumerate(self._actors)
-        }
+        return self._results([a.call.remote(shared) for a in self._actors])
+
+    def _results(
+        self, references: list[Handle]
+    ) -> tuple[list[Any], list[RankEnd]]:
+        rank_of = {each: rank for rank, each in enumerate(references)}
         values: list[Any] = [None] * self._count
         ends: dict[int, RankEnd] = {}
         give_up: float | None = None
@@ -259,6 +271,9 @@ def _actor_class() -> type:
 
         def join(self, told: str) -> None:
             self._rank.join(told)
+
+        def activate(self) -> Any:
+            return self._rank.activate()
 
         def call(self, shared: Any) -> Any:
             return self._rank.call(*shared)

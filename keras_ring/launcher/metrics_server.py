@@ -1,0 +1,208 @@
+"""Serves the metrics of a job to Prometheus, over HTTP.
+
+Everybody who connects is a stranger until he has sent the token: what one of
+them can take from the launcher is bounded.
+"""
+
+import contextlib
+import hmac
+import importlib
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from keras_ring.launcher.metrics_token import Token, find_token
+from keras_ring.launcher.usage import UsageError, say
+from keras_ring.live.pages import Page
+
+_PATH = "/metrics"
+_MAX_CONNECTIONS = 8
+# A server that nobody asks sleeps; `stop` wakes it.
+_WAKE_SECONDS = 3600.0
+# Seconds for a request to arrive, and for an answer to be taken.
+_PATIENCE = 10.0
+_MISSING = (
+    "--metrics-port needs prometheus_client: pip install 'keras-ring[metrics]',"
+    " or pip install prometheus_client"
+)
+
+_Read = Callable[[], Sequence[Page]]
+# Takes what reads the pages of a job, once there is one.
+Show = Callable[[_Read], None]
+
+
+class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
+    """Answers Prometheus.
+
+    Args:
+        host: Name or address on which to listen.
+        port: Port, or 0 for any.
+        token: What Prometheus has to send.
+
+    Raises:
+        UsageError: If it cannot listen there, or a package is missing.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int, token: Token) -> None:
+        self._token = f"Bearer {token.text}".encode()
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._read: _Read = tuple
+        self._exposition, registry, collector = _prometheus()
+        self.registry = registry()
+        self.registry.register(collector(lambda: self._read()))
+        try:
+            found = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            self.address_family, *_, address = found[0]
+            super().__init__((str(address[0]), port), _Handler)
+        except OSError as error:
+            raise UsageError(
+                f"--metrics-port {port}: cannot listen on {host}:"
+                f" {error.strerror}"
+            ) from error
+
+    def server_bind(self) -> None:
+        """Binds the socket; unlike HTTPServer, it asks no name server."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name = str(self.server_address[0])
+        self.server_port = self.server_address[1]
+
+    def stop(self) -> None:
+        """Ends `serve_forever`, which runs in another thread."""
+        # Its socket is ready then, and it looks whether it is to end.
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.shutdown()
+
+    def show(self, read: _Read) -> None:
+        """Shows what `read` returns, from now on."""
+        self._read = read
+
+    def accepts(self, authorization: str) -> bool:
+        """Returns whether a request may be answered."""
+        given = authorization.encode("utf-8", "replace")
+        return hmac.compare_digest(given, self._token)
+
+    def answer(self, accept: str) -> tuple[str, bytes]:
+        """Returns the type and the text of the metrics.
+
+        Args:
+            accept: The types that are wanted, as HTTP names them.
+        """
+        encode, kind = self._exposition.choose_encoder(accept)
+        return kind, encode(self.registry)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread, or not at all if there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answers one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: it is the other end's connection that broke."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: MetricsServer
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:
+        if not self.server.accepts(self.headers.get("Authorization", "")):
+            self._say(
+                401,
+                "text/plain",
+                b"a bearer token is required; keras-ring run has told where it"
+                b" is\n",
+                ("WWW-Authenticate", "Bearer"),
+            )
+        elif self.path.partition("?")[0] != _PATH:
+            self._say(404, "text/plain", f"try {_PATH}\n".encode())
+        else:
+            accept = self.headers.get("Accept", "")
+            self._say(200, *self.server.answer(accept))
+
+    def _say(
+        self, code: int, kind: str, text: bytes, *headers: tuple[str, str]
+    ) -> None:
+        self.send_response(code)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(text))),
+            *headers,
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def version_string(self) -> str:
+        return "keras-ring"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: the launcher's output is that of the ranks."""
+
+
+def _prometheus() -> tuple[Any, Any, Any]:
+    try:
+        # By name: a job without metrics needs no prometheus_client.
+        exposition = importlib.import_module("prometheus_client.exposition")
+        registry = importlib.import_module("prometheus_client.registry")
+        metrics = importlib.import_module("keras_ring.live.metrics")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise UsageError(_MISSING) from None
+    return exposition, registry.CollectorRegistry, metrics.PageCollector
+
+
+@contextlib.contextmanager
+def serving(
+    place: tuple[str, int] | None, environment: Mapping[str, str]
+) -> Iterator[Show]:
+    """Serves metrics inside of the block.
+
+    Args:
+        place: The host and the port on which to listen; None for no metrics.
+        environment: That of the launcher, which may have the token.
+
+    Yields:
+        A function that takes what reads the pages, once there is a job.
+
+    Raises:
+        UsageError: If it cannot listen there, or a package is missing.
+    """
+    if place is None:
+        yield lambda read: None
+        return
+    token = find_token(environment)
+    with MetricsServer(*place, token) as server:
+        host, port = server.server_address[:2]
+        shown = f"[{host!s}]" if ":" in str(host) else str(host)
+        where = "" if token.path is None else f"; the token is in {token.path}"
+        say(f"metrics at http://{shown}:{port}{_PATH}{where}")
+        thread = threading.Thread(
+            target=server.serve_forever, args=(_WAKE_SECONDS,), daemon=True
+        )
+        thread.start()
+        try:
+            yield server.show
+        finally:
+            server.stop()
+            thread.join()

@@ -1,0 +1,170 @@
+"""Brings the timelines of ranks together, and has one file made of them.
+
+Each rank writes on its host. The launcher puts a mark beside what ranks write:
+agents that find it share its file system, all others send what their ranks have
+left. However the job has ended, there is a file of what came.
+"""
+
+import contextlib
+import importlib
+import re
+import secrets
+import shlex
+import shutil
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from keras_ring._launch_protocol.timeline_parts import parts_directory
+from keras_ring.launcher.usage import say
+
+_MARK = "launcher"
+_PART = re.compile(r"rank\.([0-9]+)\.(jsonl|spans)")
+_PIECE = 1 << 20
+
+
+class Parts:
+    """Where the parts of a timeline come together.
+
+    Args:
+        path: The file that is to be made of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._directory = parts_directory(path)
+        self.token = secrets.token_hex(8)
+        """What agents find there, if they share the file system."""
+        _clear(self._directory)
+        self._directory.mkdir(exist_ok=True)
+        (self._directory / _MARK).write_text(self.token)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no rank has left anything."""
+        names = (path.name for path in _listed(self._directory))
+        return not any(map(_PART.fullmatch, names))
+
+    def remove(self) -> None:
+        """Removes all of them."""
+        remove(self._directory)
+
+    def add(self, name: str, piece: bytes) -> None:
+        """Takes the next piece of a file of another host."""
+        if _PART.fullmatch(name):
+            with open(self._directory / name, "ab") as file:
+                file.write(piece)
+
+
+def _clear(directory: Path) -> None:
+    """Removes what a job before has left, which may have had more ranks."""
+    for path in directory.glob("rank.*"):
+        if _PART.fullmatch(path.name):
+            path.unlink()
+
+
+@contextlib.contextmanager
+def recorded(path: Path | None) -> Iterator[Parts | None]:
+    """Makes a file of what ranks record inside of the block.
+
+    Args:
+        path: The file; None if they record nothing.
+    """
+    if path is None:
+        yield None
+        return
+    parts = Parts(path)
+    try:
+        yield parts
+    except BaseException:
+        # A job that did not even start has its own error.
+        if parts.empty:
+            parts.remove()
+        else:
+            _merge(path)
+        raise
+    if parts.empty:
+        parts.remove()
+        say("there is no timeline: no rank has recorded one")
+    else:
+        _merge(path)
+
+
+def _merge(path: Path) -> None:
+    # Only now, for the launcher itself needs no NumPy.
+    merging = importlib.import_module("keras_ring._timeline.merge")
+    try:
+        timeline = merging.merge(path, _command(sys.argv))
+    except (OSError, ValueError) as error:
+        say(f"no timeline could be made of {parts_directory(path)}: {error}")
+        return
+    missing = len(timeline.missing)
+    without = f", without {missing} of the ranks" * bool(missing)
+    where = "https://ui.perfetto.dev"
+    if path.name.endswith((".json", ".json.gz")):
+        where += " or chrome://tracing"
+    say(f"timeline in {path}{without}; open it with {where}")
+
+
+def _command(words: Sequence[str]) -> str:
+    """Returns how this job was started, as a shell takes it.
+
+    Values of variables are left out: they may be secret.
+    """
+    program = Path(words[0])
+    # `python -m keras_ring`, or a program that calls `kr.run`.
+    own = program.name == "keras-ring" or program.parent.name == "keras_ring"
+    shown = ["keras-ring"] if own else ["python", words[0]]
+    before = ""
+    for word in words[1:]:
+        if before == "--env":
+            word = word.partition("=")[0] + "=..."
+        elif word.startswith("--env="):
+            word = "=".join(word.split("=")[:2]) + "=..."
+        shown.append(word)
+        before = word
+    return shlex.join(shown)
+
+
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
+def unseen(path: str | None, token: str | None) -> Path | None:
+    """Returns where ranks of this host leave parts that have to be sent.
+
+    Args:
+        path: The file that the launcher makes; None for none.
+        token: What it has written beside the parts.
+
+    Returns:
+        None if the launcher sees them itself.
+    """
+    if not path or token is None:
+        return None
+    directory = parts_directory(Path(path))
+    with contextlib.suppress(OSError):
+        if (directory / _MARK).read_text() == token:
+            return None
+    _clear(directory)
+    return directory
+
+
+def pieces(
+    directory: Path | None, ranks: Collection[int]
+) -> Iterator[tuple[str, bytes]]:
+    """Returns the names and the contents of the parts of these ranks."""
+    for path in [] if directory is None else sorted(_listed(directory)):
+        match = _PART.fullmatch(path.name)
+        if match is None or int(match[1]) not in ranks:
+            continue
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                yield path.name, piece
+
+
+def remove(directory: Path) -> None:
+    """Removes parts that were sent."""
+    shutil.rmtree(directory, ignore_errors=True)

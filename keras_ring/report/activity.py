@@ -1,0 +1,139 @@
+"""What ranks did in each step: data, checkpoints, compute, communication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_ring._timeline.model import Phase, RankTimeline, Spans, Timeline
+from keras_ring.report.steps import Steps, Times
+
+# What a program does apart from computing.
+PROGRAM = {
+    "data": Phase.DATA,
+    "checkpoint": Phase.CHECKPOINT,
+    "evaluate": Phase.EVALUATE,
+    "predict": Phase.PREDICT,
+}
+CORE = (
+    Phase.NEGOTIATE,
+    Phase.QUEUE,
+    Phase.EXECUTE,
+    Phase.WAIT,
+    Phase.PACK,
+    Phase.REDUCE,
+    Phase.UNPACK,
+    Phase.CALLBACK,
+)
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Times in ns, all by rank and step.
+
+    Args:
+        duration: Of the step, without evaluation and prediction in it.
+        program: By the keys of `PROGRAM`.
+        submitted: When the last tensor of the step was submitted, from the
+            timeline's begin on: before it the program computes, after it
+            nothing is left for it but to wait.
+        communication: In which buckets ran.
+        exposed: From `submitted` until the last bucket was done.
+        hidden: Of `communication`, before `submitted`.
+        core: Sums over tensors or buckets, by phase.
+    """
+
+    duration: Times
+    program: Mapping[str, Times]
+    submitted: Times
+    communication: Times
+    exposed: Times
+    hidden: Times
+    core: Mapping[Phase, Times]
+
+    @property
+    def waiting(self) -> Times:
+        """Of `exposed`, what passes until the last rank is ready.
+
+        The rank that is last waits for nobody, so what it sees is the way of
+        the bytes; that is the least of all ranks.
+        """
+        waiting: Times = self.exposed - np.fmin.reduce(self.exposed, axis=0)
+        return waiting
+
+    @property
+    def compute(self) -> Times:
+        """What is left of `duration`."""
+        rest = self.duration - self.program["data"] - self.exposed
+        return np.maximum(rest - self.program["checkpoint"], 0)
+
+
+def measure(timeline: Timeline, steps: Steps) -> Activity:
+    """Returns what each rank did in each step."""
+    base = timeline.begin_ns
+    shape = (len(timeline.ranks), steps.count)
+    program = {key: np.zeros(shape) for key in PROGRAM}
+    core = {phase: np.zeros(shape) for phase in CORE}
+    submitted, communication, exposed, hidden = (
+        np.full(shape, np.nan) for _ in range(4)
+    )
+    for row, rank in enumerate(timeline.ranks):
+        for key, phase in PROGRAM.items():
+            program[key][row] = steps.sum(row, rank.of(phase), base)
+        for phase in CORE:
+            core[phase][row] = steps.sum(row, rank.of(phase), base)
+        submitted[row] = _submitted(rank, row, steps, base)
+        _communicate(
+            rank.of(Phase.EXECUTE),
+            row,
+            steps,
+            base,
+            submitted[row],
+            (communication[row], exposed[row], hidden[row]),
+        )
+    absent = np.isnan(steps.end)
+    for times in (communication, exposed, hidden):
+        times[absent] = np.nan
+    duration = steps.end - steps.begin
+    duration = duration - program["evaluate"] - program["predict"]
+    return Activity(
+        np.maximum(duration, 0),
+        program,
+        submitted,
+        communication,
+        exposed,
+        hidden,
+        core,
+    )
+
+
+def _submitted(rank: RankTimeline, row: int, steps: Steps, base: int) -> Times:
+    begin = (rank.of(Phase.NEGOTIATE)["begin"] - base).astype(float)
+    return steps.last(row, begin, begin)
+
+
+def _communicate(
+    spans: Spans,
+    row: int,
+    steps: Steps,
+    base: int,
+    submitted: Times,
+    results: tuple[Times, Times, Times],
+) -> None:
+    communication, exposed, hidden = results
+    begin, end = ((spans[key] - base).astype(float) for key in ("begin", "end"))
+    # Small buckets run on another thread: what overlaps counts once.
+    covered = np.maximum.accumulate(end) if len(end) else end
+    begin = np.maximum(begin, np.concatenate([[-np.inf], covered[:-1]]))[
+        : len(end)
+    ]
+    length = np.maximum(end - begin, 0)
+    index = steps.index(row, begin)
+    communication[:] = np.bincount(index, length, steps.count + 1)[:-1]
+    limit = np.append(submitted, np.nan)[index]
+    early = np.nan_to_num(np.clip(limit - begin, 0, length))
+    hidden[:] = np.bincount(index, early, steps.count + 1)[:-1]
+    done = steps.last(row, begin, end)
+    exposed[:] = np.maximum(np.nan_to_num(done - submitted), 0)

@@ -1,0 +1,80 @@
+"""All that is computed of a timeline, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_ring._timeline.model import Timeline
+from keras_ring.report.activity import Activity, measure
+from keras_ring.report.buckets import Fusion, find_fusion
+from keras_ring.report.lateness import Lateness, find_lateness
+from keras_ring.report.steps import Steps, Times, find_steps
+from keras_ring.report.waits import Waits, find_waits
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A timeline, and what it tells."""
+
+    timeline: Timeline
+    steps: Steps
+    activity: Activity
+    lateness: Lateness
+    waits: Waits
+    fusion: Fusion | None
+
+    @property
+    def step_times(self) -> Times:
+        """How long each usual step took, in ns: the median of the ranks."""
+        durations = self.activity.duration[:, self.steps.usual]
+        times: Times = np.nanmedian(durations, axis=0)
+        return times
+
+    @property
+    def step_time(self) -> float:
+        """The median step, in ns; 0 if there is none."""
+        times = self.step_times
+        return float(np.median(times)) if len(times) else 0.0
+
+    @property
+    def total(self) -> float:
+        """How long all usual steps took, in ns."""
+        return float(self.step_times.sum())
+
+    def usual(self, times: Times) -> Times:
+        """Returns of times by rank and step those of the usual steps."""
+        chosen: Times = times[..., self.steps.usual]
+        return chosen
+
+    @property
+    def communication_share(self) -> float:
+        """The share of the steps in which buckets ran."""
+        return self._share(self.activity.communication)
+
+    @property
+    def hidden_share(self) -> float:
+        """The share of that which computing hides."""
+        communication = np.nansum(self.usual(self.activity.communication))
+        hidden = np.nansum(self.usual(self.activity.hidden))
+        return float(hidden / communication) if communication else 0.0
+
+    def _share(self, times: Times) -> float:
+        duration = np.nansum(self.usual(self.activity.duration))
+        return float(np.nansum(self.usual(times)) / duration) if duration else 0
+
+
+def analyse(timeline: Timeline) -> Analysis:
+    """Returns what a timeline tells."""
+    steps = find_steps(timeline)
+    activity = measure(timeline, steps)
+    lateness = find_lateness(timeline, steps, activity)
+    return Analysis(
+        timeline,
+        steps,
+        activity,
+        lateness,
+        find_waits(timeline, steps, activity, lateness),
+        find_fusion(timeline, steps),
+    )

@@ -1,0 +1,61 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def time(nanoseconds: float) -> str:
+    """Returns a time with three digits and its unit."""
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if nanoseconds >= size:
+            return f"{_digits(nanoseconds / size)} {unit}"
+    return f"{_digits(nanoseconds / 1e3)} us"
+
+
+def num_bytes(number: float) -> str:
+    """Returns a number of bytes with its unit."""
+    units = iter(_BYTES)
+    unit = next(units)
+    while number >= 1024 and unit != _BYTES[-1]:
+        number, unit = number / 1024, next(units)
+    return f"{_digits(number)} {unit}"
+
+
+def rate(bytes_per_second: float) -> str:
+    """Returns a bandwidth."""
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_second >= size / 10:
+            return f"{_digits(bytes_per_second / size)} {unit}"
+    return f"{_digits(bytes_per_second / 1e3)} kB/s"
+
+
+def share(part: float) -> str:
+    """Returns a share in percent."""
+    percent = 100 * part
+    if 0 < percent < 1:
+        return f"{percent:.1f} %"
+    return f"{percent:.0f} %"
+
+
+def _digits(number: float) -> str:
+    if number >= 100 or number == int(number):
+        return f"{number:.0f}"
+    return f"{number:.1f}" if number >= 10 else f"{number:.2g}"
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """Returns "rank 3", "ranks 0-3, 7", or fewer and how many more."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [f"{a}-{b}" if b > a else str(a) for a, b in runs]
+    more = len(texts) - 8
+    if more > 0:
+        texts[8:] = [f"and {more} more"]
+    return ("ranks " if len(numbers) > 1 else "rank ") + ", ".join(texts)
