@@ -95,6 +95,10 @@ if TYPE_CHECKING:
         size,
         xla_built,
     )
+    from keras_ring._timeline.recording import (
+        start_timeline,
+        stop_timeline,
+    )
     from keras_ring._training.optimizer import (
         DistributedOptimizer,
         PartialDistributedOptimizer,
@@ -138,6 +142,8 @@ _HOMES = {
     "metrics": "_runtime.topology",
     "rank": "_runtime.topology",
     "shutdown": "job",
+    "start_timeline": "_timeline.recording",
+    "stop_timeline": "_timeline.recording",
     "size": "_runtime.topology",
     "xla_built": "_runtime.topology",
     "Compression": "_ops.compression",
@@ -261,6 +267,8 @@ __all__ = [
     "shutdown",
     "size",
     "size_op",
+    "start_timeline",
+    "stop_timeline",
     "xla_built",
 ]
 

@@ -1,0 +1,23 @@
+"""Trains a program that was written for one process, as it is, on all ranks.
+
+activation      begins it: the job, seeds, everything below
+settings        what was asked for
+script          where in the program the caller is
+said            what is said of what is done
+passes          which pass over data runs: of `fit`, `evaluate` or `predict`
+training        `fit`: who trains, from which state
+single_batches  `train_on_batch`
+own_steps       functions of a loop of the program's own
+update_search   the optimizers and variables of such a function
+own_step_check  whether it is, on parts, what it is on the whole
+ways            how values of parts make that of the whole
+living_metrics  metrics that no model has
+batches         which part of a batch, or which batches, a rank has
+same_data       whether the ranks have read the same
+occasions       when ranks compare, of steps that are in no epoch
+step_check      whether steps on parts make the step on the whole
+apart           how gradients of parts differ from those of the whole
+results         metrics and predictions of all ranks
+files           what one process would write once
+refusals        what cannot be done exactly, and what to write instead
+"""

@@ -1,0 +1,83 @@
+"""Begins to train a program of one process on all ranks."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import tensorflow as tf
+from tensorflow.python.framework import random_seed
+
+from keras_ring import job
+from keras_ring._auto import settings as auto_settings
+from keras_ring._auto.said import say
+from keras_ring._auto.settings import AutoSettings
+from keras_ring._keras.which import keras
+from keras_ring._runtime import shared_seed, topology
+
+_lock = threading.Lock()
+_is_active = False
+
+
+def activate(settings: AutoSettings | None = None) -> None:
+    """Has this program train on all ranks of its job, as it is.
+
+    Once is enough. Keras must not have trained anything yet.
+
+    Args:
+        settings: What was asked for. Defaults to what the environment says.
+
+    Raises:
+        ValueError: If a variable makes no sense.
+    """
+    global _is_active
+    with _lock:
+        if _is_active:
+            return
+        _is_active = True
+    if settings is None:
+        settings = auto_settings.settings_of(os.environ) or AutoSettings()
+    job.init()
+    if topology.size() == 1 and not settings.explain:
+        return
+    _install(settings)
+    _share_seed()
+
+
+def _install(settings: AutoSettings) -> None:
+    from keras_ring._auto import (
+        batches,
+        ending,
+        files,
+        own_steps,
+        refusals,
+        results,
+        single_batches,
+        training,
+    )
+
+    # The innermost first: passes stand around what they are for.
+    batches.install(settings)
+    results.install()
+    training.install(settings)
+    own_steps.install(settings)
+    single_batches.install(settings)
+    files.install()
+    refusals.install()
+    ending.install()
+
+
+def _share_seed() -> None:
+    """Has all ranks draw the same numbers, of a program without a seed.
+
+    Outside of its models: there, each rank draws its own. Nothing of this sets
+    up the devices of TensorFlow, which the program may do in its own way.
+    """
+    keras.utils.set_random_seed(shared_seed.get())
+    # What TensorFlow takes where there is none: operations that the program
+    # gives a seed of their own draw what they draw in one process.
+    tf.random.set_seed(random_seed.DEFAULT_GRAPH_SEED)
+    say(
+        f"{topology.size()} ranks begin with the weights of rank 0, read the "
+        "same data, and draw random numbers of their own in layers alone"
+    )

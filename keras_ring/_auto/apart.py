@@ -1,0 +1,109 @@
+"""How far what parts of a batch give is from what the whole gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._ops import arrays, reduce_ops, reductions
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import global_process_set
+from keras_ring._typing import Tensor
+
+Updates = list[tuple[str, Tensor]]
+
+# For a type of so many bytes, as sums are made in another order: of the largest
+# gradient of the variable, and of all, whose terms may cancel.
+_TOLERANCES = {2: (0.1, 1e-2), 4: (1e-3, 1e-5), 8: (1e-9, 1e-12)}
+
+
+def unequal_weights(rows: int) -> list[int] | None:
+    """Returns weights of parts with unequal numbers of rows, one per rank.
+
+    They tell more than equal ones.
+
+    Args:
+        rows: Integer, of the batch. `None` is returned if it has too few.
+    """
+    unequal = list(range(1, topology.size() + 1))
+    return unequal if rows >= sum(unequal) else None
+
+
+def averaged(updates: Updates, name: str) -> Updates:
+    """Returns gradients that are averaged over all ranks.
+
+    Args:
+        updates: Gradients by the paths of their variables.
+        name: String, of the exchange.
+    """
+    averages = reductions.grouped_allreduce(
+        [gradient for _, gradient in updates],
+        op=reduce_ops.Average,
+        name=name,
+    )
+    return [
+        (path, average)
+        for (path, _), average in zip(updates, averages, strict=True)
+    ]
+
+
+def difference(
+    whole: Updates, parts: Updates, name: str, num_bytes: int = 8
+) -> str | None:
+    """Says how gradients differ; `None` if they do not. The same on all.
+
+    Args:
+        whole: Those of a batch, by the paths of their variables.
+        parts: What parts of it have given.
+        name: String, of the exchange.
+        num_bytes: Integer, of the smallest type that they were computed in, if
+            that is not theirs. Defaults to `8`.
+    """
+    paths = [path for path, _ in whole]
+    if paths != [path for path, _ in parts]:
+        found = 1.0, "it updates other variables"
+    else:
+        found = 0.0, ""
+        of_all = max((_largest(_array(each)) for _, each in whole), default=0)
+        for (path, of_whole), (_, of_parts) in zip(whole, parts, strict=True):
+            a, b = _array(of_whole), _array(of_parts)
+            size = min(of_whole.dtype.size, num_bytes)
+            of_one, of_all_ones = _TOLERANCES[size]
+            largest, apart = _largest(a), _largest(a - b)
+            if apart > of_one * largest + of_all_ones * of_all:
+                found = 1.0, _shown(path, a, b, largest, apart)
+                break
+    # Rank 0 says so for all: what is between rounding and a difference.
+    worst = arrays.reduced(
+        np.array([found[0]]), reduce_ops.Max, name, global_process_set
+    )
+    if not worst[0]:
+        return None
+    return found[1] or "on another rank they differ"
+
+
+def _array(tensor: Tensor) -> npt.NDArray[np.float64]:
+    return np.asarray(tf.cast(tensor, tf.float64))
+
+
+def _largest(array: npt.NDArray[np.float64]) -> float:
+    return float(np.max(np.abs(array), initial=0.0))
+
+
+def _shown(
+    path: str,
+    whole: npt.NDArray[np.float64],
+    parts: npt.NDArray[np.float64],
+    largest: float,
+    apart: float,
+) -> str:
+    norm = float(np.linalg.norm(whole))
+    factor = float(np.vdot(whole, parts)) / norm**2 if norm else 0.0
+    residue = float(np.linalg.norm(parts - factor * whole))
+    if norm and residue < 1e-3 * norm:
+        how = f"it is {factor:.4g} times as large"
+        if abs(factor * topology.size() - 1) < 1e-3:
+            how += ", as of a sum"
+        return f"of {path!r}, {how}"
+    return f"of {path!r}, by {apart:.2g} where the largest is {largest:.2g}"

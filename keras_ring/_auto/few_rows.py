@@ -1,0 +1,162 @@
+"""Batches with fewer rows than there are ranks, of which some have no rows.
+
+A step of Keras' own counts a rank without rows as nothing. In one of the
+program's own, a mean is 0 / 0 there, so that such a batch is an error: before
+training, where the data tell, or when the batch is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from keras_ring._auto import script
+from keras_ring._auto.said import count
+from keras_ring._keras.batch_source import BatchIterator
+from keras_ring._keras.steps import steps
+from keras_ring._ops.autograph import do_not_convert
+from keras_ring._runtime import topology
+from keras_ring._training.whole_batch import num_rows
+from keras_ring._typing import Dataset, Model, Structure
+from keras_ring.errors import AutoError
+
+# What TensorFlow makes of the assertion, when it fails.
+_BEFORE, _AFTER = "keras_ring: a batch of", "has fewer rows than ranks"
+_FAILED = re.compile(rf"\[{_BEFORE}\] \[(\d+)\] \[{_AFTER}\]")
+# Of `tf.data`, what gives the batches that it reads, in some order.
+_PASSED_ON = ("Prefetch", "Cache", "Shuffle", "Options")
+
+
+def are_for_all(model: Model, batch: Structure) -> bool:
+    """Whether each rank trains on all rows of a batch, as not all have some.
+
+    What is a mean over them is the same for all. Metrics count them once for
+    each rank, so it is for batches that are trained on one by one.
+
+    Args:
+        model: A `keras.Model`.
+        batch: The whole batch.
+    """
+    rows = int(num_rows(batch))
+    return rows < topology.size() and steps.is_own_train_step(model)
+
+
+def refuse(model: Model, iterator: BatchIterator) -> None:
+    """Refuses batches to train on that are too small for a model's step.
+
+    Args:
+        model: A `keras.Model`.
+        iterator: Over the batches. Where it is not known how many rows these
+            have, it is made one that fails at such a batch.
+
+    Raises:
+        AutoError: If it is known that there is one.
+    """
+    if not steps.is_own_train_step(model):
+        return
+    rows = _rows_of_smallest(iterator)
+    if rows is not None and rows >= topology.size():
+        return
+    if rows is None or not _is_read_to_the_end(iterator):
+        iterator.dataset = _checked(iterator.dataset)
+        return
+    source = iterator.source()
+    of_what = "reads "
+    if source.num_samples is not None:
+        of_what += f"{count(source.num_samples, 'sample')} in "
+    size = source.batch_size
+    of_what += f"batches of {size}" if size is not None else "batches"
+    text = _text(model, "the last", rows)
+    raise AutoError(f"{script.line()} {of_what}, {text}")
+
+
+@contextlib.contextmanager
+def refusing(model: Model) -> Iterator[None]:
+    """Has a batch that is found to be too small be an error of keras_ring's.
+
+    Args:
+        model: A `keras.Model` that trains inside.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _FAILED.search(str(error))
+        if found is None:
+            raise
+        text = _text(model, "one", int(found[1]))
+        # Without the frames of Keras and TensorFlow, which tell nothing.
+        raise AutoError(f"{script.line()} reads batches, {text}") from None
+
+
+def _text(model: Model, which: str, rows: int) -> str:
+    ranks = topology.size()
+    return (
+        f"of which {which} has {count(rows, 'row')}, fewer than there are "
+        f"ranks ({ranks}). Model {model.name!r} has a `train_step` or "
+        "`compute_loss` of the program's own, whose means over no rows are no "
+        "numbers, so each rank needs a row of each batch: leave the rest away "
+        "(`drop_remainder=True`), or choose a `batch_size` that leaves "
+        f"{ranks} rows or more for the last batch, or start fewer ranks."
+    )
+
+
+def _rows_of_smallest(iterator: BatchIterator) -> int | None:
+    """Returns how many rows each batch has at least, `None` if unknown."""
+    source = iterator.source()
+    if source.num_samples is not None and source.batch_size is not None:
+        return _rest(source.num_samples, source.batch_size)
+    if source.batch_size is not None:
+        return source.batch_size
+    return _rows_of_last(iterator.dataset)
+
+
+def _rows_of_last(dataset: Dataset) -> int | None:
+    """Returns the rows of the last batch, where a dataset was just batched.
+
+    `tf.data` does not tell, so this looks inside of it.
+    """
+    kind = _kind(dataset)
+    while kind in _PASSED_ON:
+        dataset = getattr(dataset, "_input_dataset", None)
+        kind = _kind(dataset)
+    size = getattr(dataset, "_batch_size", None)
+    if kind not in ("Batch", "ParallelBatch") or size is None:
+        return None
+    samples = int(dataset._input_dataset.cardinality())
+    return _rest(samples, int(size)) if samples > 0 else None
+
+
+def _kind(dataset: Dataset) -> str:
+    return type(dataset).__name__.strip("_").removesuffix("Dataset")
+
+
+def _rest(samples: int, size: int) -> int:
+    return min(samples, samples % size or size)
+
+
+def _is_read_to_the_end(iterator: BatchIterator) -> bool:
+    total = iterator.num_batches_of_data
+    return total is not None and iterator.num_executed_batches() == total
+
+
+def _checked(dataset: Dataset) -> Dataset:
+    """Returns a dataset that fails at a batch that is too small."""
+    ranks = topology.size()
+
+    @do_not_convert
+    def check(*element: Structure) -> Structure:
+        batch = element[0] if len(element) == 1 else element
+        rows = num_rows(batch)
+        required = tf.debugging.Assert(
+            rows >= ranks, [_BEFORE, rows, _AFTER], name="rows_of_ranks"
+        )
+        # In the data, as XLA leaves assertions of a step away.
+        with tf.control_dependencies([required]):
+            return tf.nest.map_structure(
+                tf.identity, batch, expand_composites=True
+            )
+
+    return dataset.map(check).with_options(dataset.options())

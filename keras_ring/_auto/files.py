@@ -1,0 +1,142 @@
+"""What one process writes once is written by rank 0 alone.
+
+Callbacks of Keras see to that themselves (`_fit/one_writer.py`). Here it is
+what a program calls: all ranks come there, and go on when the file is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import fcntl
+import functools
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_ring._auto import passes, script
+from keras_ring._auto.said import say
+from keras_ring._fit import one_writer
+from keras_ring._keras import keras
+from keras_ring._keras.patching import patch_once
+from keras_ring._keras.steps import steps
+from keras_ring._ops.objects import allgather_object, broadcast_object
+from keras_ring._runtime import topology
+from keras_ring.errors import AutoError
+
+_PURPOSE = "rank 0 writes, and the others wait for it"
+_METHODS = ("save", "save_weights", "export")
+_PATHS = ("filepath", "path")
+_IMAGE = "save_img"
+_writing: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "keras_ring_writing", default=False
+)
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def install() -> None:
+    """Changes what saves models, and watches what else is written."""
+    for name in _METHODS:
+        patch_once(keras.Model, name, _written_once, _PURPOSE)
+    for module in (keras.saving, keras.models):
+        patch_once(module, "save_model", _written_once, _PURPOSE)
+    patch_once(keras.utils, _IMAGE, _written_once, _PURPOSE)
+    steps.hook_downloads(_one_at_a_time, "ranks share a directory")
+    one_writer.announce_by(_announce)
+    sys.addaudithook(_look)
+
+
+def _announce(name: str, rank: int, second: int, count: int) -> None:
+    del rank
+    if topology.rank() == second:
+        say(f"files of {name}: written by rank 0 of {count}", rank=second)
+
+
+def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_once(*args: Any, **kwargs: Any) -> None:
+        if _writing.get() or one_writer.is_writing_alone():
+            write(*args, **kwargs)
+            return
+        token = _writing.set(True)
+        try:
+            named = [kwargs[name] for name in _PATHS if name in kwargs]
+            # Of what, and where to; of images it is the other way round.
+            path = str(named[0] if named else args[write.__name__ != _IMAGE])
+            _by_rank_zero(functools.partial(write, *args, **kwargs), path)
+        finally:
+            _writing.reset(token)
+
+    return write_once
+
+
+def _by_rank_zero(write: Callable[[], Any], path: str) -> None:
+    """Writes on rank 0 where all ranks mean the same file."""
+    by_rank = allgather_object(path, name="auto/files/paths")
+    if len(set(by_rank)) > 1:
+        # In a directory of each rank's own.
+        write()
+        return
+    failure: str | None = None
+    if topology.rank() == 0:
+        try:
+            with passes.alone():
+                write()
+        except Exception as error:
+            broadcast_object(
+                f"{type(error).__name__}: {error}", name="auto/files/written"
+            )
+            raise
+    failure = broadcast_object(None, name="auto/files/written")
+    if failure is not None:
+        raise OSError(f"Rank 0 could not write a file for all ranks: {failure}")
+
+
+@contextlib.contextmanager
+def _one_at_a_time(directory: str) -> Iterator[None]:
+    """Lets one process in: what it has fetched, the next ones find.
+
+    Args:
+        directory: String, where files are fetched to.
+    """
+    path = Path(directory, "keras_ring.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    except OSError:
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _look(event: str, args: tuple[Any, ...]) -> None:
+    """Says, once for each line, what the program itself writes."""
+    if event != "open" or _writing.get():
+        return
+    path, mode, flags = args
+    if not isinstance(path, str) or not (flags or 0) & _WRITES:
+        return
+    # Of each rank's own, as `tempfile` makes them.
+    own = f"{tempfile.gettempdir()}/{tempfile.gettempprefix()}"
+    if path.startswith(("/dev/", "/proc/", own)):
+        return
+    line, is_log = script.line_of_own_call()
+    if not line:
+        return
+    if "a" in (mode or "") and not is_log:
+        raise AutoError(
+            f"{line} appends to {path!r} on each of the {topology.size()} "
+            "ranks, which would leave as many entries there. Write, after "
+            "`import keras_ring as kr`:\n"
+            "    if kr.rank() == 0:"
+        )
+    say(
+        f"WARNING: {line} writes {path!r} on each of the "
+        f"{topology.size()} ranks. Write it on one: `if kr.rank() == 0:`, "
+        "after `import keras_ring as kr`"
+    )

@@ -1,0 +1,58 @@
+"""The learning rate of a batch that is as many times as large as ranks are."""
+
+from __future__ import annotations
+
+import math
+
+from keras_ring._auto.said import say
+from keras_ring._auto.settings import AutoSettings
+from keras_ring._keras import compat
+from keras_ring._launch_protocol import auto_options
+from keras_ring._runtime import topology
+from keras_ring._typing import Callback, Model
+from keras_ring.callbacks.learning_rate_warmup import (
+    LearningRateWarmupCallback,
+)
+from keras_ring.errors import AutoError
+
+_SCALED = "_keras_ring_learning_rate_scaled"
+
+
+def scaled(model: Model, settings: AutoSettings) -> list[Callback]:
+    """Scales the learning rate of a model, once; returns what warms it up.
+
+    Args:
+        model: A `keras.Model` with an optimizer.
+        settings: What was asked for.
+
+    Raises:
+        AutoError: If the learning rate is a schedule.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or hasattr(optimizer, _SCALED):
+        return []
+    factor = {
+        auto_options.KEEP: 1.0,
+        auto_options.LINEAR: float(topology.size()),
+        auto_options.SQRT: math.sqrt(topology.size()),
+    }[settings.learning_rate]
+    if factor == 1.0 and not settings.warmup_epochs:
+        return []
+    if not compat.has_settable_learning_rate(optimizer):
+        raise AutoError(
+            f"The learning rate of optimizer {optimizer.name!r} is a schedule, "
+            "which `--scale-learning-rate` and `--warmup-epochs` do not "
+            "change. Scale it in the program: `kr.schedules.Warmup(schedule, "
+            "warmup_steps)` warms up."
+        )
+    # Past the optimizer's own `__setattr__`, which tracks what is set.
+    object.__setattr__(optimizer, _SCALED, True)
+    before = compat.learning_rate(optimizer)
+    rate = before * factor
+    compat.set_learning_rate(optimizer, rate)
+    text = f"learning rate of {optimizer.name!r}: {before:g} -> {rate:g}"
+    if not settings.warmup_epochs:
+        say(text)
+        return []
+    say(f"{text}, reached in {settings.warmup_epochs} epochs")
+    return [LearningRateWarmupCallback(rate, settings.warmup_epochs)]

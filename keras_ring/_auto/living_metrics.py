@@ -1,0 +1,41 @@
+"""Which metrics of Keras a program has, also those that no model has."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from keras_ring._keras import compat, keras
+from keras_ring._keras.patching import patch_once
+from keras_ring._typing import Variable
+
+_metrics: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def install() -> None:
+    """Has metrics that are made from now on known. Once is enough."""
+    patch_once(
+        keras.metrics.Metric,
+        "__init__",
+        _noted,
+        "metrics outside of models count the whole batch",
+    )
+
+
+def _noted(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def note(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        _metrics.add(self)
+
+    return note
+
+
+def sums() -> Iterator[Variable]:
+    """Yields the variables that count what metrics have seen."""
+    for metric in list(_metrics):
+        for variable in metric.variables:
+            if compat.aggregation(variable) == "sum":
+                yield variable

@@ -1,0 +1,175 @@
+"""`train_on_batch` of a program of one process, by all ranks.
+
+All ranks call it with the same batch, and each trains on its part of the rows,
+as in `fit`. What it returns is that of the whole batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._agreement.difference import first_difference
+from keras_ring._agreement.next_batch import (
+    TrainFunction,
+    iterator_of,
+    next_of,
+    on_next_call,
+)
+from keras_ring._auto import (
+    ending,
+    few_rows,
+    occasions,
+    passes,
+    results,
+    said,
+    same_data,
+    script,
+    step_check,
+    training,
+    update_search,
+)
+from keras_ring._auto.passes import Pass
+from keras_ring._auto.said import say
+from keras_ring._auto.settings import AutoSettings
+from keras_ring._keras import compat, keras
+from keras_ring._keras.patching import patch_once
+from keras_ring._model.model_broadcast import broadcast_model
+from keras_ring._ops.objects import broadcast_object
+from keras_ring._runtime.process_sets import global_process_set
+from keras_ring._training import whole_batch
+from keras_ring._training.reduction_guard import allow_local_updates
+from keras_ring._training.whole_batch import WholeStep
+from keras_ring._typing import Logs, Model, Structure
+from keras_ring.errors import AutoError, ConsistencyError
+
+_PURPOSE = "single batches are divided between ranks"
+_WHOLE_STEP = "_keras_ring_whole_step"
+_NUM_TRAINED = "_keras_ring_single_batches"
+
+
+def install(settings: AutoSettings) -> None:
+    """Changes the models of Keras. Once is enough.
+
+    Args:
+        settings: What was asked for.
+    """
+    train = functools.partial(_on_all_ranks, settings)
+    patch_once(keras.Model, "train_on_batch", train, _PURPOSE)
+    patch_once(keras.Model, "test_on_batch", _tested, _PURPOSE)
+
+
+def _on_all_ranks(
+    settings: AutoSettings, train: Callable[..., Any]
+) -> Callable[..., Any]:
+    @functools.wraps(train)
+    def train_on_part(self: Model, *args: Any, **kwargs: Any) -> Any:
+        ending.note_training()
+        if passes.current() is not None or not passes.is_of_all_ranks(
+            self, args
+        ):
+            return train(self, *args, **kwargs)
+        if settings.per_rank:
+            raise AutoError(
+                f"{script.line()} calls `train_on_batch` of model "
+                f"{self.name!r}, whose batches are what the program makes "
+                "them: `--batch per-rank` is for what `fit` reads. Leave it "
+                "away."
+            )
+        training.prepare(self)
+        say(f"train_on_batch of model {self.name!r}: divided by rows")
+        if settings.explain:
+            said.say("explained; nothing is trained, and the program ends here")
+            sys.exit(0)
+        running = Pass(self, is_training=True)
+        running.is_split = running.has_data = True
+        with passes.running(running):
+            self.make_train_function()
+            on_next_call(self, functools.partial(_train_and_combine, self))
+            return train(self, *args, **kwargs)
+
+    return train_on_part
+
+
+def _train_and_combine(
+    model: Model, train: TrainFunction, iterator: Iterator[Structure]
+) -> Logs:
+    found: Logs
+    is_dataset = isinstance(iterator, tf.data.Iterator)
+    (batch,) = next_of(iterator, 1) if is_dataset else [next(iterator)]
+    number = vars(model).get(_NUM_TRAINED, 0) + 1
+    if number == 1:
+        _share_state(model, batch)
+    is_for_all = few_rows.are_for_all(model, batch)
+    if is_for_all:
+        own = tf.nest.map_structure(float, dict(_whole_step_of(model)(batch)))
+        found = broadcast_object(own, name="auto/batch/results")
+    elif is_dataset:
+        logs = train(iterator_of([batch], iterator))
+    else:
+        logs = train(iter([batch]))
+    # Past the model's own `__setattr__`, which tracks what is set.
+    object.__setattr__(model, _NUM_TRAINED, number)
+    if occasions.is_one(number):
+        _compare(model, number)
+    if not is_for_all:
+        step_check.check_once(model, batch)
+        found = results.combined(model, logs, "auto/batch")
+    results.note_state_of_all(model)
+    return found
+
+
+def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
+    """Returns what trains on all rows of a batch, on each rank."""
+    step = vars(model).get(_WHOLE_STEP)
+    if step is None:
+
+        def train(batch: Structure) -> Logs:
+            same_data.of_steps(model).note(batch)
+            with whole_batch.step(WholeStep(global_process_set)):
+                logs: Logs = model.train_step(batch)
+            return logs
+
+        step = update_search.compiled(train)
+        object.__setattr__(model, _WHOLE_STEP, step)
+    found: Callable[[Structure], Logs] = step
+    return found
+
+
+def _share_state(model: Model, batch: Structure) -> None:
+    if not compat.is_built(model):
+        # What is traced to build it updates nothing.
+        with passes.running(None), allow_local_updates():
+            compat.build_from_batch(model, batch)
+    broadcast_model(model)
+
+
+def _compare(model: Model, number: int) -> None:
+    """Makes sure that ranks have read the same, and trained the same."""
+    same_data.of_steps(model).require_same("auto/batch/data")
+    apart = first_difference(
+        model.trainable_variables, "auto/batch/weights", global_process_set
+    )
+    if apart is not None:
+        raise ConsistencyError(
+            f"After {number:,} calls of `train_on_batch` ranks have different "
+            f"values of {apart.path!r}, of which {apart.ranks}. The program "
+            "trains or changes the model on some ranks alone, or in another "
+            "order."
+        )
+
+
+def _tested(test: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(test)
+    def test_and_note(self: Model, *args: Any, **kwargs: Any) -> Any:
+        found = test(self, *args, **kwargs)
+        if passes.current() is None and passes.is_of_all_ranks(self, args):
+            # Each rank has counted all of it.
+            results.note_state_of_all(self)
+        return found
+
+    return test_and_note

@@ -1,0 +1,44 @@
+"""Layers that go on where the batch before has left them.
+
+Such a layer keeps a state for each row of a batch, and is made for all of them.
+"""
+
+from __future__ import annotations
+
+from keras_ring._auto import script
+from keras_ring._typing import Model
+from keras_ring.errors import AutoError
+
+
+def stateful_layer(model: Model) -> str | None:
+    """Returns the name of such a layer; `None` if a model has none.
+
+    Args:
+        model: A `keras.Model`.
+    """
+    for layer in model._flatten_layers(include_self=False):
+        if getattr(layer, "stateful", False):
+            name: str = layer.name
+            return name
+    return None
+
+
+def refuse(model: Model) -> None:
+    """Looks for such a layer in a model that is to be trained on parts.
+
+    Args:
+        model: A `keras.Model`.
+
+    Raises:
+        AutoError: If there is one.
+    """
+    name = stateful_layer(model)
+    if name is None:
+        return
+    raise AutoError(
+        f"{script.line()} trains model {model.name!r}, whose layer {name!r} is "
+        "`stateful`: it keeps a state for each row of a batch, and is made for "
+        "all of them, of which a rank has a part. Leave `stateful=True` and "
+        "`batch_shape` away, or make the model for the rows of a rank and "
+        "train it by explicit lines (docs/keras_guide.md)."
+    )

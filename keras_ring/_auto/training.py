@@ -1,0 +1,284 @@
+"""`fit` of a program of one process, by all ranks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._agreement import same_batch
+from keras_ring._agreement.next_batch import TrainFunction, on_next_call
+from keras_ring._auto import (
+    batch_logs,
+    ending,
+    few_rows,
+    learning_rate,
+    passes,
+    results,
+    said,
+    same_data,
+    states,
+    step_check,
+)
+from keras_ring._auto.passes import Pass
+from keras_ring._auto.said import count, say
+from keras_ring._auto.settings import AutoSettings
+from keras_ring._fit import input_wait, one_writer, watching
+from keras_ring._keras import compat, keras
+from keras_ring._keras.patching import patch_once
+from keras_ring._keras.steps import steps
+from keras_ring._model import metric_state, model_optimizers
+from keras_ring._model.sync_batch_normalization import (
+    counted_moments_of_all_ranks,
+)
+from keras_ring._ops import gathers
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import global_process_set
+from keras_ring._training import no_rows, weighted_losses, whole_batch
+from keras_ring._training.mixin import distributed_settings
+from keras_ring._training.optimizer import distribute_optimizer
+from keras_ring._training.reduction import ReductionSettings
+from keras_ring._training.whole_batch import OwnBatchStep, PartStep, Step
+from keras_ring._typing import (
+    Callback,
+    Layer,
+    Logs,
+    Model,
+    Structure,
+    Tensor,
+)
+from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
+from keras_ring.errors import AutoError
+
+_PURPOSE = "a program of one process trains on all ranks"
+
+
+def install(settings: AutoSettings) -> None:
+    """Changes the models of Keras. Once is enough.
+
+    Args:
+        settings: What was asked for.
+    """
+    # Inside of what follows, as it goes by the optimizer that it finds.
+    weighted_losses.install(distributed_settings, whole_batches=True)
+    whole_batch.install()
+    no_rows.install()
+    input_wait.count_by(_rows_of_rank)
+    fits = functools.partial(_on_all_ranks, settings=settings)
+    patch_once(keras.Model, "fit", fits, _PURPOSE)
+    steps.hook_train_step(_in_step, _PURPOSE)
+    compat.hook_moments(_moments, "of the whole batch in steps on parts of it")
+
+
+def _on_all_ranks(
+    fit: Callable[..., Any], settings: AutoSettings
+) -> Callable[..., Any]:
+    parameters = inspect.signature(fit)
+
+    @functools.wraps(fit)
+    def fit_on_all_ranks(self: Model, *args: Any, **kwargs: Any) -> Any:
+        ending.note_training()
+        given = parameters.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        wanted = given.arguments
+        if passes.is_alone():
+            return fit(self, *args, **kwargs)
+        if not passes.is_of_all_ranks(self, (wanted["x"], wanted["y"])):
+            say(
+                f"model {self.name!r}: the program divides its data, or has "
+                "made its optimizer one of all ranks, so it is left alone"
+            )
+            with passes.alone():
+                return fit(self, *args, **kwargs)
+        prepare(self)
+        if settings.explain:
+            _explain(self, wanted)
+        wanted["callbacks"] = _with_ours(
+            wanted["callbacks"], _ours(self, wanted["callbacks"], settings)
+        )
+        running = passes.running(Pass(self, is_training=True))
+        with running, few_rows.refusing(self):
+            history = fit(*given.args, **given.kwargs)
+        # What rank 0 has written by now, others may read.
+        gathers.barrier(name="auto/fit/end")
+        results.note_state_of_all(self)
+        return history
+
+    return fit_on_all_ranks
+
+
+def prepare(model: Model) -> None:
+    """Has a model train on parts of batches.
+
+    Args:
+        model: A `keras.Model`, which is compiled.
+
+    Raises:
+        AutoError: If it has layers that cannot.
+    """
+    _require_known_normalization(model)
+    states.refuse(model)
+    distribute(model)
+
+
+def distribute(model: Model) -> None:
+    """Has the optimizers of a model average what ranks make of a batch."""
+    settings = ReductionSettings(whole_batch=True)
+    for optimizer in model_optimizers.optimizers_of(model).values():
+        if distributed_settings(optimizer) is None:
+            distribute_optimizer(optimizer, settings)
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        say(
+            f"optimizer {type(inner).__name__} of model {model.name!r}: "
+            f"gradients averaged over {topology.size()} ranks"
+        )
+    num_norms = sum(
+        isinstance(layer, steps.BATCH_NORMALIZATION)
+        for layer in model._flatten_layers()
+    )
+    what = "losses and metrics"
+    if num_norms:
+        what += f", and the moments of {count(num_norms, 'normalization')},"
+    say(f"{what} of model {model.name!r} are those of the whole batch")
+
+
+def _ours(
+    model: Model, callbacks: Any, settings: AutoSettings
+) -> list[Callback]:
+    """Returns the callbacks that a program of several ranks has.
+
+    Args:
+        model: A `keras.Model`.
+        callbacks: Those of the program.
+        settings: What was asked for.
+    """
+    ours = [BroadcastGlobalVariablesCallback(), _Watch()]
+    if any(map(batch_logs.are_read_by, tf.nest.flatten(callbacks or []))):
+        ours.append(batch_logs.BatchLogs())
+    if settings.per_rank:
+        ours += learning_rate.scaled(model, settings)
+    return ours
+
+
+def _with_ours(
+    callbacks: Callback | Sequence[Callback] | None, ours: list[Callback]
+) -> Any:
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        steps.add_callbacks(callbacks, ours)
+        return callbacks
+    if callbacks is None:
+        return ours
+    if not isinstance(callbacks, list | tuple):
+        callbacks = [callbacks]
+    return [*ours, *callbacks]
+
+
+class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
+    """Looks after one `fit`, beside what the broadcast looks after.
+
+    It has no method for batches: for that, Keras would wait for each.
+    """
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Looks at the metrics, and arranges for the step to be checked."""
+        running = passes.current()
+        # Here they do have parts of one batch, alike or not.
+        same_batch.leave_out(self.model)
+        metric_state.watch(self.model)
+        if running is None:
+            return
+        watch = watching.current()
+        if watch is not None:
+            watch.part = running.reads
+        if not running.has_own_batches:
+            step_check.arrange(self.model)
+        _compare_after_first(self.model, running)
+
+
+def _compare_after_first(model: Model, running: Pass) -> None:
+    """Has what was read for the first step compared after it."""
+
+    def train_and_compare(
+        train: TrainFunction, iterator: Iterator[Structure]
+    ) -> Any:
+        logs = train(iterator)
+        if running.digests is not None:
+            running.digests.require_same("auto/fit/first")
+        return logs
+
+    on_next_call(model, train_and_compare)
+
+
+def _rows_of_rank(rows: Any) -> Any:
+    """Returns how many of the rows that are read this rank trains on."""
+    running = passes.current()
+    if running is None or not running.is_training or running.has_own_batches:
+        return rows
+    return whole_batch.rows_of_rank(rows, global_process_set)
+
+
+def _in_step(
+    model: Model, train_step: Callable[[Structure], Any]
+) -> Callable[[Structure], Any]:
+    def step_on_part(batch: Structure) -> Any:
+        running = passes.current()
+        if running is None or not running.is_training:
+            return train_step(batch)
+        step: Step
+        if running.has_own_batches:
+            step = OwnBatchStep(batch, global_process_set)
+        else:
+            step = PartStep(batch, global_process_set)
+            # Nothing waits for it: where data end, what needs none of them runs
+            # as in one process, as the counter of steps.
+            same_data.of_steps(model).note(batch)
+        rows = step.rows_of(batch)
+        with whole_batch.step(step), steps.numbers_of_rank(topology.rank()):
+            logs = train_step(rows)
+            return results.weighted_logs(model, logs)
+
+    return step_on_part
+
+
+def _require_known_normalization(model: Model) -> None:
+    for layer in model._flatten_layers():
+        # Of Keras 2.
+        for name in ("renorm", "virtual_batch_size"):
+            if (
+                isinstance(layer, steps.BATCH_NORMALIZATION)
+                and getattr(layer, name, None)
+                and layer.trainable
+            ):
+                raise AutoError(
+                    f"Layer {layer.name!r} is a `BatchNormalization` with "
+                    f"`{name}`, which goes by a batch in a way that ranks with "
+                    "parts of it cannot. Make it without."
+                )
+
+
+def _moments(
+    layer: Layer, inputs: Tensor, axes: Sequence[int], mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Returns the moments of the whole batch, in a step on a part.
+
+    Mean, variance, and the number of elements that they are of.
+    """
+    step = whole_batch.current()
+    if step is None or not step.is_part:
+        return None
+    return counted_moments_of_all_ranks(layer.moving_mean, inputs, axes, mask)
+
+
+def _explain(model: Model, wanted: dict[str, Any]) -> None:
+    """Says what `fit` would do, and ends the program."""
+    with passes.running(Pass(model, is_training=True)):
+        steps.read_nothing(wanted)
+    for callback in tf.nest.flatten(wanted["callbacks"] or []):
+        if one_writer.writes(callback):
+            say(f"files of {type(callback).__name__}: written by rank 0")
+    said.say("explained; nothing is trained, and the program ends here")
+    sys.exit(0)

@@ -1,0 +1,149 @@
+"""Finds the optimizers that a compiled function uses, and makes them average.
+
+A function is traced to find out. An optimizer that is about to apply gradients
+there is made to average, before it does (`reduction_guard.adopt_by`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._auto import ending
+from keras_ring._auto.said import say
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import global_process_set
+from keras_ring._training import reduction_guard, whole_batch
+from keras_ring._training.optimizer import distribute_optimizer
+from keras_ring._training.reduction import ReductionSettings
+from keras_ring._training.whole_batch import WholeStep
+from keras_ring._typing import Optimizer, Variable
+
+_IS_OURS = "_keras_ring_own_function"
+# Whether a function that was traced before applies gradients now.
+_noted: contextvars.ContextVar[list[Optimizer] | None] = contextvars.ContextVar(
+    "keras_ring_noted_optimizers", default=None
+)
+# What the program calls the function that is traced.
+_traced: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+    "keras_ring_traced_step", default=None
+)
+
+
+def install() -> None:
+    """Has optimizers average that are used in what is traced here."""
+    reduction_guard.adopt_by(_adopt)
+
+
+def is_running() -> bool:
+    """Whether the caller is traced here."""
+    return _traced.get() is not None
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[Optimizer]]:
+    """Notes the optimizers that are refused in what is traced inside.
+
+    For functions that apply gradients for some arguments alone.
+    """
+    found: list[Optimizer] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+def note(optimizer: Optimizer) -> None:
+    """Notes an optimizer that is about to be refused."""
+    found = _noted.get()
+    if found is not None and not tf.executing_eagerly():
+        found.append(optimizer)
+
+
+@contextlib.contextmanager
+def tracing(name: str) -> Iterator[None]:
+    """Has a function that is traced inside be one step of training.
+
+    Args:
+        name: String, what the program calls it.
+    """
+    token = _traced.set(name)
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def compiled(function: Callable[..., Any], jit_compile: Any = None) -> Any:
+    """Returns a function that is ours: nobody looks for updates in it.
+
+    Args:
+        function: What to compile, which AutoGraph need not look at.
+        jit_compile: Boolean, whether XLA compiles it.
+    """
+    made = tf.function(function, autograph=False, jit_compile=jit_compile)
+    # Past its own `__setattr__`, which tracks what is set.
+    object.__setattr__(made, _IS_OURS, True)
+    return made
+
+
+def is_ours(function: Any) -> bool:
+    """Whether `compiled` has made a function."""
+    return _IS_OURS in vars(function)
+
+
+def trains(function: Any, name: str, *args: Any, **kwargs: Any) -> bool:
+    """Whether a function applies gradients. It is traced, and not run.
+
+    Args:
+        function: What `tf.function` has made.
+        name: String, what the program calls it.
+        *args: What it is called with.
+        **kwargs: The same.
+    """
+    step = WholeStep(global_process_set, [])
+    with tracing(name), whole_batch.step(step):
+        function.get_concrete_function(*args, **kwargs)
+    return bool(step.captured)
+
+
+def variables_of(
+    function: Any, arguments: list[Any], name: str
+) -> list[Variable]:
+    """Returns what a function reads or writes, in the order of its graph.
+
+    Args:
+        function: What `tf.function` has made. It runs in a `whole_batch.Step`.
+        arguments: What it is called with.
+        name: String, what the program calls it.
+    """
+    with tracing(name):
+        concrete = function.get_concrete_function(*arguments)
+    places = {
+        id(outer): place
+        for place, (outer, _) in enumerate(concrete.graph.captures)
+    }
+    variables = {id(each): each for each in concrete.variables}
+    return sorted(
+        (each for each in variables.values() if id(each.handle) in places),
+        key=lambda each: places[id(each.handle)],
+    )
+
+
+def _adopt(optimizer: Optimizer) -> bool:
+    name = _traced.get()
+    if name is None or tf.executing_eagerly():
+        return False
+    distribute_optimizer(optimizer, ReductionSettings(whole_batch=True))
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    ending.note_training()
+    say(
+        f"optimizer {type(inner).__name__} of step {name!r}: gradients "
+        f"averaged over {topology.size()} ranks"
+    )
+    return True

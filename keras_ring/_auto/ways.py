@@ -1,0 +1,163 @@
+"""How to make what ranks compute of parts of a batch that of the whole.
+
+A function of the program's own returns losses, counts, predictions, and counts
+in metrics. What each of these is of the rows is found out by computing it of a
+batch and of its parts, which are unequal, and trying: a mean over rows, a sum
+over rows, a row for each, or what does not depend on them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._ops import gathers, reduce_ops, reductions
+
+Values = Sequence[npt.NDArray[np.generic]]
+
+# Relative, for a type of so many bytes; and of the largest value of all, as
+# terms may cancel.
+_TOLERANCES = {
+    1: (0.0, 0.0),
+    2: (0.03, 1e-3),
+    4: (1e-4, 1e-6),
+    8: (1e-9, 1e-12),
+}
+
+
+class Way(enum.Enum):
+    """What a value is of the rows of a batch."""
+
+    SAME = "does not depend on them"
+    MEAN = "a mean over them"
+    SUM = "a sum over them"
+    ROWS = "one for each"
+
+
+Ways = frozenset[Way]
+ALL: Ways = frozenset(Way)
+
+
+def possible(
+    whole: Values,
+    parts: Values,
+    rows: int,
+    own_rows: int,
+    name: str,
+    num_bytes: int = 8,
+) -> list[Ways]:
+    """Returns which ways lead from parts to the whole; the same on all ranks.
+
+    Args:
+        whole: Values that were computed of a batch.
+        parts: Those of the rows of this rank.
+        rows: Integer, of the batch.
+        own_rows: Integer, of this rank, at least 1.
+        name: String, what the names of the exchanges begin with.
+        num_bytes: Integer, of the smallest type that they were computed in, if
+            that is not theirs. Defaults to `8`.
+    """
+    tolerances = [_tolerances_of(each, num_bytes) for each in whole]
+    whole, parts = [*map(_comparable, whole)], [*map(_comparable, parts)]
+    scale = max((_largest(each) for each in whole), default=0.0)
+    wrong = np.ones([len(whole), len(Way)])
+    summed = [i for i, w in enumerate(whole) if _is_alike(w, parts[i])]
+    totals = reductions.grouped_allreduce(
+        [
+            tensor
+            for i in summed
+            for tensor in (
+                tf.cast(parts[i], tf.float64),
+                tf.cast(parts[i], tf.float64) * (own_rows / rows),
+            )
+        ],
+        op=reduce_ops.Sum,
+        name=f"{name}/sums",
+    )
+    order = list(Way)
+    for place, i in enumerate(summed):
+        for way, found in (
+            (Way.SAME, parts[i]),
+            (Way.SUM, np.asarray(totals[2 * place])),
+            (Way.MEAN, np.asarray(totals[2 * place + 1])),
+        ):
+            wrong[i, order.index(way)] = _differs(
+                whole[i], found, tolerances[i], scale
+            )
+    for i, (of_whole, part) in enumerate(zip(whole, parts, strict=True)):
+        if (
+            of_whole.ndim
+            and of_whole.shape == (rows, *part.shape[1:])
+            and len(part) == own_rows
+        ):
+            found = gathers.allgather(part, name=f"{name}/rows/{i}")
+            wrong[i, order.index(Way.ROWS)] = _differs(
+                of_whole, np.asarray(found), tolerances[i], scale
+            )
+        elif of_whole.dtype == object or part.dtype == object:
+            same = np.array_equal(of_whole, part)
+            wrong[i, order.index(Way.SAME)] = not same
+    wrong = np.asarray(
+        reductions.allreduce(wrong, op=reduce_ops.Max, name=f"{name}/wrong")
+    )
+    return [
+        frozenset(way for way, bad in zip(order, row, strict=True) if not bad)
+        for row in wrong
+    ]
+
+
+def is_zero(values: npt.NDArray[np.generic]) -> bool:
+    """Whether a value tells nothing, as a sum and a mean of it are the same."""
+    return values.dtype != object and not np.any(values)
+
+
+def _tolerances_of(
+    value: npt.NDArray[np.generic], num_bytes: int
+) -> tuple[float, float]:
+    if value.dtype.kind in "iubOSU":
+        return _TOLERANCES[8]
+    return _TOLERANCES[min(value.dtype.itemsize, num_bytes)]
+
+
+def _comparable(
+    value: npt.NDArray[np.generic],
+) -> npt.NDArray[np.generic]:
+    # Of NumPy's own types alone there are collectives.
+    if value.dtype.kind in "fiub":
+        return value
+    if value.dtype.kind in "OSU":
+        return value.astype(object)
+    return value.astype(np.float64)
+
+
+def _is_alike(
+    one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]
+) -> bool:
+    return one.dtype != object and one.shape == other.shape
+
+
+def _differs(
+    wanted: npt.NDArray[np.generic],
+    found: npt.NDArray[np.generic],
+    tolerances: tuple[float, float],
+    scale: float,
+) -> bool:
+    if wanted.shape != found.shape:
+        return True
+    of_one, of_all = tolerances
+    a, b = wanted.astype(np.float64), found.astype(np.float64)
+    if not (np.isfinite(a) == np.isfinite(b)).all():
+        return True
+    a, b = a[np.isfinite(a)], b[np.isfinite(a)]
+    return _largest(a - b) > of_one * _largest(a) + of_all * scale
+
+
+def _largest(array: npt.NDArray[np.generic]) -> float:
+    if array.dtype == object:
+        return 0.0
+    finite = array[np.isfinite(array)].astype(np.float64)
+    return float(np.max(np.abs(finite), initial=0.0))
