@@ -114,6 +114,26 @@ attempt(lambda: (lambda: open("/dev/null")), num_workers=1)
 
 
 @pytest.mark.long("engines")
+def test_a_function_of_one_process(cluster):
+    out = cluster(
+        """
+def train():
+    # Before anything of this function runs, even its unpickling.
+    import keras_ring as kr
+    return kr.is_initialized(), os.environ.get("KERAS_RING_AUTO"), kr.rank()
+print(keras_ring.ray.run(train, num_workers=2, auto=True))
+attempt(train, env={"KERAS_RING_AUTO_BATCH": "half"}, auto=True)
+attempt(train, env={"KERAS_RING_CYCLE_TIME": "soon"}, auto=True)
+"""
+    )
+    assert "[(True, None, 0), (True, None, 1)]" in out
+    assert "ValueError KERAS_RING_AUTO_BATCH is 'half': expected" in out
+    failed = out[out.index("RankFailedError") :]
+    assert "ranks 0-1 raised ConfigurationError" in failed
+    assert "KERAS_RING_CYCLE_TIME" in failed
+
+
+@pytest.mark.long("engines")
 def test_keras_example(cluster):
     out = cluster(
         """

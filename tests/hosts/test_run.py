@@ -1,5 +1,6 @@
 """`keras-ring run` on several hosts: what it shows, and how it ends."""
 
+import json
 import os
 import re
 import signal
@@ -98,6 +99,44 @@ print("to stderr", file=sys.stderr)
     for rank, line in enumerate(said):
         assert (out / f"rank.{rank}/stdout").read_text() == line + "\n"
         assert (out / f"rank.{rank}/stderr").read_text() == "to stderr\n"
+
+
+def test_lines_of_all_hosts_as_json(lab, jobs, tmp_path):
+    script = tmp_path / "counts.py"
+    script.write_text("""
+import os, sys
+from keras_ring._launch_protocol.job_id import job_id
+print(*range(5), job_id(os.environ["KERAS_RING_JOB_KEY"]), sep="\\n")
+sys.exit(int(os.environ["KERAS_RING_RANK"]))
+""")
+    out = tmp_path / "out"
+    done = jobs.run(
+        [
+            *lab.run("kr-h0,kr-h1", "--log-format", "json", "--threads", "0"),
+            *("--output-dir", str(out), "--output-max-bytes", "1K"),
+            *("--", sys.executable, str(script)),
+        ]
+    )
+    assert done.returncode == 1, done.stderr
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    told = {(each["rank"], each["host"]) for each in printed}
+    assert told == {(0, "kr-h0"), (1, "kr-h1")}
+    (failure,) = [each for each in said if each.get("event") == "failure"]
+    assert (failure["rank"], failure["host"]) == (1, "kr-h1")
+    assert failure["tail"] == [*"01234", failure["job"]]
+    names = [(each["job"], each["trace_id"]) for each in [*printed, *said]]
+    assert len(set(names)) == 1
+    for rank in range(2):
+        files = sorted((out / f"rank.{rank}").glob("stdout*"))
+        assert [path.name for path in files] == ["stdout", "stdout.1"]
+        assert all(path.stat().st_size <= 1024 for path in files)
+        lines = [
+            json.loads(line)
+            for path in reversed(files)
+            for line in path.read_text().splitlines()
+        ]
+        assert lines == [each for each in printed if each["rank"] == rank]
 
 
 def test_first_failure_ends_all(lab, jobs, tmp_path):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.documented import blocks
 from tests.lab.lab import ROOT
 
 # Another file may have the lab for a while.
@@ -77,10 +78,14 @@ def test_function_on_hosts(lab, jobs, tmp_path):
     assert "host kr-h1" in failed.stdout
 
 
+SSH = ROOT / "docs" / "engines" / "ssh.md"
+
+
 def _commands():
-    text = (ROOT / "docs" / "launching.md").read_text()
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
-    commands = [block.replace("\\\n", "").strip() for block in blocks]
+    text = SSH.read_text() + (ROOT / "docs" / "launching.md").read_text()
+    commands = [
+        block.replace("\\\n", "").strip() for block in blocks(text, "sh")
+    ]
     # tests/engines has the others, tests/launcher those of this host.
     named = re.compile(r"keras-ring (run|check) .*(-H|--hostfile) ")
     commands = [each for each in commands if named.match(each)]
@@ -91,7 +96,11 @@ def _commands():
 @pytest.mark.parametrize("command", _commands())
 def test_commands_of_the_page(lab, jobs, tmp_path, command):
     """Each of them runs as it is, with our hosts for the page's."""
-    (tmp_path / "train.py").write_text("print('trained')\n")
+    trains = command == "keras-ring run -H node1:2,node2:2 -- python train.py"
+    (program,) = blocks(SSH.read_text(), "python")
+    (tmp_path / "train.py").write_text(
+        program if trains else "print('trained')\n"
+    )
     (tmp_path / "hosts.txt").write_text("kr-h0 slots=2\nkr-h1:2\n")
     program, verb, *words = command.split()
     assert program == "keras-ring"
@@ -104,7 +113,11 @@ def test_commands_of_the_page(lab, jobs, tmp_path, command):
     started = lab.keras_ring(verb, "--rsh", lab.ssh, *words)
     done = jobs.run(["sh", "-c", f'cd {tmp_path} && exec "$@"', "sh", *started])
     assert done.returncode == 0, done.stderr
-    assert ("trained" in done.stdout) == (verb == "run")
+    if trains:
+        assert "[0] keras_ring: 4 ranks on 2 hosts, " in done.stdout
+        assert "data: 1,600 of 6,400 samples on each rank" in done.stdout
+    else:
+        assert ("trained" in done.stdout) == (verb == "run")
 
 
 @pytest.mark.long("hosts")
@@ -117,3 +130,16 @@ def test_other_placements(lab, jobs, hosts):
     sums = _checksums(done.stdout)
     assert len(sums) == sum(int(each[-1]) for each in hosts.split(","))
     assert len(set(sums)) == 1
+
+
+def test_a_program_of_one_process_trains_unchanged(lab, jobs):
+    script = str(ROOT / "tests" / "auto" / "scripts" / "digits_mlp.py")
+    alone = jobs.run([sys.executable, script], limit=120)
+    assert alone.returncode == 0, alone.stderr
+    command = ("--auto", "--", sys.executable, script)
+    done = jobs.run(lab.run("kr-h0:1,kr-h1:2", *command), limit=120)
+    assert done.returncode == 0, done.stderr
+    assert "gradients averaged over 3 ranks" in done.stderr
+    (accuracy,) = re.findall(r"^Test accuracy.*", alone.stdout, re.MULTILINE)
+    assert f"[0] {accuracy}" in done.stdout.splitlines()
+    assert "[1]" not in done.stdout

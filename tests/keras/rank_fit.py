@@ -2,16 +2,20 @@
 
 import contextlib
 import io
+import re
+import time
 from unittest import mock
 
 import keras
 import numpy as np
 import rank_inference
 import rank_layers
+import tensorflow as tf
 from rank_data import warnings_of_absl
 from rank_training import make_classifier, make_data, sparse_loss, start
 
 import keras_ring as kr
+from keras_ring._fit.watch import Watch
 
 MORE_CALLS = (rank_inference, rank_layers)
 
@@ -122,3 +126,148 @@ def models_of_ranks(folder):
         np.array_equal(a, b)
         for a, b in zip(saved.get_weights(), model.get_weights(), strict=True)
     )
+
+
+def _slow_data(num):
+    """Batches for which rank 1 sleeps."""
+
+    def slow(features):
+        time.sleep(0.03 * kr.rank())
+        return features
+
+    data = tf.data.Dataset.from_tensor_slices(make_data(num)).batch(4)
+    return data.map(
+        lambda x, y: (
+            tf.ensure_shape(tf.py_function(slow, [x], x.dtype), x.shape),
+            y,
+        )
+    )
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(kind):
+    """What `fit` shows; rank 1 has a slow input pipeline."""
+    start()
+    model, _ = _model()
+
+    data = _slow_data(40)
+    callbacks = [kr.callbacks.BroadcastGlobalVariablesCallback()]
+    if kind == "off":
+        callbacks.append(kr.callbacks.Progress(enabled=False))
+    if kind == "keras":
+        callbacks.append(keras.callbacks.ProgbarLogger())
+    if kind == "alone":
+        # Without the exchange of all ranks.
+        kr.broadcast_model(model)
+        callbacks = []
+    stream = _Terminal() if kind == "terminal" else io.StringIO()
+    broken = (
+        mock.patch.object(Watch, "step_begin", side_effect=ZeroDivisionError)
+        if kind == "broken" and kr.rank() == 0
+        else contextlib.nullcontext()
+    )
+    with contextlib.redirect_stdout(stream), broken:
+        model.fit(
+            data,
+            epochs=2,
+            shuffle=False,
+            verbose=0 if kind == "quiet" and kr.rank() == 0 else "auto",
+            callbacks=callbacks,
+        )
+    return stream.getvalue()
+
+
+class _Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return make_data(4)
+
+
+def parts_of_data(folder):
+    """What `fit` says of the data it is given, by their kind."""
+    start()
+    x, y = make_data(31)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y))
+    if kr.rank() == 0:
+        for number in range(2):
+            with tf.io.TFRecordWriter(f"{folder}/{number}.part") as writer:
+                for _ in range(15 + number):
+                    writer.write(b"")
+    kr.barrier()
+    files = kr.data.shard(files=f"{folder}/*.part", uneven="drop")
+    batches = ((x[i : i + 2], y[i : i + 2]) for i in range(0, 16, 2))
+    arrays = kr.data.shard((x, y), shuffle=True)
+    given = {
+        "arrays": arrays,
+        "dropped": kr.data.shard((x, y), uneven="drop"),
+        "even": kr.data.shard((x[:30], y[:30])),
+        "dataset": (kr.data.shard(dataset, shuffle=8).batch(4).prefetch(1),),
+        "endless": (kr.data.shard(dataset.repeat()).batch(4),),
+        "files": (files.map(lambda _: (x[0], y[0])).batch(4),),
+        "batches": (kr.data.shard(_Batches()),),
+        "generator": (kr.data.shard(batches),),
+        "own": make_data(8),
+        # An array is not the one that had its place.
+        "copied": (arrays[0] + 0.0, arrays[1]),
+    }
+    del arrays
+    said = {}
+    model, _ = _model()
+    kr.broadcast_model(model)
+    for kind, data in given.items():
+        stream = io.StringIO()
+        with contextlib.redirect_stdout(stream):
+            model.fit(*data, steps_per_epoch=2, verbose="auto")
+        found = re.findall("^keras_ring: data: (.*)$", stream.getvalue(), re.M)
+        said[kind] = found
+    return said
+
+
+def shown_to_one_rank():
+    """What the first `fit` of a process shows, and its counters."""
+    kr.init()
+    model, _ = _model()
+    stream = _Terminal()
+    with contextlib.redirect_stdout(stream):
+        model.fit(*make_data(16), callbacks=[kr.callbacks.Progress()])
+    return stream.getvalue(), kr.metrics()["fit_steps"]
+
+
+def input_pipeline(steps_per_execution):
+    """A training, with and without a measurement in its middle."""
+    trained = []
+    shown = io.StringIO()
+    for callbacks in ([], [kr.callbacks.InputPipeline(synthetic_steps=8)]):
+        start()
+        model = make_classifier()
+        # What is drawn, and what is remembered, must be as it was.
+        model.add(keras.layers.Dropout(0.5, seed=3))
+        model.compile(
+            kr.DistributedOptimizer(keras.optimizers.Adam(0.01)),
+            sparse_loss(),
+            metrics=["accuracy"],
+            steps_per_execution=steps_per_execution,
+        )
+        before = kr.metrics()["samples"]
+        with contextlib.redirect_stdout(shown):
+            history = model.fit(
+                _slow_data(96),
+                epochs=2,
+                shuffle=False,
+                verbose=0,
+                callbacks=[
+                    kr.callbacks.BroadcastGlobalVariablesCallback(),
+                    *callbacks,
+                ],
+            )
+        weights = [weight.tolist() for weight in model.get_weights()]
+        samples = kr.metrics()["samples"] - before
+        trained.append((history.history, weights, samples))
+    (measured,) = callbacks
+    return trained[0] == trained[1], samples, measured.results, shown.getvalue()

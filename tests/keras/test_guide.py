@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documented import blocks
+
 GUIDE = Path(__file__).parents[2] / "docs/keras_guide.md"
 MIGRATION = GUIDE.with_name("migration.md")
 
@@ -44,10 +46,7 @@ print("section", {number}, "equal", sums[0] == sums[1], flush=True)
 
 
 def examples():
-    pages = (
-        GUIDE.read_text() + MIGRATION.read_text().partition("## Weighted")[2]
-    )
-    return re.findall(r"^```python\n(.*?)^```$", pages, re.M | re.S)
+    return blocks(GUIDE.read_text() + MIGRATION.read_text(), "python")
 
 
 @pytest.mark.long("examples")

@@ -1,6 +1,8 @@
 """What ranks do in `test_keras2.py`. Each returns plain values."""
 
+import contextlib
 import copy
+import io
 import pickle
 
 import numpy as np
@@ -105,6 +107,29 @@ def train(optimizer_name, settings_name="plain"):
         "collectives": counted.collectives,
         "gathers": counted.gathers,
     }
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def progress(kind):
+    """What `fit` shows where it can draw over a line, or cannot."""
+    model = make_model()
+    optimizer = kr.DistributedOptimizer(keras.optimizers.SGD(0.05))
+    model.compile(optimizer, "mse")
+    x, y = kr.data.shard(make_data(10 * BATCH_SIZE))
+    stream = _Terminal() if kind == "terminal" else io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        model.fit(
+            x,
+            y,
+            batch_size=BATCH_SIZE // 2,
+            epochs=2,
+            callbacks=[kr.callbacks.BroadcastGlobalVariablesCallback()],
+        )
+    return stream.getvalue()
 
 
 def compression(optimizer_name):

@@ -1,6 +1,7 @@
 """Keras 2: `tf.keras` of TensorFlow 2.15, and `tf_keras` on later ones."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -130,6 +131,8 @@ def two_ranks(directory):
                 for s in (True, False)
             ),
             ("local_layers",),
+            ("progress", "terminal"),
+            ("progress", "file"),
             *(("numbered_otherwise", kind) for kind in KINDS),
             *(("copies", name) for name in COPIED),
             ("state_is_kept",),
@@ -244,6 +247,34 @@ def test_local_layers(two_ranks):
     (local, shared), (other_local, other_shared) = two_ranks("local_layers")
     assert shared == other_shared
     assert local != other_local
+
+
+@pytest.mark.parametrize("kind", ["terminal", "file"])
+def test_one_bar_shows_all_ranks(two_ranks, kind):
+    first, second = two_ranks("progress", kind)
+    assert second == ""
+    lines = first.splitlines()
+    ours = [line for line in lines if line.startswith("keras_ring: ")]
+    ranks, reduction, data, rate, batch, pace, communication, *last = ours
+    assert "2 ranks on 1 host" in ranks
+    assert "through shared memory" in reduction
+    assert data.endswith("80 of 160 samples on each rank")
+    assert "sgd with a learning rate of 0.05" in rate.lower()
+    assert "2 x 8 = 16" in batch
+    assert "20 steps in" in pace
+    assert "of 2 ranks" in pace
+    assert "Communication takes" in communication
+    assert last
+    assert any(sign in first for sign in "\r\b") == (kind == "terminal")
+    # A line, or the last state of a bar, for each epoch. Where a step took
+    # long, Keras has drawn the bar after it, too: with the time that is left.
+    shown = [
+        each
+        for each in re.split(r"[\n\r\b]+", first)
+        if "10/10" in each and "ETA" not in each
+    ]
+    assert len(shown) >= 2
+    assert all("samples/s" in each for each in shown)
 
 
 @pytest.mark.parametrize("name", COPIED)

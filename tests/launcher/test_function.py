@@ -1,7 +1,7 @@
 """`keras_ring.run`."""
 
+import json
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import keras_ring as kr
+from tests.documented import blocks
 from tests.launcher.command import wait_for_files
 
 pytestmark = pytest.mark.timeout(120)
@@ -91,6 +92,48 @@ def test_output(tmp_path, capfd):
     assert "some text" in text
 
 
+def test_output_as_json(tmp_path, capfd):
+    kr.run(
+        print,
+        ("some\nmore\ntext",),
+        np=2,
+        log_format="json",
+        output_dir=tmp_path,
+        output_max_bytes=300,
+        output_backups=1,
+    )
+    shown = capfd.readouterr()
+    told = [json.loads(line) for line in shown.out.splitlines()]
+    assert sorted((each["rank"], each["message"]) for each in told) == [
+        (rank, text) for rank in (0, 1) for text in ("more", "some", "text")
+    ]
+    assert "keras-ring: " not in shown.err
+    assert all(map(json.loads, shown.err.splitlines()))
+    names = {path.name for path in (tmp_path / "rank.1").iterdir()}
+    assert names == {"stderr", "stdout", "stdout.1"}
+
+
+class Arrives:
+    """Says where it was unpickled."""
+
+    def __reduce__(self):
+        return (eval, ("__import__('keras_ring').is_initialized()",))
+
+
+def test_a_function_of_one_process(capfd):
+    """Ranks have begun before the function comes, for it may import Keras."""
+
+    def look(arrived):
+        print("seen by", kr.rank())
+        return arrived, os.environ.get("KERAS_RING_AUTO"), kr.size()
+
+    assert kr.run(look, (Arrives(),), np=2, auto=True) == [(True, None, 2)] * 2
+    # What one process would have printed.
+    assert capfd.readouterr().out == "[0] seen by 0\n"
+    kr.run(print, ("of all",), np=2, auto=True, stdout="all")
+    assert capfd.readouterr().out.count("of all") == 2
+
+
 def fail_on(rank):
     if int(os.environ["KERAS_RING_RANK"]) == rank:
         raise KeyError("no such thing")
@@ -139,6 +182,11 @@ def test_what_cannot_be_pickled(capfd):
         ({"env": {"KERAS_RING_RANK": "1"}}, "set by keras-ring itself"),
         ({"start_timeout": -1}, "KERAS_RING_START_TIMEOUT"),
         ({"log_level": "loud"}, "KERAS_RING_LOG_LEVEL"),
+        ({"stdout": "none"}, "expected rank0 or all"),
+        (
+            {"auto": True, "env": {"KERAS_RING_AUTO_BATCH": "half"}},
+            "KERAS_RING_AUTO_BATCH is 'half'",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, text):
@@ -208,7 +256,7 @@ if __name__ == "__main__":
 
 
 def test_the_page(tmp_path):
-    (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (text,) = blocks(PAGE.read_text(), "python")
     script = tmp_path / "page.py"
     script.write_text(text)
     done = subprocess.run(

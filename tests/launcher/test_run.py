@@ -357,22 +357,24 @@ time.sleep(30)
     assert done.returncode == 128 + signal.SIGTERM
 
 
-def test_a_request_for_a_report_kills_nobody(start, tmp_path):
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_a_request_for_a_report_kills_nobody(start, tmp_path, name):
     command = start(
         2,
-        """
+        f"asked = signal.{name}"
+        + """
 if rank == 0:
     def report(*_):
         print("report")
         (here / "reported").write_text("")
-    signal.signal(signal.SIGUSR1, report)
+    signal.signal(asked, report)
 (here / str(rank)).write_text("")
 while not (here / "reported").exists():
     time.sleep(0.02)
 """,
     )
     wait_for_files(tmp_path / "here", {"0", "1"})
-    command.process.send_signal(signal.SIGUSR1)
+    command.process.send_signal(signal.Signals[name])
     done = command.wait()
     assert (done.returncode, done.stdout) == (0, "[0] report\n")
 

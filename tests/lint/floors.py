@@ -205,18 +205,20 @@ def python_problems(path: str, text: str) -> list[str]:
 # in functions count.
 _OPS = ("_keras", "_launch_protocol", "_runtime", "_ops")
 _TRAINING = (*_OPS, "_agreement", "_training")
-_CALLBACKS = (*_TRAINING, "_model", "_fit", "data", "checkpoint")
+_CALLBACKS = (*_TRAINING, "live", "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_launch_protocol": (),
+    "live": (),
     "_engines": ("_launch_protocol",),
     "_keras": (),
     "schedules": ("_keras",),
     "_runtime": ("_engines", "_launch_protocol"),
+    "_timeline": ("_launch_protocol", "_runtime"),
     "_ops": ("_runtime",),
     "_agreement": _OPS,
     "_training": (*_OPS, "_agreement"),
     "_model": _TRAINING,
-    "_fit": _TRAINING,
+    "_fit": (*_TRAINING, "live"),
     "data": (*_OPS, "_agreement"),
     "checkpoint": (*_TRAINING, "_model"),
     "callbacks": _CALLBACKS,
@@ -230,24 +232,32 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
         "_training",
         "_model",
         "_fit",
+        "callbacks",
     ),
-    "launcher": ("_launch_protocol",),
-    "cli": ("_launch_protocol", "_engines", "launcher"),
+    "_auto": (*_CALLBACKS, "callbacks", "_inference", "job"),
+    "auto": ("_auto",),
+    "launcher": ("_launch_protocol", "live"),
+    "cli": ("_launch_protocol", "live", "_engines", "launcher"),
     "ray": ("_launch_protocol", "_engines", "launcher", "job"),
     "_builds": ("_launch_protocol", "cli"),
     # What uses the package as a program does.
     "bench": ("__init__", "_launch_protocol"),
+    "report": ("_timeline",),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
-_LIGHT = ("_launch_protocol", "_engines", "launcher", "cli")
+_LIGHT = ("_launch_protocol", "live", "_engines", "launcher", "cli")
 _HEAVY = ("tensorflow", "keras", "numpy", "absl")
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
     "bench/command.py": ("keras_ring._runtime", "keras_ring._runtime.native"),
     "cli/check.py": ("keras_ring._runtime.native",),
-    "cli/cli.py": ("keras_ring.bench.command",),
+    "cli/cli.py": ("keras_ring.bench.command", "keras_ring.report.command"),
+    "job.py": ("keras_ring.auto",),
+    "launcher/function_rank.py": ("keras_ring.auto",),
+    "ray/rank.py": ("keras_ring.auto",),
+    "launcher/timelines.py": ("keras_ring._timeline.merge",),
     "_runtime/native.py": ("keras_ring._core",),
 }
 

@@ -61,6 +61,8 @@ SIGNATURES = {
         "verbose": 0,
     },
     "callbacks.ConsistencyCheck": {"every": "epoch"},
+    "callbacks.InputPipeline": {"synthetic_steps": 50},
+    "callbacks.Progress": {"enabled": True},
     "callbacks.RankZeroOnly": {"callback": _REQUIRED},
     "schedules.Warmup": {
         "schedule_or_lr": _REQUIRED,

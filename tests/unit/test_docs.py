@@ -10,6 +10,7 @@ import pytest
 
 import keras_ring as kr
 from keras_ring._runtime import native
+from tests.documented import blocks
 from tests.tiers import few
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,28 +33,28 @@ print("weights", model.get_weights()[0].tolist())
 """
 
 
-def code_blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
 def test_the_readme_has_a_before_and_an_after():
-    assert len(code_blocks("python")) == 2
+    assert len(blocks(README, "python")) == 2
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("num_ranks", few([2, 1, 0], "examples"))
-def test_readme_examples(tmp_path, num_ranks):
-    """Number 0: the program before, without keras_ring."""
-    before, after = code_blocks("python")
+@pytest.mark.parametrize(
+    ("option", "num_ranks"),
+    few([("", 2), ("--auto ", 2), ("", 1), ("", 0)], "examples", keep=2),
+)
+def test_readme_examples(tmp_path, option, num_ranks):
+    """Number 0, and `--auto`: the program before, without keras_ring."""
+    before, after = blocks(README, "python")
     script = tmp_path / "train.py"
-    script.write_text(PRELUDE + (after if num_ranks else before) + EPILOGUE)
+    program = after if num_ranks and not option else before
+    script.write_text(PRELUDE + program + EPILOGUE)
     command = [sys.executable, str(script)]
     if num_ranks > 1:
-        shell = code_blocks("sh")[1].strip().splitlines()[-1]
-        assert shell == "keras-ring run -np 4 -- python train.py"
+        shell = f"keras-ring run {option}-np 4 -- python train.py"
+        assert f"{shell}\n" in blocks(README, "sh")
         command = [
-            *(sys.executable, "-m", "keras_ring", "run"),
-            *("-np", str(num_ranks), "--", *command),
+            *(sys.executable, "-m", "keras_ring", "run", *option.split()),
+            *("-np", str(num_ranks), "--stdout", "all", "--", *command),
         ]
     result = subprocess.run(
         command,
@@ -68,16 +69,27 @@ def test_readme_examples(tmp_path, num_ranks):
     assert len(set(weights)) == 1
 
 
-def test_readme_links_and_examples_exist():
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+def test_what_the_readme_names_exists():
+    for target, _, anchor in re.findall(r"\]\(([^)#:]+)(#?)([^)]*)\)", README):
         assert (ROOT / target).exists(), target
-    for name in re.findall(r"\| `(\w+\.py)` \|", README):
-        assert (ROOT / "examples" / name).exists(), name
+        if anchor:
+            heading = "# " + anchor.replace("-", " ")
+            assert heading in (ROOT / target).read_text().lower(), anchor
     for target in re.findall(r"^make ([\w-]+)", README, re.M):
         assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
 
 
-@pytest.mark.parametrize("name", ["environment", "collectives", "metrics"])
+def test_all_examples_are_listed():
+    page = (ROOT / "examples/README.md").read_text()
+    listed = re.findall(r"^\| `(\w+\.py)` \|", page, re.M)
+    assert sorted(listed) == sorted(
+        path.name for path in (ROOT / "examples").glob("*.py")
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["environment", "collectives", "metrics", "command_line"]
+)
 def test_generated_pages_are_current(tmp_path, name):
     page = tmp_path / f"{name}.md"
     subprocess.run(
@@ -126,7 +138,11 @@ def test_the_glossary_is_of_what_there_is():
 
 
 @pytest.mark.parametrize(
-    "page", sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    "page",
+    sorted(
+        str(path.relative_to(ROOT / "docs"))
+        for path in (ROOT / "docs").rglob("*.md")
+    ),
 )
 def test_files_that_a_page_names_exist(page):
     """From the top, from csrc, keras_ring or tests, or the name alone."""
@@ -144,7 +160,8 @@ def test_files_that_a_page_names_exist(page):
         if "/" in name:
             assert any((start / name).exists() for start in starts), name
         else:
-            assert name in names | {"setup.py"}, name
+            # The second one is what a reader is to write.
+            assert name in names | {"setup.py", "train.py"}, name
 
 
 def test_metrics_says_which_there_are():

@@ -1,9 +1,11 @@
 import dataclasses
 import json
+import time
 
 import pytest
 
 from keras_ring.cli import doctor
+from keras_ring.cli.activities import activities
 from keras_ring.cli.flight_log import (
     FlightLog,
     FlightLogError,
@@ -11,6 +13,7 @@ from keras_ring.cli.flight_log import (
     read_flight_log,
     read_flight_logs,
 )
+from tests.unit.status_pages import PageFile
 
 WRITTEN = 1000.0
 
@@ -92,6 +95,46 @@ def test_one_that_wants_more_than_the_others_is_named():
         "earlier: it is busy with something else, hangs outside of collectives,"
         " or is at its end." in text
     )
+
+
+@pytest.mark.parametrize(
+    ("activity", "told"),
+    [
+        ("data", "it waits for its input pipeline."),
+        ("checkpoint", "it saves a checkpoint."),
+        ("compute", "it is busy with something else, hangs "),
+    ],
+)
+def test_what_the_one_does_that_others_wait_for(activity, told):
+    step = done("step", 7)
+    logs = [log(0, step), log(1, step, operation("grad", at=990.0))]
+    text = doctor.diagnose(logs, {0: activity})
+    assert f"since allreduce 'step' was done 99.5 s earlier: {told}" in text
+
+
+def test_what_ranks_do_is_on_their_pages(tmp_path):
+    directory = tmp_path / "pages"
+    written = time.time()
+    logs = [
+        dataclasses.replace(log(rank), written=written) for rank in range(4)
+    ]
+    now = time.monotonic_ns()
+    for rank, counters in (
+        (0, {"activity": 1, "activity_ns": now - 10**9}),
+        # It has begun that since.
+        (1, {"activity": 1, "activity_ns": now + 10**9}),
+        (2, {"activity": 99}),
+    ):
+        told = {"host": f"host{rank}", "pid": 100 + rank}
+        PageFile(directory, rank, 4, **told).set(**counters)
+    # Of another process.
+    other = PageFile(directory, 3, 4, host="host3", pid=7)
+    other.set(activity=2, activity_ns=now - 10**9)
+    environment = {"KERAS_RING_STATUS_DIR": str(directory)}
+    assert activities(logs, environment) == {0: "data"}
+    directory.chmod(0o777)
+    assert activities(logs, environment) == {}
+    assert activities(logs, {"KERAS_RING_STATUS_DIR": "off"}) == {}
 
 
 def test_of_several_the_oldest_is_told():
@@ -318,3 +361,61 @@ def test_a_directory_without_logs_is_an_error(tmp_path):
 def test_operations_do_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         operation("x", at=1.0).name = "y"
+
+
+@pytest.mark.parametrize(("takes", "found"), [(0.5, "52%"), (0.1, "")])
+def test_links_are_named_where_no_rank_is_late(takes, found):
+    # Each asks first for every second one, and waits a little for the other.
+    ranks = [
+        log(
+            rank,
+            *(
+                dataclasses.replace(
+                    done(f"g{i}", i, at=at),
+                    submitted=at - 0.05 * (i % 2 == rank),
+                    ended=at + takes,
+                )
+                for i in range(1, 13)
+                for at in [900.0 + i]
+            ),
+            members=(0, 1),
+        )
+        for rank in range(2)
+    ]
+    text = doctor.diagnose(ranks)
+    said = (
+        f"The last 12 buckets took {found} of the time without a rank that was"
+        " late for them: the links between ranks."
+    )
+    assert (said in text) == bool(found), text
+    assert ("the links" in text) == bool(found)
+
+
+def test_a_rank_that_is_late_comes_before_links():
+    ranks = [
+        log(
+            rank,
+            *(
+                done(f"g{i}", i, at=900.0 + i, last=(1, 0.2))
+                for i in range(1, 13)
+            ),
+            members=(0, 1),
+        )
+        for rank in range(2)
+    ]
+    text = doctor.diagnose(ranks)
+    assert "waited for rank 1" in text
+    assert "the links" not in text
+
+
+@pytest.mark.parametrize("seconds", [1.0, 20.0])
+def test_a_link_stands_still_if_all_are_at_work(seconds):
+    def of(rank, state):
+        step = operation("step", state, at=WRITTEN - seconds, decision=7)
+        return log(rank, step, members=(0, 1))
+
+    said = "so one of the links between ranks stands still"
+    text = doctor.diagnose([of(0, "running"), of(1, "running")])
+    assert (said in text) == (seconds > 5.0), text
+    # One has it done, and the other misses only the end.
+    assert said not in doctor.diagnose([of(0, "running"), of(1, "done")])

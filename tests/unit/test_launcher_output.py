@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring.launcher.output import LineSplitter, Sink, Tail
-from keras_ring.launcher.screen import prefix
+from keras_ring.launcher.text_format import prefix
 
 
 def _split(*chunks: bytes) -> list[bytes]:

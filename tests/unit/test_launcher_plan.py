@@ -1,18 +1,21 @@
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring._launch_protocol import contract
+from keras_ring.launcher import auto_hook
 from keras_ring.launcher import plan as plan_module
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.plan import (
     RunRequest,
     make_plan,
     parse_variable,
-    python_script,
 )
+from keras_ring.launcher.python_command import deaf_option, python_script
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.usage import UsageError
 
@@ -190,6 +193,146 @@ def test_autotune(tmp_path, monkeypatch):
     assert prefix not in _plan().environment
 
 
+def test_words_of_sets_have_one_order_on_all_ranks():
+    assert "PYTHONHASHSEED" not in _plan().environment
+    assert _plan(auto="1").environment["PYTHONHASHSEED"] == "0"
+
+
+def test_auto():
+    plan = _plan(
+        auto="explain",
+        auto_batch="per-rank",
+        auto_learning_rate="linear",
+        auto_warmup_epochs="5",
+    )
+    prefix = "KERAS_RING_AUTO"
+    assert {
+        name: value
+        for name, value in plan.environment.items()
+        if name.startswith(prefix)
+    } == {
+        prefix: "explain",
+        f"{prefix}_BATCH": "per-rank",
+        f"{prefix}_LEARNING_RATE": "linear",
+        f"{prefix}_WARMUP_EPOCHS": "5",
+    }
+    assert prefix not in _plan().environment
+    # It wins over what was exported, and may be asked for by that.
+    exported = (f"{prefix}=explain",)
+    assert _plan(auto="1", variables=exported).environment[prefix] == "1"
+    plan = _plan(auto_batch="global", variables=exported)
+    assert plan.environment[f"{prefix}_BATCH"] == "global"
+    assert plan.stdout == "rank0"
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("auto_batch", "--batch", "global"),
+        ("auto_learning_rate", "--scale-learning-rate", "keep"),
+        ("auto_warmup_epochs", "--warmup-epochs", "0"),
+    ],
+)
+def test_options_of_auto_need_it(name, option, value):
+    assert _plan(**{name: value}, auto="1")
+    refused = f"^{option} {value} is for --auto: add --auto$"
+    with pytest.raises(UsageError, match=refused):
+        _plan(**{name: value})
+    with pytest.raises(UsageError, match=refused):
+        _plan(**{name: value}, variables=("KERAS_RING_AUTO=0",))
+    with pytest.raises(UsageError, match=r"^KERAS_RING_AUTO_\w+ is 'x': exp"):
+        _plan(**{name: "x"}, auto="1")
+
+
+def test_a_rank_starts_another_program():
+    """The variables of `--auto` in its environment were for itself."""
+    environment = {
+        **ENVIRONMENT,
+        contract.AUTO: "1",
+        contract.AUTO_BATCH: "per-rank",
+    }
+    request = RunRequest(command=("true",), num_ranks=2)
+    assert make_plan(request, environment).environment[contract.AUTO] == "1"
+    rank = {**environment, contract.RANK: "0"}
+    plan = make_plan(request, rank)
+    assert not {contract.AUTO, contract.AUTO_BATCH} & set(plan.environment)
+    assert plan.stdout == "all"
+    plan = make_plan(replace(request, auto="1"), rank)
+    assert plan.environment[contract.AUTO] == "1"
+
+
+def test_whose_standard_output_is_shown():
+    assert _plan().stdout == "all"
+    assert _plan(stdout="rank0").stdout == "rank0"
+    assert _plan(auto="1").stdout == "rank0"
+    assert _plan(auto="1", stdout="all").stdout == "all"
+    with pytest.raises(UsageError, match="--stdout 'rank1': expected rank0"):
+        _plan(stdout="rank1")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "HOOK"),
+        ("", "HOOK"),
+        ("/a:/b", "HOOK:/a:/b"),
+        # The working directory stays where it was, and comes not of itself.
+        ("/a:", "HOOK:/a:"),
+        ("/a:HOOK", "HOOK:/a"),
+        (":", "HOOK::"),
+    ],
+)
+def test_the_hook_of_auto_comes_first(before, after):
+    hook = auto_hook._DIRECTORY
+    assert (Path(hook) / "sitecustomize.py").is_file()
+    environment = {"A": "b", contract.AUTO: "1"}
+    if before is not None:
+        environment["PYTHONPATH"] = before.replace("HOOK", hook)
+    told = auto_hook.with_hook(environment)
+    assert told == {
+        **environment,
+        "PYTHONPATH": after.replace("HOOK", hook),
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, None),
+        ("", ""),
+        ("/a::", "/a::"),
+        ("HOOK:/a:", "/a:"),
+        ("HOOK", None),
+    ],
+)
+def test_without_auto_there_is_no_hook(before, after):
+    """Not even that of the job to whose ranks the launcher belongs."""
+    hook = auto_hook._DIRECTORY
+    environment = {"A": "b"}
+    if before is not None:
+        environment["PYTHONPATH"] = before.replace("HOOK", hook)
+    told = auto_hook.with_hook(environment)
+    assert told["A"] == "b"
+    assert told.get("PYTHONPATH") == after
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("python -I train.py", "-I"),
+        ("/usr/bin/python3.11 -W error -uE -m train", "-E"),
+        ("python -sS -c pass", "-S"),
+        ("python train.py -I", ""),
+        ("python -m train -I", ""),
+        ("python -X Is -WE -uc -E", ""),
+        ("bash -E", ""),
+        ("", ""),
+    ],
+)
+def test_options_by_which_python_knows_no_hook(command, option):
+    assert deaf_option(command.split()) == option
+
+
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
     [
@@ -207,6 +350,8 @@ def test_autotune(tmp_path, monkeypatch):
         ("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "1", "20"),
         ("AUTOTUNE_CACHE", "here", "/there"),
         ("PORT_RANGE", "9-8", "30000-30003"),
+        ("AUTO", "on", "explain"),
+        ("AUTO_BATCH", "rank", "per-rank"),
     ],
 )
 def test_settings(name, bad, good):
@@ -268,3 +413,23 @@ def test_contract_drops_another_jobs_variables_and_hides_the_key():
     assert environment["KERAS_DISTRIBUTION_PROCESS_ID"] == "1"
     assert environment["KERAS_DISTRIBUTION_NUM_PROCESSES"] == "4"
     assert key not in repr(rank)
+
+
+def test_the_file_of_a_timeline_is_the_same_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = _plan(timeline="t.json")
+    assert plan.timeline == tmp_path / "t.json"
+    assert plan.environment[contract.TIMELINE] == str(tmp_path / "t.json")
+    assert _plan().timeline is None
+
+
+def test_a_timeline_may_be_asked_for_by_a_variable(tmp_path):
+    path = tmp_path / "t.json"
+    environment = {**ENVIRONMENT, contract.TIMELINE: str(path)}
+    request = RunRequest(command=("true",), num_ranks=2)
+    plan = make_plan(request, environment)
+    assert plan.timeline == path
+    # A rank has that of its own job, which another must not write.
+    plan = make_plan(request, {**environment, contract.RANK: "0"})
+    assert plan.timeline is None
+    assert contract.TIMELINE not in plan.environment

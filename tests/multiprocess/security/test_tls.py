@@ -25,8 +25,9 @@ def test_what_is_sent_can_be_read_without_it_and_not_with_it():
     (plain_bytes, plain), (tls_bytes, tls) = (found[0][t][1] for t in "01")
     assert plain == [True] * len(plain)
     assert tls == [False] * len(tls)
-    # It did pass through there.
-    assert tls_bytes > plain_bytes > 3_000_001 * 4
+    # It did pass through there. How many bytes the rest takes depends on the
+    # algorithms, and those on what each job measured at its start.
+    assert min(plain_bytes, tls_bytes) > 3_000_001 * 4
 
 
 def test_a_killed_rank_is_named():

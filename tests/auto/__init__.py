@@ -1,0 +1,1 @@
+"""Scripts of one process on ranks: unchanged, and with the same result."""

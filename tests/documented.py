@@ -1,0 +1,100 @@
+"""Examples: the code blocks of pages, and those of public docstrings."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+# Pages whose Python blocks have a test of their own, by what that is.
+RUN_ELSEWHERE = {
+    "README.md": "tests/unit/test_docs.py",
+    "docs/keras_guide.md": "tests/keras/test_guide.py",
+    "docs/engines/mpi.md": "tests/engines/test_page.py",
+    "docs/engines/ray.md": "tests/engines/test_page.py",
+    "docs/migration.md": "tests/keras/test_guide.py",
+    "docs/mistakes.md": "tests/keras/test_mistakes.py",
+    "docs/running.md": "tests/launcher/test_function.py",
+    "docs/tutorial.md": "tests/keras/test_tutorial.py",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """Code that a reader may copy.
+
+    Attributes:
+        name: Where it is, such as `kr.allreduce` or `docs/timeline.md 1`.
+        code: Its text.
+    """
+
+    name: str
+    code: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Returns the code blocks of a text, in order."""
+    block = rf"^( *)```{language}(?: title=.*?)?\n(.*?)^\1```$"
+    return [
+        textwrap.dedent(code)
+        for _, code in re.findall(block, text, re.M | re.S)
+    ]
+
+
+def page_examples() -> list[Example]:
+    """Returns the Python blocks that no other test runs."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    names = [str(page.relative_to(ROOT)) for page in pages]
+    return [
+        Example(f"{name} {number}", code)
+        for name, page in zip(names, pages, strict=True)
+        if name not in RUN_ELSEWHERE
+        for number, code in enumerate(blocks(page.read_text(), "python"), 1)
+    ]
+
+
+def docstring_examples() -> list[Example]:
+    """Returns the examples of all public names, and of their methods."""
+    kr = importlib.import_module("keras_ring")
+    importlib.import_module("keras_ring.ray")
+    return [
+        Example(name, code)
+        for name, value in _public("kr", kr, [*kr.__all__, "ray"])
+        for code in blocks(inspect.getdoc(value) or "", "python")
+    ]
+
+
+def _public(
+    prefix: str, place: ModuleType, names: list[str]
+) -> list[tuple[str, Any]]:
+    found = []
+    for name in names:
+        value, path = getattr(place, name), f"{prefix}.{name}"
+        if isinstance(value, ModuleType):
+            found += _public(path, value, _names(value))
+        elif inspect.isclass(value):
+            methods = [each for each in vars(value) if not each.startswith("_")]
+            found += [(path, value)]
+            found += [(f"{path}.{m}", getattr(value, m)) for m in methods]
+        elif inspect.isroutine(value):
+            found += [(path, value)]
+    return found
+
+
+def _names(module: ModuleType) -> list[str]:
+    """Returns what a module has for others."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", "").startswith("keras_ring")
+    ]

@@ -1,0 +1,112 @@
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_ring.launcher.output import OutputFiles, RankStream
+from keras_ring.launcher.plan import RunRequest, make_plan
+from keras_ring.launcher.rotation import RotatingFile, parse_limit
+from keras_ring.launcher.usage import UsageError
+
+
+def _written(directory, chunks, **options):
+    """Returns the contents of the files, the oldest first."""
+    path = Path(directory) / "stdout"
+    file = RotatingFile(path, **options)
+    for chunk in chunks:
+        file.write(chunk)
+        file.flush()
+    file.close()
+    numbered = sorted(
+        Path(directory).glob("stdout.*"), key=lambda each: -int(each.suffix[1:])
+    )
+    return [each.read_bytes() for each in [*numbered, path]]
+
+
+@given(
+    st.lists(st.text("ab\n", max_size=9).map(str.encode), max_size=9),
+    st.integers(1, 9),
+)
+@settings(max_examples=50, deadline=None)
+def test_nothing_is_lost_and_no_line_is_torn(chunks, limit):
+    with tempfile.TemporaryDirectory() as directory:
+        files = _written(directory, chunks, limit=limit, backups=1000)
+    assert b"".join(files) == b"".join(chunks)
+    assert all(len(each) <= limit for each in files)
+    lines = b"".join(chunks).splitlines(keepends=True)
+    ends = {sum(map(len, lines[:index])) for index in range(len(lines) + 1)}
+    position = 0
+    for each in files[:-1]:
+        position += len(each)
+        # A line is in two files only if it fits into none.
+        if position not in ends:
+            start = max(end for end in ends if end < position)
+            end = min(end for end in ends if end > position)
+            assert end - start > limit
+
+
+def test_a_line_is_not_written_before_it_is_whole(tmp_path):
+    file = RotatingFile(tmp_path / "stdout", limit=100, backups=1)
+    file.write(b"one\ntw")
+    file.flush()
+    assert (tmp_path / "stdout").read_bytes() == b"one\n"
+    file.close()
+    assert (tmp_path / "stdout").read_bytes() == b"one\ntw"
+
+
+def test_old_files_go(tmp_path):
+    for number in range(1, 4):
+        (tmp_path / f"stdout.{number}").write_text("of a job before")
+    files = _written(
+        tmp_path, [b"%d\n" % n for n in range(9)], limit=4, backups=2
+    )
+    assert files == [b"4\n5\n", b"6\n7\n", b"8\n"]
+    assert len(list(tmp_path.iterdir())) == 3
+    assert _written(tmp_path, [b"a\nb\nc\n"], limit=2, backups=0) == [b"c\n"]
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+def test_a_full_disk_ends_the_job(limit, tmp_path):
+    """With a limit as without: nothing of a rank's output is lost silently."""
+    (tmp_path / "rank.0").mkdir()
+    (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
+    file = OutputFiles(tmp_path, limit, 1).open(0, "stdout")
+    stream = RankStream(lambda line: None, file)
+    with pytest.raises(OSError, match="No space left"):
+        stream.feed(b"line\n")
+    with pytest.raises(OSError, match="No space left"):
+        stream.finish()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("500", 500), ("64k", 1 << 16), ("100M", 100 << 20), ("2GiB", 2 << 30)],
+)
+def test_limits(text, limit):
+    assert parse_limit(text) == limit
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5M", "M", "10 M", "1X"])
+def test_malformed_limits(text):
+    with pytest.raises(UsageError, match="--output-max-bytes"):
+        parse_limit(text)
+
+
+def _plan(**options):
+    request = RunRequest(command=("true",), num_ranks=1, **options)
+    return make_plan(request, {"PATH": "/usr/bin:/bin"})
+
+
+def test_options():
+    assert _plan(output_dir="d").output == OutputFiles(Path("d"), 0, 3)
+    plan = _plan(output_dir="d", output_max_bytes="1K", output_backups=7)
+    assert plan.output == OutputFiles(Path("d"), 1024, 7)
+    for wrong in (
+        {"output_max_bytes": "1K"},
+        {"output_dir": "d", "output_backups": 2},
+        {"output_dir": "d", "output_max_bytes": "1K", "output_backups": -1},
+    ):
+        with pytest.raises(UsageError, match="--output-"):
+            _plan(**wrong)
