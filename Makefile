@@ -14,7 +14,9 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 .PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
         test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis \
         test-bazel test-python test-quick test-tf215 test-package parity \
-        landed scale system-packages lab-packages engines docs clean
+        landed scale system-packages lab-packages monitor-packages \
+        browser-packages engines docs docs-packages report-picture site \
+        site-picture clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
@@ -104,6 +106,14 @@ SYSTEM_PACKAGES := libgtest-dev libgmock-dev libssl-dev clang libclang-rt-dev \
 LAB_PACKAGES := openssh-server iproute2
 lab-packages:
 	sh tools/install_system_packages.sh $(LAB_PACKAGES)
+# Optional likewise: what reads metrics in tests.
+MONITOR_PACKAGES := prometheus
+monitor-packages:
+	sh tools/install_system_packages.sh $(MONITOR_PACKAGES)
+# Optional, as it is large: shows what pages look like.
+BROWSER_PACKAGES := chromium
+browser-packages:
+	sh tools/install_system_packages.sh $(BROWSER_PACKAGES)
 system-packages:
 	sh tools/install_system_packages.sh $(SYSTEM_PACKAGES)
 
@@ -217,6 +227,26 @@ docs: $(VENV)/.installed
 	$(BIN)/python tools/generate_environment_page.py docs/environment.md
 	$(BIN)/python tools/generate_collectives_page.py docs/collectives.md
 	$(BIN)/python tools/generate_metrics_page.py docs/metrics.md
+	$(BIN)/python tools/make_top_picture.py docs/images/top.svg
+	$(BIN)/python tools/generate_command_line_page.py docs/command_line.md
+
+# docs/ as a site, in build/site. Tests that build it are skipped without these.
+# The variable silences what Material says about other projects.
+docs-packages: $(VENV)/.docs
+$(VENV)/.docs: $(VENV)/.dependencies requirements-docs.txt
+	$(BIN)/python -m pip install --quiet -r requirements-docs.txt
+	touch $@
+site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# docs/images/report.png; apart from docs, as it needs a browser.
+report-picture: browser-packages $(VENV)/.installed
+	$(BIN)/python tools/make_report_picture.py docs/images/report.png
+
+# docs/images/site.png: the first page, as a browser shows it.
+site-picture: browser-packages site
+	$(BIN)/python tools/make_site_picture.py build/site/index.html \
+	  docs/images/site.png
 
 clean:
 	rm -rf build dist *.egg-info keras_ring/*.so $(VENV) $(VENV_TF215)

@@ -3,30 +3,41 @@
 import sys
 from pathlib import Path
 
+from keras_ring._launch_protocol import auto_options
 from keras_ring._runtime import native
 
 HEADER = """# Environment variables
 
-Generated from `csrc/base/options.cc` by `make docs`; do not edit.
+Generated from `csrc/base/options.cc` and
+`keras_ring/_launch_protocol/auto_options.py` by `make docs`; do not edit.
 
 All are read once, by `keras_ring.init()`. A value that does not parse is an
 error that names the variable. Those that set the job's behaviour must be equal
 on all ranks; `keras-ring run` hands them on.
 
-| variable | value | default | meaning |
+"""
+TABLE = """| variable | value | default | meaning |
 |---|---|---|---|
 """
+AUTO = """
+Those of `keras-ring run --auto` are read when a program first imports Keras or
+TensorFlow, or `keras_ring.auto`, and count only if `KERAS_RING_AUTO` does:
+
+"""
+
+
+def _row(name: str, kind: str, default: str, meaning: str) -> str:
+    return f"| `{name}` | {kind} | {default or '-'} | {meaning} |\n"
 
 
 def page() -> str:
     """Returns the text of the page."""
-    rows = [
-        f"| `{variable}` | {kind} | {default or '-'} | {meaning} |"
-        for variable, kind, default, meaning in (
-            native.core().describe_options()
-        )
+    of_core = [_row(*each) for each in native.core().describe_options()]
+    of_auto = [
+        _row(name, option.expected, option.default, option.meaning)
+        for name, option in auto_options.OPTIONS.items()
     ]
-    return HEADER + "\n".join(rows) + "\n"
+    return "".join([HEADER, TABLE, *of_core, AUTO, TABLE, *of_auto])
 
 
 if __name__ == "__main__":
