@@ -21,10 +21,10 @@
 namespace keras_ring {
 namespace {
 
-// Signs of life that do not come, before the connection is taken for dead.
 // What Linux segments at once by default, less room for headers.
 constexpr size_t kMaxOffloadBytes = (size_t{64} << 10) - 512;
 
+// Signs of life that do not come, before the connection is taken for dead.
 constexpr int kProbes = 3;
 
 void SetOption(int fd, int level, int name, int value) {

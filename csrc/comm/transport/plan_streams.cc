@@ -8,6 +8,13 @@ namespace {
 // Read in one call: what is then used while it is in the core's cache.
 constexpr size_t kMaxReadBytes = size_t{256} << 10;
 
+// Whether the system had no more room, or no more bytes, for all `parts`. What
+// TLS has moved says that of a record alone.
+bool IsBlocked(const Link& link, size_t moved, const Parts& parts) {
+  if (link.encrypted()) return moved == 0 && parts.count() > 0;
+  return moved < parts.bytes();
+}
+
 }  // namespace
 
 SendStream::SendStream(uint64_t tag, Outgoing& outgoing, const Link& link,
@@ -26,10 +33,9 @@ Result<Moved> SendStream::Advance() {
     const Result<size_t> result = link_.Send(parts.data(), parts.count());
     if (!result.ok()) return WithPeer(result.status());
     sent = *result;
-    if (sent == 0) return Moved{0, /*blocked=*/true};
   }
   cursor_.Skip(sent);
-  return Moved{sent};
+  return Moved{sent, IsBlocked(link_, sent, parts)};
 }
 
 Status SendStream::WithPeer(const Status& status) const {
@@ -61,10 +67,9 @@ Result<Moved> ReceiveStream::Advance() {
       return UnavailableError(cursor_.PeerText() + " closed the connection");
     }
     got = received->bytes;
-    if (got == 0) return Moved{0, /*blocked=*/true};
   }
   KR_RETURN_IF_ERROR(cursor_.Fill(got));
-  return Moved{got};
+  return Moved{got, IsBlocked(link_, got, parts)};
 }
 
 }  // namespace keras_ring

@@ -51,6 +51,8 @@ class ReceiveStream {
   bool done() const { return cursor_.done(); }
   // Whether bytes may be received now.
   bool ready() const { return cursor_.ready(); }
+  // Bytes that have not come.
+  uint64_t left() const { return cursor_.left(); }
   const Link& link() const { return link_; }
   int peer() const { return cursor_.peer(); }
 

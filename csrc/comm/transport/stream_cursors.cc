@@ -69,7 +69,8 @@ ReceiveCursor::ReceiveCursor(uint64_t tag, Incoming& incoming,
     : tag_(tag),
       incoming_(incoming),
       ranks_(ranks),
-      total_(TotalBytes(incoming.segments)) {}
+      total_(TotalBytes(incoming.segments)),
+      left_(kDataHeaderBytes + total_) {}
 
 std::string ReceiveCursor::PeerText() const {
   return "rank " + std::to_string(ranks_.Global(incoming_.peer));
@@ -109,6 +110,7 @@ Status ReceiveCursor::CheckHeader() const {
 }
 
 Status ReceiveCursor::Fill(size_t bytes) {
+  left_ -= bytes;
   if (header_got_ < sizeof(header_)) {
     const size_t of_header = std::min(bytes, sizeof(header_) - header_got_);
     header_got_ += of_header;

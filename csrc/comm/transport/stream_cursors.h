@@ -20,10 +20,12 @@ namespace keras_ring {
 // What moves at once: pieces of memory, up to a limit.
 class Parts {
  public:
-  explicit Parts(size_t max_bytes) : room_(max_bytes) {}
+  explicit Parts(size_t max_bytes)
+      : max_bytes_(max_bytes), room_(max_bytes) {}
 
   bool full() const { return count_ == kMaxParts || room_ == 0; }
   size_t count() const { return count_; }
+  size_t bytes() const { return max_bytes_ - room_; }
   const iovec* data() const { return parts_; }
   const iovec* begin() const { return parts_; }
   const iovec* end() const { return parts_ + count_; }
@@ -44,6 +46,7 @@ class Parts {
   // Handed to the system in one call.
   static constexpr size_t kMaxParts = 256;
 
+  const size_t max_bytes_;
   size_t room_;
   size_t count_ = 0;
   iovec parts_[kMaxParts];
@@ -52,7 +55,7 @@ class Parts {
 // What one call of what moves bytes came to.
 struct Moved {
   size_t bytes = 0;
-  bool blocked = false;  // nothing is taken now, or nothing is there
+  bool blocked = false;  // no more is taken now, or no more is there
 };
 
 class SendCursor {
@@ -91,6 +94,8 @@ class ReceiveCursor {
   bool done() const { return done_; }
   // Whether bytes may be received now.
   bool ready() const;
+  // Bytes that have not come.
+  uint64_t left() const { return left_; }
   // Where they are to lie. The header and the first segments may come at once:
   // should the header turn out wrong, the segments hold rubbish; but then the
   // collective has failed.
@@ -106,7 +111,8 @@ class ReceiveCursor {
   Incoming& incoming_;
   const RankSet& ranks_;
   bool done_ = false;
-  uint64_t total_ = 0;
+  const uint64_t total_;
+  uint64_t left_;
   uint8_t header_[kDataHeaderBytes];
   size_t header_got_ = 0;
   size_t offset_ = 0;  // of the first segment that has not come in full

@@ -20,6 +20,9 @@ namespace {
 // this often.
 constexpr Duration kNap = std::chrono::milliseconds(500);
 
+// With so much to come, nobody looks for it before sleeping.
+constexpr size_t kMuchBytes = size_t{2} << 20;
+
 }  // namespace
 
 // The streams of a plan under way.
@@ -56,6 +59,19 @@ class TcpTransport::Streams {
     return std::any_of(sends_.begin(), sends_.end(), IsBlocked<SendStream>) ||
            std::any_of(receives_.begin(), receives_.end(),
                        IsBlocked<ReceiveStream>);
+  }
+  // Whether a stream may move, as far as is known.
+  bool any_open() const {
+    return std::any_of(sends_.begin(), sends_.end(), IsOpen<SendStream>) ||
+           std::any_of(receives_.begin(), receives_.end(),
+                       IsOpen<ReceiveStream>);
+  }
+
+  // Whether much is still to be received.
+  bool awaits_much() const {
+    uint64_t left = 0;
+    for (const auto& flow : receives_) left += flow.stream.left();
+    return left >= kMuchBytes;
   }
 
   // Polls the links that streams wait for, and `others`; unblocks those that
@@ -107,6 +123,10 @@ class TcpTransport::Streams {
     return flow.blocked && flow.stream.ready();
   }
   template <typename Stream>
+  static bool IsOpen(const Flow<Stream>& flow) {
+    return !flow.blocked && flow.stream.ready();
+  }
+  template <typename Stream>
   static bool AllDone(const Flows<Stream>& flows) {
     return std::all_of(flows.begin(), flows.end(),
                        [](const auto& flow) { return flow.stream.done(); });
@@ -115,11 +135,11 @@ class TcpTransport::Streams {
   static Result<bool> Advance(Flows<Stream>& flows, Counters::Count& bytes) {
     bool any = false;
     for (Flow<Stream>& flow : flows) {
-      if (flow.blocked || !flow.stream.ready()) continue;
+      if (!IsOpen(flow)) continue;
       KR_ASSIGN_OR_RETURN(const Moved moved, flow.stream.Advance());
       bytes.fetch_add(moved.bytes, std::memory_order_relaxed);
       flow.blocked = moved.blocked;
-      any = any || !moved.blocked;
+      any = any || moved.bytes > 0 || !moved.blocked;
     }
     return any;
   }
@@ -268,18 +288,33 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
     if (plan.advance) plan.advance(plan);
     moved = std::chrono::steady_clock::now();
     next_report = link_limit_;
-    if (!streams.any_blocked()) continue;
+    // Those that wait must not be forgotten while others move.
+    if (!streams.any_blocked() || !streams.any_open()) continue;
     const Result<bool> ready = streams.Poll({wake_.fd()}, Deadline(moved));
     if (!ready.ok()) return Break(ready.status());
   }
   return OkStatus();
 }
 
+Result<bool> TcpTransport::Spin(Streams& streams, PlanEvents* events) {
+  const Deadline now(std::chrono::steady_clock::now());
+  KR_ASSIGN_OR_RETURN(bool ready, streams.Poll({wake_.fd()}, now));
+  Status failure;
+  ready = ready || spinner_.Until([&] {
+    if (events != nullptr && events->Happened()) return true;
+    const Result<bool> look = streams.Look(now);
+    if (!look.ok()) failure = look.status();
+    return !look.ok() || *look;
+  });
+  KR_RETURN_IF_ERROR(failure);
+  return ready;
+}
+
 // The descriptor of `events` is looked at between Arm and Disarm alone: before,
 // it may still be readable because of what has been seen long since.
 Result<bool> TcpTransport::Sleep(Streams& streams, PlanEvents* events,
                                  Deadline deadline) {
-  if (events == nullptr) return streams.Look(deadline);
+  if (events == nullptr) return streams.Poll({wake_.fd()}, deadline);
   if (!events->Arm()) return true;
   const Result<bool> ready =
       streams.Poll({wake_.fd(), events->descriptor()}, deadline);
@@ -302,16 +337,10 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
     const TimedPhase time(
         meter_, TracePhase::kWait, plan.tag,
         source < 0 ? TraceSpan::kNobody : ranks_.Global(source));
-    const Deadline now(moved);
-    KR_ASSIGN_OR_RETURN(bool ready, streams.Poll({wake_.fd()}, now));
-    Status failure;
-    ready = ready || spinner_.Until([&] {
-      if (events != nullptr && events->Happened()) return true;
-      const Result<bool> look = streams.Look(now);
-      if (!look.ok()) failure = look.status();
-      return !look.ok() || *look;
-    });
-    KR_RETURN_IF_ERROR(failure);
+    bool ready = false;
+    if (!streams.awaits_much()) {
+      KR_ASSIGN_OR_RETURN(ready, Spin(streams, events));
+    }
     if (!ready) {
       KR_ASSIGN_OR_RETURN(
           ready, Sleep(streams, events,

@@ -3,6 +3,10 @@
 // A turn moves what each stream can move, a quantum of bytes out and what has
 // come in, and lets the plan use it. So bytes are read, summed and sent on
 // while they are in the core's cache.
+//
+// Whoever waits for little looks for it before it sleeps, as waking up may take
+// longer than what is waited for. Of much, a part lies in the system meanwhile:
+// then it sleeps at once, and leaves the core to others.
 #ifndef KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
 #define KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
 
@@ -63,6 +67,9 @@ class TcpTransport final : public Transport {
   // Waits until a stream may move, a limit has passed, or a while.
   Status Await(Streams& streams, const SendReceivePlan& plan, TimePoint moved,
                Duration* next_report);
+  // Whether a stream may move, or one of `events` (or null) has happened, as far
+  // as it pays to look for it.
+  Result<bool> Spin(Streams& streams, PlanEvents* events);
   // Until a stream may move, one of `events` (or null) has happened, or
   // `deadline`, of which it is false.
   Result<bool> Sleep(Streams& streams, PlanEvents* events, Deadline deadline);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <atomic>
 #include <cerrno>
@@ -23,6 +24,14 @@ namespace {
 
 using transport_conformance::ManualEvents;
 using transport_conformance::Whole;
+
+// Of processors, by this thread.
+Duration ThreadTime() {
+  timespec time = {};
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) +
+         std::chrono::nanoseconds(time.tv_nsec);
+}
 
 class TcpTransportTest : public DescriptorTest {
  protected:
@@ -202,6 +211,50 @@ TEST_F(TcpTransportTest, AHeaderInPiecesIsPutTogether) {
     }
   });
   EXPECT_EQ(in, (std::vector<uint8_t>{'h', 'i'}));
+}
+
+// A part of it comes each millisecond, and would be found by whoever looks.
+TEST_F(TcpTransportTest, WhoAwaitsMuchSleeps) {
+  constexpr size_t kBytes = size_t{2} << 20;
+  constexpr size_t kPiece = size_t{8} << 10;
+  auto [ours, peer] = ConnectedPair();
+  Links links;
+  links[1] = Link(std::move(ours));
+  auto transport = TcpTransport::Create(
+      0, 2, std::move(links),
+      std::make_shared<IdleLimit>(std::chrono::seconds(30)),
+      std::chrono::seconds(30), counters_, RankSet(), /*trace=*/nullptr,
+      /*spin=*/std::chrono::seconds(1));
+  ASSERT_TRUE(transport.ok());
+  std::vector<uint8_t> in(kBytes);
+  // Whole begins with a segment of nothing.
+  SendReceivePlan plan = Whole(77, -1, in, 1, in, kBytes / 2);
+  TimePoint began;
+  Duration before{}, used{}, passed{};  // until the first half is there
+  plan.advance = [&](SendReceivePlan& p) {
+    if (p.incoming[0].received > 1) return;
+    used = ThreadTime() - before;
+    passed = std::chrono::steady_clock::now() - began;
+  };
+  const Socket& theirs = peer;  // a binding cannot be captured
+  RunRanks(2, [&](int thread) {
+    if (thread == 0) {
+      before = ThreadTime();
+      began = std::chrono::steady_clock::now();
+      EXPECT_TRUE((*transport)->Run(plan).ok());
+      return;
+    }
+    uint8_t header[kDataHeaderBytes];
+    EncodeDataHeader({77, kBytes}, header);
+    EXPECT_TRUE(WriteFull(theirs, header, sizeof(header), Soon()).ok());
+    const std::vector<uint8_t> piece(kPiece, 7);
+    for (size_t sent = 0; sent < kBytes; sent += kPiece) {
+      EXPECT_TRUE(WriteFull(theirs, piece.data(), kPiece, Soon()).ok());
+      if (sent < kBytes / 2) Pause(std::chrono::milliseconds(1), Soon());
+    }
+  });
+  EXPECT_LT(used.count(), passed.count() / 2);
+  EXPECT_EQ(in, std::vector<uint8_t>(kBytes, 7));
 }
 
 TEST_F(TcpTransportTest, ANonPeerIsAnErrorThatBreaksNothing) {
