@@ -1,5 +1,6 @@
 #include "csrc/comm/transport/plan_streams.h"
 
+#include <algorithm>
 #include <string>
 
 namespace keras_ring {
@@ -26,8 +27,13 @@ SendStream::SendStream(uint64_t tag, Outgoing& outgoing, const Link& link,
 
 Result<Moved> SendStream::Advance() {
   if (!ready()) return Moved();
-  Parts parts(max_bytes_);
+  Parts parts(2 * max_bytes_);
   cursor_.AddTo(parts);
+  // What is more than whole quanta leaves before the last one of them: there, a
+  // link that spaces packets would hold it back for as long as that one takes.
+  if (parts.bytes() > max_bytes_) {
+    parts.Keep(std::min(max_bytes_, parts.bytes() - max_bytes_));
+  }
   size_t sent = 0;
   if (parts.count() > 0) {
     const Result<size_t> result = link_.Send(parts.data(), parts.count());

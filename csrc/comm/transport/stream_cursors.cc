@@ -37,6 +37,16 @@ void Parts::Add(const void* data, size_t bytes) {
   room_ -= bytes;
 }
 
+void Parts::Keep(size_t bytes) {
+  while (this->bytes() > bytes) {
+    iovec& last = parts_[count_ - 1];
+    const size_t cut = std::min(last.iov_len, this->bytes() - bytes);
+    last.iov_len -= cut;
+    room_ += cut;
+    if (last.iov_len == 0) --count_;
+  }
+}
+
 SendCursor::SendCursor(uint64_t tag, Outgoing& outgoing) : outgoing_(outgoing) {
   EncodeDataHeader({tag, TotalBytes(outgoing.segments)}, header_);
 }

@@ -30,6 +30,8 @@ class Parts {
   const iovec* begin() const { return parts_; }
   const iovec* end() const { return parts_ + count_; }
 
+  // The first `bytes` of them.
+  void Keep(size_t bytes);
   // No part of `bytes` that finds no room.
   void Add(const void* data, size_t bytes);
   // Segments [begin, end), the first from `offset` on.
