@@ -20,8 +20,7 @@ namespace keras_ring {
 // What moves at once: pieces of memory, up to a limit.
 class Parts {
  public:
-  explicit Parts(size_t max_bytes)
-      : max_bytes_(max_bytes), room_(max_bytes) {}
+  explicit Parts(size_t max_bytes) : max_bytes_(max_bytes), room_(max_bytes) {}
 
   bool full() const { return count_ == kMaxParts || room_ == 0; }
   size_t count() const { return count_; }

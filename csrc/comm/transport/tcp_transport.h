@@ -67,8 +67,8 @@ class TcpTransport final : public Transport {
   // Waits until a stream may move, a limit has passed, or a while.
   Status Await(Streams& streams, const SendReceivePlan& plan, TimePoint moved,
                Duration* next_report);
-  // Whether a stream may move, or one of `events` (or null) has happened, as far
-  // as it pays to look for it.
+  // Whether a stream may move, or one of `events` (or null) has happened, as
+  // far as it pays to look for it.
   Result<bool> Spin(Streams& streams, PlanEvents* events);
   // Until a stream may move, one of `events` (or null) has happened, or
   // `deadline`, of which it is false.
