@@ -215,7 +215,8 @@ TEST_F(TcpTransportTest, AHeaderInPiecesIsPutTogether) {
 
 // A part of it comes each millisecond, and would be found by whoever looks.
 TEST_F(TcpTransportTest, WhoAwaitsMuchSleeps) {
-  constexpr size_t kBytes = size_t{2} << 20;
+  constexpr size_t kBytes = size_t{8} << 20;
+  constexpr size_t kSegment = size_t{1} << 20;
   constexpr size_t kPiece = size_t{8} << 10;
   auto [ours, peer] = ConnectedPair();
   Links links;
@@ -228,9 +229,9 @@ TEST_F(TcpTransportTest, WhoAwaitsMuchSleeps) {
   ASSERT_TRUE(transport.ok());
   std::vector<uint8_t> in(kBytes);
   // Whole begins with a segment of nothing.
-  SendReceivePlan plan = Whole(77, -1, in, 1, in, kBytes / 2);
+  SendReceivePlan plan = Whole(77, -1, in, 1, in, kSegment);
   TimePoint began;
-  Duration before{}, used{}, passed{};  // until the first half is there
+  Duration before{}, used{}, passed{};  // until the first segment is there
   plan.advance = [&](SendReceivePlan& p) {
     if (p.incoming[0].received > 1) return;
     used = ThreadTime() - before;
@@ -250,7 +251,7 @@ TEST_F(TcpTransportTest, WhoAwaitsMuchSleeps) {
     const std::vector<uint8_t> piece(kPiece, 7);
     for (size_t sent = 0; sent < kBytes; sent += kPiece) {
       EXPECT_TRUE(WriteFull(theirs, piece.data(), kPiece, Soon()).ok());
-      if (sent < kBytes / 2) Pause(std::chrono::milliseconds(1), Soon());
+      if (sent < kSegment) Pause(std::chrono::milliseconds(1), Soon());
     }
   });
   EXPECT_LT(used.count(), passed.count() / 2);
