@@ -148,7 +148,9 @@ TEST_F(ExecutorTest, WhatIsTunedCountsFromTheNextBucketOn) {
   Run(Large("e"));
   collective_.Release();
   ASSERT_TRUE(AwaitEnds(5));
+  // Behind the last one, if its thread has not put everything away yet.
   Run(Small("f"));
+  ASSERT_TRUE(AwaitEnds(6));
   std::vector<int64_t> found;
   for (const auto& call : collective_.calls()) {
     found.push_back(call.one_shot_bytes);

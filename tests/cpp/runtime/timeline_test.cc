@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -54,8 +54,8 @@ class TimelineTest : public testing::Test {
     const std::string bytes = Read(SpansPath());
     std::vector<TimelineRecord> records(bytes.size() / sizeof(TimelineRecord));
     EXPECT_EQ(bytes.size(), records.size() * sizeof(TimelineRecord));
-    std::memcpy(records.data(), bytes.data(),
-                records.size() * sizeof(TimelineRecord));
+    std::copy_n(bytes.begin(), records.size() * sizeof(TimelineRecord),
+                reinterpret_cast<char*>(records.data()));
     return records;
   }
 
