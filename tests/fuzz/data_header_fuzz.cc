@@ -58,7 +58,8 @@ void CheckStream(uint64_t tag, std::string_view sizes,
     const size_t before = incoming.received;
     const Result<Moved> moved = receive.Advance();
     if (!moved.ok()) return;
-    KR_CHECK(!moved->blocked);  // the stream has ended, which is an error
+    // The stream has ended: no more is there, and to ask again is an error.
+    KR_CHECK(!moved->blocked || moved->bytes > 0);
     KR_CHECK(incoming.received >= before);
     KR_CHECK(incoming.received <= incoming.allowed);
   }
