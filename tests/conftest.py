@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,11 @@ if _ROOT not in sys.path:
 from tests import tiers  # noqa: E402
 from tests.tiers import path_map  # noqa: E402
 from tests.tiers.changes import changed_paths, head  # noqa: E402
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all
+# that tests start, of which some are sent it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
 # Whole folders of what needs no ranks; other tests ask for it by mark.
