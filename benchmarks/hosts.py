@@ -7,8 +7,9 @@
 Needs root: the hosts are those of tests/lab, made here and removed in the end.
 On each layout (hosts x ranks) and link every system runs in turn, round by
 round, with the same cases and the same loop around them: the floor without a
-collective, keras_ring, Open MPI over TCP, torch's gloo (tensor by tensor, and
-in buckets as DistributedDataParallel makes them), Horovod with gloo and MPI.
+collective, keras_ring (an op for each tensor, and as an optimizer calls it),
+Open MPI over TCP, torch's gloo (tensor by tensor, and in buckets as
+DistributedDataParallel makes them), Horovod with gloo and MPI.
 What is not installed is left out, and said to be absent. With each round of
 keras_ring goes what plain TCP carries from host to host, both ways at once.
 

@@ -7,8 +7,10 @@ import statistics
 from keras_ring.bench.record import Record
 
 FLOOR, OURS, MPI = "none", "keras_ring", "Open MPI"
+# Ours, as the optimizer calls it.
+AS_GRADIENTS = "keras_ring, as gradients"
 # What is not another system.
-_NO_PEERS = (FLOOR, OURS)
+_NO_PEERS = (FLOOR, OURS, AS_GRADIENTS)
 
 
 @dataclasses.dataclass(frozen=True, order=True)

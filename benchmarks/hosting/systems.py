@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from benchmarks.comparing.plan import PEERS, ROOT, Plan
-from benchmarks.hosting.figures import FLOOR, MPI, OURS
+from benchmarks.hosting.figures import AS_GRADIENTS, FLOOR, MPI, OURS
 
 _RSH = ROOT / "tests" / "lab" / "rsh"
 # A bucket of DistributedDataParallel.
@@ -113,6 +113,11 @@ def make_plans(starter, layout, *, openmpi, torch_python, horovod_python):
     return [
         Plan(name=FLOOR, command=ours, environment={"PEER_API": "none"}),
         Plan(name=OURS, command=ours),
+        Plan(
+            name=AS_GRADIENTS,
+            command=ours,
+            environment={"PEER_API": "gradients"},
+        ),
         Plan(
             name=MPI,
             command=starter.mpirun(openmpi, "mpi_peer.py"),

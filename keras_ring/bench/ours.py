@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +68,49 @@ class KerasRing:
         )
 
 
+class AsGradients(KerasRing):
+    """The same as a training reduces them: small gradients share ops."""
+
+    name = "keras_ring, as gradients"
+
+    def prepare(self, case: Case) -> Prepared:
+        """Makes the tensors and the graph, of one call for all of them."""
+        op = kr.ReduceOp[case.op]
+        compression = getattr(kr.Compression, case.compression)
+        inputs = graph_step.make_inputs(case, self.rank)
+        variables = [tf.Variable(tf.zeros_like(x)) for x in inputs]
+
+        def reduce_all(tensors: list[Tensor], name: str) -> Sequence[Tensor]:
+            del name  # gradients have those of their variables
+            tape = kr.DistributedGradientTape(
+                _HeldTape(tensors), op, compression=compression
+            )
+            reduced: Sequence[Tensor] = tape.gradient(None, variables)
+            return reduced
+
+        return Prepared(
+            run=graph_step.make_step(
+                dataclasses.replace(case, grouped=True),
+                inputs,
+                lambda tensor, name: tensor,
+                reduce_all,
+            ),
+            expected=contents.expected(case, self.size),
+        )
+
+
+class _HeldTape(tf.GradientTape):  # type: ignore[misc]
+    """A tape of gradients that are there already."""
+
+    def __init__(self, gradients: list[Tensor]) -> None:
+        super().__init__()
+        self._gradients = gradients
+
+    def gradient(self, *args: Any, **kwargs: Any) -> list[Tensor]:
+        """Returns them, whatever is asked for."""
+        return self._gradients
+
+
 class NoCollective(KerasRing):
     """What is left when nothing is reduced: TensorFlow and the measuring.
 
@@ -99,4 +144,8 @@ class NoCollective(KerasRing):
         )
 
 
-SYSTEMS = {"keras_ring": KerasRing, "none": NoCollective}
+SYSTEMS = {
+    "keras_ring": KerasRing,
+    "gradients": AsGradients,
+    "none": NoCollective,
+}

@@ -138,6 +138,11 @@ def check_bench_arguments(arguments: argparse.Namespace) -> None:
                 f"there are {', '.join(STEPS)}"
             )
         arguments.sets = arguments.sets or list(_USUAL_STEPS)
+    if arguments.api == "gradients" and (
+        arguments.kind != "step" or arguments.grouped
+    ):
+        what = "--grouped" if arguments.kind == "step" else arguments.kind
+        raise ValueError(f"--api gradients is for step alone, not for {what}")
     if arguments.explain and (arguments.json or arguments.api == "none"):
         other = "--json" if arguments.json else "--api none"
         raise ValueError(f"--explain is not for {other}")
@@ -183,9 +188,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--api",
-        choices=("keras_ring", "none"),
+        choices=("keras_ring", "gradients", "none"),
         default="keras_ring",
-        help="none: tf.identity in place of the collective, the floor",
+        help="gradients: a step's tensors as a training reduces them, the small"
+        " ones by shared ops; none: tf.identity in place of the collective, the"
+        " floor",
     )
     parser.add_argument(
         "--iterations",

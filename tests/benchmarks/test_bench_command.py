@@ -71,6 +71,16 @@ def test_json_from_two_ranks():
         assert record["control_bytes"] > 0
 
 
+# What is reduced is compared with what it has to be.
+@pytest.mark.long("benchmarks")
+def test_gradients_of_two_ranks():
+    lines = bench(2, "step", "many_small", "--json", "--api=gradients")
+    (record,) = map(json.loads, lines)
+    assert (record["size"], record["num_tensors"]) == (2, 1000)
+    assert record["system"] == "keras_ring, as gradients"
+    assert record["check"] == "ok"
+
+
 @pytest.mark.parametrize(
     "api", few(["keras_ring", "none"], "benchmarks", keep=0)
 )

@@ -150,6 +150,8 @@ def test_the_launcher_knows_the_sets_and_compressions():
         ("grouped --compression=int8", "int8"),
         ("grouped --explain --json", "--explain is not for --json"),
         ("step --api=none --explain", "--explain is not for --api none"),
+        ("allreduce --api=gradients", "step alone, not for allreduce"),
+        ("step --api=gradients --grouped", "step alone, not for --grouped"),
     ],
 )
 def test_bad_words_are_one_line_and_2(words, message, capsys):
