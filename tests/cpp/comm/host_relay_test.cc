@@ -45,13 +45,17 @@ class RankZero {
         [this](const Hello& hello, Link link) {
           ++connections;
           server.Serve(std::move(link), StartedKey(hello.rank));
+          served_ = true;
         },
         counters_);
     KR_CHECK(acceptor_->Start().ok());
   }
   ~RankZero() { server.Stop(Duration::zero()); }
 
+  // Once somebody has come, as there is no table before: a sealed store that
+  // serves nobody ends.
   void Publish(const JobTable& table) {
+    KR_CHECK(Eventually([&] { return served_.load(); }));
     if (table.status.ok()) server.Seal();
     KR_CHECK(server.store().Set(kTableKey, Encode(table), Soon()).ok());
   }
@@ -72,6 +76,7 @@ class RankZero {
 
  private:
   Counters counters_;
+  std::atomic<bool> served_{false};
   std::unique_ptr<Acceptor> acceptor_;
 };
 
