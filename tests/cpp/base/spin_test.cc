@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "csrc/base/deadline.h"
+
 namespace keras_ring {
 namespace {
 
@@ -57,19 +59,21 @@ TEST(Spinner, GivesUp) {
 // Four spins in vain, then 1, 2, 4, ... 64 skips before each next one.
 TEST(Spinner, SkipsMoreAndMoreAfterFailures) {
   int most_spins = 0;
-  for (int attempt = 0; attempt < 50; ++attempt) {
+  const Deadline deadline = Deadline::AfterSeconds(60);
+  for (int attempt = 0; attempt < 10 || most_spins < 4; ++attempt) {
+    ASSERT_FALSE(deadline.expired()) << "at most " << most_spins << " spins";
     Spinner spinner(kBudget);
     int spins = 1;
     ASSERT_GT(LooksInVain(spinner), 1);
     while (LooksInVain(spinner) > 1) ++spins;
-    // Fewer if others needed the core meanwhile; so several attempts.
+    // Fewer if others needed the core meanwhile; so as many attempts as it
+    // takes.
     ASSERT_LE(spins, 4);
     most_spins = std::max(most_spins, spins);
     std::vector<int> skips = {1 + SkipsBeforeASpin(spinner)};
     for (int i = 0; i < 7; ++i) skips.push_back(SkipsBeforeASpin(spinner));
     ASSERT_EQ(skips, (std::vector<int>{1, 2, 4, 8, 16, 32, 64, 64}));
   }
-  EXPECT_EQ(most_spins, 4);
 }
 
 TEST(Spinner, ASuccessMakesItSpinAgain) {

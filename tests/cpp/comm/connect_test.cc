@@ -60,12 +60,12 @@ TEST_F(ConnectTest, TheFirstThatAnswersIsTaken) {
 }
 
 TEST_F(ConnectTest, OneThatRefusesIsPassedOver) {
-  const uint16_t nobody = TestListener().port;
+  ReservedPort nobody;
   TestListener listener;
   const TimePoint began = std::chrono::steady_clock::now();
-  Result<Socket> socket =
-      ConnectToAny({AddressesOf({nobody, nobody, listener.port}).get()}, Soon(),
-                   std::chrono::seconds(100));
+  Result<Socket> socket = ConnectToAny(
+      {AddressesOf({nobody.port, nobody.port, listener.port}).get()}, Soon(),
+      std::chrono::seconds(100));
   ASSERT_TRUE(socket.ok()) << socket.status().ToString();
   EXPECT_EQ(PeerName(*socket), "127.0.0.1:" + std::to_string(listener.port));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
@@ -86,17 +86,19 @@ TEST_F(ConnectTest, OneThatSaysNothingLeavesTimeForTheOthers) {
 
 TEST_F(ConnectTest, SomebodyWhoSaysNothingMayYetAnswer) {
   BlackHole hole;
-  const uint16_t nobody = TestListener().port;
-  const Status status = ConnectToAny({AddressesOf({hole.port(), nobody}).get()},
-                                     AfterMs(200), kStagger)
-                            .status();
+  ReservedPort nobody;
+  const Status status =
+      ConnectToAny({AddressesOf({hole.port(), nobody.port}).get()},
+                   AfterMs(200), kStagger)
+          .status();
   EXPECT_EQ(status, DeadlineExceededError("timed out"));
 }
 
 TEST_F(ConnectTest, WhereAllRefuseTheFirstSaysWhy) {
-  const uint16_t nobody = TestListener().port;
+  ReservedPort nobody;
   const Status status =
-      ConnectToAny({AddressesOf({nobody, nobody}).get()}, Soon(), kStagger)
+      ConnectToAny({AddressesOf({nobody.port, nobody.port}).get()}, Soon(),
+                   kStagger)
           .status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(status.message().rfind("Connection refused", 0), 0u)

@@ -197,19 +197,18 @@ TEST_F(HostRelayTest, ARelayThatGoesStaysForThoseThatHaveYetToAsk) {
 
 // All of them wait for as long as that takes.
 TEST_F(HostRelayTest, RankZeroMayComeLate) {
-  const uint16_t port = rank_zero_->port;
-  rank_zero_.reset();
+  ReservedPort reserved;
   std::atomic<bool> seen{false};
   RunRanks(4, [&](int process) {
     if (process == 0) {
       Pause(std::chrono::milliseconds(2500), Soon());
-      RankZero late(key_, port);
+      RankZero late(key_, reserved.port);
       EXPECT_TRUE(late.Has("join/", {"join/1", "join/2", "join/3"}));
       EXPECT_EQ(late.connections, 1);
       seen = true;
       return;
     }
-    const StoreAccess access = Reach(OptionsOf(process, "a", port));
+    const StoreAccess access = Reach(OptionsOf(process, "a", reserved.port));
     EXPECT_NE(access.route.through, 0);
     ASSERT_TRUE(
         access.store->Set("join/" + std::to_string(process), "", Soon()).ok());
@@ -358,14 +357,10 @@ TEST_F(HostRelayTest, AllHearWhyThereIsNoJob) {
 }
 
 TEST_F(HostRelayTest, AllSayWhyRankZeroCannotBeReached) {
-  uint16_t port = 0;
-  {
-    TestListener nobody;
-    port = nobody.port;
-  }
+  ReservedPort nobody;
   RunRanks(3, [&](int process) {
     RendezvousOptions options = OptionsOf(process + 1);
-    options.store_port = port;
+    options.store_port = nobody.port;
     // The relay's deadline is not the first.
     const Status status =
         ReachStore(options, AfterMs(200 + 50 * process), counters_).status();

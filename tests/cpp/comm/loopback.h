@@ -5,7 +5,9 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <functional>
 #include <string>
@@ -45,6 +47,28 @@ struct TestListener {
   }
   Socket socket;
   uint16_t port = 0;
+};
+
+// A port at which nobody listens, and which the system gives to nobody else.
+// Listen may take it; a port that was free a moment ago may not be any more.
+class ReservedPort {
+ public:
+  ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    // As Listen does: then both may be bound.
+    const int on = 1;
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    KR_CHECK(setsockopt(socket_.fd(), SOL_SOCKET, SO_REUSEADDR, &on,
+                        sizeof(on)) == 0);
+    KR_CHECK(bind(socket_.fd(), reinterpret_cast<sockaddr*>(&address),
+                  sizeof(address)) == 0);
+    port = *LocalPort(socket_);
+  }
+  uint16_t port = 0;
+
+ private:
+  Socket socket_;
 };
 
 // Two connected TCP sockets.

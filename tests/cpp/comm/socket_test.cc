@@ -60,8 +60,8 @@ TEST_F(SocketTest, AClosedPeerIsUnavailable) {
 }
 
 TEST_F(SocketTest, NobodyListensIsUnavailable) {
-  uint16_t port = TestListener().port;
-  Result<Socket> socket = Connect("127.0.0.1", port, Soon());
+  ReservedPort nobody;
+  Result<Socket> socket = Connect("127.0.0.1", nobody.port, Soon());
   EXPECT_EQ(socket.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(socket.status().message().find("Connection refused"),
             std::string::npos);

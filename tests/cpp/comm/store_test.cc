@@ -301,9 +301,7 @@ TEST_F(TcpStoreTest, StopDeliversWhatIsWritten) {
 }
 
 TEST_F(TcpStoreTest, TheClientWaitsForTheServerToCome) {
-  TestListener listener;
-  const uint16_t port = listener.port;
-  listener.socket.Close();
+  ReservedPort reserved;
   const JobKey key = NewKey();
   Counters counters;
   TcpStoreServer server;
@@ -311,12 +309,13 @@ TEST_F(TcpStoreTest, TheClientWaitsForTheServerToCome) {
   std::unique_ptr<Acceptor> acceptor;
   RunRanks(2, [&](int side) {
     if (side == 0) {
-      auto client = TcpStoreClient::Connect("127.0.0.1", port, key, 1, Soon());
+      auto client =
+          TcpStoreClient::Connect("127.0.0.1", reserved.port, key, 1, Soon());
       EXPECT_TRUE(client.ok()) << client.status().ToString();
       return;
     }
     Pause(std::chrono::milliseconds(100), Soon());
-    Result<Socket> late = Listen("127.0.0.1", port);
+    Result<Socket> late = Listen("127.0.0.1", reserved.port);
     ASSERT_TRUE(late.ok()) << late.status().ToString();
     acceptor = std::make_unique<Acceptor>(
         std::move(late).value(), key,
