@@ -297,7 +297,7 @@ def reduce_gradients(
 # From this number of gradients on, those of at most `_SMALL_BYTES` share ops:
 # docs/performance.md, "Models of many small variables".
 _MANY = 256
-_SMALL_BYTES = 64 << 10
+_SMALL_BYTES = 256 << 10
 _PART_TENSORS = 32
 _PART_BYTES = 1 << 20
 

@@ -584,10 +584,13 @@ def test_small_gradients_of_many_share_ops(ring, monkeypatch):
     less = calls(elements, without=[3])
     assert less == [("v0+30", 31), *many[1:]]
 
-    # 1 MiB holds 16 of 64,000 bytes.
+    # 1 MiB holds 16 of 64,000 bytes, 4 of 256 KiB.
     large = calls([16_000] * 64)
     assert {count for _, count in large} == {16}
     assert large[1] == ("v16+15", 16)
+    largest = calls([1 << 16] * 64)
+    assert largest == [(f"v{i}+3", 4) for i in range(0, 64, 4)]
+    assert len(calls([(1 << 16) + 1] * 64)) == 64
 
 
 @pytest.mark.parametrize(
