@@ -13,6 +13,15 @@ from keras_ring._keras.patching import patch_once
 from keras_ring._typing import Array, Dataset
 
 _MADE = "_keras_ring_made"
+_ARRAYS = ("x", "y", "sample_weight")
+# Of `fit`: what its iterator over batches is made with.
+_READ = (
+    *_ARRAYS,
+    "batch_size",
+    "steps_per_epoch",
+    "shuffle",
+    "class_weight",
+)
 _Iterator = TypeVar("_Iterator")
 
 
@@ -120,6 +129,24 @@ def hook_passes(
 
     patch_once(owner, "__init__", around_init, purpose)
     patch_once(owner, begins, around_begin, purpose)
+
+
+def training_data(
+    wanted: dict[str, Any], split: Callable[..., tuple[Any, Any]]
+) -> dict[str, Any]:
+    """Returns what `fit` makes its iterator over batches with.
+
+    Args:
+        wanted: The arguments of `fit` by name.
+        split: Keras' `train_validation_split`.
+    """
+    data = {name: wanted[name] for name in _READ}
+    if wanted["validation_split"] and wanted["validation_data"] is None:
+        kept, _ = split(
+            tuple(data[name] for name in _ARRAYS), wanted["validation_split"]
+        )
+        data.update(zip(_ARRAYS, kept, strict=True))
+    return data
 
 
 def static_rows(dataset: Dataset) -> int | None:

@@ -20,6 +20,7 @@ from keras_ring._keras.batch_source import (
     Source,
     hook_passes,
     static_rows,
+    training_data,
 )
 from keras_ring._keras.patching import patch_once, replaced
 from keras_ring._keras.which import keras
@@ -241,31 +242,13 @@ def is_own_test_step(model: Model) -> bool:
     return type(model).test_step is not keras.Model.test_step
 
 
-# Of `fit`: what its `DataHandler` is made with.
-_READ = (
-    "x",
-    "y",
-    "sample_weight",
-    "batch_size",
-    "steps_per_epoch",
-    "shuffle",
-    "class_weight",
-)
-
-
 def read_nothing(wanted: dict[str, Any]) -> None:
     """Makes the `DataHandler` that `fit` would.
 
     Args:
         wanted: The arguments of `fit` by name.
     """
-    data = {name: wanted[name] for name in _READ}
-    if wanted["validation_split"] and wanted["validation_data"] is None:
-        names = ("x", "y", "sample_weight")
-        kept, _ = _data_adapter.train_validation_split(
-            tuple(data[name] for name in names), wanted["validation_split"]
-        )
-        data.update(zip(names, kept, strict=True))
+    data = training_data(wanted, _data_adapter.train_validation_split)
     _data_adapter.DataHandler(**data)
 
 
