@@ -136,10 +136,18 @@ class Job:
         self._size = size
         self._start = start
         self._host_ids = host_ids
-        self._rendezvous = rendezvous or Rendezvous.on_loopback()
         self._ranks: list[RankProcess] = []
-        self.directory = Path(tempfile.mkdtemp(prefix="keras-ring-"))
+        name = f"keras-ring-{secrets.token_hex(8)}"
+        self.directory = Path(tempfile.gettempdir(), name)
+        # Before there is a directory, which somebody has to remove if this
+        # process is killed.
         self._watchdog = _Watchdog(self.directory)
+        try:
+            self.directory.mkdir(mode=0o700)
+        except OSError:
+            self._watchdog.dismiss()
+            raise
+        self._rendezvous = rendezvous or Rendezvous.on_loopback()
 
     def __enter__(self) -> "Job":
         """Returns the job."""
