@@ -118,8 +118,9 @@ TEST_F(StatusPageTest, RefusesADirectoryOfSomebodyElse) {
     options_.status_directory = "/root";
     struct stat found;
     if (stat("/root", &found) != 0) GTEST_SKIP() << "there is no /root";
-  } else {
-    ASSERT_EQ(chown(options_.status_directory.c_str(), 1, 1), 0);
+  } else if (chown(options_.status_directory.c_str(), 1, 1) != 0) {
+    // In a sandbox of Bazel, say.
+    GTEST_SKIP() << "there is no other user";
   }
   EXPECT_FALSE(StatusPage::Create(options_).ok());
 }
@@ -162,6 +163,8 @@ TEST_F(StatusPageTest, ALongCommandLineIsCutBetweenCharacters) {
   for (const std::string start : {"x", "xx"}) {
     const pid_t child = fork();
     if (child == 0) {
+      // By which Bazel sees that a test has ended: this one has not.
+      unsetenv("TEST_PREMATURE_EXIT_FILE");
       execl("/proc/self/exe", "status_page_test",
             "--gtest_filter=StatusPageTest.ShowsItsCommandLine",
             (start + accents).c_str(), nullptr);
