@@ -40,7 +40,7 @@ class _Watchdog:
         }
         script = job_processes.__file__
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", script, str(directory)],
+            [sys.executable, "-I", "-S", script],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -48,13 +48,15 @@ class _Watchdog:
             cwd="/",
             start_new_session=True,
         )
+        # Not as an argument: others could see it, and take the name first.
+        self._tell(str(directory))
 
     def _tell(self, word: str) -> None:
         stdin = self._process.stdin
         if stdin is None:
             return
         try:
-            stdin.write(f"{word}\n".encode())
+            stdin.write(os.fsencode(word) + b"\0")
             stdin.flush()
         except BrokenPipeError:
             # Somebody killed it. The ranks still die with this process.
@@ -67,6 +69,10 @@ class _Watchdog:
     def dismiss(self) -> None:
         """Ends the watchdog without harm to anyone."""
         self._tell("done")
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Leaves to the watchdog what there is to end and to remove."""
         try:
             self._process.communicate()
         except BrokenPipeError:
@@ -138,16 +144,16 @@ class Job:
         self._host_ids = host_ids
         self._ranks: list[RankProcess] = []
         name = f"keras-ring-{secrets.token_hex(8)}"
-        self.directory = Path(tempfile.gettempdir(), name)
+        self.directory = Path(tempfile.gettempdir(), name).absolute()
         # Before there is a directory, which somebody has to remove if this
         # process is killed.
         self._watchdog = _Watchdog(self.directory)
         try:
             self.directory.mkdir(mode=0o700)
+            self._rendezvous = rendezvous or Rendezvous.on_loopback()
         except OSError:
-            self._watchdog.dismiss()
+            self._watchdog.give_up()
             raise
-        self._rendezvous = rendezvous or Rendezvous.on_loopback()
 
     def __enter__(self) -> "Job":
         """Returns the job."""

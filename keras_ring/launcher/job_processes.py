@@ -5,10 +5,11 @@ process groups (`timeout`) or even other sessions (daemons). A process belongs
 to the job when its session is that of a rank, or when it inherited the job's
 `KERAS_RING_ERROR_FILE`, whose directory is unique to the job.
 
-Run as a script (`python -I -S job_processes.py DIRECTORY`) it is the watchdog:
-it reads the session ids of the ranks from its standard input, whose other end
-only the launcher holds. The end of that input without the word "done" means
-that the launcher was killed; the watchdog then kills what is left of the job.
+Run as a script (`python -I -S job_processes.py`) it is the watchdog: it reads
+the directory and the session ids of the ranks from its standard input, whose
+other end only the launcher holds, each with a zero byte behind it. The end of
+that input without the word "done" means that the launcher was killed; the
+watchdog then kills what is left of the job, and removes the directory.
 Standard library only.
 """
 
@@ -95,14 +96,16 @@ def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
     return killed
 
 
-def _guard(directory: str) -> None:
+def _guard() -> None:
     # Ctrl-C and friends are for the launcher; the watchdog outlives it.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    words = sys.stdin.buffer.read().split()
-    if _DONE in words:
+    # What has no zero byte behind it was cut.
+    words = sys.stdin.buffer.read().split(b"\0")[:-1]
+    if not words or _DONE in words:
         return
-    kill_all(directory, {int(word) for word in words})
+    directory = os.fsdecode(words[0])
+    kill_all(directory, {int(word) for word in words[1:]})
 
     import shutil
 
@@ -110,4 +113,4 @@ def _guard(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    _guard(sys.argv[1])
+    _guard()

@@ -26,10 +26,13 @@ Job(1)
 """
 
 
-def test_a_launcher_that_is_killed_as_it_starts_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("name", ["plain", "a space\nand a line"])
+def test_a_launcher_that_is_killed_as_it_starts_leaves_nothing(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", KILLED_EARLY],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -37,24 +40,32 @@ def test_a_launcher_that_is_killed_as_it_starts_leaves_nothing(tmp_path):
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stdout.strip() == "0o40700"
     end = time.monotonic() + 8.0
-    while os.listdir(tmp_path) and time.monotonic() < end:
+    while os.listdir(folder) and time.monotonic() < end:
         time.sleep(0.02)
-    assert not os.listdir(tmp_path)
+    assert not os.listdir(folder)
 
 
-def test_a_job_without_a_directory_has_no_watchdog(tmp_path, monkeypatch):
-    dismissed = []
-    dismiss = job_module._Watchdog.dismiss
+@pytest.mark.parametrize("what", ["directory", "port"])
+def test_a_job_that_cannot_begin_leaves_nothing(tmp_path, monkeypatch, what):
+    ended = []
+    give_up = job_module._Watchdog.give_up
 
-    def note_and_dismiss(watchdog):
-        dismiss(watchdog)
-        dismissed.append(watchdog._process.poll())
+    def give_up_and_look(watchdog):
+        give_up(watchdog)
+        ended.append(watchdog._process.poll())
 
-    monkeypatch.setattr(job_module._Watchdog, "dismiss", note_and_dismiss)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    with pytest.raises(FileNotFoundError):
+    def no_port():
+        raise OSError("no port is free")
+
+    monkeypatch.setattr(job_module._Watchdog, "give_up", give_up_and_look)
+    folder = tmp_path / "missing" if what == "directory" else tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    if what == "port":
+        monkeypatch.setattr(job_module.Rendezvous, "on_loopback", no_port)
+    with pytest.raises(OSError, match=r"No such file|no port is free"):
         Job(1)
-    assert dismissed == [0]
+    assert ended == [0]
+    assert not os.listdir(tmp_path)
 
 
 def test_an_error_in_the_launcher_leaves_nothing():

@@ -60,7 +60,7 @@ TEST(Spinner, GivesUp) {
 TEST(Spinner, SkipsMoreAndMoreAfterFailures) {
   int most_spins = 0;
   const Deadline deadline = Deadline::AfterSeconds(60);
-  for (int attempt = 0; attempt < 10 || most_spins < 4; ++attempt) {
+  for (int attempt = 0; attempt < 50 || most_spins < 4; ++attempt) {
     ASSERT_FALSE(deadline.expired()) << "at most " << most_spins << " spins";
     Spinner spinner(kBudget);
     int spins = 1;
