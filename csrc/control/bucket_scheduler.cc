@@ -42,36 +42,56 @@ std::optional<ExecuteDecision> BucketScheduler::Next(TimePoint now) {
 }
 
 std::vector<size_t> BucketScheduler::NextReady() {
-  std::vector<int> bucket_of(ready_.size(), -1);
-  std::vector<size_t> count(planner_.num_buckets(), 0);
+  std::vector<Planned> planned(planner_.num_buckets());
+  std::vector<Planned*> planned_of(ready_.size(), nullptr);
   for (size_t i = 0; i < ready_.size(); ++i) {
     if (!ready_[i].slot) continue;
-    bucket_of[i] = planner_.BucketOf(*ready_[i].slot);
-    if (bucket_of[i] >= 0) ++count[bucket_of[i]];
+    const int index = planner_.BucketOf(*ready_[i].slot);
+    if (index < 0) continue;
+    Planned& bucket = planned[index];
+    bucket.index = index;
+    bucket.bytes += ready_[i].agreed->request.num_bytes();
+    bucket.complete = ++bucket.count == planner_.BucketSize(index);
+    planned_of[i] = &bucket;
   }
-  auto complete = [&](int bucket) {
-    return bucket >= 0 && count[bucket] == planner_.BucketSize(bucket);
-  };
-  std::vector<size_t> bucket;
-  if (complete(bucket_of[0])) {
-    for (size_t i = 0; i < ready_.size(); ++i) {
-      if (bucket_of[i] == bucket_of[0]) bucket.push_back(i);
-    }
-    planner_.OnComplete(bucket_of[0]);
-    return bucket;
+  if (planned_of[0] != nullptr && planned_of[0]->complete) {
+    return JoinComplete(planned_of);
   }
   std::vector<const Request*> requests;
   std::vector<size_t> indices;
   for (size_t i = 0; i < ready_.size(); ++i) {
-    if (complete(bucket_of[i])) continue;
+    if (planned_of[i] != nullptr && planned_of[i]->complete) continue;
     requests.push_back(&ready_[i].agreed->request);
     indices.push_back(i);
   }
+  std::vector<size_t> bucket;
   for (size_t index : NextBucket(requests, options_.fusion_threshold)) {
     bucket.push_back(indices[index]);
   }
-  if (bucket_of[0] >= 0) planner_.OnMissed(bucket_of[0]);
+  if (planned_of[0] != nullptr) planner_.OnMissed(planned_of[0]->index);
   return bucket;
+}
+
+std::vector<size_t> BucketScheduler::JoinComplete(
+    const std::vector<Planned*>& planned_of) {
+  const Request& first = ready_.front().agreed->request;
+  std::vector<size_t> joined;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (planned_of[i] == nullptr || !planned_of[i]->complete) continue;
+    Planned& bucket = *planned_of[i];
+    if (!bucket.joins) {
+      bucket.joins =
+          i == 0 || (bytes + bucket.bytes <= options_.fusion_threshold &&
+                     MayShare(first, ready_[i].agreed->request));
+      if (*bucket.joins) {
+        bytes += bucket.bytes;
+        planner_.OnComplete(bucket.index);
+      }
+    }
+    if (*bucket.joins) joined.push_back(i);
+  }
+  return joined;
 }
 
 void BucketScheduler::OnLaunched(int count) {

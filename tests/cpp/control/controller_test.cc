@@ -147,10 +147,43 @@ TEST_P(ControllerTopology, WhatIsNotPlannedRunsApart) {
   EXPECT_THAT(last_two(), UnorderedElementsAre(ElementsAre("x", "y"),
                                                ElementsAre("a", "b")));
   step({"c", "d"});
-  // Two that are planned do not mix either.
-  step({"c", "a", "d", "b"});
-  EXPECT_THAT(last_two(), UnorderedElementsAre(ElementsAre("c", "d"),
-                                               ElementsAre("a", "b")));
+}
+
+// Each collective takes time to begin and to end: what has to wait anyway
+// shares it.
+TEST_P(ControllerTopology, PlannedBucketsThatWaitAreJoined) {
+  constexpr int64_t kCount = 8;
+  constexpr int64_t kBytes = kCount * 4;
+  ControllerOptions options;
+  options.schedule.planned_bucket = 2 * kBytes;
+  options.schedule.fusion_threshold = 6 * kBytes;
+  ControllerCluster cluster(GetParam(), options, 2);
+  std::vector<std::string> names;
+  for (char name = 'a'; name < 'a' + 10; ++name) names.emplace_back(1, name);
+  // As a program does that asks for everything at once, and for what is of
+  // another kind.
+  auto step = [&] {
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      cluster.SetHeld(true);
+      for (const std::string& name : names) {
+        Request request = AllreduceRequest(name, kCount);
+        if (name == "e" || name == "f") request.op = ReduceOp::kMax;
+        cluster.Submit(rank, request);
+      }
+      cluster.Release();
+    }
+    cluster.Settle();
+  };
+  for (int i = 0; i < 8; ++i) step();
+  const size_t before = Executed(cluster, 0).size();
+  step();
+  auto executed = Executed(cluster, cluster.size() - 1);
+  executed.erase(executed.begin(), executed.begin() + before);
+  // Three buckets are all that the threshold has room for.
+  EXPECT_THAT(executed,
+              ElementsAre(ElementsAre("a", "b", "c", "d", "g", "h"),
+                          ElementsAre("e", "f"), ElementsAre("i", "j")));
+  EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
 }
 
 // The property that everything rests on: whatever the order in which ranks ask,
