@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/control/bucket_scheduler.h"
 #include "csrc/testing/simulated_allreduce.h"
 #include "csrc/testing/timed_controllers.h"
 
@@ -26,7 +27,6 @@ namespace {
 constexpr int kRanksPerHost = 8;
 constexpr int kHosts[] = {1, 8, 64, 512};
 constexpr double kGbit[] = {10, 100, 400};
-constexpr size_t kBucketBytes = 64 << 20;
 
 struct Model {
   const char* name;
@@ -62,12 +62,20 @@ SimulatedTime Simulate(const SimulatedJob& job, size_t bytes) {
   return time;
 }
 
-// Bucket after bucket.
+// Bucket after bucket, as the coordinator makes them of gradients that are all
+// there: some that are planned, and then, of what has to wait, larger ones.
 Sum StepOf(const SimulatedJob& job, size_t bytes) {
+  const BucketSchedulerOptions schedule;
   Sum sum;
-  const size_t full = bytes / kBucketBytes;
-  if (full > 0) sum.Add(Simulate(job, kBucketBytes), full);
-  if (bytes % kBucketBytes > 0) sum.Add(Simulate(job, bytes % kBucketBytes), 1);
+  for (int i = 0; i < schedule.max_outstanding && bytes > 0; ++i) {
+    const size_t planned =
+        std::min(bytes, static_cast<size_t>(schedule.planned_bucket));
+    sum.Add(Simulate(job, planned), 1);
+    bytes -= planned;
+  }
+  const size_t most = schedule.fusion_threshold;
+  if (bytes >= most) sum.Add(Simulate(job, most), bytes / most);
+  if (bytes % most > 0) sum.Add(Simulate(job, bytes % most), 1);
   return sum;
 }
 
@@ -100,8 +108,8 @@ void PrintSteps() {
 
 void PrintOneBucket() {
   std::printf(
-      "\n| ranks | buckets of 64 MiB | of the bound | one bucket | of the "
-      "bound |\n|---|---|---|---|---|\n");
+      "\n| ranks | buckets as they are made | of the bound | one bucket | of "
+      "the bound |\n|---|---|---|---|---|\n");
   const size_t bytes = kModels[0].parameters * sizeof(float);
   for (int hosts : kHosts) {
     if (hosts == 1) continue;

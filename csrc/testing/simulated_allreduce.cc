@@ -111,7 +111,8 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
       std::max<int64_t>(1, static_cast<int64_t>(bytes / sizeof(float)));
   const int64_t of_lane = (count + lanes - 1) / lanes;
   const StageParts stage_parts = StageParts::Even(
-      of_lane, /*lanes=*/1, sizeof(float), options.stage.part_bytes);
+      of_lane, /*lanes=*/1, sizeof(float),
+      PartBytesOf(of_lane * sizeof(float), options.stage.part_bytes));
   const std::vector<Range> parts = stage_parts.PartsOf(0);
 
   // Nobody looks at the values, so all have the same memory.

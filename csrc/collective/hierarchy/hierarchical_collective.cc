@@ -21,6 +21,10 @@ namespace {
 constexpr int64_t kMostTimes = 16;
 constexpr int64_t kPartAlignment = 64;
 
+// Of a lane: smaller parts, until there are so many, but not less than this.
+constexpr size_t kFewParts = 4;
+constexpr size_t kSmallPartBytes = size_t{256} << 10;
+
 ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
                               const HostGroup& group) {
   for (int i = 0; i < group.size(); ++i) {
@@ -61,6 +65,10 @@ int GroupSide(int num_hosts, const HierarchicalOptions& options) {
   if (num_hosts <= options.most_hosts) return std::max(2, num_hosts);
   if (options.group_side > 0) return options.group_side;
   return static_cast<int>(std::lround(std::ceil(std::sqrt(num_hosts))));
+}
+
+size_t PartBytesOf(size_t lane_bytes, size_t most) {
+  return std::min(most, std::max(lane_bytes / kFewParts, kSmallPartBytes));
 }
 
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
@@ -226,9 +234,11 @@ Status HierarchicalCollective::DoAllreduce(const AllreduceArgs& args) {
   HostSums sums(args, most_);
   row_.Assign(args.tensors, sums.method().element_size,
               sums.method().wire_size);
+  const int lanes = LanesFor(row_.count() * sums.size());
+  const size_t wire_bytes = row_.count() * row_.wire_size();
   const StageParts parts =
-      StageParts::Even(row_.count(), LanesFor(row_.count() * sums.size()),
-                       row_.wire_size(), part_bytes_);
+      StageParts::Even(row_.count(), lanes, row_.wire_size(),
+                       PartBytesOf(wire_bytes / lanes, part_bytes_));
   TensorPlaces* const places = ReadsInPlace(sums.method()) ? &places_ : nullptr;
   if (places != nullptr) places->Publish(args.tensors);
   return Run(sums, parts, preference_, Traffic(), places);

@@ -134,6 +134,18 @@ TEST(SimulatedAllreduceTest, ComesNearTheBoundOfLinks) {
   }
 }
 
+// A lane has 1 MiB of such a bucket: as one part it would take twice the bound.
+TEST(SimulatedAllreduceTest, ABucketOfAFewPartsComesNearItAsWell) {
+  for (int hosts : {16, 32, 128}) {
+    SimulatedJob job;
+    job.num_hosts = hosts;
+    job.ranks_per_host = 8;
+    const SimulatedTime time = SimulateAllreduce(job, 8 << 20);
+    EXPECT_TRUE(time.ended) << hosts;
+    EXPECT_LE(time.seconds, 1.5 * time.bound) << hosts;
+  }
+}
+
 // Messages of a part, one for each host of a group: one send takes them
 // (NetworkModel::quantum), and they are worth it.
 TEST(SimulatedAllreduceTest, MessagesFitIntoASend) {
