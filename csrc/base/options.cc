@@ -286,6 +286,15 @@ const Row kRows[] = {
      IntegerField<&Options::fusion_threshold, 0,
                   std::numeric_limits<int64_t>::max()>,
      ShowInteger<&Options::fusion_threshold>, true},
+    {"PLANNED_BUCKET", "bytes",
+     "Where steps repeat, their tensors are planned for buckets of at most "
+     "this size, each of which goes on once it is complete. Those that have to "
+     "wait for others share a bucket, up to FUSION_THRESHOLD. Smaller ones "
+     "start earlier while gradients are computed, larger ones take less time "
+     "together.",
+     IntegerField<&Options::planned_bucket, 0,
+                  std::numeric_limits<int64_t>::max()>,
+     ShowInteger<&Options::planned_bucket>, true},
     {"CYCLE_TIME", "milliseconds",
      "How long a ready tensor is held back so that others may be fused with "
      "it. 0: not at all; tensors still fuse while a bucket is on its way.",

@@ -40,6 +40,7 @@ constexpr auto kWordLimit = std::chrono::seconds(1);
 ControllerOptions ControllerOptionsOf(const Options& options) {
   ControllerOptions result;
   result.schedule.fusion_threshold = options.fusion_threshold;
+  result.schedule.planned_bucket = options.planned_bucket;
   result.cache_capacity = options.cache_capacity;
   result.schedule.linger = Seconds(options.cycle_time_ms / 1e3);
   result.stalls.check_time = Seconds(options.stall_check_time);

@@ -18,6 +18,7 @@ _WORTH_TRYING = {
 # A knob is held where its variable is set: the user has decided.
 _HELD_BY = {
     "fusion_threshold": "KERAS_RING_FUSION_THRESHOLD",
+    "planned_bucket": "KERAS_RING_PLANNED_BUCKET",
     "linger": "KERAS_RING_CYCLE_TIME",
     "allreduce_preference": "KERAS_RING_ALLREDUCE",
 }

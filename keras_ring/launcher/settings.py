@@ -59,6 +59,7 @@ _LEVEL = (LOG_LEVELS.__contains__, "one of " + ", ".join(LOG_LEVELS))
 
 SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "FUSION_THRESHOLD": _BYTES,
+    "PLANNED_BUCKET": _BYTES,
     "CYCLE_TIME": _TIME,
     "CACHE_CAPACITY": _NAMES,
     "STALL_CHECK_TIME": _TIME,

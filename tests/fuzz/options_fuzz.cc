@@ -24,7 +24,7 @@ void CheckLimits(const Options& options) {
   KR_CHECK(options.size == 1 ||
            (!options.rendezvous_host.empty() && options.rendezvous_port > 0 &&
             options.job_key.size() == 64));
-  KR_CHECK(options.fusion_threshold >= 0);
+  KR_CHECK(options.fusion_threshold >= 0 && options.planned_bucket >= 0);
   KR_CHECK(options.cache_capacity >= 0 && options.cache_capacity <= 1 << 20);
   for (double time : {options.cycle_time_ms, options.stall_check_time,
                       options.stall_shutdown_time, options.heartbeat_timeout,
@@ -59,6 +59,7 @@ void CheckFingerprint(const Environment& environment, const Options& options) {
   KR_CHECK(again->Fingerprint() == options.Fingerprint());
   KR_CHECK(again->size == options.size);
   KR_CHECK(again->fusion_threshold == options.fusion_threshold);
+  KR_CHECK(again->planned_bucket == options.planned_bucket);
   KR_CHECK(again->cycle_time_ms == options.cycle_time_ms);
   KR_CHECK(again->cache_capacity == options.cache_capacity);
   KR_CHECK(again->stall_check_time == options.stall_check_time);

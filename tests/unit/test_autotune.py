@@ -135,10 +135,20 @@ def test_knobs_that_the_user_has_set_are_held():
         ("linger", "microseconds", 0, 0, 2**50),
         ("part_bytes", "bytes", 128, 128, 128),
         ("allreduce_preference", "", 0, 0, 2),
+        ("planned_bucket", "bytes", 2**24, 0, 2**50),
     ]
     names = [knob.name for knob in knobs_of(rows, {})]
-    assert names == ["fusion_threshold", "linger", "allreduce_preference"]
-    held = {"KERAS_RING_CYCLE_TIME": "1", "KERAS_RING_ALLREDUCE": "tree"}
+    assert names == [
+        "fusion_threshold",
+        "linger",
+        "allreduce_preference",
+        "planned_bucket",
+    ]
+    held = {
+        "KERAS_RING_CYCLE_TIME": "1",
+        "KERAS_RING_ALLREDUCE": "tree",
+        "KERAS_RING_PLANNED_BUCKET": "1048576",
+    }
     assert [knob.name for knob in knobs_of(rows, held)] == ["fusion_threshold"]
 
 

@@ -338,6 +338,7 @@ def test_options_by_which_python_knows_no_hook(command, option):
     [
         ("FUSION_THRESHOLD", "64MiB", "67108864"),
         ("FUSION_THRESHOLD", "-1", "0"),
+        ("PLANNED_BUCKET", "16M", "16777216"),
         ("CACHE_CAPACITY", "1.5", "1024"),
         ("CYCLE_TIME", "nan", "0.5"),
         ("CYCLE_TIME", "1_0", "10"),

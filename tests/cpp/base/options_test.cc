@@ -40,6 +40,7 @@ TEST(Options, ReadsAll) {
                                    {"KERAS_RING_RENDEZVOUS", "[::1]:4000"},
                                    {"KERAS_RING_JOB_KEY", kKey},
                                    {"KERAS_RING_FUSION_THRESHOLD", "1024"},
+                                   {"KERAS_RING_PLANNED_BUCKET", "512"},
                                    {"KERAS_RING_CYCLE_TIME", "0.5"},
                                    {"KERAS_RING_LOG_LEVEL", "info"}});
   ASSERT_TRUE(options.ok()) << options.status().ToString();
@@ -47,6 +48,7 @@ TEST(Options, ReadsAll) {
   EXPECT_EQ(options->rendezvous_host, "::1");
   EXPECT_EQ(options->rendezvous_port, 4000);
   EXPECT_EQ(options->fusion_threshold, 1024);
+  EXPECT_EQ(options->planned_bucket, 512);
   EXPECT_EQ(options->cycle_time_ms, 0.5);
   EXPECT_EQ(options->log_level, LogLevel::kInfo);
 }

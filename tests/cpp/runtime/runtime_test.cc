@@ -154,6 +154,19 @@ TEST_P(RuntimeTest, ResultsStayRightWhileTheJobIsTuned) {
   }
 }
 
+TEST(RuntimeTuning, BeginsWithWhatIsSet) {
+  Options options;
+  options.fusion_threshold = 1 << 20;
+  options.planned_bucket = 1 << 18;
+  options.cycle_time_ms = 2;
+  RuntimeCluster cluster(kFlat, options, SharedMemorySetup(Duration::zero()));
+  const std::vector<TunableRange> ranges = cluster.at(0).tunables();
+  EXPECT_EQ(FindTunable(ranges, "fusion_threshold")->value, 1 << 20);
+  EXPECT_EQ(FindTunable(ranges, "planned_bucket")->value, 1 << 18);
+  EXPECT_EQ(FindTunable(ranges, "linger")->value, 2000);
+  cluster.ShutdownAll();
+}
+
 TEST(RuntimeTuning, IsOfRank0AndWithinBounds) {
   RuntimeCluster cluster(kFlat, Options(), SharedMemorySetup(Duration::zero()));
   EXPECT_THAT(cluster.at(2).Tune("linger", 5).message(),
