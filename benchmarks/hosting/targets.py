@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from benchmarks.hosting.figures import FLOOR, MPI, OURS, Place
+from benchmarks.hosting.figures import AS_GRADIENTS, FLOOR, MPI, OURS, Place
 from benchmarks.hosting.layout import UNLIMITED
 
 # Given figures, a place and a case, a number or `None`.
@@ -12,6 +12,10 @@ Figure = Callable
 
 def _time(figures, place, case):
     return figures.median_us(place, case, OURS)
+
+
+def _time_as_gradients(figures, place, case):
+    return figures.median_us(place, case, AS_GRADIENTS)
 
 
 def _p90(figures, place, case):
@@ -68,6 +72,11 @@ class Bound:
     figure: Figure
     reference: Figure
     unit: str = "us"
+
+    def as_gradients(self):
+        """Returns it for tensors that are reduced as a training does it."""
+        words = f"{self.words}, as gradients"
+        return dataclasses.replace(self, words=words, figure=_time_as_gradients)
 
 
 PEER = Bound("the best peer", _time, _best_peer)
@@ -131,6 +140,14 @@ def _targets(layouts, link, cases, bound, factor, **more):
     ]
 
 
+def _sets_of_small(layouts, link, case, bound, factor):
+    """As an op for each tensor, and as a training reduces them."""
+    return [
+        *_targets(layouts, link, [case], bound, factor),
+        *_targets(layouts, link, [case], bound.as_gradients(), factor),
+    ]
+
+
 _TWO = ("2x1", "2x2")
 _ALONE = ("1x2", "1x4")
 _LARGE = ("resnet50", "128MiB")
@@ -139,7 +156,8 @@ _NARROW = [f"{case}:{how}" for case in _LARGE for how in ("fp16", "bf16")]
 TARGETS = (
     *_targets(["2x1"], UNLIMITED, ["4B"], NOTHING, 1.0, more_us=150.0),
     *_targets(["2x1"], UNLIMITED, ["resnet50"], PEER, 0.65),
-    *_targets(["2x1"], UNLIMITED, ["128MiB", "many_small"], PEER, 0.6),
+    *_targets(["2x1"], UNLIMITED, ["128MiB"], PEER, 0.6),
+    *_sets_of_small(["2x1"], UNLIMITED, "many_small", PEER, 0.6),
     *_targets(["2x2"], UNLIMITED, ["resnet50"], OWN, 1.5),
     *_targets(["2x2"], UNLIMITED, ["resnet50"], PEER, 0.5),
     *_targets(["4x1", "4x2"], UNLIMITED, ["resnet50"], PEER, 0.6),
@@ -147,10 +165,11 @@ TARGETS = (
     *_targets(_TWO, "10gbit", _LARGE, PEER_CPU, 0.7),
     *_targets(_TWO, "1gbit", _LARGE, TCP, 1.03),
     *_targets(_TWO, "1gbit", _NARROW, TCP, 0.55),
-    *_targets(_TWO, "1gbit", ["many_small", "64KiB", "1MiB"], PEER, 0.9),
+    *_sets_of_small(_TWO, "1gbit", "many_small", PEER, 0.9),
+    *_targets(_TWO, "1gbit", ["64KiB", "1MiB"], PEER, 0.9),
     *_targets(_ALONE, UNLIMITED, ["vgg16", "bert_large"], RESNET50, 1.0),
-    *_targets(_ALONE, UNLIMITED, ["mixed"], OPEN_MPI, 1.3),
-    *_targets(_ALONE, UNLIMITED, ["mixed"], NOTHING, 4.0),
+    *_sets_of_small(_ALONE, UNLIMITED, "mixed", OPEN_MPI, 1.3),
+    *_sets_of_small(_ALONE, UNLIMITED, "mixed", NOTHING, 4.0),
     *_targets(_ALONE, UNLIMITED, ["64KiB", "1MiB"], MEDIAN, 1.3),
 )
 

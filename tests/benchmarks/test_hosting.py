@@ -122,6 +122,24 @@ def test_targets_that_are_our_own():
     assert holds["1x2", "1MiB"] == "0.11 ms (1.10 x)"
 
 
+def test_sets_of_small_tensors_have_targets_as_gradients_too():
+    alone = Place("1x2", "unlimited")
+    made = Figures(
+        [
+            measured(alone, OURS, "mixed", 50_000),
+            measured(alone, AS_GRADIENTS, "mixed", 20_000),
+            measured(alone, MPI, "mixed", 16_000),
+        ]
+    )
+    found = {
+        row["at most"]: (row["reached"], row["holds"]) for row in rows(made)
+    }
+    assert found == {
+        "1.3 x Open MPI": ("50 ms (3.12 x)", "no"),
+        "1.3 x Open MPI, as gradients": ("20 ms (1.25 x)", "yes"),
+    }
+
+
 def test_every_target_names_a_case_that_there_is():
     for target in targets.TARGETS:
         assert named_cases.parse_case(target.case).name == target.case
