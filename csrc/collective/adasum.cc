@@ -43,7 +43,7 @@ Status Adasum::Allreduce(const AllreduceArgs& args, int rank, int size,
   const ReductionKernels method(args);
   Round round{args, method, FindPairKernels(method.format.dtype),
               rank, size,   collective};
-  const int64_t most = kRoundBytes / method.tensor_size;
+  const int64_t most = round_bytes_ / method.tensor_size;
   for (size_t first = 0; first < args.tensors.size();) {
     size_t end = first;
     round.count = 0;

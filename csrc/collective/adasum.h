@@ -25,7 +25,9 @@
 // Round a ring blocks pass through the ranks between: n / 2 times the tensors,
 // where an allreduce moves them twice. Memory: that of the tensors of a round,
 // twice (four times where sums are wide); a round is a tensor, or several of
-// kRoundBytes together.
+// kRoundBytes together. What a slice adds to a dot product depends on where the
+// tensor lies in its round, and so do the last bits, unless each tensor has a
+// round of its own.
 #ifndef KERAS_RING_COLLECTIVE_ADASUM_H_
 #define KERAS_RING_COLLECTIVE_ADASUM_H_
 
@@ -45,6 +47,10 @@ class Adasum {
  public:
   static constexpr int64_t kRoundBytes = int64_t{16} << 20;
 
+  // `round_bytes`: of the tensors of a round together; 0: each has its own.
+  explicit Adasum(int64_t round_bytes = kRoundBytes)
+      : round_bytes_(round_bytes) {}
+
   // With the other operations of `collective`, in which this rank is `rank` of
   // `size`.
   Status Allreduce(const AllreduceArgs& args, int rank, int size,
@@ -59,6 +65,7 @@ class Adasum {
   // Multiplies the pairs (slices_[0], slices_[1]), (slices_[2], slices_[3]) ...
   Status MultiplyPairs(const Round& round, std::vector<double>& products);
 
+  const int64_t round_bytes_;
   Spans spans_;
   // The row as it travels, the own slice of each rank, and the same widened.
   ScratchBuffer row_;

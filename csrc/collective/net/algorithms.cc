@@ -30,6 +30,7 @@ Algorithms AlgorithmsOf(const Options& options) {
   algorithms.ring_allgather = options.allgather == "ring";
   algorithms.ring_reducescatter = options.reducescatter == "ring";
   algorithms.ring_alltoall = options.alltoall == "ring";
+  if (options.deterministic) algorithms.adasum_round = 0;
   return algorithms;
 }
 

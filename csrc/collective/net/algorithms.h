@@ -2,8 +2,11 @@
 #ifndef KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
 #define KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
 
+#include <cstdint>
+
 #include "csrc/base/options.h"
 #include "csrc/base/tunable.h"
+#include "csrc/collective/adasum.h"
 #include "csrc/collective/net/cost_model.h"
 
 namespace keras_ring {
@@ -21,6 +24,7 @@ struct Algorithms {
   bool ring_allgather = false;
   bool ring_reducescatter = false;
   bool ring_alltoall = false;
+  int64_t adasum_round = Adasum::kRoundBytes;  // see Adasum
 };
 
 // What may be tuned of them.

@@ -47,7 +47,8 @@ CpuCollective::CpuCollective(Transport& transport,
       options_(options),
       rank_(transport.rank()),
       place_(RingPlaceOf(rank_, transport.size(), options.ring_order)),
-      meter_(meter) {}
+      meter_(meter),
+      adasum_(options.algorithms.adasum_round) {}
 
 CpuCollective::CpuCollective(std::unique_ptr<Transport> transport,
                              const CpuCollectiveOptions& options,
@@ -57,7 +58,8 @@ CpuCollective::CpuCollective(std::unique_ptr<Transport> transport,
       options_(options),
       rank_(transport_.rank()),
       place_(RingPlaceOf(rank_, transport_.size(), options.ring_order)),
-      meter_(meter) {}
+      meter_(meter),
+      adasum_(options.algorithms.adasum_round) {}
 
 Status CpuCollective::Allreduce(const AllreduceArgs& args) {
   if (args.op == ReduceOp::kAdasum) {

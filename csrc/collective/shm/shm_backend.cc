@@ -17,6 +17,7 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh&,
                                          Deadline) {
   ShmCollectiveOptions options;
   options.barrier = BarrierOptionsOf(deps);
+  if (deps.options.deterministic) options.adasum_round = 0;
   return std::unique_ptr<Collective>(std::make_unique<ShmCollective>(
       *deps.host, options, Meter(deps.counters, deps.trace)));
 }

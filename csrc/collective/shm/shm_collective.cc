@@ -63,6 +63,7 @@ ShmCollective::ShmCollective(const HostGroup& group,
                  return Slot(local_rank, chunk);
                }},
       direct_(group, HostPage::Tables(group)),
+      adasum_(options.adasum_round),
       sources_(group.size()) {
   KR_CHECK(group.data_bytes() >= DataBytes(size_, options));
   KR_CHECK(options.part_bytes % kAlignment == 0);

@@ -65,6 +65,7 @@ struct ShmCollectiveOptions {
   size_t stream_bytes = size_t{32} << 20;
   // See InlineExecution::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
+  int64_t adasum_round = Adasum::kRoundBytes;  // see Adasum
   ChunkBarrierOptions barrier;
 };
 

@@ -94,5 +94,23 @@ TEST(AdasumTest, BoundsTheMemoryOfSmallTensors) {
   EXPECT_EQ(values.front(), 1.0f);
 }
 
+// So that the bits do not depend on what shares the bucket.
+TEST(AdasumTest, EachTensorMayHaveARoundOfItsOwn) {
+  FakeCollective collective;
+  std::vector<float> values(100, 1.0f);
+  AllreduceArgs args;
+  args.op = ReduceOp::kAdasum;
+  for (int64_t count : {1, 7, 60}) {
+    args.tensors.push_back({values.data(), values.data(), count});
+  }
+  ASSERT_TRUE(Adasum(/*round_bytes=*/0).Allreduce(args, 0, 1, collective).ok());
+  std::vector<size_t> rounds;
+  for (const FakeCollective::Call& call : collective.calls()) {
+    if (call.kind != FakeCollective::Kind::kAlltoall) continue;
+    rounds.push_back(call.alltoall.bytes.front());
+  }
+  EXPECT_EQ(rounds, std::vector<size_t>({4, 28, 240}));
+}
+
 }  // namespace
 }  // namespace keras_ring

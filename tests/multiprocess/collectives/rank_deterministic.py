@@ -28,8 +28,16 @@ def digest():
             for i, value in enumerate(values)
         ]
 
+    @tf.function
+    def combine(values):
+        return [
+            kr.allreduce(value, kr.Adasum, name=f"vector_{i}")
+            for i, value in enumerate(values)
+        ]
+
     first = reduce(tensors)
-    digests = [_hash(first), _hash(reduce(tensors))]
+    vectors = _hash(combine(tensors))
+    digests = [_hash(first) + vectors, _hash(reduce(tensors)) + vectors]
     halves = [value[: value.shape[0] // 2] for value in tensors]
     # A part of a tensor lies elsewhere in its bucket.
     for whole, half in zip(first, reduce(halves), strict=True):
