@@ -62,8 +62,9 @@ SimulatedTime Simulate(const SimulatedJob& job, size_t bytes) {
   return time;
 }
 
-// Bucket after bucket, as the coordinator makes them of gradients that are all
-// there: some that are planned, and then, of what has to wait, larger ones.
+// Bucket after bucket, as the coordinator makes them of gradients that come
+// faster than they are reduced: planned ones at first, as soon as each is
+// complete, and then larger ones, of what has become complete meanwhile.
 Sum StepOf(const SimulatedJob& job, size_t bytes) {
   const BucketSchedulerOptions schedule;
   Sum sum;

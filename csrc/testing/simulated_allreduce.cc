@@ -112,7 +112,8 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   const int64_t of_lane = (count + lanes - 1) / lanes;
   const StageParts stage_parts = StageParts::Even(
       of_lane, /*lanes=*/1, sizeof(float),
-      PartBytesOf(of_lane * sizeof(float), options.stage.part_bytes));
+      PartBytesOf(of_lane * sizeof(float), options.stage.part_bytes,
+                  job.ranks_per_host));
   const std::vector<Range> parts = stage_parts.PartsOf(0);
 
   // Nobody looks at the values, so all have the same memory.

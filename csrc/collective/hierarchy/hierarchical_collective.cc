@@ -21,9 +21,11 @@ namespace {
 constexpr int64_t kMostTimes = 16;
 constexpr int64_t kPartAlignment = 64;
 
-// Of a lane: smaller parts, until there are so many, but not less than this.
+// Into how many parts a lane is cut at least, if they are of such a size.
 constexpr size_t kFewParts = 4;
-constexpr size_t kSmallPartBytes = size_t{256} << 10;
+constexpr size_t kSmallPartBytes = size_t{512} << 10;
+// So many have little to do on their host.
+constexpr int kFewRanks = 2;
 
 ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
                               const HostGroup& group) {
@@ -67,8 +69,12 @@ int GroupSide(int num_hosts, const HierarchicalOptions& options) {
   return static_cast<int>(std::lround(std::ceil(std::sqrt(num_hosts))));
 }
 
-size_t PartBytesOf(size_t lane_bytes, size_t most) {
-  return std::min(most, std::max(lane_bytes / kFewParts, kSmallPartBytes));
+size_t PartBytesOf(size_t lane_bytes, size_t most, int ranks_per_host) {
+  const size_t parts = std::min(lane_bytes / kSmallPartBytes, kFewParts);
+  if (ranks_per_host <= kFewRanks || parts < 2) return most;
+  // Rounded up, or there would be one more.
+  const size_t unit = parts * kPartAlignment;
+  return std::min(most, (lane_bytes + unit - 1) / unit * kPartAlignment);
 }
 
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
@@ -235,10 +241,11 @@ Status HierarchicalCollective::DoAllreduce(const AllreduceArgs& args) {
   row_.Assign(args.tensors, sums.method().element_size,
               sums.method().wire_size);
   const int lanes = LanesFor(row_.count() * sums.size());
-  const size_t wire_bytes = row_.count() * row_.wire_size();
+  const size_t lane_count = (row_.count() + lanes - 1) / lanes;
   const StageParts parts =
       StageParts::Even(row_.count(), lanes, row_.wire_size(),
-                       PartBytesOf(wire_bytes / lanes, part_bytes_));
+                       PartBytesOf(lane_count * row_.wire_size(), part_bytes_,
+                                   placement_.max_ranks()));
   TensorPlaces* const places = ReadsInPlace(sums.method()) ? &places_ : nullptr;
   if (places != nullptr) places->Publish(args.tensors);
   return Run(sums, parts, preference_, Traffic(), places);

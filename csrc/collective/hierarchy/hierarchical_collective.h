@@ -76,10 +76,10 @@ struct HierarchicalOptions {
 // The `side` of PlanLevels for so many hosts.
 int GroupSide(int num_hosts, const HierarchicalOptions& options);
 
-// How large the parts [bytes] of a lane of `lane_bytes` are, at most `most`: if
-// there are only a few, nothing travels while the first is summed, nor while
-// the results of the last are copied. Small ones would be more messages.
-size_t PartBytesOf(size_t lane_bytes, size_t most);
+// How large the parts [bytes] of a lane of `lane_bytes` are, at most `most`.
+// Where hosts have many ranks, a lane has several parts: of one, nothing
+// travels while it is summed on the host, nor while its results are copied.
+size_t PartBytesOf(size_t lane_bytes, size_t most, int ranks_per_host);
 
 // Whom rank `rank` needs links with.
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
