@@ -288,9 +288,10 @@ const Row kRows[] = {
      ShowInteger<&Options::fusion_threshold>, true},
     {"PLANNED_BUCKET", "bytes",
      "Where steps repeat, their tensors are planned for buckets of at most "
-     "this size, each of which goes on once it is complete. Those that have to "
-     "wait for others share a bucket, up to FUSION_THRESHOLD. Smaller ones "
-     "start earlier while gradients are computed, larger ones take less time "
+     "this size, and of no more than FUSION_THRESHOLD; 0: of one tensor each. "
+     "Those that are complete at the same time, because others are on their "
+     "way, share a collective up to FUSION_THRESHOLD. Smaller ones start "
+     "earlier while gradients are computed, larger ones take less time "
      "together.",
      IntegerField<&Options::planned_bucket, 0,
                   std::numeric_limits<int64_t>::max()>,

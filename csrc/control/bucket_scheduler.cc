@@ -82,7 +82,7 @@ std::vector<size_t> BucketScheduler::JoinComplete(
     Planned& bucket = *planned_of[i];
     if (!bucket.joins) {
       bucket.joins =
-          i == 0 || (bytes + bucket.bytes <= options_.fusion_threshold &&
+          i == 0 || (bucket.bytes <= options_.fusion_threshold - bytes &&
                      MayShare(first, ready_[i].agreed->request));
       if (*bucket.joins) {
         bytes += bucket.bytes;

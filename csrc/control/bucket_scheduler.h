@@ -21,9 +21,10 @@ namespace keras_ring {
 
 struct BucketSchedulerOptions {
   int64_t fusion_threshold = 64 << 20;  // bytes
-  // The most that a planned bucket holds [bytes]: what comes while others are
-  // on their way need not wait for more. What has to wait anyway is joined, up
-  // to the threshold, since each collective takes time to begin and to end.
+  // The most that a planned bucket holds [bytes], so that it goes on early
+  // while others are still to come. Those that are complete when the next
+  // bucket is chosen are joined, up to the threshold: each collective takes
+  // time to begin and to end.
   int64_t planned_bucket = 16 << 20;
   // How long a ready tensor is held back for others to join it.
   Duration linger = Duration::zero();
@@ -77,14 +78,16 @@ class BucketScheduler {
     size_t count = 0;
     int64_t bytes = 0;
     bool complete = false;
-    std::optional<bool> joins = std::nullopt;  // what runs next; once decided
+    // Whether it is part of what runs next; nothing: not decided yet.
+    std::optional<bool> joins = std::nullopt;
   };
 
   // Indices into ready_. The bucket that is planned for the first, if it is
   // complete, and other complete ones; else what goes with it of all that no
   // complete bucket claims.
   std::vector<size_t> NextReady();
-  // By item of ready_: its bucket, or null.
+  // The items of complete buckets that run together with the first. By item of
+  // ready_: its bucket, or null.
   std::vector<size_t> JoinComplete(const std::vector<Planned*>& planned_of);
   int64_t PlannedBytes() const {
     return std::min(options_.fusion_threshold, options_.planned_bucket);

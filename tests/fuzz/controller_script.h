@@ -40,7 +40,9 @@ inline ControlTree ScriptTree(int rank) {
 inline ControllerOptions ScriptOptions(int capacity) {
   ControllerOptions options;
   options.cache_capacity = capacity;
-  options.schedule.fusion_threshold = 64;
+  // Of four of its tensors, and of two.
+  options.schedule.fusion_threshold = 192;
+  options.schedule.planned_bucket = 96;
   options.stalls.check_time = std::chrono::seconds(1);
   options.stalls.shutdown_time = std::chrono::seconds(10);
   return options;
