@@ -36,7 +36,8 @@ def digest():
         ]
 
     first = reduce(tensors)
-    vectors = _hash(combine(tensors))
+    # Dot products are of 64 bits: in float32 their last ones do not show.
+    vectors = _hash(combine([tf.cast(value, tf.float64) for value in tensors]))
     digests = [_hash(first) + vectors, _hash(reduce(tensors)) + vectors]
     halves = [value[: value.shape[0] // 2] for value in tensors]
     # A part of a tensor lies elsewhere in its bucket.
