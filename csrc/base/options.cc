@@ -369,7 +369,8 @@ const Row kRows[] = {
      true},
     {"DETERMINISTIC", "0 or 1",
      "Whether what would make the bits of a sum depend on the bucket that a "
-     "tensor happens to be in is refused: the ring.",
+     "tensor happens to be in is refused: the ring; or done for each tensor by "
+     "itself: Adasum.",
      SwitchField<&Options::deterministic>, ShowSwitch<&Options::deterministic>,
      true},
     {"HELPER_THREAD", "auto, 0 or 1",
