@@ -289,8 +289,8 @@ const Row kRows[] = {
     {"PLANNED_BUCKET", "bytes",
      "Where steps repeat, their tensors are planned for buckets of at most "
      "this size, and of no more than FUSION_THRESHOLD; 0: of one tensor each. "
-     "Those that are complete at the same time, because others are on their "
-     "way, share a collective up to FUSION_THRESHOLD. Smaller ones start "
+     "Those that are complete at the same time, say because others were on "
+     "their way, share a collective up to FUSION_THRESHOLD. Smaller ones start "
      "earlier while gradients are computed, larger ones take less time "
      "together.",
      IntegerField<&Options::planned_bucket, 0,

@@ -146,12 +146,10 @@ TEST_P(ControllerTopology, WhatIsNotPlannedRunsApart) {
   step({"x", "a", "y", "b"});
   EXPECT_THAT(last_two(), UnorderedElementsAre(ElementsAre("x", "y"),
                                                ElementsAre("a", "b")));
-  step({"c", "d"});
 }
 
-// Each collective takes time to begin and to end: what has to wait anyway
-// shares it.
-TEST_P(ControllerTopology, PlannedBucketsThatWaitAreJoined) {
+// Each collective takes time to begin and to end: what is there shares it.
+TEST_P(ControllerTopology, CompleteBucketsAreJoined) {
   constexpr int64_t kCount = 8;
   constexpr int64_t kBytes = kCount * 4;
   ControllerOptions options;

@@ -13,7 +13,9 @@ VARIANTS = [
 
 
 @pytest.mark.long("hosts")
-@pytest.mark.parametrize("hosts", [[0, 1, 2], [0, 0, 1, 1, 2]], ids=str)
+@pytest.mark.parametrize(
+    "hosts", [[0, 0, 0], [0, 1, 2], [0, 0, 1, 1, 2]], ids=str
+)
 def test_the_same_bits_whatever_the_fusion_and_the_algorithm(hosts):
     digests = set()
     for variant in VARIANTS:
