@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/round.h"
+
 namespace keras_ring {
 namespace {
-
-int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // What is left for elements, if each slice may be one longer than its share.
 int64_t RoomOf(const Placement& placement, size_t wire_size,

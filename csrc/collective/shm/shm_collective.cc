@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "csrc/base/round.h"
 #include "csrc/collective/arguments.h"
 #include "csrc/collective/fold_method.h"
 #include "csrc/collective/shm/host_page.h"
@@ -12,9 +13,6 @@ namespace keras_ring {
 namespace {
 
 constexpr size_t kAlignment = 64;  // of parts: a cache line
-
-int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
-int64_t RoundUp(int64_t value, int64_t to) { return DivideUp(value, to) * to; }
 
 // How much less, and how much more, than by default a part may have.
 constexpr int64_t kMostTimes = 16;
