@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/round.h"
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
 #include "csrc/collective/hierarchy/host_stage.h"
 #include "csrc/collective/hierarchy/placement.h"
@@ -35,7 +36,7 @@ std::vector<int> RanksOfHost(const std::vector<std::string>& host_ids,
   return ranks;
 }
 
-size_t RoundUpToLine(size_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr size_t kCacheLine = 64;
 
 // Ranks that share a core take turns: whoever spins holds the others up.
 Duration SpinOf(const HostGroup& host) {
@@ -60,12 +61,15 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   }
   KR_ASSIGN_OR_RETURN(auto links,
                       mesh.Connect(LinkKind::kHost, peers, deadline));
+  const Placement placement(deps.host_ids);
   HostGroupLayout layout;
-  layout.control_bytes = RoundUpToLine(ControlPage::BytesFor(size));
-  layout.data_bytes = RoundUpToLine(std::max(
-      ShmCollective::DataBytes(size, ShmCollectiveOptions()),
-      HostSlots::DataBytes(
-          size, StageOptionsFor(Placement(deps.host_ids).num_hosts()))));
+  layout.control_bytes = RoundUp(ControlPage::BytesFor(size), kCacheLine);
+  layout.data_bytes = RoundUp(
+      std::max(
+          ShmCollective::DataBytes(size, ShmCollectiveOptions()),
+          HostSlots::DataBytes(size, StageOptionsFor(placement.num_hosts(),
+                                                     placement.max_ranks()))),
+      kCacheLine);
   std::shared_ptr<const SharedMemory> tensors;
   if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =

@@ -99,7 +99,7 @@ class SimulatedHost final : public LowerLevel {
 
 SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   HierarchicalOptions options;
-  options.stage = StageOptionsFor(job.num_hosts);
+  options.stage = StageOptionsFor(job.num_hosts, job.ranks_per_host);
   LinkModel links;
   links.latency = job.latency;
   links.message = job.message;
@@ -110,10 +110,12 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   const int64_t count =
       std::max<int64_t>(1, static_cast<int64_t>(bytes / sizeof(float)));
   const int64_t of_lane = (count + lanes - 1) / lanes;
-  const StageParts stage_parts = StageParts::Even(
+  const int side = GroupSide(job.num_hosts, options);
+  const std::vector<int> sides = LargestGroups(job.num_hosts, side);
+  const StageParts stage_parts = StageParts::Tapered(
       of_lane, /*lanes=*/1, sizeof(float),
-      PartBytesOf(of_lane * sizeof(float), options.stage.part_bytes,
-                  job.ranks_per_host));
+      PartSizesOf(of_lane * sizeof(float), options.stage.part_bytes,
+                  job.ranks_per_host, sides, options));
   const std::vector<Range> parts = stage_parts.PartsOf(0);
 
   // Nobody looks at the values, so all have the same memory.
@@ -125,11 +127,9 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   row.Assign(tensors, sizeof(float));
   Reduction reduction;
   const FoldMethod method(reduction);
-  const int side = GroupSide(job.num_hosts, options);
   LevelsShape shape;
   shape.lag = options.stage.lag();
-  shape.is_small = AllreduceTakesFewHops(links, Preference::kByModel,
-                                         LargestGroups(job.num_hosts, side),
+  shape.is_small = AllreduceTakesFewHops(links, Preference::kByModel, sides,
                                          of_lane * sizeof(float));
 
   std::vector<int> ranks(job.num_hosts);

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/round.h"
 #include "csrc/collective/arguments.h"
 #include "csrc/collective/hierarchy/host_alltoall.h"
 #include "csrc/collective/hierarchy/host_moves.h"
@@ -21,11 +22,15 @@ namespace {
 constexpr int64_t kMostTimes = 16;
 constexpr int64_t kPartAlignment = 64;
 
-// Into how many parts a lane is cut at least, if they are of such a size.
-constexpr size_t kFewParts = 4;
-constexpr size_t kSmallPartBytes = size_t{512} << 10;
-// So many have little to do on their host.
-constexpr int kFewRanks = 2;
+// Into how many parts a lane is cut at least, if they are not small.
+constexpr size_t kFewParts = 8;
+
+// The least whole number that is, to the power of `degree`, no less.
+int RootAbove(int value, int degree) {
+  int root = 1;
+  while (std::pow(root, degree) < value) ++root;
+  return root;
+}
 
 ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
                               const HostGroup& group) {
@@ -66,15 +71,26 @@ int GroupSide(int num_hosts, const HierarchicalOptions& options) {
   if (options.flat.algorithms.in_pairs) return 2;
   if (num_hosts <= options.most_hosts) return std::max(2, num_hosts);
   if (options.group_side > 0) return options.group_side;
-  return static_cast<int>(std::lround(std::ceil(std::sqrt(num_hosts))));
+  int side = num_hosts;
+  for (int levels = 2; side > options.most_side; ++levels) {
+    side = RootAbove(num_hosts, levels);
+  }
+  return std::max(2, side);
 }
 
-size_t PartBytesOf(size_t lane_bytes, size_t most, int ranks_per_host) {
-  const size_t parts = std::min(lane_bytes / kSmallPartBytes, kFewParts);
-  if (ranks_per_host <= kFewRanks || parts < 2) return most;
-  // Rounded up, or there would be one more.
-  const size_t unit = parts * kPartAlignment;
-  return std::min(most, (lane_bytes + unit - 1) / unit * kPartAlignment);
+PartSizes PartSizesOf(size_t lane_bytes, size_t most, int ranks_per_host,
+                      const std::vector<int>& groups,
+                      const HierarchicalOptions& options) {
+  const size_t hosts_met =
+      std::accumulate(groups.begin(), groups.end(), size_t{0});
+  const size_t ranks = ranks_per_host;
+  const size_t ends = options.end_bytes * hosts_met / (ranks * ranks);
+  PartSizes bytes;
+  bytes.ends = std::min(
+      RoundUp(std::max(ends, options.least_end_bytes), kPartAlignment), most);
+  bytes.most = std::clamp(RoundUp(lane_bytes / kFewParts, kPartAlignment),
+                          std::min(2 * bytes.ends, most), most);
+  return bytes;
 }
 
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
@@ -241,11 +257,11 @@ Status HierarchicalCollective::DoAllreduce(const AllreduceArgs& args) {
   row_.Assign(args.tensors, sums.method().element_size,
               sums.method().wire_size);
   const int lanes = LanesFor(row_.count() * sums.size());
-  const size_t lane_count = (row_.count() + lanes - 1) / lanes;
-  const StageParts parts =
-      StageParts::Even(row_.count(), lanes, row_.wire_size(),
-                       PartBytesOf(lane_count * row_.wire_size(), part_bytes_,
-                                   placement_.max_ranks()));
+  const size_t lane_count = DivideUp(row_.count(), lanes);
+  const StageParts parts = StageParts::Tapered(
+      row_.count(), lanes, row_.wire_size(),
+      PartSizesOf(lane_count * row_.wire_size(), part_bytes_,
+                  placement_.max_ranks(), groups_, options_));
   TensorPlaces* const places = ReadsInPlace(sums.method()) ? &places_ : nullptr;
   if (places != nullptr) places->Publish(args.tensors);
   return Run(sums, parts, preference_, Traffic(), places);

@@ -65,10 +65,18 @@ struct HierarchicalOptions {
   size_t direct_bytes = size_t{512} << 10;
   // Buckets of this size occupy the other thread, too, if there is one.
   size_t helper_bytes = size_t{1} << 20;
+  // The first part of a lane and its last one have `end_bytes`, times the hosts
+  // that a rank sends to, which cost the time of a message each, and divided by
+  // the square of the ranks of a host: the more there are, the longer is a part
+  // summed there, and the less does each lane send. At least `least_end_bytes`.
+  size_t end_bytes = size_t{512} << 10;
+  size_t least_end_bytes = size_t{64} << 10;
   // More hosts than `most_hosts` form groups: of `group_side`, or, if that is
-  // 0, of about as many as there are groups.
+  // 0, of about the same size on each level, of which there are as few as this
+  // allows with groups of `most_side`.
   int most_hosts = 32;
   int group_side = 0;
+  int most_side = 16;
   CpuCollectiveOptions flat;
   ChunkBarrierOptions barrier;
 };
@@ -76,10 +84,11 @@ struct HierarchicalOptions {
 // The `side` of PlanLevels for so many hosts.
 int GroupSide(int num_hosts, const HierarchicalOptions& options);
 
-// How large the parts [bytes] of a lane of `lane_bytes` are, at most `most`.
-// Where hosts have many ranks, a lane has several parts: of one, nothing
-// travels while it is summed on the host, nor while its results are copied.
-size_t PartBytesOf(size_t lane_bytes, size_t most, int ranks_per_host);
+// How an allreduce is cut of which a lane has `lane_bytes`. `most`: of a part;
+// `groups`: the most hosts of one, by level.
+PartSizes PartSizesOf(size_t lane_bytes, size_t most, int ranks_per_host,
+                      const std::vector<int>& groups,
+                      const HierarchicalOptions& options);
 
 // Whom rank `rank` needs links with.
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,

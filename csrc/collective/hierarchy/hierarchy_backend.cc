@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/round.h"
 #include "csrc/base/task_thread.h"
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/placement.h"
@@ -19,12 +20,15 @@ namespace {
 
 // A part of a chunk is cut among the hosts of a group: into messages that one
 // send takes (SendQuantum), as what is over would wait for those to all other
-// hosts; unless the part would become so large that others wait for it. Where
-// there are many hosts of one rank, none of its parts' parts is tiny. Multiples
-// of 64.
+// hosts; unless the part would become so large that others wait for it. On the
+// top each host has its part of it, and all lanes of a host together send no
+// less than kLeastMessageBytes of that, as each message takes its time.
+// Multiples of kAlignment.
 constexpr size_t kMessageBytes = size_t{60} << 10;
+constexpr size_t kLeastMessageBytes = kMessageBytes / 8;
 constexpr size_t kMostPartBytes = 24 * kMessageBytes;
-constexpr size_t kLeastMessageBytes = 2048;
+constexpr size_t kAlignment = 64;
+constexpr int64_t kMostDepth = ProgressPage::kNumTags;
 
 // Ranks of hosts that do not share memory are hosts of their own.
 Placement PlacementOf(const BackendDeps& deps) {
@@ -82,11 +86,20 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
 
 }  // namespace
 
-HostStageOptions StageOptionsFor(int num_hosts) {
+HostStageOptions StageOptionsFor(int num_hosts, int ranks_per_host) {
   const int side = GroupSide(num_hosts, HierarchicalOptions());
   HostStageOptions options;
-  options.part_bytes = std::max(std::min(side * kMessageBytes, kMostPartBytes),
-                                num_hosts * kLeastMessageBytes);
+  options.part_bytes = std::min(
+      std::max(
+          side * kMessageBytes,
+          RoundUp(num_hosts * kLeastMessageBytes / ranks_per_host, kAlignment)),
+      kMostPartBytes);
+  // Two chunks are under way on the top, and on each level below it almost
+  // twice as many as above (LevelsShape).
+  int64_t lag = 2;
+  const size_t levels = LargestGroups(num_hosts, side).size();
+  for (size_t level = 1; level < levels; ++level) lag = 2 * lag - 1;
+  options.depth = std::clamp(lag + 1, options.depth, kMostDepth);
   return options;
 }
 
@@ -115,7 +128,7 @@ Result<std::unique_ptr<Collective>> MakeHierarchy(const BackendDeps& deps,
   const Placement placement = PlacementOf(deps);
   HierarchicalOptions options;
   options.barrier = BarrierOptionsOf(deps);
-  options.stage = StageOptionsFor(placement.num_hosts());
+  options.stage = StageOptionsFor(placement.num_hosts(), placement.max_ranks());
   options.flat.algorithms = AlgorithmsOf(deps.options);
   options.flat.ring_order = RingOrder(deps.host_ids);
   KR_ASSIGN_OR_RETURN(std::shared_ptr<const HostGroup> group,

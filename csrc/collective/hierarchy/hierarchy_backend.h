@@ -9,7 +9,7 @@
 namespace keras_ring {
 
 // How much memory the ranks of a host share for it depends on the job alone.
-HostStageOptions StageOptionsFor(int num_hosts);
+HostStageOptions StageOptionsFor(int num_hosts, int ranks_per_host);
 
 // Its collective over another transport between the hosts, for jobs in which
 // HierarchyAvailable is OK.

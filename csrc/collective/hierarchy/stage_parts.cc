@@ -2,27 +2,41 @@
 
 #include <algorithm>
 
+#include "csrc/base/round.h"
+
 namespace keras_ring {
 namespace {
 
 constexpr int64_t kCacheLine = 64;  // bytes
 
-int64_t DivideUp(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 }  // namespace
 
 StageParts StageParts::Even(int64_t count, int lanes, size_t wire_size,
                             size_t part_bytes) {
+  return Tapered(count, lanes, wire_size, PartSizes{part_bytes, part_bytes});
+}
+
+StageParts StageParts::Tapered(int64_t count, int lanes, size_t wire_size,
+                               const PartSizes& bytes) {
   const int64_t line = kCacheLine / static_cast<int64_t>(wire_size);
-  const int64_t most = static_cast<int64_t>(part_bytes / wire_size);
-  const int64_t chunks = DivideUp(count, lanes * most);
+  const int64_t most = static_cast<int64_t>(bytes.most / wire_size);
+  int64_t next = static_cast<int64_t>(bytes.ends / wire_size);
+  std::vector<int64_t> sizes;  // of a part, by chunk; of those at one end first
+  int64_t left = DivideUp(count, lanes);
+  for (; next < most && left >= 3 * next; next = std::min(2 * next, most)) {
+    sizes.push_back(next);
+    left -= 2 * next;
+  }
+  const size_t num_ends = sizes.size();
+  const int64_t between = DivideUp(left, next);
+  if (between > 0) {
+    sizes.resize(num_ends + between, RoundUp(DivideUp(left, between), line));
+  }
+  for (size_t i = num_ends; i > 0; --i) sizes.push_back(sizes[i - 1]);
   std::vector<int64_t> begins = {0};
-  if (chunks > 0) {
-    const int64_t part = DivideUp(DivideUp(count, lanes * chunks), line) * line;
-    while (begins.back() < count) {
-      for (int lane = 0; lane < lanes; ++lane) {
-        begins.push_back(std::min(begins.back() + part, count));
-      }
+  for (size_t i = 0; begins.back() < count; ++i) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      begins.push_back(std::min(begins.back() + sizes[i], count));
     }
   }
   return StageParts(lanes, std::move(begins));

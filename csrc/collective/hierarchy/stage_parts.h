@@ -12,6 +12,12 @@
 
 namespace keras_ring {
 
+// Bytes, on the wire; multiples of 64.
+struct PartSizes {
+  size_t most = 0;
+  size_t ends = 0;  // of the first chunk and of the last; at most `most`
+};
+
 class StageParts {
  public:
   // begins[chunk * lanes + lane], and the end.
@@ -22,6 +28,12 @@ class StageParts {
   // lines, of `part_bytes` at most. `wire_size`: of an element.
   static StageParts Even(int64_t count, int lanes, size_t wire_size,
                          size_t part_bytes);
+  // Parts of the first chunk have `ends` bytes, of the next twice as many, and
+  // so on up to `most`; of the last chunks the same, the other way round. For
+  // nothing travels before the first part is summed on its host, nor while the
+  // last one is copied there.
+  static StageParts Tapered(int64_t count, int lanes, size_t wire_size,
+                            const PartSizes& bytes);
 
   int lanes() const { return lanes_; }
   int64_t num_chunks() const {

@@ -18,6 +18,57 @@ TEST(StagePartsTest, AsFewChunksAsThereCanBe) {
   EXPECT_EQ(StageParts::Even(0, 2, 4, 1024).num_chunks(), 0);
 }
 
+std::vector<int64_t> SizesOf(const StageParts& parts, int lane) {
+  std::vector<int64_t> sizes;
+  for (const Range& part : parts.PartsOf(lane)) sizes.push_back(part.count());
+  return sizes;
+}
+
+TEST(StagePartsTest, TheEndsAreSmall) {
+  const PartSizes bytes{/*most=*/1024, /*ends=*/256};
+  // Elements of 4 bytes, in 2 lanes.
+  const auto sizes = [&bytes](int64_t count) {
+    return SizesOf(StageParts::Tapered(count, 2, sizeof(float), bytes), 0);
+  };
+  using Sizes = std::vector<int64_t>;
+  EXPECT_EQ(sizes(2 * 896), (Sizes{64, 128, 256, 256, 128, 64}));
+  EXPECT_EQ(sizes(2 * 960), (Sizes{64, 128, 192, 192, 192, 128, 64}));
+  // What is left between two of them is no smaller than they are.
+  EXPECT_EQ(sizes(2 * 192), (Sizes{64, 64, 64}));
+  EXPECT_EQ(sizes(2 * 64), (Sizes{64}));
+  EXPECT_EQ(sizes(0), Sizes());
+}
+
+TEST(StagePartsTest, AnySizesCoverTheRow) {
+  std::mt19937_64 random(20261126);
+  const auto below = [&random](int64_t n) {
+    return static_cast<int64_t>(random() % n);
+  };
+  for (int trial = 0; trial < 1000; ++trial) {
+    const int64_t count = below(int64_t{1} << below(16));
+    const int lanes = 1 + static_cast<int>(below(9));
+    const size_t wire_size = size_t{1} << below(4);
+    PartSizes bytes;
+    bytes.most = 64 * (1 + below(40));
+    bytes.ends = 64 * (1 + below(static_cast<int64_t>(bytes.most) / 64));
+    SCOPED_TRACE(testing::Message()
+                 << count << " elements of " << wire_size << " in " << lanes
+                 << " lanes, parts of " << bytes.ends << " to " << bytes.most);
+    const StageParts parts =
+        StageParts::Tapered(count, lanes, wire_size, bytes);
+    EXPECT_LE(parts.max_count() * wire_size, bytes.most);
+    int64_t at = 0;
+    for (int64_t chunk = 0; chunk < parts.num_chunks(); ++chunk) {
+      EXPECT_GT(parts.Part(chunk, 0).count(), 0);
+      for (int lane = 0; lane < lanes; ++lane) {
+        EXPECT_EQ(parts.Part(chunk, lane).begin, at);
+        at = parts.Part(chunk, lane).end;
+      }
+    }
+    EXPECT_EQ(at, count);
+  }
+}
+
 // A part has room for one element of each host, and one more to go on with.
 TEST(BlockRowTest, FitsWhereEachHostHasRoom) {
   const Placement placement({"a", "b", "c", "a"});

@@ -132,6 +132,7 @@ std::vector<CollectiveMember> MakeDirect(const Hosts& hosts,
 HierarchicalOptions Small() {
   HierarchicalOptions options;
   options.stage.part_bytes = 128;
+  options.end_bytes = options.least_end_bytes = 64;
   options.one_lane_bytes = 100;
   options.flat.algorithms.links = TestLinks();
   options.flat.max_segment_bytes = kTestSegmentBytes;
@@ -427,7 +428,9 @@ TEST(HierarchicalCollectiveTest, AnyPlacement) {
     std::shuffle(hosts.begin(), hosts.end(), random);
     HierarchicalOptions options = Small();
     options.stage.part_bytes = 64 << below(9);
-    options.stage.depth = 1 + below(4);
+    options.stage.depth = 1 + below(8);
+    options.end_bytes = 64 << below(6);
+    options.least_end_bytes = 64 << below(3);
     options.one_lane_bytes = below(2000);
     options.most_hosts = 1 + static_cast<int>(below(9));
     options.group_side = 2 + static_cast<int>(below(3));
@@ -435,8 +438,9 @@ TEST(HierarchicalCollectiveTest, AnyPlacement) {
     if (below(3) > 0) options.flat.max_exchange_ranks = 1;
     SCOPED_TRACE(testing::Message()
                  << "trial " << trial << ": " << hosts << ", parts of "
-                 << options.stage.part_bytes << ", depth "
-                 << options.stage.depth << ", one lane up to "
+                 << options.stage.part_bytes << ", at the ends "
+                 << options.end_bytes << " and " << options.least_end_bytes
+                 << ", depth " << options.stage.depth << ", one lane up to "
                  << options.one_lane_bytes << ", most hosts "
                  << options.most_hosts << ", side " << options.group_side
                  << ", latency " << options.flat.algorithms.links.latency
