@@ -1,4 +1,5 @@
-// NameTable: values by tensor name, which come and go with every step.
+// NameTable: values by tensor name, or by another key, which come and go with
+// every step.
 #ifndef KERAS_RING_CONTROL_NAME_TABLE_H_
 #define KERAS_RING_CONTROL_NAME_TABLE_H_
 
@@ -12,11 +13,13 @@ namespace keras_ring {
 // An unordered_map that keeps the memory of what is erased for what comes
 // next: a step of training erases and inserts the same names over and over.
 // `Value` has Clear(), which makes it as new but may keep its memory, too.
-template <typename Value>
+template <typename Value, typename Key = std::string>
 class NameTable {
-  using Map = std::unordered_map<std::string, Value>;
+  using Map = std::unordered_map<Key, Value>;
 
  public:
+  // Stays where it is until it is erased.
+  using value_type = typename Map::value_type;
   using iterator = typename Map::iterator;
   using const_iterator = typename Map::const_iterator;
 
@@ -26,11 +29,11 @@ class NameTable {
   iterator end() { return map_.end(); }
   const_iterator begin() const { return map_.begin(); }
   const_iterator end() const { return map_.end(); }
-  iterator find(const std::string& name) { return map_.find(name); }
-  bool Contains(const std::string& name) const { return map_.count(name) > 0; }
+  iterator find(const Key& name) { return map_.find(name); }
+  bool Contains(const Key& name) const { return map_.count(name) > 0; }
 
   // The value of `name`, and whether it is new.
-  std::pair<iterator, bool> TryEmplace(const std::string& name) {
+  std::pair<iterator, bool> TryEmplace(const Key& name) {
     iterator it = map_.find(name);
     if (it != map_.end()) return {it, false};
     if (spare_.empty()) return map_.try_emplace(name);
@@ -45,7 +48,7 @@ class NameTable {
     typename Map::node_type node = map_.extract(it);
     if (spare_.size() < kMaxSpare) spare_.push_back(std::move(node));
   }
-  void Erase(const std::string& name) {
+  void Erase(const Key& name) {
     iterator it = map_.find(name);
     if (it != map_.end()) Erase(it);
   }

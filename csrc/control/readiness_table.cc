@@ -13,16 +13,20 @@ void ReadinessTable::Pending::Clear() {
   from.clear();
 }
 
-NameTable<ReadinessTable::Pending>::iterator ReadinessTable::PendingFor(
-    const std::string& name, uint64_t sent_at) {
-  if (HasFailedSince(name, sent_at)) return pending_.end();
+ReadinessTable::Entry* ReadinessTable::EntryFor(const std::string& name,
+                                                uint64_t sent_at) {
+  if (HasFailedSince(name, sent_at)) return nullptr;
   const bool first = pending_.empty();
   if (first) oldest_ = BatchTime();
   const auto [it, is_new] = pending_.TryEmplace(name);
-  Pending& pending = it->second;
-  if (is_new) pending.since = BatchTime();
+  if (is_new) it->second.since = BatchTime();
   listener_.OnPending(BatchTime(), first);
-  return it;
+  return &*it;
+}
+
+ReadinessTable::Entry* ReadinessTable::EntryOf(ResponseCache::Slot slot) {
+  const auto it = by_slot_.find(slot);
+  return it == by_slot_.end() ? nullptr : it->second.entry;
 }
 
 TimePoint ReadinessTable::BatchTime() {
@@ -30,8 +34,8 @@ TimePoint ReadinessTable::BatchTime() {
   return *batch_time_;
 }
 
-Status ReadinessTable::AddContributor(Pending& pending, const std::string& name,
-                                      const Contributor& who) {
+Status ReadinessTable::AddContributor(Entry& entry, const Contributor& who) {
+  auto& [name, pending] = entry;
   if (std::find(pending.from.begin(), pending.from.end(), who.from) !=
       pending.from.end()) {
     return InternalError("readiness a second time for '" + name + "'");
@@ -47,6 +51,24 @@ Status ReadinessTable::AddContributor(Pending& pending, const std::string& name,
   return OkStatus();
 }
 
+void ReadinessTable::SetSlot(Entry& entry, ResponseCache::Slot slot,
+                             std::shared_ptr<const Response> agreed) {
+  entry.second.slot = slot;
+  entry.second.agreed = std::move(agreed);
+  by_slot_.TryEmplace(slot).first->second.entry = &entry;
+}
+
+void ReadinessTable::ResetSlot(Pending& pending) {
+  if (!pending.slot) return;
+  by_slot_.Erase(*pending.slot);
+  pending.slot.reset();
+}
+
+void ReadinessTable::Erase(const Entry& entry) {
+  if (entry.second.slot) by_slot_.Erase(*entry.second.slot);
+  pending_.Erase(entry.first);
+}
+
 Status ReadinessTable::Contribute(const Contributor& who,
                                   ResponseCache::Slot slot,
                                   std::shared_ptr<const Response> agreed) {
@@ -54,40 +76,46 @@ Status ReadinessTable::Contribute(const Contributor& who,
     listener_.OnSlotComplete(slot, std::move(agreed), who.last);
     return OkStatus();
   }
-  const auto it = PendingFor(agreed->request.name, who.sent_at);
-  if (it == pending_.end()) return OkStatus();
-  Pending& pending = it->second;
-  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, who));
+  if (Entry* const entry = EntryOf(slot)) {
+    if (HasFailedSince(entry->first, who.sent_at)) return OkStatus();
+    listener_.OnPending(BatchTime(), /*first=*/false);
+    KR_RETURN_IF_ERROR(AddContributor(*entry, who));
+    CompleteIfReady(*entry);
+    return OkStatus();
+  }
+  Entry* const entry = EntryFor(agreed->request.name, who.sent_at);
+  if (entry == nullptr) return OkStatus();
+  Pending& pending = entry->second;
+  KR_RETURN_IF_ERROR(AddContributor(*entry, who));
   if (pending.from.size() == 1) {
-    pending.slot = slot;
-    pending.agreed = std::move(agreed);
-  } else if (pending.slot != slot) {
+    SetSlot(*entry, slot, std::move(agreed));
+  } else {
     // Some ranks mean this slot and some do not: from here on in full.
     if (pending.slot) ExpandOthers(pending, who.from);
-    pending.slot.reset();
+    ResetSlot(pending);
     pending.agreed = std::move(agreed);
     ExpandSlot(pending, who.from);
     pending.agreed.reset();
   }
-  CompleteIfReady(it);
+  CompleteIfReady(*entry);
   return OkStatus();
 }
 
 Status ReadinessTable::Contribute(const Contributor& who,
                                   std::vector<RequestVersion> variants) {
-  const auto it = PendingFor(variants.front().request.name, who.sent_at);
-  if (it == pending_.end()) return OkStatus();
-  Pending& pending = it->second;
-  KR_RETURN_IF_ERROR(AddContributor(pending, it->first, who));
+  Entry* const entry = EntryFor(variants.front().request.name, who.sent_at);
+  if (entry == nullptr) return OkStatus();
+  Pending& pending = entry->second;
+  KR_RETURN_IF_ERROR(AddContributor(*entry, who));
   if (pending.slot) {
     ExpandOthers(pending, who.from);
-    pending.slot.reset();
+    ResetSlot(pending);
     pending.agreed.reset();
   }
   for (RequestVersion& variant : variants) {
     AddVariant(pending.variants, std::move(variant));
   }
-  CompleteIfReady(it);
+  CompleteIfReady(*entry);
   return OkStatus();
 }
 
@@ -102,26 +130,26 @@ void ReadinessTable::ExpandOthers(Pending& pending, int from) const {
   }
 }
 
-void ReadinessTable::CompleteIfReady(NameTable<Pending>::iterator it) {
-  Pending& pending = it->second;
+void ReadinessTable::CompleteIfReady(Entry& entry) {
+  Pending& pending = entry.second;
   if (pending.from.size() < participants_.NumContributors()) return;
   if (pending.slot && !tree_.is_root() && !cache_.IsLive(*pending.slot)) {
     // It was evicted while part of the subtree was still missing: the parent
     // may have forgotten it.
     for (int from : pending.from) ExpandSlot(pending, from);
-    pending.slot.reset();
+    ResetSlot(pending);
   }
   const LastReady last =
       LastReady::Of(pending.last_rank, pending.last - pending.first_ready);
   if (pending.slot) {
     const ResponseCache::Slot slot = *pending.slot;
     std::shared_ptr<const Response> agreed = std::move(pending.agreed);
-    pending_.Erase(it);
+    Erase(entry);
     listener_.OnSlotComplete(slot, std::move(agreed), last);
   } else {
-    const std::string name = it->first;
+    const std::string name = entry.first;
     std::vector<RequestVersion> variants = std::move(pending.variants);
-    pending_.Erase(it);
+    Erase(entry);
     listener_.OnVariantsComplete(name, std::move(variants), last);
   }
 }
@@ -132,17 +160,19 @@ void ReadinessTable::CompleteWithoutJoined() {
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
     const auto it = pending_.find(name);
-    if (it != pending_.end()) CompleteIfReady(it);
+    if (it != pending_.end()) CompleteIfReady(*it);
   }
 }
 
 void ReadinessTable::Fail(const std::string& name, uint64_t sequence) {
-  pending_.Erase(name);
+  const auto it = pending_.find(name);
+  if (it != pending_.end()) Erase(*it);
   failed_[name] = sequence;
 }
 
 bool ReadinessTable::HasFailedSince(const std::string& name,
                                     uint64_t sent_at) const {
+  if (failed_.empty()) return false;
   const auto failed = failed_.find(name);
   return failed != failed_.end() && sent_at < failed->second;
 }

@@ -70,7 +70,10 @@ class ReadinessTable {
   bool HasFailedSince(const std::string& name, uint64_t sent_at) const;
   // All ranks below have applied the decisions up to this one.
   void ForgetFailed(uint64_t everyone);
-  void Clear() { pending_.Clear(); }
+  void Clear() {
+    by_slot_.Clear();
+    pending_.Clear();
+  }
 
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
@@ -100,18 +103,28 @@ class ReadinessTable {
 
     void Clear();
   };
+  using Entry = NameTable<Pending>::value_type;  // and its name
+  struct EntryOfSlot {
+    Entry* entry = nullptr;
+    void Clear() { entry = nullptr; }
+  };
 
-  // The entry to add a contribution to; end() if that one belongs to a use of
+  // The entry to add a contribution to; null if that one belongs to a use of
   // the name that has failed since.
-  NameTable<Pending>::iterator PendingFor(const std::string& name,
-                                          uint64_t sent_at);
-  Status AddContributor(Pending& pending, const std::string& name,
-                        const Contributor& who);
+  Entry* EntryFor(const std::string& name, uint64_t sent_at);
+  // The same of a name that pends under this slot; null if none does.
+  Entry* EntryOf(ResponseCache::Slot slot);
+  Status AddContributor(Entry& entry, const Contributor& who);
+  // All contributions to `entry` name this slot, or no longer one.
+  void SetSlot(Entry& entry, ResponseCache::Slot slot,
+               std::shared_ptr<const Response> agreed);
+  void ResetSlot(Pending& pending);
+  void Erase(const Entry& entry);
   TimePoint BatchTime();
   // The slot no longer stands for all: what it says of these goes in full.
   void ExpandSlot(Pending& pending, int from) const;
   void ExpandOthers(Pending& pending, int from) const;
-  void CompleteIfReady(NameTable<Pending>::iterator it);
+  void CompleteIfReady(Entry& entry);
 
   const ControlTree& tree_;
   const Participants& participants_;
@@ -121,6 +134,9 @@ class ReadinessTable {
   // Since a rank joins with nothing under way, none of its contributions is,
   // either: what is complete after its join was decided is so without it.
   NameTable<Pending> pending_;
+  // Those with a slot: by it they are found sooner than by the name, which
+  // matters where each name has many contributors.
+  NameTable<EntryOfSlot, ResponseCache::Slot> by_slot_;
   // Names that a decision has failed, and its number: a contribution sent
   // before the sender knew must not count for the next use.
   std::unordered_map<std::string, uint64_t> failed_;

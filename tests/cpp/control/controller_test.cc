@@ -1230,6 +1230,32 @@ TEST_P(ControllerTopology, LateContributionToAFailedNameDoesNotCount) {
 INSTANTIATE_TEST_SUITE_P(Trees, ControllerTopology,
                          ::testing::Values(kFlat, kTwoHosts, kFiveHosts));
 
+// The same, where it comes when the others have asked anew, all by one slot.
+TEST(Controller, ALateSlotOfAFailedNameDoesNotCount) {
+  ControllerOptions options;
+  options.stalls.shutdown_time = std::chrono::seconds(10);
+  ControllerCluster cluster(kFlat, options);
+  const auto submit = [&cluster](std::initializer_list<int> ranks) {
+    for (int rank : ranks) cluster.Submit(rank, AllreduceRequest("x", 8));
+    cluster.Settle();
+  };
+  submit({0, 1, 2, 3});
+  submit({0, 1, 2});
+  cluster.clock().Advance(std::chrono::seconds(11));
+  cluster.Timer(0);  // the name fails
+  cluster.Settle();
+  submit({0, 1, 2});
+  ReadyMessage late;
+  late.sequence = 1;  // before the failure
+  late.slots = {0};
+  ASSERT_TRUE(cluster.at(0).OnMessage(3, EncodeMessage(late)).ok());
+  cluster.Timer(0);
+  cluster.Settle();
+  EXPECT_EQ(Executed(cluster, 0).size(), 1u);
+  submit({3});
+  EXPECT_EQ(Executed(cluster, 0).size(), 2u);
+}
+
 TEST(Controller, RanksThatWaitForDifferentNamesFailTogether) {
   ControllerCluster cluster(kFlat, ControllerOptions());
   for (int rank = 0; rank < 4; ++rank) {

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <cstdint>
 #include <set>
+#include <vector>
 
 namespace keras_ring {
 namespace {
@@ -48,6 +49,20 @@ TEST(NameTable, WhatComesAgainIsNewInOldMemory) {
   }
   EXPECT_TRUE(table.find("a") == table.end());
   EXPECT_EQ(table.size(), 3u);
+}
+
+// What points to a value, as another table of the same does.
+TEST(NameTable, ValuesByAnotherKeyStayWhereTheyAre) {
+  NameTable<Value, uint64_t> table;
+  std::set<const Value*> places;
+  for (uint64_t key = 0; key < 1000; ++key) {
+    places.insert(&table.TryEmplace(key).first->second);
+  }
+  for (uint64_t key = 0; key < 1000; key += 2) table.Erase(key);
+  EXPECT_EQ(table.size(), 500u);
+  for (uint64_t key = 1; key < 1000; key += 2) {
+    EXPECT_EQ(places.count(&table.find(key)->second), 1u);
+  }
 }
 
 }  // namespace
