@@ -2,8 +2,10 @@
 //
 // Usage: scale_benchmark tables
 //        scale_benchmark allreduce HOSTS RANKS_PER_HOST BYTES [NAME=VALUE...]
+//        scale_benchmark agree HOSTS RANKS_PER_HOST NAMES
 //
-// The first prints the tables of the page; the second simulates one allreduce
+// The first prints the tables of the page, the third one of agreements as they
+// are there; the second simulates one allreduce
 // on links of one's own: gbit_per_s, latency_us, message_us, copy_gb_per_s,
 // memory_gb_per_s, processors (that all ranks share; 0: each has its own),
 // io_threads (1: each rank has one for its streams), helper_thread (0: none has
@@ -141,42 +143,58 @@ void PrintSmall() {
   }
 }
 
+std::vector<std::string> HostIds(int hosts, int ranks_per_host) {
+  std::vector<std::string> ids;
+  for (int rank = 0; rank < hosts * ranks_per_host; ++rank) {
+    ids.push_back("host " + std::to_string(rank / ranks_per_host));
+  }
+  return ids;
+}
+
+// A first agreement on so many names, and the quickest of `times` on the same:
+// this process has the caches of one, for all ranks.
+void PrintAgreement(TimedControllers& job, size_t ranks, int count, int times) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    names.push_back("gradients/" + std::to_string(count) + "/" +
+                    std::to_string(i));
+  }
+  const auto first = job.Agree(names);
+  TimedControllers::Agreement again = job.Agree(names);
+  for (int step = 1; step < times; ++step) {
+    const auto next = job.Agree(names);
+    if (!next.error.ok() || next.seconds < again.seconds) again = next;
+  }
+  if (!first.error.ok() || !again.error.ok()) {
+    std::fprintf(stderr, "%s\n", again.error.ToString().c_str());
+    std::exit(1);
+  }
+  std::printf("| %zu | %d | %.2f ms | %.3f ms | %.3f ms | %lld | %lld |\n",
+              ranks, count, first.seconds * 1e3, again.seconds * 1e3,
+              again.busiest_seconds * 1e3,
+              static_cast<long long>(again.most_messages),
+              static_cast<long long>(again.most_bytes));
+  std::fflush(stdout);
+}
+
 void PrintAgreements() {
   std::printf(
       "\n| ranks | names | first time | again | busiest controller | its "
       "messages | most bytes sent |\n"
       "|---|---|---|---|---|---|---|\n");
   for (int hosts : kHosts) {
-    std::vector<std::string> host_ids;
-    for (int rank = 0; rank < hosts * kRanksPerHost; ++rank) {
-      host_ids.push_back("host " + std::to_string(rank / kRanksPerHost));
-    }
-    TimedControllers job(host_ids, ControlLinks());
-    for (int count : {1, 161}) {
-      std::vector<std::string> names;
-      for (int i = 0; i < count; ++i) {
-        names.push_back("gradients/" + std::to_string(count) + "/" +
-                        std::to_string(i));
-      }
-      const auto first = job.Agree(names);
-      // The best of some, for this process has the caches of one.
-      TimedControllers::Agreement again = job.Agree(names);
-      for (int step = 0; step < 6; ++step) {
-        const auto next = job.Agree(names);
-        if (!next.error.ok() || next.seconds < again.seconds) again = next;
-      }
-      if (!first.error.ok() || !again.error.ok()) {
-        std::fprintf(stderr, "%s\n", again.error.ToString().c_str());
-        std::exit(1);
-      }
-      std::printf("| %zu | %d | %.2f ms | %.3f ms | %.3f ms | %lld | %lld |\n",
-                  host_ids.size(), count, first.seconds * 1e3,
-                  again.seconds * 1e3, again.busiest_seconds * 1e3,
-                  static_cast<long long>(again.most_messages),
-                  static_cast<long long>(again.most_bytes));
-      std::fflush(stdout);
-    }
+    const std::vector<std::string> ids = HostIds(hosts, kRanksPerHost);
+    TimedControllers job(ids, ControlLinks());
+    for (int count : {1, 161}) PrintAgreement(job, ids.size(), count, 7);
   }
+}
+
+int Agreement(char** argv) {
+  const std::vector<std::string> ids =
+      HostIds(std::atoi(argv[2]), std::atoi(argv[3]));
+  TimedControllers job(ids, ControlLinks());
+  PrintAgreement(job, ids.size(), std::atoi(argv[4]), 50);
+  return 0;
 }
 
 int Allreduce(int argc, char** argv) {
@@ -224,10 +242,11 @@ int main(int argc, char** argv) {
   if (command == "allreduce" && argc > 4) {
     return keras_ring::Allreduce(argc, argv);
   }
+  if (command == "agree" && argc == 5) return keras_ring::Agreement(argv);
   if (command != "tables") {
     std::fprintf(stderr,
                  "usage: %s tables | allreduce HOSTS RANKS_PER_HOST BYTES "
-                 "[NAME=VALUE...]\n",
+                 "[NAME=VALUE...] | agree HOSTS RANKS_PER_HOST NAMES\n",
                  argv[0]);
     return 2;
   }

@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "csrc/control/control_tree.h"
-#include "csrc/control/request.h"
 
 namespace keras_ring {
 namespace {
@@ -43,7 +42,11 @@ TimedControllers::Agreement TimedControllers::Agree(
   last_ = 0;
   Agreement agreement;
   std::vector<RequestPtr> requests;
-  for (const std::string& name : names) requests.push_back(SumOf(name));
+  for (const std::string& name : names) {
+    RequestPtr& request = requests_[name];
+    if (request == nullptr) request = SumOf(name);
+    requests.push_back(request);
+  }
   const auto submit = [&requests](Controller& controller) {
     for (const RequestPtr& request : requests) controller.Submit(request);
     return OkStatus();

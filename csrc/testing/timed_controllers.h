@@ -11,12 +11,14 @@
 #include <memory>
 #include <queue>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/status.h"
 #include "csrc/control/controller.h"
+#include "csrc/control/request.h"
 
 namespace keras_ring {
 
@@ -72,6 +74,8 @@ class TimedControllers {
   const ControlLinks links_;
   ManualClock clock_;
   std::vector<Node> nodes_;
+  // By name: an operation that comes again has the request that it had.
+  std::unordered_map<std::string, RequestPtr> requests_;
   std::priority_queue<Message, std::vector<Message>, std::greater<>> messages_;
   uint64_t num_messages_ = 0;
   double last_ = 0;  // when a rank was told to execute
