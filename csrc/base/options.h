@@ -34,8 +34,8 @@ struct Options {
   int64_t generation = 0;
 
   // Behaviour.
-  int64_t fusion_threshold = int64_t{64} << 20;  // bytes
-  int64_t planned_bucket = int64_t{16} << 20;    // bytes
+  int64_t fusion_threshold = int64_t{128} << 20;  // bytes
+  int64_t planned_bucket = int64_t{16} << 20;     // bytes
   double cycle_time_ms = 0.0;
   int64_t cache_capacity = 65536;    // names
   double stall_check_time = 60.0;    // seconds; 0: never

@@ -10,6 +10,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
+#include "csrc/base/options.h"
 #include "csrc/control/decision.h"
 #include "csrc/control/last_ready.h"
 #include "csrc/control/request.h"
@@ -20,12 +21,12 @@
 namespace keras_ring {
 
 struct BucketSchedulerOptions {
-  int64_t fusion_threshold = 64 << 20;  // bytes
+  int64_t fusion_threshold = Options().fusion_threshold;  // bytes
   // The most that a planned bucket holds [bytes], so that it goes on early
   // while others are still to come. Those that are complete when the next
   // bucket is chosen are joined, up to the threshold: each collective takes
   // time to begin and to end.
-  int64_t planned_bucket = 16 << 20;
+  int64_t planned_bucket = Options().planned_bucket;
   // How long a ready tensor is held back for others to join it.
   Duration linger = Duration::zero();
   // Buckets decided and not yet launched. Two keep the data thread busy while

@@ -30,7 +30,7 @@ TEST(Options, EmptyEnvironmentIsAJobOfOne) {
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->rank, 0);
   EXPECT_EQ(options->size, 1);
-  EXPECT_EQ(options->fusion_threshold, 64 << 20);
+  EXPECT_EQ(options->fusion_threshold, 128 << 20);
   EXPECT_EQ(options->cycle_time_ms, 0.0);
 }
 

@@ -231,7 +231,7 @@ std::vector<std::string> Tunables() {
 
 TEST_F(Job, IsTuned) {
   EXPECT_THAT(Tunables(),
-              testing::ElementsAre("fusion_threshold=67108864 bytes",
+              testing::ElementsAre("fusion_threshold=134217728 bytes",
                                    "linger=0 microseconds",
                                    "planned_bucket=16777216 bytes"));
   EXPECT_EQ(Text(KrTune("linger", 200)), "OK");
