@@ -56,7 +56,7 @@ namespace keras_ring {
 // Must be equal on all ranks.
 struct HostStageOptions {
   size_t part_bytes = size_t{128} << 10;  // a multiple of 64
-  int64_t depth = 4;                      // at most ProgressPage::kNumTags
+  int64_t depth = 4;                      // at most ProgressPage::kMostDepth
 
   // Of chunks whose values travel at once. Fewer than there are slots for: the
   // result of a chunk follows the values of the last of them in its stream, and

@@ -40,8 +40,11 @@ struct ProgressPage {
   };
   Count phases[kNumPhases];
   // The tag of the collective that a packed chunk belongs to, of the last few
-  // chunks: no rank is further ahead of another.
-  static constexpr uint64_t kNumTags = 8;
+  // chunks. With slots for `depth` chunks a rank that has begun the next
+  // collective is less than 2 * depth ahead of one that still looks at the end
+  // of this one.
+  static constexpr uint64_t kNumTags = 16;
+  static constexpr int64_t kMostDepth = kNumTags / 2;
   std::atomic<uint64_t> tags[kNumTags] = {};
   // Why this rank will not go on, as was known first: it has left by itself,
   // perhaps because of another rank, or its process has ended.

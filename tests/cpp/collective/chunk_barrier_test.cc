@@ -240,6 +240,23 @@ TEST(ChunkBarrier, AnotherCollectiveIsAnError) {
   EXPECT_TRUE(group.at(1).Await(0, Phase::kPacked, 1).ok());
 }
 
+// A rank has begun the next collective, with all slots that it has for it,
+// while another one looks at the first chunk of the last ones of this.
+TEST(ChunkBarrier, ARankThatIsAheadIsNoError) {
+  const uint64_t depth = ProgressPage::kMostDepth;
+  Group group(2, Options());
+  for (int place : {0, 1}) group.at(place).SetTag(7);
+  for (uint64_t chunk = 1; chunk <= depth; ++chunk) {
+    for (int place : {0, 1}) group.at(place).Publish(Phase::kPacked, chunk);
+  }
+  group.at(0).SetTag(8);
+  for (uint64_t chunk = depth + 1; chunk <= 2 * depth; ++chunk) {
+    group.at(0).Publish(Phase::kPacked, chunk);
+  }
+  EXPECT_TRUE(group.at(1).CheckTags(1).ok());
+  EXPECT_FALSE(group.at(1).CheckTags(depth + 1).ok());
+}
+
 TEST(ChunkBarrier, DutiesAreDoneWhileWaiting) {
   Group group(2, Options());
   std::atomic<int> done{0};
