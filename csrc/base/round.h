@@ -6,6 +6,7 @@
 
 namespace keras_ring {
 
+// The first argument alone chooses the type.
 template <typename T>
 constexpr T DivideUp(T value, std::common_type_t<T> by) {
   return (value + by - 1) / by;

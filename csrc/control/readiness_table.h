@@ -115,7 +115,7 @@ class ReadinessTable {
   // The same of a name that pends under this slot; null if none does.
   Entry* EntryOf(ResponseCache::Slot slot);
   Status AddContributor(Entry& entry, const Contributor& who);
-  // All contributions to `entry` name this slot, or no longer one.
+  // All contributions so far name this slot; not all do any more.
   void SetSlot(Entry& entry, ResponseCache::Slot slot,
                std::shared_ptr<const Response> agreed);
   void ResetSlot(Pending& pending);

@@ -1,7 +1,6 @@
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 #include <string>
@@ -25,11 +24,14 @@ constexpr int64_t kPartAlignment = 64;
 // Into how many parts a lane is cut at least, if they are not small.
 constexpr size_t kFewParts = 8;
 
-// The least whole number that is, to the power of `degree`, no less.
+// The least whole number that is, to the power of `degree`, no less. No
+// floating point: all ranks must come to the same.
 int RootAbove(int value, int degree) {
-  int root = 1;
-  while (std::pow(root, degree) < value) ++root;
-  return root;
+  for (int root = 1;; ++root) {
+    int64_t power = 1;
+    for (int i = 0; i < degree && power < value; ++i) power *= root;
+    if (power >= value) return root;
+  }
 }
 
 ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
@@ -40,11 +42,9 @@ ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
   return options;
 }
 
-std::vector<Group> LevelsOf(const Placement& placement, int rank,
-                            const HierarchicalOptions& options) {
+std::vector<Group> LevelsOf(const Placement& placement, int rank, int side) {
   if (placement.local_rank(rank) >= placement.num_lanes()) return {};
-  return PlanLevels(placement.host(rank), placement.num_hosts(),
-                    GroupSide(placement.num_hosts(), options));
+  return PlanLevels(placement.host(rank), placement.num_hosts(), side);
 }
 
 std::vector<int> GroupsOf(const Placement& placement,
@@ -71,11 +71,19 @@ int GroupSide(int num_hosts, const HierarchicalOptions& options) {
   if (options.flat.algorithms.in_pairs) return 2;
   if (num_hosts <= options.most_hosts) return std::max(2, num_hosts);
   if (options.group_side > 0) return options.group_side;
-  int side = num_hosts;
-  for (int levels = 2; side > options.most_side; ++levels) {
+  KR_CHECK(options.most_side >= 2);
+  int side = RootAbove(num_hosts, 2);
+  for (int levels = 3; side > options.most_side; ++levels) {
     side = RootAbove(num_hosts, levels);
   }
   return std::max(2, side);
+}
+
+int AlltoallSide(int num_hosts, const HierarchicalOptions& options) {
+  const int side = GroupSide(num_hosts, options);
+  return options.flat.algorithms.in_pairs || options.group_side > 0
+             ? side
+             : std::max(side, RootAbove(num_hosts, 2));
 }
 
 PartSizes PartSizesOf(size_t lane_bytes, size_t most, int ranks_per_host,
@@ -85,12 +93,12 @@ PartSizes PartSizesOf(size_t lane_bytes, size_t most, int ranks_per_host,
       std::accumulate(groups.begin(), groups.end(), size_t{0});
   const size_t ranks = ranks_per_host;
   const size_t ends = options.end_bytes * hosts_met / (ranks * ranks);
-  PartSizes bytes;
-  bytes.ends = std::min(
+  PartSizes sizes;
+  sizes.ends = std::min(
       RoundUp(std::max(ends, options.least_end_bytes), kPartAlignment), most);
-  bytes.most = std::clamp(RoundUp(lane_bytes / kFewParts, kPartAlignment),
-                          std::min(2 * bytes.ends, most), most);
-  return bytes;
+  sizes.most = std::clamp(RoundUp(lane_bytes / kFewParts, kPartAlignment),
+                          std::min(2 * sizes.ends, most), most);
+  return sizes;
 }
 
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
@@ -98,9 +106,12 @@ std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
   const std::vector<int> flat =
       CpuCollectivePeers(rank, placement.num_ranks(), options.flat);
   std::set<int> peers(flat.begin(), flat.end());
-  for (const Group& group : LevelsOf(placement, rank, options)) {
-    for (int host : group.ranks) {
-      peers.insert(placement.ranks(host)[placement.local_rank(rank)]);
+  for (int side : {GroupSide(placement.num_hosts(), options),
+                   AlltoallSide(placement.num_hosts(), options)}) {
+    for (const Group& group : LevelsOf(placement, rank, side)) {
+      for (int host : group.ranks) {
+        peers.insert(placement.ranks(host)[placement.local_rank(rank)]);
+      }
     }
   }
   peers.erase(rank);
@@ -131,7 +142,8 @@ HierarchicalCollective::HierarchicalCollective(
                  return slots_.Values(local_rank, chunk, /*lane=*/0);
                }},
       flat_(*transport_, options.flat, meter),
-      levels_(LevelsOf(placement_, transport_->rank(), options)),
+      levels_(LevelsOf(placement_, transport_->rank(),
+                       GroupSide(placement_.num_hosts(), options))),
       groups_(GroupsOf(placement_, options)),
       most_(MostSums(placement_, options)),
       scratch_(levels_.size()),
@@ -360,9 +372,9 @@ Status HierarchicalCollective::DoAlltoall(const AlltoallArgs& args) {
     return alltoall.RunDirect();
   }
   if (alltoall_steps_.empty()) {
-    alltoall_steps_ = PlanAlltoall(placement_.host(transport_->rank()),
-                                   placement_.num_hosts(),
-                                   GroupSide(placement_.num_hosts(), options_));
+    alltoall_steps_ = PlanAlltoall(
+        placement_.host(transport_->rank()), placement_.num_hosts(),
+        AlltoallSide(placement_.num_hosts(), options_));
   }
   return alltoall.RunByLanes(alltoall_steps_);
 }

@@ -66,14 +66,15 @@ struct HierarchicalOptions {
   // Buckets of this size occupy the other thread, too, if there is one.
   size_t helper_bytes = size_t{1} << 20;
   // The first part of a lane and its last one have `end_bytes`, times the hosts
-  // that a rank sends to, which cost the time of a message each, and divided by
-  // the square of the ranks of a host: the more there are, the longer is a part
-  // summed there, and the less does each lane send. At least `least_end_bytes`.
+  // of a rank's groups, each of which costs the time of a message, and divided
+  // by the square of the ranks of a host: the more there are, the longer is a
+  // part summed there, and the less does each lane send. At least
+  // `least_end_bytes`.
   size_t end_bytes = size_t{512} << 10;
   size_t least_end_bytes = size_t{64} << 10;
   // More hosts than `most_hosts` form groups: of `group_side`, or, if that is
-  // 0, of about the same size on each level, of which there are as few as this
-  // allows with groups of `most_side`.
+  // 0, of about the same size on each level, of which there are as few as it
+  // takes with groups of about `most_side`, and at least two.
   int most_hosts = 32;
   int group_side = 0;
   int most_side = 16;
@@ -83,6 +84,10 @@ struct HierarchicalOptions {
 
 // The `side` of PlanLevels for so many hosts.
 int GroupSide(int num_hosts, const HierarchicalOptions& options);
+
+// The same of an alltoall. It has two levels at most: on each of them a block
+// is sent once more.
+int AlltoallSide(int num_hosts, const HierarchicalOptions& options);
 
 // How an allreduce is cut of which a lane has `lane_bytes`. `most`: of a part;
 // `groups`: the most hosts of one, by level.

@@ -10,8 +10,10 @@
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/placement.h"
 #include "csrc/collective/net/algorithms.h"
+#include "csrc/collective/net/levels.h"
 #include "csrc/collective/net/measure_links.h"
 #include "csrc/collective/net/ring.h"
+#include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/shm/shm_backend.h"
 #include "csrc/comm/host/host_group.h"
 
@@ -20,15 +22,14 @@ namespace {
 
 // A part of a chunk is cut among the hosts of a group: into messages that one
 // send takes (SendQuantum), as what is over would wait for those to all other
-// hosts; unless the part would become so large that others wait for it. On the
-// top each host has its part of it, and all lanes of a host together send no
-// less than kLeastMessageBytes of that, as each message takes its time.
-// Multiples of kAlignment.
+// hosts. On the top each host has its part of it; so that this takes more time
+// than a message does, a part is several times as large where there are many
+// hosts of few ranks. It never becomes so large that others wait for it.
+// Multiples of 64.
 constexpr size_t kMessageBytes = size_t{60} << 10;
-constexpr size_t kLeastMessageBytes = kMessageBytes / 8;
+// Of all lanes of a host together, on the top.
+constexpr size_t kTopMessageBytes = kMessageBytes / 16;
 constexpr size_t kMostPartBytes = 24 * kMessageBytes;
-constexpr size_t kAlignment = 64;
-constexpr int64_t kMostDepth = ProgressPage::kNumTags;
 
 // Ranks of hosts that do not share memory are hosts of their own.
 Placement PlacementOf(const BackendDeps& deps) {
@@ -88,18 +89,17 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
 
 HostStageOptions StageOptionsFor(int num_hosts, int ranks_per_host) {
   const int side = GroupSide(num_hosts, HierarchicalOptions());
+  const size_t least = std::min(side * kMessageBytes, kMostPartBytes);
+  const size_t wanted = num_hosts * kTopMessageBytes / ranks_per_host;
   HostStageOptions options;
-  options.part_bytes = std::min(
-      std::max(
-          side * kMessageBytes,
-          RoundUp(num_hosts * kLeastMessageBytes / ranks_per_host, kAlignment)),
-      kMostPartBytes);
+  options.part_bytes = least * std::clamp(DivideUp(wanted, least), size_t{1},
+                                          kMostPartBytes / least);
   // Two chunks are under way on the top, and on each level below it almost
   // twice as many as above (LevelsShape).
   int64_t lag = 2;
   const size_t levels = LargestGroups(num_hosts, side).size();
   for (size_t level = 1; level < levels; ++level) lag = 2 * lag - 1;
-  options.depth = std::clamp(lag + 1, options.depth, kMostDepth);
+  options.depth = std::clamp(lag + 1, options.depth, ProgressPage::kMostDepth);
   return options;
 }
 

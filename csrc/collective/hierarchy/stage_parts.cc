@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/round.h"
+#include "csrc/base/status.h"
 
 namespace keras_ring {
 namespace {
@@ -21,6 +22,7 @@ StageParts StageParts::Tapered(int64_t count, int lanes, size_t wire_size,
   const int64_t line = kCacheLine / static_cast<int64_t>(wire_size);
   const int64_t most = static_cast<int64_t>(bytes.most / wire_size);
   int64_t next = static_cast<int64_t>(bytes.ends / wire_size);
+  KR_CHECK(next > 0);
   std::vector<int64_t> sizes;  // of a part, by chunk; of those at one end first
   int64_t left = DivideUp(count, lanes);
   for (; next < most && left >= 3 * next; next = std::min(2 * next, most)) {

@@ -11,6 +11,7 @@
 //   side            that is known as                      levels
 //   no less than n  pairwise reduce-scatter and allgather  1
 //   sqrt(n)         a two-dimensional torus                2
+//   cbrt(n)         a three-dimensional torus              3
 //   2               recursive halving and doubling         log2(n)
 //
 // All of them send the least bytes that are possible; with a smaller side there

@@ -51,7 +51,7 @@ TEST(NameTable, WhatComesAgainIsNewInOldMemory) {
   EXPECT_EQ(table.size(), 3u);
 }
 
-// What points to a value, as another table of the same does.
+// Another table may point to them.
 TEST(NameTable, ValuesByAnotherKeyStayWhereTheyAre) {
   NameTable<Value, uint64_t> table;
   std::set<const Value*> places;

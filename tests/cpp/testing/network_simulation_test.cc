@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
+#include "csrc/collective/hierarchy/placement.h"
+#include "csrc/collective/net/levels.h"
 #include "csrc/testing/simulated_allreduce.h"
 
 namespace keras_ring {
@@ -123,7 +127,6 @@ TEST(SimulatedAllreduceTest, ReachesTheBoundOfLinksWhereNothingElseCosts) {
 
 // Of what a job of real links, processors and memory is given. If streams of
 // all levels had the same lag, a chunk would take all levels by itself.
-// docs/scale.md has 512 hosts, which take longer to simulate.
 TEST(SimulatedAllreduceTest, ComesNearTheBoundOfLinks) {
   for (const auto& [hosts, limit] : {std::pair{8, 1.15}, {64, 1.08}}) {
     SimulatedJob job;
@@ -137,10 +140,15 @@ TEST(SimulatedAllreduceTest, ComesNearTheBoundOfLinks) {
 
 // A lane has 1 MiB of such a bucket: as one part it takes twice the bound.
 TEST(SimulatedAllreduceTest, ABucketOfAFewPartsComesNearItAsWell) {
-  for (const auto& [hosts, limit] : {std::pair{32, 1.6}, {512, 1.8}}) {
+  const struct {
+    int hosts;
+    int ranks;
+    double limit;
+  } cases[] = {{32, 8, 1.5}, {16, 16, 1.35}, {512, 8, 1.5}};
+  for (const auto& [hosts, ranks, limit] : cases) {
     SimulatedJob job;
     job.num_hosts = hosts;
-    job.ranks_per_host = 8;
+    job.ranks_per_host = ranks;
     const SimulatedTime time = SimulateAllreduce(job, 8 << 20);
     EXPECT_TRUE(time.ended) << hosts;
     EXPECT_LE(time.seconds, limit * time.bound) << hosts;
@@ -184,20 +192,33 @@ TEST(SimulatedAllreduceTest, PartsHaveASize) {
   // One rank of a host has nothing to sum, and sends all the time.
   const PartSizes alone = PartSizesOf(8 << 20, 1 << 20, 1, {8}, options);
   EXPECT_EQ(alone.ends, alone.most);
-  const PartSizes many = PartSizesOf(8 << 20, 1 << 20, 8, {8}, options);
-  EXPECT_EQ(many.ends, size_t{64} << 10);
-  EXPECT_EQ(many.most, size_t{1} << 20);
+  const auto of_eight = [&options](size_t lane, std::vector<int> groups) {
+    return PartSizesOf(lane, 2 << 20, 8, groups, options);
+  };
+  EXPECT_EQ(of_eight(6 << 20, {8, 8, 8}).ends, size_t{192} << 10);
+  EXPECT_EQ(of_eight(6 << 20, {8, 8, 8}).most, size_t{768} << 10);
+  EXPECT_EQ(of_eight(1 << 20, {8, 8, 8}).most, size_t{384} << 10);
+  EXPECT_EQ(of_eight(6 << 20, {2}).ends, size_t{64} << 10);
 }
 
 // Messages of a part, one for each host of a group: one send takes them
 // (NetworkModel::quantum), and they are worth it.
 TEST(SimulatedAllreduceTest, MessagesFitIntoASend) {
-  for (int hosts : {2, 4, 8, 24, 64, 512}) {
-    const int side = GroupSide(hosts, HierarchicalOptions());
-    const size_t message = StageOptionsFor(hosts, 8).part_bytes / side;
-    EXPECT_LE(message, NetworkModel().quantum) << hosts;
-    EXPECT_GE(message, size_t{40} << 10) << hosts;
+  for (int hosts : {2, 4, 8, 24, 64, 128, 256, 512, 1000, 4096}) {
+    for (int ranks : {1, 2, 4, 8}) {
+      SCOPED_TRACE(testing::Message() << hosts << " x " << ranks);
+      const int side = GroupSide(hosts, HierarchicalOptions());
+      const size_t message = StageOptionsFor(hosts, ranks).part_bytes / side;
+      const bool is_whole = message % (size_t{60} << 10) == 0;
+      EXPECT_TRUE(is_whole || message <= NetworkModel().quantum) << message;
+      EXPECT_GE(message, size_t{40} << 10);
+      if (hosts <= 256 || ranks == 8) {
+        EXPECT_LE(message, NetworkModel().quantum);
+      }
+    }
   }
+  // Else 512 hosts of one rank would send 1 KiB at a time on the top.
+  EXPECT_EQ(StageOptionsFor(512, 1).part_bytes, size_t{1440} << 10);
 }
 
 TEST(SimulatedAllreduceTest, GroupsAreSmallAndEqual) {
@@ -207,10 +228,36 @@ TEST(SimulatedAllreduceTest, GroupsAreSmallAndEqual) {
                                                      {256, {16, 16}},
                                                      {512, {8, 8, 8}},
                                                      {1000, {10, 10, 10}},
+                                                     {257, {8, 8, 5}},
+                                                     {4097, {10, 10, 10, 5}},
                                                      {4096, {16, 16, 16}}};
   for (const auto& [hosts, largest] : groups) {
     EXPECT_EQ(LargestGroups(hosts, GroupSide(hosts, HierarchicalOptions())),
               largest);
+  }
+}
+
+// Those of the levels of sums, and of those of an alltoall.
+TEST(SimulatedAllreduceTest, ARankHasLinksWithAllThatItSendsTo) {
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < 1024; ++rank) {
+    hosts.push_back(std::to_string(rank / 2));
+  }
+  const Placement placement(hosts);
+  const HierarchicalOptions options;
+  EXPECT_EQ(AlltoallSide(64, options), 8);
+  EXPECT_EQ(AlltoallSide(512, options), 23);
+  for (int rank : {0, 7, 8, 1000, 1023}) {
+    const std::vector<int> peers = HierarchicalPeers(placement, rank, options);
+    const std::set<int> linked(peers.begin(), peers.end());
+    for (int side : {GroupSide(512, options), AlltoallSide(512, options)}) {
+      for (const Group& group : PlanLevels(rank / 2, 512, side)) {
+        for (int host : group.ranks) {
+          const int peer = 2 * host + rank % 2;
+          EXPECT_EQ(linked.count(peer), peer == rank ? 0u : 1u);
+        }
+      }
+    }
   }
 }
 
