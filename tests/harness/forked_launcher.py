@@ -118,7 +118,7 @@ class ForkedLauncher:
 
         with Job(self._plan.size, start=noted) as job:
             end = Supervisor(self._plan, job).run()
-        return cli._report(end, None)
+        return cli._report(end, self._plan)
 
     def pid_of_rank(self, rank: int) -> int | None:
         """Returns the process of a rank; None before it has been started."""
