@@ -50,7 +50,7 @@ def test_a_table_from_two_ranks():
 @pytest.mark.long("benchmarks")
 def test_json_from_two_ranks():
     lines = bench(
-        *(2, "grouped", "--json", "--tensors=2,30", "--bytes=60KiB"),
+        *(2, "grouped", "--json", "--tensors=2,30", "--bytes=6000KiB"),
         *("--dtype=bfloat16", "--op=Max"),
     )
     records = [json.loads(line) for line in lines]
@@ -59,15 +59,16 @@ def test_json_from_two_ranks():
         assert record["system"] == "keras_ring"
         assert record["size"] == 2
         assert record["iterations"] == 3
-        assert record["num_bytes"] == 60 << 10
+        assert record["num_bytes"] == 6000 << 10
         assert (record["dtype"], record["op"]) == ("bfloat16", "Max")
         assert record["check"] == "ok"
         assert 0 < record["p10_us"] <= record["median_us"] <= record["p90_us"]
         assert record["busbw_gb_s"] == pytest.approx(
-            60 * 1024 / record["median_us"] / 1e3, rel=1e-2, abs=1e-4
+            6000 * 1024 / record["median_us"] / 1e3, rel=1e-2, abs=1e-4
         )
         assert record["cpu_us"] > 0
-        assert record["memory_extra_bytes"] > 0
+        # Of smaller tensors it may be less than what else becomes free.
+        assert record["memory_extra_bytes"] > 6000 << 10
         assert record["control_bytes"] > 0
 
 
