@@ -4,12 +4,12 @@
 //        scale_benchmark allreduce HOSTS RANKS_PER_HOST BYTES [NAME=VALUE...]
 //        scale_benchmark agree HOSTS RANKS_PER_HOST NAMES
 //
-// The first prints the tables of the page, the third one of agreements as they
-// are there; the second simulates one allreduce
-// on links of one's own: gbit_per_s, latency_us, message_us, copy_gb_per_s,
-// memory_gb_per_s, processors (that all ranks share; 0: each has its own),
-// io_threads (1: each rank has one for its streams), helper_thread (0: none has
-// one for its host's memory).
+// The first prints the tables of the page, the last a row of that of
+// agreements; the second simulates one allreduce on links of one's own:
+// gbit_per_s, latency_us, message_us, copy_gb_per_s, memory_gb_per_s,
+// processors (that all ranks share; 0: each has its own), io_threads (1: each
+// rank has one for its streams), helper_thread (0: none has one for its host's
+// memory).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

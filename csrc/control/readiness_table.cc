@@ -64,8 +64,8 @@ void ReadinessTable::ResetSlot(Pending& pending) {
   pending.slot.reset();
 }
 
-void ReadinessTable::Erase(const Entry& entry) {
-  if (entry.second.slot) by_slot_.Erase(*entry.second.slot);
+void ReadinessTable::Erase(Entry& entry) {
+  ResetSlot(entry.second);
   pending_.Erase(entry.first);
 }
 

@@ -115,11 +115,12 @@ class ReadinessTable {
   // The same of a name that pends under this slot; null if none does.
   Entry* EntryOf(ResponseCache::Slot slot);
   Status AddContributor(Entry& entry, const Contributor& who);
-  // All contributions so far name this slot; not all do any more.
+  // All contributions so far name this slot.
   void SetSlot(Entry& entry, ResponseCache::Slot slot,
                std::shared_ptr<const Response> agreed);
+  // They no longer name one.
   void ResetSlot(Pending& pending);
-  void Erase(const Entry& entry);
+  void Erase(Entry& entry);
   TimePoint BatchTime();
   // The slot no longer stands for all: what it says of these goes in full.
   void ExpandSlot(Pending& pending, int from) const;
