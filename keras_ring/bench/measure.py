@@ -68,8 +68,9 @@ class Meter:
         """
         prepared = self._system.prepare(case)
         contents.check(case, self._loop(prepared, 1).results, prepared.expected)
-        warm = self._loop(prepared, max(1, self._budget.warmup))
-        loop = self._loop(prepared, self._num_iterations(warm.times))
+        # Without its results, whose memory the next loop needs.
+        warm_times = self._loop(prepared, max(1, self._budget.warmup)).times
+        loop = self._loop(prepared, self._num_iterations(warm_times))
         contents.check(case, loop.results, prepared.expected)
         return self._record(case, loop)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -210,6 +211,26 @@ def test_the_first_and_the_last_result_are_checked(wrong_run):
     meter = Meter(toy, Budget(iterations=3, warmup=2))
     with pytest.raises(contents.WrongResultError):
         meter.measure(CASE)
+
+
+class _Forgetful(Toy):
+    """Makes new results in each run, and looks whether older ones are left."""
+
+    def prepare(self, case):
+        prepared = super().prepare(case)
+        made = []
+
+        def run():
+            assert [ref for ref in made if ref() is not None] == []
+            results = [result.copy() for result in prepared.run()]
+            made.extend(weakref.ref(result) for result in results)
+            return results
+
+        return Prepared(run, prepared.expected, prepared.reset)
+
+
+def test_no_results_are_kept_while_others_are_made():
+    Meter(_Forgetful(), Budget(iterations=3, warmup=2)).measure(CASE)
 
 
 def test_records_do_not_change():
