@@ -136,12 +136,15 @@ def _slow(job: JobView) -> list[str]:
 
 
 def _slowest(job: JobView) -> RankView | None:
-    late = [rank for rank in job.running if rank.late is not None]
-    slowest = max(late, key=lambda rank: rank.late or 0.0, default=None)
-    if slowest is None or len(late) < 2:
+    known = [rank for rank in job.running if rank.late is not None]
+    if len(known) < 2:
         return None
-    often = (slowest.last or 0.0) >= _LAST_SHARE
-    return slowest if often and (slowest.late or 0.0) >= _LATE_SHARE else None
+    # A rank that was late once, for longer than another is in all, is not slow.
+    often = [rank for rank in known if (rank.last or 0.0) >= _LAST_SHARE]
+    slowest = max(often, key=lambda rank: rank.late or 0.0, default=None)
+    if slowest is None or (slowest.late or 0.0) < _LATE_SHARE:
+        return None
+    return slowest
 
 
 def _cause_of_lateness(slowest: RankView, job: JobView) -> str:

@@ -132,6 +132,13 @@ def test_the_cause_of_lateness(cause, changes):
     assert told["messages"] == [text]
 
 
+def test_a_rank_that_was_late_once_does_not_hide_one_that_is_slow():
+    once = {"last_buckets": 1, "late_ns": 3.0}
+    slowest, cause = cause_of(looks({0: once, 2: {**SLOW, "data_wait_ns": 2}}))
+    assert (slowest.rank, cause) == (2, "data")
+    assert cause_of(looks({0: once})) == (None, "")
+
+
 def test_what_all_ranks_do_is_no_cause_of_lateness():
     slow = {rank: {"data_wait_ns": 2.1} for rank in range(4)}
     slow[2] |= SLOW
