@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/round.h"
 #include "csrc/collective/arguments.h"
 #include "csrc/collective/kernels/kernels.h"
 
@@ -31,7 +32,7 @@ struct Adasum::Round {
   int64_t count = 0;
 
   Range SliceOf(int owner) const {
-    const int64_t longest = (count + size - 1) / size;
+    const int64_t longest = DivideUp(count, size);
     return {std::min(owner * longest, count),
             std::min((owner + 1) * longest, count)};
   }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "csrc/base/round.h"
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/collective/shm/shm_collective.h"
 #include "csrc/comm/host/host_group.h"
@@ -57,7 +58,7 @@ std::vector<std::unique_ptr<HostGroup>> HostGroups(
   for (const auto& [host, ranks] : ranks_of_host) {
     const int size = static_cast<int>(ranks.size());
     HostGroupLayout layout;
-    layout.control_bytes = (ControlPage::BytesFor(size) + 63) / 64 * 64;
+    layout.control_bytes = RoundUp(ControlPage::BytesFor(size), 64);
     layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
     auto groups = CreateLocalHostGroups(ranks, layout);
     for (int place = 0; place < size; ++place) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "csrc/base/round.h"
 #include "csrc/collective/fold_method.h"
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
@@ -109,7 +110,7 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   // All lanes do the same.
   const int64_t count =
       std::max<int64_t>(1, static_cast<int64_t>(bytes / sizeof(float)));
-  const int64_t of_lane = (count + lanes - 1) / lanes;
+  const int64_t of_lane = DivideUp(count, lanes);
   const int side = GroupSide(job.num_hosts, options);
   const std::vector<int> sides = LargestGroups(job.num_hosts, side);
   const StageParts stage_parts = StageParts::Tapered(

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/base/round.h"
+
 namespace keras_ring {
 namespace {
 
@@ -12,7 +14,7 @@ using Block = ExchangeBlock;
 constexpr int64_t kPartAlignment = 64;
 
 int64_t NumSteps(const Range& part, int64_t max_step) {
-  return (part.count() + max_step - 1) / max_step;
+  return DivideUp(part.count(), max_step);
 }
 
 Range StepOf(const Range& part, int64_t step, int64_t max_step) {
@@ -28,8 +30,8 @@ int64_t MaxCount(const std::vector<Range>& ranges) {
 
 // Part `index` of `size` of a range.
 Range PartOf(const Range& range, int index, int size) {
-  const int64_t lines = (range.count() + kPartAlignment - 1) / kPartAlignment;
-  const int64_t part = (lines + size - 1) / size * kPartAlignment;
+  const int64_t lines = DivideUp(range.count(), kPartAlignment);
+  const int64_t part = DivideUp(lines, size) * kPartAlignment;
   return {std::min(range.begin + index * part, range.end),
           std::min(range.begin + (index + 1) * part, range.end)};
 }

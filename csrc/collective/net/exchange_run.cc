@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/round.h"
 
 namespace keras_ring {
 namespace {
@@ -85,7 +86,7 @@ size_t ExchangeRun::value_size() const {
 Status ExchangeRun::Reserve() {
   const size_t element_size = std::max(row_.wire_size(), value_size());
   const auto slot = [&](int64_t count) {
-    return (count * element_size + kAlignment - 1) / kAlignment * kAlignment;
+    return RoundUp(count * element_size, kAlignment);
   };
   slot_bytes_ = slot(schedule_.max_block());
   cover_bytes_ = slot(schedule_.max_cover());

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "csrc/base/meter.h"
+#include "csrc/base/round.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/collective/spans.h"
@@ -46,8 +47,7 @@ struct SlotStreams {
               const Give& give, const Take& take) const {
     const int64_t longest =
         *std::max_element(stream_bytes.begin(), stream_bytes.end());
-    const int64_t chunks =
-        size == 1 ? 0 : (longest + slot_bytes - 1) / slot_bytes;
+    const int64_t chunks = size == 1 ? 0 : DivideUp(longest, slot_bytes);
     const auto chunk_of = [&](int of, int64_t i) {
       return Range{std::min(i * slot_bytes, stream_bytes[of]),
                    std::min((i + 1) * slot_bytes, stream_bytes[of])};

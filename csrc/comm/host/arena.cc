@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "csrc/base/deadline.h"
+#include "csrc/base/round.h"
 
 namespace keras_ring {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 uint64_t WholePages(uint64_t bytes) {
-  return (std::max<uint64_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  return RoundUp(std::max<uint64_t>(bytes, 1), kPage);
 }
 
 }  // namespace
