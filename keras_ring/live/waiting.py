@@ -140,11 +140,13 @@ def _slowest(job: JobView) -> RankView | None:
     if len(known) < 2:
         return None
     # A rank that was late once, for longer than another is in all, is not slow.
-    often = [rank for rank in known if (rank.last or 0.0) >= _LAST_SHARE]
-    slowest = max(often, key=lambda rank: rank.late or 0.0, default=None)
-    if slowest is None or (slowest.late or 0.0) < _LATE_SHARE:
-        return None
-    return slowest
+    slow = [
+        rank
+        for rank in known
+        if (rank.last or 0.0) >= _LAST_SHARE
+        and (rank.late or 0.0) >= _LATE_SHARE
+    ]
+    return max(slow, key=lambda rank: rank.late or 0.0, default=None)
 
 
 def _cause_of_lateness(slowest: RankView, job: JobView) -> str:

@@ -139,6 +139,10 @@ def test_a_rank_that_was_late_once_does_not_hide_one_that_is_slow():
     assert cause_of(looks({0: once})) == (None, "")
 
 
+def test_a_rank_that_is_last_but_hardly_late_is_not_slow():
+    assert cause_of(looks({2: {**SLOW, "late_ns": 0.05}})) == (None, "")
+
+
 def test_what_all_ranks_do_is_no_cause_of_lateness():
     slow = {rank: {"data_wait_ns": 2.1} for rank in range(4)}
     slow[2] |= SLOW
