@@ -45,12 +45,16 @@ class Mpi:
             "MPIRUN_OPTIONS": " ".join([*self._always, *self._remote]),
         }
 
-    def run(self, *words, hosts=None):
+    def needed(self):
+        """Skips the test where this MPI is missing. Returns its launcher."""
         where = self._folder / "bin" if self._folder else Path("/usr/bin")
         program = where / "mpiexec"
         if not program.exists():
             pytest.skip(f"{program} is missing: make engines")
-        command = [str(program), *self._always]
+        return program
+
+    def run(self, *words, hosts=None):
+        command = [str(self.needed()), *self._always]
         command += [*self._remote, self._hosts, hosts] if hosts else self._here
         return [*command, *words]
 

@@ -77,6 +77,8 @@ def test_mpi4py_of_another_mpi(jobs):
 
 
 def test_launcher_inside_of_a_communicator(jobs, tmp_path):
+    mpich = MPIS["mpich"]
+    mpich.needed()
     script = tmp_path / "communicator.py"
     script.write_text(COMMUNICATOR)
     done = jobs.run(
@@ -86,7 +88,7 @@ def test_launcher_inside_of_a_communicator(jobs, tmp_path):
             "from mpi4py import MPI; import keras_ring as kr; "
             "kr.init(comm=MPI.COMM_WORLD)",
         ],
-        **MPIS["mpich"].environment(),
+        **mpich.environment(),
     )
     assert done.returncode == 1
     assert "`comm` has 1 processes, but KERAS_RING_SIZE is 2" in done.stderr
