@@ -14,8 +14,6 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
 TIERS = ("quick", "gate", "pulled", "long")
 # Set by conftest.py, for processes that tests start, too.
 TIER_VARIABLE = "KERAS_RING_TEST_TIER"
@@ -25,6 +23,8 @@ SEED_VARIABLE = "KERAS_RING_TEST_SEED"
 
 def few(values: Iterable[Any], part: str, keep: int = 1) -> list[Any]:
     """Returns parameters of which the gate has the first `keep`."""
+    import pytest  # which is not there yet where the gate begins
+
     return [
         value
         if index < keep

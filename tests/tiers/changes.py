@@ -36,6 +36,14 @@ def head(root: Path = ROOT) -> str:
         return ""
 
 
+def is_clean(root: Path = ROOT) -> bool:
+    """Returns whether the tree is exactly what is checked out."""
+    try:
+        return not _git(root, "status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
 def _git(root: Path, *words: str) -> str:
     return subprocess.run(
         ["git", "-c", "core.quotePath=off", *words],
