@@ -11,12 +11,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Ours alone: warnings of other compilers must not stop a user.
 export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
-.PHONY: demo check test test-long test-pulled test-at-length lint test-cpp \
-        test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis \
-        test-bazel test-python test-quick test-tf215 test-package parity \
-        landed scale system-packages lab-packages monitor-packages \
-        browser-packages engines docs docs-packages report-picture site \
-        site-picture clean
+.PHONY: demo check test test-long landed lint test-cpp test-asan test-tsan \
+        test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
+        test-python test-quick test-tf215 test-package parity scale \
+        at-length-model at-length-faults at-length-kills at-length-saves \
+        at-length-chaos at-length-soak system-packages lab-packages \
+        monitor-packages browser-packages engines docs docs-packages \
+        report-picture site site-picture clean
 
 # Installs the package and trains a small model on two ranks.
 demo: $(VENV)/.installed
@@ -28,44 +29,33 @@ demo: $(VENV)/.installed
 check: lint test-cpp test-quick
 	@echo "All checks passed."
 
-# Everything that a change must pass. What waits for nothing comes first.
-test: lint test-cpp test-python bazel-analysis test-tf215 test-package \
-  test-pulled
-	@echo "All tests passed."
+# What a change must pass: of all tests those that it can touch, and a sample of
+# the others. Says first about how long that takes. SEED repeats a run.
+test:
+	@$(PYTHON) -m tests.tiers.gate $(if $(SEED),--seed $(SEED))
 
-# What a change pulls out of the long tier (tests/tiers). Of Python tests as many
-# as start within PULLED_MINUTES, other ones after each commit: those that are
-# left are counted, and are to be run by hand.
-PULLED_MINUTES ?= 5
-test-pulled: $(VENV)/.installed
-	set -e; for part in $$($(BIN)/python -m tests.tiers --make); do \
-	  $(MAKE) $$part; done
-	$(BIN)/python -m pytest --tier=pulled --minutes=$(PULLED_MINUTES) -n 2 \
-	  -m "not alone"
-	$(BIN)/python -m pytest --tier=pulled --minutes=2 -m alone
-
-# All of it and at length, with fresh seeds, which are printed: hours. SEED and
-# KERAS_RING_TEST_SEED repeat a run.
-ifndef SEED
-SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
-endif
+# All tests, at full length, with fresh seeds: hours. Stopped, the same command
+# goes on.
 LONG_FUZZ_SECONDS ?= 300
-test-long: lint test-cpp test-bazel
-	$(MAKE) test-asan test-tsan SANITIZED_ALL=ON
-	$(MAKE) fuzz FUZZ_SECONDS=$(LONG_FUZZ_SECONDS) SANITIZED_ALL=ON
-	$(MAKE) test-python test-tf215 TIER=long
-	$(MAKE) test-package parity
-	$(MAKE) test-at-length SEED=$(SEED)
-	@echo "The long tier passed."
+test-long:
+	@$(PYTHON) -m tests.tiers.gate --long $(if $(SEED),--seed $(SEED)) \
+	  --fuzz-seconds $(LONG_FUZZ_SECONDS)
 
-# What is no test of pytest, for it takes as long as it is given.
-test-at-length: $(VENV)/.installed
-	@echo "seed $(SEED)"
+# Of the long tier, what is no test of pytest, for it takes as long as it is
+# given.
+at-length-%: SEED ?= 0
+at-length-model: $(VENV)/.installed
 	$(BIN)/python -m tests.model --large
+at-length-faults: $(VENV)/.installed
 	$(BIN)/python -m tests.multiprocess.faults --all --seed $(SEED)
+at-length-kills: $(VENV)/.installed
 	$(BIN)/python -m tests.launcher.kills --count 1000 --seed $(SEED)
+at-length-saves: $(VENV)/.installed
 	$(BIN)/python -m tests.keras.kills --kills 50 --seed $(SEED)
-	$(BIN)/python -m tests.multiprocess.failures.chaos --minutes 10 --seed $(SEED)
+at-length-chaos: $(VENV)/.installed
+	$(BIN)/python -m tests.multiprocess.failures.chaos --minutes 10 \
+	  --seed $(SEED)
+at-length-soak: $(VENV)/.installed
 	$(BIN)/python -m tests.multiprocess.failures.soak --minutes 30 --ranks 4
 
 # Of whoever goes on from a commit that has landed: see tests/tiers.

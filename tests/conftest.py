@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import json
 import os
 import random
 import signal
@@ -18,13 +19,21 @@ if _ROOT not in sys.path:
     sys.path.append(_ROOT)
 
 from tests import tiers  # noqa: E402
-from tests.tiers import path_map  # noqa: E402
+from tests.tiers import durations, path_map, selection  # noqa: E402
 from tests.tiers.changes import changed_paths, head  # noqa: E402
 
 # A shell has what it starts in the background ignore Ctrl-C, and so would all
 # that tests start, of which some are sent it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Likewise nohup and the end of a terminal, except that tests themselves, and
+# their workers, go on ignoring it: programs that are started do not inherit a
+# handler.
+_NOHUP_VARIABLE = "KERAS_RING_TEST_NOHUP"
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    os.environ[_NOHUP_VARIABLE] = "1"
+if _NOHUP_VARIABLE in os.environ:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 _IN_MAIN_LANE = importlib.util.find_spec("tf_keras") is not None
 # Whole folders of what needs no ranks; other tests ask for it by mark.
@@ -39,25 +48,6 @@ _QUICK_LIMIT = 10.0 * float(os.environ.get("KERAS_RING_TEST_TIME_SCALE", "1"))
 _LAB = ("hosts", "engines")
 _BEGAN_VARIABLE = "KERAS_RING_TEST_BEGAN"
 _NO_TIME = "no time is left"
-# These take longest: what two workers share should not end with one of them.
-_FIRST = (
-    "keras/test_parity.py",
-    "keras/test_state_on_ranks.py",
-    "keras/test_optimizer.py",
-    "keras/test_saving_on_ranks.py",
-    "keras/test_exactness_on_ranks.py",
-    "multiprocess/collectives/test_names.py",
-    "multiprocess/collectives/test_gradients.py",
-    "keras/test_updates_on_ranks.py",
-    "keras/test_callbacks.py",
-    "keras/test_examples.py",
-    "keras/test_fit_on_ranks.py",
-    "multiprocess/collectives/test_xla.py",
-    "multiprocess/zero_copy/test_zero_copy_stress.py",
-    "multiprocess/process_sets/test_process_sets.py",
-    "launcher/test_run.py",
-    "launcher/test_function.py",
-)
 
 
 def pytest_addoption(parser):
@@ -73,6 +63,18 @@ def pytest_addoption(parser):
         default=None,
         help="parts of the long tier, as `faults,parity`: for the gate, which"
         " has none, and for the pulled tier instead of those that changes pull",
+    )
+    parser.addoption(
+        "--draw",
+        type=int,
+        metavar="SEED",
+        help="of the gate, the files that changes touch and a few others, drawn"
+        " by this seed; of the pulled tier, the order",
+    )
+    parser.addoption(
+        "--failures",
+        type=Path,
+        help="a file that gets what has failed, as lines of JSON",
     )
     parser.addoption(
         "--minutes",
@@ -143,17 +145,26 @@ def _is_quick(item) -> bool:
     )
 
 
-def _place(item) -> int:
-    if _folder(item) in _LAB:
-        return -1
-    name = item.path.relative_to(Path(__file__).parent).as_posix()
-    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+def _file(item) -> str:
+    return item.path.relative_to(Path(__file__).parent).as_posix()
 
 
-def _drawn_place(item, commit: str) -> str:
-    """Files in an order that each commit draws, since some may have no time."""
-    name = item.path.relative_to(Path(__file__).parent).as_posix()
-    return hashlib.sha256(f"{commit} {name}".encode()).hexdigest()
+def _order(items, seconds) -> None:
+    """Sorts files, the longest first: what two workers share ends with short
+    ones. Those of the lab have one worker, so they begin.
+    """
+
+    def place(item):
+        file = _file(item)
+        return _folder(item) not in _LAB, -seconds.get(file, 0.0), file
+
+    # What a file has stays in its order.
+    items.sort(key=place)
+
+
+def _drawn_place(item, seed: object) -> str:
+    """Files in an order that the seed draws, since some may have no time."""
+    return hashlib.sha256(f"{seed} {_file(item)}".encode()).hexdigest()
 
 
 def _is_wanted(item, tier: str, pulled: frozenset[str]) -> bool:
@@ -172,21 +183,37 @@ def _is_wanted(item, tier: str, pulled: frozenset[str]) -> bool:
 def pytest_collection_modifyitems(config, items):
     pulled = _pulled(config)
     tier = config.getoption("--tier")
+    seed = config.getoption("--draw")
+    drawn = _drawn_files(tier, seed)
     selected, left_out = [], []
     for item in items:
         # Keras 2 has a lane of its own; here it is on the newest TensorFlow.
         if _IN_MAIN_LANE and item.path.parent.name == "keras2":
             item.add_marker(pytest.mark.long("parity"))
-        wanted = _is_wanted(item, tier, pulled)
+        wanted = _is_wanted(item, tier, pulled) and (
+            drawn is None or _file(item) in drawn
+        )
         (selected if wanted else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     if tier == "pulled":
-        commit = head()
-        selected.sort(key=lambda item: _drawn_place(item, commit))
+        by = head() if seed is None else seed
+        selected.sort(key=lambda item: _drawn_place(item, by))
     else:
-        selected.sort(key=_place)
+        _order(selected, durations.read("files"))
     items[:] = selected
+
+
+def _drawn_files(tier: str, seed: int | None) -> set[str] | None:
+    """Returns the files that a draw has, or None if nothing is drawn."""
+    if tier != "gate" or seed is None:
+        return None
+    paths = changed_paths()
+    chosen: set[str] = set()
+    for keras2 in (False, True):
+        files = selection.python_files(paths, seed, keras2=keras2)
+        chosen.update(files.chosen)
+    return chosen
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -228,7 +255,19 @@ def _began() -> float:
     return float(os.environ.setdefault(_BEGAN_VARIABLE, str(time.time())))
 
 
-def pytest_terminal_summary(terminalreporter):
+def _keep_failures(stats, file: Path) -> None:
+    reports = [*stats.get("failed", ()), *stats.get("error", ())]
+    with file.open("w") as output:
+        for report in reports:
+            sections = [f"-- {name}\n{text}" for name, text in report.sections]
+            text = "\n".join([report.longreprtext, *sections])
+            line = {"test": report.nodeid, "output": text}
+            output.write(json.dumps(line) + "\n")
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if (file := config.getoption("--failures")) is not None:
+        _keep_failures(terminalreporter.stats, file)
     skipped = terminalreporter.stats.get("skipped", [])
     count = sum(_NO_TIME in str(report.longrepr) for report in skipped)
     if count:
