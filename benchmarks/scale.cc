@@ -1,25 +1,25 @@
 // What jobs would do on hosts that are not there: docs/scale.md.
 //
 // Usage: scale_benchmark tables
+//        scale_benchmark noise [NAME=VALUE...]
 //        scale_benchmark allreduce HOSTS RANKS_PER_HOST BYTES [NAME=VALUE...]
+//        scale_benchmark step HOSTS RANKS_PER_HOST BYTES [NAME=VALUE...]
 //        scale_benchmark agree HOSTS RANKS_PER_HOST NAMES
 //
-// The first prints the tables of the page, the last a row of that of
-// agreements; the second simulates one allreduce on links of one's own:
-// gbit_per_s, latency_us, message_us, copy_gb_per_s, memory_gb_per_s,
-// processors (that all ranks share; 0: each has its own), io_threads (1: each
-// rank has one for its streams), helper_thread (0: none has one for its host's
-// memory).
+// The first prints the tables of the page, but for that of noise, which takes
+// longest and is printed by the second, also of processors that are given. The
+// last prints a row of the table of agreements. The others simulate one
+// allreduce, and all buckets of so many bytes of gradients, on links and
+// processors of one's own (scale_settings.cc). `keras-ring bench processor`
+// prints those of the machine that it runs on.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "csrc/control/bucket_scheduler.h"
+#include "benchmarks/scale_settings.h"
+#include "benchmarks/simulated_step.h"
 #include "csrc/testing/simulated_allreduce.h"
 #include "csrc/testing/timed_controllers.h"
 
@@ -28,7 +28,9 @@ namespace {
 
 constexpr int kRanksPerHost = 8;
 constexpr int kHosts[] = {1, 8, 64, 512};
+constexpr int kMostHosts = 512;
 constexpr double kGbit[] = {10, 100, 400};
+constexpr int kNoisyRuns = 100;
 
 struct Model {
   const char* name;
@@ -39,73 +41,132 @@ constexpr Model kModels[] = {{"ResNet-50", 25557032, 161},
                              {"VGG-16", 138357544, 32},
                              {"BERT-large", 335141888, 391}};
 
-struct Sum {
-  double seconds = 0;
-  double bound = 0;
-  int64_t sends = 0;
-  int64_t bytes = 0;
-  size_t memory = 0;
-
-  void Add(const SimulatedTime& time, int64_t times) {
-    seconds += times * time.seconds;
-    bound += times * time.bound;
-    sends += times * time.sends;
-    bytes += times * time.bytes;
-    memory = std::max(memory, time.memory);
-  }
+// What processors and memory cost; the memory is that of a host. None of it is
+// measured: these are the ends of what there is, and what lies between them.
+struct Processor {
+  std::string name;
+  double message_us;
+  double ns_per_byte;  // sent or received
+  double thread_gb_per_s;
+  double host_gb_per_s;
 };
+const Processor kProcessors[] = {{"fast", 2, 0.1, 20, 320},
+                                 {"middling", 5, 0.3, 12, 200},
+                                 {"slow", 15, 0.6, 8, 100}};
+// Of a host's memory, what the training leaves to its ranks' allreduce.
+constexpr double kMemoryLeft = 0.5;
 
-SimulatedTime Simulate(const SimulatedJob& job, size_t bytes) {
-  const SimulatedTime time = SimulateAllreduce(job, bytes);
-  if (!time.ended) {
-    std::fprintf(stderr, "the plans of %d hosts stand still\n", job.num_hosts);
-    std::exit(1);
-  }
-  return time;
+SimulatedJob JobOn(const Processor& processor, int hosts) {
+  SimulatedJob job;
+  job.num_hosts = hosts;
+  job.ranks_per_host = kRanksPerHost;
+  job.message = processor.message_us * 1e-6;
+  job.send_byte = processor.ns_per_byte * 1e-9;
+  job.receive_byte = job.send_byte;
+  job.memory_byte = 1e-9 / processor.thread_gb_per_s;
+  job.host_memory_byte = 1e-9 / (kMemoryLeft * processor.host_gb_per_s);
+  return job;
 }
 
-// Bucket after bucket, as the coordinator makes them of gradients that come
-// faster than they are reduced: planned ones at first, as soon as each is
-// complete, and then larger ones, of what has become complete meanwhile.
-Sum StepOf(const SimulatedJob& job, size_t bytes) {
-  const BucketSchedulerOptions schedule;
-  Sum sum;
-  for (int i = 0; i < schedule.max_outstanding && bytes > 0; ++i) {
-    const size_t planned =
-        std::min(bytes, static_cast<size_t>(schedule.planned_bucket));
-    sum.Add(Simulate(job, planned), 1);
-    bytes -= planned;
-  }
-  const size_t most = schedule.fusion_threshold;
-  if (bytes >= most) sum.Add(Simulate(job, most), bytes / most);
-  if (bytes % most > 0) sum.Add(Simulate(job, bytes % most), 1);
-  return sum;
+std::string InMs(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), " %.1f ms", seconds * 1e3);
+  return text;
 }
 
 void PrintSteps() {
+  std::printf("| model | ranks | Gbit/s | the links' bound |");
+  for (const Processor& processor : kProcessors) {
+    std::printf(" %s |", processor.name.c_str());
+  }
   std::printf(
-      "| model | ranks | Gbit/s | allreduce | of the links' bound | sends of a "
-      "rank | sent by a rank | memory of a rank "
-      "|\n|---|---|---|---|---|---|---|"
-      "---|\n");
+      " sends of a rank | sent by a rank | memory of a rank |\n"
+      "|---|---|---|---|---|---|---|---|---|---|\n");
   for (const Model& model : kModels) {
     for (int hosts : kHosts) {
       if (hosts == 1) continue;  // no links
       for (double gbit : kGbit) {
-        SimulatedJob job;
-        job.num_hosts = hosts;
-        job.ranks_per_host = kRanksPerHost;
-        job.host_byte = 8e-9 / gbit;
-        const Sum sum = StepOf(job, model.parameters * sizeof(float));
-        std::printf(
-            "| %s | %d | %.0f | %.1f ms | %.2f | %lld | %.1f MB | %zu "
-            "MiB |\n",
-            model.name, hosts * kRanksPerHost, gbit, sum.seconds * 1e3,
-            sum.seconds / sum.bound, static_cast<long long>(sum.sends),
-            sum.bytes / 1e6, sum.memory >> 20);
+        Sum sum;
+        std::string cells;
+        for (const Processor& processor : kProcessors) {
+          SimulatedJob job = JobOn(processor, hosts);
+          job.host_byte = 8e-9 / gbit;
+          sum = StepOf(job, model.parameters * sizeof(float));
+          cells += InMs(sum.seconds) + " |";
+        }
+        std::printf("| %s | %d | %.0f |%s |%s %lld | %.1f MB | %zu MiB |\n",
+                    model.name, hosts * kRanksPerHost, gbit,
+                    InMs(sum.bound).c_str(), cells.c_str(),
+                    static_cast<long long>(sum.sends), sum.bytes / 1e6,
+                    sum.memory >> 20);
         std::fflush(stdout);
       }
     }
+  }
+}
+
+// ResNet-50's gradients on 512 hosts, by what messages and their bytes cost.
+void PrintCosts() {
+  const double costs[] = {0.1, 0.3, 0.6};
+  std::printf("\n| a message |");
+  for (double ns : costs) std::printf(" %.1f ns/B |", ns);
+  std::printf("\n|---|---|---|---|\n");
+  for (double us : {2.0, 5.0, 15.0}) {
+    std::printf("| %.0f us |", us);
+    for (double ns : costs) {
+      SimulatedJob job = JobOn(kProcessors[0], kMostHosts);
+      job.message = us * 1e-6;
+      job.send_byte = job.receive_byte = ns * 1e-9;
+      const Sum sum = StepOf(job, kModels[0].parameters * sizeof(float));
+      std::printf("%s |", InMs(sum.seconds).c_str());
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+}
+
+// The same in racks of 16 hosts.
+void PrintRacks() {
+  std::printf(
+      "\n| the links above a rack carry | ranks of a rack in a row | dealt "
+      "out over the racks |\n|---|---|---|\n");
+  for (double ratio : {1.0, 2.0, 4.0}) {
+    std::printf("| 1 / %.0f |", ratio);
+    for (bool in_order : {true, false}) {
+      SimulatedJob job = JobOn(kProcessors[0], kMostHosts);
+      job.rack_hosts = 16;
+      job.racks_in_order = in_order;
+      job.oversubscription = ratio;
+      const Sum sum = StepOf(job, kModels[0].parameters * sizeof(float));
+      std::printf("%s |", InMs(sum.seconds).c_str());
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+}
+
+// The same with interruptions, after computation from which ranks come late.
+void PrintNoise(const std::vector<SimulatedJob>& jobs,
+                const std::vector<std::string>& names) {
+  std::printf(
+      "\n| processors | no noise | median | 99th percentile "
+      "|\n|---|---|---|---|\n");
+  const size_t bytes = kModels[0].parameters * sizeof(float);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const double quiet = StepOf(jobs[i], bytes).seconds;
+    SimulatedJob job = jobs[i];
+    job.noise.short_rate = 10;
+    job.noise.long_rate = 0.1;
+    job.compute = 0.1;
+    const std::vector<double> noisy = Repeated(
+        [&bytes](const SimulatedJob& job) {
+          return StepOf(job, bytes).seconds;
+        },
+        job, kNoisyRuns);
+    std::printf("| %s |%s |%s |%s |\n", names[i].c_str(), InMs(quiet).c_str(),
+                InMs(Percentile(noisy, 50)).c_str(),
+                InMs(Percentile(noisy, 99)).c_str());
+    std::fflush(stdout);
   }
 }
 
@@ -116,9 +177,7 @@ void PrintOneBucket() {
   const size_t bytes = kModels[0].parameters * sizeof(float);
   for (int hosts : kHosts) {
     if (hosts == 1) continue;
-    SimulatedJob job;
-    job.num_hosts = hosts;
-    job.ranks_per_host = kRanksPerHost;
+    const SimulatedJob job = JobOn(kProcessors[0], hosts);
     const Sum some = StepOf(job, bytes);
     const SimulatedTime one = Simulate(job, bytes);
     std::printf("| %d | %.1f ms | %.2f | %.1f ms | %.2f |\n",
@@ -132,9 +191,7 @@ void PrintSmall() {
   std::printf("\n| ranks | 4 B | 64 KiB | 1 MiB |\n|---|---|---|---|\n");
   for (int hosts : kHosts) {
     if (hosts == 1) continue;
-    SimulatedJob job;
-    job.num_hosts = hosts;
-    job.ranks_per_host = kRanksPerHost;
+    const SimulatedJob job = JobOn(kProcessors[0], hosts);
     std::printf("| %d |", hosts * kRanksPerHost);
     for (size_t bytes : {size_t{4}, size_t{64} << 10, size_t{1} << 20}) {
       std::printf(" %.3f ms |", Simulate(job, bytes).seconds * 1e3);
@@ -197,40 +254,69 @@ int Agreement(char** argv) {
   return 0;
 }
 
-int Allreduce(int argc, char** argv) {
+int Simulated(int argc, char** argv, bool is_step) {
   SimulatedJob job;
+  int runs = 1;
   job.num_hosts = std::atoi(argv[2]);
   job.ranks_per_host = std::atoi(argv[3]);
-  const std::map<std::string, std::pair<double*, double>> inverse = {
-      {"gbit_per_s", {&job.host_byte, 8e-9}},
-      {"copy_gb_per_s", {&job.copy_byte, 1e-9}},
-      {"memory_gb_per_s", {&job.memory_byte, 1e-9}}};
-  for (int i = 5; i < argc; ++i) {
-    const char* equals = std::strchr(argv[i], '=');
-    if (equals == nullptr) return 2;
-    const std::string name(argv[i], equals - argv[i]);
-    const double value = std::atof(equals + 1);
-    if (inverse.count(name) > 0) {
-      const auto& [field, one] = inverse.at(name);
-      *field = one / value;
-    } else if (name == "latency_us") {
-      job.latency = value * 1e-6;
-    } else if (name == "message_us") {
-      job.message = value * 1e-6;
-    } else if (name == "processors") {
-      job.shared_processors = static_cast<int>(value);
-    } else if (name == "io_threads") {
-      job.io_threads = value != 0;
-    } else if (name == "helper_thread") {
-      job.helper_thread = value != 0;
-    } else {
-      std::fprintf(stderr, "no such setting: %s\n", name.c_str());
-      return 2;
-    }
+  const size_t bytes = std::strtoull(argv[4], nullptr, 10);
+  if (!SetAll(argc, argv, 5, job, runs)) return 2;
+  const auto simulate = [bytes, is_step](const SimulatedJob& job) {
+    if (is_step) return StepOf(job, bytes);
+    Sum sum;
+    sum.Add(Simulate(job, bytes), 1);
+    return sum;
+  };
+  const Sum first = simulate(job);
+  std::vector<double> seconds = {first.seconds};
+  if (runs > 1) {
+    seconds = Repeated(
+        [&simulate](const SimulatedJob& job) { return simulate(job).seconds; },
+        job, runs);
   }
-  const SimulatedTime time = Simulate(job, std::strtoull(argv[4], nullptr, 10));
-  std::printf("%.3f ms, bound %.3f ms, %lld sends\n", time.seconds * 1e3,
-              time.bound * 1e3, static_cast<long long>(time.sends));
+  std::printf("%.3f ms, bound %.3f ms, %lld sends",
+              Percentile(seconds, 50) * 1e3, first.bound * 1e3,
+              static_cast<long long>(first.sends));
+  if (runs > 1) {
+    std::printf(", p99 %.3f ms of %d runs", Percentile(seconds, 99) * 1e3,
+                runs);
+  }
+  std::printf("\n");
+  return 0;
+}
+
+int Noise(int argc, char** argv) {
+  std::vector<SimulatedJob> jobs;
+  std::vector<std::string> names;
+  for (const Processor& processor : kProcessors) {
+    jobs.push_back(JobOn(processor, kMostHosts));
+    names.push_back(processor.name);
+  }
+  if (argc > 2) {
+    SimulatedJob job = JobOn(kProcessors[0], kMostHosts);
+    int runs = 1;
+    if (!SetAll(argc, argv, 2, job, runs)) return 2;
+    job.host_memory_byte /= kMemoryLeft;
+    jobs.push_back(job);
+    names.push_back("those that were measured");
+  }
+  PrintNoise(jobs, names);
+  return 0;
+}
+
+int Tables() {
+  std::printf("## Allreduce of all gradients\n\n");
+  PrintSteps();
+  std::printf("\n## What messages and bytes cost\n");
+  PrintCosts();
+  std::printf("\n## Racks\n");
+  PrintRacks();
+  std::printf("\n## ResNet-50's gradients in one bucket, at 100 Gbit/s\n");
+  PrintOneBucket();
+  std::printf("\n## Allreduce of one tensor, at 100 Gbit/s\n");
+  PrintSmall();
+  std::printf("\n## Agreement\n");
+  PrintAgreements();
   return 0;
 }
 
@@ -239,23 +325,16 @@ int Allreduce(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
-  if (command == "allreduce" && argc > 4) {
-    return keras_ring::Allreduce(argc, argv);
+  if ((command == "allreduce" || command == "step") && argc > 4) {
+    return keras_ring::Simulated(argc, argv, command == "step");
   }
   if (command == "agree" && argc == 5) return keras_ring::Agreement(argv);
-  if (command != "tables") {
-    std::fprintf(stderr,
-                 "usage: %s tables | allreduce HOSTS RANKS_PER_HOST BYTES "
-                 "[NAME=VALUE...] | agree HOSTS RANKS_PER_HOST NAMES\n",
-                 argv[0]);
-    return 2;
-  }
-  std::printf("## Allreduce of all gradients\n\n");
-  keras_ring::PrintSteps();
-  std::printf("\n## ResNet-50's gradients in one bucket, at 100 Gbit/s\n");
-  keras_ring::PrintOneBucket();
-  std::printf("\n## Allreduce of one tensor, at 100 Gbit/s\n");
-  keras_ring::PrintSmall();
-  std::printf("\n## Agreement\n");
-  keras_ring::PrintAgreements();
+  if (command == "tables") return keras_ring::Tables();
+  if (command == "noise") return keras_ring::Noise(argc, argv);
+  std::fprintf(stderr,
+               "usage: %s tables | noise [NAME=VALUE...] | (allreduce | step) "
+               "HOSTS RANKS_PER_HOST BYTES [NAME=VALUE...] | agree HOSTS "
+               "RANKS_PER_HOST NAMES\n",
+               argv[0]);
+  return 2;
 }

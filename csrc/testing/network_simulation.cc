@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/base/round.h"
+
 namespace keras_ring {
 namespace {
 
@@ -33,7 +35,13 @@ void Move(const Segments& segments, size_t last, size_t bytes, size_t* count,
 
 NetworkSimulation::NetworkSimulation(std::vector<SendReceivePlan>& plans,
                                      const NetworkModel& model)
-    : plans_(plans), model_(model), ranks_(plans.size()) {
+    : plans_(plans),
+      model_(model),
+      noise_(model.noise, static_cast<int>(plans.size()), model.seed),
+      ranks_(plans.size()) {
+  if (model.rack_ranks > 0) {
+    racks_.resize(DivideUp(static_cast<int>(plans.size()), model.rack_ranks));
+  }
   for (int i = 0; i < model.shared_processors; ++i) processors_.push(0);
   for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank) {
     for (const Outgoing& outgoing : plans[rank].outgoing) {
@@ -59,8 +67,9 @@ bool NetworkSimulation::IsDone(const SendReceivePlan& plan) {
 
 bool NetworkSimulation::Run() {
   for (int rank = 0; rank < static_cast<int>(plans_.size()); ++rank) {
-    ranks_[rank].free = Advance(0, rank);
-    processor_time_ += ranks_[rank].free;
+    const double busy = Advance(ranks_[rank].free, rank);
+    ranks_[rank].free += busy;
+    processor_time_ += busy;
     Wake(ranks_[rank].free, rank);
   }
   while (!events_.empty()) {
@@ -90,7 +99,7 @@ double NetworkSimulation::Advance(double now, int number) {
   now_ = now;
   spent_ = 0;
   if (plan.advance) plan.advance(plan);
-  return spent_;
+  return spent_ + noise_.During(number, spent_);
 }
 
 bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
@@ -103,6 +112,7 @@ bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
   for (size_t i = 0; now >= rank.free && i < rank.in.size(); ++i) {
     rank.in[i].may = plan.incoming[i].allowed;
   }
+  const double began = *busy;
   bool moved = false;
   for (size_t i = 0; i < rank.out.size(); ++i) {
     const double time =
@@ -116,6 +126,7 @@ bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
     *busy += std::max(time, 0.0);
     if (time > 0) Wake(now + *busy, plan.incoming[i].peer);  // it has room
   }
+  *busy += noise_.During(number, *busy - began);
   return moved;
 }
 
@@ -187,9 +198,31 @@ void NetworkSimulation::Leave(double now, int number) {
   Rank& peer = ranks_[pipe->to];
   peer.ingress_free =
       std::max(now + model_.latency, peer.ingress_free) + on_wire;
+  peer.ingress_free =
+      PassRacks(now, number, pipe->to, bytes, peer.ingress_free);
   pipe->pieces.emplace_back(peer.ingress_free, bytes);
   Wake(peer.ingress_free, pipe->to);
   events_.push({now + on_wire, number, Kind::kHasLeft});
+}
+
+int NetworkSimulation::RackOf(int rank) const {
+  return model_.racks_in_order ? rank / model_.rack_ranks
+                               : rank % static_cast<int>(racks_.size());
+}
+
+double NetworkSimulation::PassRacks(double now, int from, int to, size_t bytes,
+                                    double earliest) {
+  if (racks_.empty()) return earliest;
+  const int first = RackOf(from);
+  const int last = RackOf(to);
+  if (first == last) return earliest;
+  const double on_wire = static_cast<double>(bytes) * model_.byte *
+                         model_.oversubscription / model_.rack_ranks;
+  double& up = racks_[first].up_free;
+  double& down = racks_[last].down_free;
+  up = std::max(now, up) + on_wire;
+  down = std::max(up, down + on_wire);
+  return std::max(earliest, down + model_.latency);
 }
 
 void NetworkSimulation::HasLeft(double now, int number) {
@@ -209,7 +242,7 @@ double NetworkSimulation::Send(double now, int number, Outgoing& outgoing,
   const size_t before = outgoing.sent;
   Move(outgoing.segments, stream.may, bytes, &outgoing.sent, &stream.offset);
   if (bytes == 0) return outgoing.sent > before ? 0.0 : -1.0;
-  const double busy = model_.message + bytes * model_.copy_byte;
+  const double busy = model_.message + bytes * model_.send_byte;
   rank.egress.emplace_back(&pipe, bytes);
   if (rank.egress.size() == 1) {
     events_.push({now + busy, number, Kind::kLeaves});
@@ -241,7 +274,7 @@ double NetworkSimulation::Receive(double now, Incoming& incoming,
     pipe.pieces.front().second -= taken;
     if (pipe.pieces.front().second == 0) pipe.pieces.pop_front();
   }
-  return model_.message + bytes * model_.copy_byte;
+  return model_.message + bytes * model_.receive_byte;
 }
 
 int64_t NetworkSimulation::most_sends() const {

@@ -4,7 +4,8 @@
 // a rank sends leaves its processor, its network interface, the peer's
 // interface and the peer's processor one after the other, and each of these
 // does one thing at a time. So interfaces and processors are shared as they
-// are; switches are not: between interfaces there is nothing but latency.
+// are. Of switches there are those of racks, whose links upwards the ranks of a
+// rack share; all else between interfaces is latency.
 #ifndef KERAS_RING_TESTING_NETWORK_SIMULATION_H_
 #define KERAS_RING_TESTING_NETWORK_SIMULATION_H_
 
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "csrc/comm/transport/transport.h"
+#include "csrc/testing/processor_noise.h"
 
 namespace keras_ring {
 
@@ -25,7 +27,8 @@ struct NetworkModel {
   double latency = 10e-6;     // from one interface to the other
   double byte = 8 / 100e9;    // of a rank's interface, in each direction
   double message = 2e-6;      // of the processor, for a send or a receive
-  double copy_byte = 0;       // of the processor, for what it sends or receives
+  double send_byte = 0;       // of the processor, for what it sends
+  double receive_byte = 0;    // likewise
   size_t quantum = 63 << 10;  // that one send takes
   size_t window = 4 << 20;    // under way between two ranks
   // Processors that all ranks share. 0: each has its own.
@@ -33,6 +36,16 @@ struct NetworkModel {
   // Whether each rank has another processor of its own, which sends and
   // receives. Not with shared ones.
   bool io_threads = false;
+  // How many ranks' interfaces share the links of a rack. 0: all are in one.
+  int rack_ranks = 0;
+  // Whether the ranks of a rack are numbered in a row. Else they are dealt out,
+  // one to each rack in turn.
+  bool racks_in_order = true;
+  // How much more the interfaces of a rack carry than its links upwards, in
+  // each direction.
+  double oversubscription = 1;
+  NoiseModel noise;
+  uint64_t seed = 1;  // of the noise
 };
 
 class NetworkSimulation {
@@ -46,6 +59,11 @@ class NetworkSimulation {
   void Spend(double seconds) { spent_ += seconds; }
   // When that began, with what it has spent since.
   double now() const { return now_ + spent_; }
+  // What interrupts the rank that advances while it, or another processor that
+  // works for it, is busy for so long.
+  double NoiseDuring(double busy) { return noise_.During(advancing_, busy); }
+  // Before Run(): a rank does nothing until then.
+  void StartAt(int rank, double time) { ranks_[rank].free = time; }
   // For the same: the rank is to be advanced again at `time`, whatever moves.
   void AdvanceAt(double time) {
     events_.push({time, advancing_, Kind::kAdvance});
@@ -86,6 +104,11 @@ class NetworkSimulation {
     bool happened = false;  // what its plan waits for besides the streams
     std::vector<Stream> out, in;
   };
+  // Of a rack: when its links upwards are free, in either direction.
+  struct Rack {
+    double up_free = 0;
+    double down_free = 0;
+  };
 
   enum class Kind : uint8_t { kTurn, kAdvance, kLeaves, kHasLeft };
   struct Event {
@@ -107,6 +130,10 @@ class NetworkSimulation {
   // The first of a rank's egress begins to leave, or is gone.
   void Leave(double now, int rank);
   void HasLeft(double now, int rank);
+  int RackOf(int rank) const;
+  // When so many bytes have passed the links between the racks of two ranks.
+  // They enter them from `now` on and cannot leave before `earliest`.
+  double PassRacks(double now, int from, int to, size_t bytes, double earliest);
   // Their time on the processor; negative: nothing can move.
   double Send(double now, int rank, Outgoing& outgoing, Stream& stream);
   double Receive(double now, Incoming& incoming, Stream& stream);
@@ -114,7 +141,9 @@ class NetworkSimulation {
 
   std::vector<SendReceivePlan>& plans_;
   const NetworkModel model_;
+  ProcessorNoise noise_;
   std::vector<Rank> ranks_;
+  std::vector<Rack> racks_;
   std::map<std::pair<int, int>, Pipe> pipes_;  // by the two ranks
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   // When the shared processors are free.

@@ -34,14 +34,16 @@ class SimulatedHost final : public LowerLevel {
   void set_simulation(NetworkSimulation* simulation) {
     simulation_ = simulation;
   }
+  // When the host begins, if it is not at once.
+  void set_start(double time) { memory_free_ = helper_free_ = time; }
 
   bool IsReady(int64_t step) const override { return step < done_ + depth_; }
   // Packs the parts of the others, waits for them, and reduces the own one.
   void StartReduce(int64_t step, char*) override {
     const int others = job_.ranks_per_host - 1;
-    simulation_->Spend(TimeOf(step, copies_ * 2.0 * others));
+    Move(BytesOf(step, copies_ * 2.0 * others));
     if (others > 0) simulation_->Spend(job_.host_sync);
-    Do(TimeOf(step, job_.ranks_per_host + 1));
+    Do(BytesOf(step, job_.ranks_per_host + 1));
     reduced_at_.push_back(simulation_->now());
     if (!has_helper_) return;
     reduced_at_.back() = helper_free_;
@@ -53,13 +55,11 @@ class SimulatedHost final : public LowerLevel {
   size_t sum_size() const override { return sizeof(float); }
   void Add(int, const Range& range, const void* const*, int num_sums,
            char*) override {
-    simulation_->Spend((num_sums + 1.0) * range.count() * sizeof(float) *
-                       job_.memory_byte);
+    Move((num_sums + 1.0) * range.count() * sizeof(float));
   }
   void Fold(const SpanPiece& piece, const void* const*, int num_sources,
             char*) override {
-    simulation_->Spend((num_sources + 1.0 + copies_) * piece.bytes *
-                       job_.memory_byte);
+    Move((num_sources + 1.0 + copies_) * piece.bytes);
   }
   char* ResultsOf(int64_t, const SpanPiece& piece, size_t at) override {
     return copies_ > 0 ? results_ + at : piece.output;
@@ -67,7 +67,7 @@ class SimulatedHost final : public LowerLevel {
   // Unpacks the results of the others.
   void Done(int64_t step) override {
     ++done_;
-    Do(TimeOf(step, 2.0 * (job_.ranks_per_host - 1)));
+    Do(BytesOf(step, 2.0 * (job_.ranks_per_host - 1)));
     if (job_.ranks_per_host > 1) simulation_->Spend(job_.host_sync);
   }
   int64_t num_done() const { return done_; }
@@ -75,13 +75,27 @@ class SimulatedHost final : public LowerLevel {
   double helper_free() const { return helper_free_; }
 
  private:
-  double TimeOf(int64_t step, double times) const {
-    return times * parts_[step].count() * sizeof(float) * job_.memory_byte;
+  double BytesOf(int64_t step, double times) const {
+    return times * parts_[step].count() * sizeof(float);
+  }
+  // Reads and writes here.
+  void Move(double bytes) {
+    simulation_->Spend(Moved(simulation_->now(), bytes) - simulation_->now());
   }
   // Here, or on the other processor.
-  void Do(double seconds) {
-    if (!has_helper_) return simulation_->Spend(seconds);
-    helper_free_ = std::max(helper_free_, simulation_->now()) + seconds;
+  void Do(double bytes) {
+    if (!has_helper_) return Move(bytes);
+    const double begin = std::max(helper_free_, simulation_->now());
+    const double end = Moved(begin, bytes);
+    helper_free_ = end + simulation_->NoiseDuring(end - begin);
+  }
+  // When a thread has read and written so many bytes. The lane has its share of
+  // the host's memory, which its threads take in the order in which they ask.
+  double Moved(double begin, double bytes) {
+    const double share = bytes * job_.host_memory_byte * job_.ranks_per_host;
+    memory_free_ = std::max(memory_free_, simulation_->now()) + share;
+    const double alone = begin + bytes * job_.memory_byte;
+    return share > 0 ? std::max(alone, memory_free_) : alone;
   }
 
   const SimulatedJob& job_;
@@ -93,6 +107,7 @@ class SimulatedHost final : public LowerLevel {
   NetworkSimulation* simulation_ = nullptr;
   int64_t done_ = 0;
   double helper_free_ = 0;
+  double memory_free_ = 0;          // when the lane's share of the memory is
   std::vector<double> reduced_at_;  // by step
 };
 
@@ -162,11 +177,30 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   network.latency = job.latency;
   network.byte = links.byte;
   network.message = job.message;
-  network.copy_byte = job.copy_byte;
+  network.send_byte = job.send_byte;
+  network.receive_byte = job.receive_byte;
   network.shared_processors = job.shared_processors;
   network.io_threads = job.io_threads;
+  network.rack_ranks = job.rack_hosts;
+  network.racks_in_order = job.racks_in_order;
+  network.oversubscription = job.oversubscription;
+  network.noise = job.noise;
+  network.noise.short_rate *= job.ranks_per_host;
+  network.noise.long_rate *= job.ranks_per_host;
+  network.seed = job.seed;
   NetworkSimulation simulation(plans, network);
-  for (SimulatedHost& host : hosts) host.set_simulation(&simulation);
+  ProcessorNoise computing(job.noise, job.ranks_per_host * job.num_hosts,
+                           ~job.seed);
+  for (int host = 0; host < job.num_hosts; ++host) {
+    double late = 0;
+    for (int rank = 0; rank < job.ranks_per_host; ++rank) {
+      late = std::max(late, computing.During(host * job.ranks_per_host + rank,
+                                             job.compute));
+    }
+    simulation.StartAt(host, late);
+    hosts[host].set_start(late);
+    hosts[host].set_simulation(&simulation);
+  }
   time.ended = simulation.Run();
   for (const SimulatedHost& host : hosts) {
     time.ended =

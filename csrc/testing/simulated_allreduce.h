@@ -17,14 +17,28 @@ struct SimulatedJob {
   double latency = 10e-6;        // between hosts
   double host_byte = 8 / 100e9;  // of a host's interface, in each direction
   double message = 2e-6;         // of a processor, for a send or a receive
-  double copy_byte = 0.1e-9;     // of a processor, sent or received
-  double memory_byte = 0.05e-9;  // of a rank, read or written
-  double host_sync = 2e-6;       // until a rank's step is seen by the others
-  int shared_processors = 0;     // see NetworkModel
-  bool io_threads = false;       // likewise
+  double send_byte = 0.1e-9;     // of a processor, sent
+  double receive_byte = 0.1e-9;  // of a processor, received
+  double memory_byte = 0.05e-9;  // of a thread, read or written
+  // Of all memory of a host, which its ranks share with each other and with
+  // what else there is. 0: threads do not wait for each other.
+  double host_memory_byte = 0;
+  double host_sync = 2e-6;    // until a rank's step is seen by the others
+  int shared_processors = 0;  // see NetworkModel
+  bool io_threads = false;    // likewise
   // Whether each rank has another processor for what it reads and writes on its
   // host, of large buckets.
   bool helper_thread = true;
+  int rack_hosts = 0;           // see NetworkModel
+  bool racks_in_order = true;   // likewise
+  double oversubscription = 1;  // likewise
+  // What interrupts each processor. The ranks of a host wait for each other at
+  // each chunk, so what interrupts one of them holds up all.
+  NoiseModel noise;
+  uint64_t seed = 1;
+  // Seconds of computation before the allreduce, from which ranks come at
+  // different times, by the noise; not counted.
+  double compute = 0;
 };
 
 struct SimulatedTime {

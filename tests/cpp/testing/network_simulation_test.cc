@@ -22,7 +22,8 @@ NetworkModel Model() {
   model.latency = 100;
   model.byte = 2;
   model.message = 10;
-  model.copy_byte = 1;
+  model.send_byte = 1;
+  model.receive_byte = 1;
   model.quantum = 50;
   model.window = 1000;
   return model;
@@ -56,6 +57,47 @@ TEST(NetworkSimulationTest, InterfacesAreShared) {
   NetworkSimulation simulation(plans, Model());
   EXPECT_TRUE(simulation.Run());
   EXPECT_DOUBLE_EQ(simulation.time(), (10 + 20) + 100 + 2 * 40 + (10 + 20));
+}
+
+// Racks of two: their links upwards take twice as long as an interface.
+TEST(NetworkSimulationTest, RacksShareTheirLinksUpwards) {
+  NetworkModel model = Model();
+  model.rack_ranks = 2;
+  model.oversubscription = 4;
+  const auto time = [&model](std::vector<std::pair<int, int>> messages) {
+    std::vector<SendReceivePlan> plans(4);
+    for (const auto& [from, to] : messages) AddMessage(plans, from, to, 20);
+    NetworkSimulation simulation(plans, model);
+    EXPECT_TRUE(simulation.Run());
+    return simulation.time();
+  };
+  EXPECT_DOUBLE_EQ(time({{0, 1}}), 30 + 40 + 100 + 30);
+  EXPECT_DOUBLE_EQ(time({{0, 2}}), 30 + 80 + 100 + 30);
+  EXPECT_DOUBLE_EQ(time({{0, 2}, {1, 3}}), 30 + 2 * 80 + 100 + 30);
+  // Two directions do not share.
+  EXPECT_DOUBLE_EQ(time({{0, 2}, {3, 1}}), 30 + 80 + 100 + 30);
+  model.racks_in_order = false;
+  EXPECT_DOUBLE_EQ(time({{0, 2}}), 30 + 40 + 100 + 30);
+  EXPECT_DOUBLE_EQ(time({{0, 1}}), 30 + 80 + 100 + 30);
+}
+
+TEST(NetworkSimulationTest, SendsAndReceivesHaveTheirOwnCosts) {
+  std::vector<SendReceivePlan> plans(2);
+  AddMessage(plans, 0, 1, 20);
+  NetworkModel model = Model();
+  model.receive_byte = 3;
+  NetworkSimulation simulation(plans, model);
+  EXPECT_TRUE(simulation.Run());
+  EXPECT_DOUBLE_EQ(simulation.time(), (10 + 20) + 40 + 100 + (10 + 60));
+}
+
+TEST(NetworkSimulationTest, ARankMayBeginLate) {
+  std::vector<SendReceivePlan> plans(2);
+  AddMessage(plans, 0, 1, 20);
+  NetworkSimulation simulation(plans, Model());
+  simulation.StartAt(0, 1000);
+  EXPECT_TRUE(simulation.Run());
+  EXPECT_DOUBLE_EQ(simulation.time(), 1000 + (10 + 20) + 40 + 100 + (10 + 20));
 }
 
 TEST(NetworkSimulationTest, ProcessorsMayBeShared) {
@@ -116,7 +158,8 @@ TEST(SimulatedAllreduceTest, ReachesTheBoundOfLinksWhereNothingElseCosts) {
     job.num_hosts = hosts;
     job.latency = 0;
     job.message = 0;
-    job.copy_byte = 0;
+    job.send_byte = 0;
+    job.receive_byte = 0;
     job.memory_byte = 0;
     const SimulatedTime time = SimulateAllreduce(job, 32 << 20);
     EXPECT_TRUE(time.ended) << hosts;
@@ -172,6 +215,44 @@ TEST(SimulatedAllreduceTest, BucketsOf512HostsComeNearIt) {
   }
   EXPECT_LE(seconds, 1.15 * bound);
   EXPECT_LE(memory, size_t{40} << 20);
+}
+
+TEST(SimulatedAllreduceTest, RanksShareTheMemoryOfTheirHost) {
+  SimulatedJob job;
+  job.num_hosts = 8;
+  job.ranks_per_host = 8;
+  const double alone = SimulateAllreduce(job, 32 << 20).seconds;
+  // Each rank has two threads.
+  job.host_memory_byte = job.memory_byte / 16;
+  const double all = SimulateAllreduce(job, 32 << 20).seconds;
+  EXPECT_GE(all, alone);
+  EXPECT_LE(all, 1.2 * alone);
+  job.host_memory_byte *= 4;
+  const double quarter = SimulateAllreduce(job, 32 << 20).seconds;
+  EXPECT_GE(quarter, 1.5 * all);
+  EXPECT_LE(quarter, 4.1 * all);
+}
+
+TEST(SimulatedAllreduceTest, NoiseMakesItLater) {
+  SimulatedJob job;
+  job.num_hosts = 16;
+  job.ranks_per_host = 4;
+  const double quiet = SimulateAllreduce(job, 16 << 20).seconds;
+  job.noise.short_rate = 100;
+  job.noise.long_rate = 1;
+  std::set<double> noisy;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    job.seed = seed;
+    const SimulatedTime time = SimulateAllreduce(job, 16 << 20);
+    EXPECT_TRUE(time.ended);
+    EXPECT_GE(time.seconds, quiet);
+    EXPECT_DOUBLE_EQ(SimulateAllreduce(job, 16 << 20).seconds, time.seconds);
+    noisy.insert(time.seconds);
+  }
+  EXPECT_GT(noisy.size(), 5u);
+  // A rank that comes late from its computation is waited for.
+  job.compute = 10;
+  EXPECT_GE(SimulateAllreduce(job, 16 << 20).seconds, quiet + 5e-3);
 }
 
 // A part of no size, or of more than there is memory for, would be no part.
