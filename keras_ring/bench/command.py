@@ -8,6 +8,7 @@ import os
 import sys
 
 from keras_ring import errors
+from keras_ring._launch_protocol import contract
 from keras_ring.bench import cases, table
 from keras_ring.bench.case import Case
 from keras_ring.bench.contents import WrongResultError
@@ -26,6 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code: 1 if a result was wrong or no job came about.
     """
+    if arguments.kind == "processor":
+        return _run_processor(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Only now: TensorFlow reads the variable when it is imported.
     from keras_ring._runtime import native
@@ -59,9 +62,33 @@ def run(arguments: argparse.Namespace) -> int:
         errors.StartError,
     ) as error:
         what = "wrong result: " if isinstance(error, WrongResultError) else ""
-        print(f"keras-ring: error: {what}{error}", file=sys.stderr, flush=True)
-        return _FAILED
+        return _fail(f"{what}{error}")
     return 0
+
+
+def _run_processor(arguments: argparse.Namespace) -> int:
+    from keras_ring.bench import processor
+
+    size = os.environ.get(contract.SIZE, "1")
+    if size != "1":
+        return _fail(
+            f"`bench processor` measures a machine, and {size} ranks on it"
+            " would disturb each other; run it without `keras-ring run`"
+        )
+    try:
+        found = processor.measure()
+    except OSError as error:
+        return _fail(f"loopback cannot be used: {error}")
+    if arguments.json:
+        print(json.dumps(found.settings()), flush=True)
+    else:
+        print(processor.table(found), flush=True)
+    return 0
+
+
+def _fail(text: str) -> int:
+    print(f"keras-ring: error: {text}", file=sys.stderr, flush=True)
+    return _FAILED
 
 
 def make_cases(arguments: argparse.Namespace) -> list[Case]:

@@ -121,6 +121,13 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
     )
     for kind in (allreduce, grouped, step):
         _add_common(kind)
+    processor = kinds.add_parser(
+        "processor",
+        help="what this machine's processors take for messages and memory, for"
+        " the simulation of large jobs; without ranks",
+        allow_abbrev=False,
+    )
+    _add_json(processor)
 
 
 def check_bench_arguments(arguments: argparse.Namespace) -> None:
@@ -138,6 +145,8 @@ def check_bench_arguments(arguments: argparse.Namespace) -> None:
                 f"there are {', '.join(STEPS)}"
             )
         arguments.sets = arguments.sets or list(_USUAL_STEPS)
+    if arguments.kind == "processor":
+        return
     if arguments.api == "gradients" and (
         arguments.kind != "step" or arguments.grouped
     ):
@@ -219,6 +228,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print first what links cost, and which algorithms that makes",
     )
+    _add_json(parser)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object per line"
     )

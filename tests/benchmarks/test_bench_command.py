@@ -30,6 +30,29 @@ def bench(num_ranks, *words):
     return lines
 
 
+def test_what_a_processor_takes():
+    done = run("-m", "keras_ring", "bench", "processor")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    values = dict(line.split() for line in lines[: lines.index("")])
+    assert values.keys() == {
+        *("message_us", "send_ns_per_byte", "receive_ns_per_byte"),
+        *("memory_gb_per_s", "host_memory_gb_per_s"),
+    }
+    # A copy in memory is not that slow, and loopback not that quick.
+    assert float(values["memory_gb_per_s"]) > 0.05
+    assert 0.001 < float(values["receive_ns_per_byte"]) < 1000
+    words = " ".join(f"{name}={value}" for name, value in values.items())
+    assert lines[-1] == f"  {words}"
+
+
+def test_a_processor_is_measured_without_ranks():
+    command = (sys.executable, "-m", "keras_ring", "bench", "processor")
+    done = run("-m", "keras_ring", "run", "-np", "2", "--", *command)
+    assert done.returncode == 1
+    assert "2 ranks on it would disturb each other" in done.stderr
+
+
 def test_a_table_from_two_ranks():
     lines = bench(
         2, "allreduce", "--max-bytes=64KiB", "--factor=1024", "--explain"

@@ -1,5 +1,6 @@
 """The benchmarks in C++ run; `make test-cpp` has built them."""
 
+import json
 import re
 import subprocess
 import sys
@@ -79,11 +80,37 @@ def test_hosts_that_are_not_there():
     assert scale("allreduce", "8", "2", "4", "rate=1").returncode == 2
 
 
+def test_a_step_with_noise():
+    words = ("step", "8", "2", "4194304", "long_per_s=50", "runs=8")
+    done = scale(*words)
+    assert done.returncode == 0, done.stderr
+    median, bound, worst = re.match(
+        r"([0-9.]+) ms, bound ([0-9.]+) ms, \d+ sends,"
+        r" p99 ([0-9.]+) ms of 8 runs$",
+        done.stdout,
+    ).groups()
+    assert float(bound) < float(median) < float(worst)
+    assert scale(*words).stdout == done.stdout
+
+
+def test_the_simulation_takes_what_is_measured_of_processors():
+    bench = (sys.executable, "-m", "keras_ring", "bench", "processor")
+    measured = json.loads(
+        subprocess.run(
+            [*bench, "--json"], capture_output=True, check=True, timeout=60
+        ).stdout
+    )
+    assert all(value > 0 for value in measured.values())
+    words = [f"{name}={value}" for name, value in measured.items()]
+    done = scale("allreduce", "4", "2", "4194304", *words)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.long("benchmarks")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_tables_of_the_page():
-    # Alone on a core it takes a minute.
-    done = scale("tables", timeout=500)
+    # Alone on a core it takes five minutes.
+    done = scale("tables", timeout=1100)
     assert done.returncode == 0, done.stderr
     page = (ROOT / "docs/scale.md").read_text()
     # Those of allreduces are the same on each machine.
