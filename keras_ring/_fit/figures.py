@@ -64,13 +64,6 @@ class Figures(NamedTuple):
         return self.fit_ns / max(self.steps, 1) / _SECOND
 
     @property
-    def samples_per_second(self) -> float:
-        """Samples of this rank in a second of steps."""
-        if not self.steps or not self.step_seconds:
-            return 0.0
-        return self.samples / self.steps / self.step_seconds
-
-    @property
     def communication(self) -> float:
         """Of the time, how much a collective was executed."""
         return self.share(self.execute_ns)

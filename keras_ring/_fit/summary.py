@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from keras_ring._fit.figures import Figures
+from keras_ring.live.judge import percent
 from keras_ring.live.view import JobView, RankView
 from keras_ring.live.waiting import explain
 
@@ -45,28 +46,35 @@ def rate_text(samples_per_second: float) -> str:
 def _pace(by_rank: Sequence[Figures]) -> str:
     first = by_rank[0]
     count = len(by_rank)
-    rate = sum(figures.samples_per_second for figures in by_rank)
+    # Of all ranks, in a step of this one: figures of one line agree.
+    batch = sum(figures.samples for figures in by_rank) / max(first.steps, 1)
+    rate = batch / first.step_seconds if first.step_seconds else 0.0
     of_ranks = f" of {count} ranks" if count > 1 else ""
     peak = bytes_text(max(figures.peak_bytes for figures in by_rank))
     each = " per rank" if count > 1 else ""
-    steps = f"{first.steps} step{'s' * (first.steps != 1)}"
+    steps = f"{first.steps} step{'s' * (first.steps != 1)} of {_whole(batch)}"
     steps += f" in {first.fit_ns / 1e9:.1f} s"
-    if first.steps > 1:
-        steps += f", {1e3 * first.step_seconds:.1f} ms each"
+    if first.steady_steps:
+        steps += f"; once traced, {1e3 * first.step_seconds:.1f} ms each"
     return (
         f"{steps}: {rate_text(rate)}{of_ranks}, up to {peak} of memory{each}."
     )
+
+
+def _whole(batch: float) -> str:
+    """Returns the samples of a step, which may differ from step to step."""
+    return f"{batch:.0f}" if batch == int(batch) else f"about {batch:.0f}"
 
 
 def _communication(by_rank: Sequence[Figures]) -> str:
     """Says how much of communication the steps have waited for."""
     share = statistics.mean(figures.communication for figures in by_rank)
     if share < _NOTABLE_SHARE:
-        return f"Communication takes {share:.1%} of the time."
+        return f"Communication takes {percent(share)} of the time."
     hidden = statistics.mean(figures.hidden for figures in by_rank)
     return (
-        f"Communication takes {share:.0%} of the time, of which {hidden:.0%}"
-        " is hidden behind computation."
+        f"Communication takes {percent(share)} of the time, of which"
+        f" {percent(hidden)} is hidden behind computation."
     )
 
 

@@ -63,10 +63,12 @@ class Watch:
         self._callback = _WatchCallback(self)
         return self._callback
 
-    def samples_per_second(self) -> float:
+    def samples_per_step(self) -> float:
         """Returns on how many this rank trains, 0 if that is not known yet."""
-        figures = self.measured()
-        return figures.samples_per_second if figures.steady_steps else 0.0
+        now = topology.metrics()
+        steps = now["fit_steps"] - self._before["fit_steps"]
+        samples = now["samples"] - self._before["samples"]
+        return samples / steps if steps else 0.0
 
     def measured(self) -> Figures:
         """Returns what this rank has measured so far."""

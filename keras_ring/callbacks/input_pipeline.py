@@ -27,6 +27,7 @@ from keras_ring._runtime.process_sets import ProcessSet, is_alone
 from keras_ring._training.accumulator import Accumulator
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Logs, Model, Structure, Variable
+from keras_ring.live.judge import percent
 
 # The first call traces, and in the second one a batch is kept.
 _FIRST_MEASURED = 3
@@ -218,7 +219,7 @@ def described(
     synthetic = statistics.mean(results["synthetic"])
     gap = max(real - synthetic, 0.0)
     line = (
-        f"the input pipeline costs {gap / max(real, 1e-9):.0%} of a step:"
+        f"the input pipeline costs {percent(gap / max(real, 1e-9))} of a step:"
         f" {1e3 * gap:.1f} ms of {1e3 * real:.1f} ms"
     )
     waits = results["data"]

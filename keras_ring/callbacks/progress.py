@@ -62,6 +62,8 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         self._watch: Watch | None = None
         self._num_ranks = 1
         self._said = 0.0
+        # When the first step of this epoch had ended, and which it was.
+        self._epoch: tuple[float, int] | None = None
         watching.install()
 
     def set_params(self, params: dict[str, Any]) -> None:
@@ -90,12 +92,22 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         """Moves the bar, or prints a line now and then."""
         super().on_train_batch_end(batch, logs)
         now = time.monotonic()
+        if self._epoch is None:
+            # From the first step of an epoch on, as the bar counts.
+            self._epoch = (now, batch)
         if self.verbose != 2 or now - self._said < _LINE_EVERY_SECONDS:
             return
         if not one_writer.is_silent(self):
             self._said = now
             target = self.target or "unknown"
-            print(f"{batch + 1}/{target}{self._rate()}", flush=True)
+            began, first = self._epoch
+            seconds = (now - began) / max(batch - first, 1)
+            print(f"{batch + 1}/{target}{self._rate(seconds)}", flush=True)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Begins a bar."""
+        super().on_epoch_begin(epoch, logs)
+        self._epoch = None
 
     def _implements_train_batch_hooks(self) -> bool:
         """Keras 2 asks, and would leave away the lines within an epoch."""
@@ -109,15 +121,23 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
             return
 
         def with_rate(time_per_unit: float, unit: str) -> str:
-            rate = self._rate() if unit == bar.unit_name else ""
+            is_step = unit == bar.unit_name
+            rate = self._rate(time_per_unit) if is_step else ""
             return f"{plain(time_per_unit, unit)}{rate}"
 
         bar._format_time = with_rate
 
-    def _rate(self) -> str:
-        """Returns the samples per second of all ranks, if they are known."""
-        rate = 0.0 if self._watch is None else self._watch.samples_per_second()
-        return f" - {rate_text(rate * self._num_ranks)}" if rate else ""
+    def _rate(self, step_seconds: float) -> str:
+        """Returns the samples per second of all ranks, if they are known.
+
+        Args:
+            step_seconds: What a step of this epoch takes, as the bar says it
+                on the same line.
+        """
+        if self._watch is None or step_seconds <= 0:
+            return ""
+        batch = self._watch.samples_per_step() * self._num_ranks
+        return f" - {rate_text(batch / step_seconds)}" if batch else ""
 
     def _report(self, by_rank: list[Figures], ranks: list[int]) -> None:
         self._watch = None

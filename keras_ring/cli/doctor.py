@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_ring.cli.flight_log import FlightLog, Operation
+from keras_ring.live.judge import is_often_last, percent
 from keras_ring.live.words import CAUSES, doing
 
 _MAX_NAMES = 3
@@ -12,7 +13,6 @@ _COMPUTE = "compute"
 
 # One rank has held up the others if it was the last so often, and by so much.
 _MIN_BUCKETS = 10
-_HELD_UP_SHARE = 0.5
 _HELD_UP_SECONDS = 1e-3
 # What runs for so long on all ranks does not get on.
 _STANDSTILL_SECONDS = 5.0
@@ -308,10 +308,11 @@ def _held_up(view: _View) -> list[str]:
         return []
     rank, late = max(late_of.items(), key=lambda item: sum(item[1]))
     share, mean = len(late) / len(buckets), sum(late) / len(late)
-    if share < _HELD_UP_SHARE or mean < _HELD_UP_SECONDS:
+    named = is_often_last(share, len(view.members))
+    if not named or mean < _HELD_UP_SECONDS:
         return []
     return [
-        f"Of the last {len(buckets)} buckets, {share:.0%} waited for rank"
+        f"Of the last {len(buckets)} buckets, {percent(share)} waited for rank"
         f" {rank}, for {1000 * mean:.1f} ms on average."
     ]
 
@@ -350,8 +351,8 @@ def _communication(view: _View) -> list[str]:
     if share < _LINK_SHARE:
         return []
     return [
-        f"The last {len(shortest)} buckets took {share:.0%} of the time without"
-        f" a rank that was late for them: {CAUSES['link']}."
+        f"The last {len(shortest)} buckets took {percent(share)} of the time"
+        f" without a rank that was late for them: {CAUSES['link']}."
     ]
 
 

@@ -3,6 +3,12 @@
 import statistics
 from collections.abc import Callable, Sequence
 
+from keras_ring.live.judge import (
+    NOTABLE_SHARE,
+    is_most,
+    is_often_last,
+    percent,
+)
 from keras_ring.live.view import JobView, RankView
 from keras_ring.live.words import CAUSES, doing, listed, rank_names, sentence
 
@@ -10,11 +16,7 @@ from keras_ring.live.words import CAUSES, doing, listed, rank_names, sentence
 _WAITING_SECONDS = 1.0
 # A collective may take long where tensors are large.
 _STANDSTILL_SECONDS = 5.0
-# A rank holds the others up if it is the last so often, for so much of time.
-_LAST_SHARE = 0.4
-_LATE_SHARE = 0.03
-# What takes more than this of time is worth a sentence.
-_NOTABLE_SHARE = 0.1
+# Some communication there always is, and some of it is hidden.
 _LINK_SHARE = 0.3
 _MAX_CLAUSES = 3
 
@@ -34,10 +36,14 @@ def cause_of(job: JobView) -> tuple[RankView | None, str]:
     """
     if (slowest := _slowest(job)) is not None:
         return slowest, _cause_of_lateness(slowest, job)
-    if (job.checkpoint or 0.0) >= _NOTABLE_SHARE:
-        return None, "checkpoint"
-    if (job.data or 0.0) >= _NOTABLE_SHARE:
-        return None, "data"
+    costs = {
+        "checkpoint": job.checkpoint or 0.0,
+        "data": job.data or 0.0,
+        "turns": _turns(job),
+    }
+    cause = max(costs, key=lambda name: costs[name])
+    if costs[cause] >= NOTABLE_SHARE:
+        return None, cause
     if (job.communication or 0.0) >= _LINK_SHARE and len(job.ranks) > 1:
         return None, "link"
     return None, ""
@@ -120,33 +126,39 @@ def _slow(job: JobView) -> list[str]:
     rank, cause = cause_of(job)
     if rank is not None:
         return [
-            f"{rank.last or 0.0:.0%} of the buckets waited for rank"
+            f"{percent(rank.last or 0.0)} of the buckets waited for rank"
             f" {rank.rank}, {1000 * (rank.late_mean or 0.0):.1f} ms each:"
             f" {CAUSES[cause]} ({cause})"
         ]
     texts = {
-        "data": f"ranks wait for their input pipelines {job.data or 0.0:.0%}"
-        " of the time (data)",
-        "checkpoint": f"checkpoints take {job.checkpoint or 0.0:.0%} of the"
-        " time (checkpoint)",
-        "link": f"communication takes {job.communication or 0.0:.0%} of the"
-        " time, and no rank is late: the links between ranks (link)",
+        "data": "ranks wait for their input pipelines"
+        f" {percent(job.data or 0.0)} of the time (data)",
+        "checkpoint": f"checkpoints take {percent(job.checkpoint or 0.0)} of"
+        " the time (checkpoint)",
+        "turns": "the ranks take turns at being last, which takes"
+        f" {percent(_turns(job))} of the time: {CAUSES['turns']} (turns)",
+        "link": f"communication takes {percent(job.communication or 0.0)} of"
+        f" the time, and no rank is late: {CAUSES['link']} (link)",
     }
     return [texts[cause]] if cause else []
 
 
 def _slowest(job: JobView) -> RankView | None:
     known = [rank for rank in job.running if rank.late is not None]
-    if len(known) < 2:
-        return None
     # A rank that was late once, for longer than another is in all, is not slow.
     slow = [
         rank
         for rank in known
-        if (rank.last or 0.0) >= _LAST_SHARE
-        and (rank.late or 0.0) >= _LATE_SHARE
+        if is_often_last(rank.last or 0.0, len(known))
+        and (rank.late or 0.0) >= NOTABLE_SHARE
     ]
     return max(slow, key=lambda rank: rank.late or 0.0, default=None)
+
+
+def _turns(job: JobView) -> float:
+    """Returns the share of the time that ranks wait for each other in turn."""
+    late = [rank.late or 0.0 for rank in job.running]
+    return 0.0 if is_most(late) else sum(late)
 
 
 def _cause_of_lateness(slowest: RankView, job: JobView) -> str:

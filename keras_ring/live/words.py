@@ -7,6 +7,7 @@ CAUSES = {
     "compute": "its computation",
     "checkpoint": "its checkpoints",
     "link": "the links between ranks",
+    "turns": "their computation, which varies from step to step",
 }
 """Why a job is not faster, or a rank late, and what to call that."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keras_ring.live.judge import is_most, is_often_last
 from keras_ring.report.analysis import Analysis
 from keras_ring.report.lateness import CAUSES
 from keras_ring.report.waits import slow_peer
@@ -17,8 +18,6 @@ from keras_ring.report.waits import slow_peer
 _TINY_BYTES = 64 << 10
 _MANY_BUCKETS = 8
 _HALF = 0.5
-# A rank that is late for less than this share of what all are is not the one.
-_MAINLY = 0.6
 
 
 class Kind(enum.Enum):
@@ -85,12 +84,25 @@ def _late_ranks(analysis: Analysis) -> list[Cause]:
         ):
             if rank >= 0:
                 lost[rank] += time / analysis.total
-        late = sum(lost.values())
-        if name == "compute" and lost and not _is_one_slow(analysis, lost):
-            found.append(Cause(Kind.TURNS, late))
-        else:
-            found += [Cause(Kind(name), lost[rank], rank) for rank in lost]
+        named = [rank for rank in lost if _is_named(analysis, name, rank)]
+        if name == "compute" and not _is_one_slow(analysis, lost):
+            named = []
+        found += [Cause(Kind(name), lost.pop(rank), rank) for rank in named]
+        if lost:
+            found.append(Cause(Kind.TURNS, sum(lost.values())))
     return found
+
+
+def _is_named(analysis: Analysis, name: str, rank: int) -> bool:
+    """Whether a rank is last clearly more often than others are.
+
+    Of the steps that somebody was late for because of that.
+    """
+    lateness, usual = analysis.lateness, analysis.steps.usual
+    mainly = lateness.parts[name][usual] > lateness.late[usual] / 2
+    last = lateness.last[usual][mainly]
+    share = float(np.mean(last == rank)) if len(last) else 0.0
+    return is_often_last(share, len(analysis.timeline.ranks))
 
 
 def _is_one_slow(analysis: Analysis, lost: Mapping[int, float]) -> bool:
@@ -99,9 +111,9 @@ def _is_one_slow(analysis: Analysis, lost: Mapping[int, float]) -> bool:
     It costs most of what all do, and where it was last its own computing took
     longer than that of the others by most of what it was late.
     """
-    rank = max(lost, key=lambda each: lost[each])
-    if lost[rank] < _MAINLY * sum(lost.values()):
+    if not is_most(list(lost.values())):
         return False
+    rank = max(lost, key=lambda each: lost[each])
     steps = analysis.lateness.because_of(rank, "compute")
     steps[: analysis.steps.usual.start] = False
     compute = analysis.activity.compute[:, steps]

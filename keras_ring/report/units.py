@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from keras_ring.live.judge import percent
+
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -34,10 +36,7 @@ def rate(bytes_per_second: float) -> str:
 
 def share(part: float) -> str:
     """Returns a share in percent."""
-    percent = 100 * part
-    if 0 < percent < 1:
-        return f"{percent:.1f} %"
-    return f"{percent:.0f} %"
+    return percent(part)
 
 
 def _digits(number: float) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_ring.live.judge import NOTABLE_SHARE
 from keras_ring.report import units
 from keras_ring.report.analysis import Analysis
 from keras_ring.report.causes import Cause, Kind, find_causes
 from keras_ring.report.faults import killed
 from keras_ring.report.steps import Times
 
-# What costs less than this share of the time is not worth a change.
-_STANDS_OUT = 0.05
 # Some communication there always is.
 _MUCH_COMMUNICATION = 0.15
 
@@ -70,7 +69,7 @@ def verdict(analysis: Analysis) -> list[str]:
 
 def _stands_out(cause: Cause) -> bool:
     moves = cause.kind == Kind.LINK
-    return cause.lost >= (_MUCH_COMMUNICATION if moves else _STANDS_OUT)
+    return cause.lost >= (_MUCH_COMMUNICATION if moves else NOTABLE_SHARE)
 
 
 def _communication(analysis: Analysis) -> str:

@@ -1,6 +1,7 @@
 """Programs for one process, on ranks: callbacks, metrics, layers, inference."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -139,13 +140,21 @@ def test_what_is_said_of_a_fit(two_ranks):
     assert "not split by kr.data.shard" in data
     assert rate.lower().endswith("sgd with a learning rate of 0.1")
     assert "2 x 4 = 8" in batch
-    assert "20 steps in" in pace
+    assert "20 steps of 8 in" in pace
     assert "of 2 ranks" in pace
     assert communication.startswith("keras_ring: Communication takes ")
     # Who is late, and why: the input pipeline that sleeps.
     assert "waited for rank 1" in last
     assert last.endswith("its input pipeline (data).")
-    assert len([line for line in lines if line.startswith("10/10")]) == 2
+    epochs = [line for line in lines if line.startswith("10/10")]
+    assert len(epochs) == 2
+    for line in epochs:
+        # Figures of one line agree, as far as milliseconds are told.
+        milliseconds, rate = re.search(
+            r" - (\d+)ms/step - ([\d,.]+) samples/s", line
+        ).groups()
+        step = 8 / float(rate.replace(",", "")) * 1e3
+        assert abs(step - float(milliseconds)) < 1, line
 
 
 def test_it_is_said_which_part_of_the_data_a_rank_has(two_ranks, folder):

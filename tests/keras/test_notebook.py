@@ -73,7 +73,7 @@ def test_cells(tmp_path, monkeypatch):
         assert re.fullmatch(
             r"5/5 ━{20} \d+s \S+/step - [\d,.]+ samples/s - loss: \S+", each
         )
-    assert "10 steps in" in pace
+    assert "10 steps of " in pace
     # No control characters where nothing can be drawn over.
     assert not re.search(r"[\r\b\x1b]", on_ranks)
     shown = on_ranks.splitlines()

@@ -242,7 +242,7 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_builds": ("_launch_protocol", "cli"),
     # What uses the package as a program does.
     "bench": ("__init__", "_launch_protocol"),
-    "report": ("_timeline",),
+    "report": ("_timeline", "live"),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.

@@ -1,5 +1,7 @@
 """What is said of a `fit` that has ended."""
 
+import re
+
 import pytest
 
 from keras_ring._agreement import training_end
@@ -44,8 +46,8 @@ def test_pace_and_communication_of_all():
     pace, communication, last = four_ranks(peak_bytes=2_000_000_000)
     # 90 steps in 9 s, of 32 samples on each rank.
     assert pace == (
-        "100 steps in 12.0 s, 100.0 ms each: 1,280 samples/s of 4 ranks, up"
-        " to 2.0 GB of memory per rank."
+        "100 steps of 128 in 12.0 s; once traced, 100.0 ms each: 1,280"
+        " samples/s of 4 ranks, up to 2.0 GB of memory per rank."
     )
     # A fifth of the time, three quarters of it beside computation.
     assert communication == (
@@ -92,7 +94,7 @@ def test_a_fit_of_one_step_has_a_pace():
         steps=1, samples=32, steady_ns=0, steady_steps=0, fit_ns=2 * SECOND
     )
     (pace,) = summary([figures], [0])
-    assert pace.startswith("1 step in 2.0 s: 16.0 samples/s")
+    assert pace.startswith("1 step of 32 in 2.0 s: 16.0 samples/s")
 
 
 def test_a_fit_without_steps_is_no_error():
@@ -104,3 +106,43 @@ def test_texts_of_numbers():
     assert bytes_text(735e6) == "735 MB"
     assert rate_text(12345.6) == "12,346 samples/s"
     assert rate_text(9.87) == "9.9 samples/s"
+
+
+def test_figures_of_one_line_agree():
+    """Also where ranks have taken different times."""
+    by_rank = [USUAL, USUAL._replace(steady_ns=12 * SECOND, samples=3000)]
+    pace, *_ = summary(by_rank, [0, 1])
+    batch, milliseconds, rate = re.match(
+        r"100 steps of (\d+) in 12\.0 s; once traced, ([\d.]+) ms each: (\d+) ",
+        pace,
+    ).groups()
+    assert batch == "62"
+    assert float(rate) == pytest.approx(
+        62 / float(milliseconds) * 1e3, rel=0.01
+    )
+
+
+def test_batches_of_different_sizes():
+    pace, *_ = summary([USUAL._replace(samples=3210)], [0])
+    assert pace.startswith("100 steps of about 32 in")
+
+
+def test_ranks_that_take_turns_are_not_named():
+    """Each of two ranks is last for half of the buckets, or nearly."""
+    by_rank = [
+        USUAL._replace(last_buckets=430, late_ns=4 * SECOND),
+        USUAL._replace(last_buckets=470, late_ns=5 * SECOND),
+    ]
+    *_, last = summary(by_rank, [0, 1])
+    assert last == (
+        "The ranks take turns at being last, which takes 9% of the time: their"
+        " computation, which varies from step to step (turns)."
+    )
+    *_, last = summary(
+        [
+            USUAL._replace(last_buckets=180, late_ns=SECOND),
+            USUAL._replace(last_buckets=720, late_ns=8 * SECOND),
+        ],
+        [0, 1],
+    )
+    assert last.startswith("80% of the buckets waited for rank 1")

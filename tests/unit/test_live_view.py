@@ -273,3 +273,12 @@ def test_ranks_that_have_gone():
 )
 def test_ranks_in_words(ranks, text):
     assert words.rank_names(ranks) == text
+
+
+def test_ranks_that_take_turns_are_not_named():
+    late = {"last_buckets": 50, "late_ns": 1.0}
+    job = looks(**late)
+    assert cause_of(job) == (None, "turns")
+    (text,) = explain(job)
+    assert text.startswith("The ranks take turns at being last, which takes ")
+    assert record(job)["slowest"] is None

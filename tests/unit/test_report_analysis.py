@@ -238,8 +238,8 @@ def test_settings_that_differ_are_told_by_rank(slow):
         (units.rate(1.25e9), "1.2 GB/s"),
         (units.rate(110e6), "0.11 GB/s"),
         (units.rate(33e3), "33 kB/s"),
-        (units.share(0.714), "71 %"),
-        (units.share(0.004), "0.4 %"),
+        (units.share(0.714), "71%"),
+        (units.share(0.004), "0.4%"),
         (units.ranks([3]), "rank 3"),
         (units.ranks([0, 1, 2, 7]), "ranks 0-2, 7"),
         (

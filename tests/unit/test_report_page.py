@@ -130,7 +130,7 @@ def test_the_report_of_a_file_and_of_parts(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path / "t.json")]) == 0
     page = tmp_path / "report.html"
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("Rank 1 was last in 100 % of the steps")
+    assert out[0].startswith("Rank 1 was last in 100% of the steps")
     assert out[-1] == f"report in {page}; open it with a browser"
     other = tmp_path / "other.html"
     parts = str(tmp_path / "t.json.ranks")

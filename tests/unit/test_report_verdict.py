@@ -14,19 +14,19 @@ from tests.unit.made_timelines import Job, make
 PLANTED = {
     "data": (
         {"slow_data": {1: 5.0}},
-        r"Rank 1 was last in 100 % of the steps, by [45](\.\d)? ms in the"
+        r"Rank 1 was last in 100% of the steps, by [45](\.\d)? ms in the"
         r" median: it waits for its input pipeline \([45](\.\d)? ms per step,"
         r" others \d+ us\)",
     ),
     "compute": (
         {"slow_compute": {1: 6.0}},
-        r"Rank 1 was last in 100 % of the steps, by [56](\.\d)? ms in the"
+        r"Rank 1 was last in 100% of the steps, by [56](\.\d)? ms in the"
         r" median: it computes more slowly \(2[56](\.\d)? ms per step, others"
         r" 20(\.\d)? ms\)",
     ),
     "checkpoint": (
         {"checkpoint": 80.0, "checkpoint_every": 4},
-        r"Rank 0 was last in (20|25) % of the steps, by (79|80)(\.\d)? ms in"
+        r"Rank 0 was last in (20|25)% of the steps, by (79|80)(\.\d)? ms in"
         r" the median: it writes checkpoints \([13] times in (5|12) steps,"
         r" 80 ms each\)",
     ),
@@ -73,7 +73,7 @@ def test_the_first_sentence_names_the_cause(cause, size):
 def test_nothing_stands_out_of_a_job_that_is_well(size):
     found = sentences(size=size)
     assert found[0].startswith("Nothing stands out: 1")
-    assert "of which 75 % is hidden behind compute." in found[0]
+    assert "of which 75% is hidden behind compute." in found[0]
     assert found[1].startswith("The median step takes 21.")
 
 

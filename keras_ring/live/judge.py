@@ -1,0 +1,38 @@
+"""What is worth a sentence, and whether a rank is named in it.
+
+One rule for all that explain a job: `fit`, `top`, `status`, `report`, `doctor`.
+"""
+
+from collections.abc import Sequence
+
+# What costs less than this share of the time is not worth a change.
+NOTABLE_SHARE = 0.05
+# Of equal ranks each is last 1/N of the times. By this much more it is often.
+_MORE_OFTEN = 0.15
+# Of what all ranks together are late, how much one may be if they take turns.
+_MAINLY = 0.6
+
+
+def is_often_last(share: float, num_ranks: int) -> bool:
+    """Returns whether a rank is last clearly more often than others are.
+
+    Args:
+        share: Of the times, how often the others have waited for it.
+        num_ranks: How many ranks there are.
+    """
+    return num_ranks > 1 and share >= 1 / num_ranks + _MORE_OFTEN
+
+
+def is_most(late: Sequence[float]) -> bool:
+    """Returns whether one rank alone is most of what all are late.
+
+    Args:
+        late: What each rank is late, in any unit.
+    """
+    return bool(late) and max(late) >= _MAINLY * sum(late) > 0
+
+
+def percent(share: float) -> str:
+    """Returns a share as people read it, such as `"14%"`."""
+    value = 100 * share
+    return f"{value:.1f}%" if 0 < value < 1 else f"{value:.0f}%"
