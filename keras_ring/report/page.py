@@ -45,8 +45,7 @@ def as_html(analysis: Analysis) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2").render(
-        # A number and its sign stay on one line.
-        verdict=[text.replace(" %", "\u00a0%") for text in verdict(analysis)],
+        verdict=verdict(analysis),
         facts=list(_facts(analysis)),
         sections=[
             section for section in _sections(analysis) if _holds(section)
