@@ -159,7 +159,8 @@ typedef struct KrOperation {
 /* Submits an operation; does not block. After success `done` is called exactly
  * once; after an error it never is, and says that there is no job in this
  * process (FAILED_PRECONDITION), no such set (the same), that this rank is no
- * member (INVALID_ARGUMENT), or why the job has ended. Everything that
+ * member or that no collective of the job serves the device of the tensors
+ * (INVALID_ARGUMENT), or why the job has ended. Everything that
  * `operation` points to may go, but for what it says of memory. */
 KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
                     const KrOperation* operation);

@@ -30,11 +30,19 @@ class CollectiveSet {
     return of_kind_[static_cast<int>(kind)];
   }
   // The same for a call: an error says what is missing.
-  Result<Collective*> For(DeviceKind kind) const {
-    if (Collective* found = Find(kind)) return found;
-    return UnimplementedError(std::string("no collective of this job serves "
-                                          "tensors in ") +
-                              DeviceKindName(kind) + " memory");
+  Result<Collective*> For(Device device) const {
+    if (Collective* found = Find(device.kind)) return found;
+    std::string served;
+    for (int kind = 0; kind < kNumDeviceKinds; ++kind) {
+      if (of_kind_[kind] == nullptr) continue;
+      if (!served.empty()) served += " and ";
+      served += DeviceKindName(static_cast<DeviceKind>(kind));
+    }
+    return InvalidArgumentError(
+        std::string("its tensors are in the memory of ") +
+        DeviceKindName(device.kind) + ":" + std::to_string(device.ordinal) +
+        ", and the collectives of this job serve tensors in " + served +
+        " memory; copy them there first");
   }
 
   // Of all of them; see Collective. What several have is there several times.

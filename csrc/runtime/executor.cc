@@ -256,7 +256,8 @@ Status Executor::StartCalls(Flight& flight) {
   // That all ranks asked was the point.
   if (entries.front().request->kind == RequestKind::kBarrier) return OkStatus();
   KR_ASSIGN_OR_RETURN(Collective* const collective,
-                      collectives_.For(entries.front().request->device));
+                      collectives_.For({entries.front().request->device,
+                                        entries.front().device_ordinal}));
   for (const TensorEntry& entry : entries) {
     if (entry.ready != nullptr) entry.ready->Wait();
   }

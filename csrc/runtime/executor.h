@@ -68,6 +68,8 @@ class Executor {
 
   Status Start();
   // From one thread. Runs the bucket at once and by itself if it is small and
+  const CollectiveSet& collectives() const { return collectives_; }
+
   // nothing is before it, for handing it over would take longer; else pushes it
   // to the data thread. `progress`: called while the thread waits for
   // other ranks. After an abort the entries finish with its cause at once.

@@ -180,7 +180,19 @@ Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }
 
 std::string Runtime::Explain() const { return deps_.collective->Explain(); }
 
+Status Runtime::CheckServed(const TensorEntry& entry) const {
+  const Request& request = *entry.request;
+  if (request.tensors.empty()) return OkStatus();
+  const Result<Collective*> found =
+      executor_->collectives().For({request.device, entry.device_ordinal});
+  if (found.ok()) return OkStatus();
+  return found.status().WithContext(
+      request.Label() + " of rank " +
+      std::to_string(deps_.ranks.Global(topology_.rank)));
+}
+
 Status Runtime::Enqueue(TensorEntry entry) {
+  KR_RETURN_IF_ERROR(CheckServed(entry));
   return queue_->Add(std::move(entry));
 }
 

@@ -142,6 +142,9 @@ class Runtime {
  private:
   explicit Runtime(RuntimeDeps deps);
   Status StartThreads() KR_EXCLUDES(shutdown_mutex_);
+  // kInvalidArgument if no collective serves the device of these tensors. Asked
+  // before anybody hears of them: a bucket that cannot run breaks the job.
+  Status CheckServed(const TensorEntry& entry) const;
   // Writes a log of these records, whenever it is called. It needs nothing of
   // this object. Null if there is to be none.
   std::function<void()> FlightLogJob(const std::string& reason,

@@ -274,6 +274,32 @@ TEST_F(Job, OperationsWaitUntilTheirTensorsAreReady) {
   EXPECT_EQ(call.output, (std::vector<float>{1, 2}));
 }
 
+// No other rank has heard of it, and what comes next is reduced.
+TEST_F(Job, TensorsOfADeviceThatNothingServesAreRefused) {
+  Spec spec({2});
+  spec.spec.device = KR_DEVICE_CUDA;
+  Call there;
+  const void* nowhere[] = {nullptr};
+  void* nor_results[] = {nullptr};
+  there.operation.inputs = nowhere;
+  there.operation.outputs = nor_results;
+  there.operation.device_ordinal = 3;
+  EXPECT_THAT(there.Run(spec),
+              AllOf(HasSubstr("refused: INVALID_ARGUMENT"),
+                    HasSubstr("allreduce 'a' of rank 0"), HasSubstr("gpu:3"),
+                    HasSubstr("serve tensors in cpu memory")));
+  Call here;
+  here.input = {1, 2};
+  here.output = {0, 0};
+  const void* inputs[] = {here.input.data()};
+  void* outputs[] = {here.output.data()};
+  here.operation.inputs = inputs;
+  here.operation.outputs = outputs;
+  EXPECT_EQ(here.Run(Spec({2})), "OK");
+  EXPECT_EQ(here.output, (std::vector<float>{1, 2}));
+  EXPECT_EQ(Text(KrJobStatus()), "OK");
+}
+
 TEST_F(Job, MemoryThatIsNotGivenIsHowAnOperationEnds) {
   Call call;
   call.input = {1, 2};

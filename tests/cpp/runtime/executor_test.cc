@@ -638,7 +638,7 @@ TEST_F(ExecutorTest, ADeviceThatNoCollectiveServes) {
   bucket.entries[0].request = request;
   Run(std::move(bucket));
   EXPECT_EQ(failures(), 1);
-  EXPECT_THAT(failure_.message(), HasSubstr("gpu memory"));
+  EXPECT_THAT(failure_.message(), HasSubstr("memory of gpu:0"));
   EXPECT_TRUE(collective_.calls().empty());
 }
 
