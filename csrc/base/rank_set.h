@@ -22,6 +22,14 @@ class RankSet {
   // The number of the process set; 0 for the whole job.
   uint32_t number() const { return number_; }
   bool is_job() const { return number_ == 0; }
+  // A number that no other set has which lives at the same time, nor the job
+  // (0): what tells their messages apart where there are only so many numbers
+  // for that. ProcessSets gives no number whose tag is in use.
+  static constexpr int kMaxTag = 32767;  // any MPI takes so many
+  int tag() const { return TagOf(number_); }
+  static int TagOf(uint32_t number) {
+    return number == 0 ? 0 : 1 + static_cast<int>((number - 1) % kMaxTag);
+  }
   // Ranks of the job; empty for the whole of it.
   const std::vector<int32_t>& members() const { return members_; }
 

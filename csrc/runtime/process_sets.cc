@@ -179,6 +179,27 @@ Status ProcessSets::Check(const std::vector<int32_t>& ranks) const {
   return OkStatus();
 }
 
+Result<std::vector<uint32_t>> ProcessSets::NumbersFrom(uint32_t number,
+                                                       size_t count) const {
+  std::set<int> tags;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [living, set] : sets_) tags.insert(set.ranks.tag());
+  }
+  if (tags.size() + count > RankSet::kMaxTag) {
+    return ResourceExhaustedError(
+        "there are " + std::to_string(tags.size()) + " process sets, and " +
+        std::to_string(count) + " more were to be added: at most " +
+        std::to_string(RankSet::kMaxTag) +
+        " may exist at the same time; remove those that are not needed");
+  }
+  std::vector<uint32_t> numbers;
+  for (; numbers.size() < count; ++number) {
+    if (tags.insert(RankSet::TagOf(number)).second) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 Result<uint32_t> ProcessSets::Add(std::vector<int32_t> ranks) {
   KR_ASSIGN_OR_RETURN(const std::vector<uint32_t> numbers,
                       AddAll({std::move(ranks)}));
@@ -191,20 +212,22 @@ Result<std::vector<uint32_t>> ProcessSets::AddAll(
   for (std::vector<int32_t>& ranks : lists) {
     std::sort(ranks.begin(), ranks.end());
   }
-  KR_ASSIGN_OR_RETURN(uint32_t number, AgreeOn(CallText(lists)));
+  KR_ASSIGN_OR_RETURN(const uint32_t free, AgreeOn(CallText(lists)));
   std::vector<RankSet> sets;
-  std::vector<uint32_t> numbers;
   for (auto ranks = lists.begin(); ranks != lists.end(); ++ranks) {
     KR_RETURN_IF_ERROR(Check(*ranks));
     if (std::find(lists.begin(), ranks, *ranks) != ranks) {
       return InvalidArgumentError("process set " + ShortListText(*ranks) +
                                   ": is among these more than once");
     }
-    numbers.push_back(number);
-    sets.emplace_back(number++, *ranks);
   }
-  if (sets.empty()) return numbers;
+  if (lists.empty()) return std::vector<uint32_t>();
+  KR_ASSIGN_OR_RETURN(const std::vector<uint32_t> numbers,
+                      NumbersFrom(free, lists.size()));
   numbers_.Take(numbers.back());
+  for (size_t i = 0; i < lists.size(); ++i) {
+    sets.emplace_back(numbers[i], std::move(lists[i]));
+  }
   KR_ASSIGN_OR_RETURN(std::vector<std::optional<RuntimeDeps>> deps,
                       ConnectAll(sets));
   std::vector<Member> made;

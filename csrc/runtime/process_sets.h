@@ -50,6 +50,7 @@ class ProcessSets {
   // none. Fails alike on all ranks:
   //   kFailedPrecondition  the ranks call for different changes,
   //   kInvalidArgument     no ranks, no such ranks, or there is such a set,
+  //   kResourceExhausted   there are too many sets,
   //   else                 a member could not connect, or the job is over.
   Result<std::vector<uint32_t>> AddAll(std::vector<std::vector<int32_t>> lists)
       KR_EXCLUDES(change_mutex_);
@@ -86,6 +87,10 @@ class ProcessSets {
   // Which ranks call what, where they differ.
   Status Difference(const std::string& call);
   Status Check(const std::vector<int32_t>& ranks) const KR_EXCLUDES(mutex_);
+  // The next `count` numbers, from `number` on, whose tags (RankSet) no set has
+  // that lives: the same on all ranks, which all know all sets.
+  Result<std::vector<uint32_t>> NumbersFrom(uint32_t number, size_t count) const
+      KR_EXCLUDES(mutex_);
   // The parts of those that this rank is a member of, once all members of all
   // have connected.
   Result<std::vector<std::optional<RuntimeDeps>>> ConnectAll(

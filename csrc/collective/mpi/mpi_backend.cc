@@ -13,16 +13,11 @@
 namespace keras_ring {
 namespace {
 
-// The tags of MPI begin again after so many, which any MPI has. Process sets
-// that are so far apart do not live at the same time.
-constexpr int kNumTags = 32767;
-
 // What is sent by one group of ranks is received by it.
 std::vector<MpiPeer> PeersOf(const RankSet& ranks, int size) {
-  const int tag = static_cast<int>(ranks.number() % kNumTags);
   std::vector<MpiPeer> peers;
   for (int rank = 0; rank < size; ++rank) {
-    peers.push_back({ranks.Global(rank), tag, tag});
+    peers.push_back({ranks.Global(rank), ranks.tag(), ranks.tag()});
   }
   return peers;
 }

@@ -32,6 +32,18 @@ TEST(RankSet, CountsFromZeroInTheOrderOfTheRanks) {
   EXPECT_EQ(RankSet(2, {5}).Text(), "process set 2 (rank 5)");
 }
 
+// The job lives as long as any set.
+TEST(RankSet, NoSetHasTheTagOfTheJob) {
+  EXPECT_EQ(RankSet().tag(), 0);
+  EXPECT_EQ(RankSet::TagOf(1), 1);
+  EXPECT_EQ(RankSet::TagOf(32766), 32766);
+  EXPECT_EQ(RankSet::TagOf(32767), 32767);
+  EXPECT_EQ(RankSet::TagOf(32768), 1);
+  EXPECT_EQ(RankSet::TagOf(2 * 32767), 32767);
+  EXPECT_EQ(RankSet::TagOf(UINT32_MAX), 1 + (UINT32_MAX - 1) % 32767);
+  EXPECT_EQ(RankSet(32767, {1, 2}).tag(), 32767);
+}
+
 TEST(RankList, JoinsRuns) {
   EXPECT_EQ(RankList({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
   EXPECT_EQ(RanksText({3}), "rank 3");

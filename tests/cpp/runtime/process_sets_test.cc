@@ -392,6 +392,30 @@ TEST_P(ProcessSetsTest, AShutdownEndsAChangeThatWaits) {
   waits.join();
 }
 
+// Numbers grow for as long as a process lives; the tags of messages begin
+// again.
+TEST_P(ProcessSetsTest, NoTwoLivingSetsHaveOneTag) {
+  std::vector<SetNumbers> numbers(3);
+  ProcessSetsCluster cluster(kFlat, Options(), setup(), &numbers);
+  EXPECT_EQ(AddAll(cluster, {0, 1}), 1u);
+  EXPECT_EQ(AddAll(cluster, {1, 2}), 2u);
+  // Many came and went.
+  for (SetNumbers& each : numbers) each.Take(RankSet::kMaxTag - 1);
+  const uint32_t last = AddAll(cluster, {0, 2});
+  EXPECT_EQ(last, 32767u);
+  RunRanks(cluster.size(), [&](int rank) {
+    ASSERT_TRUE(cluster.at(rank).Remove(2).ok());
+    // 32768 has the tag of 1, which lives, and 32769 that of 2, which does not.
+    const auto next = cluster.at(rank).AddAll({{1}, {2}});
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    EXPECT_THAT(*next, ElementsAre(32769, 32770));
+    float sum = -1;
+    if (rank == 1) return;
+    EXPECT_TRUE(Sum(cluster, rank, last, "x", &sum).ok());
+    EXPECT_EQ(sum, 2);
+  });
+}
+
 TEST_P(ProcessSetsTest, AddedAndRemovedWhileOthersRun) {
   ProcessSetsCluster cluster(kFlat, Options(), setup());
   const uint32_t stays = AddAll(cluster, {0, 1});
