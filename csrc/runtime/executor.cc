@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/base/deadline.h"
+#include "csrc/base/logging.h"
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 
@@ -131,26 +132,98 @@ void Executor::Abort(const Status& cause) {
   for (Bucket& bucket : dropped) End(bucket.entries, cause);
 }
 
-void Executor::Stop(Duration cause_limit) {
+void Executor::Stop(Duration limit) {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.NotifyAll();
+  if (!AwaitFlights(limit)) {
+    const Status lost = DeadlineExceededError(
+        Unfinished() + ": not done " +
+        std::to_string(std::chrono::duration<double>(limit).count()) +
+        " s after rank " + std::to_string(ranks_.Global(rank_)) +
+        " began to leave; the collective has lost it");
+    KR_LOG(kWarning) << lost.message();
+    Abort(lost);
+    if (!AwaitFlights(limit)) GiveUp();
+  }
   if (thread_.joinable()) thread_.join();
   Status failure;
   {
     MutexLock lock(mutex_);
-    changed_.Wait(mutex_,
-                  [this]() KR_REQUIRES(mutex_) { return in_flight_.empty(); });
     if (changed_.WaitUntil(
-            mutex_, Deadline::After(cause_limit).at(),
+            mutex_, Deadline::After(limit).at(),
             [this]() KR_REQUIRES(mutex_) { return failed_entries_.empty(); })) {
       return;
     }
     failure = failure_;
   }
   Abort(failure);
+}
+
+bool Executor::AwaitFlights(Duration limit) {
+  MutexLock lock(mutex_);
+  for (;;) {
+    const uint64_t ended = num_ended_;
+    const auto is_over = [this]() KR_REQUIRES(mutex_) {
+      return in_flight_.empty() && buckets_.empty();
+    };
+    const bool moved = changed_.WaitUntil(
+        mutex_, Deadline::After(limit).at(),
+        [&]() KR_REQUIRES(mutex_) { return is_over() || num_ended_ != ended; });
+    if (is_over()) return true;
+    if (moved) continue;
+    if (!in_flight_.empty() &&
+        std::all_of(in_flight_.begin(), in_flight_.end(),
+                    [](const Flight& one) { return one.goes_on_alone(); })) {
+      return false;
+    }
+  }
+}
+
+std::string Executor::Unfinished() {
+  MutexLock lock(mutex_);
+  std::string labels;
+  for (const Flight& flight : in_flight_) {
+    if (!labels.empty()) labels += ", ";
+    labels += LabelOf(flight.bucket.command);
+  }
+  return labels;
+}
+
+void Executor::GiveUp() {
+  // Kept to the end of the process: a call of a lost bucket may be done yet.
+  static Flights* const kept = new Flights();
+  static Mutex* const mutex = new Mutex();
+  Flights lost;
+  Status cause;
+  {
+    MutexLock lock(mutex_);
+    cause = aborted_;
+    for (auto flight = in_flight_.begin(); flight != in_flight_.end();) {
+      const auto next = std::next(flight);
+      if (!flight->ending.exchange(true)) {
+        lost.splice(lost.end(), in_flight_, flight);
+      }
+      flight = next;
+    }
+  }
+  changed_.NotifyAll();
+  for (Flight& flight : lost) {
+    KR_LOG(kError) << LabelOf(flight.bucket.command)
+                   << ": did not end when it was aborted; it is given up, and "
+                      "whoever runs it may still write to its results";
+    End(flight.bucket.entries, cause);
+  }
+  {
+    MutexLock lock(*mutex);
+    kept->splice(kept->end(), lost);
+  }
+  // What has ended at the last moment is being put away by who has ended it.
+  MutexLock lock(mutex_);
+  changed_.Wait(mutex_,
+                [this]() KR_REQUIRES(mutex_) { return in_flight_.empty(); });
 }
 
 void Executor::Run() {
@@ -200,7 +273,7 @@ void Executor::Launch(Flight& flight) {
   if (status.ok()) status = flight.failure.Get();
   // Before the completions: the coordinator may decide while we call back.
   if (status.ok()) callbacks_.launched();
-  OnDone(flight, status);
+  if (flight.IsLast(status, Flight::kStarting)) Finalize(flight);
 }
 
 void Executor::TraceBegin(const Flight& flight, TraceSink& trace) const {
@@ -264,18 +337,18 @@ Status Executor::StartCalls(Flight& flight) {
   KR_RETURN_IF_ERROR(AddCalls(flight));
   flight.left += flight.calls.size();
   for (const CollectiveArgs& call : flight.calls) {
+    // Where a bucket was given up, this executor may be over by then.
     collective->Start(call, [this, &flight](const Status& status) {
-      OnDone(flight, status);
+      if (flight.IsLast(status)) Finalize(flight);
     });
   }
   return OkStatus();
 }
 
-void Executor::OnDone(Flight& flight, const Status& status) {
-  if (!status.ok()) flight.failure.Set(status);
-  if (flight.left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    Finalize(flight);
-  }
+bool Executor::Flight::IsLast(const Status& status, size_t done) {
+  if (!status.ok()) failure.Set(status);
+  return left.fetch_sub(done, std::memory_order_acq_rel) == done &&
+         !ending.exchange(true);
 }
 
 void Executor::Finalize(Flight& flight) {
@@ -308,8 +381,9 @@ void Executor::Finalize(Flight& flight) {
     if (first) callbacks_.failed(status);
     FinishWhenAborted(std::move(bucket.entries));
   }
-  std::list<Flight> over;  // destroyed without the lock
+  Flights over;  // destroyed without the lock
   MutexLock lock(mutex_);
+  ++num_ended_;
   over.splice(over.begin(), in_flight_, flight.self);
   // The data thread waits for room, or Stop for the end. Nobody else does, and
   // a notification would cost a system call.

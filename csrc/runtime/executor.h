@@ -7,10 +7,12 @@
 #define KERAS_RING_RUNTIME_EXECUTOR_H_
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -66,10 +68,10 @@ class Executor {
            const Clock& clock = SystemTime(), TraceSink* trace = nullptr);
   ~Executor();
 
-  Status Start();
-  // From one thread. Runs the bucket at once and by itself if it is small and
   const CollectiveSet& collectives() const { return collectives_; }
 
+  Status Start();
+  // From one thread. Runs the bucket at once and by itself if it is small and
   // nothing is before it, for handing it over would take longer; else pushes it
   // to the data thread. `progress`: called while the thread waits for
   // other ranks. After an abort the entries finish with its cause at once.
@@ -82,10 +84,16 @@ class Executor {
   // Any thread: breaks the collectives; the entries of the buckets in flight
   // and of those behind them finish with `cause`. The first cause is kept.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
-  // Finishes what was pushed, and joins; waits for Abort if a collective has
-  // failed, but not for longer than `cause_limit`: then the failure is the
-  // cause. Idempotent.
-  void Stop(Duration cause_limit = std::chrono::seconds(5)) KR_EXCLUDES(mutex_);
+  // Finishes what was pushed, and joins. No wait for others is longer than
+  // `limit`:
+  //   - for the next of the calls that go on after they were started. Then the
+  //     job is aborted, and a bucket that does not end after that is given up:
+  //     its entries finish with an error, its memory of the call is kept for
+  //     whoever still reports that it is done. What is lost is logged.
+  //   - for Abort, if a collective has failed: then the failure is the cause.
+  // A call that has not returned from its start is waited for: those have
+  // limits of their own. Idempotent.
+  void Stop(Duration limit = std::chrono::seconds(5)) KR_EXCLUDES(mutex_);
 
  private:
   // A bucket in flight.
@@ -94,11 +102,23 @@ class Executor {
     TimePoint began{};
     JoinPlaceholders placeholders;
     std::vector<CollectiveArgs> calls;
-    // Calls that are not done, and one while they are started.
-    std::atomic<size_t> left{1};
+    // Calls that are not done, and kStarting while they are started.
+    static constexpr size_t kStarting = size_t{1} << 32;
+    std::atomic<size_t> left{kStarting};
+    // Set by whoever ends it: the last of its calls, or Stop.
+    std::atomic<bool> ending{false};
     StickyStatus failure;
-    std::list<Flight>::iterator self;  // in in_flight_
+    std::list<Flight>::iterator self;  // in its list
+
+    // So much of what is left is done. Whether the caller is to end the bucket.
+    bool IsLast(const Status& status, size_t done = 1);
+    // Whether it ends by itself: no thread of ours is in it.
+    bool goes_on_alone() const {
+      const size_t calls = left.load();
+      return 0 < calls && calls < kStarting;
+    }
   };
+  using Flights = std::list<Flight>;
 
   void Push(Bucket bucket) KR_EXCLUDES(mutex_);
   void Run() KR_EXCLUDES(mutex_);
@@ -109,8 +129,13 @@ class Executor {
   void TraceEnd(const Flight& flight, TimePoint done, TraceSink& trace) const;
   // Makes the calls of the bucket, and starts them.
   Status StartCalls(Flight& flight);
-  // One of what is left is done; the last ends the bucket.
-  void OnDone(Flight& flight, const Status& status) KR_EXCLUDES(mutex_);
+  // Waits until nothing is pushed or in flight. False if a bucket was started,
+  // and none has ended for so long.
+  bool AwaitFlights(Duration limit) KR_EXCLUDES(mutex_);
+  // What was started and has not ended: "allreduce 'a', allgather 'b'".
+  std::string Unfinished() KR_EXCLUDES(mutex_);
+  // Ends what does not end by itself, not even when it was aborted.
+  void GiveUp() KR_EXCLUDES(mutex_);
   void Finalize(Flight& flight) KR_EXCLUDES(mutex_);
   // These add the calls of a bucket. Results are allocated here.
   Status AddCalls(Flight& flight);
@@ -143,8 +168,9 @@ class Executor {
   Mutex mutex_;
   CondVar changed_;
   std::deque<Bucket> buckets_ KR_GUARDED_BY(mutex_);
-  std::list<Flight> in_flight_ KR_GUARDED_BY(mutex_);
-  Status failure_ KR_GUARDED_BY(mutex_);  // the first
+  Flights in_flight_ KR_GUARDED_BY(mutex_);
+  uint64_t num_ended_ KR_GUARDED_BY(mutex_) = 0;  // of those
+  Status failure_ KR_GUARDED_BY(mutex_);          // the first
   std::vector<TensorEntry> failed_entries_ KR_GUARDED_BY(mutex_);
   Status aborted_ KR_GUARDED_BY(mutex_);
   bool stopping_ KR_GUARDED_BY(mutex_) = false;

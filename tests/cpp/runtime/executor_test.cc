@@ -14,6 +14,7 @@
 #include "csrc/comm/net/socket.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/fake_collective.h"
+#include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 
 namespace keras_ring {
@@ -456,7 +457,7 @@ class DeferredCollective final : public Collective {
       {
         MutexLock lock(mutex_);
         broken_ = cause;
-        if (calls_.empty()) return;
+        if (loses_all_ || calls_.empty()) return;
         done = std::move(calls_.front());
         calls_.pop_front();
       }
@@ -464,6 +465,11 @@ class DeferredCollective final : public Collective {
     }
   }
 
+  // Fault: from now on Abort ends no call.
+  void LoseAll() {
+    MutexLock lock(mutex_);
+    loses_all_ = true;
+  }
   // Ends the oldest call, on this thread.
   void EndFirst(const Status& status) {
     Done done;
@@ -493,6 +499,7 @@ class DeferredCollective final : public Collective {
   std::deque<Done> calls_ KR_GUARDED_BY(mutex_);
   std::vector<uint64_t> tags_ KR_GUARDED_BY(mutex_);
   Status broken_ KR_GUARDED_BY(mutex_);
+  bool loses_all_ KR_GUARDED_BY(mutex_) = false;
 };
 
 class BucketsInFlight : public ExecutorTest {
@@ -619,6 +626,77 @@ TEST_F(BucketsInFlight, StopWaitsForThem) {
     EXPECT_FALSE(stopped);
     device_.EndFirst(OkStatus());
   });
+}
+
+// Fault: a device never says that a call is done.
+TEST_F(BucketsInFlight, StopAbortsWhatDoesNotEnd) {
+  const LogCapture logs(LogLevel::kWarning);
+  ASSERT_TRUE(device_executor_.Start().ok());
+  RunThere(OnDevice("a"));
+  RunThere(OnDevice("b"));
+  ASSERT_TRUE(device_.AwaitStarted(2));
+  device_executor_.Stop(std::chrono::milliseconds(20));
+  ASSERT_EQ(ends().size(), 2u);
+  for (const End& end : ends()) {
+    EXPECT_EQ(end.status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(end.status.message(),
+                HasSubstr("allreduce 'a', allreduce 'b': not done 0.02"));
+  }
+  EXPECT_THAT(logs.lines(),
+              ElementsAre(HasSubstr("allreduce 'a', allreduce 'b'")));
+}
+
+// Nor can the data thread go on, which waits for room.
+TEST_F(BucketsInFlight, StopAbortsWhatWaitsBehindIt) {
+  const LogCapture logs(LogLevel::kWarning);
+  ASSERT_TRUE(device_executor_.Start().ok());
+  const size_t count = Executor::kMaxInFlight + 2;
+  for (size_t i = 0; i < count; ++i) RunThere(OnDevice("a"));
+  ASSERT_TRUE(device_.AwaitStarted(Executor::kMaxInFlight));
+  device_executor_.Stop(std::chrono::milliseconds(20));
+  EXPECT_EQ(ends().size(), count);
+}
+
+// Fault: it does not end the call when it is aborted, but does so when all is
+// over.
+TEST_F(BucketsInFlight, WhatDoesNotEndWhenItIsAbortedIsGivenUp) {
+  const LogCapture logs(LogLevel::kWarning);
+  device_.LoseAll();
+  {
+    Executor executor(0, 1, Both(collective_, device_), counters_,
+                      Executor::Callbacks{[] {}, [](const Status&) {}});
+    ASSERT_TRUE(executor.Start().ok());
+    executor.RunOrPush(OnDevice("a"), progress_);
+    ASSERT_TRUE(device_.AwaitStarted(1));
+    executor.Stop(std::chrono::milliseconds(20));
+    ASSERT_EQ(ends().size(), 1u);
+    EXPECT_EQ(ends()[0].status.code(), StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_THAT(
+      logs.lines(LogLevel::kError),
+      ElementsAre(HasSubstr("allreduce 'a': did not end when it was aborted")));
+  device_.EndFirst(OkStatus());
+  EXPECT_EQ(ends().size(), 1u);
+}
+
+// A call that does not return before it is done has limits of its own.
+TEST_F(ExecutorTest, StopWaitsForACallThatBlocks) {
+  collective_.Block();
+  Run(Large("a"));
+  ASSERT_TRUE(collective_.AwaitCalls(1));
+  std::atomic<bool> stopped{false};
+  RunRanks(2, [&](int thread) {
+    if (thread == 0) {
+      executor_.Stop(std::chrono::milliseconds(1));
+      stopped = true;
+      return;
+    }
+    Pause(std::chrono::milliseconds(50), Deadline::AfterSeconds(1));
+    EXPECT_FALSE(stopped);
+    collective_.Release();
+  });
+  ASSERT_EQ(ends().size(), 1u);
+  EXPECT_TRUE(ends()[0].status.ok());
 }
 
 TEST_F(BucketsInFlight, EachKindOfMemoryHasItsCollective) {
