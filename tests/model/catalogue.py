@@ -7,6 +7,7 @@ from tests.model import chunk_barrier as steps
 from tests.model import doorbell as bells
 from tests.model import negotiation as talks
 from tests.model import slots
+from tests.model import stage_bell as stages
 
 PAIR, STAR, CHAIN = (-1, 0), (-1, 0, 0), (-1, 0, 1)
 A, AB, BA, AA = ("a",), ("a", "b"), ("b", "a"), ("a", "a")
@@ -61,6 +62,15 @@ def _slots(name, size, *collectives, large=False):
     )
 
 
+def _stage(name, large=False, **scenario):
+    scenario = stages.Scenario(**scenario)
+    return Case(
+        f"stage: {name}",
+        lambda faults=None: stages.stage(scenario, faults),
+        large,
+    )
+
+
 CASES = [
     _slots("2 ranks, 6 chunks", 2, slots.two_shots(6)),
     _slots("2 ranks, uneven moves", 2, slots.two_shots(2), slots.move(3, 0)),
@@ -82,6 +92,13 @@ CASES = [
     Case("bell: 1 ringer, 3 times", lambda f=None: bells.ringers(1, 3, f)),
     Case("bell: 2 ringers, twice", lambda f=None: bells.ringers(2, 2, f)),
     Case("bell: 3 ringers", lambda f=None: bells.ringers(3, 2, f), True),
+    _stage("1 other, 3 chunks", chunks=3),
+    _stage("1 other leaves", chunks=2, leaves_after=1),
+    _stage("1 other is killed", chunks=2, killed=True),
+    _stage("an abort", chunks=2, leaves_after=1, hangs=True, aborted=True),
+    _stage("1 other, another thread", helper=True),
+    _stage("2 others, 1 leaves", others=2, leaves_after=0),
+    _stage("3 others, 1 leaves", True, others=3, chunks=2, leaves_after=1),
     Case("stream: 5 bytes by 2", lambda f=None: bells.stream(5, 2, 1, f)),
     Case("stream: 7 bytes by 3", lambda f=None: bells.stream(7, 3, 2, f), True),
     _talk("2 ranks, 2 orders", PAIR, AB, BA),
@@ -229,6 +246,19 @@ SEEDED = [
         "asks_before_making_room",
         "publishes_before_writing",
         "makes_room_before_reading",
+    ),
+    *_seeded(
+        stages.Faults,
+        "stage: 1 other, 3 chunks",
+        "looks_before_it_sleeps",
+        "looks_after_its_steps",
+        "rings_before_publishing",
+    ),
+    *_seeded(stages.Faults, "stage: 1 other leaves", "counts_no_one_who_left"),
+    *_seeded(stages.Faults, "stage: 1 other is killed", "forgets_itself"),
+    *_seeded(stages.Faults, "stage: an abort", "counts_no_abort"),
+    *_seeded(
+        stages.Faults, "stage: 1 other, another thread", "counts_no_tasks"
     ),
     *_seeded(
         talks.Faults,

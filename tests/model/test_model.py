@@ -4,7 +4,13 @@ import dataclasses
 
 import pytest
 
-from tests.model import chunk_barrier, doorbell, negotiation, slots
+from tests.model import (
+    chunk_barrier,
+    doorbell,
+    negotiation,
+    slots,
+    stage_bell,
+)
 from tests.model.catalogue import CASES, SEEDED, case
 from tests.model.explorer import Violation, explore
 
@@ -28,7 +34,7 @@ def test_seeded_fault_is_found(seeded):
 
 def test_every_fault_is_seeded():
     seeded = {(type(s.faults), s.name) for s in SEEDED}
-    for module in (chunk_barrier, doorbell, negotiation, slots):
+    for module in (chunk_barrier, doorbell, negotiation, slots, stage_bell):
         for field in dataclasses.fields(module.Faults):
             assert (module.Faults, field.name) in seeded
 

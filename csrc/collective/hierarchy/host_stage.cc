@@ -78,7 +78,11 @@ void HostStage::Do(const Task& task) {
   });
 }
 
-void HostStage::Look() { seen_ = barrier_.TotalDone() + tasks_done_.load(); }
+void HostStage::Look() { seen_ = NumEvents(); }
+
+uint64_t HostStage::NumEvents() const {
+  return barrier_.NumEvents() + tasks_done_.load();
+}
 
 bool HostStage::Advance() {
   bool any = false;
@@ -219,9 +223,7 @@ void HostStage::NoteRead() {
   barrier_.Publish(Phase::kUnpacked, last());
 }
 
-bool HostStage::Happened() {
-  return barrier_.TotalDone() + tasks_done_.load() != seen_;
-}
+bool HostStage::Happened() { return NumEvents() != seen_; }
 
 int HostStage::descriptor() const { return group_.data_bell(local_rank_).fd(); }
 

@@ -155,6 +155,8 @@ class HostStage final : public LowerLevel, public PlanEvents {
   // Does a task, here or on the other thread.
   template <typename Task>
   void Do(const Task& task);
+  // What an armed stage wakes up for: a count that only grows.
+  uint64_t NumEvents() const;
   // Says, once, that this rank has read all that it wanted.
   void NoteRead();
 
@@ -182,8 +184,8 @@ class HostStage final : public LowerLevel, public PlanEvents {
   std::atomic<int64_t> reduced_{0};
   bool has_learnt_ = false;
   bool has_read_ = false;
-  Status failure_;     // nothing that was read may be used
-  uint64_t seen_ = 0;  // of what others have done, at the last Look
+  Status failure_;                    // nothing that was read may be used
+  uint64_t seen_ = 0;                 // NumEvents at the last Look
   std::vector<const void*> sources_;  // by local rank, of Reduce
 };
 

@@ -124,10 +124,12 @@ Status ChunkBarrier::CheckNobodyLost(Phase phase, uint64_t chunk) {
   return lost < 0 ? OkStatus() : HasLeft(lost);
 }
 
-uint64_t ChunkBarrier::TotalDone() const {
-  uint64_t total = 0;
+uint64_t ChunkBarrier::NumEvents() const {
+  uint64_t total = aborted_.load() ? 1 : 0;
   const int size = static_cast<int>(pages_.size());
   for (int local_rank = 0; local_rank < size; ++local_rank) {
+    // Changes once, from kAlive.
+    total += pages_[local_rank]->left.load();
     if (local_rank == local_rank_) continue;
     for (const ProgressPage::Count& phase : pages_[local_rank]->phases) {
       total += phase.done.load();

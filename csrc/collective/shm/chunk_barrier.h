@@ -117,8 +117,10 @@ class ChunkBarrier {
   // An error if a rank has left that has not done `phase` up to `chunk`; also
   // the cause of an abort.
   Status CheckNobodyLost(Phase phase, uint64_t chunk);
-  // What the others have done, as a number that grows with each.
-  uint64_t TotalDone() const;
+  // A number that grows whenever something happens to which who sleeps must
+  // wake up: another rank has done a phase of a chunk, a rank has left or is
+  // gone, or Abort was called.
+  uint64_t NumEvents() const;
   // From now on this rank's bell rings when others have done something. Who
   // calls it looks once more before it sleeps.
   void BeginSleep();

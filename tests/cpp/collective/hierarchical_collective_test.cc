@@ -630,6 +630,33 @@ TEST(HostStageTest, NothingIsUsedOfWhoeverHasLeft) {
   EXPECT_NE(status.message().find("rank 1"), std::string::npos);
 }
 
+// Fault: what ends a wait comes after a rank has looked for it and before it
+// sleeps. Nobody rings for who is awake, so it must not fall asleep.
+TEST(HostStageTest, WhoHasLeftIsSeenBeforeItSleeps) {
+  TwoStages stages;
+  stages[0].Look();
+  ASSERT_TRUE(stages[0].Check().ok());
+  stages.barrier(1).Leave();
+  EXPECT_TRUE(stages[0].Happened());
+  EXPECT_FALSE(stages[0].Arm());
+  EXPECT_FALSE(stages[0].Check().ok());
+  // Once it was seen, there is nothing new.
+  stages[0].Look();
+  ASSERT_TRUE(stages[0].Arm());
+  stages[0].Disarm();
+}
+
+TEST(HostStageTest, AnAbortIsSeenBeforeItSleeps) {
+  TwoStages stages;
+  stages[0].Look();
+  ASSERT_TRUE(stages[0].Check().ok());
+  const Status cause = AbortedError("the test says so");
+  stages.barrier(0).Abort(cause);
+  EXPECT_TRUE(stages[0].Happened());
+  EXPECT_FALSE(stages[0].Arm());
+  EXPECT_EQ(stages[0].Check(), cause);
+}
+
 // Its other thread ends between a look and the next: who has not said that it
 // has read all must not go, for the first waits to hear it.
 TEST(HostStageTest, WhoHasReadAllSaysSoBeforeItEnds) {
