@@ -149,13 +149,17 @@ def _operation(record: dict[str, Any]) -> Operation:
 def read_flight_logs(directory: Path) -> list[FlightLog]:
     """Reads the logs of a directory, ordered by process set and rank.
 
+    Where several processes have been one rank, as those of two jobs or of two
+    generations of one, it is the log that was written last.
+
     Raises:
         FlightLogError: If there is none, or one cannot be read.
     """
     paths = sorted(directory.glob("flight.*.json"))
     if not paths:
         raise FlightLogError(
-            f"{directory}: no flight logs (flight.RANK.json) there"
+            f"{directory}: no flight logs (flight.RANK.PID.json) there"
         )
-    logs = [read_flight_log(path) for path in paths]
-    return sorted(logs, key=lambda log: (log.process_set, log.rank))
+    logs = sorted(map(read_flight_log, paths), key=lambda log: log.written)
+    last = {(log.process_set, log.rank): log for log in logs}
+    return [last[key] for key in sorted(last)]

@@ -13,7 +13,7 @@ from keras_ring.live import directory as places
 from keras_ring.live import launcher_socket, process
 from keras_ring.live.pages import Page, read_page
 
-_PAGE = re.compile(r"rank\.[0-9]+\.page")
+_PAGE = re.compile(r"rank\.[0-9]+\.[0-9]+\.page")
 # What a job has left that was killed is of use for a while.
 _KEPT_NS = 24 * 3600 * 10**9
 _MAX_NAMES = 8
@@ -65,15 +65,18 @@ class Job:
 
     def local(self) -> "Job":
         """Returns the job with what this host shows of it now."""
-        pages, launcher = [], None
+        pages: dict[int, Page] = {}
+        launcher = None
         for path in _entries(self.path):
             if _PAGE.fullmatch(path.name):
                 page = read_page(path)
-                pages += [] if page is None else [page]
+                if page is not None:
+                    before = pages.setdefault(page.rank, page)
+                    pages[page.rank] = max(before, page, key=_newness)
             elif pid := launcher_socket.launcher_of(path):
                 launcher = pid if process.look(pid) else launcher
-        pages.sort(key=lambda page: page.rank)
-        return Job(self.path, tuple(pages), launcher)
+        in_order = tuple(pages[rank] for rank in sorted(pages))
+        return Job(self.path, in_order, launcher)
 
     def read(self) -> "Job":
         """Returns the job with what all of its hosts show of it now.
@@ -88,6 +91,15 @@ class Job:
         of_rank = {page.rank: page for page in (*told, *found.pages)}
         pages = tuple(of_rank[rank] for rank in sorted(of_rank))
         return Job(self.path, pages, found.launcher)
+
+
+def _newness(page: Page) -> tuple[bool, int]:
+    """Returns what is greater the sooner a page is the one of its rank.
+
+    Jobs that have one key have one directory, and so do the generations of a
+    job: who lives comes before the dead, and whoever began later.
+    """
+    return page.alive, page.started_unix_ns
 
 
 def _entries(path: Path) -> list[Path]:
@@ -225,11 +237,11 @@ def clean(jobs: Sequence[Job]) -> list[Job]:
             kept.append(job)
             continue
         with contextlib.suppress(OSError):
-            for page in job.pages:
-                (job.path / f"rank.{page.rank}.page").unlink()
             for path in _entries(job.path):
                 # Its launcher is dead, or the job would run.
-                if launcher_socket.launcher_of(path):
+                if _PAGE.fullmatch(path.name) or launcher_socket.launcher_of(
+                    path
+                ):
                     path.unlink()
             job.path.rmdir()
     return kept

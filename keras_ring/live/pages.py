@@ -108,7 +108,7 @@ def read_page(path: Path) -> Page | None:
         page = _page(told, data, _last_error(path, data))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    at_home = path.name == f"rank.{page.rank}.page"
+    at_home = path.name == f"rank.{page.rank}.{page.pid}.page"
     return page if at_home and path.parent.name == page.job else None
 
 

@@ -33,7 +33,8 @@ class PageFile:
     """
 
     def __init__(self, directory, rank=0, size=1, job=JOB, **told):
-        self.path = Path(directory, job, f"rank.{rank}.page")
+        pid = told.get("pid", os.getpid())
+        self.path = Path(directory, job, f"rank.{rank}.{pid}.page")
         Path(directory).mkdir(mode=0o700, exist_ok=True)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         self.offsets = {

@@ -297,8 +297,8 @@ DATA = {
 }
 
 
-def write(folder, data, rank=1):
-    path = folder / f"flight.{rank}.json"
+def write(folder, data, rank=1, pid=7):
+    path = folder / f"flight.{rank}.{pid}.json"
     path.write_text(data if isinstance(data, str) else json.dumps(data))
     return path
 
@@ -328,6 +328,15 @@ def test_files_are_in_order(tmp_path):
     for rank in (10, 9):
         write(tmp_path, {**DATA, "rank": rank}, rank)
     assert [read.rank for read in read_flight_logs(tmp_path)] == [9, 10]
+
+
+def test_of_one_rank_the_last_log_counts(tmp_path):
+    for pid, written in ((7, 13.0), (8, 15.0), (9, 14.0)):
+        data = {**DATA, "pid": pid, "written": written}
+        write(tmp_path, data, pid=pid)
+    write(tmp_path, {**DATA, "process_set": 1}, pid="7.set.1")
+    read = read_flight_logs(tmp_path)
+    assert [(log.process_set, log.pid) for log in read] == [(0, 8), (1, 7)]
 
 
 @pytest.mark.parametrize(

@@ -137,11 +137,28 @@ def test_files_that_cannot_be_trusted(tmp_path):
 
 def test_a_page_of_another_rank_or_job(tmp_path):
     path = PageFile(tmp_path).path
-    elsewhere = path.rename(path.with_name("rank.1.page"))
+    elsewhere = path.rename(path.with_name(f"rank.1.{os.getpid()}.page"))
     assert read_page(elsewhere) is None
     other = tmp_path / "0123456789ac"
     other.mkdir()
-    assert read_page(elsewhere.rename(other / "rank.0.page")) is None
+    assert read_page(elsewhere.rename(other / path.name)) is None
+
+
+def test_jobs_with_one_key_do_not_hide_each_other(tmp_path, child):
+    # Each left the page of the other alone: whoever lives is shown, of two that
+    # do the later one, and of two dead.
+    dead = PageFile(tmp_path, pid=dead_pid())
+    dead.fail("as the first job ended")
+    (page,) = jobs.find_jobs(tmp_path)[0].pages
+    assert page.error == "as the first job ended"
+    now = time.time_ns()
+    PageFile(tmp_path, pid=child.pid, started_unix_ns=now - 10**12)
+    (page,) = jobs.find_jobs(tmp_path)[0].pages
+    assert page.pid == child.pid
+    PageFile(tmp_path)
+    (found,) = jobs.find_jobs(tmp_path)
+    assert [page.pid for page in found.pages] == [os.getpid()]
+    assert found.runs
 
 
 def test_an_error_that_is_being_written_is_left_out(tmp_path):
@@ -180,6 +197,7 @@ def test_what_is_beside_pages_is_no_job(tmp_path):
     (tmp_path / "metrics.token").write_text("x")
     (tmp_path / "0123456789ac").mkdir()
     (tmp_path / JOB / "rank.x.page").write_text("x")
+    (tmp_path / JOB / "rank.0.page").write_text("x")
     (tmp_path / JOB / "core").write_text("x")
     (found,) = jobs.find_jobs(tmp_path)
     assert [page.rank for page in found.pages] == [0]

@@ -162,7 +162,8 @@ std::vector<FlightRecord> NewestRecords(std::vector<FlightRecord> records,
 
 Result<std::string> WriteFlightLog(const std::string& directory,
                                    const FlightLog& log) {
-  std::string path = directory + "/flight." + std::to_string(log.rank);
+  std::string path = directory + "/flight." + std::to_string(log.rank) + "." +
+                     std::to_string(getpid());
   if (log.process_set != 0) {
     path += ".set." + std::to_string(log.process_set);
   }

@@ -39,9 +39,11 @@ std::string FlightLogText(const FlightLog& log);
 // nothing, one under /tmp that all its ranks on this host come to. Empty: none.
 std::string FlightDirectory(const Options& options);
 
-// Writes it to DIRECTORY/flight.RANK.json (of a process set:
-// flight.RANK.set.NUMBER.json), whole or not at all, for this user
-// alone; makes the directory if it must. The path.
+// Writes it to DIRECTORY/flight.RANK.PID.json (of a process set:
+// flight.RANK.PID.set.NUMBER.json), whole or not at all, for this user alone;
+// makes the directory if it must. It takes the place of what this process wrote
+// before, and of no other's: jobs may share the directory, and a later
+// generation of a job may have given the rank to another process. The path.
 Result<std::string> WriteFlightLog(const std::string& directory,
                                    const FlightLog& log);
 

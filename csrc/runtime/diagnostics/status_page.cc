@@ -1,6 +1,8 @@
 #include "csrc/runtime/diagnostics/status_page.h"
 
 #include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <climits>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -135,6 +138,23 @@ Result<char*> MapNew(const std::string& path) {
   return static_cast<char*>(memory);
 }
 
+// Removes the pages STEM + PID + ".page" of processes that have ended.
+void RemoveOfTheDead(const std::string& stem) {
+  glob_t found = {};
+  if (glob((stem + "*.page").c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; ++i) {
+      const char* const path = found.gl_pathv[i];
+      char* end = nullptr;
+      const long pid = std::strtol(path + stem.size(), &end, 10);
+      if (pid > 0 && std::strcmp(end, ".page") == 0 &&
+          kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
+        (void)unlink(path);
+      }
+    }
+  }
+  globfree(&found);
+}
+
 void Put32(char* at, uint32_t value) { std::memcpy(at, &value, sizeof(value)); }
 
 }  // namespace
@@ -154,8 +174,10 @@ Result<std::shared_ptr<StatusPage>> StatusPage::Create(const Options& options) {
   KR_RETURN_IF_ERROR(EnsurePrivate(directory));
   directory += "/" + StatusJobName(options);
   KR_RETURN_IF_ERROR(EnsurePrivate(directory));
-  const std::string path =
-      directory + "/rank." + std::to_string(options.rank) + ".page";
+  const std::string stem =
+      directory + "/rank." + std::to_string(options.rank) + ".";
+  if (options.generation == 0) RemoveOfTheDead(stem);
+  const std::string path = stem + std::to_string(getpid()) + ".page";
   KR_ASSIGN_OR_RETURN(char* const memory, MapNew(path));
   return std::shared_ptr<StatusPage>(new StatusPage(path, memory));
 }

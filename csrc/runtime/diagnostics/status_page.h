@@ -31,9 +31,12 @@ struct StatusPageLayout {
 
 class StatusPage {
  public:
-  // Makes DIRECTORY/JOB/rank.N.page, which readers pass over until it is
-  // published. Errors say why it cannot; the job does well without. Null: the
-  // options want none.
+  // Makes DIRECTORY/JOB/rank.N.PID.page, which readers pass over until it is
+  // published. Two jobs may have one key, hence one directory, and generations
+  // of a job number their ranks anew: so the page of a process that lives is
+  // left alone, and so are those of the dead but for a new job's (generation
+  // 0), which removes what was left under its rank. Errors say why it cannot;
+  // the job does well without. Null: the options want none.
   static Result<std::shared_ptr<StatusPage>> Create(const Options& options);
   // Unmaps it. The file goes too, unless an error is in it.
   ~StatusPage();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -107,11 +108,16 @@ TEST(FlightLogTextTest, QuotesWhatJsonWouldTakeForItsOwn) {
               HasSubstr("\"a\\\"b\\\\c\\u000ad\\u0001\""));
 }
 
+// The file of rank 1, and this process.
+std::string OwnFile(const std::string& ending) {
+  return "flight.1." + std::to_string(getpid()) + ending;
+}
+
 TEST_F(FlightLogTest, IsForItsUserAlone) {
   const std::string directory = parent_ + "/new";
   const Result<std::string> path = WriteFlightLog(directory, LogOf("x"));
   ASSERT_TRUE(path.ok()) << path.status().message();
-  EXPECT_EQ(*path, directory + "/flight.1.json");
+  EXPECT_EQ(*path, directory + "/" + OwnFile(".json"));
   EXPECT_THAT(Read(*path), HasSubstr("\"name\": \"x\""));
   struct stat about;
   ASSERT_EQ(stat(path->c_str(), &about), 0);
@@ -124,16 +130,29 @@ TEST_F(FlightLogTest, ALaterOneTakesItsPlace) {
   ASSERT_TRUE(WriteFlightLog(parent_, LogOf("first")).ok());
   FlightLog log = LogOf("second");
   ASSERT_TRUE(WriteFlightLog(parent_, log).ok());
-  EXPECT_THAT(Read(parent_ + "/flight.1.json"), HasSubstr("second"));
+  EXPECT_THAT(Read(parent_ + "/" + OwnFile(".json")), HasSubstr("second"));
   log.process_set = 3;
   ASSERT_TRUE(WriteFlightLog(parent_, log).ok());
-  EXPECT_EQ(access((parent_ + "/flight.1.set.3.json").c_str(), F_OK), 0);
+  EXPECT_EQ(access((parent_ + "/" + OwnFile(".set.3.json")).c_str(), F_OK), 0);
+}
+
+// Of another job, or of an earlier generation of this one.
+TEST_F(FlightLogTest, OfAnotherProcessIsLeftAlone) {
+  const pid_t other = fork();
+  if (other == 0) _exit(WriteFlightLog(parent_, LogOf("theirs")).ok() ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(other, &status, 0), other);
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(WriteFlightLog(parent_, LogOf("own")).ok());
+  EXPECT_THAT(Read(parent_ + "/flight.1." + std::to_string(other) + ".json"),
+              HasSubstr("theirs"));
+  EXPECT_THAT(Read(parent_ + "/" + OwnFile(".json")), HasSubstr("own"));
 }
 
 TEST_F(FlightLogTest, DoesNotWriteThroughALinkThatSomebodyHasLeft) {
   const std::string target = parent_ + "/target";
   std::ofstream(target) << "precious";
-  const std::string part = parent_ + "/flight.1.json.part";
+  const std::string part = parent_ + "/" + OwnFile(".json.part");
   ASSERT_EQ(symlink(target.c_str(), part.c_str()), 0);
   ASSERT_TRUE(WriteFlightLog(parent_, LogOf("x")).ok());
   EXPECT_EQ(Read(target), "precious");
@@ -145,7 +164,7 @@ TEST_F(FlightLogTest, SaysWhatItCouldNotWrite) {
   ASSERT_FALSE(path.ok());
   EXPECT_THAT(path.status().message(),
               HasSubstr("cannot write the flight record " + parent_ +
-                        "/none/deeper/flight.1.json: No such file"));
+                        "/none/deeper/" + OwnFile(".json") + ": No such file"));
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ class StatusPageTest : public testing::Test {
 TEST_F(StatusPageTest, ShowsCountersAsTheyAre) {
   const auto page = StatusPage::Create(options_).value();
   EXPECT_THAT(page->path(),
-              HasSubstr("/" + StatusJobName(options_) + "/rank.2.page"));
+              HasSubstr("/" + StatusJobName(options_) + "/rank.2." +
+                        std::to_string(getpid()) + ".page"));
   page->counters().buckets = 7;
   // Nobody takes it for one before it says whose it is.
   EXPECT_EQ(Read(page->path())[0], '\0');
@@ -83,6 +84,45 @@ TEST_F(StatusPageTest, ShowsCountersAsTheyAre) {
     page->counters().*row.count = 0;
     EXPECT_EQ(CounterOf(Read(page->path()), row.name), 0u);
   }
+}
+
+// Two jobs with one key on one host: the second must not take the pages of the
+// first, and a new one removes what dead ones have left.
+TEST_F(StatusPageTest, OfAnotherProcessIsLeftAloneWhileThatLives) {
+  int go_on[2];
+  int made[2];
+  ASSERT_EQ(pipe(go_on), 0);
+  ASSERT_EQ(pipe(made), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    auto page = StatusPage::Create(options_).value();
+    page->SetError("the first job");
+    char byte = 0;
+    (void)!write(made[1], "x", 1);
+    (void)!read(go_on[0], &byte, 1);
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(made[0], &byte, 1), 1);
+  const std::string job =
+      options_.status_directory + "/" + StatusJobName(options_);
+  const std::string path = job + "/rank.2." + std::to_string(other) + ".page";
+  {
+    const auto page = StatusPage::Create(options_).value();
+    EXPECT_NE(page->path(), path);
+    EXPECT_THAT(Read(path), HasSubstr("the first job"));
+  }
+  EXPECT_THAT(Read(path), HasSubstr("the first job"));
+  ASSERT_EQ(write(go_on[1], "x", 1), 1);
+  ASSERT_EQ(waitpid(other, nullptr, 0), other);
+  // A later generation keeps what shows why somebody died.
+  options_.generation = 1;
+  (void)StatusPage::Create(options_).value();
+  EXPECT_THAT(Read(path), HasSubstr("the first job"));
+  options_.generation = 0;
+  (void)StatusPage::Create(options_).value();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  for (int fd : {go_on[0], go_on[1], made[0], made[1]}) close(fd);
 }
 
 TEST_F(StatusPageTest, IsForItsUserAlone) {

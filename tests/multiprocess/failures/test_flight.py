@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def wait_for_files(directory, names, seconds=30.0):
     end = time.monotonic() + seconds
-    while not all((directory / name).exists() for name in names):
+    while not all(any(directory.glob(name)) for name in names):
         assert time.monotonic() < end, sorted(directory.glob("*"))
         time.sleep(0.02)
 
@@ -38,8 +38,9 @@ def test_a_signal_makes_all_ranks_tell(tmp_path):
 
     def watch(running):
         ask(running, 3)
-        names = [f"flight.{rank}.json" for rank in range(3)]
-        names += ["flight.0.set.1.json", "flight.1.set.1.json"]
+        pids = running.pids
+        names = [f"flight.{rank}.{pids[rank]}.json" for rank in range(3)]
+        names += [f"flight.{rank}.{pids[rank]}.set.1.json" for rank in (0, 1)]
         wait_for_files(flights, names)
         seen.extend(read_flight_logs(flights))
         release.touch()
@@ -63,7 +64,8 @@ def test_a_signal_makes_all_ranks_tell(tmp_path):
     of_set = lines[lines.index("Process set 1:") + 1]
     assert "Nothing was under way on any of them." in of_set
     assert "allreduce 'half'" in of_set
-    mode = (flights / "flight.0.json").stat().st_mode
+    (path,) = flights.glob("flight.0.[0-9]*[0-9].json")
+    mode = path.stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
 
 
@@ -181,6 +183,6 @@ def test_a_directory_without_records_is_one_line(tmp_path):
     )
     assert told.returncode == 2
     assert told.stderr == (
-        f"keras-ring: error: {tmp_path}: no flight logs (flight.RANK.json)"
+        f"keras-ring: error: {tmp_path}: no flight logs (flight.RANK.PID.json)"
         " there\n"
     )
