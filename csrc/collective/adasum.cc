@@ -77,13 +77,14 @@ Status Adasum::Run(const Round& round, const std::vector<TensorSpan>& tensors) {
   exchange.tag = round.args.tag;
   exchange.input = row;
   exchange.output = arrived;
+  exchange.size = round.size;
+  exchange.bytes = [&round, value_size](int, int to) -> size_t {
+    return round.SliceOf(to).count() * value_size;
+  };
   AllgatherArgs gather;
   gather.tag = round.args.tag;
-  for (int from = 0; from < round.size; ++from) {
-    for (int to = 0; to < round.size; ++to) {
-      exchange.bytes.push_back(round.SliceOf(to).count() * value_size);
-    }
-    gather.bytes_per_rank.push_back(round.SliceOf(from).count() * value_size);
+  for (int rank = 0; rank < round.size; ++rank) {
+    gather.bytes_per_rank.push_back(round.SliceOf(rank).count() * value_size);
   }
   KR_RETURN_IF_ERROR(round.collective.Alltoall(exchange));
 

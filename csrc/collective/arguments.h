@@ -51,6 +51,10 @@ inline Status CheckSizes(size_t count, size_t expected) {
                               std::to_string(expected));
 }
 
+inline Status CheckAlltoall(const AlltoallArgs& args, int size) {
+  return CheckSizes(args.bytes ? args.size : 0, size);
+}
+
 inline Status CheckReducescatter(const ReducescatterArgs& args, int size) {
   if (args.op == ReduceOp::kAdasum) {
     return InvalidArgumentError("a part of an Adasum needs all of the tensor");

@@ -94,8 +94,11 @@ struct AlltoallArgs {
   // A block per receiver, and per sender, one after the other. Apart.
   const void* input = nullptr;
   void* output = nullptr;
-  // bytes[from * size + to]: alike on all ranks.
-  std::vector<size_t> bytes;
+  int size = 0;  // ranks
+  // What one rank has for another: alike on all ranks. A function, since a rank
+  // needs no more than its row and its column of all sizes, and in a lane those
+  // of its host: of 4,096 ranks, all of them would be 128 MiB.
+  std::function<size_t(int from, int to)> bytes;
 };
 
 // What one call does.

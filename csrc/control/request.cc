@@ -170,11 +170,16 @@ int64_t RowElements(const TensorSpec& spec) {
   return count;
 }
 
+// Of many values the first.
 std::string ListText(const std::vector<int64_t>& values) {
+  constexpr size_t kShown = 64;
   std::string text;
-  for (int64_t value : values) {
-    if (!text.empty()) text += ", ";
-    text += std::to_string(value);
+  for (size_t i = 0; i < std::min(values.size(), kShown); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(values[i]);
+  }
+  if (values.size() > kShown) {
+    text += ", ... (" + std::to_string(values.size()) + " in all)";
   }
   return "[" + text + "]";
 }
@@ -183,28 +188,31 @@ std::string ListText(const std::vector<int64_t>& values) {
 Status ValidateSplits(const Request& request, int64_t rows,
                       const std::vector<int64_t>& splits, int32_t rank,
                       int size) {
-  const std::string who = request.Label() + ": rank " + std::to_string(rank);
+  // Texts are made of what is wrong alone: there may be millions of splits.
+  const auto error = [&](const std::string& text) {
+    return InvalidArgumentError(request.Label() + ": rank " +
+                                std::to_string(rank) + text);
+  };
+  const auto wrong = [&](const std::string& why) {
+    return error(" has splits " + ListText(splits) + why);
+  };
   if (splits.empty()) {
     if (rows % size == 0) return OkStatus();
-    return InvalidArgumentError(who + " brings " + std::to_string(rows) +
-                                " rows, which cannot be divided evenly among " +
-                                std::to_string(size) + " ranks; give splits");
+    return error(" brings " + std::to_string(rows) +
+                 " rows, which cannot be divided evenly among " +
+                 std::to_string(size) + " ranks; give splits");
   }
-  const std::string what = who + " has splits " + ListText(splits);
   if (splits.size() != static_cast<size_t>(size)) {
-    return InvalidArgumentError(what + ", but there must be one for each of " +
-                                std::to_string(size) + " ranks");
+    return wrong(", but there must be one for each of " + std::to_string(size) +
+                 " ranks");
   }
   __int128 sum = 0;
   for (int64_t split : splits) {
-    if (split < 0) {
-      return InvalidArgumentError(what + ", which must not be negative");
-    }
+    if (split < 0) return wrong(", which must not be negative");
     sum += split;
   }
   if (sum == rows) return OkStatus();
-  return InvalidArgumentError(what + ", which must add up to its " +
-                              std::to_string(rows) + " rows");
+  return wrong(", which must add up to its " + std::to_string(rows) + " rows");
 }
 
 // Puts what may differ from rank to rank in the order of all ranks.
@@ -473,19 +481,6 @@ std::vector<int64_t> Response::RowsOf(size_t tensor) const {
   return std::vector<int64_t>(begin, begin + size);
 }
 
-std::vector<int64_t> Response::RowMatrix() const {
-  const size_t size = splits.size();
-  std::vector<int64_t> matrix;
-  for (size_t from = 0; from < size; ++from) {
-    for (size_t to = 0; to < size; ++to) {
-      matrix.push_back(splits[from].empty()
-                           ? rows[from] / static_cast<int64_t>(size)
-                           : splits[from][to]);
-    }
-  }
-  return matrix;
-}
-
 bool Response::DependsOn(const JoinedRanks& ranks) const {
   if (rows.empty() && splits.empty()) return false;
   const size_t size = rows.size() / std::max<size_t>(1, request.tensors.size());
@@ -528,18 +523,19 @@ Status CheckJoined(const Response& agreed, const JoinedRanks& joined,
           ", and a part of the result would be lost; allreduce it, or wait "
           "until join() has returned on all ranks.");
     case RequestKind::kAlltoall: {
-      const std::vector<int64_t> matrix = agreed.Without(joined).RowMatrix();
-      const size_t size = agreed.splits.size();
-      for (size_t i = 0; i < matrix.size(); ++i) {
-        const int32_t to = static_cast<int32_t>(i % size);
-        if (matrix[i] == 0 || !joined.Contains(to)) continue;
-        return FailedPreconditionError(
-            request.Label() + ": rank " +
-            std::to_string(ranks.Global(static_cast<int32_t>(i / size))) +
-            " has " + std::to_string(matrix[i]) + " rows for rank " +
-            std::to_string(ranks.Global(to)) +
-            ", which has joined and takes nothing any more; give splits that "
-            "leave it out, or wait until join() has returned on all ranks.");
+      const auto size = static_cast<int32_t>(agreed.splits.size());
+      for (int32_t from = 0; from < size; ++from) {
+        if (joined.Contains(from)) continue;
+        for (const int32_t to : joined) {
+          const int64_t rows = agreed.RowsBetween(from, to);
+          if (rows == 0) continue;
+          return FailedPreconditionError(
+              request.Label() + ": rank " + std::to_string(ranks.Global(from)) +
+              " has " + std::to_string(rows) + " rows for rank " +
+              std::to_string(ranks.Global(to)) +
+              ", which has joined and takes nothing any more; give splits that "
+              "leave it out, or wait until join() has returned on all ranks.");
+        }
       }
       return OkStatus();
     }

@@ -133,8 +133,12 @@ struct Response {
   bool IsOf(const Request& own, int rank) const;
   // The rows of tensor number `tensor`, by rank.
   std::vector<int64_t> RowsOf(size_t tensor) const;
-  // Alltoall: the rows that go from one rank to another, at [from * size + to].
-  std::vector<int64_t> RowMatrix() const;
+  // Alltoall: the rows that go from one rank to another.
+  int64_t RowsBetween(int from, int to) const {
+    return splits[from].empty()
+               ? rows[from] / static_cast<int64_t>(splits.size())
+               : splits[from][to];
+  }
 
   // Whether one of these ranks brings something of its own.
   bool DependsOn(const JoinedRanks& ranks) const;

@@ -510,14 +510,17 @@ Status Executor::AddReducescatters(Flight& flight) {
 Status Executor::AddAlltoall(Flight& flight) {
   const ExecuteCommand& command = flight.bucket.command;
   TensorEntry& entry = flight.bucket.entries.front();
-  const std::vector<int64_t> rows = command.items.front()->RowMatrix();
-  const int64_t row_bytes = RowBytes(entry.request->tensors.front());
+  const std::shared_ptr<const Response>& agreed = command.items.front();
   AlltoallArgs args;
   args.tag = TagOf(command);
-  for (int64_t count : rows) args.bytes.push_back(count * row_bytes);
+  args.size = size_;
+  args.bytes = [agreed, row_bytes = RowBytes(entry.request->tensors.front())](
+                   int from, int to) -> size_t {
+    return agreed->RowsBetween(from, to) * row_bytes;
+  };
   std::vector<int64_t> received;
   for (int from = 0; from < size_; ++from) {
-    received.push_back(rows[from * size_ + rank_]);
+    received.push_back(agreed->RowsBetween(from, rank_));
   }
   const int64_t total =
       std::accumulate(received.begin(), received.end(), int64_t{0});

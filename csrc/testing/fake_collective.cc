@@ -82,16 +82,21 @@ Status FakeCollective::Alltoall(const AlltoallArgs& args) {
   Call call;
   call.kind = Kind::kAlltoall;
   call.alltoall = args;
+  call.alltoall.bytes = nullptr;  // it may not outlive the call
+  const int size = args.size;
+  for (int from = 0; from < size; ++from) {
+    for (int to = 0; to < size; ++to) {
+      call.alltoall_bytes.push_back(args.bytes(from, to));
+    }
+  }
   return Run(std::move(call), [&] {
-    int size = 1;
-    while (static_cast<size_t>(size * size) < args.bytes.size()) ++size;
     const char* input = static_cast<const char*>(args.input);
     char* output = static_cast<char*>(args.output);
     for (int rank = 0; rank < rank_; ++rank) {
-      input += args.bytes[rank_ * size + rank];
+      input += args.bytes(rank_, rank);
     }
     for (int from = 0; from < size; ++from) {
-      const size_t bytes = args.bytes[from * size + rank_];
+      const size_t bytes = args.bytes(from, rank_);
       if (bytes == 0) continue;
       if (from == rank_) {
         std::memcpy(output, input, bytes);

@@ -33,9 +33,10 @@ class FakeCollective final : public BlockingCollective, public InlineExecution {
     AllgatherArgs allgather;
     BroadcastArgs broadcast;
     ReducescatterArgs reducescatter;
-    AlltoallArgs alltoall;
-    std::thread::id thread;      // that called
-    int64_t one_shot_bytes = 0;  // as tuned until then
+    AlltoallArgs alltoall;               // without its function
+    std::vector<size_t> alltoall_bytes;  // [from * size + to]
+    std::thread::id thread;              // that called
+    int64_t one_shot_bytes = 0;          // as tuned until then
   };
 
   explicit FakeCollective(int rank = 0, int64_t inline_bytes = -1)

@@ -364,8 +364,7 @@ Status HierarchicalCollective::DoReducescatter(const ReducescatterArgs& args) {
 }
 
 Status HierarchicalCollective::DoAlltoall(const AlltoallArgs& args) {
-  const size_t size = transport_->size();
-  KR_RETURN_IF_ERROR(CheckSizes(args.bytes.size(), size * size));
+  KR_RETURN_IF_ERROR(CheckAlltoall(args, transport_->size()));
   HostAlltoall alltoall(placement_, *transport_, streams_, next_chunk_, args,
                         alltoall_scratch_);
   if (transport_->size() <= options_.flat.max_exchange_ranks) {

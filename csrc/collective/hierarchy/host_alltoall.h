@@ -59,9 +59,7 @@ class HostAlltoall {
   int lanes() const { return placement_.num_lanes(); }
   bool has_lane() const { return local_rank_ < lanes(); }
   int local_size() const { return static_cast<int>(locals_.size()); }
-  size_t Bytes(int from, int to) const {
-    return args_.bytes[from * size_ + to];
-  }
+  size_t Bytes(int from, int to) const { return args_.bytes(from, to); }
   // This rank's blocks for, and from, another.
   const char* InputFor(int to) const;
   char* OutputFrom(int from) const;

@@ -420,24 +420,22 @@ Status CpuCollective::ReducescatterSlice(const ReducescatterArgs& args,
 }
 
 Status CpuCollective::DoAlltoall(const AlltoallArgs& args) {
-  KR_RETURN_IF_ERROR(CheckSizes(args.bytes.size(), place_.size * place_.size));
+  KR_RETURN_IF_ERROR(CheckAlltoall(args, place_.size));
   size_t input_begin = 0;
   size_t output_begin = 0;
   for (int rank = 0; rank < rank_; ++rank) {
-    input_begin += args.bytes[rank_ * place_.size + rank];
-    output_begin += args.bytes[rank * place_.size + rank_];
+    input_begin += args.bytes(rank_, rank);
+    output_begin += args.bytes(rank, rank_);
   }
   CopyIfApart(Advance(args.output, output_begin, 1),
-              Advance(args.input, input_begin, 1),
-              args.bytes[rank_ * place_.size + rank_]);
+              Advance(args.input, input_begin, 1), args.bytes(rank_, rank_));
   if (exchanges() && !options_.algorithms.ring_alltoall) {
     return Run(PlanDirectAlltoall(rank_, place_.size, args));
   }
-  KR_ASSIGN_OR_RETURN(
-      void* transit,
-      fusion_buffer_.Reserve(AlltoallTransitBytes(place_, args.bytes)));
-  return Run(PlanRingAlltoall(place_, args.tag, args.input, args.output,
-                              args.bytes, transit, options_.max_segment_bytes));
+  KR_ASSIGN_OR_RETURN(void* transit, fusion_buffer_.Reserve(
+                                         AlltoallTransitBytes(place_, args)));
+  return Run(
+      PlanRingAlltoall(place_, args, transit, options_.max_segment_bytes));
 }
 
 }  // namespace keras_ring

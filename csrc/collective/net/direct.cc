@@ -64,9 +64,7 @@ SendReceivePlan PlanDirectAllgather(int rank, const AllgatherArgs& args) {
 
 SendReceivePlan PlanDirectAlltoall(int rank, int size,
                                    const AlltoallArgs& args) {
-  const auto bytes = [&](int from, int to) {
-    return args.bytes[from * size + to];
-  };
+  const auto& bytes = args.bytes;
   std::vector<size_t> inputs(size + 1);
   std::vector<size_t> outputs(size + 1);
   for (int peer = 0; peer < size; ++peer) {

@@ -256,36 +256,32 @@ RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
       .Plan(tag, /*gathers=*/false);
 }
 
-size_t AlltoallTransitBytes(const RingPlace& place,
-                            const std::vector<size_t>& bytes) {
+size_t AlltoallTransitBytes(const RingPlace& place, const AlltoallArgs& args) {
   size_t total = 0;
   const int rank = place.RankAt(place.position);
   const int before = Modulo(place.position - 1, place.size);
   for (int step = 1; step < place.size; ++step) {
     ForEachTravelling(place, before, step, [&](int from, int to) {
-      if (to != rank) total += bytes[from * place.size + to];
+      if (to != rank) total += args.bytes(from, to);
     });
   }
   return total;
 }
 
-SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
-                                 const void* input, void* output,
-                                 const std::vector<size_t>& bytes,
-                                 void* transit, size_t max_segment_bytes) {
+SendReceivePlan PlanRingAlltoall(const RingPlace& place,
+                                 const AlltoallArgs& args, void* transit,
+                                 size_t max_segment_bytes) {
   const int own = place.RankAt(place.position);
-  auto size_of = [&](int from, int to) {
-    return bytes[from * place.size + to];
-  };
+  const auto& size_of = args.bytes;
   // Where the block for `to` begins in the input, and that of `from` in the
   // output.
   auto input_of = [&](int to) {
-    const char* at = static_cast<const char*>(input);
+    const char* at = static_cast<const char*>(args.input);
     for (int rank = 0; rank < to; ++rank) at += size_of(own, rank);
     return at;
   };
   auto output_of = [&](int from) {
-    char* at = static_cast<char*>(output);
+    char* at = static_cast<char*>(args.output);
     for (int rank = 0; rank < from; ++rank) at += size_of(rank, own);
     return at;
   };
@@ -322,7 +318,7 @@ SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
       if (!arrives) passing += size_of(from, to);
     });
   }
-  SendReceivePlan plan = std::move(lists).Plan(place, tag);
+  SendReceivePlan plan = std::move(lists).Plan(place, args.tag);
   plan.advance = [released = std::move(released)](SendReceivePlan& p) {
     SetReleased(released[Received(p)], p);
   };

@@ -141,14 +141,11 @@ SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
 // for the n - 1 others, nearest first; then, of those it received in the step
 // before, all but the one that was for it.
 //
-// bytes[from * size + to]; inputs and outputs as AlltoallArgs, the own block
-// excepted. `transit` takes AlltoallTransitBytes().
-SendReceivePlan PlanRingAlltoall(const RingPlace& place, uint64_t tag,
-                                 const void* input, void* output,
-                                 const std::vector<size_t>& bytes,
-                                 void* transit, size_t max_segment_bytes);
-size_t AlltoallTransitBytes(const RingPlace& place,
-                            const std::vector<size_t>& bytes);
+// The own block is not touched. `transit` takes AlltoallTransitBytes().
+SendReceivePlan PlanRingAlltoall(const RingPlace& place,
+                                 const AlltoallArgs& args, void* transit,
+                                 size_t max_segment_bytes);
+size_t AlltoallTransitBytes(const RingPlace& place, const AlltoallArgs& args);
 
 // From the root along the ring to the root's predecessor. Counts are bytes.
 SendReceivePlan PlanChainBroadcast(const RingPlace& place, uint64_t tag,

@@ -495,40 +495,32 @@ Status ShmCollective::Broadcast(const BroadcastArgs& args) {
 // A rank's stream is its blocks for the others, in their order.
 Status ShmCollective::Alltoall(const AlltoallArgs& args) {
   return Guard(args.tag, [&] {
-    KR_RETURN_IF_ERROR(
-        CheckSizes(args.bytes.size(), size_ * size_).WithContext("alltoall"));
-    auto block = [&](int from, int to) -> int64_t {
-      return args.bytes[from * size_ + to];
-    };
-    // Where in the stream of `from` the block for `to` begins.
-    auto begin = [&](int from, int to) {
-      int64_t sum = 0;
-      for (int rank = 0; rank < to; ++rank) sum += block(from, rank);
-      return sum;
-    };
-    std::vector<int64_t> bytes(size_);
+    KR_RETURN_IF_ERROR(CheckAlltoall(args, size_).WithContext("alltoall"));
+    std::vector<int64_t> bytes(size_);  // of each stream
+    std::vector<Range> blocks;          // for this rank, in each stream
     std::vector<int64_t> output_begins(size_ + 1);
     for (int from = 0; from < size_; ++from) {
-      bytes[from] = begin(from, size_);
-      output_begins[from + 1] = output_begins[from] + block(from, local_rank_);
+      for (int to = 0; to < size_; ++to) {
+        const int64_t begin = bytes[from];
+        bytes[from] += static_cast<int64_t>(args.bytes(from, to));
+        if (to == local_rank_) blocks.push_back({begin, bytes[from]});
+      }
+      output_begins[from + 1] = output_begins[from] + blocks[from].count();
     }
     const char* input = static_cast<const char*>(args.input);
     char* output = static_cast<char*>(args.output);
-    Copy(output + output_begins[local_rank_],
-         input + begin(local_rank_, local_rank_),
-         block(local_rank_, local_rank_));
+    Copy(output + output_begins[local_rank_], input + blocks[local_rank_].begin,
+         blocks[local_rank_].count());
     return Move(
                bytes,
                [&](char* to, const Range& own) {
                  Copy(to, input + own.begin, own.count());
                },
                [&](int from, const char* data, const Range& range) {
-                 const int64_t mine = begin(from, local_rank_);
-                 const Range wanted{
-                     std::max(range.begin, mine),
-                     std::min(range.end, mine + block(from, local_rank_))};
-                 if (wanted.begin >= wanted.end) return;
-                 Copy(output + output_begins[from] + wanted.begin - mine,
+                 const Range& block = blocks[from];
+                 const Range wanted = Intersection(range, block);
+                 if (wanted.count() == 0) return;
+                 Copy(output + output_begins[from] + wanted.begin - block.begin,
                       data + wanted.begin - range.begin, wanted.count());
                })
         .WithContext("alltoall");

@@ -88,7 +88,7 @@ TEST(AdasumTest, BoundsTheMemoryOfSmallTensors) {
   for (const FakeCollective::Call& call : collective.calls()) {
     if (call.kind != FakeCollective::Kind::kAlltoall) continue;
     ++rounds;
-    EXPECT_LE(call.alltoall.bytes.front(), size_t{Adasum::kRoundBytes});
+    EXPECT_LE(call.alltoall_bytes.front(), size_t{Adasum::kRoundBytes});
   }
   EXPECT_EQ(rounds, 3u);
   EXPECT_EQ(values.front(), 1.0f);
@@ -107,7 +107,7 @@ TEST(AdasumTest, EachTensorMayHaveARoundOfItsOwn) {
   std::vector<size_t> rounds;
   for (const FakeCollective::Call& call : collective.calls()) {
     if (call.kind != FakeCollective::Kind::kAlltoall) continue;
-    rounds.push_back(call.alltoall.bytes.front());
+    rounds.push_back(call.alltoall_bytes.front());
   }
   EXPECT_EQ(rounds, std::vector<size_t>({4, 28, 240}));
 }

@@ -511,11 +511,12 @@ TEST(HierarchicalCollectiveTest, AnyPlacement) {
       AlltoallArgs alltoall;
       alltoall.input = values[rank].data();
       alltoall.output = exchanged.data();
+      alltoall.size = size;
+      alltoall.bytes = [&counts](int, int to) {
+        return counts[to] * sizeof(float);
+      };
       std::vector<float> expected;
       for (int from = 0; from < size; ++from) {
-        for (int64_t count : counts) {
-          alltoall.bytes.push_back(count * sizeof(float));
-        }
         const std::vector<float> block = block_of(values[from], rank);
         expected.insert(expected.end(), block.begin(), block.end());
       }

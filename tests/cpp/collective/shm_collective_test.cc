@@ -339,9 +339,12 @@ TEST_P(ShmCollectiveStress, MixedCollectivesWithDelays) {
           return counts[(from + to) % size];
         };
         AlltoallArgs args;
+        args.size = size;
+        args.bytes = [&](int from, int to) {
+          return count_of(from, to) * sizeof(int32_t);
+        };
         for (int from = 0; from < size; ++from) {
           for (int to = 0; to < size; ++to) {
-            args.bytes.push_back(count_of(from, to) * sizeof(int32_t));
             for (int64_t i = 0; i < count_of(from, to); ++i) {
               if (from == rank) input.push_back(number(tag, from, to, i));
               if (to == rank) expected.push_back(number(tag, from, to, i));

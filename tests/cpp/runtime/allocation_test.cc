@@ -1,18 +1,28 @@
-// A step of training takes no memory from the heap for each of its tensors.
+// A step of training takes no memory from the heap for each of its tensors, nor
+// an alltoall for each pair of ranks.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "csrc/base/mutex.h"
+#include "csrc/collective/collective.h"
+#include "csrc/control/message.h"
+#include "csrc/control/request.h"
+#include "csrc/runtime/executor.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/runtime_cluster.h"
 
 namespace {
 std::atomic<uint64_t> allocations{0};
+std::atomic<uint64_t> allocated_bytes{0};
 }  // namespace
 
 // Of the whole program, on whatever thread. Those of arrays call these, unless
@@ -20,6 +30,7 @@ std::atomic<uint64_t> allocations{0};
 [[gnu::noinline]] void* operator new(size_t size,
                                      const std::nothrow_t&) noexcept {
   ++allocations;
+  allocated_bytes += size;
   return std::malloc(size);
 }
 [[gnu::noinline]] void* operator new(size_t size) {
@@ -126,6 +137,81 @@ TEST(Allocations, AreOfBucketsAndMessagesAndNotOfTensors) {
         << tensors << " tensors in " << usage.buckets << " buckets";
     EXPECT_GE(usage.buckets, 1);
   }
+}
+
+// Looks at this rank's row and column alone, as a backend does.
+class RowAndColumn final : public BlockingCollective {
+ public:
+  explicit RowAndColumn(int rank) : rank_(rank) {}
+  Status Allreduce(const AllreduceArgs&) override { return OkStatus(); }
+  Status Allgather(const AllgatherArgs&) override { return OkStatus(); }
+  Status Broadcast(const BroadcastArgs&) override { return OkStatus(); }
+  Status Reducescatter(const ReducescatterArgs&) override { return OkStatus(); }
+  Status Alltoall(const AlltoallArgs& args) override {
+    for (int peer = 0; peer < args.size; ++peer) {
+      bytes_ += args.bytes(rank_, peer) + args.bytes(peer, rank_);
+    }
+    return OkStatus();
+  }
+  void PeerGone(int) override {}
+  void Abort(const Status&) override {}
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const int rank_;
+  size_t bytes_ = 0;
+};
+
+// Of many ranks, with equal splits: from what all have asked for to its end on
+// one of them.
+TEST(Allocations, OfAnAlltoallAreOfRanksAndNotOfPairsOfRanks) {
+  constexpr int kRanks = 4096;
+  constexpr int kRank = 17;
+  Request request = AllreduceRequest("x", 2 * kRanks);
+  request.kind = RequestKind::kAlltoall;
+  std::vector<int32_t> ranks(kRanks);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  Counters counters;
+  RowAndColumn collective(kRank);
+  Executor executor(kRank, kRanks, collective, counters,
+                    Executor::Callbacks{[] {}, [](const Status&) {}});
+  ASSERT_TRUE(executor.Start().ok());
+  std::vector<float> input(2 * kRanks), output(2 * kRanks);
+  std::vector<int64_t> received(kRanks);
+  Status ended = InternalError("has not ended");
+  const uint64_t before = allocated_bytes;
+
+  std::vector<RequestVersion> variants;
+  AddVariant(variants, VariantOf(request, std::move(ranks)));
+  ExecuteDecision decision;
+  decision.uncached.push_back(
+      std::make_shared<const Response>(Agree(variants, kRanks).value()));
+  const std::string bytes =
+      EncodeMessage(DecisionMessage{{Decision(std::move(decision))}});
+  const Message message = DecodeMessage(bytes, kRanks).value();
+  Bucket bucket;
+  bucket.command.items =
+      std::get<ExecuteDecision>(
+          std::get<DecisionMessage>(message).decisions.front())
+          .uncached;
+  TensorEntry entry;
+  entry.request = std::make_shared<const Request>(request);
+  entry.inputs = {input.data()};
+  entry.allocate = [&](int result, int64_t rows) -> Result<void*> {
+    EXPECT_EQ(rows, result == 0 ? 2 * kRanks : kRanks);
+    return result == 0 ? static_cast<void*>(output.data()) : received.data();
+  };
+  entry.completion = Completion([&](const Status& status) { ended = status; });
+  bucket.entries.push_back(std::move(entry));
+  executor.RunOrPush(std::move(bucket), [] {});
+  executor.Stop();
+
+  EXPECT_TRUE(ended.ok()) << ended.ToString();
+  EXPECT_EQ(collective.bytes(), 4 * kRanks * sizeof(float));
+  EXPECT_EQ(received, std::vector<int64_t>(kRanks, 2));
+  // A matrix of all pairs has 128 MiB.
+  EXPECT_LT(allocated_bytes - before, uint64_t{4} << 20);
+  RecordProperty("bytes", std::to_string(allocated_bytes - before));
 }
 
 }  // namespace

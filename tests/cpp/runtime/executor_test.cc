@@ -854,7 +854,7 @@ TEST_F(ScatteringTest, AnAlltoallKnowsWhatComesFromWhere) {
   const std::vector<int64_t> numbers = {0, 1, 2, 3, 4, 5};
   ASSERT_TRUE(Run(agreed, agreed.RequestOf(1), {numbers.data()}).ok());
   EXPECT_THAT(rows_, ElementsAre(6, 3));
-  EXPECT_THAT(collective_.calls()[0].alltoall.bytes,
+  EXPECT_THAT(collective_.calls()[0].alltoall_bytes,
               ElementsAre(16, 16, 16, 32, 16, 0, 0, 64, 0));
   results_[1].resize(3);
   EXPECT_THAT(results_[1], ElementsAre(1, 1, 4));
