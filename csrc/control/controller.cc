@@ -33,6 +33,8 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
       ranks_(std::move(ranks)),
       clock_(clock),
       counters_(counters),
+      // What is not reckoned has a sixteenth.
+      most_bytes_(options.max_message_bytes - options.max_message_bytes / 16),
       participants_(tree_),
       cache_(options.cache_capacity),
       pending_(tree_, participants_, cache_, clock_, *this),
@@ -82,11 +84,14 @@ void Controller::OnVariantsComplete(const std::string& name,
                                     const LastReady& last) {
   if (!tree_.is_root()) {
     ready_up_.last.Merge(last);
+    if (EncodedBytes(variants) > most_bytes_) LeaveSplitsOut(variants);
     ready_up_.uncached.push_back(std::move(variants));
     return;
   }
   Result<Response> agreed = Agree(variants, tree_.size, ranks_);
   if (!agreed.ok()) return Fail({name}, agreed.status());
+  const Status fits = CheckLength(*agreed, most_bytes_);
+  if (!fits.ok()) return Fail({name}, fits);
   Ready(std::nullopt,
         std::make_shared<const Response>(std::move(agreed).value()), last);
 }
@@ -111,8 +116,31 @@ void Controller::FlushReady() {
   if (ready_up_.slots.empty() && ready_up_.uncached.empty()) return;
   std::sort(ready_up_.slots.begin(), ready_up_.slots.end());
   ready_up_.sequence = sequence_;
-  SendUp(std::move(ready_up_));
-  ready_up_ = ReadyMessage();
+  const LastReady last = ready_up_.last;
+  auto uncached = std::exchange(ready_up_.uncached, {});
+  size_t bytes = 0;
+  for (std::vector<RequestVersion>& variants : uncached) {
+    const size_t more = EncodedBytes(variants);
+    if (bytes > 0 && bytes + more > most_bytes_) {
+      SendUp(std::exchange(ready_up_, ReadyMessage()));
+      ready_up_.sequence = sequence_;
+      ready_up_.last = last;
+      bytes = 0;
+    }
+    bytes += more;
+    ready_up_.uncached.push_back(std::move(variants));
+  }
+  SendUp(std::exchange(ready_up_, ReadyMessage()));
+}
+
+void Controller::FlushDecisions() {
+  if (decided_.decisions.empty()) return;
+  const std::string bytes = EncodeMessage(std::move(decided_));
+  decided_ = DecisionMessage();
+  decided_bytes_ = 0;
+  for (const auto& [child, ranks] : tree_.children) {
+    output_.messages.emplace_back(child, bytes);
+  }
 }
 
 // --- Messages ---
@@ -284,6 +312,12 @@ void Controller::Decide(Decision decision) {
   if (ended_) return;
   Status applied = Apply(decision);
   KR_CHECK(applied.ok());  // our own decision
+  size_t bytes = 0;
+  if (const auto* execute = std::get_if<ExecuteDecision>(&decision)) {
+    for (const auto& agreed : execute->uncached) bytes += EncodedBytes(*agreed);
+  }
+  if (decided_bytes_ + bytes > most_bytes_) FlushDecisions();
+  decided_bytes_ += bytes;
   decided_.decisions.push_back(std::move(decision));
 }
 
@@ -500,13 +534,7 @@ Controller::Output Controller::Take() {
     }
   }
   FlushReady();
-  if (!decided_.decisions.empty()) {
-    const std::string bytes = EncodeMessage(std::move(decided_));
-    decided_ = DecisionMessage();
-    for (const auto& [child, ranks] : tree_.children) {
-      output_.messages.emplace_back(child, bytes);
-    }
-  }
+  FlushDecisions();
   return std::exchange(output_, Output());
 }
 

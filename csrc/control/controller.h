@@ -27,6 +27,7 @@
 #include "csrc/control/control_tree.h"
 #include "csrc/control/decision.h"
 #include "csrc/control/message.h"
+#include "csrc/control/message_length.h"
 #include "csrc/control/participants.h"
 #include "csrc/control/readiness_table.h"
 #include "csrc/control/request.h"
@@ -43,6 +44,8 @@ struct ControllerOptions {
   // several hosts. `shares_clock`: the parent in the tree is on this one.
   bool measures_clocks = false;
   bool shares_clock = true;
+  // Of a message to another rank.
+  size_t max_message_bytes = kMaxMessageBytes;
 };
 
 class Controller final : private ReadinessTable::Listener,
@@ -147,12 +150,14 @@ class Controller final : private ReadinessTable::Listener,
 
   // Inner nodes.
   void SendUp(Message message) { Send(tree_.parent, std::move(message)); }
+  // In as many messages as it takes.
   void FlushReady();
   // What came since the last Take: decides it, or sends it up.
   void FlushJoins();
 
   // Coordinator only.
   void Decide(Decision decision);
+  void FlushDecisions();
   void EndJob(const LeaveMessage& leave);
   // All have agreed who have not joined.
   void Ready(std::optional<ResponseCache::Slot> slot,
@@ -178,7 +183,8 @@ class Controller final : private ReadinessTable::Listener,
   const RankSet ranks_;
   const Clock& clock_;
   Counters& counters_;
-  ThreadChecker thread_;  // it has no lock
+  const size_t most_bytes_;  // of what is reckoned of a message
+  ThreadChecker thread_;     // it has no lock
 
   uint64_t sequence_ = 0;  // decisions applied
   bool ended_ = false;
@@ -197,6 +203,7 @@ class Controller final : private ReadinessTable::Listener,
   std::set<int32_t> joining_;
   // Coordinator: to be sent down by the next Take.
   DecisionMessage decided_;
+  size_t decided_bytes_ = 0;  // of what is reckoned of it
   std::set<int> byes_;
   Output output_;
 };

@@ -6,6 +6,8 @@
 #include <map>
 #include <sstream>
 
+#include "csrc/control/message_length.h"
+
 namespace keras_ring {
 namespace {
 
@@ -202,6 +204,7 @@ Status ValidateSplits(const Request& request, int64_t rows,
                  " rows, which cannot be divided evenly among " +
                  std::to_string(size) + " ranks; give splits");
   }
+  if (AreLeftOut(splits)) return TooLongError(request);
   if (splits.size() != static_cast<size_t>(size)) {
     return wrong(", but there must be one for each of " + std::to_string(size) +
                  " ranks");

@@ -14,13 +14,11 @@
 #include "csrc/comm/transport/local_link.h"
 #include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/control/message_length.h"
 #include "csrc/runtime/backends.h"
 
 namespace keras_ring {
 namespace {
-
-// Must hold the description of a large model's gradients in one message.
-constexpr size_t kMaxControlFrame = 64 << 20;
 
 // The longest that a thread looks for what it waits for before it sleeps: about
 // the time between two steps of a small model.
@@ -113,7 +111,7 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
   KR_ASSIGN_OR_RETURN(auto control,
                       mesh.Connect(LinkKind::kControl, tree.Peers(), deadline));
   KR_ASSIGN_OR_RETURN(
-      deps.channel, MessageChannel::Create(std::move(control), kMaxControlFrame,
+      deps.channel, MessageChannel::Create(std::move(control), kMaxMessageBytes,
                                            *deps.counters, deps.host.get(),
                                            spin, deps.ranks, *deps.clock));
   KR_ASSIGN_OR_RETURN(const bool share, HostsShareMemory(deps, mesh, deadline));

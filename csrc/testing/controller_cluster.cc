@@ -32,6 +32,8 @@ void ControllerCluster::Collect(int rank) {
     bytes_sent_ += message.size();
     ++nodes_[peer].traffic.messages;
     nodes_[peer].traffic.bytes += message.size();
+    nodes_[peer].traffic.longest =
+        std::max<uint64_t>(nodes_[peer].traffic.longest, message.size());
     links_[{rank, peer}].push_back(std::move(message));
   }
   for (Command& command : output.commands) {

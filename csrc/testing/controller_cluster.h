@@ -68,6 +68,7 @@ class ControllerCluster {
   struct Traffic {
     uint64_t messages = 0;
     uint64_t bytes = 0;
+    uint64_t longest = 0;  // of the messages [bytes]
   };
   const Traffic& traffic_to(int rank) const { return nodes_[rank].traffic; }
 

@@ -783,6 +783,73 @@ TEST_P(ControllerTopology, WrongSplitsOfOneRankFailOnAll) {
   }
 }
 
+// An alltoall whose splits are numbers of eight bytes.
+Request AlltoallOfLongSplits(const std::string& name, int size) {
+  Request request = AllreduceRequest(name, 0);
+  request.kind = RequestKind::kAlltoall;
+  request.splits.assign(size, int64_t{1} << 50);
+  request.tensors[0].shape = {size * (int64_t{1} << 50)};
+  return request;
+}
+
+// What a decision needs is the square of the number of ranks. A message that is
+// longer than its receiver takes would break the job.
+TEST_P(ControllerTopology, SplitsThatAreTooLongFailOnAll) {
+  const int size = static_cast<int>(GetParam().size());
+  // There is no room for those of all ranks; then only for those of one, so
+  // that an inner node finds none for those below it.
+  for (const int times : {size - 1, 3}) {
+    ControllerOptions options;
+    options.max_message_bytes = times * size * 8;
+    ControllerCluster cluster(GetParam(), options, 2);
+    for (int rank = 0; rank < size; ++rank) {
+      cluster.Submit(rank, AlltoallOfLongSplits("x", size));
+    }
+    cluster.Settle();
+    for (int rank = 0; rank < size; ++rank) {
+      ASSERT_EQ(cluster.commands(rank).size(), 1u);
+      const auto& command = AsFail(cluster.commands(rank)[0]);
+      EXPECT_EQ(command.status.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(command.status.message(),
+                  HasSubstr("alltoall 'x': the numbers of rows"));
+    }
+    // The job goes on, and equal splits take no room.
+    for (int rank = 0; rank < size; ++rank) {
+      Request request = AllreduceRequest("x", 2 * size);
+      request.kind = RequestKind::kAlltoall;
+      cluster.Submit(rank, request);
+    }
+    cluster.Settle();
+    EXPECT_TRUE(cluster.error().ok()) << cluster.error().ToString();
+    for (int rank = 0; rank < size; ++rank) {
+      ASSERT_EQ(Executed(cluster, rank).size(), 1u);
+    }
+  }
+}
+
+// Each has room in a message, all together have not.
+TEST_P(ControllerTopology, LongSplitsGoInSeveralMessages) {
+  const int size = static_cast<int>(GetParam().size());
+  constexpr int kNames = 5;
+  ControllerOptions options;
+  options.max_message_bytes = 2 * size * size * 8;
+  ControllerCluster cluster(GetParam(), options, 2);
+  cluster.SetHeld(true);
+  for (int rank = 0; rank < size; ++rank) {
+    for (int name = 0; name < kNames; ++name) {
+      cluster.Submit(rank,
+                     AlltoallOfLongSplits("x" + std::to_string(name), size));
+    }
+  }
+  cluster.SetHeld(false);
+  cluster.Release();
+  cluster.Settle();
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_EQ(Executed(cluster, rank).size(), size_t{kNames});
+    EXPECT_LE(cluster.traffic_to(rank).longest, options.max_message_bytes);
+  }
+}
+
 TEST_P(ControllerTopology, LeavingEndsTheJobForAll) {
   ControllerCluster cluster(GetParam(), ControllerOptions(), 2);
   cluster.Submit(0, AllreduceRequest("x", 8));
