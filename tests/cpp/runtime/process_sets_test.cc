@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +340,26 @@ TEST_P(ProcessSetsTest, ALossInASetBreaksTheJobWithTheSameWords) {
       EXPECT_EQ(cluster.runtime(rank, number)->status(), of_job);
     }
   }
+}
+
+// Fault: somebody holds the runtime of a set when that of its job is gone,
+// which would have told the set. A rank is lost then.
+TEST_P(ProcessSetsTest, ASetWhoseJobIsGoneEndsByItself) {
+  RuntimeClusterParts parts =
+      ConnectRuntimes({"a", "a"}, Options(), setup(), RankSet(1, {1, 2}));
+  std::vector<std::shared_ptr<Runtime>> runtimes;
+  for (RuntimeDeps& deps : parts.deps) {
+    deps.report_loss = [job = std::weak_ptr<Runtime>()](const Status&) {
+      return job.lock() != nullptr;
+    };
+    runtimes.push_back(Runtime::Start(std::move(deps)).value());
+  }
+  FloatOperation waiting;
+  waiting.input = {1.0f};
+  ASSERT_TRUE(EnqueueSum(*runtimes[0], "x", waiting).ok());
+  for (int fd : parts.control[1]) ASSERT_EQ(shutdown(fd, SHUT_RDWR), 0);
+  EXPECT_EQ(Await(waiting).code(), StatusCode::kUnavailable);
+  RunRanks(2, [&](int rank) { runtimes[rank]->Shutdown(""); });
 }
 
 TEST_P(ProcessSetsTest, ALossInTheJobBreaksItsSets) {
