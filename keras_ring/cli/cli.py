@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from keras_ring._engines.known import place_among_several
 from keras_ring._launch_protocol import auto_options, contract
@@ -21,6 +21,12 @@ from keras_ring.cli.bench_arguments import (
     check_bench_arguments,
 )
 from keras_ring.cli.flight_log import FlightLogError, read_flight_logs
+from keras_ring.cli.run_arguments import (
+    add_host_arguments,
+    add_run_arguments,
+    hosts_of,
+    plan_of,
+)
 from keras_ring.cli.template import add_template_arguments, template
 from keras_ring.cli.top import (
     add_status_arguments,
@@ -32,12 +38,10 @@ from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.plan import (
     LaunchPlan,
     RunRequest,
-    make_plan,
     plan_of_hosts,
 )
 from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.python_command import deaf_option
-from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.summary import (
     RankEnd,
     failure_keys,
@@ -80,7 +84,7 @@ def _parser() -> _Parser:
         description="Starts N ranks of a command, on this host or on several.",
         allow_abbrev=False,
     )
-    _add_run_arguments(run)
+    add_run_arguments(run)
     check = commands.add_parser(
         "check",
         help="say whether a job can run here, and what is missing",
@@ -95,7 +99,7 @@ def _parser() -> _Parser:
         metavar="N",
         help="also say whether N ranks fit on this host",
     )
-    _add_host_arguments(check)
+    add_host_arguments(check)
     diagnosis = commands.add_parser(
         "doctor",
         help="say which rank of a job went another way, from flight records",
@@ -150,253 +154,6 @@ def _parser() -> _Parser:
     return parser
 
 
-def _add_host_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "-H",
-        dest="hosts",
-        metavar="HOST:SLOTS",
-        help="where to run, for example node1:4,node2:4 (default: this host)",
-    )
-    run.add_argument(
-        "--hostfile",
-        metavar="F",
-        help="the same in a file, a host on each line: node1 slots=4",
-    )
-    run.add_argument(
-        "--ssh-port", type=int, metavar="P", help="port of the hosts' sshd"
-    )
-    run.add_argument(
-        "--ssh-identity", metavar="F", help="private key for the hosts"
-    )
-    run.add_argument(
-        "--rsh",
-        metavar="COMMAND",
-        help="what to use in place of ssh, for example 'ssh -F config'",
-    )
-    run.add_argument(
-        "--interface",
-        metavar="I",
-        help="by which network ranks reach each other: names, addresses or"
-        " networks, such as eth0 or 10.0.0.0/8 (default: any that works)",
-    )
-    run.add_argument(
-        "--port-range",
-        metavar="A-B",
-        help="ports on which ranks may listen, one for each rank of a host "
-        "(default: any)",
-    )
-
-
-def _add_run_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument("-np", type=int, metavar="N", help="number of ranks")
-    _add_host_arguments(run)
-    run.add_argument(
-        "--output-dir",
-        metavar="D",
-        help="also write each rank's output to D/rank.N/stdout and stderr",
-    )
-    run.add_argument(
-        "--output-max-bytes",
-        metavar="B",
-        help="put such a file aside when it is full, as stdout.1 and so on,"
-        " for example 100M (default: no limit)",
-    )
-    run.add_argument(
-        "--output-backups",
-        type=int,
-        metavar="N",
-        help="files to keep beside each that is written to (default: 3)",
-    )
-    run.add_argument(
-        "--prefix-timestamp",
-        action="store_true",
-        help="start each line of output with the time",
-    )
-    run.add_argument(
-        "--stdout",
-        metavar="R",
-        help="whose standard output is shown: rank0, or all (default: all; of"
-        " --auto rank0)",
-    )
-    run.add_argument(
-        "--env",
-        dest="variables",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="set a variable for the ranks (may be repeated)",
-    )
-    run.add_argument(
-        "--start-timeout",
-        metavar="S",
-        help="seconds that the ranks wait for each other at the start",
-    )
-    run.add_argument(
-        "--tls",
-        action=argparse.BooleanOptionalAction,
-        help="whether connections between ranks are encrypted (default: not)",
-    )
-    run.add_argument(
-        "--timeline",
-        metavar="F",
-        help="record what each rank does, and make one file of it: F.json and"
-        " F.json.gz for chrome://tracing, any other name for Perfetto"
-        " (docs/timeline.md)",
-    )
-    run.add_argument(
-        "--metrics-port",
-        type=int,
-        metavar="P",
-        help="serve what ranks do to Prometheus on port P (docs/watching.md)",
-    )
-    run.add_argument(
-        "--metrics-host",
-        metavar="A",
-        help="listen for Prometheus on the address A (default: 127.0.0.1)",
-    )
-    _add_auto_arguments(run)
-    _add_autotune_arguments(run)
-    run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
-    run.add_argument(
-        "--log-format",
-        metavar="F",
-        help="text, or json: each line an object (default: text)",
-    )
-    run.add_argument(
-        "--threads",
-        type=int,
-        metavar="T",
-        help="threads of each rank; 0: as many as its libraries choose"
-        " (default: the cores divided by the ranks)",
-    )
-    run.add_argument(
-        "--bind",
-        action="store_true",
-        help="keep each rank on processors of its own",
-    )
-    run.add_argument(
-        "--fold",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="whether a line that several ranks print alike to standard error"
-        " is shown once (default: it is)",
-    )
-    run.add_argument(
-        "command", nargs=argparse.REMAINDER, help="program and arguments"
-    )
-
-
-def _add_auto_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "--auto",
-        action="store_const",
-        const=auto_options.ON,
-        help="train a program of one process on all ranks, unchanged, with the"
-        " result of one process (docs/auto.md)",
-    )
-    # An option of its own: a value that may be left out would be the word that
-    # follows.
-    run.add_argument(
-        f"--auto={auto_options.EXPLAIN}",
-        dest="auto",
-        action="store_const",
-        const=auto_options.EXPLAIN,
-        help="say what --auto does with this program, and train nothing",
-    )
-    run.add_argument(
-        "--batch",
-        metavar="B",
-        help="of --auto, what the program's batch is: global, that of all ranks"
-        " together, or per-rank (default: global)",
-    )
-    run.add_argument(
-        "--scale-learning-rate",
-        metavar="S",
-        help="of --batch per-rank, by what the learning rate is multiplied:"
-        " linear, the number of ranks; sqrt, its root; or keep (default: keep)",
-    )
-    run.add_argument(
-        "--warmup-epochs",
-        metavar="N",
-        help="epochs in which that learning rate is reached (default: 0)",
-    )
-
-
-def _add_autotune_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "--autotune",
-        action="store_true",
-        help="tune the job while it trains (docs/autotune.md)",
-    )
-    run.add_argument(
-        "--autotune-log-file",
-        dest="autotune_log",
-        metavar="F",
-        help="write what is tried to F, as CSV",
-    )
-    run.add_argument(
-        "--autotune-warmup-samples",
-        metavar="N",
-        help="samples at the start that do not count (default: 3)",
-    )
-    run.add_argument(
-        "--autotune-steps-per-sample",
-        metavar="N",
-        help="steps of which a sample is made (default: 10)",
-    )
-    run.add_argument(
-        "--autotune-bayes-opt-max-samples",
-        dest="autotune_max_samples",
-        metavar="N",
-        help="settings to try (default: 20)",
-    )
-
-
-def _autotune_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("log", "warmup_samples", "steps_per_sample", "max_samples")
-    options = {f"autotune_{name}" for name in names}
-    given = {name: getattr(arguments, name) for name in sorted(options)}
-    if not arguments.autotune and any(given.values()):
-        raise UsageError("there are options of --autotune, but not --autotune")
-    return {"autotune": arguments.autotune, **given}
-
-
-def _plan(
-    arguments: argparse.Namespace, environment: Mapping[str, str]
-) -> LaunchPlan:
-    command = list(arguments.command)
-    if command[:1] == ["--"]:
-        del command[0]
-    request = RunRequest(
-        command=tuple(command),
-        num_ranks=arguments.np,
-        **_hosts_of(arguments),
-        output_dir=arguments.output_dir,
-        output_max_bytes=arguments.output_max_bytes,
-        output_backups=arguments.output_backups,
-        prefix_timestamp=arguments.prefix_timestamp,
-        stdout=arguments.stdout,
-        variables=tuple(arguments.variables),
-        start_timeout=arguments.start_timeout,
-        log_level=arguments.log_level,
-        log_format=arguments.log_format,
-        tls=arguments.tls,
-        timeline=arguments.timeline,
-        metrics_port=arguments.metrics_port,
-        metrics_host=arguments.metrics_host,
-        **_autotune_of(arguments),
-        auto=arguments.auto,
-        auto_batch=arguments.batch,
-        auto_learning_rate=arguments.scale_learning_rate,
-        auto_warmup_epochs=arguments.warmup_epochs,
-        threads=arguments.threads,
-        bind=arguments.bind,
-        fold=arguments.fold,
-        in_allocation=True,
-    )
-    return make_plan(request, environment, own_names={socket.gethostname()})
-
-
 def _warn_of_several(environment: Mapping[str, str]) -> None:
     """Says that an engine has started several of this command.
 
@@ -415,12 +172,6 @@ def _warn_of_several(environment: Mapping[str, str]) -> None:
     )
 
 
-def _hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("hosts", "hostfile", "ssh_port", "ssh_identity", "rsh")
-    network = ("interface", "port_range")
-    return {name: getattr(arguments, name) for name in (*names, *network)}
-
-
 def _run(arguments: argparse.Namespace) -> int:
     asked = arguments.log_format or os.environ.get(contract.LOG_FORMAT)
     # Until there is a job.
@@ -428,7 +179,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with speaking_as(source if asked == JSON else None):
         try:
             _warn_of_several(os.environ)
-            plan = _plan(arguments, os.environ)
+            plan = plan_of(arguments, os.environ)
             with speaking_as(plan.log_source):
                 return _run_plan(plan)
         except UsageError as error:
@@ -536,7 +287,7 @@ def _doctor(directory: str) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     if arguments.hosts is not None or arguments.hostfile is not None:
-        request = RunRequest(command=(), **_hosts_of(arguments))
+        request = RunRequest(command=(), **hosts_of(arguments))
         plan = plan_of_hosts(request, {socket.gethostname()})
         return check_hosts.run(plan, as_json=arguments.json)
     from keras_ring.cli.check import run_check
