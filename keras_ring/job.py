@@ -19,7 +19,12 @@ from keras_ring import _version, errors
 from keras_ring._autotune import worker as autotune
 from keras_ring._engines import mpi
 from keras_ring._engines.rank_settings import rank_settings
-from keras_ring._launch_protocol import auto_options, contract, error_file
+from keras_ring._launch_protocol import (
+    auto_options,
+    contract,
+    error_file,
+    standard_streams,
+)
 from keras_ring._runtime import (
     arena,
     caught,
@@ -88,6 +93,7 @@ def init(
     ```
     """
     global _log_forwarder
+    standard_streams.fill_closed()
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(
             '`process_sets` must be a list of `ProcessSet`, "dynamic" or None. '

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from keras_ring._engines.known import place_among_several
-from keras_ring._launch_protocol import auto_options, contract
+from keras_ring._launch_protocol import (
+    auto_options,
+    contract,
+    standard_streams,
+)
 from keras_ring._launch_protocol.log_source import JSON, LogSource
 from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring._version import __version__
@@ -338,6 +342,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 for success, 2 for bad input, 1 for a benchmark with
         a wrong result, else that of the first failing rank.
     """
+    standard_streams.fill_closed()
     try:
         arguments = _parser().parse_args(argv)
         if arguments.command_name == "check":

@@ -20,7 +20,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from keras_ring._launch_protocol import contract, interfaces
+from keras_ring._launch_protocol import (
+    contract,
+    interfaces,
+    standard_streams,
+)
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import (
     host_facts,
@@ -468,6 +472,7 @@ class Agent:
 
 def main(hello: Mapping[str, Any]) -> NoReturn:
     """Runs an agent on the standard streams of this process."""
+    standard_streams.fill_closed()
     # What anything here prints by itself is none of a frame.
     sink = os.dup(1)
     os.dup2(2, 1)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keras_ring._launch_protocol import auto_options
+from keras_ring._launch_protocol import auto_options, standard_streams
 from keras_ring.errors import RankFailedError, StartError
 from keras_ring.launcher import function_rank
 from keras_ring.launcher.cluster import run_plan
@@ -144,6 +144,7 @@ def run(
             "can. It was called in the thread "
             f"{threading.current_thread().name!r}."
         )
+    standard_streams.fill_closed()
     if np is None and hosts is None and hostfile is None:
         np = 2
     call = _pickled(fn, tuple(args), dict(kwargs or {}))

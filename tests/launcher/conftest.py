@@ -36,6 +36,19 @@ except OSError:
 
 
 @pytest.fixture
+def shell_here(tmp_path):
+    """Makes a shell for `--rsh` that takes any name for this host."""
+
+    def make(redirection=""):
+        path = tmp_path / "rsh"
+        path.write_text(f'#!/bin/sh\nshift\nexec sh -c "$*" {redirection}\n')
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
 def running(tmp_path):
     """Starts a job whose ranks show pages until `tmp_path/end` is there."""
     commands = []
