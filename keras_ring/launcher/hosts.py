@@ -1,5 +1,6 @@
 """The hosts of a job: `-H`, host files, and which ranks each host takes."""
 
+import codecs
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,13 @@ _NAME = (
     r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])"
 )
 _ENTRY = re.compile(rf"({_NAME})(?::([0-9]{{1,6}}))?")
-# Open MPI's and Horovod's files: `node7 slots=4 max_slots=8`.
-_SLOTS = re.compile(r"slots\s*=\s*([0-9]{1,6})")
+# Open MPI's and Horovod's files: `node7 slots=4 max_slots=8`. The second form
+# is that of Grid Engine: `node7 4 all.q@node7 UNDEFINED`.
+_SLOTS = re.compile(
+    r"(?:slots|cpus?|count)\s*=\s*([0-9]{1,6})|([0-9]{1,6})(?: \S+ \S+)?"
+)
 _IGNORED = re.compile(r"max[-_]slots\s*=\s*[0-9]{1,6}")
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
@@ -61,38 +66,47 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
 
     Args:
         path: Of a text file with a host on each line: `node7 slots=4` (Open
-            MPI, Horovod), `node7:4` (MPICH), or `node7`, which takes one rank.
-            What follows a `#` is a comment.
+            MPI, Horovod), `node7:4` (MPICH), `node7 4` (Grid Engine), or
+            `node7`, which takes one rank (Slurm, PBS); of the last, several
+            may stand on a line with commas between them. Words are separated
+            by blanks or tabs. What follows a `#` is a comment. In UTF-8, or
+            in UTF-16 with its mark, as Windows writes it.
 
     Raises:
         UsageError: If the file cannot be read, a line is malformed, or there
             is no host in it.
     """
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        data = Path(path).read_bytes()
+    except OSError as error:
         raise UsageError(f"--hostfile {path}: {error}") from None
-    hosts = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].strip()
+    encoding = "utf-16" if data.startswith(_UTF_16) else "utf-8-sig"
+    hosts: list[Host] = []
+    # What cannot be decoded may be of a comment; no host has it in its name.
+    for number, line in enumerate(
+        data.decode(encoding, "replace").splitlines(), 1
+    ):
+        words = line.partition("#")[0].split()
         if words:
-            hosts.append(_line(words, f"--hostfile {path}, line {number}"))
+            hosts += _line(words, f"--hostfile {path}, line {number}")
     if not hosts:
         raise UsageError(f"--hostfile {path}: there is no host in it")
     return _joined(hosts)
 
 
-def _line(words: str, where: str) -> Host:
-    name, _, rest = words.partition(" ")
-    rest = _IGNORED.sub("", rest.replace("\t", " ")).strip()
+def _line(words: Sequence[str], where: str) -> list[Host]:
+    name = words[0]
+    rest = _IGNORED.sub("", " ".join(words[1:])).strip()
     if not rest:
-        return _entry(name, where)
+        names = name.rstrip(",").split(",")
+        return [_entry(each, where) for each in names]
     match = _SLOTS.fullmatch(rest)
     if match is None or ":" in name.rpartition("]")[2]:
         raise UsageError(
-            f"{where}: {words!r} is not of the form `host slots=4` or `host:4`"
+            f"{where}: {' '.join(words)!r} is not of the form `host slots=4` or"
+            " `host:4`"
         )
-    return _entry(f"{name}:{match[1]}", where)
+    return [_entry(f"{name}:{match[1] or match[2]}", where)]
 
 
 def _entry(entry: str, where: str) -> Host:

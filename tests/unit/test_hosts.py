@@ -46,6 +46,32 @@ def test_hostfile(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("node1\tslots=2\nnode2\tslots=1\n", "utf-8"),
+        ("node1\t slots=2\t# first\n\n\t#c\n\tnode2:1\t\n", "utf-8"),
+        ("node1 slots=2\r\nnode2\r\n", "utf-8-sig"),
+        ("node1 slots=2\r\nnode2\r\n", "utf-16"),
+        ("\ufeffnode1 slots=2\r\nnode2\r\n", "utf-16-be"),
+        ("node1 slots=2  # Rechner im Büro\nnode2\n", "latin-1"),
+        ("node1 max-slots=8 slots=2\nnode2 cpu=1\n", "utf-8"),
+        ("node1\nnode1\nnode2\n", "utf-8"),
+        ("node1,node1,node2\n", "utf-8"),
+        ("node1,\nnode1:1,node2\n", "utf-8"),
+        ("node1 2\nnode2 1\n", "utf-8"),
+        (
+            "node1 2 all.q@node1 UNDEFINED\nnode2 1 all.q@node2 <NULL>\n",
+            "utf-8",
+        ),
+    ],
+)
+def test_hostfiles_as_sites_have_them(tmp_path, text, encoding):
+    path = tmp_path / "hosts"
+    path.write_bytes(text.encode(encoding))
+    assert read_hostfile(str(path)) == (Host("node1", 2), Host("node2", 1))
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("", "there is no host in it"),
@@ -53,6 +79,10 @@ def test_hostfile(tmp_path):
         ("node1 cores=4\n", "line 1: 'node1 cores=4' is not of the form"),
         ("a\nnode1:2 slots=4\n", "line 2: 'node1:2 slots=4' is not"),
         ("node1 slots=0\n", "offers no slot"),
+        ("node1 0\n", "offers no slot"),
+        ("node1,,node2\n", "line 1: '' is not of the form"),
+        ("node1,node2 slots=2\n", "line 1: 'node1,node2:2' is not of"),
+        ("b\xfcro1\n", "is not of the form"),
         ("-oProxyCommand=x slots=1\n", "is not of the form"),
     ],
 )
