@@ -107,7 +107,12 @@ Status StartDiagnostics(const Member& own, RuntimeDeps& deps) {
   Timeline::Settings settings;
   settings.directory = options.timeline + ".ranks";
   settings.mark_cycles = options.timeline_mark_cycles;
-  return deps.timeline->Start(settings);
+  const Status status = deps.timeline->Start(settings);
+  // What only tells about a training is no reason to have none.
+  if (!status.ok()) {
+    KR_LOG(kWarning) << status.message() << "; the job goes on without it";
+  }
+  return OkStatus();
 }
 
 // The parts of a process set of which this rank is a member.

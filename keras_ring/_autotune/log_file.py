@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from absl import logging
 
 from keras_ring import errors
 from keras_ring._autotune.knobs import Knob, Setting, text_of
@@ -23,6 +26,7 @@ class TuningLog:
 
     def __init__(self, path: str, knobs: Sequence[Knob]) -> None:
         self._knobs = knobs
+        self._path = path
         self._file = None
         if not path:
             return
@@ -48,17 +52,38 @@ class TuningLog:
 
     def end(self, what: str, setting: Setting) -> None:
         """Adds the last line, which says what was chosen, and closes it."""
-        if self._file is not None:
-            self._file.write(f"# {what}: {text_of(setting)}\n")
+        with self._giving_up():
+            if self._file is not None:
+                self._file.write(f"# {what}: {text_of(setting)}\n")
         self.close()
 
     def close(self) -> None:
         """Closes the file, if there is one."""
-        if self._file is not None:
-            self._file.close()
+        with self._giving_up():
+            if self._file is not None:
+                self._file.close()
         self._file = None
 
     def _write(self, *row: object) -> None:
-        if self._file is not None:
-            csv.writer(self._file, lineterminator="\n").writerow(row)
-            self._file.flush()
+        with self._giving_up():
+            if self._file is not None:
+                csv.writer(self._file, lineterminator="\n").writerow(row)
+                self._file.flush()
+
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Goes on without a file that cannot be written any more."""
+        try:
+            yield
+        except OSError as error:
+            logging.warning(
+                "keras_ring: cannot write %s: %s; the tuning goes on without "
+                "it.",
+                self._path,
+                error.strerror,
+            )
+            file, self._file = self._file, None
+            if file is not None:
+                # Which tries once more to write what is in its buffer.
+                with contextlib.suppress(OSError):
+                    file.close()

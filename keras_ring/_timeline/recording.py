@@ -6,6 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from absl import logging
+
 from keras_ring import errors
 from keras_ring._launch_protocol.timeline_parts import parts_directory
 from keras_ring._runtime import native, topology
@@ -71,8 +73,7 @@ def stop_timeline() -> None:
     stops, `keras-ring report` reads the directory of the parts. Without a
     recording it does nothing.
 
-    Raises:
-        OSError: If the file cannot be written. The parts are still there.
+    A file that cannot be written is a warning; the parts are still there.
     """
     global _path
     if not native.core().is_initialized():
@@ -82,7 +83,16 @@ def stop_timeline() -> None:
     if path is not None and _is_last(parts_directory(path)):
         from keras_ring._timeline import merge
 
-        merge.merge(path)
+        try:
+            merge.merge(path)
+        except OSError as error:
+            logging.warning(
+                "keras_ring: cannot write the timeline %s: %s; the ranks' "
+                "parts are in %s.",
+                path,
+                error.strerror or error,
+                parts_directory(path),
+            )
 
 
 def _is_last(parts: Path) -> bool:

@@ -196,16 +196,9 @@ def _refused(error: UsageError) -> int:
 
 
 def _run_plan(plan: LaunchPlan) -> int:
-    directory = plan.output.directory
-    if directory is not None:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"--output-dir {directory}: {error.strerror}"
-            ) from error
+    plan.output.prepare(plan.size)
     try:
-        return _report(run_plan(plan), plan)
+        end = run_plan(plan)
     except HostsError as error:
         say(str(error), level="error")
         return _FAILED
@@ -213,6 +206,7 @@ def _run_plan(plan: LaunchPlan) -> int:
         # No more processes, descriptors, or room for files.
         say(f"cannot run the job: {error}", level="error")
         return _FAILED
+    return _report(end, plan)
 
 
 def _report(end: JobEnd, plan: LaunchPlan) -> int:
@@ -264,11 +258,13 @@ def _report_failure(end: JobEnd, first: RankEnd, *, as_text: bool) -> None:
 
 def _report_flights(directory: Path | None) -> None:
     """Says what the ranks' flight records tell, if they have left any."""
-    if directory is None or not directory.is_dir():
+    if directory is None:
         return
     try:
+        if not directory.is_dir():
+            return
         lines = _diagnosis(directory)
-    except FlightLogError as error:
+    except (FlightLogError, OSError) as error:
         lines = [f"unreadable flight records: {error}"]
     for line in lines:
         say(line)

@@ -16,6 +16,8 @@ launcher costs little memory beside the ranks it watches.
     supervisor     the event loop that watches the ranks of this host
     ending         which signals they get, and when
     output         lines from pipes, and a writer that never blocks
+    output_files   the files of `--output-dir`
+    lost_files     files that could not be written, in words
     screen         what of them is shown, and with which prefix
     folding        lines that ranks print alike
     tensorflow_lines  what TensorFlow's C++ prints

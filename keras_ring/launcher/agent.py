@@ -7,6 +7,7 @@ of a rank is left. The end of its input is not enough for that: a connection
 may be cut without a word, so both say every second that they live.
 """
 
+import contextlib
 import os
 import queue
 import select
@@ -200,8 +201,8 @@ class Agent:
                 self._collect(key.data)
             elif key.data == "stream" and key.fd in self._streams:
                 self._read(key.fd)
-        if self._sink.always_ready:
-            self._sink.write_all()
+        while self._sink.always_ready and not self._sink.empty:
+            self._sink.write_some()
         # After the look at what it has said: this process itself may have been
         # held up.
         if time.monotonic() - self._heard > self._hello["silence"]:
@@ -346,8 +347,10 @@ class Agent:
         self._say("notes", lines=list(share.notes))
         flights = self._flights()
         if flights is not None:
-            # The ranks make the last of its folders.
-            flights.parent.mkdir(parents=True, exist_ok=True)
+            # The ranks make the last of its folders. Without it there are no
+            # records, and else all is well.
+            with contextlib.suppress(OSError):
+                flights.parent.mkdir(parents=True, exist_ok=True)
         self._timeline = timelines.unseen(
             environment.get(contract.TIMELINE), told.get("timeline")
         )
@@ -438,8 +441,11 @@ class Agent:
     ) -> None:
         if directory is None:
             return
-        for path in directory.glob(pattern):
-            self._say(kind, path.read_bytes(), name=path.name)
+        try:
+            for path in directory.glob(pattern):
+                self._say(kind, path.read_bytes(), name=path.name)
+        except OSError as error:
+            self._say("notes", lines=[f"cannot read {directory}: {error}"])
 
     # --- What ranks do ---
 

@@ -179,13 +179,7 @@ class AgentLoop:
 
     def write(self, sink: Sink) -> None:
         """Writes what waits for one of the launcher's own outputs."""
-        try:
-            if sink.always_ready:
-                sink.write_all()
-            else:
-                sink.write_some()
-        except OSError:
-            sink.discard()
+        if not sink.write():
             self._on_deaf()
 
     def _talk(self, agent: AgentConnection) -> None:

@@ -1,13 +1,11 @@
 """Runs a job on several hosts, through an agent on each."""
 
 import contextlib
-import functools
 import os
 import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from keras_ring._launch_protocol.error_file import RankError
 from keras_ring._launch_protocol.job_id import job_id
@@ -18,6 +16,7 @@ from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.function_rank import write_private
 from keras_ring.launcher.host_pages import HostPages, served
+from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.metrics_server import Show, serving
 from keras_ring.launcher.output import RankStream, Sink
 from keras_ring.launcher.plan import LaunchPlan
@@ -63,6 +62,7 @@ class Cluster:
         self._pids: dict[int, int] = {}
         self._ends: dict[int, RankEnd] = {}
         self._notes: set[str] = set()
+        self._lost = LostFiles()
         self._leftover = 0
         self._started = False
         self._running = False
@@ -77,15 +77,14 @@ class Cluster:
         self._show = show
         self._pages = HostPages(lambda: tuple(self._loop.agents))
         self._watchers = contextlib.ExitStack()
-        keep = functools.partial
         self._loop.verbs.update(
             notes=self._on_notes,
             problem=self._on_problem,
             started=self._on_started,
             output=self._on_output,
             ended=self._on_ended,
-            flight=keep(self._on_file, plan.flight_directory),
-            result=keep(self._on_file, plan.files),
+            flight=self._on_flight,
+            result=self._on_result,
             timeline=self._on_timeline,
             pages=self._pages.on_pages,
             closed=self._on_closed,
@@ -235,28 +234,31 @@ class Cluster:
                 )
             )
 
-    def _on_file(
-        self, directory: Path | None, agent: AgentConnection, frame: Frame
-    ) -> None:
-        """Keeps a file that ranks have left on their host."""
-        name = frame.fields["name"]
+    def _on_flight(self, agent: AgentConnection, frame: Frame) -> None:
+        """Keeps a flight record that a rank has left on its host."""
+        directory, name = self._plan.flight_directory, frame.fields["name"]
         if directory is None or "/" in name:
             return
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(directory / name, frame.payload)
         except OSError as error:
+            self._lost.note(directory / name, error)
+
+    def _on_result(self, agent: AgentConnection, frame: Frame) -> None:
+        """Keeps what a function has returned on another host."""
+        directory, name = self._plan.files, frame.fields["name"]
+        if directory is None or "/" in name:
+            return
+        try:
+            write_private(directory / name, frame.payload)
+        except OSError as error:
             say(f"cannot keep {name} of {agent.host}: {error}")
 
     def _on_timeline(self, agent: AgentConnection, frame: Frame) -> None:
         """Keeps a piece of a timeline that ranks have left on their host."""
-        if self._parts is None:
-            return
-        name = frame.fields["name"]
-        try:
-            self._parts.add(name, frame.payload)
-        except OSError as error:
-            say(f"cannot keep {name} of {agent.host}: {error}")
+        if self._parts is not None:
+            self._parts.add(frame.fields["name"], frame.payload)
 
     def _on_closed(self, agent: AgentConnection, frame: Frame) -> None:
         self._leftover += frame.fields["leftover"]
@@ -272,6 +274,8 @@ class Cluster:
         for stream in self._streams.values():
             stream.finish()
         self._screen.show_all()
+        self._screen.close()
+        self._lost.tell_others()
         while not self._hurried and not all(s.empty for s in self._sinks):
             self._loop.step(None)
 

@@ -212,8 +212,7 @@ def _pickled(
 def _plan(request: RunRequest) -> LaunchPlan:
     try:
         plan = make_plan(request, os.environ, own_names={socket.gethostname()})
-        if plan.output.directory is not None:
-            plan.output.directory.mkdir(parents=True, exist_ok=True)
+        plan.output.prepare(plan.size)
     except UsageError as error:
         raise ValueError(f"keras_ring.run: {error}") from None
     return plan

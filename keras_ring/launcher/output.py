@@ -5,10 +5,10 @@ import select
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from keras_ring.launcher.rotation import RotatingFile
+from keras_ring.launcher.lost_files import LostFiles
+from keras_ring.launcher.output_files import OutputFile
 
 _MAX_LINE = 64 * 1024
 _MAX_TAIL_LINE = 400
@@ -96,6 +96,7 @@ class Sink:
         self.fd = fd
         self.always_ready = _always_ready(fd)
         self._waiting = bytearray()
+        self._lost = LostFiles()
 
     @property
     def empty(self) -> bool:
@@ -122,10 +123,24 @@ class Sink:
         end = piece.rfind(b"\n") + 1 or len(piece)
         del self._waiting[: os.write(self.fd, piece[:end])]
 
-    def write_all(self) -> None:
-        """Writes everything, for descriptors that are always ready."""
-        while self._waiting:
+    def write(self) -> bool:
+        """Writes what the descriptor takes; call it when that is ready.
+
+        A file that cannot be written loses what it does not take.
+
+        Returns:
+            Whether somebody may still read what is written.
+        """
+        try:
             self.write_some()
+            while self.always_ready and self._waiting:
+                self.write_some()
+        except OSError as error:
+            self.discard()
+            if not self.always_ready:
+                return False
+            self._lost.note(_name_of(self.fd), error)
+        return True
 
 
 def _always_ready(fd: int) -> bool:
@@ -138,49 +153,11 @@ def _always_ready(fd: int) -> bool:
     return False
 
 
-class OutputFile(Protocol):
-    """A file that keeps what a rank prints."""
-
-    def write(self, data: bytes, /) -> object:
-        """Adds bytes."""
-
-    def flush(self) -> None:
-        """Has the system take them."""
-
-    def close(self) -> None:
-        """Ends the file."""
-
-
-@dataclass(frozen=True)
-class OutputFiles:
-    """Where each rank's output is kept.
-
-    Args:
-        directory: That of `--output-dir`; None for no files.
-        limit: Bytes of a file, which is then followed by another; 0 for no
-            limit.
-        backups: How many files are kept beside the one that is written to.
-    """
-
-    directory: Path | None = None
-    limit: int = 0
-    backups: int = 0
-
-    def open(self, rank: int, name: str) -> OutputFile | None:
-        """Returns the file that keeps one stream of a rank, if there is any.
-
-        Args:
-            rank: Index of the rank.
-            name: `"stdout"` or `"stderr"`.
-        """
-        if self.directory is None:
-            return None
-        folder = self.directory / f"rank.{rank}"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / name
-        if not self.limit:
-            return path.open("wb")
-        return RotatingFile(path, limit=self.limit, backups=self.backups)
+def _name_of(fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return f"to descriptor {fd}"
 
 
 class Line(NamedTuple):

@@ -31,7 +31,7 @@ from keras_ring.launcher.hosts import (
     read_hostfile,
 )
 from keras_ring.launcher.job import new_key
-from keras_ring.launcher.output import OutputFiles
+from keras_ring.launcher.output_files import OutputFiles
 from keras_ring.launcher.python_command import python_script
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.rotation import check_backups, parse_limit

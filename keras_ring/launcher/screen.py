@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.folding import Folding
 from keras_ring.launcher.json_format import JsonFormat
+from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.output import Line, RankStream, Sink, Tail
 from keras_ring.launcher.plan import RANK_0, LaunchPlan
 from keras_ring.launcher.text_format import LogFormat, TextFormat
@@ -35,6 +36,7 @@ class Screen:
         )
         self._only_rank_0 = plan.stdout == RANK_0
         self._files = plan.output
+        self._lost = LostFiles()
         self._sinks = dict(zip(_STREAMS, sinks, strict=True))
         self._level = tensorflow_lines.shown_level(plan.environment)
         self._tails = [Tail() for _ in range(plan.size)]
@@ -60,7 +62,7 @@ class Screen:
         show = self._show_out if name == "stdout" else self._show_err
         return RankStream(
             functools.partial(show, rank),
-            self._files.open(rank, name),
+            self._files.open(rank, name, self._lost),
             self.format.recorder(rank, host or socket.gethostname(), name),
         )
 
@@ -84,6 +86,10 @@ class Screen:
     def show_all(self) -> None:
         """Shows all that was held back."""
         self._folding.show_all()
+
+    def close(self) -> None:
+        """Ends, once all streams have ended."""
+        self._lost.tell_others()
 
     def tail(self, rank: int) -> tuple[str, ...]:
         """Returns the last lines of a rank."""

@@ -176,15 +176,9 @@ class Supervisor:
             stream.stream.finish()
 
     def _write(self, sink: Sink) -> None:
-        try:
-            if sink.always_ready:
-                sink.write_all()
-            else:
-                sink.write_some()
-        except OSError:
-            # Nobody reads any more (`| head`): end as any program does then.
-            sink.discard()
-            if self._running and self._ending.stop_signal is None:
+        # If nobody reads any more (`| head`), end as any program does then.
+        if not sink.write() and self._running:
+            if self._ending.stop_signal is None:
                 self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
 
     def _collect(self) -> None:
@@ -224,6 +218,7 @@ class Supervisor:
     def _result(self, started: float, leftover: int) -> JobEnd:
         for stream in self._streams:
             stream.stream.finish()
+        self._screen.close()
         ends = tuple(self._ends)
         first = first_failure(ends)
         if first is not None and first.stopped and self._ending.stop_signal:

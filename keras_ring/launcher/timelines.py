@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from keras_ring._launch_protocol.timeline_parts import parts_directory
+from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.usage import say
 
 _MARK = "launcher"
@@ -34,6 +35,9 @@ class Parts:
         self._directory = parts_directory(path)
         self.token = secrets.token_hex(8)
         """What agents find there, if they share the file system."""
+        self._lost = LostFiles()
+        # Files of which a piece was lost.
+        self._cut: set[str] = set()
         _clear(self._directory)
         self._directory.mkdir(exist_ok=True)
         (self._directory / _MARK).write_text(self.token)
@@ -50,16 +54,28 @@ class Parts:
 
     def add(self, name: str, piece: bytes) -> None:
         """Takes the next piece of a file of another host."""
-        if _PART.fullmatch(name):
-            with open(self._directory / name, "ab") as file:
+        if not _PART.fullmatch(name) or name in self._cut:
+            return
+        path = self._directory / name
+        try:
+            with open(path, "ab") as file:
                 file.write(piece)
+        except OSError as error:
+            # What comes after a gap could not be read.
+            self._cut.add(name)
+            self._lost.note(path, error)
+
+    def close(self) -> None:
+        """Ends, once all pieces have come."""
+        self._lost.tell_others()
 
 
 def _clear(directory: Path) -> None:
     """Removes what a job before has left, which may have had more ranks."""
-    for path in directory.glob("rank.*"):
+    for path in _listed(directory):
         if _PART.fullmatch(path.name):
-            path.unlink()
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextlib.contextmanager
@@ -72,7 +88,12 @@ def recorded(path: Path | None) -> Iterator[Parts | None]:
     if path is None:
         yield None
         return
-    parts = Parts(path)
+    try:
+        parts = Parts(path)
+    except OSError as error:
+        LostFiles().note(parts_directory(path), error)
+        yield None
+        return
     try:
         yield parts
     except BaseException:
@@ -82,6 +103,7 @@ def recorded(path: Path | None) -> Iterator[Parts | None]:
         else:
             _merge(path)
         raise
+    parts.close()
     if parts.empty:
         parts.remove()
         say("there is no timeline: no rank has recorded one")

@@ -489,6 +489,16 @@ def test_a_log_that_cannot_be_written(tmp_path):
         TuningLog(str(tmp_path), KNOBS)
 
 
+def test_a_log_whose_disk_is_full(lines):
+    log = TuningLog("/dev/full", KNOBS)
+    log.sample(1.0, "search", defaults(KNOBS), 2.0)
+    log.end("kept", defaults(KNOBS))
+    assert lines == [
+        "keras_ring: cannot write /dev/full: No space left on device; the "
+        "tuning goes on without it."
+    ]
+
+
 def test_optuna_is_silent(caplog):
     with caplog.at_level(python_logging.INFO):
         OptunaProposals(KNOBS).propose()

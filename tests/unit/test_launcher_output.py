@@ -83,5 +83,5 @@ def test_sink_knows_a_file(tmp_path):
         sink = Sink(file.fileno())
         assert sink.always_ready
         sink.put(b"line\n" * 2000)
-        sink.write_all()
+        assert sink.write()
     assert (tmp_path / "file").read_bytes() == b"line\n" * 2000

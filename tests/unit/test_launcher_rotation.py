@@ -1,3 +1,6 @@
+import errno
+import io
+import os
 import tempfile
 from pathlib import Path
 
@@ -5,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_ring.launcher.output import OutputFiles, RankStream
+from keras_ring.launcher.lost_files import LostFiles
+from keras_ring.launcher.output import RankStream
+from keras_ring.launcher.output_files import OutputFiles
 from keras_ring.launcher.plan import RunRequest, make_plan
 from keras_ring.launcher.rotation import RotatingFile, parse_limit
 from keras_ring.launcher.usage import UsageError
@@ -68,16 +73,46 @@ def test_old_files_go(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [0, 100])
-def test_a_full_disk_ends_the_job(limit, tmp_path):
-    """With a limit as without: nothing of a rank's output is lost silently."""
-    (tmp_path / "rank.0").mkdir()
-    (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
-    file = OutputFiles(tmp_path, limit, 1).open(0, "stdout")
-    stream = RankStream(lambda line: None, file)
-    with pytest.raises(OSError, match="No space left"):
-        stream.feed(b"line\n")
-    with pytest.raises(OSError, match="No space left"):
-        stream.finish()
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.ESTALE])
+@pytest.mark.parametrize("when", ["write", "flush", "close"])
+def test_a_file_that_fails_is_given_up(
+    limit, error, when, tmp_path, monkeypatch, capsys
+):
+    """Its loss is told once, and what is shown of the rank goes on."""
+
+    class Failing(io.BytesIO):
+        def fail(self, *data):
+            raise OSError(error, os.strerror(error))
+
+    setattr(Failing, when, Failing.fail)
+    monkeypatch.setattr(Path, "open", lambda path, mode: Failing())
+    shown = []
+    lost = LostFiles()
+    file = OutputFiles(tmp_path, limit, 1).open(0, "stdout", lost)
+    stream = RankStream(shown.append, file)
+    stream.feed(b"one\n")
+    stream.feed(b"two\n")
+    stream.finish()
+    lost.tell_others()
+    assert [line.text for line in shown] == [b"one", b"two"]
+    assert capsys.readouterr().err == (
+        f"keras-ring: cannot write {tmp_path}/rank.0/stdout:"
+        f" {os.strerror(error)}; the job goes on without it\n"
+    )
+
+
+def test_a_file_that_cannot_be_put_aside_is_given_up(
+    tmp_path, monkeypatch, capsys
+):
+    def replace(before, after):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", replace)
+    file = OutputFiles(tmp_path, 4, 1).open(0, "stdout", LostFiles())
+    for _ in range(3):
+        file.write(b"line\n")
+    file.close()
+    assert capsys.readouterr().err.count("Input/output error") == 1
 
 
 @pytest.mark.parametrize(
