@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from keras_ring._launch_protocol import auto_options
+from keras_ring._launch_protocol import auto_options, time_limits
 from keras_ring._runtime import native
 
 HEADER = """# Environment variables
 
-Generated from `csrc/base/options.cc` and
-`keras_ring/_launch_protocol/auto_options.py` by `make docs`; do not edit.
+Generated from `csrc/base/options.cc`, and from `auto_options.py` and
+`time_limits.py` of `keras_ring/_launch_protocol`, by `make docs`; do not edit.
 
 All are read once, by `keras_ring.init()`. A value that does not parse is an
 error that names the variable. Those that set the job's behaviour must be equal
@@ -22,6 +22,11 @@ TABLE = """| variable | value | default | meaning |
 AUTO = """
 Those of `keras-ring run --auto` are read when a program first imports Keras or
 TensorFlow, or `keras_ring.auto`, and count only if `KERAS_RING_AUTO` does:
+
+"""
+LIMITS = """
+Those of the command `keras-ring run` alone, and of `kr.run`, are read when a
+job starts. Each is also an option, which counts more:
 
 """
 
@@ -37,7 +42,17 @@ def page() -> str:
         _row(name, option.expected, option.default, option.meaning)
         for name, option in auto_options.OPTIONS.items()
     ]
-    return "".join([HEADER, TABLE, *of_core, AUTO, TABLE, *of_auto])
+    of_command = [
+        _row(
+            name,
+            limit.expected,
+            f"{limit.default:g}",
+            f"`{limit.option}`: {limit.meaning}.",
+        )
+        for name, limit in time_limits.LIMITS.items()
+    ]
+    parts = [HEADER, TABLE, *of_core, AUTO, TABLE, *of_auto]
+    return "".join([*parts, LIMITS, TABLE, *of_command])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ that takes long to import.
     contract       the environment variables that a rank receives, in one place
     interfaces     the network addresses of this host
     standard_streams  descriptors 0, 1 and 2, where they are closed
+    time_limits    how long the launcher waits
     error_file     which exception ended a rank
     error_text     the cause in the text of an error
     cores          how many cores this process may use

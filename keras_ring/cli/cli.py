@@ -51,6 +51,7 @@ from keras_ring.launcher.summary import (
     failure_keys,
     failure_lines,
     job_exit_code,
+    killed_lines,
 )
 from keras_ring.launcher.supervisor import JobEnd
 from keras_ring.launcher.usage import UsageError, say, speaking_as
@@ -220,6 +221,8 @@ def _report(end: JobEnd, plan: LaunchPlan) -> int:
         if end.stop_signal != signal.SIGPIPE:
             name = signal.Signals(end.stop_signal).name
             say(f"ended by {name} after {end.seconds:.1f} s")
+        for line in killed_lines(end.ends):
+            say(line, level="warning")
         codes = [rank_end.returncode for rank_end in end.ends]
         clean = bool(codes) and not any(codes)
         return 0 if clean else 128 + end.stop_signal

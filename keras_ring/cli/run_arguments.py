@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_ring._launch_protocol import auto_options
+from keras_ring._launch_protocol.time_limits import LIMITS, NEVER
 from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.usage import UsageError
@@ -94,6 +95,13 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that the ranks wait for each other at the start",
     )
+    for limit in LIMITS.values():
+        run.add_argument(
+            limit.option,
+            metavar="S",
+            help=f"{limit.meaning} (default: {limit.default:g}"
+            + (f"; {NEVER}: no limit)" if limit.may_be_never else ")"),
+        )
     run.add_argument(
         "--tls",
         action=argparse.BooleanOptionalAction,
@@ -250,6 +258,7 @@ def plan_of(
         stdout=arguments.stdout,
         variables=tuple(arguments.variables),
         start_timeout=arguments.start_timeout,
+        time_limits=_time_limits(arguments),
         log_level=arguments.log_level,
         log_format=arguments.log_format,
         tls=arguments.tls,
@@ -267,6 +276,14 @@ def plan_of(
         in_allocation=True,
     )
     return make_plan(request, environment, own_names={socket.gethostname()})
+
+
+def _time_limits(arguments: argparse.Namespace) -> dict[str, str]:
+    given = {
+        name: getattr(arguments, limit.option[2:].replace("-", "_"))
+        for name, limit in LIMITS.items()
+    }
+    return {name: text for name, text in given.items() if text is not None}
 
 
 def hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -14,6 +14,7 @@ launcher costs little memory beside the ranks it watches.
     child          the small program that becomes the rank
     job_processes  finds and kills what a job started; also the watchdog
     supervisor     the event loop that watches the ranks of this host
+    patience       how long it waits for them
     ending         which signals they get, and when
     output         lines from pipes, and a writer that never blocks
     output_files   the files of `--output-dir`

@@ -15,12 +15,10 @@ from keras_ring.launcher.agent import PULSE
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.frames import Frame, FrameError
 from keras_ring.launcher.output import Sink
+from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.text_format import LogFormat, TextFormat
 
-# Seconds without a sign of life after which a host is lost. Less than what is
-# promised (5), for the others must then be told.
-SILENCE = 3.5
 _LEAVING_TIME = 2.0
 # For a process whose output has ended.
 _DYING_TIME = 0.1
@@ -37,6 +35,7 @@ class AgentLoop:
         on_loss: Is told of an agent that has gone without a farewell, and why.
         on_deaf: Is told that nobody reads what the launcher prints.
         log_format: How what agents print is shown. Defaults to text.
+        silence: Seconds without a sign of life after which an agent is lost.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class AgentLoop:
         on_loss: Callable[[AgentConnection, str], None],
         on_deaf: Callable[[], None],
         log_format: LogFormat | None = None,
+        silence: float = Patience.host_timeout,
     ) -> None:
         self.agents: list[AgentConnection] = []
         self.verbs: dict[str, Callable[[AgentConnection, Frame], None]] = {
@@ -59,7 +59,7 @@ class AgentLoop:
         self._format = log_format or TextFormat()
         self._selector = selectors.DefaultSelector()
         self._pipe = SignalPipe()
-        self._silence = SILENCE
+        self._silence = silence
         self._pulse = threading.Thread(target=self._beat, daemon=True)
         self._over = threading.Event()
         self.urgent = False
@@ -228,8 +228,8 @@ class AgentLoop:
             if now - agent.heard >= self._silence:
                 self._lose(
                     agent,
-                    f"nothing was heard from it for {self._silence} s; it or"
-                    " its network is gone",
+                    f"nothing was heard from it for {self._silence:g} s; it or"
+                    " its network is gone (--host-timeout gives it more time)",
                 )
 
     def _lose(self, agent: AgentConnection, why: str) -> None:

@@ -57,7 +57,7 @@ class Cluster:
         self._parts = parts
         self._sinks = (Sink(stdout), Sink(stderr))
         self._screen = Screen(plan, self._sinks)
-        self._ending = Ending(plan, self._send)
+        self._ending = Ending(plan.patience, self._send)
         self._streams: dict[tuple[int, str], RankStream] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, RankEnd] = {}
@@ -73,6 +73,7 @@ class Cluster:
             on_loss=self._on_loss,
             on_deaf=self._on_deaf,
             log_format=self._screen.format,
+            silence=plan.patience.host_timeout,
         )
         self._show = show
         self._pages = HostPages(lambda: tuple(self._loop.agents))
@@ -201,6 +202,7 @@ class Cluster:
                 seen=agent.here(told["seen"]),
                 error=_error(told["error"], agent),
                 stopped=self._ending.begun,
+                killed=self._ending.killed,
                 host=agent.host,
             )
         )
@@ -270,7 +272,8 @@ class Cluster:
         self._running = False
         self._ending.finish()
         self._loop.urgent = True
-        self._loop.close(_CLOSING_SILENCE, lambda: self._hurried)
+        silence = max(_CLOSING_SILENCE, self._plan.patience.host_timeout)
+        self._loop.close(silence, lambda: self._hurried)
         for stream in self._streams.values():
             stream.finish()
         self._screen.show_all()

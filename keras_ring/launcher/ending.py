@@ -1,28 +1,28 @@
 """When the ranks of a job are told to end, and how insistently."""
 
+import math
 import signal
 import time
 from collections.abc import Callable
 
-from keras_ring.launcher.plan import LaunchPlan
+from keras_ring._launch_protocol import time_limits
+from keras_ring._launch_protocol.time_limits import LIMITS, seconds_text
+from keras_ring.launcher.patience import Patience
 
 # After the last SIGKILL, a rank that is still there cannot be killed.
 _KILL_PATIENCE = 5.0
-# Seconds between SIGTERM and SIGKILL where a host is lost: that it is took
-# some seconds to be known.
-_LOSS_GRACE = 1.0
 
 
 class Ending:
     """The signals that ranks get once one has failed, or the user asks.
 
     Args:
-        plan: Of the job, for its grace periods.
+        patience: Of the launcher.
         send: Sends a signal to all ranks that are still running.
     """
 
-    def __init__(self, plan: LaunchPlan, send: Callable[[int], None]) -> None:
-        self._plan = plan
+    def __init__(self, patience: Patience, send: Callable[[int], None]) -> None:
+        self._patience = patience
         self._send_signal = send
         # When to send which signal.
         self._schedule: list[tuple[float, int]] = []
@@ -30,6 +30,9 @@ class Ending:
         """Whether a signal has been sent."""
         self.stop_signal: int | None = None
         """The signal by which the user ended the job, if it was so."""
+        self.killed = ""
+        """Why ranks were killed, if they were: when, and what gives more."""
+        self._why = ""
 
     @property
     def deadline(self) -> float | None:
@@ -40,42 +43,71 @@ class Ending:
         """A rank has failed: the others get some time, and then end."""
         if self._schedule or self.begun:
             return
-        now = time.monotonic()
-        term = now + self._plan.failure_grace
-        kill = term + self._plan.term_grace
-        self._schedule = [(term, signal.SIGTERM), (kill, signal.SIGKILL)]
+        term = time.monotonic() + self._patience.failure_wait
+        self._schedule_end(term, self._patience.failure_grace)
 
     def on_loss(self) -> None:
         """A host is lost: the ranks of the others end without delay."""
         now = time.monotonic()
-        kill = now + min(self._plan.term_grace, _LOSS_GRACE)
-        if self.begun:
-            if self._schedule:
-                kill = min(kill, self._schedule[-1][0])
-            self._schedule = [(kill, signal.SIGKILL)]
+        if not self.begun:
+            self._schedule_end(now, self._patience.loss_grace)
             return
-        self._schedule = [(now, signal.SIGTERM), (kill, signal.SIGKILL)]
+        kill = now + self._patience.loss_grace
+        if not self._schedule or kill < self._schedule[-1][0]:
+            self._schedule_kill(
+                kill,
+                self._patience.loss_grace,
+                "the loss of a host",
+                time_limits.FAILURE_GRACE,
+            )
 
     def on_request(self, signum: int) -> None:
         """The user asks for the end, by a signal to the launcher."""
-        if self.stop_signal is None and not self._schedule:
+        if self.stop_signal is None and not self._schedule and not self.begun:
             self.stop(signum, forward=signum)
-        else:
-            # Asked twice, or already ending: no more patience.
-            self._schedule = [(time.monotonic(), signal.SIGKILL)]
+            return
+        # Asked twice, or already ending: no more patience.
+        self._schedule = [(time.monotonic(), signal.SIGKILL)]
+        self._why = f"at {signal.Signals(signum).name} to keras-ring"
 
     def stop(self, signum: int, *, forward: int) -> None:
         """Ends the job because of `signum`; the ranks get `forward`."""
         self.stop_signal = signum
         self._send(forward)
-        kill = time.monotonic() + self._plan.signal_grace
-        self._schedule = [(kill, signal.SIGKILL)]
+        self._schedule = []
+        self._schedule_kill(
+            time.monotonic() + self._patience.grace_period,
+            self._patience.grace_period,
+            signal.Signals(forward).name,
+            time_limits.GRACE_PERIOD,
+        )
+
+    def _schedule_end(self, term: float, grace: float) -> None:
+        """SIGTERM, and SIGKILL for those that stay."""
+        self._schedule = [(term, signal.SIGTERM)] if term < math.inf else []
+        self._schedule_kill(
+            term + grace, grace, "SIGTERM", time_limits.FAILURE_GRACE
+        )
+
+    def _schedule_kill(
+        self, when: float, grace: float, after: str, name: str
+    ) -> None:
+        terms = [each for each in self._schedule if each[1] != signal.SIGKILL]
+        self._schedule = terms
+        if when < math.inf:
+            self._schedule.append((when, signal.SIGKILL))
+        self._why = (
+            f"{seconds_text(grace)} s after {after}"
+            f" ({LIMITS[name].option} gives them more time)"
+        )
 
     def follow(self) -> None:
         """Sends what is due."""
         now = time.monotonic()
         while self._schedule and self._schedule[0][0] <= now:
             _, signum = self._schedule.pop(0)
+            if signum == signal.SIGKILL:
+                self.killed = self._why
             self._send(signum)
             if signum == signal.SIGKILL:
                 self._schedule = [(now + _KILL_PATIENCE, signal.SIGKILL)]

@@ -16,7 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keras_ring._launch_protocol import auto_options, standard_streams
+from keras_ring._launch_protocol import (
+    auto_options,
+    standard_streams,
+    time_limits,
+)
 from keras_ring.errors import RankFailedError, StartError
 from keras_ring.launcher import function_rank
 from keras_ring.launcher.cluster import run_plan
@@ -43,6 +47,11 @@ def run(
     port_range: str | None = None,
     env: Mapping[str, str] | None = None,
     start_timeout: float | None = None,
+    grace_period: float | str | None = None,
+    failure_wait: float | str | None = None,
+    failure_grace: float | str | None = None,
+    host_timeout: float | None = None,
+    connect_timeout: float | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
     output_dir: str | os.PathLike[str] | None = None,
@@ -90,6 +99,18 @@ def run(
             process.
         start_timeout: Float, seconds that ranks wait for each other in
             `kr.init()`.
+        grace_period: Float, seconds that ranks get to end after Ctrl-C or
+            another signal to this process, before they are killed; or
+            `"never"`. Defaults to `10`.
+        failure_wait: Float, seconds in which ranks may end by themselves after
+            another one has failed, before they get SIGTERM; or `"never"`.
+            Defaults to `2`.
+        failure_grace: Float, seconds that they get to end after that, before
+            they are killed; or `"never"`. Defaults to `2`.
+        host_timeout: Float, seconds without a sign of life after which a host
+            is lost. Defaults to `3.5`.
+        connect_timeout: Float, seconds for ssh to connect to a host, which
+            then has as many, and at least 30, to answer. Defaults to `10`.
         log_level: String, one of `"debug"`, `"info"`, `"warning"`, `"error"`
             and `"off"`.
         log_format: String, `"text"` or `"json"`, for which each line is an
@@ -173,6 +194,17 @@ def run(
             auto=auto_options.ON if auto else None,
             variables=tuple(f"{k}={v}" for k, v in (env or {}).items()),
             start_timeout=None if start_timeout is None else str(start_timeout),
+            time_limits={
+                name: str(seconds)
+                for name, seconds in (
+                    (time_limits.GRACE_PERIOD, grace_period),
+                    (time_limits.FAILURE_WAIT, failure_wait),
+                    (time_limits.FAILURE_GRACE, failure_grace),
+                    (time_limits.HOST_TIMEOUT, host_timeout),
+                    (time_limits.CONNECT_TIMEOUT, connect_timeout),
+                )
+                if seconds is not None
+            },
             log_level=log_level,
             log_format=log_format,
             threads=threads,

@@ -1,5 +1,6 @@
 """From what the user asked for to a checked plan; nothing is started here."""
 
+import math
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from keras_ring._launch_protocol import (
 )
 from keras_ring._launch_protocol.job_id import job_id
 from keras_ring._launch_protocol.log_source import LogSource
+from keras_ring._launch_protocol.time_limits import LIMITS
 from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.allocation import allocated_hosts, step_shell
@@ -32,6 +34,7 @@ from keras_ring.launcher.hosts import (
 )
 from keras_ring.launcher.job import new_key
 from keras_ring.launcher.output_files import OutputFiles
+from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.python_command import python_script
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.rotation import check_backups, parse_limit
@@ -81,9 +84,7 @@ class LaunchPlan:
         threads: Value of `--threads`, for the agents.
         bind: Whether `--bind` was given, for the agents.
         notes: What the user is told before the start, line by line.
-        failure_grace: Seconds that the other ranks get after one has failed.
-        term_grace: Seconds between SIGTERM and SIGKILL after that.
-        signal_grace: Seconds between a forwarded signal and SIGKILL.
+        patience: How long is waited for ranks and hosts.
     """
 
     size: int
@@ -108,9 +109,7 @@ class LaunchPlan:
     threads: int | None = None
     bind: bool = False
     notes: tuple[str, ...] = ()
-    failure_grace: float = 2.0
-    term_grace: float = 2.0
-    signal_grace: float = 10.0
+    patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +148,8 @@ class RunRequest:
         auto_batch: Value of `--batch`.
         auto_learning_rate: Value of `--scale-learning-rate`.
         auto_warmup_epochs: Value of `--warmup-epochs`.
+        time_limits: Values of `--grace-period` and the like, by the names of
+            their variables.
         threads: Value of `--threads`; None if it was not given.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -187,6 +188,7 @@ class RunRequest:
     auto_batch: str | None = None
     auto_learning_rate: str | None = None
     auto_warmup_epochs: str | None = None
+    time_limits: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
     bind: bool = False
     fold: bool = True
@@ -238,8 +240,10 @@ def make_plan(
         rank_environment[contract.TIMELINE] = str(timeline)
     if not rank_environment.get(tensorflow_lines.LEVEL):
         rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
+    patience = Patience.of(request.time_limits, environment)
     # Of the launcher alone.
-    rank_environment.pop(contract.METRICS_TOKEN, None)
+    for name in (contract.METRICS_TOKEN, *LIMITS):
+        rank_environment.pop(name, None)
     check_settings(rank_environment)
     output = _output(request)
     key = new_key()
@@ -262,6 +266,7 @@ def make_plan(
         ),
         timeline=timeline,
         metrics=_metrics(request),
+        patience=patience,
     )
     if remote:
         places = place_ranks(hosts, size, own_names)
@@ -297,10 +302,11 @@ def _on_hosts(
     """What is to be checked there, the agents check."""
     if not plan.command:
         check_command(plan.command, None)
+    timeout = math.ceil(plan.patience.connect_timeout)
     return replace(
         plan,
         places=places,
-        shell=shell,
+        shell=replace(shell, connect_timeout=timeout),
         directory=os.getcwd(),
         interface=request.interface or "",
         threads=request.threads,

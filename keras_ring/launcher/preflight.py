@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from keras_ring.launcher import host_facts, remote_shell
 from keras_ring.launcher.agent_connection import AgentConnection
-from keras_ring.launcher.agent_loop import SILENCE, AgentLoop
+from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.plan import LaunchPlan
 
@@ -69,7 +69,8 @@ class Preflight:
             HostsError: If a host cannot be reached.
         """
         self._start_agents()
-        seconds = self._plan.shell.connect_timeout + _GREETING_TIME
+        timeout = self._plan.shell.connect_timeout
+        seconds = timeout + max(timeout, _GREETING_TIME)
         self.wait_for("start", seconds, lambda agent: bool(agent.facts))
 
     def _start_agents(self) -> None:
@@ -95,7 +96,7 @@ class Preflight:
                 bind=self._plan.bind,
                 interface=self._plan.interface,
                 ports=list(self._plan.ports or ()),
-                silence=SILENCE,
+                silence=self._plan.patience.host_timeout,
             )
 
     def wait_for(

@@ -23,6 +23,8 @@ class RankEnd:
             were seen at one look have the same time.
         error: The exception that the rank wrote down.
         stopped: Whether it ended only after the launcher had told it to.
+        killed: Why the launcher had then killed whatever ran on; `""` if it
+            had not.
         host: Where it ran, in a job on several hosts.
         lost: With what it was lost, so that nothing is known of its end.
     """
@@ -33,6 +35,7 @@ class RankEnd:
     seen: float
     error: RankError | None = None
     stopped: bool = False
+    killed: str = ""
     host: str = ""
     lost: str = ""
 
@@ -61,6 +64,11 @@ class RankEnd:
             and not self.error.caught
             and not self.error.peer_lost
         )
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether the launcher had to kill it."""
+        return bool(self.killed) and self.returncode == -signal.SIGKILL
 
     @property
     def where(self) -> str:
@@ -166,6 +174,18 @@ def failure_lines(
     return lines
 
 
+def killed_lines(ends: Sequence[RankEnd]) -> list[str]:
+    """Returns which ranks the launcher had to kill, and when."""
+    killed: dict[str, list[int]] = {}
+    for end in sorted(ends, key=lambda end: end.rank):
+        if end.was_killed:
+            killed.setdefault(end.killed, []).append(end.rank)
+    return [
+        f"{rank_names(ranks)} had to be killed {why}"
+        for why, ranks in killed.items()
+    ]
+
+
 def failure_keys(
     first: RankEnd, tail: Sequence[str], seconds: float
 ) -> dict[str, object]:
@@ -214,6 +234,8 @@ def _other_text(end: RankEnd, first: RankEnd) -> str:
         return what
     if end.stopped and not end.slow_to_leave:
         what = "was then ended by keras-ring"
+        if end.was_killed:
+            what = f"had to be killed {end.killed}"
     if end.error is None:
         return what
     if first.error is not None and str(end.error) == str(first.error):

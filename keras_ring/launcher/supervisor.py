@@ -70,7 +70,7 @@ class Supervisor:
         self._streams: set[PipedStream] = set()
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
-        self._ending = Ending(plan, self._send)
+        self._ending = Ending(plan.patience, self._send)
 
     def run(self) -> JobEnd:
         """Runs the job; returns once all of its processes have ended."""
@@ -199,6 +199,7 @@ class Supervisor:
                     seen=seen,
                     error=self._job.error(process.rank),
                     stopped=self._ending.begun,
+                    killed=self._ending.killed,
                 )
             )
             if returncode != 0:

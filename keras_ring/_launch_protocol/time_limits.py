@@ -1,0 +1,96 @@
+"""How long the launcher waits, and what sets that."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+NEVER = "never"
+_MAX_SECONDS = 1e8
+
+
+class TimeLimit(NamedTuple):
+    """One of the limits."""
+
+    option: str
+    """Of `keras-ring run`."""
+    default: float
+    """Seconds."""
+    least: float
+    """Seconds that it may be at least."""
+    may_be_never: bool
+    """Whether `never` is a value."""
+    meaning: str
+    """For the help and the page of variables."""
+
+    @property
+    def expected(self) -> str:
+        """What it may be, for people."""
+        never = f", or {NEVER}" if self.may_be_never else ""
+        return f"seconds, at least {self.least:g}{never}"
+
+    def parsed(self, text: str) -> float | None:
+        """Returns the seconds of a text; None if it is no such limit."""
+        if text == NEVER:
+            return math.inf if self.may_be_never else None
+        # Python also reads "1_000" and trailing blanks.
+        if "_" in text or text.strip() != text:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            return None
+        return seconds if self.least <= seconds <= _MAX_SECONDS else None
+
+
+GRACE_PERIOD = "KERAS_RING_GRACE_PERIOD"
+FAILURE_WAIT = "KERAS_RING_FAILURE_WAIT"
+FAILURE_GRACE = "KERAS_RING_FAILURE_GRACE"
+HOST_TIMEOUT = "KERAS_RING_HOST_TIMEOUT"
+CONNECT_TIMEOUT = "KERAS_RING_CONNECT_TIMEOUT"
+
+LIMITS: Mapping[str, TimeLimit] = {
+    GRACE_PERIOD: TimeLimit(
+        "--grace-period",
+        10.0,
+        0.0,
+        True,
+        "seconds that ranks get to end, for example to save, after SIGTERM,"
+        " SIGINT or SIGHUP to this command; then SIGKILL",
+    ),
+    FAILURE_WAIT: TimeLimit(
+        "--failure-wait",
+        2.0,
+        0.0,
+        True,
+        "seconds in which ranks may end by themselves after another one has"
+        " failed; then SIGTERM",
+    ),
+    FAILURE_GRACE: TimeLimit(
+        "--failure-grace",
+        2.0,
+        0.0,
+        True,
+        "seconds that they get to end after that SIGTERM; then SIGKILL",
+    ),
+    HOST_TIMEOUT: TimeLimit(
+        "--host-timeout",
+        3.5,
+        2.0,
+        False,
+        "seconds without a sign of life of another host, or of this command"
+        " there, after which it is lost",
+    ),
+    CONNECT_TIMEOUT: TimeLimit(
+        "--connect-timeout",
+        10.0,
+        1.0,
+        False,
+        "seconds for ssh to connect to a host, which then has as many, and"
+        " at least 30, to answer",
+    ),
+}
+
+
+def seconds_text(seconds: float) -> str:
+    """Returns a limit as it is typed, such as `10` or `2.5`."""
+    return NEVER if math.isinf(seconds) else f"{seconds:g}"
