@@ -7,6 +7,8 @@ launcher costs little memory beside the ranks it watches.
     settings
     python_command what a command says to Python
     sharing        how many threads a rank gets, and which cores
+    places         directories that may not be there
+    open_files     how many of them a launcher may have
     job            what a job owns: directory, key, listening socket, watchdog
     auto_hook      what has Python programs of ranks begin with `--auto`
     rank_process   one started rank

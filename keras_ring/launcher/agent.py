@@ -33,6 +33,7 @@ from keras_ring.launcher import (
     job,
     job_processes,
     link_probe,
+    open_files,
     signals,
     timelines,
 )
@@ -72,8 +73,9 @@ class Agent:
     Args:
         hello: What the launcher has said first: the `environment` of the
             ranks, their `directory`, their `command`, how many `ranks` there
-            are on this host, their `threads`, `bind` and `interface`, and how
-            many seconds of `silence` end them.
+            are on this host, their `threads`, `bind` and `interface`, their
+            soft limit of `open_files` if that is another than this process's,
+            and how many seconds of `silence` end them.
         source: Descriptor from which frames come.
         sink: Descriptor to which they go.
     """
@@ -336,8 +338,11 @@ class Agent:
             environment[contract.INTERFACE] = address
         if self._listener is not None:
             interfaces.drop_waiting(self._listener)
+        if self._hello["open_files"]:
+            open_files.restore(self._hello["open_files"])
         self._job = job.Job(
             told["size"],
+            open_files=open_files.make_room(ranks=len(ranks)),
             rendezvous=job.Rendezvous(
                 address=told["rendezvous"],
                 key=told["key"],
@@ -432,8 +437,10 @@ class Agent:
         end = time.monotonic() + _DRAIN_TIME
         while self._streams and time.monotonic() < end:
             # Somebody else may still hold a pipe open.
-            ready, _, _ = select.select(list(self._streams), [], [], 0.1)
-            for fd in ready:
+            poll = select.poll()
+            for fd in self._streams:
+                poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll(100):
                 self._read(fd)
 
     def _send_files(

@@ -98,9 +98,11 @@ class AgentConnection:
         For threads beside the loop, which may be asleep.
         """
         self.say(kind, **fields)
+        # Not `select`, which takes no descriptor beyond 1,023.
+        poll = select.poll()
+        poll.register(self.sink.fd, select.POLLOUT)
         while not self.sink.empty:
-            _, ready, _ = select.select([], [self.sink.fd], [], 0)
-            if not ready:
+            if not poll.poll(0):
                 return
             self.write_some()
 

@@ -1,8 +1,9 @@
 """Becomes one rank: ties its life to the launcher's, then runs the command.
 
-Started by path (`python -I -S child.py LAUNCHER_PID CPUS COMMAND...`, with the
-processors that it may run on, or ""), standard library only, so it costs some
-20 ms and works whatever the command is.
+Started by path (`python -I -S child.py LAUNCHER_PID CPUS FILES COMMAND...`,
+with the processors that it may run on and its soft limit of open files, or ""
+for those of the launcher), standard library only, so it costs some 20 ms and
+works whatever the command is.
 
 A small program and not `preexec_fn`: that runs Python code between fork and
 exec, which can deadlock when the parent has threads, as a test process with
@@ -11,6 +12,7 @@ TensorFlow loaded has.
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 
@@ -33,10 +35,13 @@ def _die_with_parent(launcher_pid: int) -> None:
 
 def main() -> int:
     """Runs the command given on the command line in place of this process."""
-    launcher_pid, cpus, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    _die_with_parent(launcher_pid)
+    launcher_pid, cpus, open_files, *command = sys.argv[1:]
+    _die_with_parent(int(launcher_pid))
     if cpus:
         os.sched_setaffinity(0, map(int, cpus.split(",")))
+    if open_files:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(open_files), hard))
     # Python ignores these two, and what is ignored stays ignored after exec:
     # `yes | head` in a rank's shell script would then never end quietly.
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):

@@ -86,12 +86,18 @@ def start(
     pass_fds: Sequence[int],
     cwd: Path | None,
     cpus: Sequence[int] = (),
+    open_files: int | None = None,
 ) -> ChildProcess:
     """Runs a command, whose life is tied to that of the calling thread."""
     shim = [sys.executable, "-I", "-S", _CHILD, str(os.getpid())]
     return _Started(
         subprocess.Popen(
-            [*shim, ",".join(map(str, cpus)), *command],
+            [
+                *shim,
+                ",".join(map(str, cpus)),
+                str(open_files or ""),
+                *command,
+            ],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -103,6 +109,12 @@ def start(
     )
 
 
-def bound_to(cpus: Sequence[int]) -> Start:
-    """Returns a `start` whose processes run on these processors only."""
-    return functools.partial(start, cpus=tuple(cpus))
+def limited_to(cpus: Sequence[int], open_files: int | None) -> Start:
+    """Returns a `start` of processes with limits.
+
+    Args:
+        cpus: The processors that they may run on; empty for no limit.
+        open_files: Their soft limit of open files. Defaults to that of this
+            process.
+    """
+    return functools.partial(start, cpus=tuple(cpus), open_files=open_files)

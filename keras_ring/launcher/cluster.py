@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from keras_ring._launch_protocol.error_file import RankError
 from keras_ring._launch_protocol.job_id import job_id
-from keras_ring.launcher import signals, timelines
+from keras_ring.launcher import open_files, signals, timelines
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.ending import Ending
@@ -314,14 +314,20 @@ def run_plan(plan: LaunchPlan) -> JobEnd:
 
     Raises:
         HostsError: If it cannot start on its hosts.
-        UsageError: If its metrics cannot be served.
+        UsageError: If its metrics cannot be served, or this process may not
+            open as many files as it needs.
     """
     tidy(status_directory(plan.environment))
+    kept = plan.size if plan.output.directory else 0
+    ranks = 0 if plan.places else plan.size
     with (
+        open_files.room(
+            ranks=ranks, hosts=len(plan.places), kept_ranks=kept
+        ) as before,
         serving(plan.metrics, os.environ) as show,
         timelines.recorded(plan.timeline) as parts,
     ):
-        return _run(plan, parts, show)
+        return _run(replace(plan, open_files=before), parts, show)
 
 
 def _run(plan: LaunchPlan, parts: Parts | None, show: Show) -> JobEnd:

@@ -22,7 +22,7 @@ from keras_ring._launch_protocol import (
     time_limits,
 )
 from keras_ring.errors import RankFailedError, StartError
-from keras_ring.launcher import function_rank
+from keras_ring.launcher import function_rank, places
 from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.plan import FILES, LaunchPlan, RunRequest, make_plan
 from keras_ring.launcher.preflight import HostsError
@@ -170,7 +170,9 @@ def run(
         np = 2
     call = _pickled(fn, tuple(args), dict(kwargs or {}))
     # Nobody else may enter it.
-    with tempfile.TemporaryDirectory(prefix="keras-ring-call-") as name:
+    with tempfile.TemporaryDirectory(
+        prefix="keras-ring-call-", dir=_temporary_directory()
+    ) as name:
         directory = Path(name)
         request = RunRequest(
             command=(sys.executable, function_rank.__file__, FILES),
@@ -213,7 +215,9 @@ def run(
         )
         plan = replace(_plan(request), files=directory)
         function_rank.write_private(directory / function_rank.CALL, call)
-        paths = json.dumps([path or os.getcwd() for path in sys.path])
+        paths = json.dumps(
+            [path or places.working_directory() for path in sys.path]
+        )
         function_rank.write_private(
             directory / function_rank.PATHS, paths.encode()
         )
@@ -239,6 +243,13 @@ def _pickled(
             f"inside of `fn`. Received: fn={fn!r}: {error}"
         ) from error
     return data
+
+
+def _temporary_directory() -> Path:
+    try:
+        return places.temporary_directory()
+    except UsageError as error:
+        raise ValueError(f"keras_ring.run: {error}") from None
 
 
 def _plan(request: RunRequest) -> LaunchPlan:

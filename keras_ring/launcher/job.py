@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from keras_ring._launch_protocol.contract import RankContract
 from keras_ring._launch_protocol.job_id import job_id
 from keras_ring.launcher import child_process, job_processes
 from keras_ring.launcher.auto_hook import with_hook
+from keras_ring.launcher.places import temporary_directory
 from keras_ring.launcher.rank_process import RankProcess
 
 BACKLOG = 4096
@@ -129,6 +129,8 @@ class Job:
         host_ids: One host identity per rank, for tests that pretend to have
             several hosts.
         start: How ranks are started.
+        open_files: Their soft limit of open files. Defaults to that of this
+            process.
     """
 
     def __init__(
@@ -138,13 +140,15 @@ class Job:
         rendezvous: Rendezvous | None = None,
         host_ids: Sequence[str] | None = None,
         start: child_process.Start = child_process.start,
+        open_files: int | None = None,
     ) -> None:
         self._size = size
+        self._open_files = open_files
         self._start = start
         self._host_ids = host_ids
         self._ranks: list[RankProcess] = []
         name = f"keras-ring-{secrets.token_hex(8)}"
-        self.directory = Path(tempfile.gettempdir(), name).absolute()
+        self.directory = temporary_directory() / name
         # Before there is a directory, which somebody has to remove if this
         # process is killed.
         self._watchdog = _Watchdog(self.directory)
@@ -217,7 +221,11 @@ class Job:
             stderr=stderr,
             pass_fds=[*pass_fds, *inherited],
             cwd=cwd,
-            start=child_process.bound_to(cpus) if cpus else self._start,
+            start=(
+                child_process.limited_to(cpus, self._open_files)
+                if cpus or self._open_files
+                else self._start
+            ),
         )
         self._ranks.append(process)
         self._watchdog.watch(process.pid)

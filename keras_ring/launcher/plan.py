@@ -1,12 +1,10 @@
 """From what the user asked for to a checked plan; nothing is started here."""
 
 import math
-import os
 import re
 import secrets
 import shlex
 import shutil
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +33,11 @@ from keras_ring.launcher.hosts import (
 from keras_ring.launcher.job import new_key
 from keras_ring.launcher.output_files import OutputFiles
 from keras_ring.launcher.patience import Patience
+from keras_ring.launcher.places import (
+    absolute,
+    temporary_directory,
+    working_directory,
+)
 from keras_ring.launcher.python_command import python_script
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.rotation import check_backups, parse_limit
@@ -84,6 +87,8 @@ class LaunchPlan:
         threads: Value of `--threads`, for the agents.
         bind: Whether `--bind` was given, for the agents.
         notes: What the user is told before the start, line by line.
+        open_files: The soft limit of open files of ranks on this host; None
+            for that of this process.
         patience: How long is waited for ranks and hosts.
     """
 
@@ -109,6 +114,7 @@ class LaunchPlan:
     threads: int | None = None
     bind: bool = False
     notes: tuple[str, ...] = ()
+    open_files: int | None = None
     patience: Patience = field(default_factory=Patience)
 
 
@@ -307,7 +313,7 @@ def _on_hosts(
         plan,
         places=places,
         shell=replace(shell, connect_timeout=timeout),
-        directory=os.getcwd(),
+        directory=working_directory(),
         interface=request.interface or "",
         threads=request.threads,
         bind=request.bind,
@@ -342,7 +348,7 @@ def plan_of_hosts(
         environment={},
         places=place_ranks(hosts, size, own_names),
         shell=_shell(request),
-        directory=os.getcwd(),
+        directory=working_directory(),
         interface=request.interface or "",
         ports=_ports(request.port_range),
     )
@@ -369,7 +375,7 @@ def _autotune(request: RunRequest) -> dict[str, str]:
     given = {
         contract.AUTOTUNE: "1" if request.autotune else None,
         # A rank may run elsewhere.
-        contract.AUTOTUNE_LOG: log and os.path.abspath(log),
+        contract.AUTOTUNE_LOG: log and str(absolute(log)),
         contract.AUTOTUNE_WARMUP_SAMPLES: request.autotune_warmup_samples,
         contract.AUTOTUNE_STEPS_PER_SAMPLE: request.autotune_steps_per_sample,
         contract.AUTOTUNE_MAX_SAMPLES: request.autotune_max_samples,
@@ -430,7 +436,7 @@ def _timeline(
         return None
     what = f"{contract.TIMELINE} is" if option is None else "--timeline"
     # Ranks may have another working directory.
-    path = Path(os.path.abspath(text or ""))
+    path = absolute(text or "")
     if not text or path.is_dir():
         raise UsageError(f"{what} {text!r}: expected the name of a file")
     if not path.parent.is_dir():
@@ -506,11 +512,11 @@ def _ports(text: str | None) -> tuple[int, int] | None:
 
 def _flight_directory(output_dir: Path | None) -> Path:
     if output_dir is not None:
-        return output_dir.absolute() / "flight"
+        return absolute(output_dir) / "flight"
     # Nobody can guess it, so nobody can have prepared it; and there is none
     # until a rank has something to tell.
     name = f"keras-ring-flight-{secrets.token_hex(8)}"
-    return Path(tempfile.gettempdir()) / name
+    return temporary_directory() / name
 
 
 def _hosts(request: RunRequest) -> tuple[Host, ...]:

@@ -94,6 +94,8 @@ class Preflight:
                 ranks=len(place.ranks),
                 threads=self._plan.threads,
                 bind=self._plan.bind,
+                # Of the others, that of this host says nothing.
+                open_files=self._plan.open_files if place.local else None,
                 interface=self._plan.interface,
                 ports=list(self._plan.ports or ()),
                 silence=self._plan.patience.host_timeout,
