@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,6 +39,7 @@ from keras_ring.cli.top import (
     status,
     top,
 )
+from keras_ring.launcher import standard_input
 from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.plan import (
     LaunchPlan,
@@ -185,10 +187,15 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             _warn_of_several(os.environ)
             plan = plan_of(arguments, os.environ)
+            given = standard_input.read(plan.command, arguments.stdin)
+            plan = replace(plan, stdin=given)
             with speaking_as(plan.log_source):
                 return _run_plan(plan)
         except UsageError as error:
             return _refused(error)
+        except KeyboardInterrupt:
+            # Before there is a job, which takes the signals.
+            return 128 + signal.SIGINT
 
 
 def _refused(error: UsageError) -> int:

@@ -83,6 +83,13 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
         " --auto rank0)",
     )
     run.add_argument(
+        "--stdin",
+        metavar="S",
+        help="what ranks read from standard input: all, each of them all that"
+        " this command is given, or none (default: all of a file, and where the"
+        " command takes its program from there, as python - does)",
+    )
+    run.add_argument(
         "--env",
         dest="variables",
         action="append",

@@ -5,6 +5,7 @@ launcher costs little memory beside the ranks it watches.
 
     plan, hosts,   pure: what the user asked for, checked
     settings
+    standard_input what the command is given, for ranks
     python_command what a command says to Python
     sharing        how many threads a rank gets, and which cores
     places         directories that may not be there

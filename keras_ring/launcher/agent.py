@@ -94,6 +94,7 @@ class Agent:
         # Descriptor -> rank and stream.
         self._streams: dict[int, tuple[int, str]] = {}
         self._files: dict[str, bytes] = {}
+        self._stdin = b""
         self._ranks: list[int] = []
         self._heard = time.monotonic()
         self._next_pulse = 0.0
@@ -111,6 +112,7 @@ class Agent:
             "serve": self._serve,
             "measure": self._measure,
             "file": self._keep_file,
+            "stdin": self._keep_stdin,
             "start": self._start,
             "signal": self._signal,
             "pages": self._pages,
@@ -319,6 +321,10 @@ class Agent:
         """Takes a file that the ranks will find where `FILES` is replaced."""
         self._files[frame.fields["name"]] = frame.payload
 
+    def _keep_stdin(self, frame: Frame) -> None:
+        """Takes what each rank reads from standard input."""
+        self._stdin = frame.payload
+
     def _start(self, frame: Frame) -> None:
         """Starts the ranks of this host."""
         told = frame.fields
@@ -343,6 +349,7 @@ class Agent:
         self._job = job.Job(
             told["size"],
             open_files=open_files.make_room(ranks=len(ranks)),
+            stdin=self._stdin,
             rendezvous=job.Rendezvous(
                 address=told["rendezvous"],
                 key=told["key"],

@@ -87,11 +87,13 @@ def start(
     cwd: Path | None,
     cpus: Sequence[int] = (),
     open_files: int | None = None,
+    stdin: Path | None = None,
 ) -> ChildProcess:
     """Runs a command, whose life is tied to that of the calling thread."""
     shim = [sys.executable, "-I", "-S", _CHILD, str(os.getpid())]
-    return _Started(
-        subprocess.Popen(
+    # Opened by each for itself: what one reads, the others read as well.
+    with open(stdin or os.devnull, "rb") as standard_input:
+        process = subprocess.Popen(
             [
                 *shim,
                 ",".join(map(str, cpus)),
@@ -99,22 +101,27 @@ def start(
                 *command,
             ],
             env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=standard_input,
             stdout=stdout,
             stderr=stderr,
             pass_fds=tuple(pass_fds),
             cwd=cwd,
             start_new_session=True,
         )
-    )
+    return _Started(process)
 
 
-def limited_to(cpus: Sequence[int], open_files: int | None) -> Start:
-    """Returns a `start` of processes with limits.
+def starting(
+    cpus: Sequence[int], open_files: int | None, stdin: Path | None
+) -> Start:
+    """Returns a `start` of processes that have something of their own.
 
     Args:
         cpus: The processors that they may run on; empty for no limit.
         open_files: Their soft limit of open files. Defaults to that of this
             process.
+        stdin: What each of them reads from standard input; None for nothing.
     """
-    return functools.partial(start, cpus=tuple(cpus), open_files=open_files)
+    return functools.partial(
+        start, cpus=tuple(cpus), open_files=open_files, stdin=stdin
+    )

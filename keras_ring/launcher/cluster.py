@@ -117,6 +117,8 @@ class Cluster:
         files = self._plan.files
         for path in () if files is None else sorted(files.iterdir()):
             self._loop.say("file", path.read_bytes(), name=path.name)
+        if self._plan.stdin:
+            self._loop.say("stdin", self._plan.stdin)
         for agent in self._loop.agents:
             agent.say(
                 "start",

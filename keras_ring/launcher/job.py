@@ -131,6 +131,7 @@ class Job:
         start: How ranks are started.
         open_files: Their soft limit of open files. Defaults to that of this
             process.
+        stdin: What each of them reads from standard input.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Job:
         host_ids: Sequence[str] | None = None,
         start: child_process.Start = child_process.start,
         open_files: int | None = None,
+        stdin: bytes = b"",
     ) -> None:
         self._size = size
         self._open_files = open_files
@@ -154,10 +156,18 @@ class Job:
         self._watchdog = _Watchdog(self.directory)
         try:
             self.directory.mkdir(mode=0o700)
+            self._stdin = self._kept(stdin)
             self._rendezvous = rendezvous or Rendezvous.on_loopback()
         except OSError:
             self._watchdog.give_up()
             raise
+
+    def _kept(self, stdin: bytes) -> Path | None:
+        if not stdin:
+            return None
+        path = self.directory / "stdin"
+        path.write_bytes(stdin)
+        return path
 
     def __enter__(self) -> "Job":
         """Returns the job."""
@@ -222,8 +232,8 @@ class Job:
             pass_fds=[*pass_fds, *inherited],
             cwd=cwd,
             start=(
-                child_process.limited_to(cpus, self._open_files)
-                if cpus or self._open_files
+                child_process.starting(cpus, self._open_files, self._stdin)
+                if cpus or self._open_files or self._stdin
                 else self._start
             ),
         )

@@ -87,6 +87,7 @@ class LaunchPlan:
         threads: Value of `--threads`, for the agents.
         bind: Whether `--bind` was given, for the agents.
         notes: What the user is told before the start, line by line.
+        stdin: What each rank reads from standard input.
         open_files: The soft limit of open files of ranks on this host; None
             for that of this process.
         patience: How long is waited for ranks and hosts.
@@ -114,6 +115,7 @@ class LaunchPlan:
     threads: int | None = None
     bind: bool = False
     notes: tuple[str, ...] = ()
+    stdin: bytes = field(default=b"", repr=False)
     open_files: int | None = None
     patience: Patience = field(default_factory=Patience)
 

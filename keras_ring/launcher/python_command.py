@@ -21,6 +21,17 @@ def python_script(command: Sequence[str]) -> str | None:
     return words[0] if words and words[0] != "-" else None
 
 
+def reads_standard_input(command: Sequence[str]) -> bool:
+    """Whether it is Python, with a program from standard input."""
+    if not command or not _PYTHON.fullmatch(Path(command[0]).name):
+        return False
+    options = _options(command)
+    # A program of its own, or none at all.
+    if any(re.match(r"-[A-Za-z]*[cmhV?]|--help|--version", o) for o in options):
+        return False
+    return command[1 + len(options) :][:1] in ([], ["-"], (), ("-",))
+
+
 def _options(command: Sequence[str]) -> tuple[str, ...]:
     """Returns the words of a command that are options of Python itself.
 

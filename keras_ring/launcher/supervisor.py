@@ -252,8 +252,12 @@ def run_here(plan: LaunchPlan, show: Show = lambda read: None) -> JobEnd:
         str(plan.files) if word == FILES else word for word in plan.command
     )
     rendezvous = Rendezvous.on_loopback(plan.key)
-    files = plan.open_files
-    with Job(plan.size, rendezvous=rendezvous, open_files=files) as job:
+    with Job(
+        plan.size,
+        rendezvous=rendezvous,
+        open_files=plan.open_files,
+        stdin=plan.stdin,
+    ) as job:
         pages = status_directory(plan.environment)
         show(functools.partial(local_pages, pages, job.status_id))
         return Supervisor(replace(plan, command=command), job).run()
