@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import numbers
 import os
 import pickle
 import signal
@@ -11,7 +12,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,11 +155,7 @@ def run(
     results = kr.run(train, args=(100,), np=2)
     ```
     """
-    if not callable(fn):
-        raise TypeError(
-            f"`fn` must be a function. Received: {fn!r} of type "
-            f"{type(fn).__name__}"
-        )
+    _check_types(fn, args, kwargs, np)
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(
             "`keras_ring.run` watches for signals, which only the main thread "
@@ -228,6 +225,33 @@ def run(
             raise StartError(f"keras_ring.run: {error}") from None
         _raise_failure(end)
         return [_result(directory, rank) for rank in range(plan.size)]
+
+
+def _check_types(fn: object, args: object, kwargs: object, np: object) -> None:
+    """Raises a TypeError for the first argument that is of another type."""
+
+    def received(value: object) -> str:
+        return f"Received: {value!r} of type {type(value).__name__}"
+
+    if not callable(fn):
+        raise TypeError(f"`fn` must be a function. {received(fn)}")
+    if not isinstance(args, Iterable) or isinstance(args, str | bytes):
+        hint = f"; for {args} ranks, np={args}" if isinstance(args, int) else ""
+        raise TypeError(
+            "`args` must be a list or a tuple of the arguments of `fn`"
+            f"{hint}. {received(args)}"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(
+            "`kwargs` must be a dictionary of keyword arguments of `fn`, or "
+            f"None. {received(kwargs)}"
+        )
+    if isinstance(np, bool) or not (
+        np is None or isinstance(np, numbers.Integral)
+    ):
+        raise TypeError(
+            f"`np` must be an integer, the number of ranks. {received(np)}"
+        )
 
 
 def _pickled(

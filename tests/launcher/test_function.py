@@ -274,3 +274,19 @@ def test_the_page(tmp_path):
     lines = done.stdout.splitlines()
     assert [line[0] for line in lines] == ["0", "1"], lines
     assert lines[0][1:] == lines[1][1:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"np": "2"}, r"`np` must be an integer.*'2' of type str"),
+        ({"np": 2.0}, r"`np` must be an integer.*2\.0 of type float"),
+        ({"np": True}, r"`np` must be an integer.*True of type bool"),
+        ({"args": 2}, r"`args` must be a list.*for 2 ranks, np=2.*type int"),
+        ({"args": "ab"}, r"`args` must be a list.*'ab' of type str"),
+        ({"kwargs": [1]}, r"`kwargs` must be a dictionary.*\[1\] of type list"),
+    ],
+)
+def test_arguments_of_another_type(arguments, told):
+    with pytest.raises(TypeError, match=told):
+        kr.run(rank_and, **arguments)
