@@ -142,9 +142,10 @@ def init(
             logging.log_first_n(
                 logging.WARNING,
                 "keras_ring: tensors are copied on their way to other ranks "
-                "of this host (%s); import keras_ring first to avoid it.",
+                "of this host: %s; %s.",
                 1,
                 arena.refusal(),
+                arena.remedy(),
             )
         if _log_forwarder is None:
             # Registered late, so that it runs early: before TensorFlow and

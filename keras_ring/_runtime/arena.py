@@ -23,6 +23,9 @@ from keras_ring._runtime import native
 
 _TENSORFLOW = "tensorflow"
 
+# What the allocator says where it came too late (tf_ops/arena_allocator.cc).
+_TOO_LATE = "TensorFlow has made tensors already"
+
 # Why tensors are copied where they need not be; empty if nothing is wrong.
 _refusal = ""
 
@@ -52,6 +55,16 @@ def _size_of_engine() -> int:
 def refusal() -> str:
     """Why TensorFlow's tensors do not lie in shared memory, or ""."""
     return _refusal
+
+
+def remedy() -> str:
+    """What avoids the refusal, if there is one."""
+    if _refusal == _TOO_LATE:
+        return "import keras_ring before anything that makes tensors"
+    return (
+        "results are the same; to avoid it, give the process what it lacks "
+        "(memory, shared memory, files: `ulimit -a`)"
+    )
 
 
 def _install() -> None:

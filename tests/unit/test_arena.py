@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,13 @@ def test_a_package_that_is_not_built_does_not_break_tensorflow(monkeypatch):
     monkeypatch.setattr(arena, "_refusal", "")
     arena._install()
     assert arena.refusal() == ""
+
+
+def test_the_remedy_is_one_for_the_reason(monkeypatch):
+    source = Path(arena.__file__).parents[2] / "tf_ops/arena_allocator.cc"
+    assert f'"{arena._TOO_LATE}"' in source.read_text()
+    monkeypatch.setattr(arena, "_refusal", arena._TOO_LATE)
+    assert "import keras_ring before" in arena.remedy()
+    monkeypatch.setattr(arena, "_refusal", "cannot set aside 2 GiB")
+    assert "import" not in arena.remedy()
+    assert "ulimit" in arena.remedy()
