@@ -95,6 +95,8 @@ class Agent:
         self._streams: dict[int, tuple[int, str]] = {}
         self._files: dict[str, bytes] = {}
         self._stdin = b""
+        # Whether the launcher has been asked for the end.
+        self._asked = False
         self._ranks: list[int] = []
         self._heard = time.monotonic()
         self._next_pulse = 0.0
@@ -211,9 +213,22 @@ class Agent:
         # held up.
         if time.monotonic() - self._heard > self._hello["silence"]:
             raise _Gone
-        # The other end of `ssh` has gone, or this host shuts down.
-        if any(signum in signals.STOPPING for signum in pipe.read()):
+        for signum in pipe.read():
+            if signum in signals.STOPPING:
+                self._on_signal(signum)
+
+    def _on_signal(self, signum: int) -> None:
+        """Asks the launcher for the end of the job, or gives up.
+
+        This host shuts down, or a scheduler wants the job gone: ranks get the
+        time that the launcher gives them, if there is that much.
+        """
+        # The other end of `ssh` has gone.
+        gone = signum == signal.SIGHUP
+        if gone or self._asked or not self._running:
             raise _Gone
+        self._asked = True
+        self._say("asked", number=signum)
 
     def _arm(self) -> None:
         for fd in self._streams:

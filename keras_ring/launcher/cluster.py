@@ -82,6 +82,7 @@ class Cluster:
             notes=self._on_notes,
             problem=self._on_problem,
             started=self._on_started,
+            asked=self._on_asked,
             output=self._on_output,
             ended=self._on_ended,
             flight=self._on_flight,
@@ -181,6 +182,16 @@ class Cluster:
 
     def _on_started(self, agent: AgentConnection, frame: Frame) -> None:
         self._pids[frame.fields["rank"]] = frame.fields["pid"]
+
+    def _on_asked(self, agent: AgentConnection, frame: Frame) -> None:
+        """Ends the job because an agent has got a signal.
+
+        A scheduler sends it to all of them, and once is enough.
+        """
+        if self._running and not self._ending.begun:
+            signum = signal.Signals(frame.fields["number"])
+            say(f"{agent.host}: {signum.name} to its agent ends the job")
+            self._ending.on_request(signum)
 
     def _on_output(self, agent: AgentConnection, frame: Frame) -> None:
         rank, name = frame.fields["rank"], frame.fields["stream"]

@@ -67,6 +67,27 @@ def test_ranks_have_the_time_that_they_are_given(tmp_path, two):
     assert "killed" not in done.stderr
 
 
+AGENT = """
+trap 'sleep 0.3; echo saved; exit 0' TERM
+: > "$1/$KERAS_RING_RANK"
+while [ ! -e "$1/0" ] || [ ! -e "$1/1" ]; do sleep 0.02; done
+# Each is a child of its agent.
+kill -TERM $PPID
+while :; do sleep 0.02; done
+"""
+
+
+def test_a_signal_to_agents_gives_ranks_their_time(tmp_path, shell_here):
+    words = ("run", "-H", "one:1,two:1", "--rsh", shell_here())
+    command = Command(*words, "--", "sh", "-c", AGENT, "rank", str(tmp_path))
+    done = command.wait()
+    assert command.wait_until_gone(5.0) == set()
+    assert sorted(done.stdout.splitlines()) == ["[0] saved", "[1] saved"]
+    assert done.returncode == 0
+    assert "SIGTERM to its agent ends the job" in done.stderr
+    assert "ended by SIGTERM" in done.stderr
+
+
 def test_after_a_failure_ranks_that_are_too_slow_are_named(tmp_path):
     grace = ("--failure-wait", "0", "--failure-grace", "0.5")
     done, saved = _run(tmp_path, "60", "-np", "2", *grace, fails=True)
