@@ -43,11 +43,11 @@ from keras_ring.launcher import standard_input
 from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.plan import (
     LaunchPlan,
-    RunRequest,
     plan_of_hosts,
 )
 from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.python_command import deaf_option
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.summary import (
     RankEnd,
     failure_keys,

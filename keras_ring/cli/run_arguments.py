@@ -7,7 +7,8 @@ from typing import Any
 
 from keras_ring._launch_protocol import auto_options
 from keras_ring._launch_protocol.time_limits import LIMITS, NEVER
-from keras_ring.launcher.plan import LaunchPlan, RunRequest, make_plan
+from keras_ring.launcher.plan import LaunchPlan, make_plan
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.usage import UsageError
 

@@ -3,7 +3,8 @@
 Nothing here imports TensorFlow, so the command line answers at once and a
 launcher costs little memory beside the ranks it watches.
 
-    plan, hosts,   pure: what the user asked for, checked
+    request        what the user asks for
+    plan, hosts,   pure: the same, checked
     settings
     standard_input what the command is given, for ranks
     python_command what a command says to Python

@@ -17,7 +17,8 @@ from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import usage
 from keras_ring.launcher.json_format import JsonFormat
 from keras_ring.launcher.output import RankStream
-from keras_ring.launcher.plan import RunRequest, make_plan
+from keras_ring.launcher.plan import make_plan
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.usage import UsageError
 

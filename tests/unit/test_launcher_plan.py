@@ -11,11 +11,11 @@ from keras_ring.launcher import auto_hook
 from keras_ring.launcher import plan as plan_module
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.plan import (
-    RunRequest,
     make_plan,
     parse_variable,
 )
 from keras_ring.launcher.python_command import deaf_option, python_script
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.usage import UsageError
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.output import RankStream
 from keras_ring.launcher.output_files import OutputFiles
-from keras_ring.launcher.plan import RunRequest, make_plan
+from keras_ring.launcher.plan import make_plan
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.rotation import RotatingFile, parse_limit
 from keras_ring.launcher.usage import UsageError
 

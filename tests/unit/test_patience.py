@@ -9,7 +9,8 @@ from keras_ring._launch_protocol.time_limits import LIMITS
 from keras_ring.launcher import ending as ending_module
 from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.patience import Patience
-from keras_ring.launcher.plan import RunRequest, make_plan
+from keras_ring.launcher.plan import make_plan
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.usage import UsageError
 
 
