@@ -130,10 +130,11 @@ class _Check:
         self, preflight: Preflight, agents: Sequence[AgentConnection]
     ) -> None:
         token = job.new_key()
+        seconds = max(_ANSWER_TIME, preflight.answer_time)
         for agent in agents:
             agent.say("serve", token=token)
         preflight.wait_for(
-            "open a port", _ANSWER_TIME, lambda agent: agent.host in self._ports
+            "open a port", seconds, lambda agent: agent.host in self._ports
         )
         # One after the other: they share what is between them.
         for one, other in _pairs(agents):
@@ -149,7 +150,7 @@ class _Check:
             )
             preflight.wait_for(
                 f"reach {other.host}",
-                _ANSWER_TIME,
+                seconds,
                 lambda agent, pair=pair: pair in self._measured,  # type: ignore[misc]
                 [one],
             )

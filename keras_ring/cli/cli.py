@@ -298,7 +298,7 @@ def _doctor(directory: str) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     if arguments.hosts is not None or arguments.hostfile is not None:
         request = RunRequest(command=(), **hosts_of(arguments))
-        plan = plan_of_hosts(request, {socket.gethostname()})
+        plan = plan_of_hosts(request, {socket.gethostname()}, os.environ)
         return check_hosts.run(plan, as_json=arguments.json)
     from keras_ring.cli.check import run_check
 

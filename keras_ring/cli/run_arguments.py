@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_ring._launch_protocol import auto_options
-from keras_ring._launch_protocol.time_limits import LIMITS, NEVER
+from keras_ring._launch_protocol.time_limits import (
+    CONNECT_TIMEOUT,
+    LIMITS,
+    NEVER,
+)
 from keras_ring.launcher.plan import LaunchPlan, make_plan
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.settings import LOG_LEVELS
@@ -37,6 +41,7 @@ def add_host_arguments(run: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="what to use in place of ssh, for example 'ssh -F config'",
     )
+    _add_limit(run, CONNECT_TIMEOUT)
     run.add_argument(
         "--interface",
         metavar="I",
@@ -48,6 +53,16 @@ def add_host_arguments(run: argparse.ArgumentParser) -> None:
         metavar="A-B",
         help="ports on which ranks may listen, one for each rank of a host "
         "(default: any)",
+    )
+
+
+def _add_limit(run: argparse.ArgumentParser, name: str) -> None:
+    limit = LIMITS[name]
+    run.add_argument(
+        limit.option,
+        metavar="S",
+        help=f"{limit.meaning} (default: {limit.default:g}"
+        + (f"; {NEVER}: no limit)" if limit.may_be_never else ")"),
     )
 
 
@@ -103,13 +118,9 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that the ranks wait for each other at the start",
     )
-    for limit in LIMITS.values():
-        run.add_argument(
-            limit.option,
-            metavar="S",
-            help=f"{limit.meaning} (default: {limit.default:g}"
-            + (f"; {NEVER}: no limit)" if limit.may_be_never else ")"),
-        )
+    for name in LIMITS:
+        if name != CONNECT_TIMEOUT:
+            _add_limit(run, name)
     run.add_argument(
         "--tls",
         action=argparse.BooleanOptionalAction,
@@ -266,7 +277,6 @@ def plan_of(
         stdout=arguments.stdout,
         variables=tuple(arguments.variables),
         start_timeout=arguments.start_timeout,
-        time_limits=_time_limits(arguments),
         log_level=arguments.log_level,
         log_format=arguments.log_format,
         tls=arguments.tls,
@@ -287,8 +297,9 @@ def plan_of(
 
 
 def _time_limits(arguments: argparse.Namespace) -> dict[str, str]:
+    # `check` has but one of them.
     given = {
-        name: getattr(arguments, limit.option[2:].replace("-", "_"))
+        name: getattr(arguments, limit.option[2:].replace("-", "_"), None)
         for name, limit in LIMITS.items()
     }
     return {name: text for name, text in given.items() if text is not None}
@@ -298,4 +309,5 @@ def hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of `add_host_arguments`, as of a `RunRequest`."""
     names = ("hosts", "hostfile", "ssh_port", "ssh_identity", "rsh")
     network = ("interface", "port_range")
-    return {name: getattr(arguments, name) for name in (*names, *network)}
+    given = {name: getattr(arguments, name) for name in (*names, *network)}
+    return {**given, "time_limits": _time_limits(arguments)}

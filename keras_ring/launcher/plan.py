@@ -138,7 +138,8 @@ def make_plan(
     Raises:
         UsageError: If any part of the request is wrong.
     """
-    hosts, shell = _hosts_here(request, environment)
+    patience = Patience.of(request.time_limits, environment)
+    hosts, shell = _hosts_here(request, environment, patience)
     size = _job_size(request.num_ranks, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
     rank_environment = _forwarded(environment) if remote else dict(environment)
@@ -166,7 +167,6 @@ def make_plan(
         rank_environment[contract.TIMELINE] = str(timeline)
     if not rank_environment.get(tensorflow_lines.LEVEL):
         rank_environment[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
-    patience = Patience.of(request.time_limits, environment)
     # Of the launcher alone.
     for name in (contract.METRICS_TOKEN, *LIMITS):
         rank_environment.pop(name, None)
@@ -228,11 +228,10 @@ def _on_hosts(
     """What is to be checked there, the agents check."""
     if not plan.command:
         check_command(plan.command, None)
-    timeout = math.ceil(plan.patience.connect_timeout)
     return replace(
         plan,
         places=places,
-        shell=replace(shell, connect_timeout=timeout),
+        shell=shell,
         directory=working_directory(),
         interface=request.interface or "",
         threads=request.threads,
@@ -240,7 +239,7 @@ def _on_hosts(
     )
 
 
-def _shell(request: RunRequest) -> RemoteShell:
+def _shell(request: RunRequest, patience: Patience) -> RemoteShell:
     try:
         command = shlex.split(request.rsh or "")
     except ValueError as error:
@@ -249,11 +248,14 @@ def _shell(request: RunRequest) -> RemoteShell:
         command=tuple(command),
         port=request.ssh_port,
         identity=request.ssh_identity,
+        connect_timeout=math.ceil(patience.connect_timeout),
     )
 
 
 def plan_of_hosts(
-    request: RunRequest, own_names: Collection[str]
+    request: RunRequest,
+    own_names: Collection[str],
+    environment: Mapping[str, str],
 ) -> LaunchPlan:
     """Returns a plan that runs nothing, to look at hosts.
 
@@ -262,12 +264,14 @@ def plan_of_hosts(
     """
     hosts = _hosts(request)
     size = sum(host.slots for host in hosts)
+    patience = Patience.of(request.time_limits, environment)
     return LaunchPlan(
         size=size,
         command=("true",),
         environment={},
         places=place_ranks(hosts, size, own_names),
-        shell=_shell(request),
+        shell=_shell(request, patience),
+        patience=patience,
         directory=working_directory(),
         interface=request.interface or "",
         ports=_ports(request.port_range),
@@ -448,14 +452,14 @@ def _hosts(request: RunRequest) -> tuple[Host, ...]:
 
 
 def _hosts_here(
-    request: RunRequest, environment: Mapping[str, str]
+    request: RunRequest, environment: Mapping[str, str], patience: Patience
 ) -> tuple[tuple[Host, ...], RemoteShell]:
     """Returns the hosts, and how they are reached.
 
     Those of a Slurm allocation, where the user names none.
     """
     hosts = _hosts(request)
-    shell = _shell(request)
+    shell = _shell(request, patience)
     if hosts or not request.in_allocation:
         return hosts, shell
     hosts = allocated_hosts(environment)

@@ -42,6 +42,11 @@ class Preflight:
             ),
         )
 
+    @property
+    def answer_time(self) -> float:
+        """Seconds for a host to answer."""
+        return max(_ANSWER_TIME, self._plan.patience.connect_timeout)
+
     def _on_ready(self, agent: AgentConnection, frame: Frame) -> None:
         agent.facts.update(frame.fields)
         agent.note_time(frame.fields["time"])
@@ -126,7 +131,7 @@ class Preflight:
                 names = ", ".join(agent.host for agent in left)
                 raise HostsError(
                     f"the agent on {names} did not {what} within"
-                    f" {seconds:.0f} s"
+                    f" {seconds:.0f} s (--connect-timeout gives it more)"
                 )
             self._loop.step(end)
 
@@ -184,7 +189,10 @@ class Preflight:
         first, others = self._loop.agents[0], self._loop.agents[1:]
         first.say("listen", ports=list(self._plan.ports or ()))
         self.wait_for(
-            "listen", _ANSWER_TIME, lambda agent: bool(agent.listening), [first]
+            "listen",
+            self.answer_time,
+            lambda agent: bool(agent.listening),
+            [first],
         )
         if self._stopped():
             return ""
@@ -200,7 +208,7 @@ class Preflight:
             agent.say("reach", addresses=addresses, port=port)
         self.wait_for(
             "try to reach the first host",
-            _ANSWER_TIME,
+            self.answer_time,
             lambda agent: len(agent.reached) == len(addresses),
             others,
         )
