@@ -15,6 +15,7 @@ from keras_ring.launcher.usage import UsageError
 # Of a disk or of its server, which are not the user's mistake.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 _FOLDER = re.compile(r"rank\.([0-9]+)")
+_FLIGHT = re.compile(r"flight\.[0-9]+\.([0-9]+\.)?json")
 _FILE = re.compile(r"std(out|err)(\.[0-9]+)?")
 
 
@@ -31,7 +32,7 @@ class OutputFile(Protocol):
         """Ends the file."""
 
 
-class _Given:
+class _Forgiving:
     """A file that is given up as soon as it cannot be written.
 
     Args:
@@ -95,9 +96,10 @@ class OutputFiles:
     backups: int = 0
 
     def prepare(self, size: int) -> None:
-        """Makes the directory; removes what ranks of earlier jobs have left.
+        """Makes the directory; removes what an earlier job has left.
 
-        Of ranks, that is, which this job has not: it replaces the others.
+        That is the output of ranks that this job has not, as it replaces that
+        of the others; and all flight records, which not every rank replaces.
 
         Args:
             size: Number of ranks.
@@ -121,6 +123,14 @@ class OutputFiles:
                 found = _FOLDER.fullmatch(folder.name)
                 if found is not None and int(found[1]) >= size:
                     _remove(folder)
+            for path in self.flights(self.directory).iterdir():
+                if _FLIGHT.fullmatch(path.name):
+                    path.unlink()
+
+    @staticmethod
+    def flights(directory: Path) -> Path:
+        """Returns where flight records go, unless the user says."""
+        return directory / "flight"
 
     def open(self, rank: int, name: str, lost: LostFiles) -> OutputFile | None:
         """Returns the file that keeps one stream of a rank, if there is any.
@@ -133,7 +143,7 @@ class OutputFiles:
         if self.directory is None:
             return None
         path = self.directory / f"rank.{rank}" / name
-        return _Given(path, lambda: self._make(path), lost)
+        return _Forgiving(path, lambda: self._make(path), lost)
 
     def _make(self, path: Path) -> OutputFile:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -436,7 +436,7 @@ def _ports(text: str | None) -> tuple[int, int] | None:
 
 def _flight_directory(output_dir: Path | None) -> Path:
     if output_dir is not None:
-        return absolute(output_dir) / "flight"
+        return OutputFiles.flights(absolute(output_dir))
     # Nobody can guess it, so nobody can have prepared it; and there is none
     # until a rank has something to tell.
     name = f"keras-ring-flight-{secrets.token_hex(8)}"

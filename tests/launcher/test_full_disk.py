@@ -115,12 +115,16 @@ def test_what_ranks_of_an_earlier_job_have_left_goes(tmp_path):
         assert Command(*words, "--", "echo").wait().returncode == 0
 
     run(4)
+    (tmp_path / "flight").mkdir()
+    for name in ("flight.0.json", "flight.3.12.json", "of the user.json"):
+        (tmp_path / "flight" / name).touch()
     (tmp_path / "rank.3" / "of the user").touch()
     (tmp_path / "rank.x").mkdir()
     run(2)
     names = {path.name for path in tmp_path.iterdir()}
     assert names - {"flight"} == {"rank.0", "rank.1", "rank.3", "rank.x"}
     assert os.listdir(tmp_path / "rank.3") == ["of the user"]
+    assert os.listdir(tmp_path / "flight") == ["of the user.json"]
 
 
 def test_a_directory_that_cannot_be_one_is_told_at_once(tmp_path):
