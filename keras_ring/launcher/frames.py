@@ -49,6 +49,10 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._waiting = bytearray()
+        # Where in it the next frame begins or goes on, and up to where there
+        # is no end of its line.
+        self._begin = 0
+        self._searched = 0
         self._header: dict[str, Any] | None = None
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -61,26 +65,36 @@ class FrameReader:
         frames = []
         while (frame := self._next()) is not None:
             frames.append(frame)
+        # Once for all of them: what is left is moved to the front.
+        del self._waiting[: self._begin]
+        self._searched = max(0, self._searched - self._begin)
+        self._begin = 0
         return frames
 
     def _next(self) -> Frame | None:
         if self._header is None:
-            line, newline, _ = self._waiting.partition(b"\n")
-            if not newline:
-                if len(line) > _MAX_LINE:
+            end = self._waiting.find(b"\n", max(self._begin, self._searched))
+            if end < 0:
+                self._searched = len(self._waiting)
+                if self._searched - self._begin > _MAX_LINE:
                     raise FrameError("a line without end")
                 return None
-            self._header = _header(bytes(line))
-            del self._waiting[: len(line) + 1]
-        length = self._header.get("bytes", 0)
-        if len(self._waiting) < length:
+            self._header = _header(self._take(end))
+            self._begin = end + 1
+        end = self._begin + self._header.get("bytes", 0)
+        if len(self._waiting) < end:
             return None
-        payload = bytes(self._waiting[:length])
-        del self._waiting[:length]
+        payload = self._take(end)
+        self._begin = end
         header, self._header = self._header, None
         kind = header.pop("kind")
         header.pop("bytes", None)
         return Frame(kind, header, payload)
+
+    def _take(self, end: int) -> bytes:
+        # By a view: a slice of a bytearray would be a copy more.
+        with memoryview(self._waiting) as view:
+            return bytes(view[self._begin : end])
 
 
 def _header(line: bytes) -> dict[str, Any]:

@@ -65,3 +65,57 @@ def test_any_bytes_are_frames_or_an_error(data):
         frames.FrameReader().feed(data + b"\n")
     except frames.FrameError:
         return
+
+
+class _Buffer(bytearray):
+    """Counts the bytes that are copied within it, or out of it as its own."""
+
+    copied = 0
+
+    def partition(self, separator):
+        self.copied += len(self)
+        return super().partition(separator)
+
+    def __getitem__(self, index):
+        got = super().__getitem__(index)
+        self.copied += len(got) if isinstance(index, slice) else 1
+        return got
+
+    def __delitem__(self, index):
+        super().__delitem__(index)
+        self.copied += len(self)
+
+
+@pytest.mark.parametrize("payload", [b"", b"x" * 1000])
+def test_what_waits_is_moved_once_for_each_read(payload):
+    """However many frames a read has: a host's ranks may print many lines."""
+    reader = frames.FrameReader()
+    reader._waiting = _Buffer()
+    one = frames.encode("output", payload, rank=7, stream="stdout")
+    stream = memoryview(one * 2000)
+    read = 16384
+    count = 0
+    for begin in range(0, len(stream), read):
+        count += len(reader.feed(stream[begin : begin + read]))
+    assert count == 2000
+    # Less than a frame is left of each read.
+    assert reader._waiting.copied <= len(one) * (len(stream) // read + 1)
+
+
+def test_the_end_of_a_long_line_is_looked_for_once():
+    looked_at = 0
+
+    class Buffer(bytearray):
+        def find(self, byte, begin):
+            nonlocal looked_at
+            looked_at += len(self) - begin
+            return super().find(byte, begin)
+
+    reader = frames.FrameReader()
+    reader._waiting = Buffer()
+    line = frames.encode("started", text="x" * 100_000)
+    got = []
+    for begin in range(0, len(line), 1000):
+        got += reader.feed(line[begin : begin + 1000])
+    assert [frame.kind for frame in got] == ["started"]
+    assert looked_at == len(line)
