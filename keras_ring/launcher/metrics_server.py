@@ -7,6 +7,7 @@ them can take from the launcher is bounded.
 import contextlib
 import hmac
 import importlib
+import io
 import socket
 import socketserver
 import threading
@@ -15,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from keras_ring.launcher.metrics_token import Token, find_token
+from keras_ring.launcher.strangers import Places, TimelyReader
 from keras_ring.launcher.usage import UsageError, say
 from keras_ring.live.pages import Page
 
@@ -22,7 +24,7 @@ _PATH = "/metrics"
 _MAX_CONNECTIONS = 8
 # A server that nobody asks sleeps; `stop` wakes it.
 _WAKE_SECONDS = 3600.0
-# Seconds for a request to arrive, and for an answer to be taken.
+# Seconds for a whole request to arrive, and for an answer to be taken.
 _PATIENCE = 10.0
 _MISSING = (
     "--metrics-port needs prometheus_client: pip install 'keras-ring[metrics]',"
@@ -53,7 +55,7 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
 
     def __init__(self, host: str, port: int, token: Token) -> None:
         self._token = f"Bearer {token.text}".encode()
-        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._places = Places(_MAX_CONNECTIONS)
         self._read: _Read = tuple
         self._exposition, registry, collector = _prometheus()
         self.registry = registry()
@@ -86,10 +88,18 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         """Shows what `read` returns, from now on."""
         self._read = read
 
-    def accepts(self, authorization: str) -> bool:
-        """Returns whether a request may be answered."""
+    def accepts(self, peer: socket.socket, authorization: str) -> bool:
+        """Returns whether a request may be answered.
+
+        Args:
+            peer: The connection that it came by, which keeps its place then.
+            authorization: What it says of itself.
+        """
         given = authorization.encode("utf-8", "replace")
-        return hmac.compare_digest(given, self._token)
+        if not hmac.compare_digest(given, self._token):
+            return False
+        self._places.keep(peer)
+        return True
 
     def answer(self, accept: str) -> tuple[str, bytes]:
         """Returns the type and the text of the metrics.
@@ -101,18 +111,28 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         return kind, encode(self.registry)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread, or not at all if there are too many."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        """Answers in a thread, if need be in the place of a stranger."""
+        if not self._places.take(request):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # There was no thread for it.
+            self._places.leave()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answers one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._places.leave()
+
+    def shutdown_request(self, request: Any) -> None:
+        """Closes a connection, which nobody else ends any more."""
+        self._places.keep(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing: it is the other end's connection that broke."""
@@ -122,10 +142,17 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     server: MetricsServer
-    timeout = _PATIENCE
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(TimelyReader(self.request, _PATIENCE))
 
     def do_GET(self) -> None:
-        if not self.server.accepts(self.headers.get("Authorization", "")):
+        # Python counts this one for the whole of an answer.
+        self.connection.settimeout(_PATIENCE)
+        authorization = self.headers.get("Authorization", "")
+        if not self.server.accepts(self.connection, authorization):
             self._say(
                 401,
                 "text/plain",

@@ -1,10 +1,12 @@
 """Who gets metrics over HTTP, and with which token."""
 
+import contextlib
 import http.client
 import os
 import socket
 import sys
 import threading
+import time
 
 import pytest
 
@@ -94,8 +96,8 @@ def test_strangers_take_no_more_than_some_threads(server):
         socket.create_connection(("127.0.0.1", server.server_port), 10)
         for _ in range(3 * metrics_server._MAX_CONNECTIONS)
     ]
-    # Those that are too many are closed.
-    for connection in held[metrics_server._MAX_CONNECTIONS :]:
+    # The oldest are closed for those that come after them.
+    for connection in held[: -metrics_server._MAX_CONNECTIONS]:
         assert connection.recv(1) == b""
     taken = set(threading.enumerate()) - before
     assert len(taken) <= metrics_server._MAX_CONNECTIONS
@@ -104,6 +106,77 @@ def test_strangers_take_no_more_than_some_threads(server):
     for thread in taken:
         thread.join(10)
     assert get(server, GOOD)[0].status == 200
+
+
+def test_strangers_that_drip_do_not_shut_the_owner_out(server):
+    """Each sends a byte now and then, and never comes to an end."""
+    strangers = [
+        socket.create_connection(("127.0.0.1", server.server_port), 10)
+        for _ in range(metrics_server._MAX_CONNECTIONS)
+    ]
+    over = threading.Event()
+
+    def drip():
+        while not over.wait(0.02):
+            for stranger in strangers:
+                # Those that were closed are no business of this test.
+                with contextlib.suppress(OSError):
+                    stranger.send(b"G")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        # Each time the oldest of them loses its place.
+        for _ in range(2):
+            assert get(server, GOOD)[0].status == 200
+    finally:
+        over.set()
+        dripping.join(10)
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_a_request_has_a_limit_however_it_comes(server, monkeypatch):
+    monkeypatch.setattr(metrics_server, "_PATIENCE", 0.2)
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as one:
+        one.settimeout(0.02)
+        give_up = time.monotonic() + 20.0
+        closed = False
+        while not closed and time.monotonic() < give_up:
+            try:
+                one.send(b"G")
+                closed = one.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                closed = True
+        assert closed
+
+
+def test_a_request_in_progress_keeps_its_place(server):
+    """Whoever has shown the token is not ended for a newcomer."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        asked.set()
+        assert go_on.wait(20)
+        return []
+
+    server.show(slow)
+    answers = []
+    owner = threading.Thread(target=lambda: answers.append(get(server, GOOD)))
+    owner.start()
+    assert asked.wait(10)
+    held = [
+        socket.create_connection(("127.0.0.1", server.server_port), 10)
+        for _ in range(2 * metrics_server._MAX_CONNECTIONS)
+    ]
+    assert held[0].recv(1) == b""
+    go_on.set()
+    owner.join(10)
+    assert answers[0][0].status == 200
+    for connection in held:
+        connection.close()
 
 
 def test_a_port_that_is_taken(server):
