@@ -32,6 +32,7 @@ launcher costs little memory beside the ranks it watches.
     host_facts     what it says of its host
     frames         what launcher and agents say to each other
     agent_connection, agent_loop  the launcher's end of it
+    running_clock  time as far as this process has run
     strangers      what connections may take before they are known
     preflight      whether the hosts of a job fit together
     cluster        the ranks of all hosts

@@ -48,12 +48,16 @@ from keras_ring.launcher.function_rank import RESULTS
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.plan import FILES, check_command
 from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.launcher.running_clock import RunningClock
 from keras_ring.launcher.sharing import Machine, Share, share_cores
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.usage import UsageError
 
-# Seconds between two signs of life.
+# Seconds between two signs of life of the launcher. Agents answer them, so that
+# it hears all of its agents at one time and may sleep between; one that is not
+# spoken to says all the same that it lives.
 PULSE = 1.0
+_OWN_PULSE = 1.5 * PULSE
 _READ = 64 * 1024
 # Seconds for one address to answer.
 _REACH_TIMEOUT = 3.0
@@ -98,7 +102,8 @@ class Agent:
         # Whether the launcher has been asked for the end.
         self._asked = False
         self._ranks: list[int] = []
-        self._heard = time.monotonic()
+        self._clock = RunningClock(_OWN_PULSE)
+        self._heard = self._clock.now()
         self._next_pulse = 0.0
         self._closed = False
         self._farewell: Iterator[bytes] | None = None
@@ -108,7 +113,7 @@ class Agent:
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe()
         self._verbs: dict[str, Callable[[Frame], None]] = {
-            "alive": lambda frame: None,
+            "alive": self._answer_pulse,
             "listen": self._listen,
             "reach": self._reach,
             "serve": self._serve,
@@ -125,7 +130,8 @@ class Agent:
         """Serves the launcher; returns when it is done, or gone."""
         self._sink.put(GREETING)
         self._prepare()
-        self._heard = time.monotonic()
+        self._look_at_clock()
+        self._heard = self._clock.now()
         with SignalPipe() as pipe:
             self._selector.register(pipe, selectors.EVENT_READ, "signals")
             self._selector.register(
@@ -191,10 +197,12 @@ class Agent:
         self._arm()
         now = time.monotonic()
         if now >= self._next_pulse:
-            self._next_pulse = now + PULSE
+            self._next_pulse = now + _OWN_PULSE
             self._say("alive", time=time.time())
         wait = max(0.0, self._next_pulse - now)
-        for key, _ in self._selector.select(wait):
+        ready = self._selector.select(wait)
+        self._look_at_clock()
+        for key, _ in ready:
             if key.data == "launcher":
                 self._hear()
             elif key.data == "answers":
@@ -211,7 +219,8 @@ class Agent:
             self._sink.write_some()
         # After the look at what it has said: this process itself may have been
         # held up.
-        if time.monotonic() - self._heard > self._hello["silence"]:
+        self._look_at_clock()
+        if self._clock.now() - self._heard > self._hello["silence"]:
             raise _Gone
         for signum in pipe.read():
             if signum in signals.STOPPING:
@@ -229,6 +238,15 @@ class Agent:
             raise _Gone
         self._asked = True
         self._say("asked", number=signum)
+
+    def _look_at_clock(self) -> None:
+        """Finds out whether this process has stood still.
+
+        Then the launcher was not silent; if it was stopped as well, it may go
+        on somewhat later.
+        """
+        if self._clock.look() >= self._hello["silence"] / 3:
+            self._heard = self._clock.now()
 
     def _arm(self) -> None:
         for fd in self._streams:
@@ -249,11 +267,14 @@ class Agent:
         data = os.read(self._source, _READ)
         if not data:
             raise _Gone
-        self._heard = time.monotonic()
+        self._heard = self._clock.now()
         for frame in self._reader.feed(data):
             self._verbs[frame.kind](frame)
 
     # --- What the launcher asks for ---
+
+    def _answer_pulse(self, frame: Frame) -> None:
+        self._next_pulse = 0.0
 
     def _listen(self, frame: Frame) -> None:
         """Opens the socket of rank 0."""

@@ -2,13 +2,12 @@
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from keras_ring.launcher.frames import GREETING, Frame, FrameReader, encode
@@ -21,31 +20,46 @@ _KEPT_LINES = 20
 _MAX_NOISE = 1 << 20
 
 
+def start_agent(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Starts what becomes an agent, with pipes to it.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        # Ctrl-C is for the launcher, which tells the agents.
+        start_new_session=True,
+    )
+
+
 class AgentConnection:
     """An agent that has been started.
 
     Args:
         place: Its host, and the ranks there.
-        command: What starts it.
+        process: What `start_agent` has returned.
     """
 
-    def __init__(self, place: HostRanks, command: Sequence[str]) -> None:
+    def __init__(
+        self, place: HostRanks, process: subprocess.Popen[bytes]
+    ) -> None:
         self.place = place
         self.host = place.host
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            # Ctrl-C is for the launcher, which tells the agents.
-            start_new_session=True,
-        )
+        self._process = process
         self.stdout = _fileno(self._process.stdout)
         self.stderr = _fileno(self._process.stderr)
         self.sink = Sink(_fileno(self._process.stdin))
-        self.heard = time.monotonic()
-        """When it last spoke, by `time.monotonic`."""
+        # This end of the pipe is nobody else's.
+        os.set_blocking(self.sink.fd, False)
+        self.heard = 0.0
+        """When it last spoke, by the clock of who listens."""
+        self.on_unsent: Callable[[AgentConnection], None] = lambda agent: None
+        """Is told that the pipe has not taken all, by any thread."""
         self.facts: dict[str, Any] = {}
         """What it has said of its host; empty before that."""
         self.reached: dict[str, bool] = {}
@@ -72,39 +86,30 @@ class AgentConnection:
         return self._noise is None
 
     def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
-        """Sends a message, as soon as the pipe takes it."""
+        """Sends a message, or as much of it as the pipe takes now."""
+        self.send(encode(kind, payload, **fields))
+
+    def send(self, frame: bytes) -> None:
+        """Sends a message that is encoded already. Any thread."""
         with self._lock:
             if not self.ended:
-                self.sink.put(encode(kind, payload, **fields))
+                self.sink.put(frame)
+                self._write()
 
     def write_some(self) -> None:
-        """Writes a part of what waits; call it when the pipe is ready."""
+        """Writes what the pipe takes; call it when the pipe is ready."""
         with self._lock:
-            if self.ended:
-                return
-            try:
-                self.sink.write_some()
-            except OSError:
-                # Its output tells when it has ended.
-                self.sink.discard()
+            if not self.ended:
+                self._write()
 
-    def beat(self) -> None:
-        """Says that the launcher lives."""
-        self.say_now("alive")
-
-    def say_now(self, kind: str, **fields: Any) -> None:
-        """Sends a message, and all before it, if the pipe takes them now.
-
-        For threads beside the loop, which may be asleep.
-        """
-        self.say(kind, **fields)
-        # Not `select`, which takes no descriptor beyond 1,023.
-        poll = select.poll()
-        poll.register(self.sink.fd, select.POLLOUT)
-        while not self.sink.empty:
-            if not poll.poll(0):
-                return
-            self.write_some()
+    def _write(self) -> None:
+        try:
+            self.sink.write_all()
+        except BlockingIOError:
+            self.on_unsent(self)
+        except OSError:
+            # Its output tells when it has ended.
+            self.sink.discard()
 
     def silence(self) -> None:
         """Takes and sends nothing any more."""
@@ -122,7 +127,6 @@ class AgentConnection:
         if not data:
             self.ended = True
             return []
-        self.heard = time.monotonic()
         if self._noise is not None:
             self._noise += data
             before, greeting, rest = bytes(self._noise).partition(GREETING)

@@ -1,21 +1,24 @@
 """The event loop over the agents of a job, and over what is slow to read.
 
 One thread and one selector: it sleeps until an agent speaks, a signal comes, a
-slow output takes more, or a time is over.
+slow output takes more, or a time is over. What it does then is as much as there
+is to hear, however many agents are silent: a job has up to thousands of hosts.
 """
 
 import selectors
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from keras_ring.launcher.agent import PULSE
 from keras_ring.launcher.agent_connection import AgentConnection
-from keras_ring.launcher.frames import Frame, FrameError
+from keras_ring.launcher.frames import Frame, FrameError, encode
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.patience import Patience
+from keras_ring.launcher.running_clock import RunningClock
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.text_format import LogFormat, TextFormat
 
@@ -60,6 +63,13 @@ class AgentLoop:
         self._selector = selectors.DefaultSelector()
         self._pipe = SignalPipe()
         self._silence = silence
+        self._clock = RunningClock(PULSE)
+        # Nobody has been silent for too long before this time.
+        self._next_look = 0.0
+        # Agents whose pipe has not taken all.
+        self._unsent: deque[AgentConnection] = deque()
+        # Whether no agent is heard, for nobody takes what they say.
+        self._held = False
         self._pulse = threading.Thread(target=self._beat, daemon=True)
         self._over = threading.Event()
         self.urgent = False
@@ -68,7 +78,9 @@ class AgentLoop:
     def __enter__(self) -> "AgentLoop":
         """Takes the signals over."""
         self._pipe.__enter__()
-        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._selector.register(
+            self._pipe, selectors.EVENT_READ, (self._take_signals, self._pipe)
+        )
         self._pulse.start()
         return self
 
@@ -90,21 +102,27 @@ class AgentLoop:
         In a thread, for the loop writes to files and terminals, which may
         stand still for longer than agents wait.
         """
+        frame = encode("alive")
         while not self._over.wait(PULSE):
             for agent in list(self.agents):
-                agent.beat()
+                agent.send(frame)
 
     def add(self, agent: AgentConnection) -> None:
         """Listens to an agent from now on."""
+        agent.heard = self._clock.now()
+        agent.on_unsent = self._unsent.append
         self.agents.append(agent)
+        if not self._held:
+            self._listen(agent)
         self._selector.register(
             agent.stderr, selectors.EVENT_READ, (self._hear_errors, agent)
         )
 
     def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
         """Sends a message to all agents."""
+        frame = encode(kind, payload, **fields)
         for agent in self.agents:
-            agent.say(kind, payload, **fields)
+            agent.send(frame)
 
     def step(self, until: float | None) -> None:
         """Waits for the next events, and handles them.
@@ -114,22 +132,18 @@ class AgentLoop:
                 no limit but that of silence.
         """
         self._arm()
-        now = time.monotonic()
-        limits = [now + PULSE, *([] if until is None else [until])]
-        limits += [each.heard + self._silence for each in self._watched()]
-        ready = self._selector.select(max(0.0, min(limits) - now))
-        awake = time.monotonic()
+        limit = min(PULSE, self._next_look - self._clock.now())
+        if until is not None:
+            limit = min(limit, until - time.monotonic())
+        ready = self._selector.select(max(0.0, limit))
+        self._look_at_clock()
         for key, _ in ready:
-            if key.data is not None:
-                handle, source = key.data
-                handle(source)
-        for signum in self._pipe.read():
-            self._on_signal(signum)
-        # Nobody is silent while this process does not listen: a file or a
-        # terminal may have held it up.
-        for agent in self._watched():
-            agent.heard += time.monotonic() - awake
-        self._look_for_silence()
+            handle, source = key.data
+            handle(source)
+        # A file or a terminal may have held this process up.
+        self._look_at_clock()
+        if self._clock.now() >= self._next_look:
+            self._look_for_silence()
         for sink in self._sinks:
             if sink.always_ready and not sink.empty:
                 self.write(sink)
@@ -137,22 +151,10 @@ class AgentLoop:
     def _arm(self) -> None:
         """Registers what is to be waited for now."""
         full = not self.urgent and any(sink.full for sink in self._sinks)
-        for agent in self.agents:
-            if agent.ended:
-                continue
-            # Ranks that print more than the reader takes have to wait.
-            self._want(
-                agent.stdout, selectors.EVENT_READ, not full, self._hear, agent
-            )
-            if full:
-                agent.heard = time.monotonic()
-            self._want(
-                agent.sink.fd,
-                selectors.EVENT_WRITE,
-                not agent.sink.empty,
-                self._talk,
-                agent,
-            )
+        if full != self._held:
+            self._hold(full)
+        while self._unsent:
+            self._arm_pipe(self._unsent.popleft())
         for sink in self._sinks:
             if not sink.always_ready:
                 self._want(
@@ -162,6 +164,36 @@ class AgentLoop:
                     self.write,
                     sink,
                 )
+
+    def _hold(self, held: bool) -> None:
+        """Has agents wait, or hears them again.
+
+        Ranks that print more than the reader takes have to wait.
+        """
+        self._held = held
+        for agent in self.agents:
+            if agent.ended:
+                continue
+            if held:
+                self._selector.unregister(agent.stdout)
+            else:
+                self._listen(agent)
+        self._begin_anew()
+
+    def _listen(self, agent: AgentConnection) -> None:
+        self._selector.register(
+            agent.stdout, selectors.EVENT_READ, (self._hear, agent)
+        )
+
+    def _arm_pipe(self, agent: AgentConnection) -> None:
+        if not agent.ended:
+            self._want(
+                agent.sink.fd,
+                selectors.EVENT_WRITE,
+                not agent.sink.empty,
+                self._talk,
+                agent,
+            )
 
     def _want(
         self,
@@ -177,6 +209,10 @@ class AgentLoop:
         elif wanted and not known:
             self._selector.register(fd, events, (handle, source))
 
+    def _take_signals(self, pipe: SignalPipe) -> None:
+        for signum in pipe.read():
+            self._on_signal(signum)
+
     def write(self, sink: Sink) -> None:
         """Writes what waits for one of the launcher's own outputs."""
         if not sink.write():
@@ -184,10 +220,13 @@ class AgentLoop:
 
     def _talk(self, agent: AgentConnection) -> None:
         agent.write_some()
+        self._arm_pipe(agent)
 
     def _hear(self, agent: AgentConnection) -> None:
         try:
-            for frame in agent.read():
+            frames = agent.read()
+            agent.heard = self._clock.now()
+            for frame in frames:
                 self.verbs[frame.kind](agent, frame)
         except (FrameError, KeyError) as error:
             self._lose(agent, f"its agent said what makes no sense: {error}")
@@ -222,10 +261,31 @@ class AgentLoop:
             if agent.greeted and not agent.ended and not agent.closed
         ]
 
+    def _look_at_clock(self) -> None:
+        """Finds out whether this process has stood still.
+
+        Then nobody was silent; the others, if they were stopped with it, may
+        go on somewhat later.
+        """
+        if self._clock.look() >= self._silence / 3:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Gives all agents the whole time again."""
+        now = self._clock.now()
+        for agent in self.agents:
+            agent.heard = now
+        self._next_look = now + self._silence
+
     def _look_for_silence(self) -> None:
-        now = time.monotonic()
-        for agent in self._watched():
-            if now - agent.heard >= self._silence:
+        now = self._clock.now()
+        # Whoever speaks meanwhile is due later; nobody is due earlier.
+        self._next_look = now + self._silence
+        for agent in [] if self._held else self._watched():
+            due = agent.heard + self._silence
+            if now < due:
+                self._next_look = min(self._next_look, due)
+            else:
                 self._lose(
                     agent,
                     f"nothing was heard from it for {self._silence:g} s; it or"
@@ -252,11 +312,14 @@ class AgentLoop:
             hurried: Says whether the user wants the end now.
         """
         self._silence = silence
+        self._next_look = 0.0
         self.say("close")
-        while not hurried() and not all(
-            agent.ended or not agent.greeted for agent in self.agents
-        ):
-            self.step(None)
+        left = deque(agent for agent in self.agents if agent.greeted)
+        while left and not hurried():
+            if left[0].ended:
+                left.popleft()
+            else:
+                self.step(None)
         for agent in self.agents:
             self.forget(agent)
             agent.end(_LEAVING_TIME if agent.closed else 0.2)

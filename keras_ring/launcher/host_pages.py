@@ -86,7 +86,7 @@ class HostPages:
                 self._number += 1
                 self._answers = {}
             for agent in asked:
-                agent.say_now("pages", number=self._number)
+                agent.say("pages", number=self._number)
             end = time.monotonic() + _PATIENCE
             with self._changed:
                 while any(

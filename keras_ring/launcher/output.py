@@ -123,6 +123,11 @@ class Sink:
         end = piece.rfind(b"\n") + 1 or len(piece)
         del self._waiting[: os.write(self.fd, piece[:end])]
 
+    def write_all(self) -> None:
+        """Writes everything, to descriptors that do not block."""
+        while self._waiting:
+            self.write_some()
+
     def write(self) -> bool:
         """Writes what the descriptor takes; call it when that is ready.
 
@@ -132,8 +137,9 @@ class Sink:
             Whether somebody may still read what is written.
         """
         try:
-            self.write_some()
-            while self.always_ready and self._waiting:
+            if self.always_ready:
+                self.write_all()
+            else:
                 self.write_some()
         except OSError as error:
             self.discard()

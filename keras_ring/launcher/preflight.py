@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from keras_ring.launcher import host_facts, remote_shell
-from keras_ring.launcher.agent_connection import AgentConnection
+from keras_ring.launcher.agent_connection import AgentConnection, start_agent
 from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.plan import LaunchPlan
@@ -86,7 +86,7 @@ class Preflight:
                 else self._plan.shell.start_agent(place.host)
             )
             try:
-                agent = AgentConnection(place, command)
+                agent = AgentConnection(place, start_agent(command))
             except OSError as error:
                 raise HostsError(f"{command[0]}: {error.strerror}") from None
             self._loop.add(agent)

@@ -71,6 +71,7 @@ def _script_options(tmp_path):
             *("--rounds=1", "--steps=1", "--epochs=1"),
             *("--width=4", "--batch=1", "--models=dense"),
         ),
+        "benchmarks.idle_agents": ("--hosts=2", "--seconds=1"),
         "benchmarks.many_variables": (
             *("--iterations=1", "--variables=300", "--bytes=1MiB", "--parts=8"),
         ),
