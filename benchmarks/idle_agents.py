@@ -112,7 +112,7 @@ def _seconds_of_processor(loop, seconds):
     return taken
 
 
-def calls_per_message(loop, messages=200):
+def calls_per_message(loop, messages):
     """Returns how many functions the loop calls for each message it hears.
 
     Args:
@@ -158,7 +158,7 @@ def measure(count, seconds):
         while time.monotonic() < end:
             loop.step(end)
         taken = _seconds_of_processor(loop, seconds)
-        calls = calls_per_message(loop)
+        calls = calls_per_message(loop, min(200, 4 * count))
     living.terminate()
     living.join()
     for host in hosts:

@@ -1,7 +1,7 @@
 """`keras-ring check -H`: whether hosts fit together, and their network."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -58,7 +58,8 @@ class _Check:
         self._interrupted = False
         self._report = HostsReport()
         self._measured: dict[tuple[str, str], dict[str, Any]] = {}
-        self._ports: dict[str, int] = {}
+        # By host, where it is measured, or why it is not.
+        self._serving: dict[str, Mapping[str, Any]] = {}
         self._lost: list[str] = []
 
     def run(self) -> HostsReport:
@@ -95,7 +96,7 @@ class _Check:
         self._interrupted = True
 
     def _on_serving(self, agent: AgentConnection, frame: Frame) -> None:
-        self._ports[agent.host] = frame.fields["port"]
+        self._serving[agent.host] = frame.fields
 
     def _on_measured(self, agent: AgentConnection, frame: Frame) -> None:
         self._measured[agent.host, frame.fields["host"]] = dict(frame.fields)
@@ -134,8 +135,16 @@ class _Check:
         for agent in agents:
             agent.say("serve", token=token)
         preflight.wait_for(
-            "open a port", seconds, lambda agent: agent.host in self._ports
+            "open a port", seconds, lambda agent: agent.host in self._serving
         )
+        closed = [
+            f"{host}: {told['problem']}"
+            for host, told in self._serving.items()
+            if told["problem"]
+        ]
+        if closed:
+            self._report.problems += closed
+            return
         # One after the other: they share what is between them.
         for one, other in _pairs(agents):
             if self._interrupted:
@@ -144,8 +153,8 @@ class _Check:
             one.say(
                 "measure",
                 host=other.host,
-                addresses=[each[1] for each in other.facts["addresses"]],
-                port=self._ports[other.host],
+                addresses=self._serving[other.host]["addresses"],
+                port=self._serving[other.host]["port"],
                 token=token,
             )
             preflight.wait_for(
@@ -155,6 +164,8 @@ class _Check:
                 [one],
             )
             self._note_link(*pair)
+        for agent in agents:
+            agent.say("stop_serving")
 
     def _note_link(self, one: str, other: str) -> None:
         found = self._measured.get((one, other))

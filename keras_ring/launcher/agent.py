@@ -93,6 +93,7 @@ class Agent:
         self._reader = FrameReader()
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
+        self._link_server: link_probe.LinkServer | None = None
         self._job: job.Job | None = None
         self._running: list[RankProcess] = []
         # Descriptor -> rank and stream.
@@ -117,6 +118,7 @@ class Agent:
             "listen": self._listen,
             "reach": self._reach,
             "serve": self._serve,
+            "stop_serving": self._stop_serving,
             "measure": self._measure,
             "file": self._keep_file,
             "stdin": self._keep_stdin,
@@ -278,27 +280,36 @@ class Agent:
 
     def _listen(self, frame: Frame) -> None:
         """Opens the socket of rank 0."""
+        self._listener = self._open("listening", job.BACKLOG)
+
+    def _open(self, answer: str, backlog: int) -> socket.socket | None:
+        """Returns a socket where other hosts reach this one, and says so.
+
+        It keeps to the interface and the ports that the job may use.
+
+        Args:
+            answer: Kind of the message that tells port and addresses, or why
+                there are none.
+            backlog: Connections that may wait.
+        """
         try:
             chosen = interfaces.choose(
                 self._hello["interface"], interfaces.own_addresses()
             )
             addresses = list(dict.fromkeys(each.address for each in chosen))
-            low, high = frame.fields["ports"] or (0, 0)
-            self._listener = interfaces.listen(
+            ports = self._hello["ports"]
+            listener = interfaces.listen(
                 # Of several the others say which one they reach.
                 addresses[0] if len(addresses) == 1 else "",
-                range(low, high + 1) if high else None,
-                job.BACKLOG,
+                range(ports[0], ports[1] + 1) if ports else None,
+                backlog,
             )
-        except (OSError, ConfigurationError, IndexError) as error:
-            self._say("listening", problem=str(error))
-            return
-        self._say(
-            "listening",
-            problem="",
-            port=self._listener.getsockname()[1],
-            addresses=addresses,
-        )
+        except (OSError, ConfigurationError) as error:
+            self._say(answer, problem=str(error))
+            return None
+        port = listener.getsockname()[1]
+        self._say(answer, problem="", port=port, addresses=addresses)
+        return listener
 
     def _reach(self, frame: Frame) -> None:
         """Says which of these addresses can be reached from here."""
@@ -314,8 +325,17 @@ class Agent:
 
     def _serve(self, frame: Frame) -> None:
         """Answers those who measure the way to this host."""
-        port = link_probe.serve(frame.fields["token"])
-        self._say("serving", port=port)
+        listener = self._open("serving", link_probe.BACKLOG)
+        if listener is not None:
+            self._link_server = link_probe.LinkServer(
+                listener, frame.fields["token"]
+            )
+
+    def _stop_serving(self, frame: Frame) -> None:
+        """Closes the port of `_serve`."""
+        if self._link_server is not None:
+            self._link_server.close()
+            self._link_server = None
 
     def _measure(self, frame: Frame) -> None:
         """Measures the way to another host, by the first good address."""

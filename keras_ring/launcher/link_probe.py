@@ -1,10 +1,11 @@
 """How fast two hosts reach each other: round trip and rate of one connection.
 
-One side serves for a while; it talks only to whoever has the token, and keeps
-nothing of what it gets.
+One side serves until it is told to stop; it talks only to whoever has the
+token, and keeps nothing of what it gets.
 """
 
 import contextlib
+import errno
 import hmac
 import socket
 import statistics
@@ -12,14 +13,25 @@ import threading
 import time
 from dataclasses import dataclass
 
-from keras_ring._launch_protocol import interfaces
+from keras_ring.launcher.strangers import Places, TimelyReader
 
+BACKLOG = 64
 _TOKEN_BYTES = 32
 _PING, _STREAM = b"p", b"s"
 _ROUNDS = 20
 _STREAM_SECONDS = 0.3
 _CHUNK = 1 << 18
 _TIMEOUT = 3.0
+_MAX_CONNECTIONS = 16
+# What ends one connection, or none yet, and not the listener.
+_PASSING = frozenset(
+    (
+        *(errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM),
+    )
+)
+# Seconds until there may be descriptors, or memory, again.
+_REST = 0.1
 
 
 @dataclass(frozen=True)
@@ -35,37 +47,69 @@ class LinkSpeed:
     megabytes: float
 
 
-def serve(token: str) -> int:
-    """Answers measurements, in threads of its own, as long as this process.
+class LinkServer:
+    """Answers measurements, in threads of its own, until it is closed.
 
     Args:
+        listener: Where others connect; closed with this object.
         token: 64 hexadecimal characters that those who measure must send.
-
-    Returns:
-        The port.
     """
-    listener = interfaces.listen("", None, 64)
-    threading.Thread(
-        target=_accept, args=(listener, bytes.fromhex(token)), daemon=True
-    ).start()
-    return int(listener.getsockname()[1])
 
+    def __init__(self, listener: socket.socket, token: str) -> None:
+        self.port = int(listener.getsockname()[1])
+        self._listener = listener
+        self._token = bytes.fromhex(token)
+        self._places = Places(_MAX_CONNECTIONS)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
-def _accept(listener: socket.socket, token: bytes) -> None:
-    with contextlib.suppress(OSError), listener:
+    def close(self) -> None:
+        """Takes no more connections."""
+        # The thread, which may be waiting for one, finds an error then.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
         while True:
-            peer, _ = listener.accept()
-            threading.Thread(
-                target=_answer, args=(peer, token), daemon=True
-            ).start()
+            try:
+                peer, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    return
+                time.sleep(_REST)
+                continue
+            if not self._places.take(peer):
+                peer.close()
+                continue
+            try:
+                threading.Thread(
+                    target=self._serve, args=(peer,), daemon=True
+                ).start()
+            except RuntimeError:
+                # The system has no thread for it.
+                self._leave(peer)
 
+    def _serve(self, peer: socket.socket) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                self._answer(peer)
+        finally:
+            self._leave(peer)
 
-def _answer(peer: socket.socket, token: bytes) -> None:
-    with contextlib.suppress(OSError), peer:
+    def _leave(self, peer: socket.socket) -> None:
+        self._places.keep(peer)
+        peer.close()
+        self._places.leave()
+
+    def _answer(self, peer: socket.socket) -> None:
+        token = _receive(peer, _TOKEN_BYTES)
+        if not hmac.compare_digest(token, self._token):
+            return
+        self._places.keep(peer)
         peer.settimeout(_TIMEOUT)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not hmac.compare_digest(_receive(peer, _TOKEN_BYTES), token):
-            return
         if peer.recv(1) == _PING:
             while byte := peer.recv(1):
                 peer.sendall(byte)
@@ -77,8 +121,10 @@ def _answer(peer: socket.socket, token: bytes) -> None:
 
 
 def _receive(peer: socket.socket, count: int) -> bytes:
+    """Returns so many bytes, fewer at the end, within the time for all."""
+    reader = TimelyReader(peer, _TIMEOUT)
     data = b""
-    while len(data) < count and (more := peer.recv(count - len(data))):
+    while len(data) < count and (more := reader.read(count - len(data))):
         data += more
     return data
 

@@ -187,7 +187,7 @@ class Preflight:
 
     def _choose_address(self) -> str:
         first, others = self._loop.agents[0], self._loop.agents[1:]
-        first.say("listen", ports=list(self._plan.ports or ()))
+        first.say("listen")
         self.wait_for(
             "listen",
             self.answer_time,
