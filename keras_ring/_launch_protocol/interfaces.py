@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -131,6 +132,17 @@ def answers(address: str, port: int, timeout: float) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_full(listener: socket.socket) -> bool:
+    """Whether no more connections may wait for this socket to accept them.
+
+    Then the kernel drops what others send to it, as a firewall would.
+    """
+    # Of a socket that listens, these two count what waits, and what may.
+    info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+    waiting, limit = struct.unpack_from("=II", info, 24)
+    return bool(waiting > limit)
 
 
 def drop_waiting(listener: socket.socket) -> None:

@@ -117,6 +117,7 @@ class Agent:
             "alive": self._answer_pulse,
             "listen": self._listen,
             "reach": self._reach,
+            "count": self._count,
             "serve": self._serve,
             "stop_serving": self._stop_serving,
             "measure": self._measure,
@@ -322,6 +323,11 @@ class Agent:
 
         for address in frame.fields["addresses"]:
             self._answer_later(connect, address)
+
+    def _count(self, frame: Frame) -> None:
+        """Says whether the socket of rank 0 can take connections."""
+        full = self._listener is not None and interfaces.is_full(self._listener)
+        self._say("counted", full=full)
 
     def _serve(self, frame: Frame) -> None:
         """Answers those who measure the way to this host."""

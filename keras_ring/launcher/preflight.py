@@ -37,6 +37,7 @@ class Preflight:
         loop.verbs.update(
             ready=self._on_ready,
             listening=lambda agent, frame: agent.listening.update(frame.fields),
+            counted=lambda agent, frame: agent.listening.update(frame.fields),
             reached=lambda agent, frame: agent.reached.update(
                 {frame.fields["address"]: frame.fields["reached"]}
             ),
@@ -221,9 +222,28 @@ class Preflight:
         without = [
             agent.host for agent in others if not any(agent.reached.values())
         ] or [agent.host for agent in others]
-        raise HostsError(
+        where = (
             f"{', '.join(without)} cannot reach {first.host} at"
-            f" {' or '.join(addresses)}, port {port}: there is a firewall, or"
-            " they do not share that network (--interface and --port-range"
-            " choose others)"
+            f" {' or '.join(addresses)}, port {port}"
         )
+        if self._is_flooded(first):
+            raise HostsError(
+                f"{where}: somebody else has opened so many connections to it"
+                " that it takes no more (--interface and --port-range choose"
+                " another network and other ports)"
+            )
+        raise HostsError(
+            f"{where}: there is a firewall, or they do not share that network"
+            " (--interface and --port-range choose others)"
+        )
+
+    def _is_flooded(self, first: AgentConnection) -> bool:
+        """Whether the port of rank 0 is full of connections that wait."""
+        first.say("count")
+        self.wait_for(
+            "count connections",
+            _ANSWER_TIME,
+            lambda agent: "full" in agent.listening,
+            [first],
+        )
+        return bool(first.listening.get("full"))

@@ -157,3 +157,23 @@ def test_it_is_told_where_a_port_cannot_be_opened(agent):
     made._serve(Frame("serve", {"token": TOKEN}))
     assert "in use" in said().fields["problem"]
     made._stop_serving(Frame("stop_serving", {}))
+
+
+def test_it_is_told_that_a_port_is_flooded(agent, monkeypatch):
+    made, said = agent
+    monkeypatch.setattr("keras_ring.launcher.job.BACKLOG", 2)
+    made._listen(Frame("listen", {}))
+    port = said().fields["port"]
+    made._count(Frame("count", {}))
+    assert said().fields == {"full": False}
+    # The kernel takes one more than may wait.
+    held = [socket.create_connection((HOME, port), PATIENCE) for _ in range(3)]
+    made._count(Frame("count", {}))
+    assert said().fields == {"full": True}
+    assert not interfaces.answers(HOME, port, 0.2)
+    for connection in held:
+        connection.close()
+    interfaces.drop_waiting(made._listener)
+    made._count(Frame("count", {}))
+    assert said().fields == {"full": False}
+    made._listener.close()
