@@ -29,6 +29,7 @@ launcher costs little memory beside the ranks it watches.
     summary        which rank failed first, in words
     remote_shell   how another host is reached
     agent          runs the ranks of one host for a launcher elsewhere
+    agent_network  tries how its host and others reach each other
     host_facts     what it says of its host
     frames         what launcher and agents say to each other
     agent_connection, agent_loop  the launcher's end of it

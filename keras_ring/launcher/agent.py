@@ -13,7 +13,6 @@ import queue
 import select
 import selectors
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,11 +31,11 @@ from keras_ring.launcher import (
     host_pages,
     job,
     job_processes,
-    link_probe,
     open_files,
     signals,
     timelines,
 )
+from keras_ring.launcher.agent_network import HostNetwork
 from keras_ring.launcher.frames import (
     GREETING,
     Frame,
@@ -59,8 +58,6 @@ from keras_ring.launcher.usage import UsageError
 PULSE = 1.0
 _OWN_PULSE = 1.5 * PULSE
 _READ = 64 * 1024
-# Seconds for one address to answer.
-_REACH_TIMEOUT = 3.0
 # Seconds in which the pipes of dead ranks are read.
 _DRAIN_TIME = 2.0
 
@@ -92,8 +89,6 @@ class Agent:
         self._sink = Sink(sink)
         self._reader = FrameReader()
         self._selector = selectors.DefaultSelector()
-        self._listener: socket.socket | None = None
-        self._link_server: link_probe.LinkServer | None = None
         self._job: job.Job | None = None
         self._running: list[RankProcess] = []
         # Descriptor -> rank and stream.
@@ -115,12 +110,6 @@ class Agent:
         self._wake_read, self._wake_write = os.pipe()
         self._verbs: dict[str, Callable[[Frame], None]] = {
             "alive": self._answer_pulse,
-            "listen": self._listen,
-            "reach": self._reach,
-            "count": self._count,
-            "serve": self._serve,
-            "stop_serving": self._stop_serving,
-            "measure": self._measure,
             "file": self._keep_file,
             "stdin": self._keep_stdin,
             "start": self._start,
@@ -128,6 +117,8 @@ class Agent:
             "pages": self._pages,
             "close": self._close,
         }
+        self._network = HostNetwork(hello, self._say, self._answer_later)
+        self._verbs.update(self._network.verbs)
 
     def run(self) -> None:
         """Serves the launcher; returns when it is done, or gone."""
@@ -279,95 +270,6 @@ class Agent:
     def _answer_pulse(self, frame: Frame) -> None:
         self._next_pulse = 0.0
 
-    def _listen(self, frame: Frame) -> None:
-        """Opens the socket of rank 0."""
-        self._listener = self._open("listening", job.BACKLOG)
-
-    def _open(self, answer: str, backlog: int) -> socket.socket | None:
-        """Returns a socket where other hosts reach this one, and says so.
-
-        It keeps to the interface and the ports that the job may use.
-
-        Args:
-            answer: Kind of the message that tells port and addresses, or why
-                there are none.
-            backlog: Connections that may wait.
-        """
-        try:
-            chosen = interfaces.choose(
-                self._hello["interface"], interfaces.own_addresses()
-            )
-            addresses = list(dict.fromkeys(each.address for each in chosen))
-            ports = self._hello["ports"]
-            listener = interfaces.listen(
-                # Of several the others say which one they reach.
-                addresses[0] if len(addresses) == 1 else "",
-                range(ports[0], ports[1] + 1) if ports else None,
-                backlog,
-            )
-        except (OSError, ConfigurationError) as error:
-            self._say(answer, problem=str(error))
-            return None
-        port = listener.getsockname()[1]
-        self._say(answer, problem="", port=port, addresses=addresses)
-        return listener
-
-    def _reach(self, frame: Frame) -> None:
-        """Says which of these addresses can be reached from here."""
-
-        def connect(address: str) -> bytes:
-            reached = interfaces.answers(
-                address, frame.fields["port"], _REACH_TIMEOUT
-            )
-            return encode("reached", address=address, reached=reached)
-
-        for address in frame.fields["addresses"]:
-            self._answer_later(connect, address)
-
-    def _count(self, frame: Frame) -> None:
-        """Says whether the socket of rank 0 can take connections."""
-        full = self._listener is not None and interfaces.is_full(self._listener)
-        self._say("counted", full=full)
-
-    def _serve(self, frame: Frame) -> None:
-        """Answers those who measure the way to this host."""
-        listener = self._open("serving", link_probe.BACKLOG)
-        if listener is not None:
-            self._link_server = link_probe.LinkServer(
-                listener, frame.fields["token"]
-            )
-
-    def _stop_serving(self, frame: Frame) -> None:
-        """Closes the port of `_serve`."""
-        if self._link_server is not None:
-            self._link_server.close()
-            self._link_server = None
-
-    def _measure(self, frame: Frame) -> None:
-        """Measures the way to another host, by the first good address."""
-
-        def measure(told: Mapping[str, Any]) -> bytes:
-            failures = []
-            for address in told["addresses"]:
-                try:
-                    speed = link_probe.measure(
-                        address, told["port"], told["token"]
-                    )
-                except (OSError, ValueError) as error:
-                    failures.append(f"{address}: {error}")
-                    continue
-                return encode(
-                    "measured",
-                    host=told["host"],
-                    address=address,
-                    **asdict(speed),
-                )
-            return encode(
-                "measured", host=told["host"], problem="; ".join(failures)
-            )
-
-        self._answer_later(measure, frame.fields)
-
     def _answer_later(
         self, ask: Callable[[_Asked], bytes], what: _Asked
     ) -> None:
@@ -404,8 +306,9 @@ class Agent:
                 self._hello["interface"], interfaces.own_addresses()
             )[0].address
             environment[contract.INTERFACE] = address
-        if self._listener is not None:
-            interfaces.drop_waiting(self._listener)
+        listener = self._network.listener
+        if listener is not None:
+            interfaces.drop_waiting(listener)
         if self._hello["open_files"]:
             open_files.restore(self._hello["open_files"])
         self._job = job.Job(
@@ -415,7 +318,7 @@ class Agent:
             rendezvous=job.Rendezvous(
                 address=told["rendezvous"],
                 key=told["key"],
-                listener=self._listener,
+                listener=listener,
             ),
         )
         self._say("notes", lines=list(share.notes))

@@ -11,8 +11,8 @@ import pytest
 from keras_ring._launch_protocol import interfaces
 from keras_ring._launch_protocol.interfaces import Address
 from keras_ring.launcher import link_probe
-from keras_ring.launcher.agent import Agent
-from keras_ring.launcher.frames import Frame, FrameReader
+from keras_ring.launcher.agent_network import HostNetwork
+from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.link_probe import LinkServer, measure
 
 TOKEN = "5a" * 32
@@ -113,8 +113,8 @@ def test_a_server_that_is_closed_listens_no_more():
 
 
 @pytest.fixture
-def agent(monkeypatch):
-    """An agent that may use two ports of one interface, and what it says."""
+def network(monkeypatch):
+    """The ports of a host that may use some of one interface."""
     monkeypatch.setattr(
         interfaces,
         "own_addresses",
@@ -122,58 +122,55 @@ def agent(monkeypatch):
     )
     with socket.create_server((HOME, 0)) as taken:
         low = taken.getsockname()[1]
-        read, write = os.pipe()
-        hello = {"interface": "lan", "ports": [low, low + 20], "silence": 9.0}
-        made = Agent(hello, read, write)
-        reader = FrameReader()
-
-        def said():
-            made._sink.write_some()
-            (frame,) = reader.feed(os.read(read, 1 << 16))
-            return frame
-
-        yield made, said
-        for fd in (read, write):
-            os.close(fd)
+        yield Network({"interface": "lan", "ports": [low, low + 20]})
 
 
-def test_it_listens_where_the_job_may(agent):
-    made, said = agent
-    made._serve(Frame("serve", {"token": TOKEN}))
-    told = said()
-    assert told.kind == "serving"
-    assert told.fields["addresses"] == [HOME]
-    low, high = made._hello["ports"]
-    assert low < told.fields["port"] <= high
-    assert made._link_server._listener.getsockname()[0] == HOME
-    made._stop_serving(Frame("stop_serving", {}))
+class Network:
+    """A host's part in finding out how hosts reach each other."""
+
+    def __init__(self, hello):
+        self.hello = hello
+        self.said = []
+        self.made = HostNetwork(
+            hello, lambda kind, **fields: self.said.append((kind, fields)), None
+        )
+
+    def ask(self, kind, **fields):
+        """Returns the answer to a question of the launcher, if there is one."""
+        self.made.verbs[kind](Frame(kind, fields))
+        return self.said.pop() if self.said else None
+
+
+def test_it_listens_where_the_job_may(network):
+    kind, told = network.ask("serve", token=TOKEN)
+    assert kind == "serving"
+    assert told["addresses"] == [HOME]
+    low, high = network.hello["ports"]
+    assert low < told["port"] <= high
+    assert network.made._link_server._listener.getsockname()[0] == HOME
+    network.ask("stop_serving")
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((HOME, told.fields["port"]), PATIENCE)
+        socket.create_connection((HOME, told["port"]), PATIENCE)
 
 
-def test_it_is_told_where_a_port_cannot_be_opened(agent):
-    made, said = agent
-    made._hello["ports"] = [made._hello["ports"][0]] * 2
-    made._serve(Frame("serve", {"token": TOKEN}))
-    assert "in use" in said().fields["problem"]
-    made._stop_serving(Frame("stop_serving", {}))
+def test_it_is_told_where_a_port_cannot_be_opened(network):
+    network.hello["ports"] = [network.hello["ports"][0]] * 2
+    _, told = network.ask("serve", token=TOKEN)
+    assert "in use" in told["problem"]
+    network.ask("stop_serving")
 
 
-def test_it_is_told_that_a_port_is_flooded(agent, monkeypatch):
-    made, said = agent
+def test_it_is_told_that_a_port_is_flooded(network, monkeypatch):
     monkeypatch.setattr("keras_ring.launcher.job.BACKLOG", 2)
-    made._listen(Frame("listen", {}))
-    port = said().fields["port"]
-    made._count(Frame("count", {}))
-    assert said().fields == {"full": False}
+    _, told = network.ask("listen")
+    port = told["port"]
+    assert network.ask("count") == ("counted", {"full": False})
     # The kernel takes one more than may wait.
     held = [socket.create_connection((HOME, port), PATIENCE) for _ in range(3)]
-    made._count(Frame("count", {}))
-    assert said().fields == {"full": True}
+    assert network.ask("count") == ("counted", {"full": True})
     assert not interfaces.answers(HOME, port, 0.2)
     for connection in held:
         connection.close()
-    interfaces.drop_waiting(made._listener)
-    made._count(Frame("count", {}))
-    assert said().fields == {"full": False}
-    made._listener.close()
+    interfaces.drop_waiting(network.made.listener)
+    assert network.ask("count") == ("counted", {"full": False})
+    network.made.listener.close()

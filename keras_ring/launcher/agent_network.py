@@ -1,0 +1,144 @@
+"""An agent's part in finding out how hosts reach each other."""
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol, TypeVar
+
+from keras_ring._launch_protocol import interfaces
+from keras_ring.errors import ConfigurationError
+from keras_ring.launcher import job, link_probe
+from keras_ring.launcher.frames import Frame, encode
+
+# Seconds for one address to answer.
+_REACH_TIMEOUT = 3.0
+
+_Asked = TypeVar("_Asked", contravariant=True)
+
+
+class AnswerLater(Protocol):
+    """Answers from another thread."""
+
+    def __call__(self, ask: Callable[[_Asked], bytes], what: _Asked, /) -> None:
+        """Has a thread ask, and sends the message that it gets."""
+
+
+class HostNetwork:
+    """Opens ports of this host, and tries those of others.
+
+    Args:
+        hello: What the launcher has said first: `interface` and `ports` are
+            those that the job may use.
+        say: Sends a message to the launcher.
+        answer_later: Sends what a function returns, from a thread of its own.
+    """
+
+    def __init__(
+        self,
+        hello: Mapping[str, Any],
+        say: Callable[..., None],
+        answer_later: AnswerLater,
+    ) -> None:
+        self._hello = hello
+        self._say = say
+        self._answer_later = answer_later
+        self.listener: socket.socket | None = None
+        """That of rank 0, if it is here."""
+        self._link_server: link_probe.LinkServer | None = None
+        self.verbs: dict[str, Callable[[Frame], None]] = {
+            "listen": self._listen,
+            "reach": self._reach,
+            "count": self._count,
+            "serve": self._serve,
+            "stop_serving": self._stop_serving,
+            "measure": self._measure,
+        }
+
+    def _listen(self, frame: Frame) -> None:
+        """Opens the socket of rank 0."""
+        self.listener = self._open("listening", job.BACKLOG)
+
+    def _open(self, answer: str, backlog: int) -> socket.socket | None:
+        """Returns a socket where other hosts reach this one, and says so.
+
+        It keeps to the interface and the ports that the job may use.
+
+        Args:
+            answer: Kind of the message that tells port and addresses, or why
+                there are none.
+            backlog: Connections that may wait.
+        """
+        try:
+            chosen = interfaces.choose(
+                self._hello["interface"], interfaces.own_addresses()
+            )
+            addresses = list(dict.fromkeys(each.address for each in chosen))
+            ports = self._hello["ports"]
+            listener = interfaces.listen(
+                # Of several the others say which one they reach.
+                addresses[0] if len(addresses) == 1 else "",
+                range(ports[0], ports[1] + 1) if ports else None,
+                backlog,
+            )
+        except (OSError, ConfigurationError) as error:
+            self._say(answer, problem=str(error))
+            return None
+        port = listener.getsockname()[1]
+        self._say(answer, problem="", port=port, addresses=addresses)
+        return listener
+
+    def _reach(self, frame: Frame) -> None:
+        """Says which of these addresses can be reached from here."""
+
+        def connect(address: str) -> bytes:
+            reached = interfaces.answers(
+                address, frame.fields["port"], _REACH_TIMEOUT
+            )
+            return encode("reached", address=address, reached=reached)
+
+        for address in frame.fields["addresses"]:
+            self._answer_later(connect, address)
+
+    def _count(self, frame: Frame) -> None:
+        """Says whether the socket of rank 0 can take connections."""
+        full = self.listener is not None and interfaces.is_full(self.listener)
+        self._say("counted", full=full)
+
+    def _serve(self, frame: Frame) -> None:
+        """Answers those who measure the way to this host."""
+        listener = self._open("serving", link_probe.BACKLOG)
+        if listener is not None:
+            self._link_server = link_probe.LinkServer(
+                listener, frame.fields["token"]
+            )
+
+    def _stop_serving(self, frame: Frame) -> None:
+        """Closes the port of `_serve`."""
+        if self._link_server is not None:
+            self._link_server.close()
+            self._link_server = None
+
+    def _measure(self, frame: Frame) -> None:
+        """Measures the way to another host, by the first good address."""
+
+        def measure(told: Mapping[str, Any]) -> bytes:
+            failures = []
+            for address in told["addresses"]:
+                try:
+                    speed = link_probe.measure(
+                        address, told["port"], told["token"]
+                    )
+                except (OSError, ValueError) as error:
+                    failures.append(f"{address}: {error}")
+                    continue
+                return encode(
+                    "measured",
+                    host=told["host"],
+                    address=address,
+                    **asdict(speed),
+                )
+            return encode(
+                "measured", host=told["host"], problem="; ".join(failures)
+            )
+
+        self._answer_later(measure, frame.fields)
