@@ -32,6 +32,7 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
     : tree_(std::move(tree)),
       ranks_(std::move(ranks)),
       clock_(clock),
+      measured_clock_(options.measured_clock ? *options.measured_clock : clock),
       counters_(counters),
       // What is not reckoned has a sixteenth.
       most_bytes_(options.max_message_bytes - options.max_message_bytes / 16),
@@ -273,7 +274,7 @@ Status Controller::Handle(int peer, const ClockQuery& message) {
   if (tree_.children.count(peer) == 0 || !clock_offset_) {
     return InternalError("a question about the clock that is not to be asked");
   }
-  Send(peer, clock_offset_->Answer(message, clock_.Now()));
+  Send(peer, clock_offset_->Answer(message, measured_clock_.Now()));
   return OkStatus();
 }
 
@@ -281,7 +282,7 @@ Status Controller::Handle(int peer, const ClockReply& message) {
   if (peer != tree_.parent || !clock_offset_) {
     return InternalError("an answer about the clock that was not asked for");
   }
-  const TimePoint now = clock_.Now();
+  const TimePoint now = measured_clock_.Now();
   clock_offset_->OnReply(message, now);
   if (const auto reading = clock_offset_->TakeReading(now)) {
     output_.clock = reading;
@@ -549,7 +550,10 @@ std::optional<TimePoint> Controller::NextTimer() const {
     if (at && (!next || *at < *next)) next = at;
   };
   consider(scheduler_.NextTimer());
-  if (clock_offset_) consider(clock_offset_->NextQuestion());
+  if (!clock_offset_) return next;
+  if (const std::optional<TimePoint> question = clock_offset_->NextQuestion()) {
+    consider(*question - (measured_clock_.Now() - clock_.Now()));
+  }
   return next;
 }
 
@@ -564,7 +568,8 @@ void Controller::OnTimer() {
   stalls_.OnTimer(now, oldest);
   if (!clock_offset_ || ended_) return;
   const std::optional<TimePoint> question = clock_offset_->NextQuestion();
-  if (question && now >= *question) SendUp(clock_offset_->Ask(now));
+  const TimePoint measured = measured_clock_.Now();
+  if (question && measured >= *question) SendUp(clock_offset_->Ask(measured));
 }
 
 }  // namespace keras_ring

@@ -46,6 +46,9 @@ struct ControllerOptions {
   bool shares_clock = true;
   // Of a message to another rank.
   size_t max_message_bytes = kMaxMessageBytes;
+  // The clock that they measure, if it is not the controller's own, which may
+  // leave time out. Must outlive the controller.
+  const Clock* measured_clock = nullptr;
 };
 
 class Controller final : private ReadinessTable::Listener,
@@ -182,6 +185,7 @@ class Controller final : private ReadinessTable::Listener,
   const ControlTree tree_;
   const RankSet ranks_;
   const Clock& clock_;
+  const Clock& measured_clock_;
   Counters& counters_;
   const size_t most_bytes_;  // of what is reckoned of a message
   ThreadChecker thread_;     // it has no lock

@@ -20,20 +20,22 @@ constexpr Duration kByeLimit = std::chrono::seconds(1);
 BackgroundLoop::BackgroundLoop(const BackgroundLoopOptions& options, int rank,
                                Controller& controller, MessageChannel& channel,
                                TensorQueue& queue, Executor& executor,
-                               const Clock& clock)
+                               const Clock& clock, RunningClock& running)
     : options_(options),
       rank_(rank),
       controller_(controller),
       channel_(channel),
       queue_(queue),
       executor_(executor),
-      clock_(clock) {}
+      clock_(clock),
+      running_(running) {}
 
 BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
 
 Status BackgroundLoop::Start(ControlTree tree) {
-  peers_ = tree.Peers();
-  for (int peer : peers_) last_sent_[peer] = clock_.Now();
+  const TimePoint now = clock_.Now();
+  for (int peer : tree.Peers()) peers_[peer] = {now, now};
+  (void)running_.Skip();  // the time before
   KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-loop", [this] {
                         SetThreadName("kr-loop", options_.ranks.number());
                         Run();
@@ -143,7 +145,7 @@ void BackgroundLoop::Run() {
   for (;;) {
     const std::optional<TimePoint> until = NextWakeUp();
     for (const MessageChannel::Event& event :
-         channel_.Poll(until ? &*until : nullptr)) {
+         Listen(until ? &*until : nullptr)) {
       HandleEvent(event);
     }
     queue_.PopRequests(requests_);
@@ -181,7 +183,7 @@ void BackgroundLoop::TellPeers(
     const std::vector<std::pair<int, std::string>>& messages) {
   for (const auto& [peer, message] : messages) {
     channel_.Send(peer, message);
-    last_sent_[peer] = clock_.Now();
+    peers_.at(peer).spoken = clock_.Now();
   }
 }
 
@@ -223,7 +225,7 @@ bool BackgroundLoop::EndIsNext() const {
 }
 
 void BackgroundLoop::HandleTimers() {
-  const TimePoint now = clock_.Now();
+  const TimePoint now = running_.Outside(running_.Now());
   bool leave_now = false;
   std::string reason;
   Status suspicion, broken;
@@ -249,7 +251,7 @@ void BackgroundLoop::HandleTimers() {
   HandleSuspicion(suspicion, now);
   if (finished() || loss_reported_) return;
   std::optional<TimePoint> timer = controller_.NextTimer();
-  if (timer && now >= *timer) controller_.OnTimer();
+  if (timer && running_.Now() >= *timer) controller_.OnTimer();
   Heartbeat(now);
 }
 
@@ -259,11 +261,46 @@ void BackgroundLoop::HandleSuspicion(const Status& suspicion, TimePoint now) {
   if (now >= *suspicion_due_) Abort(suspicion, -1);
 }
 
+std::vector<MessageChannel::Event> BackgroundLoop::Listen(
+    const TimePoint* until) {
+  std::vector<MessageChannel::Event> events = channel_.Poll(until);
+  // A loop that watches nobody sleeps for any time.
+  if (until == nullptr || peers_.empty()) {
+    (void)running_.Skip();
+  } else if (const Duration lost = running_.Look(); lost > Duration::zero()) {
+    Pardon(lost);
+  }
+  return events;
+}
+
+// What was lost does not count. Where that is long, this process was stopped,
+// and most likely the whole job: the others go on somewhat later, perhaps one
+// after the other, so they have all of the time again. Where it is short, the
+// processor was busy, and a peer that is gone must be found all the same.
+void BackgroundLoop::Pardon(Duration lost) {
+  const TimePoint now = clock_.Now();
+  const bool stopped = lost >= options_.heartbeat_timeout / 3;
+  for (auto& [peer, contact] : peers_) {
+    contact.silent_since =
+        stopped ? now : std::min(now, SilentSince(peer, contact) + lost);
+  }
+  if (stopped && options_.ranks.is_job()) {
+    KR_LOG(kInfo)
+        << "this process did not run for some "
+        << std::chrono::duration_cast<std::chrono::seconds>(lost).count()
+        << " s; it waits for the other ranks anew";
+  }
+}
+
+TimePoint BackgroundLoop::SilentSince(int peer, const Contact& contact) const {
+  return std::max(contact.silent_since, channel_.LastHeard(peer));
+}
+
 void BackgroundLoop::Heartbeat(TimePoint now) {
   static const std::string ping = EncodeMessage(PingMessage{});
-  for (int peer : peers_) {
+  for (auto& [peer, contact] : peers_) {
     if (agreed() && controller_.HasSaidBye(peer)) continue;
-    if (now - channel_.LastHeard(peer) >= options_.heartbeat_timeout) {
+    if (now - SilentSince(peer, contact) >= options_.heartbeat_timeout) {
       std::ostringstream seconds;
       seconds
           << std::chrono::duration<double>(options_.heartbeat_timeout).count();
@@ -275,10 +312,9 @@ void BackgroundLoop::Heartbeat(TimePoint now) {
             peer);
       return;
     }
-    TimePoint& said = last_sent_.at(peer);
-    if (now - said >= options_.heartbeat_timeout / 3) {
+    if (now - contact.spoken >= LongestSleep(options_.heartbeat_timeout)) {
       channel_.Send(peer, ping);
-      said = now;
+      contact.spoken = now;
     }
   }
 }
@@ -366,7 +402,7 @@ void BackgroundLoop::CarryOut(ReconfigureCommand command) {
 // one passes on. New commands wait their turn.
 void BackgroundLoop::PollControl() {
   const TimePoint now = clock_.Now();
-  for (const MessageChannel::Event& event : channel_.Poll(&now)) {
+  for (const MessageChannel::Event& event : Listen(&now)) {
     HandleEvent(event);
   }
   HandleTimers();
@@ -435,6 +471,7 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
   }
   std::optional<TimePoint> next;
   if (!finished()) next = controller_.NextTimer();
+  if (next) next = running_.Outside(*next);
   auto consider = [&next](TimePoint at) {
     if (!next || at < *next) next = at;
   };
@@ -442,10 +479,10 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
   if (std::optional<TimePoint> release = queue_.NextRelease()) {
     consider(*release);
   }
-  for (int peer : peers_) {
+  for (const auto& [peer, contact] : peers_) {
     if (agreed() && controller_.HasSaidBye(peer)) continue;
-    consider(channel_.LastHeard(peer) + options_.heartbeat_timeout);
-    consider(last_sent_.at(peer) + options_.heartbeat_timeout / 3);
+    consider(SilentSince(peer, contact) + options_.heartbeat_timeout);
+    consider(contact.spoken + LongestSleep(options_.heartbeat_timeout));
   }
   return next;
 }

@@ -16,6 +16,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/mutex.h"
 #include "csrc/base/rank_set.h"
+#include "csrc/base/running_clock.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/controller.h"
@@ -50,11 +51,19 @@ struct BackgroundLoopOptions {
 
 class BackgroundLoop {
  public:
-  // References must outlive the loop. `clock` is that of the channel.
+  // References must outlive the loop. `clock` is that of the channel, and
+  // `running`, which the loop keeps, that of the controller.
   BackgroundLoop(const BackgroundLoopOptions& options, int rank,
                  Controller& controller, MessageChannel& channel,
-                 TensorQueue& queue, Executor& executor, const Clock& clock);
+                 TensorQueue& queue, Executor& executor, const Clock& clock,
+                 RunningClock& running);
   ~BackgroundLoop();
+
+  // How long the loop sleeps at most before it looks again whether its peers
+  // live, and tells them that this rank does.
+  static Duration LongestSleep(Duration heartbeat_timeout) {
+    return heartbeat_timeout / 3;
+  }
 
   Status Start(ControlTree tree);
 
@@ -95,7 +104,19 @@ class BackgroundLoop {
     return state_ == State::kDraining || state_ == State::kDrainAborted;
   }
 
+  // Of a peer of the tree.
+  struct Contact {
+    TimePoint spoken;        // when this rank last sent it something
+    TimePoint silent_since;  // at the earliest; see SilentSince
+  };
+
   void Run();
+  // Polls the channel, and finds out whether this process has stood still.
+  std::vector<MessageChannel::Event> Listen(const TimePoint* until);
+  // This process has not run for so long. Others are not to blame for that.
+  void Pardon(Duration lost);
+  // Since when `peer` can be blamed for its silence.
+  TimePoint SilentSince(int peer, const Contact& contact) const;
   void HandleEvent(const MessageChannel::Event& event);
   // Whether what is left to be carried out ends with the job's end.
   bool EndIsNext() const;
@@ -140,6 +161,7 @@ class BackgroundLoop {
   TensorQueue& queue_;
   Executor& executor_;
   const Clock& clock_;
+  RunningClock& running_;
 
   std::atomic<int> launched_{0};
 
@@ -157,13 +179,12 @@ class BackgroundLoop {
   bool stop_ KR_GUARDED_BY(mutex_) = false;
 
   // Loop thread only.
-  std::vector<int> peers_;
   State state_ = State::kRunning;
   bool leave_sent_ = false;
   bool loss_reported_ = false;  // to the job, which has not answered yet
   bool loss_heard_ = false;     // from a peer, that is
   std::optional<TimePoint> suspicion_due_;
-  std::map<int, TimePoint> last_sent_;
+  std::map<int, Contact> peers_;
   std::vector<RequestPtr> requests_;  // just popped
   std::deque<Command> commands_;
   const std::function<void()> keep_in_touch_ = [this] { PollControl(); };

@@ -119,7 +119,9 @@ Status Runtime::StartThreads() {
 
 Runtime::Runtime(RuntimeDeps deps)
     : deps_(std::move(deps)),
-      topology_(TopologyOf(deps_.host_ids, deps_.options.rank)) {
+      topology_(TopologyOf(deps_.host_ids, deps_.options.rank)),
+      running_(*deps_.clock, BackgroundLoop::LongestSleep(
+                                 Seconds(deps_.options.heartbeat_timeout))) {
   const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
   queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); },
                                          *deps_.clock, deps_.counters.get());
@@ -134,10 +136,11 @@ Runtime::Runtime(RuntimeDeps deps)
     control.measures_clocks = true;
     control.shares_clock = tree.is_root() || deps_.host_ids[tree.parent] ==
                                                  deps_.host_ids[tree.rank];
+    control.measured_clock = deps_.clock.get();
   }
   const std::vector<TunableRange> own = deps_.collective->Tunables();
   tunables_.insert(tunables_.end(), own.begin(), own.end());
-  controller_ = std::make_unique<Controller>(tree, control, *deps_.clock,
+  controller_ = std::make_unique<Controller>(tree, control, running_,
                                              *deps_.counters, deps_.ranks);
   executor_ = std::make_unique<Executor>(
       topology_.rank, topology_.size, CollectiveSet(*deps_.collective),
@@ -171,9 +174,9 @@ Runtime::Runtime(RuntimeDeps deps)
       flight_log_writer_.Start(std::move(write));
     }
   };
-  loop_ = std::make_unique<BackgroundLoop>(options, topology_.rank,
-                                           *controller_, *deps_.channel,
-                                           *queue_, *executor_, *deps_.clock);
+  loop_ = std::make_unique<BackgroundLoop>(
+      options, topology_.rank, *controller_, *deps_.channel, *queue_,
+      *executor_, *deps_.clock, running_);
 }
 
 Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }

@@ -16,6 +16,7 @@
 #include "csrc/base/mutex.h"
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
+#include "csrc/base/running_clock.h"
 #include "csrc/base/status.h"
 #include "csrc/base/tunable.h"
 #include "csrc/control/tensor_entry.h"
@@ -153,6 +154,7 @@ class Runtime {
   // In order of construction; destroyed in reverse.
   RuntimeDeps deps_;
   Topology topology_;
+  RunningClock running_;
   std::unique_ptr<TensorQueue> queue_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<Executor> executor_;

@@ -95,8 +95,8 @@ MUTATIONS = (
     Mutation(
         "a silent peer is never lost",
         "csrc/runtime/background_loop.cc",
-        "if (now - channel_.LastHeard(peer) >= options_.heartbeat_timeout) {",
-        "if (now - channel_.LastHeard(peer) >= Duration::max()) {",
+        "if (now - SilentSince(peer, contact) >= options_.heartbeat_timeout) {",
+        "if (now - SilentSince(peer, contact) >= Duration::max()) {",
         tests=(
             "runtime_test",
             "join_placeholders_test",

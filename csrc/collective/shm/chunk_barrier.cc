@@ -7,6 +7,7 @@
 
 #include "csrc/base/futex.h"
 #include "csrc/base/logging.h"
+#include "csrc/base/running_clock.h"
 
 namespace keras_ring {
 namespace {
@@ -192,7 +193,8 @@ Status ChunkBarrier::Wait(int local_rank, Phase phase, uint64_t chunk) {
   if (spinner_.Until(done))
     return Outcome(local_rank, phase, chunk, local_rank);
   ProgressPage::WaitWord& wait = pages_[local_rank_]->wait;
-  const TimePoint began = options_.clock->Now();
+  RunningClock clock(*options_.clock, RunningClock::kWaitGap);
+  const TimePoint began = clock.Skip();
   Duration next_report = options_.report_time;
   while (true) {
     if (progress_ != nullptr) (*progress_)();
@@ -202,7 +204,8 @@ Status ChunkBarrier::Wait(int local_rank, Phase phase, uint64_t chunk) {
     // one may not come so far either.
     const int lost = FirstLost(phase, chunk);
     const bool over = lost >= 0 || done();
-    const Duration idle = options_.clock->Now() - began;
+    (void)clock.Look();
+    const Duration idle = clock.Now() - began;
     const Duration limit = options_.limit->get();
     if (!over && idle < limit) {
       FutexWait(wait.calls, calls,

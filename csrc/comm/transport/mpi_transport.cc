@@ -238,7 +238,8 @@ Status MpiTransport::Run(SendReceivePlan& plan) {
   Streams streams(plan, *this);
   const Status opened = streams.Open(*port_);
   if (!opened.ok()) return Break(opened);
-  TimePoint moved = std::chrono::steady_clock::now();
+  RunningClock clock(SystemTime(), RunningClock::kWaitGap);
+  TimePoint moved = clock.Skip();
   Duration next_report = report_time_;
   while (!streams.done() || plan.busy) {
     if (is_broken_) return broken_.Get();
@@ -246,12 +247,12 @@ Status MpiTransport::Run(SendReceivePlan& plan) {
     if (!any.ok()) return Break(any.status());
     const bool happened = plan.events != nullptr && plan.events->Happened();
     if (!*any && !happened) {
-      const Status status = Await(streams, plan, moved, &next_report);
+      const Status status = Await(streams, plan, clock, moved, &next_report);
       if (!status.ok()) return Break(status);
       continue;
     }
     if (plan.advance) plan.advance(plan);
-    moved = std::chrono::steady_clock::now();
+    moved = clock.Skip();
     next_report = report_time_;
   }
   return OkStatus();
@@ -269,7 +270,8 @@ void MpiTransport::Nap(PlanEvents* events, Duration time) {
 }
 
 Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
-                           TimePoint moved, Duration* next_report) {
+                           RunningClock& clock, TimePoint moved,
+                           Duration* next_report) {
   PlanEvents* const events = plan.events;
   if (events != nullptr) KR_RETURN_IF_ERROR(events->Check());
   if (events == nullptr && !streams.waits()) {
@@ -277,7 +279,7 @@ Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
                          " waits for nothing");
   }
   const Duration limit = idle_limit_->get();
-  const Duration waited = std::chrono::steady_clock::now() - moved;
+  const Duration waited = clock.Now() - moved;
   {
     const int source = plan.OnlySource();
     const TimedPhase time(
@@ -294,7 +296,8 @@ Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
     if (ready) return OkStatus();
     Nap(events, std::min(NapAfter(waited), limit - waited));
   }
-  const Duration idle = std::chrono::steady_clock::now() - moved;
+  (void)clock.Look();
+  const Duration idle = clock.Now() - moved;
   if (idle >= limit) {
     return DeadlineExceededError(SilenceText(
         streams.senders(), streams.receivers(), events, limit, ranks_));

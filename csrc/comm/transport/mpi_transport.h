@@ -20,6 +20,7 @@
 #include "csrc/base/idle_limit.h"
 #include "csrc/base/meter.h"
 #include "csrc/base/rank_set.h"
+#include "csrc/base/running_clock.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
@@ -70,7 +71,7 @@ class MpiTransport final : public Transport {
   Result<bool> Move(Streams& streams);
   // Waits until a message is done, an event has happened, or a nap is over.
   Status Await(const Streams& streams, const SendReceivePlan& plan,
-               TimePoint moved, Duration* next_report);
+               RunningClock& clock, TimePoint moved, Duration* next_report);
   void Nap(PlanEvents* events, Duration time);
   // Keeps the first cause, and returns it.
   Status Break(const Status& cause);

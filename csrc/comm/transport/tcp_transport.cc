@@ -273,7 +273,8 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
   KR_RETURN_IF_ERROR(CheckPeers(plan));
   if (plan.advance) plan.advance(plan);
   Streams streams(plan, peers_, ranks_);
-  TimePoint moved = std::chrono::steady_clock::now();
+  RunningClock clock(SystemTime(), RunningClock::kWaitGap);
+  TimePoint moved = clock.Skip();
   Duration next_report = link_limit_;
   while (!streams.done() || plan.busy) {
     if (is_broken_) return broken_.Get();
@@ -281,12 +282,12 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
     if (!any.ok()) return Break(any.status());
     const bool happened = plan.events != nullptr && plan.events->Happened();
     if (!*any && !happened) {
-      const Status status = Await(streams, plan, moved, &next_report);
+      const Status status = Await(streams, plan, clock, moved, &next_report);
       if (!status.ok()) return Break(status);
       continue;
     }
     if (plan.advance) plan.advance(plan);
-    moved = std::chrono::steady_clock::now();
+    moved = clock.Skip();
     next_report = link_limit_;
     // Those that wait must not be forgotten while others move.
     if (!streams.any_blocked() || !streams.any_open()) continue;
@@ -323,7 +324,8 @@ Result<bool> TcpTransport::Sleep(Streams& streams, PlanEvents* events,
 }
 
 Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
-                           TimePoint moved, Duration* next_report) {
+                           RunningClock& clock, TimePoint moved,
+                           Duration* next_report) {
   PlanEvents* const events = plan.events;
   if (events != nullptr) KR_RETURN_IF_ERROR(events->Check());
   if (!streams.any_blocked() && events == nullptr) {
@@ -331,7 +333,7 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
                          " waits for nothing");
   }
   const Duration limit = idle_limit_->get();
-  const Duration waited = std::chrono::steady_clock::now() - moved;
+  const Duration waited = clock.Now() - moved;
   {
     const int source = plan.OnlySource();
     const TimedPhase time(
@@ -348,7 +350,8 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
     }
     if (ready) return OkStatus();
   }
-  const Duration idle = std::chrono::steady_clock::now() - moved;
+  (void)clock.Look();
+  const Duration idle = clock.Now() - moved;
   if (idle >= limit) {
     return DeadlineExceededError(Silence(streams, events, limit));
   }

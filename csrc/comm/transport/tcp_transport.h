@@ -20,6 +20,7 @@
 #include "csrc/base/idle_limit.h"
 #include "csrc/base/meter.h"
 #include "csrc/base/rank_set.h"
+#include "csrc/base/running_clock.h"
 #include "csrc/base/spin.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
@@ -65,8 +66,8 @@ class TcpTransport final : public Transport {
   // "rank 3"
   std::string RankText(int rank) const;
   // Waits until a stream may move, a limit has passed, or a while.
-  Status Await(Streams& streams, const SendReceivePlan& plan, TimePoint moved,
-               Duration* next_report);
+  Status Await(Streams& streams, const SendReceivePlan& plan,
+               RunningClock& clock, TimePoint moved, Duration* next_report);
   // Whether a stream may move, or one of `events` (or null) has happened, as
   // far as it pays to look for it.
   Result<bool> Spin(Streams& streams, PlanEvents* events);

@@ -1048,7 +1048,21 @@ TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
   tell();
   EXPECT_TRUE(WaitUntilTrue([&] { return !runtime->status().ok(); }));
   EXPECT_THAT(runtime->status().message(), HasSubstr("the job is over"));
-  time.Advance(std::chrono::milliseconds(29'999));
+  // The loop looks at its peers every 10 s, and tells them that it does.
+  int pings = 0;
+  const auto count_pings = [&] {
+    const TimePoint now = time.Now();
+    for (const auto& event : parts.deps[1].channel->Poll(&now)) {
+      if (event.message == EncodeMessage(PingMessage{})) ++pings;
+    }
+    return pings;
+  };
+  for (int i = 1; i <= 2; ++i) {
+    time.Advance(std::chrono::seconds(10));
+    channel.Wake();
+    ASSERT_TRUE(WaitUntilTrue([&] { return count_pings() == i; }));
+  }
+  time.Advance(std::chrono::milliseconds(9'999));
   channel.Wake();
   EXPECT_EQ(last.status.wait_for(std::chrono::milliseconds(20)),
             std::future_status::timeout);
@@ -1058,6 +1072,45 @@ TEST(Runtime, ARankThatStopsAfterAnAgreedEndIsMissedByWhoNeedsIt) {
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("lost rank 1"),
                     HasSubstr("nothing was heard from it for 30 s")));
+}
+
+// Fault: the whole job stands still for an hour, by the clock that all ranks
+// go by, while a tensor waits for a rank. No error: nobody was silent while the
+// others listened.
+TEST_P(RuntimeTest, AJobThatWasPausedAsAWholeGoesOn) {
+  LogCapture log;
+  ManualClock time;
+  RuntimeClusterSetup paused = setup();
+  paused.clock = &time;
+  Options options;
+  options.stall_check_time = 40;
+  options.stall_shutdown_time = 60;
+  RuntimeCluster cluster(kFlat, options, paused);
+  const auto all = [&](const std::string& name) {
+    RunRanks(cluster.size(), [&](int rank) {
+      FloatOperation operation;
+      operation.input.assign(3, 1.0f);
+      ASSERT_TRUE(EnqueueSum(cluster.at(rank), name, operation).ok());
+      const Status status = Await(operation);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+    });
+  };
+  all("before");
+  FloatOperation waits;
+  waits.input.assign(3, 1.0f);
+  ASSERT_TRUE(EnqueueSum(cluster.at(0), "late", waits).ok());
+  time.Advance(std::chrono::hours(1));
+  all("after");
+  RunRanks(cluster.size(), [&](int rank) {
+    if (rank == 0) return;
+    FloatOperation late;
+    late.input.assign(3, 1.0f);
+    ASSERT_TRUE(EnqueueSum(cluster.at(rank), "late", late).ok());
+    EXPECT_TRUE(Await(late).ok());
+  });
+  const Status status = Await(waits);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("this process did not run")));
 }
 
 TEST_P(RuntimeTest, BucketsOfAllSizesAreExact) {

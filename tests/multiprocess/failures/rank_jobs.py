@@ -30,6 +30,16 @@ def train_until_killed(mode):
             notify("training")
 
 
+def agree_until_seen(flag):
+    """Small steps until all ranks see a file; returns True."""
+    kr.init()
+    notify("training")
+    while True:
+        seen = tf.constant(float(os.path.exists(flag)))
+        if kr.allreduce(seen, op=kr.Min, name="seen").numpy():
+            return True
+
+
 def fit_until_killed():
     import keras
     import numpy as np

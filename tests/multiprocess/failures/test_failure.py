@@ -104,3 +104,40 @@ def test_a_frozen_rank_is_lost_after_the_heartbeat_limit():
         assert "lost rank 1" in result.ranks[rank].stderr
         assert "nothing was heard from it for 1 s" in result.ranks[rank].stderr
         assert result.ranks[rank].end_time < result.ranks[1].end_time - 1
+
+
+def test_a_job_that_is_paused_as_a_whole_goes_on(tmp_path):
+    """By a scheduler, a freezer, or the host of its virtual machines.
+
+    For longer than any limit on silence; two ranks share a host.
+    """
+    flag = tmp_path / "end"
+
+    def pause(running):
+        for rank in range(3):
+            running.wait_for(rank, "training", timeout=60)
+        for rank in range(3):
+            running.send(rank, signal.SIGSTOP)
+        time.sleep(6.5)
+        for rank in range(3):
+            running.send(rank, signal.SIGCONT)
+        # Whoever gave another one up would do so now.
+        time.sleep(1.0)
+        flag.touch()
+
+    result = run_ranks(
+        rank_jobs.agree_until_seen,
+        3,
+        args=(str(flag),),
+        on_start=pause,
+        hosts=[0, 0, 1],
+        env={
+            "KERAS_RING_HEARTBEAT_TIMEOUT": "2",
+            "KERAS_RING_STALL_CHECK_TIME": "4",
+            "KERAS_RING_STALL_SHUTDOWN_TIME": "5",
+        },
+        deadline=120,
+    )
+    assert result.values == [True, True, True]
+    for rank in result.ranks:
+        assert "Stalled" not in rank.stderr
