@@ -1099,6 +1099,7 @@ TEST_P(RuntimeTest, AJobThatWasPausedAsAWholeGoesOn) {
   FloatOperation waits;
   waits.input.assign(3, 1.0f);
   ASSERT_TRUE(EnqueueSum(cluster.at(0), "late", waits).ok());
+  all("meanwhile");  // the coordinator has heard of the one that waits
   time.Advance(std::chrono::hours(1));
   all("after");
   RunRanks(cluster.size(), [&](int rank) {
