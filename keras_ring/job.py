@@ -14,6 +14,7 @@ import platform
 import sys
 import threading
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from keras_ring import _version, errors
 from keras_ring._autotune import worker as autotune
@@ -30,6 +31,7 @@ from keras_ring._runtime import (
     caught,
     json_logs,
     native,
+    parent_rank,
     shared_seed,
     start_checks,
 )
@@ -58,9 +60,11 @@ def init(
     of the job. After `shutdown()`, or after it has failed, it may be called
     again for a new job.
 
-    A process that this one forks later (a worker that loads data) still knows
-    its rank, but has no part in the job: a collective raises an error there,
-    and its end is not the rank's.
+    A process that this one starts later (a worker that loads data, whether it
+    is forked or spawned, or another program) still knows its rank, but has no
+    part in the job: a collective raises an error there, and its end is not the
+    rank's. It can be a job of its own: start it with `KERAS_RING_SIZE=1` in
+    its environment, or by `keras-ring run`.
 
     Args:
         process_sets: A list of `ProcessSet` (or of lists of ranks) to begin
@@ -108,6 +112,12 @@ def init(
         if core.is_initialized():
             sets.require_added(static)
             return
+        parent = parent_rank.found(os.environ) if comm is None else None
+        if parent is not None:
+            core.init_child(asdict(parent.place), parent.pid)
+            sets.note_unconnected(static)
+            return
+        parent_rank.leave(os.environ)
         with rank_settings(os.environ, comm) as settings:
             # Not before: a rank that fails here must not be missed by others
             # that wait for it without a limit, in a collective of MPI.
@@ -118,6 +128,7 @@ def init(
             shared_seed.note(key or os.environ.get(contract.JOB_KEY, ""))
             _note_errors()
             log_forwarder = _start(settings, static)
+        parent_rank.mark(os.environ, core.topology())
         error_file.mark_started()
         if core.topology().rank == 0:
             _name_ignored_variables()

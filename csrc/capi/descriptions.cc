@@ -1,4 +1,5 @@
 // What there is to know of the library: types, options, metrics, the build.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -60,6 +61,12 @@ size_t KrMetrics(const KrMetric** rows) {
 
 KrStatus* KrReadMetrics(uint64_t* values) {
   const auto runtime = keras_ring::ProcessRuntime();
+  if (keras_ring::CurrentParentRank() != nullptr) {
+    // What it counts is that of the rank, in another process.
+    const KrMetric* rows;
+    std::fill_n(values, KrMetrics(&rows), uint64_t{0});
+    return nullptr;
+  }
   if (runtime == nullptr) {
     return keras_ring::ToC(
         keras_ring::FailedPreconditionError("not initialized"));

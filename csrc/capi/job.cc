@@ -19,7 +19,10 @@
 namespace keras_ring {
 namespace {
 
-Status NotInitialized() { return FailedPreconditionError("not initialized"); }
+Status NotInitialized() {
+  KR_RETURN_IF_ERROR(CheckIsRank());
+  return FailedPreconditionError("not initialized");
+}
 
 Status Init(const std::vector<std::string>& versions,
             const std::map<std::string, std::string>& settings) {
@@ -34,9 +37,33 @@ Status Init(const std::vector<std::string>& versions,
   return OkStatus();
 }
 
+KrTopology TopologyToC(const Topology& topology) {
+  KrTopology result = {};
+  result.rank = topology.rank;
+  result.size = topology.size;
+  result.local_rank = topology.local_rank;
+  result.local_size = topology.local_size;
+  result.cross_rank = topology.cross_rank;
+  result.cross_size = topology.cross_size;
+  result.homogeneous = topology.homogeneous;
+  return result;
+}
+
+Topology TopologyFromC(const KrTopology& topology) {
+  Topology result;
+  result.rank = topology.rank;
+  result.size = topology.size;
+  result.local_rank = topology.local_rank;
+  result.local_size = topology.local_size;
+  result.cross_rank = topology.cross_rank;
+  result.cross_size = topology.cross_size;
+  result.homogeneous = topology.homogeneous;
+  return result;
+}
+
 // The process sets of the job, for what only the rank itself may do.
 Result<std::shared_ptr<ProcessSets>> OwnProcessSets() {
-  KR_RETURN_IF_ERROR(CheckNotForked());
+  KR_RETURN_IF_ERROR(CheckIsRank());
   std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
   if (sets == nullptr) return NotInitialized();
   return sets;
@@ -88,24 +115,28 @@ void KrShutdown(const char* reason) {
   if (sets != nullptr) sets->Shutdown(reason);
 }
 
-bool KrIsInitialized(void) { return keras_ring::ProcessRuntime() != nullptr; }
+KrStatus* KrInitChild(const KrTopology* parent, int64_t parent_pid) {
+  return ToC(keras_ring::InstallParentRank(
+      {keras_ring::TopologyFromC(*parent), parent_pid}));
+}
+
+bool KrIsInitialized(void) {
+  return keras_ring::ProcessRuntime() != nullptr ||
+         keras_ring::CurrentParentRank() != nullptr;
+}
 
 KrStatus* KrCheckEnvironment(void) {
   return ToC(Options::FromEnvironment().status());
 }
 
 KrStatus* KrGetTopology(KrTopology* topology) {
+  if (const auto parent = keras_ring::CurrentParentRank()) {
+    *topology = keras_ring::TopologyToC(parent->topology);
+    return nullptr;
+  }
   const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
   if (runtime == nullptr) return ToC(keras_ring::NotInitialized());
-  const Topology& found = runtime->topology();
-  *topology = KrTopology();
-  topology->rank = found.rank;
-  topology->size = found.size;
-  topology->local_rank = found.local_rank;
-  topology->local_size = found.local_size;
-  topology->cross_rank = found.cross_rank;
-  topology->cross_size = found.cross_size;
-  topology->homogeneous = found.homogeneous;
+  *topology = keras_ring::TopologyToC(runtime->topology());
   return nullptr;
 }
 

@@ -188,6 +188,11 @@ typedef struct KrSetting {
  * all ranks. Blocks. */
 KrStatus* KrInit(const char* const* versions, size_t num_versions,
                  const KrSetting* settings, size_t num_settings);
+/* In place of KrInit, in a process that a rank has started as a program of its
+ * own: this process is no rank, and knows where that rank stands. Collectives
+ * are errors (FAILED_PRECONDITION) that say so, metrics are zeros, and
+ * KrShutdown forgets the rank. */
+KrStatus* KrInitChild(const KrTopology* parent, int64_t parent_pid);
 /* Ends the job in agreement with the other ranks, who are told the reason;
  * "" for a program that came to its end. Blocks. Without a job: nothing. */
 void KrShutdown(const char* reason);

@@ -16,9 +16,10 @@ namespace {
 constexpr int32_t kActivityCompute = 0;
 constexpr int32_t kActivityInput = 1;
 
-// Null without a job, and in the child of a fork, where nothing is recorded.
+// Null without a job, and in a process that a rank has forked or started, where
+// nothing is recorded.
 std::shared_ptr<Runtime> OwnRuntime() {
-  return CheckNotForked().ok() ? ProcessRuntime() : nullptr;
+  return CheckIsRank().ok() ? ProcessRuntime() : nullptr;
 }
 
 TimePoint At(int64_t nanoseconds) {

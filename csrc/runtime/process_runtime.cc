@@ -17,6 +17,8 @@ struct Slot {
   SetNumbers numbers;
   Mutex mutex;
   std::shared_ptr<ProcessSets> sets KR_GUARDED_BY(mutex);
+  // In place of `sets`, in a process that a rank has started.
+  std::shared_ptr<const ParentRank> parent KR_GUARDED_BY(mutex);
   // Whether `sets` is a fork's copy of what its parent has: without threads and
   // without the memory that the ranks share. It still tells the rank.
   std::atomic<bool> forked{false};
@@ -41,19 +43,38 @@ void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {
   TheSlot().mutex.Unlock();
 }
 
+Status HandleForks() {
+  static const int handled = pthread_atfork(BeforeFork, InParent, InChild);
+  if (handled == 0) return OkStatus();
+  return ResourceExhaustedError("pthread_atfork: no memory");
+}
+
+Status CheckEmpty(const Slot& slot) KR_REQUIRES(slot.mutex) {
+  if (slot.sets == nullptr && slot.parent == nullptr) return OkStatus();
+  return FailedPreconditionError("this process is initialized already");
+}
+
 }  // namespace
 
 Status InstallProcessSets(std::shared_ptr<ProcessSets> sets) {
-  static const int handled = pthread_atfork(BeforeFork, InParent, InChild);
-  if (handled != 0) {
-    return ResourceExhaustedError("pthread_atfork: no memory");
-  }
+  KR_RETURN_IF_ERROR(HandleForks());
   MutexLock lock(TheSlot().mutex);
-  if (TheSlot().sets != nullptr) {
-    return FailedPreconditionError("this process is initialized already");
-  }
+  KR_RETURN_IF_ERROR(CheckEmpty(TheSlot()));
   TheSlot().sets = std::move(sets);
   return OkStatus();
+}
+
+Status InstallParentRank(const ParentRank& parent) {
+  KR_RETURN_IF_ERROR(HandleForks());
+  MutexLock lock(TheSlot().mutex);
+  KR_RETURN_IF_ERROR(CheckEmpty(TheSlot()));
+  TheSlot().parent = std::make_shared<const ParentRank>(parent);
+  return OkStatus();
+}
+
+std::shared_ptr<const ParentRank> CurrentParentRank() {
+  MutexLock lock(TheSlot().mutex);
+  return TheSlot().parent;
 }
 
 std::shared_ptr<ProcessSets> CurrentProcessSets() {
@@ -61,14 +82,25 @@ std::shared_ptr<ProcessSets> CurrentProcessSets() {
   return TheSlot().sets;
 }
 
-Status CheckNotForked() {
-  if (!TheSlot().forked) return OkStatus();
-  return FailedPreconditionError(
-      "this process (pid " + std::to_string(getpid()) +
-      ") was forked from rank " +
-      std::to_string(ProcessRuntime()->topology().rank) +
+Status CheckIsRank() {
+  const std::string here =
+      "this process (pid " + std::to_string(getpid()) + ")";
+  const std::string why =
       ", and only that rank itself has connections with the other ranks; call "
-      "it there");
+      "it there";
+  if (TheSlot().forked) {
+    return FailedPreconditionError(
+        here + " was forked from rank " +
+        std::to_string(ProcessRuntime()->topology().rank) + why);
+  }
+  if (const auto parent = CurrentParentRank()) {
+    return FailedPreconditionError(
+        here + " was started by rank " + std::to_string(parent->topology.rank) +
+        " (pid " + std::to_string(parent->pid) + ")" + why +
+        ". If this is to be a job of its own, start it with KERAS_RING_SIZE=1 "
+        "in its environment, or by keras-ring run");
+  }
+  return OkStatus();
 }
 
 std::shared_ptr<Runtime> ProcessRuntime() {
@@ -78,7 +110,7 @@ std::shared_ptr<Runtime> ProcessRuntime() {
 
 Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
                                                    const std::string& name) {
-  const Status here = CheckNotForked();
+  const Status here = CheckIsRank();
   if (!here.ok()) return here.WithContext("collective '" + name + "'");
   const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
   if (sets == nullptr) {
@@ -96,6 +128,7 @@ SetNumbers& ProcessSetNumbers() { return TheSlot().numbers; }
 
 std::shared_ptr<ProcessSets> TakeProcessSets() {
   MutexLock lock(TheSlot().mutex);
+  TheSlot().parent = nullptr;
   std::shared_ptr<ProcessSets> sets = std::exchange(TheSlot().sets, nullptr);
   if (!TheSlot().forked.exchange(false)) return sets;
   // Never destroyed: it would wait for threads that are not here, and use what

@@ -26,8 +26,22 @@ std::shared_ptr<ProcessSets> CurrentProcessSets();
 // The runtime of its job, or null.
 std::shared_ptr<Runtime> ProcessRuntime();
 
-// kFailedPrecondition in a process that was forked from the rank.
-Status CheckNotForked();
+// The rank by which this process was started.
+struct ParentRank {
+  Topology topology;
+  int64_t pid = 0;
+};
+
+// Notes that this process was started by a rank, as a program of its own (a
+// worker that `multiprocessing` spawns). Like the child of a fork it may ask
+// where that rank stands, and nothing else. kFailedPrecondition if the slot is
+// taken.
+Status InstallParentRank(const ParentRank& parent);
+// Null where InstallParentRank was not called, or TakeProcessSets since.
+std::shared_ptr<const ParentRank> CurrentParentRank();
+
+// kFailedPrecondition in a process that a rank has forked or started.
+Status CheckIsRank();
 
 // The runtime for a collective of this name on a process set. The error says
 // that there is no job, or that it is the parent's (kFailedPrecondition), no
@@ -38,7 +52,8 @@ Result<std::shared_ptr<Runtime>> ProcessRuntimeFor(int64_t process_set,
 // The numbers of all process sets that this process ever has.
 SetNumbers& ProcessSetNumbers();
 
-// Empties the slot and returns what was in it; null in the child of a fork.
+// Empties the slot and returns what was in it; null in a process that a rank
+// has forked or started.
 std::shared_ptr<ProcessSets> TakeProcessSets();
 
 // From now on SIGUSR1 makes what is in the slot write its flight logs, and

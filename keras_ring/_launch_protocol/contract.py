@@ -15,6 +15,8 @@ JOB_KEY = "KERAS_RING_JOB_KEY"
 # Names a file that holds it, for engines that hand out files.
 JOB_KEY_FILE = "KERAS_RING_JOB_KEY_FILE"
 GENERATION = "KERAS_RING_GENERATION"
+# Set by a rank for what it starts itself (`_runtime.parent_rank`).
+PARENT_RANK = "KERAS_RING_PARENT_RANK"
 ERROR_FILE = "KERAS_RING_ERROR_FILE"
 HOST_ID = "KERAS_RING_HOST_ID"
 INTERFACE = "KERAS_RING_INTERFACE"
@@ -56,6 +58,7 @@ LAUNCHER_OWNED = frozenset(
         RENDEZVOUS_FD,
         JOB_KEY,
         GENERATION,
+        PARENT_RANK,
         MPI,
         ERROR_FILE,
         KERAS_ADDRESSES,

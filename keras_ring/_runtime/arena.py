@@ -19,7 +19,7 @@ from types import ModuleType
 from keras_ring import errors
 from keras_ring._engines import known
 from keras_ring._launch_protocol import contract
-from keras_ring._runtime import native
+from keras_ring._runtime import native, parent_rank
 
 _TENSORFLOW = "tensorflow"
 
@@ -33,10 +33,13 @@ _refusal = ""
 def prepare() -> None:
     """Installs the allocator now, or when TensorFlow is imported.
 
-    Does nothing in a program that is not a rank of a job of several.
+    Does nothing in a program that is not a rank of a job of several, such as
+    one that a rank has started.
     """
     # All else about the environment is left to the options; but most programs
     # that import keras_ring need not load it for that.
+    if parent_rank.found(os.environ) is not None:
+        return
     size = os.environ.get(contract.SIZE, "")
     if size == "1" or (not size and not _size_of_engine()):
         return

@@ -47,6 +47,19 @@ void Init(const std::vector<std::string>& versions,
   }));
 }
 
+void InitChild(const std::map<std::string, int32_t>& parent,
+               int64_t parent_pid) {
+  KrTopology topology = {};
+  topology.rank = parent.at("rank");
+  topology.size = parent.at("size");
+  topology.local_rank = parent.at("local_rank");
+  topology.local_size = parent.at("local_size");
+  topology.cross_rank = parent.at("cross_rank");
+  topology.cross_size = parent.at("cross_size");
+  topology.homogeneous = parent.at("homogeneous") != 0;
+  ThrowIfError(KrInitChild(&topology, parent_pid));
+}
+
 void Shutdown(const std::string& reason) {
   WithoutGil([&] { KrShutdown(reason.c_str()); });
 }
@@ -230,6 +243,8 @@ PYBIND11_MODULE(_core, module) {
 
   module.def("init", &Init, py::arg("versions"),
              py::arg("settings") = std::map<std::string, std::string>());
+  module.def("init_child", &InitChild, py::arg("parent"),
+             py::arg("parent_pid"));
   module.def("shutdown", &Shutdown, py::arg("reason"));
   module.def("add_process_sets", &AddProcessSets, py::arg("lists"));
   module.def("remove_process_set", &RemoveProcessSet, py::arg("number"));

@@ -257,6 +257,22 @@ def require_added(
         )
 
 
+def note_unconnected(
+    process_sets: Iterable[ProcessSet | Iterable[int]],
+) -> None:
+    """Gives sets numbers in a process that is no rank.
+
+    It may ask them who is a member; a collective on one of them is the error
+    that it is on all ranks.
+    """
+    for number, process_set in enumerate(process_sets, start=1):
+        if isinstance(process_set, ProcessSet):
+            process_set.process_set_id = number
+            _added[number] = process_set
+        else:
+            _added[number] = ProcessSet(process_set)
+
+
 def forget_all() -> None:
     """Notes that the job, and with it its sets, is over."""
     for process_set in _added.values():

@@ -23,6 +23,7 @@ _PYTHONS = (
     contract.ERROR_FILE,
     contract.JOB_KEY_FILE,
     contract.LOG_FORMAT,
+    contract.PARENT_RANK,
     *auto_options.OPTIONS,
 )
 

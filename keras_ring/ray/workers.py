@@ -137,6 +137,8 @@ class Workers:
             contract.START_TIMEOUT: f"{self._start_timeout:g}",
             contract.SIZE: str(self._count),
             contract.RANK: str(rank),
+            # A rank may have started Ray.
+            contract.PARENT_RANK: "",
             **environment,
         }
         actor = self._ray.remote(_actor_class())

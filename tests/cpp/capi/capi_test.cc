@@ -16,6 +16,7 @@ namespace keras_ring {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 // What a status says, "OK" of null; frees it.
@@ -203,6 +204,43 @@ TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
   EXPECT_THAT(Text(KrTunables(nullptr, nullptr)), HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrTune("linger", 1)), HasSubstr("not initialized"));
   KrShutdown("");
+}
+
+// A program that a rank has started: it knows the rank, and is none.
+TEST(CInitChild, KnowsItsParentAndHasNoPartInTheJob) {
+  const KrTopology parent = {2, 4, 1, 2, 1, 2, true};
+  ASSERT_EQ(Text(KrInitChild(&parent, 4711)), "OK");
+  EXPECT_TRUE(KrIsInitialized());
+  KrTopology topology = {};
+  ASSERT_EQ(Text(KrGetTopology(&topology)), "OK");
+  EXPECT_EQ(topology.rank, 2);
+  EXPECT_EQ(topology.size, 4);
+  EXPECT_EQ(topology.local_rank, 1);
+  EXPECT_EQ(topology.local_size, 2);
+  EXPECT_EQ(topology.cross_rank, 1);
+  EXPECT_EQ(topology.cross_size, 2);
+  EXPECT_TRUE(topology.homogeneous);
+  const auto started = HasSubstr("was started by rank 2 (pid 4711)");
+  Call call;
+  EXPECT_THAT(call.Run(Spec({1})),
+              AllOf(HasSubstr("refused: FAILED_PRECONDITION"),
+                    HasSubstr("collective 'a'"), started,
+                    HasSubstr("KERAS_RING_SIZE=1")));
+  uint32_t number;
+  EXPECT_THAT(Text(KrAddProcessSets(nullptr, nullptr, 0, &number)), started);
+  EXPECT_THAT(Text(KrExplain(nullptr, nullptr)), started);
+  EXPECT_THAT(Text(KrTune("linger", 1)), started);
+  const KrMetric* rows;
+  std::vector<uint64_t> values(KrMetrics(&rows), 7);
+  EXPECT_EQ(Text(KrReadMetrics(values.data())), "OK");
+  EXPECT_THAT(values, Each(0));
+  EXPECT_FALSE(KrIsTracing());
+  EXPECT_EQ(Text(KrCount("buckets", 1)), "OK");
+  EXPECT_THAT(Text(KrInit(nullptr, 0, nullptr, 0)),
+              HasSubstr("initialized already"));
+  KrShutdown("");
+  EXPECT_FALSE(KrIsInitialized());
+  EXPECT_THAT(Text(KrGetTopology(&topology)), HasSubstr("not initialized"));
 }
 
 TEST_F(Job, SaysHowItWorks) {

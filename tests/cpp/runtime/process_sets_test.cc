@@ -520,7 +520,7 @@ TEST(ProcessRuntime, AForkHasNoPartInTheJob) {
   ASSERT_TRUE(InstallProcessSets(cluster.shared(2)).ok());
   RuntimeLookup used(0), fresh(0);
   ASSERT_TRUE(used.For("x").ok());
-  EXPECT_TRUE(CheckNotForked().ok());
+  EXPECT_TRUE(CheckIsRank().ok());
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
@@ -533,17 +533,17 @@ TEST(ProcessRuntime, AForkHasNoPartInTheJob) {
                                    ") was forked from rank 2,";
       if (status.message().rfind(expected, 0) != 0) _exit(3);
     }
-    if (CheckNotForked().ok()) _exit(4);
+    if (CheckIsRank().ok()) _exit(4);
     // Ends nothing, and then there is no job.
     if (TakeProcessSets() != nullptr || ProcessRuntime() != nullptr) _exit(5);
-    if (!CheckNotForked().ok() || used.For("x").ok()) _exit(6);
+    if (!CheckIsRank().ok() || used.For("x").ok()) _exit(6);
     exit(0);
   }
   int state = 0;
   ASSERT_EQ(waitpid(child, &state, 0), child);
   EXPECT_TRUE(WIFEXITED(state));
   EXPECT_EQ(WEXITSTATUS(state), 0);
-  EXPECT_TRUE(CheckNotForked().ok());
+  EXPECT_TRUE(CheckIsRank().ok());
   EXPECT_TRUE(used.For("x").ok());
   TakeProcessSets();
   RunRanks(3, [&](int rank) {

@@ -1,0 +1,14 @@
+"""Ranks start programs that find the variables of a rank, and go on."""
+
+from pathlib import Path
+
+from tests.harness import run_ranks
+
+PROGRAM = Path(__file__).with_name("run_children.py")
+
+
+def test_what_a_rank_starts_is_no_rank():
+    result = run_ranks(PROGRAM, 2, deadline=120)
+    for rank in result.ranks:
+        print(rank.stdout, rank.stderr)
+        assert "all is well" in rank.stdout
