@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import numbers
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -19,6 +17,7 @@ from typing import Any
 
 from keras_ring._launch_protocol import (
     auto_options,
+    code_sources,
     standard_streams,
     time_limits,
 )
@@ -74,9 +73,9 @@ def run(
 
     Args:
         fn: What each rank calls. It may be defined in a notebook or in a
-            script, even within another function; it must not refer to what
-            cannot be pickled, as an open file, a lock or a model of this
-            process.
+            script, even within another function, and takes its source with it,
+            for AutoGraph and tracebacks; it must not refer to what cannot be
+            pickled, as an open file, a lock or a model of this process.
         args: Its positional arguments, the same on every rank.
         kwargs: Its keyword arguments. Defaults to none.
         np: Integer, the number of ranks. Defaults to as many as the hosts
@@ -258,16 +257,14 @@ def _check_types(fn: object, args: object, kwargs: object, np: object) -> None:
 def _pickled(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bytes:
-    cloudpickle = importlib.import_module("cloudpickle")
     try:
-        data: bytes = cloudpickle.dumps((fn, args, kwargs))
+        return code_sources.dumps((fn, args, kwargs)).encode()
     except Exception as error:
         raise TypeError(
             "`fn`, `args` and `kwargs` go to other processes, so it must be "
             "possible to pickle them; make models, datasets and the like "
             f"inside of `fn`. Received: fn={fn!r}: {error}"
         ) from error
-    return data
 
 
 def _temporary_directory() -> Path:
@@ -310,4 +307,4 @@ def _result(directory: Path, rank: int) -> Any:
             f"rank {rank} ended before the function had returned, with exit "
             "code 0 (by `sys.exit()`?)"
         ) from None
-    return pickle.loads(data)
+    return code_sources.decode(data).load()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import pickle
 import sys
 from pathlib import Path
 
@@ -34,19 +33,23 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def _call(directory: Path) -> None:
-    import cloudpickle
-
-    from keras_ring._launch_protocol import auto_options, contract, error_file
+    from keras_ring._launch_protocol import (
+        auto_options,
+        code_sources,
+        contract,
+        error_file,
+    )
 
     error_file.install()
     if auto_options.is_on(os.environ):
         # Before it is unpickled: that imports what the function refers to.
         importlib.import_module("keras_ring.auto")
     rank = int(os.environ[contract.RANK])
-    function, args, kwargs = pickle.loads((directory / CALL).read_bytes())
+    call = code_sources.decode((directory / CALL).read_bytes())
+    function, args, kwargs = call.load()
     value: object = function(*args, **kwargs)
     try:
-        data = cloudpickle.dumps(value)
+        data = code_sources.dumps(value, with_sources=False).encode()
     except Exception as error:
         raise TypeError(
             "`keras_ring.run` returns what the function returns on each rank, "

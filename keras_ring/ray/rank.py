@@ -6,12 +6,12 @@ import contextlib
 import importlib
 import os
 import socket
-from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from keras_ring._engines.meeting import Invitation, Meeting, invite
 from keras_ring._launch_protocol import error_file
+from keras_ring._launch_protocol.code_sources import Pickled
 from keras_ring._launch_protocol.error_file import RankError
 
 # What an actor answers, as `call` returns it.
@@ -60,14 +60,14 @@ class Rank:
             self._leave()
             return told
 
-    def call(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> tuple[str, Any]:
-        """Calls the function; returns its result, or the error of it."""
+    def call(self, shared: Pickled) -> tuple[str, Any]:
+        """Calls the function; returns its result, or the error of it.
+
+        Args:
+            shared: The function, its positional and its keyword arguments.
+        """
         try:
+            function, args, kwargs = shared.load()
             return VALUE, function(*args, **kwargs)
         except BaseException as error:
             return _told(error)

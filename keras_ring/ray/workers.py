@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from keras_ring import errors
-from keras_ring._launch_protocol import contract
+from keras_ring._launch_protocol import code_sources, contract
 from keras_ring._launch_protocol.error_file import RankError
 from keras_ring.launcher.sharing import thread_variables
 from keras_ring.launcher.summary import RankEnd
@@ -184,8 +184,10 @@ class Workers:
             failure the others have a few seconds to say what it meant to them,
             and are then ended.
         """
-        # Once, not per rank.
-        shared = self._ray.put((function, args, dict(kwargs)))
+        pickler = importlib.import_module("ray.cloudpickle").CloudPickler
+        call = (function, args, dict(kwargs))
+        # Once, not per rank. Arrays are where all ranks of a node read them.
+        shared = self._ray.put(code_sources.dumps(call, pickler, apart=True))
         return self._results([a.call.remote(shared) for a in self._actors])
 
     def _results(
@@ -278,7 +280,7 @@ def _actor_class() -> type:
             return self._rank.activate()
 
         def call(self, shared: Any) -> Any:
-            return self._rank.call(*shared)
+            return self._rank.call(shared)
 
     return KerasRingRank
 

@@ -1,6 +1,8 @@
 """`keras_ring.run`."""
 
+import inspect
 import json
+import linecache
 import os
 import signal
 import stat
@@ -56,6 +58,60 @@ def test_a_collective():
         return float(kr.allreduce(kr.rank() + 1.0, kr.Sum))
 
     assert kr.run(add, np=2, start_timeout=60, log_level="error") == [3.0] * 2
+
+
+CELL = """
+def train(n):
+    import inspect
+    import sys
+    import traceback
+
+    if n < 0:
+        raise ValueError("of a cell")  # the line that failed
+    import tensorflow as tf
+
+    @tf.function
+    def count(x):
+        for _ in tf.range(n):
+            if tf.reduce_sum(x) > 3.0:
+                x += 1.0
+        return x
+
+    def pick(x):
+        if x > 1.0:
+            return x * 2.0
+        return x + 2.0
+
+    mapped = tf.data.Dataset.from_tensor_slices([3.0, 0.5]).map(pick)
+    return (
+        float(count(tf.constant(4.0))),
+        [float(x) for x in mapped],
+        inspect.getsource(pick).splitlines()[0].strip(),
+        train.__code__.co_filename,
+        lambda: train,
+    )
+"""
+
+
+def test_sources_go_with_the_function(monkeypatch):
+    """As of a notebook, whose cells are in no file."""
+    name = "/nowhere/ipykernel_7/cell.py"
+    lines = CELL.splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, name, (len(CELL), None, lines, name))
+    cell = {"__name__": "__main__"}
+    exec(compile(CELL, name, "exec"), cell)
+    ((count, mapped, source, file_name, again),) = kr.run(
+        cell["train"], (3,), np=1
+    )
+    assert (count, mapped) == (7.0, [6.0, 2.5])
+    assert (source, file_name) == ("def pick(x):", name)
+    # What comes back is as it was sent.
+    assert inspect.getsource(again()) == CELL.lstrip("\n")
+    with pytest.raises(kr.errors.RankFailedError) as failure:
+        kr.run(cell["train"], (-1,), np=1)
+    text = str(failure.value)
+    assert f'File "{name}", line 8, in train' in text
+    assert "# the line that failed" in text
 
 
 def test_files_are_private_and_variables_are_set():

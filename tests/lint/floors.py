@@ -171,9 +171,8 @@ def _within(module: str, package: str) -> bool:
 
 _PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")
 _UNPICKLING = (
+    "_launch_protocol/code_sources.py",
     "_ops/objects.py",
-    "launcher/function_job.py",
-    "launcher/function_rank.py",
 )
 
 
