@@ -13,23 +13,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
 
-
-class TensorFlow:
-    """What CMake must know of the TensorFlow to build for."""
-
-    def __init__(self) -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        import tensorflow as tf
-
-        self.minor = "_".join(tf.__version__.split(".")[:2])
-        self.include_dir = tf.sysconfig.get_include()
-        self.library_dir = tf.sysconfig.get_lib()
-        self.definitions = [
-            flag[2:]
-            for flag in tf.sysconfig.get_compile_flags()
-            if flag.startswith("-D")
-        ]
+import target_tensorflow  # noqa: E402
 
 
 class CMakeBuild(build_ext):
@@ -44,10 +30,11 @@ class CMakeBuild(build_ext):
         import pybind11
 
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        tensorflow = TensorFlow()
+        tensorflow = target_tensorflow.facts()
+        minor = "_".join(tensorflow.version.split(".")[:2])
         core = ROOT / "build" / "core"
         self._build(ROOT, core, package, {})
-        tag = f"{sys.implementation.cache_tag}-tf{tensorflow.minor}"
+        tag = f"{sys.implementation.cache_tag}-tf{minor}"
         self._build(
             ROOT / "tf_ops",
             ROOT / "build" / f"adapters-{tag}",
@@ -56,10 +43,14 @@ class CMakeBuild(build_ext):
                 "KERAS_RING_CORE_DIR": core,
                 "Python_EXECUTABLE": sys.executable,
                 "pybind11_DIR": pybind11.get_cmake_dir(),
-                "TF_MINOR": tensorflow.minor,
+                "TF_MINOR": minor,
                 "TF_INCLUDE_DIR": tensorflow.include_dir,
                 "TF_LIBRARY_DIR": tensorflow.library_dir,
-                "TF_DEFINITIONS": tensorflow.definitions,
+                "TF_DEFINITIONS": [
+                    flag[2:]
+                    for flag in tensorflow.flags
+                    if flag.startswith("-D")
+                ],
             },
         )
 

@@ -294,7 +294,10 @@ def __getattr__(name: str) -> Any:
             f"module 'keras_ring' has no attribute '{name}'{why}"
         )
     home = _HOMES[name]
-    module = importlib.import_module(f"keras_ring.{home or name}")
+    try:
+        module = importlib.import_module(f"keras_ring.{home or name}")
+    except ModuleNotFoundError as error:
+        raise _native.without_tensorflow(error) from None
     value = getattr(module, name) if home else module
     globals()[name] = value
     return value

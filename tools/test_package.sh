@@ -1,11 +1,22 @@
 #!/bin/sh
-# Builds the wheel, installs it alone into an empty directory, and checks that
+# Builds the source archive, which must have what the build reads, and the wheel;
+# installs it alone into an empty directory, and checks that
 # it works from there, not from the checkout. $1: the Python to use.
 set -eu
 
 python=$(realpath -s "$1")
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
+
+"$python" setup.py --quiet egg_info --egg-base "$directory" \
+  sdist --dist-dir "$directory"
+"$python" tools/check_source_archive.py "$directory"/keras_ring-*.tar.gz \
+  build/core build/adapters-*
+# What is compiled is the same; that CMake finds it all is to be seen at once.
+mkdir "$directory/sources"
+tar -xzf "$directory"/keras_ring-*.tar.gz -C "$directory/sources" \
+  --strip-components=1
+cmake -S "$directory/sources" -B "$directory/core" -G Ninja >/dev/null
 
 "$python" -m pip wheel --quiet --no-build-isolation --no-deps \
   --wheel-dir "$directory" .

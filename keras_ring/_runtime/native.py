@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import importlib.metadata
 import re
 import warnings
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from keras_ring import errors
+from keras_ring._launch_protocol import tensorflow_package
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OPS_PATTERN = re.compile(r"libkeras_ring_tf_(\d+)_(\d+)\.so")
@@ -47,8 +47,12 @@ def tf_ops() -> ModuleType:
 
     Raises:
         BuildMismatchError: If the ops were built for another minor version.
+        ModuleNotFoundError: If there is no TensorFlow.
     """
-    import tensorflow as tf
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        raise without_tensorflow(error) from None
 
     mismatch = mismatch_with(tf.__version__)
     if mismatch:
@@ -128,6 +132,13 @@ def mismatch_with(version: str) -> str:
     )
 
 
+def without_tensorflow(error: ModuleNotFoundError) -> Exception:
+    """Returns what to raise where TensorFlow may be what is missing."""
+    return tensorflow_package.told_missing(
+        error, " or ".join(built_for()) or "2.15 to 2.21"
+    )
+
+
 def warn_of_mismatch() -> None:
     """Warns if the installed TensorFlow is not one that ops were built for.
 
@@ -135,10 +146,9 @@ def warn_of_mismatch() -> None:
     little. Only a warning, for `keras-ring check` must still start; `tf_ops`
     raises.
     """
-    try:
-        version = importlib.metadata.version("tensorflow")
-    except importlib.metadata.PackageNotFoundError:
-        return  # under another name, or not there: said on first use
+    version = tensorflow_package.installed_version()
+    if version is None:
+        return  # said on first use
     mismatch = mismatch_with(version)
     if mismatch:
         warnings.warn(mismatch, RuntimeWarning, stacklevel=3)

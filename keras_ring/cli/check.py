@@ -47,10 +47,10 @@ def _check_packages(report: Report) -> None:
     except metadata.PackageNotFoundError:
         report.facts["keras_ring"] = None
         report.missing.append(f"keras_ring is not installed: {_INSTALL}")
-    for module, name in (
-        ("numpy", "NumPy"),
-        ("tensorflow", "TensorFlow"),
-        ("keras", "Keras"),
+    for module, name, package in (
+        ("numpy", "NumPy", "numpy"),
+        ("tensorflow", "TensorFlow", "tensorflow, or tensorflow-cpu"),
+        ("keras", "Keras", "keras"),
     ):
         try:
             found = importlib.import_module(module)
@@ -59,7 +59,7 @@ def _check_packages(report: Report) -> None:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             report.facts[name] = None
             report.missing.append(
-                f"{name} cannot be imported ({reason}): pip install {module}"
+                f"{name} cannot be imported ({reason}): pip install {package}"
             )
         else:
             report.facts[name] = str(getattr(found, "__version__", "?"))

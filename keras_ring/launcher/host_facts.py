@@ -10,16 +10,14 @@ from typing import Any
 
 import psutil
 
-from keras_ring._launch_protocol import interfaces
+from keras_ring._launch_protocol import interfaces, tensorflow_package
 from keras_ring._version import __version__
 from keras_ring.launcher.sharing import Machine
 
 # Equal on all hosts, or ranks would not compute the same.
 MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
-# What TensorFlow's package may be called.
-_TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-intel")
 
-
+_MISSING = "missing"
 # Levels of x86-64 that TensorFlow and our kernels tell apart, the highest
 # first, and what the kernel calls the newest of their instructions.
 _CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
@@ -36,7 +34,7 @@ def gather(ports: range | None = None) -> dict[str, Any]:
         "host": socket.gethostname(),
         "keras_ring": __version__,
         "python": platform.python_version(),
-        "tensorflow": _version(*_TENSORFLOWS),
+        "tensorflow": tensorflow_package.installed_version() or _MISSING,
         "keras": _version("keras"),
         "architecture": platform.machine(),
         "interpreter": sys.executable,
@@ -78,10 +76,8 @@ def _num_free(ports: range) -> int:
     return count
 
 
-def _version(*packages: str) -> str:
-    for package in packages:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return "missing"
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return _MISSING

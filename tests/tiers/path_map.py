@@ -105,11 +105,16 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tools/test_package.sh": NONE,
     # Wrong, it leaves nothing to test.
     "tools/build_core.sh": NONE,
+    "tools/build_backend.py": NONE,
+    "tools/check_source_archive.py": NONE,
+    "tools/target_tensorflow.py": NONE,
     "tools/fuzz.sh": _SANITIZED,
     "tools/make_fuzz_corpus.sh": NONE,
     "tools/test_cpp.sh": _SANITIZED,
     "CMakeLists.txt": _SANITIZED,
     "setup.py": NONE,
+    "LICENSE": NONE,
+    "MANIFEST.in": NONE,
     # Tests run when they have changed; those of the long tier by their part.
     "tests/": NONE,
     "tests/cpp/": _SANITIZED,

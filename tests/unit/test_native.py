@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,45 @@ import keras_ring as kr
 from keras_ring import errors
 from keras_ring._runtime import native
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_build_info_names_this_tensorflow():
     info = native.build_info()
     minor = ".".join(tf.__version__.split(".")[:2])
     assert minor in info["tf_version_built"]
     assert any(name.startswith("libkeras_ring") for name in info["libraries"])
+
+
+@pytest.mark.parametrize("name", ["DistributedOptimizer", "init"])
+def test_without_tensorflow_it_says_what_to_install(name):
+    code = (
+        "import sys\n"
+        "sys.modules['tensorflow'] = None\n"
+        "import keras_ring as kr\n"
+        f"kr.{name}()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        timeout=60,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("ModuleNotFoundError: keras_ring needs TensorFlow")
+    assert "pip install tensorflow, or tensorflow-cpu, of version 2.21" in said
+
+
+def test_tensorflow_is_found_by_any_name(monkeypatch):
+    def version(name):
+        if name != "tensorflow-cpu":
+            raise metadata.PackageNotFoundError(name)
+        return "2.15.1"
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.warns(RuntimeWarning, match=r"this is TensorFlow 2\.15\.1"):
+        native.warn_of_mismatch()
 
 
 def test_kernels_are_those_of_this_processor():

@@ -1,0 +1,217 @@
+"""Finds the TensorFlow to build for: that of the environment that is to run it.
+
+A tool that builds a package does so apart from that environment, so that what
+is installed there is not seen. The newest TensorFlow would be fetched, built
+for, and not be the one that runs: its C++ interface differs from one minor
+version to the next. But a build needs no more of TensorFlow than its headers
+and libraries, and these can be read where they are. Where there is none, the
+newest of the range is fetched.
+
+pip runs a build in the interpreter of the environment itself, with another
+path. uv and `python -m build` make an environment, and their own process says
+which one they work for.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# As the extras of pyproject.toml.
+RANGE = ">=2.15,<2.22"
+# The interpreter in whose environment TensorFlow is, where nothing tells.
+VARIABLE = "KERAS_RING_BUILD_PYTHON"
+
+# Distributions that are TensorFlow.
+_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
+_LOOK = f"""
+import json, sys
+from importlib import metadata
+for name in {_NAMES!r}:
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        continue
+    print(json.dumps([name, version, sys.version_info[:2]]))
+    break
+"""
+_FACTS = """
+import json
+import tensorflow as tf
+print(json.dumps([
+    tf.__version__,
+    tf.sysconfig.get_include(),
+    tf.sysconfig.get_lib(),
+    tf.sysconfig.get_compile_flags(),
+]))
+"""
+# What `uv pip install` is told the environment by.
+_PYTHON_OPTION = re.compile(r"(?:--python|-p)(?:=(.*))?")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A TensorFlow of another environment.
+
+    Args:
+        python: The interpreter of that.
+        name: What the distribution is called.
+        version: Its version.
+    """
+
+    python: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the build must know of a TensorFlow.
+
+    Args:
+        version: Such as `"2.21.0"`.
+        include_dir: Where its headers are.
+        library_dir: Where its libraries are.
+        flags: What its headers are to be compiled with.
+    """
+
+    version: str
+    include_dir: str
+    library_dir: str
+    flags: tuple[str, ...]
+
+
+def requirements() -> list[str]:
+    """Returns what the build environment must have of TensorFlow."""
+    found = find()
+    if found is None:
+        _say(f"there is no TensorFlow: building for the newest of {RANGE}")
+        return [f"tensorflow{RANGE}"]
+    _say(f"building for {found.name} {found.version}, which {found.python} has")
+    return []
+
+
+def facts() -> Facts:
+    """Returns what the build must know: of this environment, or its target.
+
+    Raises:
+        SystemExit: If there is no TensorFlow.
+    """
+    if importlib.util.find_spec("tensorflow") is not None:
+        command = [sys.executable]
+    else:
+        found = find()
+        if found is None:
+            sys.exit(
+                f"keras_ring is built for a TensorFlow {RANGE}, and "
+                f"{sys.executable} has none: pip install tensorflow, or "
+                "tensorflow-cpu"
+            )
+        # Without what leads the interpreter to the build environment.
+        command = [found.python, "-E"]
+    told = subprocess.run(
+        [*command, "-c", _FACTS],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    version, include_dir, library_dir, flags = json.loads(
+        told.stdout.splitlines()[-1]
+    )
+    return Facts(version, include_dir, library_dir, tuple(flags))
+
+
+def find() -> Installed | None:
+    """Returns the TensorFlow of the environment that is built for."""
+    for python in _interpreters(os.environ):
+        found = _look(python)
+        if found is not None:
+            return found
+    return None
+
+
+def _interpreters(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yields the interpreters of environments that may be the target."""
+    if environment.get(VARIABLE):
+        yield environment[VARIABLE]
+        return
+    yield sys.executable
+    parent = Path(f"/proc/{os.getppid()}")
+    try:
+        command = _words(parent / "cmdline")
+        variables = dict(
+            word.split("=", 1) for word in _words(parent / "environ")
+        )
+        directory = Path(os.readlink(parent / "cwd"))
+    except (OSError, ValueError):
+        return
+    yield from _named_by(command, variables, directory)
+
+
+def _named_by(
+    command: list[str], variables: Mapping[str, str], directory: Path
+) -> Iterator[str]:
+    """Yields the environments for which a process builds, by its own words.
+
+    Args:
+        command: Its command line.
+        variables: Its environment.
+        directory: Its working directory.
+    """
+    name = Path(command[0]).name if command else ""
+    if name.startswith("python"):
+        # pip, or `python -m build`: what runs it is what it works for.
+        yield os.path.join(directory, command[0])
+        return
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        option = _PYTHON_OPTION.fullmatch(word)
+        if option is not None:
+            path = os.path.join(directory, option[1] or following)
+            yield _python_of(path) if os.path.isdir(path) else path
+            return
+    for variable in ("UV_PROJECT_ENVIRONMENT", "VIRTUAL_ENV", "CONDA_PREFIX"):
+        if variables.get(variable):
+            yield _python_of(os.path.join(directory, variables[variable]))
+            return
+    for above in (directory, *directory.parents):
+        if (above / ".venv").is_dir():
+            yield _python_of(str(above / ".venv"))
+            return
+
+
+def _python_of(environment: str) -> str:
+    return os.path.join(environment, "bin", "python")
+
+
+def _look(python: str) -> Installed | None:
+    try:
+        told = subprocess.run(
+            [python, "-E", "-c", _LOOK],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            timeout=60,
+        ).stdout
+        name, version, python_version = json.loads(told)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    # What is built here would not run there: that is no target.
+    if python_version != list(sys.version_info[:2]):
+        return None
+    return Installed(python, name, version)
+
+
+def _words(path: Path) -> list[str]:
+    """Returns the words of a file of `/proc`, which end in zeros."""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    return [word for word in text.split("\0") if word]
+
+
+def _say(text: str) -> None:
+    print(f"keras_ring: {text}", file=sys.stderr, flush=True)
