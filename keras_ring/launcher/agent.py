@@ -370,6 +370,8 @@ class Agent:
             for process in self._running:
                 process.send_if_caught(signum)
             return
+        for process in self._running:
+            process.note_signal()
         # All at once: to find them is to look through all of /proc.
         sessions = {process.pid for process in self._running}
         if sessions:
@@ -452,6 +454,7 @@ class Agent:
             seen=time.time(),
             error=None if error is None else asdict(error),
             started=self._job.started(process.rank),
+            ended_first=process.ended_first,
         )
 
 

@@ -214,7 +214,7 @@ class Cluster:
                 returncode=told["returncode"],
                 seen=agent.here(told["seen"]),
                 error=_error(told["error"], agent),
-                stopped=self._ending.begun,
+                stopped=self._ending.begun and not told["ended_first"],
                 killed=self._ending.killed,
                 host=agent.host,
             )

@@ -22,17 +22,37 @@ from collections.abc import Collection
 _MARKER = b"KERAS_RING_ERROR_FILE="
 _DONE = b"done"
 _KILL_PATIENCE = 5.0
+# PF_EXITING of the kernel's include/linux/sched.h.
+_EXITING = 0x4
 
 
-def _session_of(pid: int) -> int | None:
-    """Returns the session of a live process, None when it has ended."""
+def _stat_of(pid: int) -> list[bytes]:
+    """Returns the fields of `/proc/<pid>/stat` from its state on, or none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             text = stat.read()
     except OSError:
-        return None
+        return []
     # The name, in parentheses, may itself hold spaces and parentheses.
-    state, _, _, session = text[text.rindex(b")") + 1 :].split()[:4]
+    return text[text.rindex(b")") + 1 :].split()
+
+
+def is_exiting(pid: int) -> bool:
+    """Returns whether a process has begun to end, or has ended.
+
+    The kernel may still be busy with its memory: then nothing else tells that
+    it will not return to its program.
+    """
+    fields = _stat_of(pid)
+    return not fields or bool(int(fields[6]) & _EXITING)
+
+
+def _session_of(pid: int) -> int | None:
+    """Returns the session of a live process, None when it has ended."""
+    fields = _stat_of(pid)
+    if not fields:
+        return None
+    state, _, _, session = fields[:4]
     return None if state in (b"Z", b"X") else int(session)
 
 

@@ -75,6 +75,9 @@ class RankProcess:
         self.stderr = self._process.stderr
         self._watch = _exit_watch(self.pid)
         self._returncode: int | None = None
+        self.ended_first = False
+        """Whether it was about to end before it was sent a signal to end."""
+        self._asked_to_end = False
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable once the rank has ended."""
@@ -88,6 +91,16 @@ class RankProcess:
         if self._returncode is None:
             self._returncode = self._process.poll()
         return self._returncode
+
+    def note_signal(self) -> None:
+        """Notes that a signal to end follows; call it before each.
+
+        It may take seconds to free the memory of a rank that was killed, and
+        then it is still there when the launcher ends the others.
+        """
+        if not self._asked_to_end:
+            self._asked_to_end = True
+            self.ended_first = job_processes.is_exiting(self.pid)
 
     def send(self, signum: int) -> None:
         """Sends a signal to every process in the rank's session.

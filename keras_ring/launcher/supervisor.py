@@ -198,7 +198,7 @@ class Supervisor:
                     returncode=returncode,
                     seen=seen,
                     error=self._job.error(process.rank),
-                    stopped=self._ending.begun,
+                    stopped=self._ending.begun and not process.ended_first,
                     killed=self._ending.killed,
                 )
             )
@@ -214,6 +214,7 @@ class Supervisor:
 
     def _send(self, signum: int) -> None:
         for process in self._running:
+            process.note_signal()
             process.send(signum)
 
     def _result(self, started: float, leftover: int) -> JobEnd:

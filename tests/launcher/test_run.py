@@ -313,6 +313,45 @@ raise UnavailableError("rank 1 was lost")
     assert ", ".join(sorted(seen)) == "0, 2", done.stderr
 
 
+def test_who_is_killed_is_named_though_it_is_slow_to_vanish(start):
+    """As one whose memory the kernel frees for longer than others may stay.
+
+    What is seen of it is that its first thread has ended.
+    """
+    done = start(
+        3,
+        """
+from keras_ring._launch_protocol import error_file
+error_file.install()
+class UnavailableError(Exception): pass
+if rank == 1:
+    import ctypes, platform, threading
+    def vanish():
+        while not (here / "ending").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    threading.Thread(target=vanish).start()
+    (here / "dying").write_text("")
+    exit_thread = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+    ctypes.CDLL(None).syscall(exit_thread, 0)
+if rank == 2:
+    def end(signum, frame):
+        (here / "ending").write_text("")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, end)
+    time.sleep(30)
+while not (here / "dying").exists():
+    time.sleep(0.01)
+raise UnavailableError("rank 1 was lost")
+""",
+    ).wait()
+    assert done.returncode == 137
+    lines = _own_lines(done)
+    assert lines[1].startswith("rank 1 (pid "), lines
+    assert "was killed by SIGKILL" in lines[1]
+    assert "rank 0 exited with code 1, having lost rank 1" in lines
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_forwarded_once(start, tmp_path, signum):
     command = start(
