@@ -56,6 +56,14 @@ void BackgroundLoop::OnDataFailure(const Status& status) {
   channel_.Wake();
 }
 
+void BackgroundLoop::OnDeath(int rank) {
+  {
+    MutexLock lock(mutex_);
+    deaths_.push_back(rank);
+  }
+  channel_.Wake();
+}
+
 void BackgroundLoop::Tune(Tunable tunable, int64_t value) {
   {
     MutexLock lock(mutex_);
@@ -144,10 +152,7 @@ void BackgroundLoop::Run() {
   channel_.DetachFromThread();
   for (;;) {
     const std::optional<TimePoint> until = NextWakeUp();
-    for (const MessageChannel::Event& event :
-         Listen(until ? &*until : nullptr)) {
-      HandleEvent(event);
-    }
+    Listen(until ? &*until : nullptr);
     queue_.PopRequests(requests_);
     // In this order, so that what was asked for upon a result comes after it.
     controller_.OnLaunched(launched_.exchange(0));
@@ -187,6 +192,28 @@ void BackgroundLoop::TellPeers(
   }
 }
 
+void BackgroundLoop::Listen(const TimePoint* until) {
+  std::vector<int> deaths = TakeDeaths();
+  const TimePoint now = clock_.Now();
+  const std::vector<MessageChannel::Event> events =
+      Poll(deaths.empty() ? until : &now);
+  for (const MessageChannel::Event& event : events) HandleEvent(event);
+  // What the dead have said comes first: it may be why they ended. They had
+  // said it before this look, and it may take several to hear all.
+  for (int rank : deaths) {
+    const bool heard = std::any_of(events.begin(), events.end(),
+                                   [rank](const MessageChannel::Event& event) {
+                                     return event.peer == rank;
+                                   });
+    heard ? OnDeath(rank) : HandleDeath(rank);
+  }
+}
+
+std::vector<int> BackgroundLoop::TakeDeaths() {
+  MutexLock lock(mutex_);
+  return std::exchange(deaths_, {});
+}
+
 void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
   if (event.kind == MessageChannel::Event::Kind::kClosed) {
     return HandleClosed(event.peer, event.status);
@@ -212,9 +239,21 @@ void BackgroundLoop::HandleClosed(int peer, const Status& why) {
   // The end is agreed on, and some buckets are still to run. A peer that was
   // faster may go.
   if ((agreed() || EndIsNext()) && controller_.HasSaidBye(peer)) return;
+  // All say the same, whether they have heard of it in this way or in that.
+  if (options_.death_watch != nullptr && options_.death_watch->HasDied(peer)) {
+    return HandleDeath(peer);
+  }
   Abort(UnavailableError("lost " + options_.describe_peer(peer) +
                          ": its control connection ended: " + why.message()),
         peer);
+}
+
+void BackgroundLoop::HandleDeath(int rank) {
+  Collect();
+  executor_.PeerGone(rank);
+  Abort(UnavailableError("lost " + options_.describe_peer(rank) +
+                         ": its process has ended"),
+        rank);
 }
 
 bool BackgroundLoop::EndIsNext() const {
@@ -261,7 +300,7 @@ void BackgroundLoop::HandleSuspicion(const Status& suspicion, TimePoint now) {
   if (now >= *suspicion_due_) Abort(suspicion, -1);
 }
 
-std::vector<MessageChannel::Event> BackgroundLoop::Listen(
+std::vector<MessageChannel::Event> BackgroundLoop::Poll(
     const TimePoint* until) {
   std::vector<MessageChannel::Event> events = channel_.Poll(until);
   // A loop that watches nobody sleeps for any time.
@@ -402,9 +441,7 @@ void BackgroundLoop::CarryOut(ReconfigureCommand command) {
 // one passes on. New commands wait their turn.
 void BackgroundLoop::PollControl() {
   const TimePoint now = clock_.Now();
-  for (const MessageChannel::Event& event : Listen(&now)) {
-    HandleEvent(event);
-  }
+  Listen(&now);
   HandleTimers();
   if (!finished()) Collect();
 }
@@ -419,7 +456,7 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   // After an agreed end, sets may still run.
   if (agreed()) AbortTheRest(cause, reported_by);
   if (finished()) return TellBroken(cause);
-  TellPeers(controller_.AbortMessages(cause, reported_by));
+  TellCause(cause, reported_by);
   if (options_.ranks.is_job()) LogLoss(cause);
   // As things stood when it happened.
   std::vector<FlightRecord> records = queue_.recorder().Records();
@@ -429,6 +466,12 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   executor_.Abort(cause);
   TellBroken(cause);
   if (options_.broken) options_.broken(cause, std::move(records));
+}
+
+void BackgroundLoop::TellCause(const Status& cause, int reported_by) {
+  TellPeers(controller_.AbortMessages(cause, reported_by));
+  // Before the program learns of it, which may end at once.
+  if (options_.death_watch != nullptr) options_.death_watch->Leave();
 }
 
 void BackgroundLoop::LogLoss(const Status& cause) const {
@@ -443,7 +486,7 @@ void BackgroundLoop::LogLoss(const Status& cause) const {
 void BackgroundLoop::AbortTheRest(const Status& cause, int reported_by) {
   if (state_ == State::kDrainAborted) return;
   state_ = State::kDrainAborted;
-  TellPeers(controller_.AbortMessages(cause, reported_by));
+  TellCause(cause, reported_by);
   executor_.Abort(cause);
 }
 

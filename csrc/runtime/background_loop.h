@@ -18,6 +18,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/running_clock.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/host/death_watch.h"
 #include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/controller.h"
 #include "csrc/control/flight_recorder.h"
@@ -47,6 +48,8 @@ struct BackgroundLoopOptions {
   // block.
   std::function<void(const Status& cause, std::vector<FlightRecord> records)>
       broken;
+  // Of the ranks of this host. Must outlive the loop. Null: there is none.
+  DeathWatch* death_watch = nullptr;
 };
 
 class BackgroundLoop {
@@ -74,6 +77,8 @@ class BackgroundLoop {
   // The executor's callbacks.
   void OnLaunched();
   void OnDataFailure(const Status& status) KR_EXCLUDES(mutex_);
+  // That of the death watch.
+  void OnDeath(int rank) KR_EXCLUDES(mutex_);
   // Of the coordinator; see Controller::Tune.
   void Tune(Tunable tunable, int64_t value) KR_EXCLUDES(mutex_);
   // Leaves the job: waits until its end is agreed and told to the peers, at
@@ -111,8 +116,11 @@ class BackgroundLoop {
   };
 
   void Run();
+  // Sleeps until `until` (null: without a limit), or until something comes from
+  // outside, and handles that.
+  void Listen(const TimePoint* until);
   // Polls the channel, and finds out whether this process has stood still.
-  std::vector<MessageChannel::Event> Listen(const TimePoint* until);
+  std::vector<MessageChannel::Event> Poll(const TimePoint* until);
   // This process has not run for so long. Others are not to blame for that.
   void Pardon(Duration lost);
   // Since when `peer` can be blamed for its silence.
@@ -123,6 +131,9 @@ class BackgroundLoop {
   void HandleTimers();
   void HandleTuned() KR_EXCLUDES(mutex_);
   void HandleClosed(int peer, const Status& why);
+  // Takes what the death watch has told.
+  std::vector<int> TakeDeaths() KR_EXCLUDES(mutex_);
+  void HandleDeath(int rank);
   // The data plane's word is taken for the cause, if the control plane names no
   // better one in time.
   void HandleSuspicion(const Status& suspicion, TimePoint now);
@@ -147,6 +158,8 @@ class BackgroundLoop {
   // A peer is lost after the end was agreed on, while buckets still run.
   void AbortTheRest(const Status& cause, int reported_by);
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
+  // Of an abort. From here on the end of this process is no news.
+  void TellCause(const Status& cause, int reported_by);
   void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
   // Leaves State::kRunning.
   void Finish(State state, const Status& status);
@@ -172,6 +185,7 @@ class BackgroundLoop {
   Status suspicion_ KR_GUARDED_BY(mutex_);
   Status break_ KR_GUARDED_BY(mutex_);
   std::vector<TuneDecision> tuned_ KR_GUARDED_BY(mutex_);
+  std::vector<int> deaths_ KR_GUARDED_BY(mutex_);
   std::function<void(const Status&)> broken_listener_ KR_GUARDED_BY(mutex_);
   Status notified_failure_ KR_GUARDED_BY(mutex_);  // what a listener was told
   Status status_ KR_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/collective/collective.h"
 #include "csrc/collective/collective_set.h"
+#include "csrc/comm/host/death_watch.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/comm/transport/message_channel.h"
@@ -98,7 +99,10 @@ Status Runtime::StartThreads() {
   if (status.ok()) {
     status = loop_->Start(BuildControlTree(deps_.host_ids, topology_.rank));
   }
-  if (status.ok()) return status;
+  if (status.ok()) {
+    WatchDeaths();
+    return status;
+  }
   executor_->Stop();
   {
     MutexLock lock(shutdown_mutex_);
@@ -115,6 +119,17 @@ Status Runtime::StartThreads() {
     (void)deps_.channel->Poll(&until);
   }
   return status;
+}
+
+void Runtime::WatchDeaths() {
+  if (!death_watch_) return;
+  const Status status =
+      death_watch_->Start([this](int rank) { loop_->OnDeath(rank); });
+  if (status.ok()) return;
+  KR_LOG(kWarning) << "the death of a rank of this host will be noticed when "
+                      "its connections close, which takes longer the more "
+                      "memory it has: "
+                   << status.message();
 }
 
 Runtime::Runtime(RuntimeDeps deps)
@@ -174,6 +189,12 @@ Runtime::Runtime(RuntimeDeps deps)
       flight_log_writer_.Start(std::move(write));
     }
   };
+  if (deps_.host && deps_.ranks.is_job()) {
+    const bool one_host = topology_.local_size == topology_.size;
+    death_watch_ = std::make_unique<DeathWatch>(
+        *deps_.host, one_host ? DeathWatch::kNone : deps_.host->rank(0));
+    options.death_watch = death_watch_.get();
+  }
   loop_ = std::make_unique<BackgroundLoop>(
       options, topology_.rank, *controller_, *deps_.channel, *queue_,
       *executor_, *deps_.clock, running_);
@@ -298,6 +319,8 @@ void Runtime::Shutdown(const std::string& reason) {
   }
   loop_->Leave(reason, Deadline::After(kShutdownLimit));
   executor_->Stop();
+  // Before this rank says Bye: it has done its share, and may end.
+  if (death_watch_) death_watch_->Stop();
   loop_->Stop();
   stopped_ = true;
   if (deps_.timeline) deps_.timeline->Stop(reason);

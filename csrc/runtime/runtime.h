@@ -27,6 +27,7 @@ namespace keras_ring {
 class BackgroundLoop;
 class Collective;
 class Controller;
+class DeathWatch;
 class Executor;
 struct FlightLog;
 struct FlightRecord;
@@ -146,6 +147,7 @@ class Runtime {
   // kInvalidArgument if no collective serves the device of these tensors. Asked
   // before anybody hears of them: a bucket that cannot run breaks the job.
   Status CheckServed(const TensorEntry& entry) const;
+  void WatchDeaths();
   // Writes a log of these records, whenever it is called. It needs nothing of
   // this object. Null if there is to be none.
   std::function<void()> FlightLogJob(const std::string& reason,
@@ -158,6 +160,9 @@ class Runtime {
   std::unique_ptr<TensorQueue> queue_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<Executor> executor_;
+  // Of the job, if ranks of this host share memory; else null. Process sets
+  // hear of it from the job.
+  std::unique_ptr<DeathWatch> death_watch_;
   std::unique_ptr<BackgroundLoop> loop_;
   FlightLogWriter flight_log_writer_;
 

@@ -66,6 +66,8 @@ std::vector<int> DescriptorsOf(const HostGroup::Member& member) {
           member.arena ? member.arena->descriptor().fd() : member.bell->fd()};
 }
 
+static_assert(sizeof(HostFacts) <= HostFacts::kBytes);
+
 HostFacts& FactsOf(const HostGroup::Member& member) {
   return *reinterpret_cast<HostFacts*>(member.segment->data());
 }
@@ -372,6 +374,10 @@ int HostGroup::NumUsableCores() const {
   double given = 0.0;
   for (const auto& [group, quota] : quotas) given += quota;
   return given < cores ? static_cast<int>(given) : cores;
+}
+
+LivenessFutex& HostGroup::liveness(int local_rank) const {
+  return FactsOf(members_[local_rank]).liveness;
 }
 
 std::vector<int> HostGroup::global_ranks() const {

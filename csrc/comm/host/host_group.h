@@ -14,6 +14,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
+#include "csrc/comm/host/liveness.h"
 #include "csrc/comm/host/shared_memory.h"
 #include "csrc/comm/net/link.h"
 #include "csrc/comm/net/socket.h"
@@ -30,6 +31,7 @@ struct HostFacts {
   uint64_t quota_group;
   uint64_t arena_bytes;     // 0: it has none
   uint32_t maps_no_arenas;  // addresses do not suffice
+  LivenessFutex liveness;   // see DeathWatch
 };
 
 // The size of each part of a rank's segment: equal on all ranks of the host.
@@ -99,6 +101,7 @@ class HostGroup {
     return control(local_rank) + layout_.control_bytes;
   }
   size_t data_bytes() const { return layout_.data_bytes; }
+  LivenessFutex& liveness(int local_rank) const;
   const Socket& bell(int local_rank) const {
     return *members_[local_rank].bell;
   }

@@ -1,0 +1,65 @@
+// DeathWatch: tells of the death of ranks of this host as soon as the kernel
+// knows of it.
+#ifndef KERAS_RING_COMM_HOST_DEATH_WATCH_H_
+#define KERAS_RING_COMM_HOST_DEATH_WATCH_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+
+#include "csrc/base/status.h"
+#include "csrc/comm/host/host_group.h"
+
+namespace keras_ring {
+
+// One thread, `kr-watch`. It holds this rank's liveness futex, so that the
+// other ranks hear of the end of this process; and it sleeps in that of the
+// next rank of the host or, once that has left or died, of the one after it. So
+// each rank that lives is watched by one that lives.
+//
+// A rank leaves when its end is no news any more: when it has told others why
+// it gives up, or when all that it had to do is done. Whoever watches it then
+// goes on to the next one: so each rank of the host meets the one that died, if
+// nobody tells it before, and takes no other for dead.
+class DeathWatch {
+ public:
+  // For `relay`.
+  static constexpr int kNone = -1;
+
+  // `group` must outlive it. `relay`: the rank by which the others of this host
+  // reach those of other hosts, if there are any. Nothing is told of its death:
+  // the others could pass it on to nobody, and as their data connections end
+  // before its control connections do, they would be blamed for it.
+  explicit DeathWatch(const HostGroup& group, int relay = kNone)
+      : group_(group), relay_(relay) {}
+  ~DeathWatch();
+  DeathWatch(const DeathWatch&) = delete;
+  DeathWatch& operator=(const DeathWatch&) = delete;
+
+  // `died` is told the rank (in the set of the group) of each that has died, on
+  // the watch's thread. Must not block. Where this fails the rank has left.
+  Status Start(std::function<void(int rank)> died);
+  // This rank leaves, and still watches the others. Any thread.
+  void Leave();
+  // Leaves, and joins the thread. Idempotent.
+  void Stop();
+  // Whether that rank has died. False for the relay, and one of another host.
+  bool HasDied(int rank) const;
+
+ private:
+  void Run();
+  void WatchOthers();
+
+  const HostGroup& group_;
+  const int relay_;
+  std::function<void(int rank)> died_;
+  // Futexes, both: 0 or 1.
+  std::atomic<uint32_t> stop_{0};
+  std::atomic<uint32_t> ended_{0};
+  std::thread thread_;
+};
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_HOST_DEATH_WATCH_H_

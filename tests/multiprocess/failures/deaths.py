@@ -1,0 +1,246 @@
+"""Kills ranks that have much memory, and says how soon the others know.
+
+    python -m tests.multiprocess.failures.deaths --kills 50
+
+The ranks use the core alone, by its C interface, and are forks of this process,
+so that a job costs milliseconds. `heard` is the time from `kill -9` of a rank
+until the last of the others has the error of the operation that it waits for;
+`gone` that until the process has ended. The kernel frees the memory in between,
+and closes the connections after that.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import json
+import mmap
+import os
+import secrets
+import signal
+import socket
+import statistics
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import keras_ring
+
+_LIBRARY = Path(keras_ring.__file__).with_name("libkeras_ring.so")
+_BARRIER = 3  # KR_BARRIER
+_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _RequestSpec(ctypes.Structure):
+    """KrRequestSpec."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("name_bytes", ctypes.c_size_t),
+        ("kind", ctypes.c_int32),
+        ("reduce_op", ctypes.c_int32),
+        ("compression", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("root", ctypes.c_int32),
+        ("prescale", ctypes.c_double),
+        ("postscale", ctypes.c_double),
+        ("splits", ctypes.c_void_p),
+        ("num_splits", ctypes.c_size_t),
+        ("tensors", ctypes.c_void_p),
+        ("num_tensors", ctypes.c_size_t),
+    )
+
+
+class _Operation(ctypes.Structure):
+    """KrOperation."""
+
+    _fields_ = (
+        ("inputs", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("done", _DONE),
+        ("allocate", ctypes.c_void_p),
+        ("device_ordinal", ctypes.c_int32),
+        ("wait_until_ready", ctypes.c_void_p),
+    )
+
+
+@dataclasses.dataclass
+class Death:
+    """How a rank died.
+
+    Args:
+        heard: Seconds until every other rank had the error.
+        gone: Seconds until the process had ended.
+        texts: The errors of the others.
+    """
+
+    heard: float
+    gone: float
+    texts: list[str]
+
+
+def touch(gib):
+    """Returns as much memory as said, all of it there, in small pages.
+
+    The kernel frees huge pages many times as fast.
+    """
+    length = max(int(gib * (1 << 30)), mmap.PAGESIZE)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, length, flags=flags)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    page = memoryview(memory).cast("B")
+    for start in range(0, length, 64 << 20):
+        part = page[start : start + (64 << 20)]
+        part[:: mmap.PAGESIZE] = bytes(len(part[:: mmap.PAGESIZE]))
+    return memory
+
+
+class _Core:
+    """The C interface, as far as it is needed."""
+
+    def __init__(self):
+        self._library = ctypes.CDLL(str(_LIBRARY))
+        self._library.KrStatusMessage.restype = ctypes.c_char_p
+        self._library.KrStatusMessage.argtypes = [ctypes.c_void_p]
+        for name in ("KrInit", "KrRequestCreate", "KrEnqueue"):
+            getattr(self._library, name).restype = ctypes.c_void_p
+        self._library.KrRuntimeLookupCreate.restype = ctypes.c_void_p
+        self._library.KrRuntimeLookupCreate.argtypes = [ctypes.c_int64]
+
+    def _check(self, status):
+        if status:
+            raise RuntimeError(self._text(status))
+
+    def _text(self, status):
+        return self._library.KrStatusMessage(status).decode()
+
+    def init(self):
+        self._check(self._library.KrInit(None, 0, None, 0))
+
+    def barrier(self, ended):
+        """Begins one; `ended` gets the text of its error."""
+        spec = _RequestSpec()
+        self._library.KrRequestSpecInit(ctypes.byref(spec))
+        spec.name, spec.name_bytes, spec.kind = b"b", 1, _BARRIER
+        request = ctypes.c_void_p()
+        self._check(
+            self._library.KrRequestCreate(
+                ctypes.byref(spec), ctypes.byref(request)
+            )
+        )
+        lookup = ctypes.c_void_p(self._library.KrRuntimeLookupCreate(0))
+        operation = _Operation()
+        operation.done = _DONE(lambda _, status: ended(self._text(status)))
+        self._check(
+            self._library.KrEnqueue(lookup, request, ctypes.byref(operation))
+        )
+        return operation  # keeps the function
+
+
+def _run_rank(core, pipe, gib, is_victim):
+    core.init()
+    memory = touch(gib if is_victim else 0)
+    over = threading.Event()
+    error = []
+
+    def ended(text):
+        error.extend((time.monotonic(), text))
+        over.set()
+
+    pending = None if is_victim else core.barrier(ended)
+    os.write(pipe, b"ready\n")
+    over.wait()
+    os.write(pipe, json.dumps(error).encode())
+    del memory, pending
+
+
+def kill(num_ranks, victim, gib, limit=120):
+    """Runs a job on this host, and kills a rank; returns a `Death`.
+
+    Args:
+        num_ranks: Of the job.
+        victim: The rank that is killed.
+        gib: What it has touched.
+        limit: Seconds after which all ranks end.
+    """
+    core = _Core()
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        os.environ.update(
+            KERAS_RING_SIZE=str(num_ranks),
+            KERAS_RING_RENDEZVOUS=f"127.0.0.1:{listener.getsockname()[1]}",
+            KERAS_RING_JOB_KEY=secrets.token_hex(32),
+            KERAS_RING_FLIGHT_DIRECTORY="off",
+            KERAS_RING_LOG_LEVEL="off",
+        )
+        pids, pipes = [], []
+        for rank in range(num_ranks):
+            readable, writable = os.pipe()
+            pids.append(os.fork())
+            if pids[-1] == 0:
+                code = 1
+                try:
+                    signal.alarm(limit)
+                    os.environ["KERAS_RING_RANK"] = str(rank)
+                    if rank == 0:
+                        descriptor = str(listener.fileno())
+                        os.environ["KERAS_RING_RENDEZVOUS_FD"] = descriptor
+                    _run_rank(core, writable, gib, rank == victim)
+                    code = 0
+                except Exception:
+                    traceback.print_exc()
+                finally:
+                    os._exit(code)
+            os.close(writable)
+            pipes.append(stack.enter_context(os.fdopen(readable, "rb")))
+        for rank, pipe in enumerate(pipes):
+            if pipe.readline() != b"ready\n":
+                raise RuntimeError(f"rank {rank} did not start")
+        killed = time.monotonic()
+        os.kill(pids[victim], signal.SIGKILL)
+        os.waitpid(pids[victim], 0)
+        gone = time.monotonic() - killed
+        told = [
+            json.loads(pipe.read())
+            for rank, pipe in enumerate(pipes)
+            if rank != victim
+        ]
+        for rank, pid in enumerate(pids):
+            if rank != victim:
+                os.waitpid(pid, 0)
+    return Death(
+        heard=max(when for when, _ in told) - killed,
+        gone=gone,
+        texts=[text for _, text in told],
+    )
+
+
+def main():
+    """Prints a row of a table for each size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50, help="of each size")
+    parser.add_argument(
+        "--gib", type=float, nargs="+", default=[0, 1, 4, 8], help="sizes"
+    )
+    parser.add_argument("--ranks", type=int, default=4)
+    options = parser.parse_args()
+    print("| GiB | kills | heard, ms: median | max | gone, ms: median | max |")
+    print("|---|---|---|---|---|---|")
+    for gib in options.gib:
+        deaths = [
+            kill(options.ranks, index % options.ranks, gib)
+            for index in range(options.kills)
+        ]
+        row = [f"{gib:g}", str(len(deaths))]
+        for times in (
+            [1e3 * death.heard for death in deaths],
+            [1e3 * death.gone for death in deaths],
+        ):
+            row += [f"{statistics.median(times):.1f}", f"{max(times):.1f}"]
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
