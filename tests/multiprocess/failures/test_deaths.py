@@ -56,7 +56,9 @@ def test_is_heard_long_before_the_memory_is_free(victim):
 
 
 def test_is_heard_by_a_program():
-    check(kill(num_ranks=3, victim=2, gib=1), 2)
+    # TensorFlow's threads share the processors with ours: so the measure is
+    # longer here.
+    check(kill(num_ranks=3, victim=2, gib=2), 2)
 
 
 def test_is_heard_though_a_fork_keeps_the_connections_open():
@@ -68,7 +70,7 @@ def test_is_heard_though_a_fork_keeps_the_connections_open():
 @pytest.mark.long("faults")
 def test_is_heard_on_other_hosts():
     """From the neighbour on the dead rank's host."""
-    check(kill(num_ranks=4, victim=3, gib=1, hosts=[0, 0, 1, 1]), 3)
+    check(kill(num_ranks=4, victim=3, gib=2, hosts=[0, 0, 1, 1]), 3)
 
 
 @pytest.mark.long("faults")
