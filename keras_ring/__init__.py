@@ -99,11 +99,11 @@ if TYPE_CHECKING:
         start_timeline,
         stop_timeline,
     )
+    from keras_ring._training.local_updates import allow_local_updates
     from keras_ring._training.optimizer import (
         DistributedOptimizer,
         PartialDistributedOptimizer,
     )
-    from keras_ring._training.reduction_guard import allow_local_updates
     from keras_ring._training.tape import (
         DistributedGradientTape,
         PartialDistributedGradientTape,
@@ -130,7 +130,7 @@ _HOMES = {
     "mpi_threads_supported": "_builds",
     "nccl_built": "_builds",
     "rocm_built": "_builds",
-    "allow_local_updates": "_training.reduction_guard",
+    "allow_local_updates": "_training.local_updates",
     "broadcast_model": "_model.model_broadcast",
     "cross_rank": "_runtime.topology",
     "cross_size": "_runtime.topology",

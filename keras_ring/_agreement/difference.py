@@ -22,6 +22,8 @@ from keras_ring._typing import Variable
 
 _DIGEST_BYTES = 16
 _PIECE = 8 << 20  # bytes that one thread takes at a time
+_PARTS = 1024  # of an array, in one exchange of their checksums
+_SHOWN = 8  # ranks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,19 +35,21 @@ class Difference:
         count: How many variables differ.
         path: The path of the first that does.
         ranks: Which ranks have which value of it, in words.
+        values: Where in it they differ, and what each rank has there.
     """
 
     counts: list[int] = dataclasses.field(default_factory=list)
     count: int = 0
     path: str = ""
     ranks: str = ""
+    values: str = ""
 
 
 def first_difference(
     variables: Sequence[Variable],
     name: str,
     process_set: ProcessSet,
-    values: Iterable[npt.NDArray[Any]] | None = None,
+    values: Sequence[npt.NDArray[Any]] | None = None,
 ) -> Difference | None:
     """Compares the values of variables between ranks.
 
@@ -66,13 +70,18 @@ def compared(
     variables: Sequence[Variable],
     name: str,
     process_set: ProcessSet,
-    values: Iterable[npt.NDArray[Any]] | None = None,
+    values: Sequence[npt.NDArray[Any]] | None = None,
     wish: int = 0,
 ) -> tuple[Difference | None, int]:
     """Returns what differs between ranks, and the largest `wish` of them."""
-    if values is None:
-        values = (compat.as_numpy(variable) for variable in variables)
-    digests = _digests(values)
+
+    def value_of(place: int) -> npt.NDArray[Any]:
+        if values is None:
+            value: npt.NDArray[Any] = compat.as_numpy(variables[place])
+            return value
+        return values[place]
+
+    digests = _digests(value_of(place) for place in range(len(variables)))
     together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
     content = together.digest() + wish.to_bytes(8, "little")
     gathered = _gathered(content, name, process_set)
@@ -96,6 +105,7 @@ def compared(
         count=int(differs.sum()),
         path=str(variable_path(variables[first])),
         ranks=_grouped(by_rank[:, first], process_set.ranks),
+        values=_shown(value_of(first), name, process_set),
     )
     return difference, largest
 
@@ -129,6 +139,40 @@ def _pieces(value: npt.NDArray[Any]) -> list[Any]:
 def _joined(checksums: Iterable[int]) -> bytes:
     content = b"".join(each.to_bytes(4, "little") for each in checksums)
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def _shown(value: npt.NDArray[Any], name: str, process_set: ProcessSet) -> str:
+    """Says where arrays first differ, and what ranks have there."""
+    size = value.size.to_bytes(8, "little")
+    sizes = _gathered(size, f"{name}/size", process_set)
+    if not (sizes == sizes[0]).all():
+        return ""
+    flat = np.ascontiguousarray(value).reshape(-1)
+    begin, end = 0, flat.size
+    while end - begin > 1:
+        step = -(-(end - begin) // _PARTS)
+        begins = range(begin, end, step)
+        checksums = [
+            zlib.crc32(flat[each : min(each + step, end)].tobytes())
+            for each in begins
+        ]
+        rows = _gathered(
+            b"".join(each.to_bytes(4, "little") for each in checksums),
+            f"{name}/parts",
+            process_set,
+        ).view("<u4")
+        begin = begins[int(np.argmax((rows != rows[0]).any(axis=0)))]
+        end = min(begin + step, end)
+    rows = _gathered(flat[begin:end].tobytes(), f"{name}/element", process_set)
+    elements = rows.view(value.dtype).reshape(-1)[:_SHOWN]
+    place = [int(i) for i in np.unravel_index(begin, value.shape)]
+    shown = [
+        f"rank {rank}: {element!s}"
+        for rank, element in zip(process_set.ranks, elements, strict=False)
+    ]
+    if process_set.size() > _SHOWN:
+        shown.append("...")
+    return f"{f'at {place} ' if place else ''}" + ", ".join(shown)
 
 
 def _gathered(

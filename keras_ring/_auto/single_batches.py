@@ -42,7 +42,7 @@ from keras_ring._model.model_broadcast import broadcast_model
 from keras_ring._ops.objects import broadcast_object
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
-from keras_ring._training.reduction_guard import allow_local_updates
+from keras_ring._training.local_updates import allow_local_updates
 from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.errors import AutoError, ConsistencyError

@@ -23,7 +23,7 @@ from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._runtime import sight, topology
-from keras_ring._training import reduction_guard
+from keras_ring._training import local_updates
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
 
@@ -194,7 +194,7 @@ def _writer_of(callback: Callback, model: Model) -> int | None:
         return None
     if getattr(callback, _EVERY_RANK, False):
         return None
-    if reduction_guard.are_local_updates_allowed():
+    if local_updates.are_allowed():
         # Each rank trains a model of its own.
         return None
     ranks = trained_by(model).ranks

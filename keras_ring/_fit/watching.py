@@ -17,7 +17,7 @@ from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._runtime import native
 from keras_ring._runtime.process_sets import is_alone
-from keras_ring._training import reduction_guard
+from keras_ring._training import local_updates
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Model
 
@@ -100,7 +100,4 @@ def _is_bar(callback: Callback) -> bool:
 
 
 def _is_of_several(model: Model) -> bool:
-    return not (
-        is_alone(trained_by(model))
-        or reduction_guard.are_local_updates_allowed()
-    )
+    return not (is_alone(trained_by(model)) or local_updates.are_allowed())

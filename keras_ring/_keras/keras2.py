@@ -145,12 +145,7 @@ def built_optimizer(
 
 def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
     """Returns all variables of an optimizer."""
-    found = keras2_variables.variables_of(optimizer)
-    # Not among them in Keras 2, though it may have been changed.
-    rate = getattr(inner_optimizer(optimizer), "_learning_rate", None)
-    if isinstance(rate, tf.Variable):
-        found.append(rate)
-    return list({id(variable): variable for variable in found}.values())
+    return keras2_variables.all_of(optimizer)
 
 
 def trained_variables(

@@ -25,6 +25,25 @@ def variables_of(optimizer: Optimizer) -> list[Variable]:
     return list(variables() if callable(variables) else variables)
 
 
+def all_of(optimizer: Optimizer) -> list[Variable]:
+    """Returns the variables of an optimizer, settings that are among them.
+
+    Learning rates and their like are not what Keras 2 calls variables of an
+    optimizer, though they may have been changed.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    settings = [
+        getattr(inner, "_learning_rate", None),
+        # Of `keras.optimizers.legacy`.
+        *getattr(inner, "_hyper", {}).values(),
+    ]
+    found = [
+        *variables_of(optimizer),
+        *(each for each in settings if isinstance(each, tf.Variable)),
+    ]
+    return list({id(variable): variable for variable in found}.values())
+
+
 def trained(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:

@@ -7,7 +7,10 @@ keras3_optimizer, keras2_optimizer, v1_optimizer  the families
 tape              DistributedGradientTape
 tape_marks        which gradients a tape has reduced
 reduction_guard   updates that each rank would make alone
+local_updates     where updates of one rank are meant
 initial_values    ranks that begin from different values
+divergence        ranks whose trainings come apart later
+optimizer_state   which variables of an optimizer ranks share
 local_variables   variables that each rank trains on its own
 accumulator       gradients of several passes
 weighted_losses   means over the whole batch, where ranks hold unequal parts

@@ -34,13 +34,15 @@ from keras_ring._keras import compat
 from keras_ring._ops import gathers, xla
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
-from keras_ring._training import reduction_guard
+from keras_ring._training import local_updates
 from keras_ring._typing import Operation, Source, Tensor, Variable
 from keras_ring.errors import ConsistencyError
 
-# On a TensorFlow variable: the ranks with which it was compared, and by ranks
-# the number of updates since it was found to differ.
+# On a TensorFlow variable: the ranks with which it was compared, those with
+# which it is not to be, and by ranks the number of updates since it was found
+# to differ.
 _COMPARED = "_keras_ring_compared"
+_LEFT_OUT = "_keras_ring_left_out"
 _APART = "_keras_ring_apart"
 
 
@@ -87,7 +89,19 @@ def compared(
 def leave_out(variables: Iterable[Variable], process_set: ProcessSet) -> None:
     """Has variables that each rank keeps as they are not be compared."""
     for variable in variables:
-        _of(variable, _COMPARED)[tuple(process_set.ranks)] = 1
+        members = tuple(process_set.ranks)
+        _of(variable, _COMPARED)[members] = 1
+        _of(variable, _LEFT_OUT)[members] = 1
+
+
+def is_left_out(variable: Variable, members: tuple[int, ...]) -> bool:
+    """Whether `leave_out` was told of a variable.
+
+    Args:
+        variable: A variable.
+        members: The ranks that train it together.
+    """
+    return members in _of(variable, _LEFT_OUT)
 
 
 def _may_compare(process_set: ProcessSet) -> bool:
@@ -95,7 +109,7 @@ def _may_compare(process_set: ProcessSet) -> bool:
         process_set.size() > 1
         and process_set.included()
         and not gathers.has_joined()
-        and not reduction_guard.are_local_updates_allowed()
+        and not local_updates.are_allowed()
     )
 
 
@@ -137,7 +151,7 @@ class _Comparison:
             return None
         if not again:
             self._agree_on_paths()
-        return self._compare(compat.as_numpy(v) for v in self._variables)
+        return self._compare()
 
     def _agree_on_paths(self) -> None:
         # Another thread may train another model, with the same members.
@@ -153,7 +167,9 @@ class _Comparison:
         except ValueError as error:
             raise ConsistencyError(str(error)) from None
 
-    def _compare(self, values: Iterable[npt.NDArray[Any]]) -> Difference | None:
+    def _compare(
+        self, values: Sequence[npt.NDArray[Any]] | None = None
+    ) -> Difference | None:
         found = first_difference(
             self._variables,
             f"initial_values/{shared_path(self._variables[0])}/values",

@@ -19,7 +19,13 @@ import tensorflow as tf
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._training import initial_values, reduction_guard
+from keras_ring._training import (
+    divergence,
+    initial_values,
+    local_updates,
+    optimizer_state,
+    reduction_guard,
+)
 from keras_ring._training.accumulator import Accumulator
 from keras_ring._training.local_variables import local_variables_of
 from keras_ring._training.mixin import (
@@ -204,16 +210,29 @@ def _apply_reduced(
         with reduction_guard.reduced():
             return apply(list(zip(reduced, sources, strict=True)))
 
-    with initial_values.compared(
-        sources, settings.process_set, local_variables_of(reducer)
-    ):
-        # Of the paths that the ranks have agreed on.
-        names += gradient_names(sources)
+    def update() -> Any:
         if settings.backward_passes_per_step == 1:
             return reduce_and_apply(gradients)
         keras2_variables.build(optimizer, sources)
         return _accumulated(
             optimizer, reducer, gradients, sources, reduce_and_apply
+        )
+
+    if tf.executing_eagerly() and settings.process_set.size() > 1:
+        optimizer_state.build(optimizer, sources)
+    local = local_variables_of(reducer)
+    with initial_values.compared(sources, settings.process_set, local):
+        # Of the paths that the ranks have agreed on.
+        names += gradient_names(sources)
+        if local_updates.are_allowed():
+            return update()
+        return divergence.updating(
+            optimizer,
+            sources,
+            settings.process_set,
+            update,
+            local=local,
+            passes=settings.backward_passes_per_step,
         )
 
 

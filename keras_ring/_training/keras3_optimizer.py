@@ -28,7 +28,10 @@ from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime import process_sets, topology
 from keras_ring._training import (
+    divergence,
     initial_values,
+    local_updates,
+    optimizer_state,
     reduction_guard,
     weighted_losses,
 )
@@ -199,10 +202,31 @@ def _apply_reduced(
         for gradient, source in zip(gradients, sources, strict=True)
         if gradient is not None
     ]
-    with initial_values.compared(updated, settings.process_set, local):
+
+    def update() -> Any:
         return _reduce_and_apply(
             optimizer, settings, apply, gradients, variables, sources
         )
+
+    if tf.executing_eagerly():
+        optimizer_state.build(optimizer, sources)
+    with initial_values.compared(updated, settings.process_set, local):
+        if local_updates.are_allowed():
+            return update()
+        return divergence.updating(
+            optimizer,
+            updated,
+            settings.process_set,
+            update,
+            local=local,
+            passes=_passes(optimizer),
+        )
+
+
+def _passes(optimizer: Optimizer) -> int:
+    """Returns after how many calls an optimizer makes an update."""
+    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return int(inner.gradient_accumulation_steps or 1)
 
 
 def _reduce_and_apply(

@@ -32,7 +32,12 @@ from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
-from keras_ring._training import tape_marks, whole_batch
+from keras_ring._training import (
+    divergence,
+    local_updates,
+    tape_marks,
+    whole_batch,
+)
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import (
     Gradient,
@@ -44,7 +49,6 @@ from keras_ring._typing import (
 from keras_ring.errors import KerasRingError, LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
-_allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
 
 _PURPOSE = "updates of one rank alone are errors"
 _APPLIED = "_keras_ring_applied"
@@ -63,37 +67,6 @@ def reduced() -> Iterator[None]:
 def is_reduced() -> bool:
     """Whether the caller runs inside `reduced()`."""
     return _reduced.get()
-
-
-def are_local_updates_allowed() -> bool:
-    """Whether the caller runs inside `allow_local_updates()`."""
-    return _allowed.get()
-
-
-@contextlib.contextmanager
-def allow_local_updates() -> Iterator[None]:
-    """Lets optimizers apply gradients that were not reduced.
-
-    With more than one rank, an optimizer that does not reduce its gradients
-    raises `LocalUpdateError` at its first step. Use this context where each
-    rank is meant to train on its own, or where the gradients were reduced in
-    a way that cannot be seen from the optimizer, such as by `kr.allreduce`.
-
-    A compiled step is checked while it is traced, so the context has to be
-    around the first call of the step or inside of it.
-
-    Example:
-    ```python
-    gradients = [kr.allreduce(g, name=v.path) for g, v in zip(grads, weights)]
-    with kr.allow_local_updates():
-        optimizer.apply(gradients, weights)
-    ```
-    """
-    token = _allowed.set(True)
-    try:
-        yield
-    finally:
-        _allowed.reset(token)
 
 
 def require_unreduced(
@@ -140,7 +113,7 @@ def require_step(optimizer: Optimizer) -> Step | None:
         RuntimeError: If there is none: what the gradients are of is not known.
     """
     step = whole_batch.current()
-    if step is None and not _allowed.get():
+    if step is None and not local_updates.are_allowed():
         raise _make_error(optimizer, None)
     return step
 
@@ -214,7 +187,12 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
             trainable_variables = list(trainable_variables)
         if _is_adopted(self, grads, trainable_variables):
             return self.apply(grads, trainable_variables)
-        return apply(self, grads, trainable_variables)
+        return _compared(
+            self,
+            grads,
+            trainable_variables,
+            lambda: apply(self, grads, trainable_variables),
+        )
 
     return checked_apply
 
@@ -231,9 +209,15 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         pairs = list(grads_and_vars)
-        if _is_adopted(self, [g for g, _ in pairs], [v for _, v in pairs]):
+        gradients, variables = [g for g, _ in pairs], [v for _, v in pairs]
+        if _is_adopted(self, gradients, variables):
             return self.apply_gradients(pairs, *args, **kwargs)
-        return apply(self, pairs, *args, **kwargs)
+        return _compared(
+            self,
+            gradients,
+            variables,
+            lambda: apply(self, pairs, *args, **kwargs),
+        )
 
     return checked_apply
 
@@ -241,7 +225,7 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _is_left_alone() -> bool:
     return (
         _reduced.get()
-        or _allowed.get()
+        or local_updates.are_allowed()
         or not topology.is_initialized()
         or topology.size() == 1
     )
@@ -280,6 +264,35 @@ def _is_adopted(
     if _adopt(optimizer):
         return True
     raise _make_error(optimizer, local[0])
+
+
+def _compared(
+    optimizer: Optimizer,
+    gradients: Iterable[Gradient],
+    variables: Iterable[Variable] | None,
+    update: Callable[[], Any],
+) -> Any:
+    """Makes an update of gradients that a tape has reduced."""
+    if _is_left_alone():
+        return update()
+    if variables is None:
+        variables = getattr(optimizer, "_trainable_variables", ())
+    updated = [
+        variable
+        for gradient, variable in zip(gradients, variables, strict=False)
+        if gradient is not None
+    ]
+    by_whom = tape_marks.reduced_by(updated)
+    if by_whom is None:
+        return update()
+    return divergence.updating(
+        optimizer,
+        updated,
+        by_whom.process_set,
+        update,
+        local=by_whom.local,
+        grace=True,
+    )
 
 
 def local_update_error(

@@ -253,7 +253,13 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
                 self._settings,
                 local=self._local_variables,
             )
-        tape_marks.mark(flat_sources, reduced)
+        tape_marks.mark(
+            flat_sources,
+            reduced,
+            tape_marks.ReducedBy(
+                self._settings.process_set, self._local_variables
+            ),
+        )
         return tf.nest.pack_sequence_as(gradients, reduced)
 
     def _check_weight(self, weight: Tensor) -> None:

@@ -12,17 +12,32 @@ reduced for ever:
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import tensorflow as tf
 
 from keras_ring._keras import compat
 from keras_ring._ops import ordering
 from keras_ring._ops.names import variable_path
+from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Gradient, Graph, Source, Tensor, Variable
 
 _MARKS = "_keras_ring_marks"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReducedBy:
+    """Whose gradients a tape has reduced.
+
+    Args:
+        process_set: Whose members have.
+        local: The variables whose gradients it has left to each rank.
+    """
+
+    process_set: ProcessSet
+    local: Container[Source]
 
 
 class _InFunction:
@@ -38,6 +53,7 @@ class _Marks:
 
     def __init__(self) -> None:
         self.is_reduced = False  # in eager execution
+        self.by_whom: ReducedBy | None = None  # the last time
         self.functions: weakref.WeakKeyDictionary[Graph, _InFunction] = (
             weakref.WeakKeyDictionary()
         )
@@ -45,7 +61,11 @@ class _Marks:
         self.applied: Callable[[], Gradient] = lambda: None
 
 
-def mark(sources: Sequence[Source], gradients: Sequence[Gradient]) -> None:
+def mark(
+    sources: Sequence[Source],
+    gradients: Sequence[Gradient],
+    by_whom: ReducedBy | None = None,
+) -> None:
     """Remembers that gradients of the variables among `sources` are reduced."""
     function = None
     if not tf.executing_eagerly():
@@ -54,6 +74,7 @@ def mark(sources: Sequence[Source], gradients: Sequence[Gradient]) -> None:
         if variable_path(source) is None or gradient is None:
             continue
         marks = _of(source)
+        marks.by_whom = by_whom
         if function is None:
             marks.is_reduced = True
             continue
@@ -71,6 +92,15 @@ def is_marked(variable: Variable, gradient: Gradient) -> bool:
         function in traced or not here.is_applied
         for function, here in marks.functions.items()
     )
+
+
+def reduced_by(variables: Sequence[Variable]) -> ReducedBy | None:
+    """Returns by whom gradients of variables were reduced the last time.
+
+    Args:
+        variables: What an optimizer is about to update.
+    """
+    return _of(variables[0]).by_whom if variables else None
 
 
 def use(variable: Variable, gradient: Gradient) -> None:

@@ -13,7 +13,12 @@ from typing import Any, SupportsIndex, cast
 
 import tensorflow as tf
 
-from keras_ring._training import initial_values, reduction_guard
+from keras_ring._training import (
+    divergence,
+    initial_values,
+    local_updates,
+    reduction_guard,
+)
 from keras_ring._training.accumulator import Accumulator
 from keras_ring._training.local_variables import local_variables_of
 from keras_ring._training.mixin import (
@@ -114,8 +119,6 @@ class _V1ReducingMixin(ReducingMixin):
                 return apply(pairs, *args, **kwargs)
 
         is_update, self._pending.is_update = self._pending.is_update, None
-        if is_update is None:
-            return update()
 
         def update_and_tell() -> Tensor:
             done = update()
@@ -124,8 +127,24 @@ class _V1ReducingMixin(ReducingMixin):
             ):
                 return tf.constant(True)
 
-        told = tf.cond(is_update, update_and_tell, lambda: tf.constant(False))
-        return told if tf.executing_eagerly() else told.op
+        def update_if_it_is_time() -> Operation:
+            if is_update is None:
+                return update()
+            told = tf.cond(
+                is_update, update_and_tell, lambda: tf.constant(False)
+            )
+            return told if tf.executing_eagerly() else told.op
+
+        if local_updates.are_allowed():
+            return update_if_it_is_time()
+        return divergence.updating(
+            self,
+            [v for g, v in pairs if g is not None],
+            self._settings.process_set,
+            update_if_it_is_time,
+            local=local_variables_of(self),
+            passes=self._settings.backward_passes_per_step,
+        )
 
     def _reduced(self, pairs: GradsAndVars) -> list[tuple[Gradient, Variable]]:
         """Returns the pairs with their gradients reduced."""

@@ -16,7 +16,7 @@ from keras_ring._runtime.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring._training.reduction_guard import allow_local_updates
+from keras_ring._training.local_updates import allow_local_updates
 from keras_ring._typing import Logs, Optimizer, Structure, Variable
 
 

@@ -17,6 +17,9 @@ from keras_ring._ops.compression import Compression
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 
+# What ranks compare, by the names of exchanges.
+_COMPARISONS = ("initial_values/", "training_state/", "fit/files")
+
 
 @dataclasses.dataclass
 class Call:
@@ -109,8 +112,8 @@ class EqualRanks:
         return results
 
     def allgather(self, tensor, *, name=None, process_set=global_process_set):
-        if name.startswith("initial_values/"):
-            # Once per variable, and not what the tests count.
+        if name.startswith(_COMPARISONS):
+            # At few updates, and not what the tests count.
             self.comparisons.append(name)
             return tf.concat([tensor] * self.size, axis=0)
         self.calls.append(

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_ring._training import reduction_guard
+from keras_ring._training.local_updates import allow_local_updates
 from keras_ring._training.optimizer import DistributedOptimizer
-from keras_ring._training.reduction_guard import allow_local_updates
 from keras_ring._training.tape import DistributedGradientTape
 from keras_ring.errors import LocalUpdateError
 

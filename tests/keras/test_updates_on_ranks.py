@@ -79,10 +79,8 @@ def test_values_of_local_variables_may_differ(two_ranks):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_tape_lets_one_step_pass(two_ranks, compiled):
     results = two_ranks("tapes", compiled)
-    for (kind, text), _ in results:
-        # TensorFlow has a class of its own for a function that runs.
-        assert kind == ("UnknownError" if compiled else "ConsistencyError")
-        check_text(("ConsistencyError", text))
+    for failed, _ in results:
+        check_text(failed)
     only([trained for _, trained in results])
 
 

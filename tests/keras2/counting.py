@@ -5,8 +5,8 @@ from unittest import mock
 import keras_ring as kr
 from keras_ring._ops import gathers
 
-# Exchanged once, before the first step: what ranks compare.
-_COMPARISONS = ("initial_values/", "data/shard")
+# What ranks compare, before the first step and at few of those behind it.
+_COMPARISONS = ("initial_values/", "training_state/", "data/shard", "fit/files")
 
 
 class Counted:
@@ -14,7 +14,7 @@ class Counted:
 
     Attributes:
         collectives: How many were executed; a group is one. Without those
-            that compare what the ranks begin with.
+            that compare what ranks train.
         gathers: Boolean, whether rows were gathered, which the graph tells.
     """
 

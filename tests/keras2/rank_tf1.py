@@ -130,6 +130,34 @@ def forgotten_broadcast():
     return None
 
 
+def changed_in_a_session(what, settings_name):
+    """Rank 0 alone changes a variable; returns after which step it is told."""
+    settings = SETTINGS[settings_name]
+    with tf.Graph().as_default():
+        program = Program()
+        optimizer = kr.DistributedOptimizer(OPTIMIZERS["Adam"](), **settings)
+        update = _update(optimizer, program, False)
+        (changed,) = (
+            v for v in v1.global_variables() if v.name.startswith(f"{what}:")
+        )
+        assign = changed.assign(tf.ones_like(changed))
+        batches = [*program.batches(), *program.batches()]
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(v1.local_variables_initializer())
+            session.run(kr.broadcast_global_variables(0))
+            for batch in batches[:6]:
+                session.run(update, batch)
+            if kr.rank() == 0:
+                session.run(assign)
+            for made, batch in enumerate(batches[6:]):
+                try:
+                    session.run(update, batch)
+                except tf.errors.OpError as error:
+                    return made, error.message
+    return None, None
+
+
 def _update(optimizer, program, clip):
     if not clip:
         return optimizer.minimize(program.loss, program.step)

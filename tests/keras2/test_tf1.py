@@ -15,6 +15,7 @@ PARITY = [
     ("train", "Momentum", "plain", True),
     ("train", "Momentum", "passes", True),
 ]
+CHANGED = [("one", "plain"), ("rows/Adam", "plain"), ("one", "passes")]
 ESTIMATOR = ("estimator", "train_and_evaluate") if HAS_ESTIMATOR else ()
 needs_estimator = pytest.mark.skipif(
     not HAS_ESTIMATOR, reason="this TensorFlow has no tf.estimator"
@@ -43,6 +44,7 @@ def two_ranks(directory):
         [
             ("local_update",),
             ("forgotten_broadcast",),
+            *(("changed_in_a_session", *case) for case in CHANGED),
             *PARITY,
             ("eagerly",),
             ("own_gradients",),
@@ -120,6 +122,16 @@ def test_initial_values_that_were_not_shared(two_ranks):
         assert "begin to train from different values" in text
         assert "the first being 'rows', of which rank 0 has one" in text
         assert "kr.broadcast_global_variables(0)" in text
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_what_one_rank_changes_in_a_session(two_ranks, case):
+    for made, text in two_ranks("changed_in_a_session", *case):
+        assert "The ranks do not train the same model: before update " in text
+        # What differs by then, the variable before what Adam has of it.
+        assert f"the first being '{case[0].partition('/')[0]}'" in text
+        # Behind six steps, compared behind step 8; or 12, with three passes.
+        assert made == (5 if case[1] == "passes" else 1)
 
 
 def test_copies(two_ranks):

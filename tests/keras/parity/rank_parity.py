@@ -9,6 +9,7 @@ import numpy as np
 
 import keras_ring as kr
 from tests.keras.parity.cases import CASES
+from tests.keras2.counting import Counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Trained:
     Attributes:
         weights: Arrays of float64, by variable.
         digest: String, of their bits.
-        collectives: How many tensors were reduced.
+        collectives: How many tensors were reduced, not counting what ranks
+            compare.
     """
 
     weights: list[Any]
@@ -48,14 +50,13 @@ def _train(case):
     keras.config.set_dtype_policy(case.policy)
     # The same initial weights on all ranks.
     keras.utils.set_random_seed(11)
-    before = kr.metrics()["entries"]
-    weights = [keras.ops.convert_to_numpy(v) for v in case.train()]
-    collectives = kr.metrics()["entries"] - before
+    with Counted() as counted:
+        weights = [keras.ops.convert_to_numpy(v) for v in case.train()]
     checksum = hashlib.sha256()
     for array in weights:
         checksum.update(np.ascontiguousarray(array).tobytes())
     return Trained(
         [np.asarray(array, "float64") for array in weights],
         checksum.hexdigest(),
-        collectives,
+        counted.collectives,
     )

@@ -1,0 +1,391 @@
+"""Finds ranks whose trainings have come apart after they had begun alike.
+
+`initial_values` compares variables before their first update. Afterwards they
+stay the same as long as all that an update is made of is the same on all ranks:
+the variables, those of the optimizer (what it remembers, the number of the
+step, the learning rate), and settings that are in no variable. So what a rank
+trains is compared with others again: before the first update, when a `fit`
+begins, and from then on ever more rarely (`time_budget`).
+
+When that is, is counted in updates, of which all ranks make the same number
+between two collectives; the time that it takes is agreed on. An update in eager
+execution is counted when it is made. One in a `tf.function` is counted when the
+function runs, and not when it is traced: one rank may trace again, or for
+other arguments. In a graph of TensorFlow 1 it is counted by a variable, and
+compared by an operation behind the update.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Container, Sequence
+from typing import Any, NoReturn
+
+import numpy.typing as npt
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.concrete_function import (
+    ConcreteFunction,
+)
+
+from keras_ring._agreement import difference
+from keras_ring._agreement.difference import Difference
+from keras_ring._agreement.shared_paths import shared_path
+from keras_ring._agreement.time_budget import Budget
+from keras_ring._keras import compat, keras
+from keras_ring._keras.patching import patch_once
+from keras_ring._ops import gathers
+from keras_ring._ops.names import variable_path
+from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._training import initial_values, optimizer_state
+from keras_ring._typing import (
+    Graph,
+    Model,
+    Optimizer,
+    Source,
+    Structure,
+    Tensor,
+    Variable,
+)
+from keras_ring.errors import ConsistencyError
+
+_ALLOWANCE = 1.0  # seconds of comparisons, before they have to be rare
+_LONGEST = 1024  # updates between two that take no time
+
+_PURPOSE = "what ranks train is compared from time to time"
+# On the graph of a function: what it updates.
+_UPDATES = "_keras_ring_updates"
+
+_Members = tuple[int, ...]
+
+
+class _Training:
+    """What one optimizer trains together with other ranks.
+
+    Args:
+        optimizer: The optimizer.
+        process_set: Whose members train together.
+        grace: Boolean, whether ranks may differ until the first update is
+            over.
+        passes: Integer, how many updates of Keras are one of ours: it adds up
+            gradients in between, which not all ranks need do as often.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        process_set: ProcessSet,
+        grace: bool,
+        passes: int,
+    ) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._process_set = process_set
+        self._members = tuple(process_set.ranks)
+        self.passes = passes
+        self._grace = grace
+        # By the identity of the TensorFlow variable, in the order of updates.
+        self._trained: dict[int, Variable] = {}
+        self._own: dict[int, Variable] = {}
+        self._calls = 0
+        # Before the comparison that is being made.
+        self._made = 0
+        self._budget = Budget(_ALLOWANCE, longest=_LONGEST)
+
+    def add(
+        self, sources: Sequence[Source], local: Container[Source] = ()
+    ) -> None:
+        """Adds what an update changes, but for what is not a variable."""
+        for source in sources:
+            key = id(compat.tf_variable(source))
+            if key in self._trained or key in self._own:
+                continue
+            if variable_path(source) is None:
+                continue
+            is_own = source in local or initial_values.is_left_out(
+                source, self._members
+            )
+            (self._own if is_own else self._trained)[key] = source
+
+    def begin_again(self) -> None:
+        """Has the next update be compared."""
+        self._budget.begin_again()
+
+    def before_update(self) -> None:
+        """Counts an update, and compares before it if it is time to.
+
+        Raises:
+            ConsistencyError: On all members, if they differ.
+        """
+        if gathers.has_joined():
+            # What one rank has counted, others have passed over.
+            return
+        self._made, self._calls = self._calls, self._calls + 1
+        if self._made % self.passes or not self._trained:
+            return
+        if self._grace:
+            self._grace = False
+            return
+        if self._budget.is_due():
+            self._compare(self.state())
+
+    def after_updates(
+        self,
+        variables: Sequence[Variable],
+        values: Sequence[Tensor],
+        count: int,
+    ) -> int:
+        """Compares values behind an update in a session.
+
+        Args:
+            variables: What `state` returned.
+            values: Their values.
+            count: Integer, how many updates there were since the last time.
+
+        Returns:
+            How many updates there are to be until the next time.
+        """
+        if gathers.has_joined():
+            return _LONGEST
+        self._made = self._calls = self._calls + count
+        self._budget.is_due(count)
+        return self._compare(variables, [value.numpy() for value in values])
+
+    def state(self) -> list[Variable]:
+        """Returns what ranks have in common, the likely causes first."""
+        optimizer = self._optimizer()
+        of_optimizer = (
+            []
+            if optimizer is None
+            else optimizer_state.shared_variables(
+                optimizer, list(self._own.values())
+            )
+        )
+        scalars = [each for each in of_optimizer if not len(each.shape)]
+        others = [each for each in of_optimizer if len(each.shape)]
+        return [*scalars, *self._trained.values(), *others]
+
+    def _compare(
+        self,
+        variables: Sequence[Variable],
+        values: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> int:
+        if values is None and not all(map(_has_value, variables)):
+            # Those of a function that makes them when it runs first.
+            return 1
+        name = (
+            f"training_state/{shared_path(next(iter(self._trained.values())))}"
+        )
+        with self._budget.checking():
+            found, updates = difference.compared(
+                variables,
+                name,
+                self._process_set,
+                values,
+                self._budget.wish(),
+            )
+        updates = max(1, updates)
+        self._budget.agreed(updates)
+        if found is not None:
+            self._fail(found, len(variables))
+        return updates
+
+    def _fail(self, found: Difference, count: int) -> NoReturn:
+        optimizer = self._optimizer()
+        name = getattr(optimizer, "_name", None) or getattr(
+            optimizer, "name", None
+        )
+        when = (
+            f"before update {self._made + 1:,}"
+            if self._made
+            else "before the first update"
+        )
+        what = (
+            f"ranks {self._process_set.ranks} have {found.counts} variables"
+            if found.counts
+            else f"of {count} variables, its own and those that it trains, "
+            f"{found.count} differ, the first being {found.path!r}, of which "
+            f"{found.ranks}"
+        )
+        if found.values:
+            what += f" ({found.values})"
+        raise ConsistencyError(
+            f"The ranks do not train the same model: {when} by optimizer "
+            f"{name!r}, {what}. Something was changed on some ranks only: "
+            "weights, or the state of the optimizer, that one rank alone has "
+            "loaded; a learning rate or a schedule, weight decay or clipping "
+            "that depends on the rank; a callback, or code under "
+            "`if kr.rank() == 0`. Do it on all ranks, or share it before the "
+            "next step: by `kr.callbacks.BroadcastGlobalVariablesCallback()` "
+            "in each `fit`, or by "
+            "`kr.broadcast_model(model, optimizers=[optimizer])`. Variables "
+            "that each rank is meant to train on its own are registered by "
+            "`optimizer.register_local_var(variable)` or "
+            "`tape.register_local_source(variable)`."
+        )
+
+
+def _has_value(variable: Variable) -> bool:
+    return bool(compat.tf_variable(variable).is_initialized())
+
+
+_Trainings = dict[_Members, _Training]
+# What optimizers train, as long as they live.
+_trainings: weakref.WeakKeyDictionary[Optimizer, _Trainings] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def updating(
+    optimizer: Optimizer,
+    sources: Sequence[Source],
+    process_set: ProcessSet,
+    update: Callable[[], Any],
+    *,
+    local: Container[Source] = (),
+    grace: bool = False,
+    passes: int = 1,
+) -> Any:
+    """Makes an update, and has it be compared whether ranks have come apart.
+
+    Args:
+        optimizer: The optimizer that makes it.
+        sources: The variables that have gradients, in an order that all ranks
+            share.
+        process_set: Whose members reduce the gradients.
+        update: Makes the update.
+        local: The sources that each rank trains on its own.
+        grace: Boolean, whether ranks may differ until the first update is
+            over.
+        passes: Integer, after how many calls gradients are reduced.
+
+    Returns:
+        What `update` returns; in a graph of TensorFlow 1, an operation.
+
+    Raises:
+        ConsistencyError: On all members, if it is time to look, and they
+            differ.
+    """
+    if process_set.size() == 1 or not process_set.included():
+        return update()
+    by_members = _trainings.setdefault(optimizer, {})
+    members = tuple(process_set.ranks)
+    training = by_members.get(members)
+    if training is None:
+        _install()
+        training = _Training(optimizer, process_set, grace, passes)
+        by_members[members] = training
+    training.add(sources, local)
+    if tf.executing_eagerly():
+        training.before_update()
+        return update()
+    graph = tf.compat.v1.get_default_graph()
+    if graph.building_function:
+        _note(graph, [training])
+        return update()
+    return _in_session(training, update)
+
+
+def _install() -> None:
+    patch_once(ConcreteFunction, "_call_flat", _counted, _PURPOSE)
+    patch_once(keras.Model, "fit", _begun, _PURPOSE)
+
+
+def _note(graph: Graph, trainings: Sequence[_Training]) -> None:
+    """Notes what a function updates, and those that are around it."""
+    while getattr(graph, "building_function", False):
+        noted: list[_Training] = getattr(graph, _UPDATES, [])
+        new = [each for each in trainings if each not in noted]
+        setattr(graph, _UPDATES, [*noted, *new])
+        graph = getattr(graph, "outer_graph", None)
+
+
+def _counted(call: Callable[..., Structure]) -> Callable[..., Structure]:
+    """Returns what runs a traced function, with its updates counted.
+
+    `ConcreteFunction._call_flat` is TensorFlow's own, not public: all calls of
+    a function come there, those of a `tf.function` and of what its
+    `get_concrete_function` returns. `tests/keras/test_divergence_on_ranks.py`
+    fails if they do not.
+    """
+
+    @functools.wraps(call)
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Structure:
+        trainings = getattr(self.graph, _UPDATES, None)
+        if trainings:
+            if tf.executing_eagerly():
+                for training in trainings:
+                    training.before_update()
+            else:
+                _note(tf.compat.v1.get_default_graph(), trainings)
+        return call(self, *args, **kwargs)
+
+    return counted
+
+
+def _begun(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `fit`, at whose begin and end all is compared anew."""
+
+    @functools.wraps(fit)
+    def fit_compared(self: Model, *args: Any, **kwargs: Any) -> Any:
+        _begin_again(self)
+        history = fit(self, *args, **kwargs)
+        # Before a loop of its own that the program may go on with.
+        _begin_again(self)
+        return history
+
+    return fit_compared
+
+
+def _begin_again(model: Model) -> None:
+    """Has the next update of each optimizer of a model be compared."""
+    for optimizer in vars(model).values():
+        for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+            # What is no optimizer may have no hash.
+            if compat.is_optimizer(each):
+                for training in _trainings.get(each, {}).values():
+                    training.begin_again()
+
+
+def _in_session(training: _Training, update: Callable[[], Any]) -> Any:
+    """Makes an update in a graph, and compares behind it.
+
+    Not before: what the optimizer remembers is made with the update.
+    """
+    with tf.init_scope():
+        # How many updates there are until the next comparison. In no
+        # collection: nobody else initializes it, and each session begins anew.
+        left = tf.compat.v1.Variable(
+            0,
+            trainable=False,
+            collections=[],
+            use_resource=True,
+            dtype=tf.int64,
+        )
+    done = update()
+    variables = training.state()
+    gap = [1]
+
+    def compare(*values: Tensor) -> int:
+        gap[0] = training.after_updates(variables, values, gap[0])
+        return gap[0] * training.passes
+
+    with tf.control_dependencies([done]):
+        is_known = tf.raw_ops.VarIsInitializedOp(resource=left.handle)
+        waited = tf.cond(
+            is_known,
+            left.read_value,
+            lambda: tf.constant(training.passes - 1, tf.int64),
+        )
+
+        def compare_and_wait() -> Tensor:
+            values = [_read(variable) for variable in variables]
+            return tf.py_function(compare, values, tf.int64)
+
+        wait = tf.cond(waited <= 0, compare_and_wait, lambda: waited)
+        return left.assign(wait - 1, read_value=False)
+
+
+def _read(variable: Variable) -> Tensor:
+    value = variable.read_value()
+    value.set_shape(variable.shape)
+    return value

@@ -1,0 +1,40 @@
+"""Lets ranks make updates of their own, where a program means to."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+_allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
+
+
+def are_allowed() -> bool:
+    """Whether the caller runs inside `allow_local_updates()`."""
+    return _allowed.get()
+
+
+@contextlib.contextmanager
+def allow_local_updates() -> Iterator[None]:
+    """Lets optimizers apply gradients that were not reduced.
+
+    With more than one rank, an optimizer that does not reduce its gradients
+    raises `LocalUpdateError` at its first step. Use this context where each
+    rank is meant to train on its own, or where the gradients were reduced in
+    a way that cannot be seen from the optimizer, such as by `kr.allreduce`.
+
+    A compiled step is checked while it is traced, so the context has to be
+    around the first call of the step or inside of it.
+
+    Example:
+    ```python
+    gradients = [kr.allreduce(g, name=v.path) for g, v in zip(grads, weights)]
+    with kr.allow_local_updates():
+        optimizer.apply(gradients, weights)
+    ```
+    """
+    token = _allowed.set(True)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
