@@ -8,7 +8,9 @@ we do, and the number of the step counts those in which they are used.
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -19,6 +21,7 @@ import tensorflow as tf
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._runtime import process_sets
 from keras_ring._training import (
     divergence,
     initial_values,
@@ -40,6 +43,7 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
+from keras_ring._training.tape import DistributedGradientTape
 from keras_ring._typing import (
     Gradient,
     GradsAndVars,
@@ -130,6 +134,18 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
     _state_to_come: list[npt.NDArray[Any]] | None = None
 
     @do_not_convert
+    def minimize(self, *args: Any, **kwargs: Any) -> Any:
+        minimize = cast(Any, super()).minimize
+        given = _arguments_with_tape(self, minimize, args, kwargs)
+        if given is None:
+            return minimize(*args, **kwargs)
+        token = _minimizing.set(self)
+        try:
+            return minimize(*given.args, **given.kwargs)
+        finally:
+            _minimizing.reset(token)
+
+    @do_not_convert
     def apply_gradients(
         self,
         grads_and_vars: GradsAndVars,
@@ -139,6 +155,9 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
         apply = _with_pairs_first(
             cast(Any, super()).apply_gradients, args, kwargs
         )
+        if _minimizing.get() is self:
+            # Of a tape that has reduced them.
+            return apply(grads_and_vars)
         return _apply_reduced(self, self, apply, grads_and_vars)
 
     def _assign_state_to_come(self) -> None:
@@ -165,6 +184,61 @@ class _LegacyReducingMixin(_ReducingMixin):
     def _create_all_weights(self, var_list: Sequence[Variable]) -> None:
         cast(Any, super())._create_all_weights(var_list)
         self._assign_state_to_come()
+
+
+# The optimizer whose `minimize` runs, with a tape that reduces.
+_minimizing: contextvars.ContextVar[Optimizer | None] = contextvars.ContextVar(
+    "keras_ring_minimizing", default=None
+)
+
+
+def _arguments_with_tape(
+    optimizer: Optimizer,
+    minimize: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> inspect.BoundArguments | None:
+    """Returns the arguments of `minimize`, with a tape that reduces.
+
+    Where the class of a program changes gradients between those of the tape
+    and `apply_gradients`, they are reduced by the tape.
+
+    Returns:
+        The arguments, or `None` where `apply_gradients` is to reduce.
+    """
+    settings: ReductionSettings = optimizer._settings
+    if (
+        not _changes_gradients(optimizer)
+        or reduction_guard.is_reduced()
+        or process_sets.shares_nothing(settings.process_set)
+        # What was added up is reduced, and not what is added.
+        or settings.backward_passes_per_step > 1
+        or settings.whole_batch
+    ):
+        return None
+    signature = inspect.signature(minimize)
+    if "tape" not in signature.parameters:
+        return None
+    given = signature.bind(*args, **kwargs)
+    local_tape = given.arguments.get("tape")
+    if local_tape is None:
+        local_tape = tf.GradientTape()
+    given.arguments["tape"] = DistributedGradientTape.of_settings(
+        local_tape, settings, local_variables_of(optimizer)
+    )
+    return given
+
+
+def _changes_gradients(optimizer: Optimizer) -> bool:
+    """Whether a method that is not of Keras sees gradients of the tape."""
+    for method in ("minimize", "compute_gradients", "_compute_gradients"):
+        for each in optimizer._wrapped_class.__mro__:
+            if method in vars(each):
+                name = each.__module__.partition(".")[0]
+                if name not in ("keras", "tf_keras"):
+                    return True
+                break
+    return False
 
 
 def _with_pairs_first(

@@ -2,10 +2,12 @@
 
 Where gradients are reduced:
 
-* at the top of `apply`, that is before clipping, weight decay and the moving
-  average of weights;
+* at the top of `apply` or `apply_gradients`, whichever is called first: before
+  clipping, weight decay, the moving average of weights, and what the class of a
+  program has in these methods;
 * with `gradient_accumulation_steps`, when the accumulated gradients are about
-  to be used, that is once in so many steps;
+  to be used, that is once in so many steps; but in each step if the program's
+  class has methods of its own that see the gradients of a step;
 * under a `LossScaleOptimizer`, before it looks for an overflow. It calls the
   inner optimizer only if all gradients are finite. Were they reduced inside, a
   rank with an overflow would skip the step and the others would wait for it.
@@ -48,13 +50,16 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-from keras_ring._typing import Gradient, Optimizer, Variable
+from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
 
 # The gradients that an optimizer which accumulates will hand to its
 # `_clip_gradients`: the variables they belong to, and their names.
 _update_step: contextvars.ContextVar[
     tuple[list[Variable], list[str]] | None
 ] = contextvars.ContextVar("keras_ring_update_step", default=None)
+# The methods of an optimizer that are given the gradients of a step, before it
+# adds them up.
+_OF_EACH_STEP = ("apply", "apply_gradients", "_backend_apply_gradients")
 
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
@@ -126,6 +131,27 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
     """Reduces gradients before they are used."""
 
     gradient_accumulation_steps: int | None
+
+    @do_not_convert
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> Any:
+        keras_optimizer = cast(Any, super())
+        pairs = list(grads_and_vars)
+
+        def apply(
+            gradients: Iterable[Gradient], variables: Iterable[Variable] | None
+        ) -> Any:
+            del variables
+            return keras_optimizer.apply_gradients(
+                [(g, v) for g, (_, v) in zip(gradients, pairs, strict=True)]
+            )
+
+        return _apply_reduced(
+            self,
+            self._settings,
+            apply,
+            [gradient for gradient, _ in pairs],
+            [variable for _, variable in pairs],
+        )
 
     @do_not_convert
     def apply(
@@ -246,7 +272,9 @@ def _reduce_and_apply(
                 gradients, sources, settings.process_set
             )
             return apply(gradients, variables)
-    elif optimizer.gradient_accumulation_steps:
+    elif optimizer.gradient_accumulation_steps and not _sees_each_step(
+        optimizer
+    ):
         gradients = _overwritten_reduced(gradients, sources, settings)
         with reduction_guard.reduced(), _reduce_on_update(gradients, sources):
             return apply(gradients, variables)
@@ -256,6 +284,17 @@ def _reduce_and_apply(
         gradients = agree_on_overflow(gradients, sources, settings.process_set)
     with reduction_guard.reduced():
         return apply(gradients, variables)
+
+
+def _sees_each_step(optimizer: Optimizer) -> bool:
+    """Whether a method that is not of Keras sees the gradients of each step."""
+    for method in _OF_EACH_STEP:
+        for each in optimizer._wrapped_class.__mro__:
+            if method in vars(each):
+                if not each.__module__.startswith("keras."):
+                    return True
+                break
+    return False
 
 
 @contextlib.contextmanager

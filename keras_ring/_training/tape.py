@@ -127,6 +127,25 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         self._local_variables = LocalVariables()
         reduction_guard.install()
 
+    @classmethod
+    def of_settings(
+        cls,
+        tape: tf.GradientTape,
+        settings: ReductionSettings,
+        local: LocalVariables,
+    ) -> DistributedGradientTape:
+        """Makes a tape that reduces as an optimizer does.
+
+        Args:
+            tape: A `tf.GradientTape`.
+            settings: Those of the optimizer.
+            local: The variables that it leaves to each rank.
+        """
+        made = cls(tape, settings.op, process_set=settings.process_set)
+        made._settings = settings
+        made._local_variables = local
+        return made
+
     def __getattr__(self, name: str) -> Any:
         # The state of a tape, which this one leaves to the tape inside.
         if name in ("_local_tape", "_local_variables"):

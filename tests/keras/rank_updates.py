@@ -3,12 +3,13 @@
 import keras
 import numpy as np
 import rank_migration
+import rank_own_methods
 import rank_weighted
 import tensorflow as tf
 
 import keras_ring as kr
 
-MORE_CALLS = [rank_migration, rank_weighted]
+MORE_CALLS = [rank_migration, rank_own_methods, rank_weighted]
 
 
 def before_each_call():

@@ -10,6 +10,17 @@ pytestmark = pytest.mark.timeout(900)
 
 WEIGHTED = ["graph", "jit", "eager", "tape", "weight", "weight eager"]
 PATHS = ["fit", "tape", "compiled", "eager"]
+OWN_METHODS = [
+    (method, passes, settings)
+    for method, passes in [
+        *(("apply", 1), ("apply_gradients", 1)),
+        *(("apply", 2), ("apply_gradients", 2)),
+    ]
+    for settings in [
+        (("jit_compile", True),),
+        *([(("run_eagerly", True),)] if passes == 1 else []),
+    ]
+]
 CALLS = [
     *(("forgotten_callback", case) for case in rank_updates.SETTINGS),
     ("forgotten_with_mixed_precision",),
@@ -22,6 +33,8 @@ CALLS = [
     ("variables_made_in_the_function",),
     ("weighted_mistakes",),
     ("warned",),
+    *(("own_methods", *case) for case in OWN_METHODS),
+    ("bad_steps_of_one_rank",),
     *(("weighted", case) for case in ("plain", *WEIGHTED)),
 ]
 
@@ -165,3 +178,14 @@ def test_what_cannot_be_weighted(two_ranks):
 
 def test_a_rank_may_join_before_its_first_step(two_ranks):
     only(two_ranks("joined_before_the_first_step"))
+
+
+@pytest.mark.parametrize("case", OWN_METHODS)
+def test_methods_that_change_gradients_get_those_of_all_ranks(two_ranks, case):
+    for difference in two_ranks("own_methods", *case):
+        assert difference < 1e-5
+
+
+def test_all_ranks_skip_a_step_that_is_bad_on_one(two_ranks):
+    changed, _ = only(two_ranks("bad_steps_of_one_rank"))
+    assert changed == [True, False, True]
