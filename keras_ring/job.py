@@ -139,13 +139,14 @@ def init(
         watching.install(_progress)
         if core.topology().size > 1:
             # Here, for programs that forget to make anything distributed.
-            from keras_ring._fit import one_writer, terminate_on_nan
+            from keras_ring._fit import one_writer, own_files, terminate_on_nan
             from keras_ring._model import synchronized_normalization
             from keras_ring._training import reduction_guard
 
             reduction_guard.install()
             terminate_on_nan.install()
             one_writer.install()
+            own_files.install()
             synchronized_normalization.install()
         if core.topology().local_size > 1 and arena.refusal():
             from absl import logging

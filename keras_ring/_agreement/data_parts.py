@@ -61,6 +61,12 @@ def remember(data: Any, part: DataPart) -> None:
             _parts[number] = (weakref.ref(leaf, forget), part)
 
 
+def is_part(data: Any) -> bool:
+    """Whether `remember` was told of these data, and not of their sources."""
+    reference, _ = _parts.get(id(data), (None, None))
+    return reference is not None and reference() is data
+
+
 def find(data: Any) -> DataPart | None:
     """Returns what is known of data, or of that which they are made from.
 
@@ -70,7 +76,6 @@ def find(data: Any) -> DataPart | None:
     for leaf in tf.nest.flatten(data):
         is_dataset = isinstance(leaf, tf.data.Dataset)
         for node in nodes(leaf) if is_dataset else [leaf]:
-            reference, part = _parts.get(id(node), (None, None))
-            if reference is not None and reference() is node:
-                return part
+            if is_part(node):
+                return _parts[id(node)][1]
     return None

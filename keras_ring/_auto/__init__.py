@@ -19,5 +19,6 @@ step_check      whether steps on parts make the step on the whole
 apart           how gradients of parts differ from those of the whole
 results         metrics and predictions of all ranks
 files           what one process would write once
+cache_files     files that datasets are cached in
 refusals        what cannot be done exactly, and what to write instead
 """

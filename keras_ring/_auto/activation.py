@@ -47,6 +47,7 @@ def activate(settings: AutoSettings | None = None) -> None:
 def _install(settings: AutoSettings) -> None:
     from keras_ring._auto import (
         batches,
+        cache_files,
         ending,
         files,
         own_steps,
@@ -63,6 +64,7 @@ def _install(settings: AutoSettings) -> None:
     own_steps.install(settings)
     single_batches.install(settings)
     files.install()
+    cache_files.install()
     refusals.install()
     ending.install()
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._agreement import same_data
+from keras_ring._agreement import cache_files, same_data
 from keras_ring._agreement.data_parts import DataPart, remember
 from keras_ring._keras import compat
 from keras_ring._runtime import topology
@@ -118,7 +118,7 @@ def shard(
         ValueError: If an argument is wrong, if the arrays have different
             lengths, if the number of elements of a `tf.data.Dataset` is not
             known, if `uneven="error"` and it cannot be split evenly, or if
-            ranks were given data that differ.
+            ranks were given data that differ, or cache them in one file.
 
     Example:
     ```python
@@ -146,6 +146,9 @@ def shard(
     if isinstance(dataset, tf.data.Dataset):
         if check:
             same_data.require_same_dataset(dataset)
+            cache_files.require_own_files(
+                [dataset], "data/shard/files", before_split=True
+            )
         return _shard_dataset(dataset, uneven, shuffle, seed)
     if isinstance(dataset, compat.Dataset):
         return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)

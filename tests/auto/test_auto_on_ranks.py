@@ -44,6 +44,8 @@ EXACT = [
     ("own_batches", "arrays"),
     ("own_batches", "dataset"),
 ]
+# Of the files of other ranks than the first.
+ENDS = [f".rank-{rank}" for rank in range(1, rank_auto.RANKS)]
 # Of a step of the program's own: whether it is refused before it trains.
 FEW_ROWS = {
     ("arrays", 32): True,
@@ -71,6 +73,7 @@ def three_ranks(folder):
             *EXACT,
             *(("own_step_that", how) for how in ("sum", "pairs", "chance")),
             ("files", folder),
+            ("cached", folder),
             ("written", folder),
             ("image", folder),
             ("appended", folder),
@@ -143,6 +146,12 @@ def test_rank_0_writes_what_is_one_file(three_ranks, folder):
     assert all(same)
     assert all(own)
     assert all(last)
+
+
+def test_each_rank_caches_in_a_file_of_its_own(three_ranks, folder):
+    losses, names = only(three_ranks("cached", folder))
+    assert len(losses) == 2
+    assert names == [f"cached{end}.index" for end in ("", *ENDS)]
 
 
 def test_what_a_program_writes_itself_is_told_with_its_line(

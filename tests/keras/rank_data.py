@@ -208,3 +208,38 @@ def many_files(folder, sizes, options):
     for _ in range(2):
         read.append([int(element) for element in part.as_numpy_iterator()])
     return read, int(part.cardinality())
+
+
+def cached_in_files(folder):
+    """Returns what is said of each way, and what ranks get of the others."""
+    start()
+    x = np.arange(16, dtype="float32").reshape(16, 1)
+    whole = tf.data.Dataset.from_tensor_slices((x, x))
+
+    def train(data):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(kr.DistributedOptimizer("sgd"), "mse")
+        model.fit(data.batch(4), epochs=2, verbose=0)
+        return sorted(int(value) for each, _ in data for value in each)
+
+    one = os.path.join(folder, "one")
+    complete = os.path.join(folder, "complete")
+    own = os.path.join(folder, f"own-{kr.rank()}-of-{kr.size()}")
+    if kr.rank() == 0:
+        list(whole.cache(complete))
+    kr.barrier(name="complete")
+    ways = {
+        "before": lambda: train(kr.data.shard(whole.cache(one))),
+        "behind": lambda: train(kr.data.shard(whole).cache(one)),
+        "complete behind": lambda: train(kr.data.shard(whole).cache(complete)),
+        "complete before": lambda: train(kr.data.shard(whole.cache(complete))),
+        "own": lambda: train(kr.data.shard(whole).cache(own)),
+        "memory": lambda: train(kr.data.shard(whole).cache()),
+    }
+    found = {}
+    for name, way in ways.items():
+        try:
+            found[name] = way()
+        except ValueError as error:
+            found[name] = str(error)
+    return found

@@ -264,9 +264,9 @@ def normalization(jit_compile):
             shuffle=False,
             verbose=0,
         )
-        # Paths and initial values are compared once, and what is
+        # Files, paths and initial values are compared once, and what is
         # trained before steps 1, 2, 4 and 8.
-        compared = (2 + 4) * (kr.size() > 1)
+        compared = (3 + 4) * (kr.size() > 1)
         entries = kr.metrics()["entries"] - before - compared
         before = kr.metrics()["entries"]
         model.predict(x[:4], verbose=0)

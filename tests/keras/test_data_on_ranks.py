@@ -25,7 +25,7 @@ FILES = {
 def folders(tmp_path_factory):
     return {
         name: str(tmp_path_factory.mktemp(name.replace(" ", "_")))
-        for name in ("texts", "one", *FILES)
+        for name in ("texts", "one", "caches", *FILES)
     }
 
 
@@ -36,6 +36,7 @@ def two_ranks(folders):
         2,
         [
             ("different_data", folders["texts"]),
+            ("cached_in_files", folders["caches"]),
             *(("same_batch", kind) for kind in SAME_BATCH),
             *(
                 ("many_files", folders[name], UNEVEN_FILES, options)
@@ -146,3 +147,18 @@ def test_one_file_for_two_ranks(two_ranks, folders):
     results = two_ranks("many_files", folders["one"], (9,), ())
     read = [epochs[0] for epochs, _ in results]
     assert read == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 0]]
+
+
+def test_ranks_that_cache_in_one_file(two_ranks, folders):
+    folder = folders["caches"]
+    first, second = two_ranks("cached_in_files", folder)
+    for name in ("before", "behind", "complete behind"):
+        file = f"{folder}/{'complete' if 'complete' in name else 'one'}"
+        assert first[name] == second[name]
+        words = f"Ranks 0, 1 of this host cache a dataset in one file, {file!r}"
+        assert words in first[name]
+        assert "{kr.rank()}-of-{kr.size()}" in first[name]
+        assert "in memory" in first[name]
+    for name in ("complete before", "own", "memory"):
+        parts = first[name], second[name]
+        assert parts == (list(range(0, 16, 2)), list(range(1, 16, 2))), name

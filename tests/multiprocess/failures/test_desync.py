@@ -19,8 +19,8 @@ def test_rank_1_goes_another_way():
     for errors in result.values:
         for name, waits, metrics in (
             ("steps", "allreduce 'gradient/", "metrics"),
-            # Before the first step of a `fit`.
-            ("evaluation", "allgather 'training_state/", "evaluation/metrics"),
+            # With which a `fit` begins.
+            ("evaluation", "allgather 'fit/files'", "evaluation/metrics"),
         ):
             error = errors[name]
             assert error.startswith("FailedPreconditionError"), (name, error)

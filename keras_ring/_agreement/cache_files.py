@@ -1,0 +1,133 @@
+"""Finds files that several ranks would write, in their input pipelines.
+
+`Dataset.cache(file)` writes what it reads into a file, once, and goes by the
+file from then on. If the ranks of a host name the same one, all but the first
+are told by TensorFlow to delete it; and where it was there before, behind the
+split of the data, each rank gets what another program has put into it.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from keras_ring._agreement import data_parts
+from keras_ring._agreement.same_data import nodes
+from keras_ring._ops import arrays
+from keras_ring._ops.objects import allgather_object
+from keras_ring._runtime import topology
+from keras_ring._runtime.process_sets import (
+    ProcessSet,
+    global_process_set,
+    shares_nothing,
+)
+from keras_ring._typing import Dataset
+
+_NONE = b"\0"
+_SOME = b"\1"
+
+
+def require_own_files(
+    datasets: Iterable[object],
+    name: str,
+    process_set: ProcessSet = global_process_set,
+    *,
+    before_split: bool = False,
+) -> None:
+    """Raises an error on all ranks if two of a host cache in the same file.
+
+    Args:
+        datasets: Those that this rank is about to read; what is no
+            `tf.data.Dataset` is passed over.
+        name: String, the name of the exchange, the same on all ranks.
+        process_set: Whose members compare. Defaults to all ranks.
+        before_split: Boolean, whether the datasets are to be split yet, so
+            that all ranks have the same of what is written already.
+
+    Raises:
+        ValueError: If they do; it names the file.
+    """
+    if (
+        not topology.is_initialized()
+        or shares_nothing(process_set)
+        or not tf.executing_eagerly()
+    ):
+        return
+    files = sorted(
+        {
+            file
+            for dataset in datasets
+            if isinstance(dataset, tf.data.Dataset)
+            for file in _files_of(dataset, before_split)
+        }
+    )
+    rows = arrays.digest_rows(_SOME if files else _NONE, name, process_set)
+    # The same branch on all ranks, because of what all have gathered.
+    if not rows.any():
+        return
+    by_rank = allgather_object(
+        (topology.cross_rank(), files), f"{name}/names", process_set
+    )
+    ranks = collections.defaultdict(list)
+    for rank, (host, names) in zip(process_set.ranks, by_rank, strict=True):
+        for file in names:
+            ranks[host, file].append(rank)
+    for (_, file), those in sorted(ranks.items()):
+        if len(those) > 1:
+            raise ValueError(_error(file, those))
+
+
+def _files_of(dataset: Dataset, before_split: bool) -> Iterator[str]:
+    """Yields the files that a dataset is cached in.
+
+    Whatever goes wrong here: a rank that raised alone would leave the others
+    waiting. So a dataset that cannot be looked into has none.
+    """
+    try:
+        yield from _found(dataset, before_split)
+    except Exception as error:
+        logging.debug("keras_ring: no look into a dataset: %s", error)
+
+
+def _found(dataset: Dataset, before_split: bool) -> Iterator[str]:
+    shared = _before_split(dataset)
+    for node in nodes(dataset):
+        file = getattr(node, "_filename", None)
+        if file is None or type(node).__name__ != "CacheDataset":
+            continue
+        path = os.path.abspath(tf.get_static_value(file).decode())
+        is_shared = before_split or id(node) in shared
+        is_memory = not tf.get_static_value(file)
+        # What is complete is read by all, and written by none.
+        if is_memory or (is_shared and os.path.exists(f"{path}.index")):
+            continue
+        yield path
+
+
+def _before_split(dataset: Dataset) -> set[int]:
+    """Returns the identities of what is before a split between ranks."""
+    return {
+        id(source)
+        for node in nodes(dataset)
+        if data_parts.is_part(node)
+        or getattr(node, "_num_shards", None) is not None
+        for source in nodes(node)
+        if source is not node
+    }
+
+
+def _error(file: str, ranks: list[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    shown += ", ..." if len(ranks) > 8 else ""
+    return (
+        f"Ranks {shown} of this host cache a dataset in one file, {file!r} "
+        "(`Dataset.cache(filename)`). Each of them would write it, or be given "
+        "what another one has written. Give each rank a file of its own, "
+        "whose name has the number of ranks, too: "
+        '`dataset.cache(f"{filename}-{kr.rank()}-of-{kr.size()}")`; or cache '
+        "in memory: `dataset.cache()`."
+    )

@@ -1,0 +1,35 @@
+"""Has each `fit` of several ranks look for files that two of them cache in."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from keras_ring._agreement import cache_files
+from keras_ring._keras import keras
+from keras_ring._keras.patching import patch_once
+from keras_ring._training import local_updates
+from keras_ring._training.mixin import distributed_settings
+from keras_ring._typing import Model
+
+_PURPOSE = "no two ranks cache their data in one file"
+
+
+def install() -> None:
+    """Changes the class of Keras. Once is enough."""
+    patch_once(keras.Model, "fit", _looked_at, _PURPOSE)
+
+
+def _looked_at(fit: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fit)
+    def fit_looked_at(self: Model, *args: Any, **kwargs: Any) -> Any:
+        settings = distributed_settings(getattr(self, "optimizer", None))
+        if settings is not None and not local_updates.are_allowed():
+            # Those of the validation, too.
+            cache_files.require_own_files(
+                [*args, *kwargs.values()], "fit/files", settings.process_set
+            )
+        return fit(self, *args, **kwargs)
+
+    return fit_looked_at
