@@ -443,12 +443,24 @@ def _synchronizes(
         keep_dims: bool,
         mask: Tensor = None,
     ) -> tuple[Tensor, ...]:
-        found = moments(self, inputs, axes, mask)
+        found = None if _is_saving() else moments(self, inputs, axes, mask)
         if found is None:
             return plain(self, inputs, axes, keep_dims, mask=mask)
         return _with_dims(found, inputs, axes) if keep_dims else found
 
     return of_all_or_plain
+
+
+def _is_saving() -> bool:
+    """Whether what is traced now becomes part of a SavedModel.
+
+    It is served by programs that have no keras_ring and one batch each, and
+    traced anew where a model is made of it again.
+    """
+    utils = importlib.import_module(
+        f"{keras.__name__}.src.engine.base_layer_utils"
+    )
+    return bool(utils.call_context().saving)
 
 
 def _with_dims(
@@ -563,7 +575,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         keep_dims: bool,
         mask: Tensor = None,
     ) -> Any:
-        if self.is_alone():
+        if self.is_alone() or _is_saving():
             return self._no_sync_calculate_mean_and_var(
                 inputs, axes, keep_dims, mask=mask
             )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring._training.mixin import distributed_settings
-from tests.keras2 import exactness, programs
+from tests.keras2 import exactness, programs, rank_apart
 from tests.keras2.counting import Counted
 from tests.keras2.models import (
     BATCH_SIZE,
@@ -66,7 +66,7 @@ SETTINGS = {
 
 
 # Beside those here.
-MORE_CALLS = (programs, exactness)
+MORE_CALLS = (programs, exactness, rank_apart)
 
 
 def before_each_call():

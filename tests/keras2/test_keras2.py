@@ -72,6 +72,13 @@ SHARDS = [
 ]
 ORDERS = range(3 if IS_KERAS2_LANE else 1)
 RAW = ("raw_loop", "momentum_correction", "reduced_once")
+CHANGES = [(kind, what) for kind in KINDS for what in ("rate", "weights")]
+OWN_METHODS = [
+    (kind, method)
+    for kind in KINDS
+    for method in ("apply_gradients", "compute_gradients", "minimize")
+]
+SERVED = ("ours", "synchronized")
 OVERFLOWS = [
     ("overflow", kind, implicit, settings)
     for kind in KINDS
@@ -154,6 +161,10 @@ def two_ranks(directory):
             ("shuffled",),
             ("exported", directory),
             *((name, kind) for name in RAW for kind in KINDS),
+            *(("changed_between_fits", *case) for case in CHANGES),
+            *(("changed_in_a_tape_loop", kind) for kind in KINDS),
+            *(("own_methods", *case) for case in OWN_METHODS),
+            *(("served", directory, kind) for kind in SERVED),
         ],
     )
 
@@ -461,3 +472,33 @@ def test_momentum_correction(two_ranks, kind):
             value += momentum
             expected.append(value)
         assert values == pytest.approx(expected, rel=1e-5), corrected
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_one_rank_changes_between_two_trainings(two_ranks, case):
+    made, kind, text = only(two_ranks("changed_between_fits", *case))
+    assert kind == "ConsistencyError", text
+    assert made == 0
+    first = text.partition("the first being '")[2].partition("'")[0]
+    assert ("learning_rate" in first) == (case[1] == "rate")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slots_that_one_rank_changes_in_a_loop(two_ranks, kind):
+    made, error, text = only(two_ranks("changed_in_a_tape_loop", kind))
+    assert error == "ConsistencyError", text
+    assert made <= 1
+    assert "rank 0: 1" in text
+
+
+@pytest.mark.parametrize("case", OWN_METHODS)
+def test_methods_that_change_gradients_get_those_of_all_ranks(two_ranks, case):
+    for largest in two_ranks("own_methods", *case):
+        assert largest < 1e-5
+
+
+@pytest.mark.parametrize("kind", SERVED)
+def test_saved_models_have_no_operation_of_ours(two_ranks, directory, kind):
+    (code, printed, errors), _ = two_ranks("served", directory, kind)
+    assert code == 0, errors
+    assert "served" in printed
