@@ -68,6 +68,9 @@ def difference(
         of_all = max((_largest(_array(each)) for _, each in whole), default=0)
         for (path, of_whole), (_, of_parts) in zip(whole, parts, strict=True):
             a, b = _array(of_whole), _array(of_parts)
+            if (np.isfinite(a) != np.isfinite(b)).any():
+                found = 1.0, f"of {path!r}, one of them is no number"
+                break
             size = min(of_whole.dtype.size, num_bytes)
             of_one, of_all_ones = _TOLERANCES[size]
             largest, apart = _largest(a), _largest(a - b)
@@ -88,7 +91,9 @@ def _array(tensor: Tensor) -> npt.NDArray[np.float64]:
 
 
 def _largest(array: npt.NDArray[np.float64]) -> float:
-    return float(np.max(np.abs(array), initial=0.0))
+    """Returns the largest of what is a number in both."""
+    finite = np.abs(array[np.isfinite(array)])
+    return float(np.max(finite, initial=0.0))
 
 
 def _shown(
