@@ -19,6 +19,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._auto import apart, living_metrics, script, update_search, ways
+from keras_ring._auto.advice import IN_LOOP, REASONS
 from keras_ring._auto.said import say
 from keras_ring._auto.ways import Way, Ways
 from keras_ring._keras import compat
@@ -51,6 +52,24 @@ class Found(NamedTuple):
     sums: list[Variable]
     state: list[Variable]
 
+    def with_ways_of(self, before: Found) -> Found:
+        """Returns it with the ways that were found before, if they hold."""
+        kept = [
+            earlier if len(earlier) == 1 and earlier <= found else found
+            for earlier, found in zip(before.ways, self.ways, strict=True)
+        ]
+        return self._replace(ways=kept)
+
+    def is_like(self, other: Found) -> bool:
+        """Whether as much was found out before, of the same variables."""
+        return self.ways == other.ways and all(
+            {id(each) for each in mine} == {id(each) for each in theirs}
+            for mine, theirs in (
+                (self.sums, other.sums),
+                (self.state, other.state),
+            )
+        )
+
 
 class _Seen(NamedTuple):
     """What a function did when it ran once."""
@@ -65,59 +84,63 @@ def is_seed(variable: Variable) -> bool:
     return str(variable_path(variable)).rpartition("/")[2] in _SEEDS
 
 
-def check(
-    name: str,
-    run: Run,
-    leaves: list[Any],
-    is_data: Sequence[bool],
-    rows: int,
-    share: Callable[[list[Variable]], None],
-) -> Found:
+class Checker:
     """Compares a function on parts of a batch with it on the whole.
-
-    All ranks must call this.
 
     Args:
         name: String, what the function is called.
         run: Runs it in a step.
-        leaves: What it is called with.
-        is_data: Which of these are the batch.
-        rows: Integer, of the batch, at least one for each rank.
-        share: Gives all ranks the values that variables have on one.
-
-    Raises:
-        AutoError: On all ranks, if parts do not make the whole.
+        is_data: Which of what it is called with are the batch.
     """
-    try:
-        return _Check(name, run, leaves, is_data, rows, True).run(share)
-    except AutoError:
+
+    def __init__(self, name: str, run: Run, is_data: Sequence[bool]) -> None:
         # Numbers for each row are those of the whole only in the order of its
         # rows; and constants may be where a function has no derivative.
-        return _Check(name, run, leaves, is_data, rows, False).run(share)
+        self._ways = [
+            _Check(name, run, is_data, by_rows) for by_rows in (True, False)
+        ]
+
+    def check(
+        self,
+        leaves: list[Any],
+        rows: int,
+        share: Callable[[list[Variable]], None],
+    ) -> Found:
+        """Compares the function on one batch. All ranks must call this.
+
+        Args:
+            leaves: What it is called with.
+            rows: Integer, of the batch, at least one for each rank.
+            share: Gives all ranks the values that variables have on one.
+
+        Raises:
+            AutoError: On all ranks, if parts do not make the whole.
+        """
+        failure: AutoError | None = None
+        for way in list(self._ways):
+            try:
+                found = way.run(leaves, rows, share)
+            except AutoError as error:
+                failure = error
+                continue
+            # The next batch begins with what tells.
+            self._ways.sort(key=lambda each: each is not way)
+            return found
+        if failure is None:
+            raise AssertionError("There is a way to compare.")
+        # Once, and not while another is handled.
+        raise failure.with_traceback(None) from failure.__cause__
 
 
 class _Check:
     def __init__(
-        self,
-        name: str,
-        run: Run,
-        leaves: list[Any],
-        is_data: Sequence[bool],
-        rows: int,
-        by_rows: bool,
+        self, name: str, run: Run, is_data: Sequence[bool], by_rows: bool
     ) -> None:
         self._name = name
         self._by_rows = by_rows
         self._run = run
-        self._leaves = leaves
-        self._rows = rows
-        weights = apart.unequal_weights(rows)
-        own = weights or [1] * topology.size()
-        rank, total = topology.rank(), sum(own)
-        before = sum(own[:rank])
-        self._own_rows = (
-            rows * (before + own[rank]) // total - rows * before // total
-        )
+        self._leaves: list[Any] = []
+        self._rows = self._own_rows = 0
         everyone = global_process_set
 
         def whole(data: Structure) -> Step:
@@ -125,6 +148,7 @@ class _Check:
             return WholeStep(everyone, [])
 
         def part(data: Structure) -> Step:
+            weights = apart.unequal_weights(self._rows)
             return PartStep(data, everyone, [], weights)
 
         self._is_data = is_data
@@ -138,7 +162,19 @@ class _Check:
         # Of the smallest type that numbers are computed in, if not all.
         self._num_bytes = 8
 
-    def run(self, share: Callable[[list[Variable]], None]) -> Found:
+    def run(
+        self,
+        leaves: list[Any],
+        rows: int,
+        share: Callable[[list[Variable]], None],
+    ) -> Found:
+        self._leaves, self._rows = leaves, rows
+        own = apart.unequal_weights(rows) or [1] * topology.size()
+        rank, total = topology.rank(), sum(own)
+        before = sum(own[:rank])
+        self._own_rows = (
+            rows * (before + own[rank]) // total - rows * before // total
+        )
         self._state = self._variables()
         share(self._state)
         begin = self._values()
@@ -168,7 +204,8 @@ class _Check:
         )
         say(
             f"step {self._name!r}: its batches are divided by rows; on parts "
-            "it does what it does on the whole (checked on the first batch)"
+            "it does what it does on the whole (checked on batches 1, 2, 4 "
+            "and so on)"
         )
         return found
 
@@ -285,14 +322,8 @@ class _Check:
             return
         raise AutoError(
             f"{script.line()} trains by {self._name!r}, which does not give "
-            f"the gradients of the whole batch on parts of it: {found}. Its "
-            "loss may be a sum over the rows and no mean, or compare rows "
-            "with each other, or be divided by what is not their number; or "
-            "it clips its gradients, which the optimizer is to do "
-            "(`global_clipnorm`). Make it a mean over rows "
-            "(`tf.reduce_mean`), or take a loss of `keras.losses`; or train "
-            "by explicit lines, where the program says what is averaged: "
-            "`kr.data.shard`, `kr.DistributedGradientTape`."
+            f"the gradients of the whole batch on parts of it: {found}. "
+            f"{REASONS}{IN_LOOP}"
         )
 
     def _ways_of_results(

@@ -196,8 +196,8 @@ class _Call:
         self._jit_compile = jit = function._jit_compile
         self._on_part = update_search.compiled(self._train_on_part, jit)
         self._on_whole = update_search.compiled(self._train_on_whole, jit)
-        self._is_checked = False
-        self._found = Found([], [], [])
+        self._checker = own_step_check.Checker(name, self._run, is_data)
+        self._found: Found | None = None
         self._shared: dict[int, Variable] = {}
         self._digests = same_data.StepDigests()
         self._num_calls = 0
@@ -209,9 +209,11 @@ class _Call:
             # Each trains on all of them, which is the same.
             self._begin(self._on_whole, leaves)
             return self._on_whole(*leaves)
-        if not self._is_checked:
-            self._is_checked = True
+        is_first = self._found is None
+        if is_first or occasions.is_one(self._num_calls + 1):
+            # What it does may depend on its data.
             self._check(leaves, rows)
+        if is_first:
             self._begin(self._on_part, leaves)
         returned, unknown = self._on_part(*leaves)
         returned = self._decided(returned, unknown, leaves, rows)
@@ -219,6 +221,11 @@ class _Call:
         if occasions.is_one(self._num_calls):
             self._compare()
         return returned
+
+    def _known(self) -> Found:
+        if self._found is None:
+            raise AssertionError("A function runs on parts once it is checked.")
+        return self._found
 
     def _rows(self, leaves: list[Any]) -> int:
         counts = {_rows_of(each) or 0 for each in self._data_of(leaves)}
@@ -243,13 +250,17 @@ class _Call:
         """Finds out how parts make the whole, once all ranks have the same."""
         self._digests.note(self._data_of(leaves))
         self._digests.require_same(f"auto/{self._name}/data")
-        self._found = own_step_check.check(
-            self._name,
-            self._run,
-            same_data.of_rank_0(leaves),
-            self._is_data,
-            rows,
-            self._share,
+        found = self._checker.check(
+            same_data.of_rank_0(leaves), rows, self._share
+        )
+        if self._found is not None:
+            found = found.with_ways_of(self._found)
+            if found.is_like(self._found):
+                return
+        self._found = found
+        # What is traced goes by what was found.
+        self._on_part = update_search.compiled(
+            self._train_on_part, self._jit_compile
         )
 
     def _begin(self, function: Any, leaves: list[Any]) -> None:
@@ -279,7 +290,7 @@ class _Call:
         return self._run(WholeStep(global_process_set), leaves)
 
     def _train_on_part(self, *leaves: Any) -> tuple[Structure, list[Tensor]]:
-        found = self._found
+        found = self._known()
         data = self._data_of([*leaves])
         step = PartStep(data, global_process_set)
         self._digests.note(data)
@@ -296,7 +307,7 @@ class _Call:
         Returns:
             The results; and, of those that may be a mean or a sum, the sums.
         """
-        found = self._found
+        found = self._known()
         leaves = tf.nest.flatten(returned)
         reduced: list[Tensor] = [
             tf.identity(variable) - value
@@ -341,9 +352,9 @@ class _Call:
         """Decides what is a sum, of what was zero so far and told nothing."""
         if not any(np.any(each.numpy()) for each in unknown):
             return returned
-        before = self._found
+        before = self._known()
         self._check(leaves, rows)
-        found = self._found
+        found = self._known()
         sums = iter(unknown)
         results = tf.nest.flatten(returned)
         for place, possible in enumerate(before.ways):
@@ -351,16 +362,12 @@ class _Call:
                 total = next(sums)
                 if found.ways[place] == {Way.SUM}:
                     results[place] = total
-        # What is traced goes by what was found.
-        self._on_part = update_search.compiled(
-            self._train_on_part, self._jit_compile
-        )
         return tf.nest.pack_sequence_as(returned, results)
 
     def _compare(self) -> None:
         name = f"auto/{self._name}"
         self._digests.require_same(f"{name}/data")
-        found = self._found
+        found = self._known()
         variables = [
             each for each in found.state if not own_step_check.is_seed(each)
         ]

@@ -27,6 +27,7 @@ OTHERS = [
     *(("half_precision", how) for how in ("fit", "step")),
     *(("single_batches_that", how) for how in ("sum", "differ")),
     ("refusals",),
+    ("later_batches",),
     ("unlike_data",),
     ("changed_data",),
     ("unlike_state",),
@@ -89,6 +90,13 @@ def test_steps_that_cannot_be_divided_are_refused(three_ranks):
         assert "`--batch per-rank`" in texts["per_rank_batch"]
 
 
+def test_a_step_is_checked_on_later_batches(three_ranks):
+    for text in three_ranks("later_batches"):
+        assert text.startswith("AutoError: rank_loops.py:"), text
+        assert "does not give the gradients of the whole" in text
+        assert "tf.random.normal((batch_size, ...))" in text
+
+
 def test_a_single_batch_is_checked(three_ranks):
     for text in three_ranks("single_batches_that", "sum"):
         assert text.startswith("AutoError: The step of model "), text
@@ -131,7 +139,7 @@ def test_ranks_begin_with_the_weights_of_rank_0(three_ranks):
 def test_a_step_that_cannot_be_checked_is_said_to_be(three_ranks):
     texts, weights = zip(*three_ranks("of_chance"), strict=True)
     assert "WARNING: step 'step' is not checked" in texts[0]
-    assert "(checked on the first batch)" not in texts[0]
+    assert "(checked on batches" not in texts[0]
     assert texts[1:] == ("", "")
     require_same_weights(weights)
 
