@@ -55,12 +55,14 @@ def _install(settings: AutoSettings) -> None:
         results,
         single_batches,
         training,
+        whole_functions,
     )
 
     # The innermost first: passes stand around what they are for.
     batches.install(settings)
     results.install()
     training.install(settings)
+    whole_functions.install()
     own_steps.install(settings)
     single_batches.install(settings)
     files.install()

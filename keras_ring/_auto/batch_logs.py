@@ -15,11 +15,7 @@ import tensorflow as tf
 
 from keras_ring._auto import results
 from keras_ring._keras import compat, keras
-from keras_ring._typing import Callback, Logs
-
-_METHODS = ("on_train_batch_end", "on_batch_end")
-# Of Keras' own callbacks: which argument makes them read it.
-_BY_BATCHES = {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}
+from keras_ring._typing import Logs
 
 
 class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
@@ -33,32 +29,13 @@ class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
         variables = compat.metrics_variables(model)
         kept = [(each, np.array(compat.as_numpy(each))) for each in variables]
         try:
-            found = results.combined(model, logs, "auto/fit/batch")
+            found = results.combined(
+                model, logs, "auto/fit/batch", at_end=False
+            )
         finally:
             for variable, value in kept:
                 compat.assign(variable, value)
         logs.update(tf.nest.map_structure(_as_number, found))
-
-
-def are_read_by(callback: Callback) -> bool:
-    """Whether a callback looks at the results of batches.
-
-    Args:
-        callback: One of `fit`.
-    """
-    for name, argument in _BY_BATCHES.items():
-        if type(callback) is getattr(keras.callbacks, name):
-            return bool(getattr(callback, argument) != "epoch")
-    if isinstance(callback, keras.callbacks.LambdaCallback):
-        return any(name in vars(callback) for name in _METHODS)
-    return any(
-        _is_own(getattr(type(callback), name, None)) for name in _METHODS
-    )
-
-
-def _is_own(method: Any) -> bool:
-    module = str(getattr(method, "__module__", ""))
-    return module.split(".")[0] not in ("keras", "tf_keras", "keras_ring")
 
 
 def _as_number(value: Any) -> Any:

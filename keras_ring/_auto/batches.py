@@ -18,6 +18,7 @@ from keras_ring._auto.said import count, say
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._keras.batch_source import BatchIterator, Source
 from keras_ring._keras.steps import steps
+from keras_ring._model import metric_state
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import topology
 from keras_ring._training.whole_batch import num_rows, rows_between
@@ -164,7 +165,9 @@ def _some_batches(iterator: BatchIterator, running: Pass) -> _Read:
         total is None
         or total < size
         or source.kind == "generator"
+        or running.is_watched
         or steps.is_own_test_step(running.model)
+        or not metric_state.are_sums(running.model)
         or states.stateful_layer(running.model)
     ):
         return _Read(is_split=False)

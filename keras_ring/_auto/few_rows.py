@@ -99,7 +99,8 @@ def _text(model: Model, which: str, rows: int) -> str:
         "`compute_loss` of the program's own, whose means over no rows are no "
         "numbers, so each rank needs a row of each batch: leave the rest away "
         "(`drop_remainder=True`), or choose a `batch_size` that leaves "
-        f"{ranks} rows or more for the last batch, or start fewer ranks."
+        f"{ranks} rows or more for the last batch, or start fewer ranks. (The "
+        "first axis of what a batch has is taken for its rows.)"
     )
 
 

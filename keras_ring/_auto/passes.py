@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import TypeVar
 
 from keras_ring._agreement import data_parts
 from keras_ring._auto.same_data import Digests
@@ -39,7 +40,11 @@ class Pass:
         # Whether the data to train on are known; what comes then is to
         # validate.
         self.has_data = False
+        # Whether a callback looks at each batch that is evaluated.
+        self.is_watched = False
 
+
+_PassOrNone = TypeVar("_PassOrNone", Pass, None)
 
 _current: contextvars.ContextVar[Pass | None] = contextvars.ContextVar(
     "keras_ring_pass", default=None
@@ -52,11 +57,11 @@ def current() -> Pass | None:
 
 
 @contextlib.contextmanager
-def running(found: Pass | None) -> Iterator[None]:
+def running(found: _PassOrNone) -> Iterator[_PassOrNone]:
     """Has what runs inside belong to a pass, or to none."""
     token = _current.set(found)
     try:
-        yield
+        yield found
     finally:
         _current.reset(token)
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._auto import passes, states
+from keras_ring._auto import (
+    batch_watchers,
+    passes,
+    returned,
+    states,
+    whole_functions,
+)
 from keras_ring._auto.passes import Pass
 from keras_ring._inference import inference
 from keras_ring._inference.parts import part_of
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.steps import steps
-from keras_ring._ops import reduce_ops, reductions
+from keras_ring._ops import arrays, gathers, reduce_ops
 from keras_ring._ops.objects import broadcast_object
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
-from keras_ring._typing import Logs, Model, Structure, Tensor
+from keras_ring._typing import Logs, Model, Tensor, Variable
 from keras_ring.callbacks.metric_average import combine_metric_state
 
 _PURPOSE = "the results are those of one process"
@@ -64,42 +70,56 @@ def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
             own = tf.nest.map_structure(float, dict(results(self, logs)))
             shared: Logs = broadcast_object(own, name=f"{name}/results")
             return shared
-        return combined(self, logs, name)
+        return combined(self, logs, name, at_end=True)
 
     return results_of_all_ranks
 
 
-def combined(model: Model, logs: Logs, name: str) -> Logs:
+def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
     """Returns the results of all ranks; metrics are left in their state.
 
     Args:
         model: A `keras.Model`.
         logs: What the last step has returned.
         name: String, what the names of the collectives begin with.
+        at_end: Boolean, whether a pass over the data has ended. Keras then
+            takes the results of metrics, where a step has returned as many of
+            the same names.
     """
-    _leave_to_one(model)
-    combine_metric_state(
-        compat.metrics_variables(model), global_process_set, f"{name}/metrics"
+    running = passes.current()
+    of_rank: Logs = tf.nest.map_structure(
+        np.asarray, dict(model.get_metrics_result())
     )
-    of_metrics: Logs = model.get_metrics_result()
+    wholes: list[Variable] = []
+    parts = compat.metrics_variables(model)
+    if running is not None and running.is_training:
+        parts, wholes = whole_functions.variables_of_ranks(model)
+    _leave_to_one(model, parts)
+    combine_metric_state(parts, global_process_set, f"{name}/metrics")
+    _share_of_rank_0(wholes, f"{name}/metrics/whole")
+    of_all: Logs = model.get_metrics_result()
     if not isinstance(logs, dict):
-        return of_metrics
-    # As Keras shows them. What a step of the program's own has returned: of
-    # metrics, what they are now; of the rest, the mean.
-    flat = dict(_flat(logs))
-    others = {key: flat[key] for key in sorted(set(flat) - set(of_metrics))}
-    # Keras 2 has made numbers of Python of them.
-    leaves = [np.asarray(leaf, np.float64) for leaf in tf.nest.flatten(others)]
-    if leaves:
-        leaves = reductions.grouped_allreduce(
-            leaves, op=reduce_ops.Average, name=f"{name}/logs"
-        )
-    averaged = tf.nest.pack_sequence_as(others, leaves)
-    found = _replaced(logs, {**of_metrics, **averaged})
+        return of_all
+    found = of_all
+    if set(logs) != set(of_all) or (not at_end and returned.are_own(model)):
+        values = returned.of(model)
+        found = values.combined(logs, of_rank, of_all, name)
+    # As Keras shows them.
     numbers: Logs = tf.nest.map_structure(
         lambda each: np.asarray(each)[()], found
     )
     return numbers
+
+
+def _share_of_rank_0(variables: list[Variable], name: str) -> None:
+    """Has what all ranks have counted be the same to the last bit."""
+    if not variables:
+        return
+    values = gathers.broadcast_group(
+        [tf.convert_to_tensor(each) for each in variables], 0, name
+    )
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def note_state_of_all(model: Model) -> None:
@@ -117,15 +137,16 @@ def note_state_of_all(model: Model) -> None:
     object.__setattr__(model, _OF_ALL, state)
 
 
-def _leave_to_one(model: Model) -> None:
+def _leave_to_one(model: Model, variables: list[Variable]) -> None:
     """Takes what all ranks have counted out of the sums of all but one."""
     state = vars(model).get(_OF_ALL)
     if state is None or topology.rank() == 0:
         return
+    wanted = {id(each) for each in variables}
     for variable, value in zip(
         compat.metrics_variables(model), state, strict=False
     ):
-        if compat.aggregation(variable) == "sum":
+        if id(variable) in wanted and compat.aggregation(variable) == "sum":
             compat.assign(variable, compat.as_numpy(variable) - value)
 
 
@@ -138,57 +159,6 @@ def _reset(reset: Callable[..., None]) -> Callable[..., None]:
     return reset_metrics
 
 
-def _replaced(logs: Logs, values: Logs) -> Logs:
-    """Returns results of the same structure, whose order Keras goes by."""
-    return {
-        key: _replaced(value, values)
-        if isinstance(value, dict)
-        else values[key]
-        for key, value in logs.items()
-    }
-
-
-def _flat(logs: Logs) -> Iterator[tuple[str, Any]]:
-    """Yields results by name, also those in dictionaries inside."""
-    for key, value in logs.items():
-        if isinstance(value, dict):
-            yield from _flat(value)
-        else:
-            yield key, value
-
-
-def weighted_logs(model: Model, logs: Structure) -> Structure:
-    """Returns what a step has returned, so that its mean is over the batch.
-
-    Args:
-        model: A `keras.Model`.
-        logs: What its `train_step` has returned.
-    """
-    step = whole_batch.current()
-    if step is None or step.is_even or not isinstance(logs, dict):
-        return logs
-    return _weighted(logs, step.factor(), set(model.get_metrics_result()))
-
-
-def _weighted(logs: Logs, weight: Tensor, of_metrics: set[str]) -> Logs:
-    def times_weight(value: Tensor) -> Tensor:
-        value = tf.convert_to_tensor(value)
-        if value.dtype.is_floating:
-            # Of no rows, a mean is no number.
-            return tf.math.multiply_no_nan(value, tf.cast(weight, value.dtype))
-        return value * tf.cast(weight, value.dtype)
-
-    found = {}
-    for key, value in logs.items():
-        if key in of_metrics:
-            found[key] = value
-        elif isinstance(value, dict):
-            found[key] = _weighted(value, weight, of_metrics)
-        else:
-            found[key] = tf.nest.map_structure(times_weight, value)
-    return found
-
-
 def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     parameters = inspect.signature(evaluate)
 
@@ -197,12 +167,28 @@ def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
         wanted = parameters.bind(self, *args, **kwargs).arguments
         if not passes.is_of_all_ranks(self, wanted.get("x")):
             return evaluate(self, *args, **kwargs)
-        with passes.running(Pass(self, is_training=False)):
+        with passes.running(Pass(self, is_training=False)) as running:
+            running.is_watched = are_watched(wanted.get("callbacks"))
             found = evaluate(self, *args, **kwargs)
         note_state_of_all(self)
         return found
 
     return evaluate_on_ranks
+
+
+def are_watched(callbacks: Any) -> bool:
+    """Whether a callback looks at each batch that is evaluated, on any rank.
+
+    Args:
+        callbacks: What `fit` or `evaluate` is given.
+    """
+    watches = arrays.reduced(
+        np.array([batch_watchers.look_at_tests(callbacks)], np.uint8),
+        reduce_ops.Max,
+        "auto/evaluate/watched",
+        global_process_set,
+    )
+    return bool(watches[0])
 
 
 def _predicted(predict: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,17 +108,17 @@ def _train_and_combine(
     if is_for_all:
         own = tf.nest.map_structure(float, dict(_whole_step_of(model)(batch)))
         found = broadcast_object(own, name="auto/batch/results")
-    elif is_dataset:
-        logs = train(iterator_of([batch], iterator))
     else:
-        logs = train(iter([batch]))
+        one = iterator_of([batch], iterator) if is_dataset else iter([batch])
+        with step_check.refusing_parts(model, batch):
+            logs = train(one)
     # Past the model's own `__setattr__`, which tracks what is set.
     object.__setattr__(model, _NUM_TRAINED, number)
     if occasions.is_one(number):
         _compare(model, number)
     if not is_for_all:
-        step_check.check_once(model, batch)
-        found = results.combined(model, logs, "auto/batch")
+        step_check.check_single(model, batch)
+        found = results.combined(model, logs, "auto/batch", at_end=False)
     results.note_state_of_all(model)
     return found
 

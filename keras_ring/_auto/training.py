@@ -14,15 +14,18 @@ from keras_ring._agreement import same_batch
 from keras_ring._agreement.next_batch import TrainFunction, on_next_call
 from keras_ring._auto import (
     batch_logs,
+    batch_watchers,
     ending,
     few_rows,
     learning_rate,
     passes,
     results,
+    returned,
     said,
     same_data,
     states,
     step_check,
+    whole_functions,
 )
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import count, say
@@ -100,9 +103,14 @@ def _on_all_ranks(
         wanted["callbacks"] = _with_ours(
             wanted["callbacks"], _ours(self, wanted["callbacks"], settings)
         )
-        running = passes.running(Pass(self, is_training=True))
-        with running, few_rows.refusing(self):
-            history = fit(*given.args, **given.kwargs)
+        this = Pass(self, is_training=True)
+        # Validation reads by what is made in it.
+        this.is_watched = results.are_watched(wanted["callbacks"])
+        with passes.running(this), few_rows.refusing(self):
+            try:
+                history = fit(*given.args, **given.kwargs)
+            finally:
+                step_check.end(self)
         # What rank 0 has written by now, others may read.
         gathers.barrier(name="auto/fit/end")
         results.note_state_of_all(self)
@@ -122,6 +130,8 @@ def prepare(model: Model) -> None:
     """
     _require_known_normalization(model)
     states.refuse(model)
+    # What is made of variables for it is made before its step is traced.
+    returned.of(model)
     distribute(model)
 
 
@@ -157,7 +167,8 @@ def _ours(
         settings: What was asked for.
     """
     ours = [BroadcastGlobalVariablesCallback(), _Watch()]
-    if any(map(batch_logs.are_read_by, tf.nest.flatten(callbacks or []))):
+    given = tf.nest.flatten(callbacks or [])
+    if any(map(batch_watchers.looks_at_training, given)):
         ours.append(batch_logs.BatchLogs())
     if settings.per_rank:
         ours += learning_rate.scaled(model, settings)
@@ -188,7 +199,7 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
         running = passes.current()
         # Here they do have parts of one batch, alike or not.
         same_batch.leave_out(self.model)
-        metric_state.watch(self.model)
+        metric_state.watch(self.model, whole_functions.refuse_no_sum)
         if running is None:
             return
         watch = watching.current()
@@ -238,8 +249,9 @@ def _in_step(
             same_data.of_steps(model).note(batch)
         rows = step.rows_of(batch)
         with whole_batch.step(step), steps.numbers_of_rank(topology.rank()):
-            logs = train_step(rows)
-            return results.weighted_logs(model, logs)
+            returned.of(model).note_share()
+            with whole_functions.metrics_of_all(model):
+                return train_step(rows)
 
     return step_on_part
 

@@ -230,16 +230,28 @@ def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
 
 
 def is_own_train_step(model: Model) -> bool:
-    """Whether a model has a `train_step` or `compute_loss` of its own."""
+    """Whether a model has a step of its own, or a part of one."""
     return any(
         getattr(type(model), name) is not getattr(keras.Model, name)
-        for name in ("train_step", "compute_loss")
+        for name in ("train_step", "compute_loss", "compute_metrics")
     )
 
 
 def is_own_test_step(model: Model) -> bool:
-    """Whether a model has a `test_step` of its own."""
-    return type(model).test_step is not keras.Model.test_step
+    """Whether a model has a `test_step` or `compute_metrics` of its own."""
+    return any(
+        getattr(type(model), name) is not getattr(keras.Model, name)
+        for name in ("test_step", "compute_metrics")
+    )
+
+
+def has_own_metrics(model: Model) -> bool:
+    """Whether a model has a `compute_metrics` of its own, for all rows.
+
+    Never: metrics of Keras 2 do not tell that they are updated in it.
+    """
+    del model
+    return False
 
 
 def read_nothing(wanted: dict[str, Any]) -> None:
@@ -306,6 +318,18 @@ def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return function(*args, **kwargs)
 
     return called
+
+
+def hook_functions(
+    around_loss: Callable[..., Tensor],
+    around_metrics: Callable[..., None],
+    purpose: str,
+) -> None:
+    """Does nothing: Keras 2 applies masks before it calls losses and metrics.
+
+    So that what is not its own is compared on parts and on the whole.
+    """
+    del around_loss, around_metrics, purpose
 
 
 def has_known_losses(model: Model) -> bool:

@@ -34,6 +34,13 @@ from keras_ring._keras.batch_source import (
     static_rows,
     training_data,
 )
+from keras_ring._keras.keras3_functions import (
+    hook_functions,
+    is_by_rows,
+    mask_of,
+    set_mask,
+)
+from keras_ring._keras.keras3_functions import is_of_keras as _is_of_keras
 from keras_ring._keras.patching import patch_once, replaced
 from keras_ring._typing import (
     Callback,
@@ -42,6 +49,8 @@ from keras_ring._typing import (
     Structure,
     Tensor,
 )
+
+__all__ = ["hook_functions", "is_by_rows", "mask_of", "set_mask"]
 
 _ITERATOR = trainer_module.TFEpochIterator
 BATCH_NORMALIZATION = keras.layers.BatchNormalization
@@ -215,8 +224,14 @@ def is_own_train_step(model: Model) -> bool:
 
 
 def is_own_test_step(model: Model) -> bool:
-    """Whether a model has a `test_step` of its own."""
-    return type(model).test_step is not keras.Model.test_step
+    """Whether a model has a `test_step` or `compute_metrics` of its own."""
+    is_own = type(model).test_step is not keras.Model.test_step
+    return is_own or has_own_metrics(model)
+
+
+def has_own_metrics(model: Model) -> bool:
+    """Whether a model has a `compute_metrics` of its own, for all rows."""
+    return type(model).compute_metrics is not keras.Model.compute_metrics
 
 
 def read_nothing(wanted: dict[str, Any]) -> None:
@@ -267,18 +282,12 @@ def without_chance(rows: chance.Rows | None) -> Iterator[None]:
 
 
 def has_known_losses(model: Model) -> bool:
-    """Whether what a model was compiled with are losses of Keras alone."""
-    given = getattr(model, "loss", None)
-    return all(
-        loss is None or isinstance(loss, str) or _is_of_keras(loss)
-        for loss in tf.nest.flatten(given)
-    )
+    """Whether what a model was compiled with needs no check.
 
-
-def _is_of_keras(thing: Any) -> bool:
-    if not hasattr(thing, "__name__"):
-        thing = type(thing)
-    return str(getattr(thing, "__module__", "")).split(".")[0] == "keras"
+    What is not Keras' own is computed of all rows (`hook_functions`).
+    """
+    del model
+    return True
 
 
 def has_known_layers(model: Model) -> bool:

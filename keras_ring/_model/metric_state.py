@@ -22,23 +22,37 @@ from keras_ring._keras import compat, keras
 from keras_ring._typing import Metric, Model, Structure, Variable
 
 _WATCHED = "_keras_ring_watched"
+_IS_SUM = "_keras_ring_is_sum"
+# Called with a metric and what is wrong with its state.
+Refuse = Callable[[Metric, str], None]
 _UNKNOWN = 4  # for a dimension that is not known
 _TOLERANCE = 1e-3  # of the largest: sums in another order
 
 
-def watch(model: Model) -> None:
+def watch(model: Model, refuse: Refuse | None = None) -> None:
     """Has the metrics of a model tried at their first call.
 
     Args:
         model: A `keras.Model`.
-
-    Raises:
-        ValueError: Later, in the first call, if one fails.
+        refuse: Called, in the first call, with a metric that fails and with
+            what is wrong, as "variable 'total' is 3 ...". Defaults to raising
+            a `ValueError`.
     """
     for metric in _metrics_of_users(model):
         if not hasattr(metric, _WATCHED):
             object.__setattr__(metric, _WATCHED, True)
-            _watch(metric)
+            _watch(metric, refuse or _refuse)
+
+
+def are_sums(model: Model) -> bool:
+    """Whether the state of each metric of a model is known to be a sum.
+
+    That of a user's metric is not before it was tried.
+
+    Args:
+        model: A `keras.Model`.
+    """
+    return all(hasattr(each, _IS_SUM) for each in _metrics_of_users(model))
 
 
 def _metrics_of_users(model: Model) -> list[Metric]:
@@ -62,7 +76,7 @@ def _metrics_of_users(model: Model) -> list[Metric]:
     ]
 
 
-def _watch(metric: Metric) -> None:
+def _watch(metric: Metric, refuse: Refuse) -> None:
     update_state = metric.update_state
     # Keras 2 gives each metric a method of its own.
     of_class = "update_state" not in vars(metric)
@@ -73,18 +87,21 @@ def _watch(metric: Metric) -> None:
         else:
             object.__setattr__(metric, "update_state", update_state)
         with tf.init_scope():
-            _try(metric, update_state, args, kwargs)
+            problem = _problem(metric, update_state, args, kwargs)
+        if problem is not None:
+            refuse(metric, problem)
         return update_state(*args, **kwargs)
 
     object.__setattr__(metric, "update_state", try_and_update)
 
 
-def _try(
+def _problem(
     metric: Metric,
     update: Callable[..., object],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> None:
+) -> str | None:
+    """Tries a metric; returns what is wrong with it, if anything is."""
     rng = np.random.default_rng(0)
     before = [np.array(compat.as_numpy(v)) for v in metric.variables]
     try:
@@ -97,12 +114,14 @@ def _try(
     except Exception as error:
         # Not every metric takes any numbers. Then it is believed.
         logging.debug("keras_ring: %s was not tried: %s", metric.name, error)
-        return
+        return None
     finally:
         for variable, value in zip(metric.variables, before, strict=False):
             variable.assign(value)
+    is_sum = True
     for place, variable in enumerate(metric.variables):
         if compat.aggregation(variable) != "sum":
+            is_sum = False
             continue
         values = [np.asarray(s[place], np.float64) for s in (one, two, both)]
         scale = max(float(np.max(np.abs(v), initial=0.0)) for v in values)
@@ -112,7 +131,10 @@ def _try(
             rtol=0.0,
             atol=_TOLERANCE * scale,
         ):
-            raise ValueError(_text(metric, variable, start[place], values))
+            return _text(variable, start[place], values)
+    if is_sum:
+        object.__setattr__(metric, _IS_SUM, True)
+    return None
 
 
 def _state_after(
@@ -142,7 +164,6 @@ def _made_up(arguments: Structure, rng: np.random.Generator) -> Structure:
 
 
 def _text(
-    metric: Metric,
     variable: Variable,
     start: npt.NDArray[Any],
     values: list[npt.NDArray[Any]],
@@ -154,10 +175,14 @@ def _text(
         else f"is {shown[0]:g} after one batch, {shown[1]:g} after another and "
         f"{shown[2]:g} after both"
     )
-    return (
+    return f"variable {variable.name!r} {why}"
+
+
+def _refuse(metric: Metric, problem: str) -> None:
+    raise ValueError(
         f"The state of metric {metric.name!r} (class "
-        f"{type(metric).__name__}) cannot be added up over ranks: variable "
-        f"{variable.name!r} {why}. `MetricAverageCallback` would give a wrong "
+        f"{type(metric).__name__}) cannot be added up over ranks: {problem}. "
+        "`MetricAverageCallback` would give a wrong "
         "result. Keep sums and counts, and make the result of them in "
         "`result()`; or say how the variable is combined: "
         f"{compat.AGGREGATIONS} for what is the same on all ranks."

@@ -14,6 +14,8 @@ optimizer_state   which variables of an optimizer ranks share
 local_variables   variables that each rank trains on its own
 accumulator       gradients of several passes
 weighted_losses   means over the whole batch, where ranks hold unequal parts
+whole_batch       parts of a batch that count as that batch
+whole_rows        the rows of all ranks, in a step on parts of a batch
 momentum_correction  momentum, when the learning rate changes
 trained_by        which ranks train a model together
 """

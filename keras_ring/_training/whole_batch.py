@@ -72,6 +72,9 @@ class Step:
         self.captured = captured
         # Whether a tape has scaled the loss.
         self.is_scaled = False
+        # Tensors of this rank's rows, with those of all rows: in each graph,
+        # for in that of a loop there may be others.
+        self._wholes: dict[tuple[int, int], tuple[Structure, Structure]] = {}
 
     def rows_of(self, batch: Structure) -> Structure:
         """Returns the rows of this rank, of what was read."""
@@ -80,6 +83,41 @@ class Step:
     def place(self) -> Rows:
         """Returns which rows of the batch this rank has."""
         return WHOLE
+
+    def place_for_xla(self) -> tuple[Any, Any]:
+        """Returns its first row, and how many all have, as XLA can know them.
+
+        Raises:
+            NotImplementedError: If only the other ranks know.
+        """
+        raise NotImplementedError(
+            "How many rows the batches of other ranks have is known only when "
+            "they are read, and XLA compiles for fixed shapes. Compile the "
+            "model with `jit_compile=False`."
+        )
+
+    def whole_of(self, leaf: Structure) -> Structure:
+        """Returns a tensor of all rows whose part is known; else `None`.
+
+        Args:
+            leaf: A tensor of this rank's rows.
+        """
+        _, whole = self._wholes.get(_key(leaf), (None, None))
+        return whole
+
+    def note_whole(self, leaf: Structure, whole: Structure) -> None:
+        """Notes a tensor of all rows, beside that of this rank's rows."""
+        # That of the rank is kept, so that no other one has its `id`.
+        self._wholes[_key(leaf)] = leaf, whole
+
+    def static_rows_with(self, own: int | None) -> int | None:
+        """Returns how many rows all have, where the shape of a part tells.
+
+        Args:
+            own: Integer, the rows of the part, `None` if they are not known.
+        """
+        del own
+        return None
 
     def share(self) -> Tensor:
         """Returns `b_r / B`, a scalar of float64."""
@@ -176,6 +214,7 @@ class PartStep(Step):
         whole = _static_rows(batch)
         if whole is None:
             whole = tf.cast(num_rows(batch), tf.int64)
+        self._whole = whole
         self._begin = whole * before // total
         self._end = whole * (before + weights[rank]) // total
         equal = all(weight == weights[0] for weight in weights)
@@ -196,8 +235,21 @@ class PartStep(Step):
         """Returns which rows of the batch this rank has."""
         return Rows(self._begin, self._end - self._begin)
 
+    def place_for_xla(self) -> tuple[Any, Any]:
+        """Returns its first row, and how many all have."""
+        return self._begin, self._whole
+
+    def static_rows_with(self, own: int | None) -> int | None:
+        """Returns how many rows all have, where the shape of a part tells."""
+        if own is None or not isinstance(self._whole, int):
+            return None
+        return self._whole if own == self._end - self._begin else None
+
     def _part_of(self, leaf: Structure) -> Structure:
-        return rows_between(leaf, self._begin, self._end)
+        part = rows_between(leaf, self._begin, self._end)
+        # All ranks have read all of it.
+        self.note_whole(part, leaf)
+        return part
 
 
 class OwnBatchStep(Step):
@@ -290,6 +342,11 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
         return gradient(self, target, sources, output_gradients, **kwargs)
 
     return counted
+
+
+def _key(leaf: Structure) -> tuple[int, int]:
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    return id(leaf), id(graph)
 
 
 def rows_of_rank(rows: Any, process_set: ProcessSet) -> Any:

@@ -1,0 +1,51 @@
+"""Which callbacks look at the results of single batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._keras import keras
+from keras_ring._typing import Callback
+
+_OF_TRAINING = ("on_train_batch_end", "on_batch_end")
+_OF_TESTS = ("on_test_batch_begin", "on_test_batch_end")
+# Of Keras' own callbacks: which argument makes them read it.
+_BY_BATCHES = {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}
+
+
+def looks_at_training(callback: Callback) -> bool:
+    """Whether a callback looks at the results of batches to train on.
+
+    Args:
+        callback: One of `fit`.
+    """
+    for name, argument in _BY_BATCHES.items():
+        if type(callback) is getattr(keras.callbacks, name):
+            return bool(getattr(callback, argument) != "epoch")
+    return _has_own(callback, _OF_TRAINING)
+
+
+def look_at_tests(callbacks: Any) -> bool:
+    """Whether one of some callbacks looks at batches that are evaluated.
+
+    Args:
+        callbacks: What `evaluate` is given: callbacks, or a list of them.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return any(
+        _has_own(each, _OF_TESTS) for each in tf.nest.flatten(callbacks or [])
+    )
+
+
+def _has_own(callback: Callback, methods: tuple[str, ...]) -> bool:
+    if isinstance(callback, keras.callbacks.LambdaCallback):
+        return any(name in vars(callback) for name in methods)
+    return any(_is_own(getattr(type(callback), name, None)) for name in methods)
+
+
+def _is_own(method: Any) -> bool:
+    module = str(getattr(method, "__module__", ""))
+    return module.split(".")[0] not in ("keras", "tf_keras", "keras_ring")
