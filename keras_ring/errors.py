@@ -26,7 +26,7 @@ class BuildMismatchError(ImportError):
 
 
 class JobEndedError(KerasRingError):
-    """A TensorFlow 1 session was about to go on in a job that has ended."""
+    """Something was about to go on with other ranks in a job that has ended."""
 
 
 class LocalUpdateError(KerasRingError):

@@ -172,6 +172,22 @@ def allgather_object(
     ]
 
 
+def as_bytes(obj: Any) -> bytes | None:
+    """Returns the pickle of an object; `None` if it cannot be had again."""
+    try:
+        pickled = pickle.dumps(obj)
+        # An error may pickle, and not be made again.
+        pickle.loads(pickled)
+    except Exception:
+        return None
+    return pickled
+
+
+def from_bytes(pickled: bytes) -> Any:
+    """Returns the object of a pickle that a rank of the job has made."""
+    return pickle.loads(pickled)
+
+
 def require_member(root_rank: int, process_set: ProcessSet) -> None:
     """Raises a `ValueError` if a rank is not of a process set."""
     if root_rank in process_set.ranks:
