@@ -10,6 +10,7 @@ single_batches  `train_on_batch`
 own_steps       functions of a loop of the program's own
 update_search   the optimizers and variables of such a function
 own_step_check  whether it is, on parts, what it is on the whole
+own_state       what steps keep beside their weights
 ways            how values of parts make that of the whole
 living_metrics  metrics that no model has
 batches         which part of a batch, or which batches, a rank has
@@ -18,7 +19,12 @@ occasions       when ranks compare, of steps that are in no epoch
 step_check      whether steps on parts make the step on the whole
 apart           how gradients of parts differ from those of the whole
 results         metrics and predictions of all ranks
-files           what one process would write once
+once            what rank 0 does for all, and the others wait for
+files           models, which one process would write once
 cache_files     files that datasets are cached in
+paths           files and directories that the program makes and removes
+tensorflow_files  what TensorFlow writes
+callbacks_outside  callbacks that rank 0 runs, and the others follow
+outside         which callbacks these are
 refusals        what cannot be done exactly, and what to write instead
 """

@@ -50,10 +50,13 @@ def _install(settings: AutoSettings) -> None:
         cache_files,
         ending,
         files,
+        once,
         own_steps,
+        paths,
         refusals,
         results,
         single_batches,
+        tensorflow_files,
         training,
         whole_functions,
     )
@@ -65,8 +68,11 @@ def _install(settings: AutoSettings) -> None:
     whole_functions.install()
     own_steps.install(settings)
     single_batches.install(settings)
+    once.install()
     files.install()
     cache_files.install()
+    paths.install()
+    tensorflow_files.install()
     refusals.install()
     ending.install()
 

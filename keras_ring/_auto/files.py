@@ -7,23 +7,20 @@ what a program calls: all ranks come there, and go on when the file is there.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import fcntl
 import functools
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_ring._auto import passes, script
+from keras_ring._auto import once, paths, script
 from keras_ring._auto.said import say
 from keras_ring._fit import one_writer
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.steps import steps
-from keras_ring._ops.objects import allgather_object, broadcast_object
 from keras_ring._runtime import topology
 from keras_ring.errors import AutoError
 
@@ -31,9 +28,6 @@ _PURPOSE = "rank 0 writes, and the others wait for it"
 _METHODS = ("save", "save_weights", "export")
 _PATHS = ("filepath", "path")
 _IMAGE = "save_img"
-_writing: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "keras_ring_writing", default=False
-)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -56,43 +50,24 @@ def _announce(name: str, rank: int, second: int, count: int) -> None:
 
 
 def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
+    name = write.__name__
+    what = f"keras.utils.{name}" if name == _IMAGE else f"model.{name}"
+
     @functools.wraps(write)
     def write_once(*args: Any, **kwargs: Any) -> None:
-        if _writing.get() or one_writer.is_writing_alone():
-            write(*args, **kwargs)
+        do = functools.partial(write, *args, **kwargs)
+        if once.is_running() or one_writer.is_writing_alone():
+            do()
             return
-        token = _writing.set(True)
-        try:
-            named = [kwargs[name] for name in _PATHS if name in kwargs]
-            # Of what, and where to; of images it is the other way round.
-            path = str(named[0] if named else args[write.__name__ != _IMAGE])
-            _by_rank_zero(functools.partial(write, *args, **kwargs), path)
-        finally:
-            _writing.reset(token)
+        if once.is_over():
+            once.after_end(do)
+            return
+        named = [kwargs[name] for name in _PATHS if name in kwargs]
+        # Of what, and where to; of images it is the other way round.
+        path = str(named[0] if named else args[name != _IMAGE])
+        once.by_rank_zero(do, what, [path])
 
     return write_once
-
-
-def _by_rank_zero(write: Callable[[], Any], path: str) -> None:
-    """Writes on rank 0 where all ranks mean the same file."""
-    by_rank = allgather_object(path, name="auto/files/paths")
-    if len(set(by_rank)) > 1:
-        # In a directory of each rank's own.
-        write()
-        return
-    failure: str | None = None
-    if topology.rank() == 0:
-        try:
-            with passes.alone():
-                write()
-        except Exception as error:
-            broadcast_object(
-                f"{type(error).__name__}: {error}", name="auto/files/written"
-            )
-            raise
-    failure = broadcast_object(None, name="auto/files/written")
-    if failure is not None:
-        raise OSError(f"Rank 0 could not write a file for all ranks: {failure}")
 
 
 @contextlib.contextmanager
@@ -116,14 +91,15 @@ def _one_at_a_time(directory: str) -> Iterator[None]:
 
 def _look(event: str, args: tuple[Any, ...]) -> None:
     """Says, once for each line, what the program itself writes."""
-    if event != "open" or _writing.get():
+    if event != "open" or sys.is_finalizing() or once.is_running():
         return
     path, mode, flags = args
     if not isinstance(path, str) or not (flags or 0) & _WRITES:
         return
-    # Of each rank's own, as `tempfile` makes them.
-    own = f"{tempfile.gettempdir()}/{tempfile.gettempprefix()}"
-    if path.startswith(("/dev/", "/proc/", own)):
+    if paths.is_of_one_rank(path) or one_writer.is_writing_alone():
+        return
+    # When the ranks have ended, each writes what one process would.
+    if once.is_said_by_program() or not topology.is_initialized():
         return
     line, is_log = script.line_of_own_call()
     if not line:

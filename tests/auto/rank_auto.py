@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._auto import activation, said
+from keras_ring._auto import activation, once, said
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._keras import compat, keras
 
@@ -36,6 +36,7 @@ def before_each_call():
     keras.backend.clear_session()
     keras.utils.set_random_seed(7)
     said._said.clear()
+    once._is_asked = False
 
 
 def data(rows=ROWS):
