@@ -15,6 +15,7 @@ from keras_ring._agreement.next_batch import TrainFunction, on_next_call
 from keras_ring._auto import (
     batch_logs,
     batch_watchers,
+    callbacks_outside,
     ending,
     few_rows,
     learning_rate,
@@ -100,12 +101,13 @@ def _on_all_ranks(
         prepare(self)
         if settings.explain:
             _explain(self, wanted)
+        this = Pass(self, is_training=True)
+        # Validation reads by what is made in it. The program's own callbacks
+        # are asked, for those that stand in for them have every method.
+        this.is_watched = results.are_watched(wanted["callbacks"])
         wanted["callbacks"] = _with_ours(
             wanted["callbacks"], _ours(self, wanted["callbacks"], settings)
         )
-        this = Pass(self, is_training=True)
-        # Validation reads by what is made in it.
-        this.is_watched = results.are_watched(wanted["callbacks"])
         with passes.running(this), few_rows.refusing(self):
             try:
                 history = fit(*given.args, **given.kwargs)
@@ -179,13 +181,15 @@ def _with_ours(
     callbacks: Callback | Sequence[Callback] | None, ours: list[Callback]
 ) -> Any:
     if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks[:] = callbacks_outside.on_rank_zero(
+            callbacks.callbacks
+        )
         steps.add_callbacks(callbacks, ours)
         return callbacks
     if callbacks is None:
         return ours
-    if not isinstance(callbacks, list | tuple):
-        callbacks = [callbacks]
-    return [*ours, *callbacks]
+    flat = tf.nest.flatten(callbacks)
+    return [*ours, *callbacks_outside.on_rank_zero(flat)]
 
 
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]

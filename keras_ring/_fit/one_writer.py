@@ -65,6 +65,11 @@ def on_every_rank(callback: Callback) -> Callback:
     return callback
 
 
+def is_on_every_rank(callback: Callback) -> bool:
+    """Whether all ranks are to run a callback."""
+    return bool(getattr(callback, _EVERY_RANK, False))
+
+
 def writes(callback: Callback) -> bool:
     """Whether a callback is one that writes files, for all on one rank."""
     return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,30 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
                 f"{callback!r}"
             )
         self.callback = callback
+        # What the callback does not have, Keras need not wait for.
+        for name in _HOOKS:
+            if not self._has(name):
+                default = getattr(keras.callbacks.Callback, name)
+                setattr(self, name, types.MethodType(default, self))
+
+    def _has(self, name: str) -> bool:
+        """Whether the callback does something there."""
+        names = [name]
+        if name.startswith("on_train_batch_"):
+            # What Keras' own calls there.
+            names.append(name.replace("train_", ""))
+        return not all(
+            getattr(getattr(self.callback, each), "_is_default", False)
+            for each in names
+        )
+
+    def _runs_here(self) -> bool:
+        return topology.rank() == 0
+
+    def _run(self, name: str, args: Any, kwargs: Any) -> None:
+        """Has the callback do what it does, on rank 0."""
+        with one_writer.writing_alone():
+            getattr(self.callback, name)(*args, **kwargs)
 
     def set_params(self, params: dict[str, Any] | None) -> None:
         """Passes on the parameters of the training."""
@@ -60,9 +85,8 @@ def _on_rank_zero(name: str) -> Callable[..., None]:
         of_batch = name.startswith("on_train_batch_")
         if of_batch and skipped_batches.is_skipping(self.model):
             return
-        if topology.rank() == 0:
-            with one_writer.writing_alone():
-                getattr(self.callback, name)(*args, **kwargs)
+        if self._runs_here():
+            self._run(name, args, kwargs)
 
     call.__name__ = name
     call.__doc__ = "Passes it on, on rank 0."
@@ -71,6 +95,10 @@ def _on_rank_zero(name: str) -> Callable[..., None]:
 
 # `on_batch_begin` and `on_batch_end` are what Keras' own `on_train_batch_*`
 # call: passed on as well, they would run twice.
-for _name in dir(keras.callbacks.Callback):
-    if _name.startswith("on_") and not _name.startswith("on_batch_"):
-        setattr(RankZeroOnly, _name, _on_rank_zero(_name))
+_HOOKS = tuple(
+    name
+    for name in dir(keras.callbacks.Callback)
+    if name.startswith("on_") and not name.startswith("on_batch_")
+)
+for _name in _HOOKS:
+    setattr(RankZeroOnly, _name, _on_rank_zero(_name))

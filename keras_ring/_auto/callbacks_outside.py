@@ -1,0 +1,293 @@
+"""Callbacks that reach outside of the program run on rank 0 alone.
+
+A tracker of experiments has one run, with one row an epoch. Which callbacks
+these are, their code tells (`outside`). All others run on all ranks, as what
+they keep is then there for the program, and what they change is changed
+everywhere.
+
+Whether one that reaches outside also changes the training is not left to its
+code: it may do so through anything that it calls. So after each of its methods
+that all ranks come to, rank 0 compares the training with what it was before,
+and the others get what is another: `stop_training` and other plain attributes
+of the model and its optimizer, the learning rate, the state of Python's and
+NumPy's random numbers, and weights; of batches, weights only if its code
+changes some, since to compare them takes a pass over all. An error is raised on
+all ranks. At the end, what the callback itself keeps is there on all of them.
+
+What cannot be sent so, such as layers that are frozen, or a `compile`, makes it
+one that runs on all ranks, which is said.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._auto import outside
+from keras_ring._auto.said import say
+from keras_ring._fit import one_writer
+from keras_ring._keras import compat, keras
+from keras_ring._model import model_optimizers
+from keras_ring._ops.objects import as_bytes, broadcast_object
+from keras_ring._runtime import topology
+from keras_ring._typing import Callback, Model, Variable
+from keras_ring.callbacks.rank_zero_only import RankZeroOnly
+
+_PLAIN = (bool, int, float, str, type(None))
+# To which all ranks come as often: not to batches that are evaluated.
+_SHARED = (
+    "on_train_begin",
+    "on_train_end",
+    "on_epoch_begin",
+    "on_epoch_end",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_test_begin",
+    "on_test_end",
+)
+_LAST = "on_train_end"
+# Of a callback, what each rank has by itself.
+_OWN = frozenset({"model", "_model", "params", "validation_data"})
+
+
+def on_rank_zero(callbacks: list[Callback]) -> list[Callback]:
+    """Returns callbacks of `fit` for all ranks.
+
+    Args:
+        callbacks: Those of the program.
+    """
+    return [
+        _alone_if_outside(callback, number)
+        for number, callback in enumerate(callbacks)
+    ]
+
+
+def _alone_if_outside(callback: Callback, number: int) -> Callback:
+    if (
+        not outside.is_of_program_or_others(callback)
+        or one_writer.is_on_every_rank(callback)
+        or isinstance(callback, RankZeroOnly)
+        # They read, on all ranks, what rank 0 has written.
+        or isinstance(callback, keras.callbacks.BackupAndRestore)
+    ):
+        return callback
+    found = outside.reach(callback)
+    if not found.outside:
+        return callback
+    name, by = type(callback).__name__, ", ".join(found.outside)
+    if found.keeps:
+        say(
+            f"callback {name} runs on each of the {topology.size()} ranks, as "
+            "it changes the training, or works with ranks; what it does "
+            f"outside ({by}) it does as many times. "
+            "`kr.callbacks.RankZeroOnly` is for what only looks"
+        )
+        return callback
+    say(
+        f"callback {name} reaches outside ({by}): run by rank 0 of "
+        f"{topology.size()}, and what it changes of the training, by all"
+    )
+    return _OnRankZero(callback, number, found.changes_weights)
+
+
+class _OnRankZero(RankZeroOnly):
+    """Runs a callback on rank 0, and has the others follow.
+
+    Args:
+        callback: A `keras.callbacks.Callback`.
+        number: Integer, which of those of `fit` it is, the same on all ranks.
+        changes_weights: Boolean, whether it may do so after batches.
+    """
+
+    def __init__(
+        self, callback: Callback, number: int, changes_weights: bool
+    ) -> None:
+        super().__init__(callback)
+        self._name = f"auto/callbacks/{number}"
+        self._changes_weights = changes_weights
+
+    def set_params(self, params: dict[str, Any] | None) -> None:
+        """Passes them on: on other ranks without what the callback does."""
+        super().set_params(params)
+        if topology.rank() > 0:
+            keras.callbacks.Callback.set_params(self.callback, params)
+
+    def set_model(self, model: Model) -> None:
+        """Passes it on, likewise."""
+        super().set_model(model)
+        if topology.rank() > 0:
+            keras.callbacks.Callback.set_model(self.callback, model)
+
+    def _has(self, name: str) -> bool:
+        return name == _LAST or super()._has(name)
+
+    def _run(self, name: str, args: Any, kwargs: Any) -> None:
+        if name not in _SHARED:
+            if topology.rank() == 0:
+                super()._run(name, args, kwargs)
+            return
+        change = None
+        if topology.rank() == 0:
+            change = self._change(name, args, kwargs)
+        _follow(
+            self.model,
+            self.callback,
+            broadcast_object(change, name=self._name),
+        )
+
+    def _runs_here(self) -> bool:
+        # The others come to learn of it.
+        return True
+
+    def _change(self, name: str, args: Any, kwargs: Any) -> _Change:
+        """Runs it, and returns what it has changed."""
+        all_of_it = "batch" not in name or self._changes_weights
+        before = _state_of(self.model, all_of_it)
+        error: Exception | None = None
+        try:
+            super()._run(name, args, kwargs)
+        except Exception as raised:
+            error = raised
+        after = _state_of(self.model, all_of_it)
+        weights = {}
+        if len(before.digests) == len(after.digests):
+            variables = _variables(self.model)
+            weights = {
+                place: compat.as_numpy(variables[place])
+                for place, digest in enumerate(after.digests)
+                if digest != before.digests[place]
+            }
+        return _Change(
+            error if error is None or as_bytes(error) else _as_text(error),
+            [
+                {
+                    key: value
+                    for key, value in found.items()
+                    if key not in earlier or earlier[key] != value
+                }
+                for found, earlier in zip(
+                    after.plain, before.plain, strict=True
+                )
+            ],
+            None if after.rate == before.rate else after.rate,
+            None if _is_same(after.chance, before.chance) else after.chance,
+            weights,
+            _kept_by(self.callback) if name == _LAST else {},
+        )
+
+
+class _State(NamedTuple):
+    """Of the training, what is compared."""
+
+    plain: list[dict[str, Any]]
+    rate: float | None
+    # Of Python, and of NumPy.
+    chance: tuple[Any, Any]
+    digests: list[int]
+
+
+class _Change(NamedTuple):
+    """What a callback has done on rank 0."""
+
+    error: Exception | None
+    # Of the model, and of its optimizer.
+    plain: list[dict[str, Any]]
+    rate: float | None
+    chance: tuple[Any, Any] | None
+    # By their places.
+    weights: dict[int, npt.NDArray[Any]]
+    # What it keeps itself.
+    kept: dict[str, Any]
+
+
+def _state_of(model: Model, all_of_it: bool) -> _State:
+    optimizer = getattr(model, "optimizer", None)
+    rate = None
+    if optimizer is not None and compat.has_settable_learning_rate(optimizer):
+        rate = compat.learning_rate(optimizer)
+    digests = []
+    if all_of_it:
+        digests = [
+            zlib.crc32(np.ascontiguousarray(compat.as_numpy(each)))
+            for each in _variables(model)
+        ]
+    return _State(
+        [_plain(model), _plain(optimizer)],
+        rate,
+        (random.getstate(), np.random.get_state()),
+        digests,
+    )
+
+
+def _plain(owner: Any) -> dict[str, Any]:
+    if owner is None:
+        return {}
+    return {
+        key: value
+        for key, value in vars(owner).items()
+        if type(value) in _PLAIN
+    }
+
+
+def _variables(model: Model) -> list[Variable]:
+    """Returns what training goes on from, and is the same on all ranks."""
+    own = {
+        id(each)
+        for each in [
+            *compat.metrics_variables(model),
+            *compat.seed_variables(model),
+        ]
+    }
+    variables = [each for each in model.variables if id(each) not in own]
+    for optimizer in model_optimizers.optimizers_of(model).values():
+        variables += compat.optimizer_variables(optimizer)
+    return list({id(each): each for each in variables}.values())
+
+
+def _follow(model: Model, callback: Callback, change: _Change) -> None:
+    """Does what a callback has changed on rank 0, on the others."""
+    if topology.rank() > 0:
+        optimizer = getattr(model, "optimizer", None)
+        for owner, values in zip((model, optimizer), change.plain, strict=True):
+            for key, value in values.items():
+                setattr(owner, key, value)
+        if change.rate is not None:
+            compat.set_learning_rate(optimizer, change.rate)
+        if change.chance is not None:
+            of_python, of_numpy = change.chance
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)
+        variables = _variables(model) if change.weights else []
+        for place, value in change.weights.items():
+            compat.assign(variables[place], value)
+        vars(callback).update(change.kept)
+    if change.error is not None:
+        raise change.error
+
+
+def _kept_by(callback: Callback) -> dict[str, Any]:
+    of_keras = (keras.Model, keras.layers.Layer, keras.callbacks.Callback)
+    return {
+        key: value
+        for key, value in vars(callback).items()
+        if key not in _OWN
+        and not isinstance(value, of_keras)
+        and not tf.is_tensor(value)
+        and as_bytes(value) is not None
+    }
+
+
+def _is_same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    # Of NumPy, an array is among it.
+    return one[0] == other[0] and all(
+        np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True)
+    )
+
+
+def _as_text(error: Exception) -> Exception:
+    return RuntimeError(f"on rank 0: {type(error).__name__}: {error}")
