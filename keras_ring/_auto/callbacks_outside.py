@@ -213,7 +213,7 @@ def _state_of(model: Model, all_of_it: bool) -> _State:
     digests = []
     if all_of_it:
         digests = [
-            zlib.crc32(np.ascontiguousarray(compat.as_numpy(each)))
+            zlib.crc32(np.ascontiguousarray(compat.as_numpy(each)).data)
             for each in _variables(model)
         ]
     return _State(
@@ -265,7 +265,8 @@ def _follow(model: Model, callback: Callback, change: _Change) -> None:
         variables = _variables(model) if change.weights else []
         for place, value in change.weights.items():
             compat.assign(variables[place], value)
-        vars(callback).update(change.kept)
+        for key, value in change.kept.items():
+            setattr(callback, key, value)
     if change.error is not None:
         raise change.error
 

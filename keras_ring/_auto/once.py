@@ -126,7 +126,7 @@ def by_rank_zero(
     *,
     on_others: Callable[[], _Result] | None = None,
     is_done: Callable[[], bool] | None = None,
-) -> _Result:
+) -> Any:
     """Does something on rank 0, where all ranks mean the same.
 
     Where they do not, as in a directory of each rank's own, each does it.
@@ -198,8 +198,9 @@ def after_end(
         on_others: What the other ranks do then. Defaults to nothing.
     """
     if is_done is None:
-        others = on_others or (lambda: None)
-        return do() if _rank == 0 else others()
+        if _rank == 0:
+            return do()
+        return None if on_others is None else on_others()
     try:
         return do()
     except OSError:

@@ -170,7 +170,7 @@ class _Seen:
             function.__code__.co_filename
         ):
             return
-        names = set()
+        names: set[str] = set()
         for code in _codes(function.__code__):
             names.update(code.co_names)
             for each in dis.get_instructions(code):
