@@ -10,7 +10,6 @@ single_batches  `train_on_batch`
 own_steps       functions of a loop of the program's own
 update_search   the optimizers and variables of such a function
 own_step_check  whether it is, on parts, what it is on the whole
-own_state       what steps keep beside their weights
 ways            how values of parts make that of the whole
 living_metrics  metrics that no model has
 batches         which part of a batch, or which batches, a rank has
