@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import keras_ring
 from keras_ring._auto import passes, script
 from keras_ring._auto.said import say
 from keras_ring._fit import one_writer
@@ -56,8 +55,10 @@ def install() -> None:
     """Has it noted when a program asks for its rank. Once is enough."""
     global _pid, _rank
     _pid, _rank = os.getpid(), topology.rank()
+    # What a program imports, which this is a part of.
+    package = sys.modules["keras_ring"]
     for name in _ASKS:
-        patch_once(keras_ring, name, _noted, "a program may say who does what")
+        patch_once(package, name, _noted, "a program may say who does what")
 
 
 def _noted(ask: Callable[..., Any]) -> Callable[..., Any]:
