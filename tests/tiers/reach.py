@@ -211,6 +211,8 @@ LANES: dict[str, tuple[str, ...]] = {
         *("keras_ring/cli/templates/", "keras_ring/report/templates/"),
         *("keras_ring/_runtime/native.py", "keras_ring/_builds.py"),
         *("keras_ring/_version.py", "keras_ring/__init__.py"),
+        *("tools/build_backend.py", "tools/target_tensorflow.py"),
+        "tools/check_source_archive.py",
     ),
 }
 
