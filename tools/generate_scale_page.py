@@ -1,5 +1,6 @@
 """Writes the tables of docs/scale.md: `make scale`."""
 
+import json
 import re
 import subprocess
 import sys
@@ -35,6 +36,19 @@ def starts(rendezvous: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def noise(scale: str) -> str:
+    """Returns the table of noise, with what this machine's processors take."""
+    bench = [sys.executable, "-m", "keras_ring", "bench", "processor", "--json"]
+    measured = json.loads(
+        subprocess.run(bench, capture_output=True, text=True, check=True).stdout
+    )
+    words = [f"{name}={value:g}" for name, value in measured.items()]
+    done = subprocess.run(
+        [scale, "noise", *words], capture_output=True, text=True, check=True
+    )
+    return f"## Noise\n{done.stdout}\nMeasured: `{' '.join(words)}`.\n"
+
+
 def _find(pattern: str, text: str) -> str:
     found = re.search(pattern, text)
     if found is None:
@@ -50,7 +64,8 @@ def main(scale: str, rendezvous: str, page: Path) -> None:
     tables = subprocess.run(
         [scale, "tables"], capture_output=True, text=True, check=True
     )
-    page.write_text(f"{text}{MARK}\n{tables.stdout}\n{starts(rendezvous)}")
+    pieces = (tables.stdout, noise(scale), starts(rendezvous))
+    page.write_text(f"{text}{MARK}\n" + "\n".join(pieces))
 
 
 if __name__ == "__main__":
