@@ -229,6 +229,8 @@ def _have_come(meeting: Meeting, doing: str) -> bool:
     )
     if meeting.wait(_GIVEN_UP_AFTER - _SAID_AFTER):
         return True
+    # The others may still come there: nothing is asked of them meanwhile.
+    _is_given_up = True
     raise AutoError(
         f"{doing} on rank {topology.rank()}. It is done once for all ranks, by "
         f"rank 0, and in {_GIVEN_UP_AFTER:g} s not all of them have come "
