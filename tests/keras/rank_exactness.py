@@ -268,8 +268,8 @@ def normalization(jit_compile):
             verbose=0,
         )
         # Files, paths and initial values are compared once, and what is
-        # trained before steps 1, 2, 4 and 8.
-        compared = (3 + 4) * (kr.size() > 1)
+        # trained before steps 1, 2, 4 and so on.
+        compared = (3 + steps.bit_length()) * (kr.size() > 1)
         entries = kr.metrics()["entries"] - before - compared
         before = kr.metrics()["entries"]
         model.predict(x[:4], verbose=0)

@@ -191,7 +191,7 @@ def test_measuring_stops_no_training(two_ranks):
 
 def test_one_rank_alone_does_not_speak_for_all(two_ranks):
     shown = two_ranks("shown", "alone")[0]
-    assert "20 steps in" in shown
+    assert "20 steps of 4 in" in shown
     assert "waited for" not in shown
     assert "of 2 ranks" not in shown
 

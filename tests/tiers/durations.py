@@ -41,11 +41,25 @@ def of_report(text: str) -> dict[str, float]:
     for case in ElementTree.fromstring(text).iter("testcase"):
         name = case.get("name", "")
         classes = case.get("classname", "")
+        if not classes:
+            continue  # a file that could not be collected
         if classes.startswith("tests."):
-            # Test classes are not used, so this is a module.
-            name = classes.removeprefix("tests.").replace(".", "/") + ".py"
+            if (file := _file_of(classes)) is None:
+                continue
+            name = file
         found[name] += float(case.get("time", 0))
     return dict(found)
+
+
+def _file_of(names: str) -> str | None:
+    """Returns the file of "tests.folder.test_file.TestClass", or None."""
+    parts = names.split(".")[1:]
+    while parts:
+        file = "/".join(parts) + ".py"
+        if (FILE.parents[1] / file).is_file():
+            return file
+        parts.pop()
+    return None
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.idle_agents import PretendedHost, loop_over
 from keras_ring.launcher.frames import FrameReader
+from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.preflight import HostsError, Preflight
 
 ADDRESS = "192.0.2.1"
@@ -49,7 +50,7 @@ def preflight():
                     threading.Thread(target=answer, args=(host, answers, over))
                 )
                 threads[-1].start()
-            plan = types.SimpleNamespace(ports=None)
+            plan = types.SimpleNamespace(ports=None, patience=Patience())
             return Preflight(plan, loop, lambda: False)
 
         yield start
