@@ -191,9 +191,7 @@ class _Training:
 
     def _fail(self, found: Difference, count: int) -> NoReturn:
         optimizer = self._optimizer()
-        name = getattr(optimizer, "_name", None) or getattr(
-            optimizer, "name", None
-        )
+        name = optimizer_state.name_of(optimizer)
         when = (
             f"before update {self._made + 1:,}"
             if self._made

@@ -68,8 +68,19 @@ def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
         compat.built_optimizer(optimizer, variables)
         return
     inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    with tf.name_scope(inner._name):
+    with tf.name_scope(name_of(inner)):
         keras2_variables.build(inner, variables)
+
+
+def name_of(optimizer: Optimizer) -> str:
+    """Returns what an optimizer calls itself, in the scope of its variables.
+
+    Args:
+        optimizer: An optimizer of any Keras; those of before 2.11 have no
+            public name.
+    """
+    name = getattr(optimizer, "_name", None) or getattr(optimizer, "name", None)
+    return str(name or "optimizer")
 
 
 def _parts(optimizer: Optimizer) -> Iterator[Optimizer]:
