@@ -266,7 +266,8 @@ def without_eager_execution():
 
 def units_dropped():
     """Which units a rank drops in a step, of weights that stay equal."""
-    x, y = np.ones((30, 16)), np.ones((30, 1))
+    # Three batches, of which the last is not one that is checked.
+    x, y = np.ones((45, 16)), np.ones((45, 1))
     dropped = []
 
     class Seen(layers.Dropout):
@@ -278,7 +279,7 @@ def units_dropped():
     model = keras.Sequential([keras.Input((16,)), Seen(0.5), layers.Dense(1)])
     compiled(model)
     model.fit(x, y, batch_size=15, epochs=1, verbose=0)
-    # What is between is of the check of the step.
+    # What is between is of the checks of the step.
     return [dropped[0], dropped[-1]], model.get_weights()
 
 

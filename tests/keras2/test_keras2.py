@@ -272,7 +272,7 @@ def test_one_bar_shows_all_ranks(two_ranks, kind):
     assert data.endswith("80 of 160 samples on each rank")
     assert "sgd with a learning rate of 0.05" in rate.lower()
     assert "2 x 8 = 16" in batch
-    assert "20 steps in" in pace
+    assert "20 steps of 16 in" in pace
     assert "of 2 ranks" in pace
     assert "Communication takes" in communication
     assert last
