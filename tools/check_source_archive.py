@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# What is made, and what only tests of the same build read.
-_NOT_NEEDED = ("build", ".venv", "tests", "benchmarks")
+# What only tests of the same build read.
+_NOT_NEEDED = ("tests", "benchmarks")
+# Where things are made and installed: build, .venv, .venv-tf215.
+_MADE = ("build", ".venv")
 
 
 def files_read(build: Path) -> Iterator[Path]:
@@ -31,6 +33,12 @@ def files_read(build: Path) -> Iterator[Path]:
                 yield path.relative_to(ROOT)
 
 
+def is_needed(path: Path) -> bool:
+    """Says whether an archive must have a file of the checkout."""
+    first = path.parts[0]
+    return first not in _NOT_NEEDED and not first.startswith(_MADE)
+
+
 def main() -> int:
     """Names what is missing, and says how many files were looked for."""
     archive, *builds = sys.argv[1:]
@@ -38,7 +46,7 @@ def main() -> int:
         # The first part is the name of the archive itself.
         there = {Path(*Path(name).parts[1:]) for name in tar.getnames()}
     read = {path for build in builds for path in files_read(Path(build))}
-    needed = {path for path in read if path.parts[0] not in _NOT_NEEDED}
+    needed = set(filter(is_needed, read))
     missing = sorted(map(str, needed - there))
     for name in missing:
         print(f"{archive} has no {name}, which the build reads")

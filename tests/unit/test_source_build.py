@@ -25,6 +25,7 @@ def _load(name):
 
 
 target = _load("target_tensorflow")
+source_archive = _load("check_source_archive")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,21 @@ def archive(tmp_path_factory):
         )
         text = tar.extractfile(info).read().decode()
     return names, Parser().parsestr(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("csrc/base/dtype.cc", True),
+        ("CMakeLists.txt", True),
+        (".venv/include/tensorflow/core/op.h", False),
+        (".venv-tf215/include/tensorflow/core/op.h", False),
+        ("build/core/version.h", False),
+        ("tests/cpp/main.cc", False),
+    ],
+)
+def test_what_is_installed_or_made_is_not_looked_for(name, needed):
+    assert source_archive.is_needed(Path(name)) is needed
 
 
 def test_the_archive_has_what_the_build_reads(archive):
