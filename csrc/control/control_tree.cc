@@ -5,6 +5,20 @@
 namespace keras_ring {
 namespace {
 
+// deputies[r] of each leader r; -1 for the other ranks.
+std::vector<int> Deputies(const std::vector<std::string>& host_ids) {
+  std::map<std::string, int> leaders;
+  std::vector<int> deputies(host_ids.size(), -1);
+  for (int r = 0; r < static_cast<int>(host_ids.size()); ++r) {
+    const int leader = leaders.emplace(host_ids[r], r).first->second;
+    // First the leader itself, then the next of its ranks, and no later one.
+    if (deputies[leader] < 0 || deputies[leader] == leader) {
+      deputies[leader] = r;
+    }
+  }
+  return deputies;
+}
+
 // parents[r] for all ranks; -1 for rank 0.
 std::vector<int> Parents(const std::vector<std::string>& host_ids, int fanout) {
   std::map<std::string, int> leader_index;  // host id -> place in `leaders`
@@ -29,6 +43,7 @@ std::vector<int> ControlTree::Peers() const {
   std::vector<int> peers;
   if (!is_root()) peers.push_back(parent);
   for (const auto& [child, ranks] : children) peers.push_back(child);
+  peers.insert(peers.end(), deputies.begin(), deputies.end());
   return peers;
 }
 
@@ -51,6 +66,24 @@ ControlTree BuildControlTree(const std::vector<std::string>& host_ids, int rank,
       }
     }
   }
+  return tree;
+}
+
+ControlTree BuildJobTree(const std::vector<std::string>& host_ids, int rank,
+                         int fanout) {
+  ControlTree tree = BuildControlTree(host_ids, rank, fanout);
+  const std::vector<int> parents = Parents(host_ids, fanout);
+  const std::vector<int> deputies = Deputies(host_ids);
+  for (int leader = 1; leader < tree.size; ++leader) {
+    const int deputy = deputies[leader];
+    if (deputy < 0) continue;
+    const int above = deputies[parents[leader]];
+    // Two that are alone on their hosts have a link already.
+    if (deputy == leader && above == parents[leader]) continue;
+    if (deputy == rank) tree.deputies.push_back(above);
+    if (above == rank) tree.deputies.push_back(deputy);
+  }
+  std::sort(tree.deputies.begin(), tree.deputies.end());
   return tree;
 }
 

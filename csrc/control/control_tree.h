@@ -20,9 +20,11 @@ struct ControlTree {
   // The ranks below each child, the child included, ascending.
   std::map<int, std::vector<int32_t>> children;
   int levels_below = 0;  // 0 at a leaf
+  // No part of the tree: see BuildJobTree. Ascending.
+  std::vector<int> deputies;
 
   bool is_root() const { return parent < 0; }
-  // Parent and children.
+  // Parent, children and deputies.
   std::vector<int> Peers() const;
 };
 
@@ -33,6 +35,14 @@ inline constexpr int kControlFanout = 8;
 // `host_ids[r]` names the host of rank r.
 ControlTree BuildControlTree(const std::vector<std::string>& host_ids, int rank,
                              int fanout = kControlFanout);
+
+// The same for a job, whose ranks must hear of the death of any rank. A host's
+// deputy is its second lowest rank, or its leader if that is alone. Between the
+// deputies of two hosts whose leaders have a link there is one more: the ranks
+// of a host reach the others without their leader, when that is the one that
+// has died.
+ControlTree BuildJobTree(const std::vector<std::string>& host_ids, int rank,
+                         int fanout = kControlFanout);
 
 }  // namespace keras_ring
 

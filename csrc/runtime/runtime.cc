@@ -83,6 +83,12 @@ Topology TopologyOf(const std::vector<std::string>& host_ids, int rank) {
   return topology;
 }
 
+ControlTree TreeOfRuntime(const std::vector<std::string>& host_ids,
+                          const RankSet& ranks, int rank) {
+  return ranks.is_job() ? BuildJobTree(host_ids, rank)
+                        : BuildControlTree(host_ids, rank);
+}
+
 RuntimeDeps::RuntimeDeps() = default;
 RuntimeDeps::~RuntimeDeps() = default;
 RuntimeDeps::RuntimeDeps(RuntimeDeps&&) noexcept = default;
@@ -97,7 +103,8 @@ Result<std::shared_ptr<Runtime>> Runtime::Start(RuntimeDeps deps) {
 Status Runtime::StartThreads() {
   Status status = executor_->Start();
   if (status.ok()) {
-    status = loop_->Start(BuildControlTree(deps_.host_ids, topology_.rank));
+    status = loop_->Start(
+        TreeOfRuntime(deps_.host_ids, deps_.ranks, topology_.rank));
   }
   if (status.ok()) {
     WatchDeaths();
@@ -137,7 +144,8 @@ Runtime::Runtime(RuntimeDeps deps)
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)),
       running_(*deps_.clock, BackgroundLoop::LongestSleep(
                                  Seconds(deps_.options.heartbeat_timeout))) {
-  const ControlTree tree = BuildControlTree(deps_.host_ids, topology_.rank);
+  const ControlTree tree =
+      TreeOfRuntime(deps_.host_ids, deps_.ranks, topology_.rank);
   queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); },
                                          *deps_.clock, deps_.counters.get());
   ControllerOptions control = ControllerOptionsOf(deps_.options);
@@ -190,9 +198,7 @@ Runtime::Runtime(RuntimeDeps deps)
     }
   };
   if (deps_.host && deps_.ranks.is_job()) {
-    const bool one_host = topology_.local_size == topology_.size;
-    death_watch_ = std::make_unique<DeathWatch>(
-        *deps_.host, one_host ? DeathWatch::kNone : deps_.host->rank(0));
+    death_watch_ = std::make_unique<DeathWatch>(*deps_.host);
     options.death_watch = death_watch_.get();
   }
   loop_ = std::make_unique<BackgroundLoop>(

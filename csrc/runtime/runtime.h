@@ -91,6 +91,10 @@ struct RuntimeDeps {
   int small_job = 64;  // ranks
 };
 
+// A process set leaves it to its job to hear of the death of ranks.
+ControlTree TreeOfRuntime(const std::vector<std::string>& host_ids,
+                          const RankSet& ranks, int rank);
+
 class Runtime {
  public:
   // Starts the threads. Where that fails, the other ranks are told why.

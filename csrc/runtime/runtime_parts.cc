@@ -107,7 +107,8 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
   KR_ASSIGN_OR_RETURN(deps.host,
                       FormHostGroup(deps, arena, job_host, mesh, deadline));
   const Duration spin = deps.host ? SpinOf(*deps.host) : kSpin;
-  const ControlTree tree = BuildControlTree(deps.host_ids, options.rank);
+  const ControlTree tree =
+      TreeOfRuntime(deps.host_ids, deps.ranks, options.rank);
   KR_ASSIGN_OR_RETURN(auto control,
                       mesh.Connect(LinkKind::kControl, tree.Peers(), deadline));
   KR_ASSIGN_OR_RETURN(

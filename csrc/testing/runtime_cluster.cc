@@ -33,16 +33,18 @@ class SharedClock final : public Clock {
 };
 
 // links[r][p]: rank r's end of its connection to p.
-std::vector<Links> ControlLinks(const std::vector<std::string>& host_ids) {
+std::vector<Links> ControlLinks(const std::vector<std::string>& host_ids,
+                                const RankSet& set) {
   std::vector<Links> links(host_ids.size());
   for (int rank = 0; rank < static_cast<int>(host_ids.size()); ++rank) {
-    const ControlTree tree = BuildControlTree(host_ids, rank);
-    if (tree.is_root()) continue;
-    int pair[2];
-    KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
-                        pair) == 0);
-    links[rank].emplace(tree.parent, Socket(pair[0]));
-    links[tree.parent].emplace(rank, Socket(pair[1]));
+    for (int peer : TreeOfRuntime(host_ids, set, rank).Peers()) {
+      if (peer > rank) continue;
+      int pair[2];
+      KR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                          0, pair) == 0);
+      links[rank].emplace(peer, Socket(pair[0]));
+      links[peer].emplace(rank, Socket(pair[1]));
+    }
   }
   return links;
 }
@@ -76,7 +78,7 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
                                     const RankSet& set) {
   RuntimeClusterParts parts;
   const int size = static_cast<int>(host_ids.size());
-  std::vector<Links> links = ControlLinks(host_ids);
+  std::vector<Links> links = ControlLinks(host_ids, set);
   std::vector<std::unique_ptr<HostGroup>> hosts(size);
   if (setup.shares_memory) hosts = HostGroups(host_ids);
   std::vector<std::unique_ptr<Transport>> transports =

@@ -48,7 +48,7 @@ void DeathWatch::Stop() {
 
 bool DeathWatch::HasDied(int rank) const {
   const int local_rank = group_.LocalRankOf(rank);
-  return local_rank >= 0 && rank != relay_ &&
+  return local_rank >= 0 &&
          group_.liveness(local_rank).state() == LivenessFutex::State::kDied;
 }
 
@@ -71,10 +71,10 @@ void DeathWatch::Run() {
 
 void DeathWatch::WatchOthers() {
   for (int i = 1; i < group_.size() && stop_.load() == 0; ++i) {
-    const int next = (group_.local_rank() + i) % group_.size();
-    const LivenessFutex::State end = group_.liveness(next).AwaitEnd(stop_);
-    const int rank = group_.rank(next);
-    if (end == LivenessFutex::State::kDied && rank != relay_) died_(rank);
+    const int before =
+        (group_.local_rank() - i + group_.size()) % group_.size();
+    const LivenessFutex::State end = group_.liveness(before).AwaitEnd(stop_);
+    if (end == LivenessFutex::State::kDied) died_(group_.rank(before));
   }
 }
 

@@ -15,24 +15,18 @@ namespace keras_ring {
 
 // One thread, `kr-watch`. It holds this rank's liveness futex, so that the
 // other ranks hear of the end of this process; and it sleeps in that of the
-// next rank of the host or, once that has left or died, of the one after it. So
-// each rank that lives is watched by one that lives.
+// rank before it on the host or, once that has left or died, of the one before
+// that. So each rank that lives is watched by one that lives, and the first to
+// hear of the leader's end is its deputy: see BuildJobTree.
 //
 // A rank leaves when its end is no news any more: when it has told others why
 // it gives up, or when all that it had to do is done. Whoever watches it then
-// goes on to the next one: so each rank of the host meets the one that died, if
-// nobody tells it before, and takes no other for dead.
+// goes on to the one before: so each rank of the host meets the one that died,
+// if nobody tells it before, and takes no other for dead.
 class DeathWatch {
  public:
-  // For `relay`.
-  static constexpr int kNone = -1;
-
-  // `group` must outlive it. `relay`: the rank by which the others of this host
-  // reach those of other hosts, if there are any. Nothing is told of its death:
-  // the others could pass it on to nobody, and as their data connections end
-  // before its control connections do, they would be blamed for it.
-  explicit DeathWatch(const HostGroup& group, int relay = kNone)
-      : group_(group), relay_(relay) {}
+  // `group` must outlive it.
+  explicit DeathWatch(const HostGroup& group) : group_(group) {}
   ~DeathWatch();
   DeathWatch(const DeathWatch&) = delete;
   DeathWatch& operator=(const DeathWatch&) = delete;
@@ -44,7 +38,7 @@ class DeathWatch {
   void Leave();
   // Leaves, and joins the thread. Idempotent.
   void Stop();
-  // Whether that rank has died. False for the relay, and one of another host.
+  // Whether that rank has died. False for one of another host.
   bool HasDied(int rank) const;
 
  private:
@@ -52,7 +46,6 @@ class DeathWatch {
   void WatchOthers();
 
   const HostGroup& group_;
-  const int relay_;
   std::function<void(int rank)> died_;
   // Futexes, both: 0 or 1.
   std::atomic<uint32_t> stop_{0};

@@ -88,7 +88,7 @@ enum class Verdict : uint8_t {
 // The number of verdicts that an end may answer with.
 inline constexpr int kNumVerdicts = 4;
 
-inline constexpr uint8_t kWireProtocolVersion = 6;
+inline constexpr uint8_t kWireProtocolVersion = 7;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kClientOpeningBytes = 8 + kNonceBytes;
 inline constexpr size_t kServerProofBytes = 8 + kNonceBytes + 32;

@@ -65,6 +65,67 @@ TEST(ControlTree, IsATreeForAnyHosts) {
   }
 }
 
+TEST(JobTree, DeputiesOfHostsWithALinkHaveOneToo) {
+  // Leaders 0, 1, 2, 3, deputies 0, 4, 2, 5; fan-out 2, so 3 is below 1.
+  const std::vector<std::string> hosts = {"a", "b", "c", "d", "b", "d"};
+  EXPECT_THAT(BuildJobTree(hosts, 0, 2).deputies, ElementsAre(4));
+  EXPECT_THAT(BuildJobTree(hosts, 4, 2).deputies, ElementsAre(0, 5));
+  EXPECT_THAT(BuildJobTree(hosts, 5, 2).deputies, ElementsAre(4));
+  for (int leader : {1, 2, 3}) {
+    EXPECT_THAT(BuildJobTree(hosts, leader, 2).deputies, IsEmpty());
+  }
+  EXPECT_THAT(BuildJobTree(hosts, 4, 2).Peers(), ElementsAre(1, 0, 5));
+  // A third rank of a host is no deputy.
+  EXPECT_THAT(BuildJobTree({"a", "a", "a", "b"}, 1).deputies, ElementsAre(3));
+  EXPECT_THAT(BuildJobTree({"a", "a", "a", "b"}, 2).deputies, IsEmpty());
+}
+
+// Whoever dies: from any other rank a word reaches every rank.
+TEST(JobTree, HoldsTogetherWithoutAnyRankOfAHostOfSeveral) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 100; ++round) {
+    const int size = 2 + random() % 30, fanout = 1 + random() % 4;
+    std::vector<std::string> hosts;
+    for (int r = 0; r < size; ++r) {
+      hosts.push_back(std::to_string(random() % 6));
+    }
+    std::vector<std::vector<int>> peers;
+    for (int r = 0; r < size; ++r) {
+      peers.push_back(BuildJobTree(hosts, r, fanout).Peers());
+      std::vector<int> sorted = peers.back();
+      std::sort(sorted.begin(), sorted.end());
+      ASSERT_EQ(std::adjacent_find(sorted.begin(), sorted.end()), sorted.end());
+    }
+    for (int r = 0; r < size; ++r) {
+      for (int peer : peers[r]) {
+        ASSERT_EQ(std::count(peers[peer].begin(), peers[peer].end(), r), 1);
+      }
+    }
+    for (int dead = 0; dead < size; ++dead) {
+      if (std::count(hosts.begin(), hosts.end(), hosts[dead]) == 1) continue;
+      // Of the dead rank's host, where the word begins: its deputy or leader.
+      std::vector<bool> heard(size, false);
+      std::vector<int> tell;
+      for (int r = 0; r < size; ++r) {
+        if (r == dead || hosts[r] != hosts[dead]) continue;
+        heard[r] = true;  // by its watch
+        tell.push_back(r);
+      }
+      while (!tell.empty()) {
+        const int rank = tell.back();
+        tell.pop_back();
+        for (int peer : peers[rank]) {
+          if (peer == dead || heard[peer]) continue;
+          heard[peer] = true;
+          tell.push_back(peer);
+        }
+      }
+      ASSERT_EQ(std::count(heard.begin(), heard.end(), false), 1)
+          << "without rank " << dead;
+    }
+  }
+}
+
 TEST(ControlTree, SizeOne) {
   ControlTree tree = BuildControlTree({"a"}, 0);
   EXPECT_TRUE(tree.is_root());

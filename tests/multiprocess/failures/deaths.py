@@ -1,15 +1,18 @@
 """Kills ranks that have much memory, and says how soon the others know.
 
     python -m tests.multiprocess.failures.deaths --kills 50
+    python -m tests.multiprocess.failures.deaths --kills 50 --hosts 2 --lab
 
 The ranks use the core alone, by its C interface, and are forks of this process,
 so that a job costs milliseconds. `heard` is the time from `kill -9` of a rank
 until the last of the others has the error of the operation that it waits for;
 `gone` that until the process has ended. The kernel frees the memory in between,
-and closes the connections after that.
+and closes the connections after that. Hosts are pretended ones, whose ranks
+meet by TCP on this machine, or with `--lab` such with a network each.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import ctypes
 import dataclasses
@@ -26,9 +29,11 @@ import traceback
 from pathlib import Path
 
 import keras_ring
+from tests.lab import lab
 
 _LIBRARY = Path(keras_ring.__file__).with_name("libkeras_ring.so")
 _BARRIER = 3  # KR_BARRIER
+_CLONE_NEWNET = 0x40000000
 _DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -156,21 +161,49 @@ def _run_rank(core, pipe, gib, is_victim):
     del memory, pending
 
 
-def kill(num_ranks, victim, gib, limit=120):
-    """Runs a job on this host, and kills a rank; returns a `Death`.
+def _enter_network(host):
+    """Takes this thread to the network of a host of the lab."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(f"/run/netns/kr-h{host}").open("rb") as network:
+        if libc.setns(network.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"setns to host {host}")
+
+
+def _listen(host, in_lab):
+    """Returns a listener that ranks of all hosts reach, and its address."""
+    if not in_lab:
+        listener = socket.create_server(("127.0.0.1", 0))
+        return listener, f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def listen():
+        _enter_network(host)
+        return socket.create_server(("", 0))
+
+    # The network is that of the thread, and a listener keeps its own.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        listener = thread.submit(listen).result()
+    return listener, f"10.77.0.{host + 1}:{listener.getsockname()[1]}"
+
+
+def kill(num_ranks, victim, gib, *, hosts=None, in_lab=False, limit=120):
+    """Runs a job, and kills a rank; returns a `Death`.
 
     Args:
         num_ranks: Of the job.
         victim: The rank that is killed.
         gib: What it has touched.
+        hosts: For each rank, the number of its host; `None`: all are on one.
+        in_lab: Whether these are hosts of the lab, which is up.
         limit: Seconds after which all ranks end.
     """
     core = _Core()
+    hosts = hosts or [0] * num_ranks
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener, address = _listen(hosts[0], in_lab)
+        stack.enter_context(listener)
         os.environ.update(
             KERAS_RING_SIZE=str(num_ranks),
-            KERAS_RING_RENDEZVOUS=f"127.0.0.1:{listener.getsockname()[1]}",
+            KERAS_RING_RENDEZVOUS=address,
             KERAS_RING_JOB_KEY=secrets.token_hex(32),
             KERAS_RING_FLIGHT_DIRECTORY="off",
             KERAS_RING_LOG_LEVEL="off",
@@ -184,6 +217,9 @@ def kill(num_ranks, victim, gib, limit=120):
                 try:
                     signal.alarm(limit)
                     os.environ["KERAS_RING_RANK"] = str(rank)
+                    os.environ["KERAS_RING_HOST_ID"] = f"host{hosts[rank]}"
+                    if in_lab:
+                        _enter_network(hosts[rank])
                     if rank == 0:
                         descriptor = str(listener.fileno())
                         os.environ["KERAS_RING_RENDEZVOUS_FD"] = descriptor
@@ -225,12 +261,30 @@ def main():
         "--gib", type=float, nargs="+", default=[0, 1, 4, 8], help="sizes"
     )
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument(
+        "--lab", action="store_true", help="hosts have networks of their own"
+    )
     options = parser.parse_args()
+    with lab.lab(options.hosts) if options.lab else contextlib.nullcontext():
+        _print_table(options)
+
+
+def _print_table(options):
+    hosts = [
+        rank * options.hosts // options.ranks for rank in range(options.ranks)
+    ]
     print("| GiB | kills | heard, ms: median | max | gone, ms: median | max |")
     print("|---|---|---|---|---|---|")
     for gib in options.gib:
         deaths = [
-            kill(options.ranks, index % options.ranks, gib)
+            kill(
+                options.ranks,
+                index % options.ranks,
+                gib,
+                hosts=hosts,
+                in_lab=options.lab,
+            )
             for index in range(options.kills)
         ]
         row = [f"{gib:g}", str(len(deaths))]

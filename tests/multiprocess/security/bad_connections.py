@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-PREFIX = b"KRNG\x04\0\0\0"
+PREFIX = b"KRNG\x07\0\0\0"
 PROOF_BYTES = 72  # of the server's first message
 VERDICT_BYTES = 33
 _STORE, _CONTROL, _DATA = range(3)
