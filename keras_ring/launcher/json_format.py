@@ -49,6 +49,10 @@ class JsonFormat:
             line = encode(told).encode()
         return line + b"\n"
 
+    def shown_out(self, line: bytes, rank: int) -> bytes:
+        """The record names the rank."""
+        return self.shown(line, (rank,))
+
     def key(self, line: bytes) -> Hashable:
         """Leaves out when it was logged, and by which process."""
         told: dict[str, Any] = json.loads(line)

@@ -19,7 +19,7 @@ class Screen:
     """Shows what ranks print.
 
     Standard output is shown line by line: it may be data for another program;
-    of rank 0 alone if the plan says so.
+    of rank 0 alone if the plan says so, and then as that rank has written it.
     Of standard error, lines that ranks print alike are shown once, and those
     of TensorFlow that its own variable says nobody wants are not.
 
@@ -30,7 +30,10 @@ class Screen:
 
     def __init__(self, plan: LaunchPlan, sinks: Sequence[Sink]) -> None:
         self.format: LogFormat = (
-            TextFormat(timestamp=plan.prefix_timestamp)
+            TextFormat(
+                timestamp=plan.prefix_timestamp,
+                ranks_of_stdout=plan.stdout != RANK_0,
+            )
             if plan.log_source is None
             else JsonFormat(plan.log_source)
         )
@@ -42,7 +45,7 @@ class Screen:
         self._tails = [Tail() for _ in range(plan.size)]
         self._folding = Folding(
             plan.size if plan.fold else 1,
-            functools.partial(self._put, "stderr"),
+            self._put_err,
             self.format.key,
         )
 
@@ -71,7 +74,7 @@ class Screen:
         if rank and self._only_rank_0:
             return
         self._folding.show_until(rank)
-        self._put("stdout", line.shown, (rank,))
+        self._sinks["stdout"].put(self.format.shown_out(line.shown, rank))
 
     def _show_err(self, rank: int, line: Line) -> None:
         """Shows a line now or a little later."""
@@ -95,5 +98,5 @@ class Screen:
         """Returns the last lines of a rank."""
         return tuple(self._tails[rank].text())
 
-    def _put(self, name: str, line: bytes, ranks: Collection[int]) -> None:
-        self._sinks[name].put(self.format.shown(line, ranks))
+    def _put_err(self, line: bytes, ranks: Collection[int]) -> None:
+        self._sinks["stderr"].put(self.format.shown(line, ranks))

@@ -31,6 +31,14 @@ class LogFormat(Protocol):
             ranks: Those that have printed it.
         """
 
+    def shown_out(self, line: bytes, rank: int) -> bytes:
+        """Returns a line of standard output, with its end, as it is shown.
+
+        Args:
+            line: As the rank has printed it, or the record of it.
+            rank: Index of the rank.
+        """
+
     def key(self, line: bytes) -> Hashable:
         """Returns what is equal in lines that count as alike."""
 
@@ -43,10 +51,14 @@ class TextFormat:
 
     Args:
         timestamp: Whether the local time comes first.
+        ranks_of_stdout: Whether lines of standard output name their rank.
     """
 
-    def __init__(self, *, timestamp: bool = False) -> None:
+    def __init__(
+        self, *, timestamp: bool = False, ranks_of_stdout: bool = True
+    ) -> None:
         self._timestamp = timestamp
+        self._ranks_of_stdout = ranks_of_stdout
 
     def recorder(
         self, rank: int, host: str, stream: str
@@ -57,6 +69,10 @@ class TextFormat:
     def shown(self, line: bytes, ranks: Collection[int]) -> bytes:
         """Puts the ranks in front of a line."""
         return prefix(ranks, timestamp=self._timestamp) + line + b"\n"
+
+    def shown_out(self, line: bytes, rank: int) -> bytes:
+        """Puts the rank in front of a line where there are several."""
+        return self.shown(line, (rank,) if self._ranks_of_stdout else ())
 
     def key(self, line: bytes) -> Hashable:
         """Leaves out when it was logged, and by which process."""
@@ -71,10 +87,10 @@ def prefix(ranks: Collection[int], *, timestamp: bool) -> bytes:
     """Returns what goes in front of a line.
 
     Args:
-        ranks: Those that have printed it.
+        ranks: Those that have printed it; none where that goes without saying.
         timestamp: Whether the local time comes first.
     """
-    plain = f"[{rank_list(ranks)}] ".encode()
+    plain = f"[{rank_list(ranks)}] ".encode() if ranks else b""
     if not timestamp:
         return plain
     now = datetime.now().isoformat(sep=" ", timespec="milliseconds")

@@ -121,6 +121,17 @@ def test_its_options_without_it(start):
         )
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_standard_output_is_what_one_process_writes(start, hosts, elsewhere):
+    """A program that prints data for another one goes on doing so."""
+    done = start(
+        "import json\nprint(json.dumps([rank]))\nprint()",
+        "--auto",
+        **({"where": hosts} if elsewhere else {}),
+    ).wait()
+    assert (done.returncode, done.stdout) == (0, "[0]\n\n"), done.stderr
+
+
 PRINTS = """
 print("a line of", rank)
 print("an error of", rank, file=sys.stderr)
@@ -165,7 +176,7 @@ def test_the_last_output_of_a_rank_that_fails(start, hosts, elsewhere):
         **({"where": hosts} if elsewhere else {}),
     ).wait()
     assert done.returncode == 7
-    assert done.stdout == "[0] last words of 0\n"
+    assert done.stdout == "last words of 0\n"
     assert "  | last words of 1" in _own(done)
 
 

@@ -185,7 +185,7 @@ def test_a_function_of_one_process(capfd):
 
     assert kr.run(look, (Arrives(),), np=2, auto=True) == [(True, None, 2)] * 2
     # What one process would have printed.
-    assert capfd.readouterr().out == "[0] seen by 0\n"
+    assert capfd.readouterr().out == "seen by 0\n"
     kr.run(print, ("of all",), np=2, auto=True, stdout="all")
     assert capfd.readouterr().out.count("of all") == 2
 
