@@ -203,7 +203,8 @@ def main() -> int:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="keeps the times of lanes in tests/tiers/durations.json",
+        help="keeps the times of lanes, and of sanitized tests, in "
+        "tests/tiers/durations.json",
     )
     arguments = parser.parse_args()
     progress = Progress(FOLDER / "long.json") if arguments.long else None
@@ -245,7 +246,8 @@ def run(
         plan: Its lanes.
         seed: What it was drawn by.
         progress: What has passed in an earlier run, and is passed over.
-        record: Whether the times of lanes are kept as those to expect.
+        record: Whether the times of lanes, and of sanitized tests, are kept
+            as those to expect.
 
     Returns:
         The exit status: 0 if it passed.
@@ -263,7 +265,7 @@ def run(
         if lane.needed and not passed:
             break
     if record:
-        durations.update("lanes", outcome.took)
+        _record(plan, outcome)
     green = judge(outcome)
     _show_times(plan, outcome)
     if green:
@@ -273,6 +275,20 @@ def run(
         return 0
     _say(f"\n{name} failed; seed {seed} draws the same tests again.")
     return 1
+
+
+def _record(plan: list[Lane | Skipped], outcome: Outcome) -> None:
+    """Keeps the times of lanes, and those of sanitized tests."""
+    took = dict(outcome.took)
+    for lane in plan:
+        if lane.name in ("asan", "tsan") and lane.name in took:
+            report = ROOT / "build" / lane.name / "tests.xml"
+            seconds = durations.of_report(report.read_text())
+            durations.update(lane.name, seconds)
+            # They run two at a time.
+            building = took.pop(lane.name) - sum(seconds.values()) / 2
+            took[f"{lane.name}-build"] = max(building, 0.0)
+    durations.update("lanes", took)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,45 @@ def test_the_core_runs_what_sanitizes_it():
     assert "package" in names(plan, Skipped)
 
 
+# Tells the tests of a build, and notes what it is called with.
+TOOL = """#!/bin/sh
+echo "$(basename "$0") $*" >>{calls}
+case "$(basename "$0") $*" in
+  ctest*-N*) printf '  Test  #1: a_test\\n  Test #22: b_test_3_of_4\\n' ;;
+  ninja*) printf 'a_test: phony\\nb_test: phony\\nc_test: phony\\n' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "targets", "options"),
+    [
+        ((), "cpp_tests fuzzers", ""),
+        (("", "^(c_test)$"), "fuzzers a_test b_test", " -E ^(c_test)$"),
+        (("[ab]",), "a_test b_test", " -R [ab]"),
+    ],
+)
+def test_of_cpp_tests_those_that_run_are_built(
+    tmp_path, monkeypatch, words, targets, options
+):
+    calls = tmp_path / "calls"
+    for name in ("cmake", "ctest", "ninja"):
+        tool = tmp_path / name
+        tool.write_text(TOOL.format(calls=calls))
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    command = ["sh", str(ROOT / "tools/test_cpp.sh"), "asan", *words]
+    subprocess.run(command, check=True, timeout=60, cwd=tmp_path)
+    said = calls.read_text().splitlines()
+    (built,) = [line for line in said if "--build" in line]
+    assert built == f"cmake --build build/asan --target {targets}"
+    assert said[-1].startswith("ctest --test-dir build/asan --output-on-fail")
+    assert " --output-junit tests.xml " in said[-1]
+    assert said[-1].partition(" -j ")[2].partition(" ")[1:] == (
+        (" ", options[1:]) if options else ("", "")
+    )
+
+
 def test_a_changed_test_runs_whatever_it_takes():
     path = "tests/keras/test_parity.py"
     for seed in range(5):
@@ -251,3 +290,21 @@ def test_what_is_kept_can_be_damaged(tmp_path, commit):
     assert Progress(file).passed == {}
     file.write_text("[")
     assert Progress(file).passed == {}
+
+
+def test_times_are_kept(tmp_path, monkeypatch):
+    file = tmp_path / "durations.json"
+    file.write_text('{"asan": {"b_test": 7.0}, "lanes": {"lint": 3.0}}')
+    monkeypatch.setattr(gate.durations, "FILE", file)
+    report = tmp_path / "build" / "asan" / "tests.xml"
+    report.parent.mkdir(parents=True)
+    report.write_text(
+        '<testsuite><testcase name="a_test" classname="a_test" time="4"/>'
+        "</testsuite>"
+    )
+    plan = [Lane("asan", ("sleep", "0.01"), 1.0, kind="ctest"), Skipped("b")]
+    assert gate.run("The gate", plan, seed=1, record=True) == 0
+    assert json.loads(file.read_text()) == {
+        "asan": {"a_test": 4.0, "b_test": 7.0},
+        "lanes": {"lint": 3.0, "asan-build": 0.0},
+    }
