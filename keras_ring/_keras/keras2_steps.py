@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._keras import chance
+from keras_ring._keras import chance, layer_functions
 from keras_ring._keras.batch_source import (
     Shortened,
     Source,
@@ -362,7 +362,7 @@ _ANY_MODULES = tuple(
 
 
 def has_known_layers(model: Model) -> bool:
-    """Whether a model is made of Keras' layers alone.
+    """Whether a model is made of Keras' layers, and of its functions, alone.
 
     These compute each row by itself, but for `BatchNormalization`.
     """
@@ -370,6 +370,7 @@ def has_known_layers(model: Model) -> bool:
         _is_of_keras(type(layer))
         and not isinstance(layer, _ANY)
         and type(layer).__module__ not in _ANY_MODULES
+        and layer_functions.are_known(layer)
         for layer in model._flatten_layers()
     )
 

@@ -26,7 +26,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import (
 )
 from keras.src.utils import file_utils
 
-from keras_ring._keras import chance
+from keras_ring._keras import chance, layer_functions
 from keras_ring._keras.batch_source import (
     Shortened,
     Source,
@@ -291,7 +291,7 @@ def has_known_losses(model: Model) -> bool:
 
 
 def has_known_layers(model: Model) -> bool:
-    """Whether a model is made of Keras' layers alone.
+    """Whether a model is made of Keras' layers, and of its functions, alone.
 
     These compute each row by itself, but for `BatchNormalization`.
     """
@@ -305,7 +305,9 @@ def has_known_layers(model: Model) -> bool:
     if not all(isinstance(each, keras.layers.Layer) for each in operations):
         return False
     return all(
-        _is_of_keras(type(layer)) and not isinstance(layer, keras.layers.Lambda)
+        _is_of_keras(type(layer))
+        and not isinstance(layer, keras.layers.Lambda)
+        and layer_functions.are_known(layer)
         for layer in layers
     )
 

@@ -251,14 +251,44 @@ def few_rows(kind, rows):
     return text, int(model.optimizer.iterations)
 
 
-def coupled_rows():
-    """Operations between layers, which compare each row with the others."""
+def centred(hidden):
+    return hidden - keras.ops.mean(hidden, axis=0, keepdims=True)
+
+
+def coupled_rows(by):
+    """What compares each row with the others, in layers or between them."""
     x, y = data()
     rows = keras.Input((COLUMNS,))
-    hidden = layers.Dense(4, activation="tanh")(rows)
-    centred = hidden - keras.ops.mean(hidden, axis=0, keepdims=True)
-    model = compiled(keras.Model(rows, layers.Dense(1)(centred)))
+    given = {}
+    if by == "activation":
+        given = {"activation": centred}
+    elif by == "activity_regularizer":
+        given = {"activity_regularizer": Spread()}
+    hidden = layers.Dense(4, **given)(rows)
+    if by == "operation":
+        hidden = centred(hidden)
+    model = compiled(keras.Model(rows, layers.Dense(1)(hidden)))
     return refused(lambda: model.fit(x, y, batch_size=10, verbose=0))
+
+
+class Spread(keras.regularizers.Regularizer):
+    """Goes by the mean over a batch, as penalties for sparse codes do."""
+
+    def __call__(self, hidden):
+        mean = keras.ops.mean(hidden, axis=0)
+        return keras.ops.sum(keras.ops.square(mean - 0.3))
+
+
+def functions_of_layers():
+    """Those of the program's own that compute each row by itself."""
+    x, y = data()
+
+    def penalty(hidden):
+        return 1e-2 * keras.ops.sum(keras.ops.square(hidden))
+
+    model = dense(activity_regularizer=penalty)
+    model.layers[0].activation = lambda hidden: hidden * keras.ops.tanh(hidden)
+    return trained(compiled(model), x, y, batch_size=10)
 
 
 def own_step_that(how):

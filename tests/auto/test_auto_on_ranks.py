@@ -23,6 +23,7 @@ EXACT = [
     ("loss_function",),
     # Of the last row two ranks have nothing, whose mean is no number.
     ("loss_function", 31),
+    ("functions_of_layers",),
     ("images", "float32", 31),
     ("images", "float64", 32),
     ("images", "float32", 32, "eagerly"),
@@ -46,6 +47,7 @@ EXACT = [
 ]
 # Of the files of other ranks than the first.
 ENDS = [f".rank-{rank}" for rank in range(1, rank_auto.RANKS)]
+COUPLED_BY = ("operation", "activation", "activity_regularizer")
 # Of a step of the program's own: whether it is refused before it trains.
 FEW_ROWS = {
     ("arrays", 32): True,
@@ -84,7 +86,7 @@ def three_ranks(folder):
             ("unlike_data",),
             ("changed_data",),
             ("refusals",),
-            ("coupled_rows",),
+            *(("coupled_rows", by) for by in COUPLED_BY),
             *(("few_rows", *call) for call in FEW_ROWS),
             ("by_hand",),
             ("explained",),
@@ -127,8 +129,9 @@ def test_a_step_of_ones_own_needs_a_row_on_each_rank(call, three_ranks):
         assert (steps == 0) == FEW_ROWS[call]
 
 
-def test_operations_across_rows_are_refused(three_ranks):
-    for text in three_ranks("coupled_rows"):
+@pytest.mark.parametrize("by", COUPLED_BY)
+def test_what_goes_across_rows_is_refused(by, three_ranks):
+    for text in three_ranks("coupled_rows", by):
         assert text.startswith("AutoError: The step of model"), text
 
 
