@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._auto import (
@@ -94,7 +95,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
     parts = compat.metrics_variables(model)
     if running is not None and running.is_training:
         parts, wholes = whole_functions.variables_of_ranks(model)
-    _leave_to_one(model, parts)
+    _leave_to_one(parts)
     combine_metric_state(parts, global_process_set, f"{name}/metrics")
     _share_of_rank_0(wholes, f"{name}/metrics/whole")
     of_all: Logs = model.get_metrics_result()
@@ -126,27 +127,26 @@ def note_state_of_all(model: Model) -> None:
     """Notes that the metrics of all ranks are in the same state.
 
     An evaluation between steps leaves it so. Keras goes on counting from there,
-    until it resets the metrics.
+    until it resets the metrics. These may be metrics of other models, too.
 
     Args:
         model: A `keras.Model`.
     """
-    variables = compat.metrics_variables(model)
-    state = [np.array(compat.as_numpy(each)) for each in variables]
-    # Past the model's own `__setattr__`, which tracks what is set.
-    object.__setattr__(model, _OF_ALL, state)
+    for variable in compat.metrics_variables(model):
+        _note(variable, np.array(compat.as_numpy(variable)))
 
 
-def _leave_to_one(model: Model, variables: list[Variable]) -> None:
+def _note(variable: Variable, value: npt.NDArray[Any] | None) -> None:
+    object.__setattr__(variable, _OF_ALL, value)
+
+
+def _leave_to_one(variables: list[Variable]) -> None:
     """Takes what all ranks have counted out of the sums of all but one."""
-    state = vars(model).get(_OF_ALL)
-    if state is None or topology.rank() == 0:
+    if topology.rank() == 0:
         return
-    wanted = {id(each) for each in variables}
-    for variable, value in zip(
-        compat.metrics_variables(model), state, strict=False
-    ):
-        if id(variable) in wanted and compat.aggregation(variable) == "sum":
+    for variable in variables:
+        value = getattr(variable, _OF_ALL, None)
+        if value is not None and compat.aggregation(variable) == "sum":
             compat.assign(variable, compat.as_numpy(variable) - value)
 
 
@@ -154,7 +154,9 @@ def _reset(reset: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(reset)
     def reset_metrics(self: Model) -> None:
         reset(self)
-        object.__setattr__(self, _OF_ALL, None)
+        # Without those that Keras leaves as they are until they are built.
+        for variable in compat.metrics_variables(self):
+            _note(variable, None)
 
     return reset_metrics
 

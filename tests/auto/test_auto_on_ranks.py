@@ -40,6 +40,7 @@ EXACT = [
     ("results",),
     ("results_of_states",),
     ("results_of_batches",),
+    ("metrics_of_two_models",),
     ("evaluated_between_steps",),
     ("read_again",),
     ("own_batches", "arrays"),
