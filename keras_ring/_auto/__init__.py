@@ -10,6 +10,7 @@ single_batches  `train_on_batch`
 own_steps       functions of a loop of the program's own
 update_search   the optimizers and variables of such a function
 own_step_check  whether it is, on parts, what it is on the whole
+own_step_ways   how what it does on parts makes what it does on the whole
 ways            how values of parts make that of the whole
 living_metrics  metrics that no model has
 batches         which part of a batch, or which batches, a rank has

@@ -4,27 +4,23 @@ The function is compiled in two ways, on the whole batch and on parts of unequal
 numbers of rows, without its updates and without chance. Each runs twice, one
 after the other, as what it returns may depend on what it has counted before.
 Gradients have to be those of the whole; for what it returns, and for the
-variables that it changes, there has to be one of the `ways`. Afterwards all
-variables have the values they had.
+variables that it changes, there has to be one of the `ways` (`own_step_ways`).
+Afterwards all variables have the values they had.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._auto import apart, living_metrics, script, update_search, ways
-from keras_ring._auto.advice import IN_LOOP, REASONS
+from keras_ring._auto import apart, own_step_ways, script, update_search
+from keras_ring._auto.own_step_ways import Arrays, Found, Seen, is_equal
 from keras_ring._auto.said import say
-from keras_ring._auto.ways import Way, Ways
-from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
-from keras_ring._ops import arrays, reduce_ops
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
@@ -33,55 +29,6 @@ from keras_ring._typing import Structure, Tensor, Variable
 from keras_ring.errors import AutoError
 
 Run = Callable[[Step, Sequence[Any]], Structure]
-Arrays = list[npt.NDArray[Any]]
-# Of `keras.random.SeedGenerator` and `tf.random.Generator`.
-_SEEDS = ("seed_generator_state", "StateVar")
-
-
-class Found(NamedTuple):
-    """What was found out of a function.
-
-    Args:
-        ways: For each value that it returns, which ways lead from parts to the
-            whole. Both a mean and a sum, if it was zero.
-        sums: The variables that count what a rank has seen.
-        state: All the variables that it reads or writes.
-    """
-
-    ways: list[Ways]
-    sums: list[Variable]
-    state: list[Variable]
-
-    def with_ways_of(self, before: Found) -> Found:
-        """Returns it with the ways that were found before, if they hold."""
-        kept = [
-            earlier if len(earlier) == 1 and earlier <= found else found
-            for earlier, found in zip(before.ways, self.ways, strict=True)
-        ]
-        return self._replace(ways=kept)
-
-    def is_like(self, other: Found) -> bool:
-        """Whether as much was found out before, of the same variables."""
-        return self.ways == other.ways and all(
-            {id(each) for each in mine} == {id(each) for each in theirs}
-            for mine, theirs in (
-                (self.sums, other.sums),
-                (self.state, other.state),
-            )
-        )
-
-
-class _Seen(NamedTuple):
-    """What a function did when it ran once."""
-
-    returned: Arrays
-    updates: apart.Updates
-    state: Arrays
-
-
-def is_seed(variable: Variable) -> bool:
-    """Whether a variable is the state of a generator of random numbers."""
-    return str(variable_path(variable)).rpartition("/")[2] in _SEEDS
 
 
 class Checker:
@@ -177,12 +124,19 @@ class _Check:
         )
         self._state = self._variables()
         share(self._state)
+        compared = own_step_ways.Comparison(
+            self._name,
+            self._state,
+            self._is_tensor,
+            (self._rows, self._own_rows),
+            self._num_bytes,
+        )
         begin = self._values()
         try:
             first = self._seen(self._whole, begin)
             whole = first, self._seen(self._whole, first.state)
             self._restore(begin)
-            repeats = self._is_same(first, self._seen(self._whole, begin))
+            repeats = compared.is_same(first, self._seen(self._whole, begin))
             self._restore(begin)
             first = self._seen(self._part, begin)
             self._restore(whole[0].state)
@@ -195,11 +149,11 @@ class _Check:
                 "random numbers that are not TensorFlow's. Its loss is taken "
                 "to be a mean over the rows of a batch"
             )
-            return self._supposed(whole[0].returned, parts[0].returned)
-        self._require_gradients(whole[0], parts[0])
+            return compared.supposed(whole[0].returned, parts[0].returned)
+        compared.require_gradients(whole[0], parts[0])
         found = Found(
-            self._ways_of_results(whole, parts),
-            self._sums(begin, whole, parts),
+            compared.ways_of_results(whole, parts),
+            compared.sums(begin, whole, parts),
             self._state,
         )
         say(
@@ -269,9 +223,9 @@ class _Check:
             for each, is_tensor in zip(leaves, self._is_tensor, strict=True)
         ]
 
-    def _seen(self, function: Any, before: Arrays) -> _Seen:
+    def _seen(self, function: Any, before: Arrays) -> Seen:
         returned, gradients = function(*self._leaves)
-        return _Seen(
+        return Seen(
             [np.asarray(each) for each in returned],
             list(zip(self._paths[id(function)], gradients, strict=True)),
             self._values(before),
@@ -288,210 +242,13 @@ class _Check:
         if before is None:
             return [np.array(value) for value in values]
         return [
-            earlier if _is_equal(value, earlier) else np.array(value)
+            earlier if is_equal(value, earlier) else np.array(value)
             for value, earlier in zip(values, before, strict=True)
         ]
 
     def _restore(self, values: Arrays) -> None:
         for variable, value in zip(self._state, values, strict=True):
             variable.assign(value)
-
-    def _is_same(self, one: _Seen, other: _Seen) -> bool:
-        """Whether it does the same again; the same on all ranks."""
-        name = f"auto/{self._name}"
-        found = apart.difference(
-            one.updates, other.updates, f"{name}/again", self._num_bytes
-        )
-        same = ways.possible(
-            one.returned,
-            other.returned,
-            self._rows,
-            self._own_rows,
-            f"{name}/again",
-            self._num_bytes,
-        )
-        return found is None and all(Way.SAME in each for each in same)
-
-    def _require_gradients(self, whole: _Seen, part: _Seen) -> None:
-        name = f"auto/{self._name}/gradients"
-        averages = apart.averaged(part.updates, name)
-        found = apart.difference(
-            whole.updates, averages, f"{name}/apart", self._num_bytes
-        )
-        if found is None:
-            return
-        raise AutoError(
-            f"{script.line()} trains by {self._name!r}, which does not give "
-            f"the gradients of the whole batch on parts of it: {found}. "
-            f"{REASONS}{IN_LOOP}"
-        )
-
-    def _ways_of_results(
-        self, whole: tuple[_Seen, _Seen], parts: tuple[_Seen, _Seen]
-    ) -> list[Ways]:
-        found = [
-            ways.possible(
-                w.returned,
-                p.returned,
-                self._rows,
-                self._own_rows,
-                f"auto/{self._name}/results",
-                self._num_bytes,
-            )
-            for w, p in zip(whole, parts, strict=True)
-        ]
-        decided = []
-        for place, both in enumerate(zip(*found, strict=True)):
-            value = whole[1].returned[place]
-            possible = _preferred(both[0] & both[1], value)
-            if not self._is_tensor[place]:
-                possible = frozenset({Way.SAME})
-            if not possible:
-                raise AutoError(
-                    f"{script.line()} trains by {self._name!r}, which returns "
-                    f"something (at place {place}, of shape {value.shape}) "
-                    "that is neither a mean nor a sum over the rows of its "
-                    "batch, nor one value for each, so that of the parts does "
-                    "not make that of the whole. The result of a metric is "
-                    "one: ask for `metric.result()` outside of the function."
-                )
-            decided.append(possible)
-        return decided
-
-    def _sums(
-        self,
-        begin: Arrays,
-        whole: tuple[_Seen, _Seen],
-        parts: tuple[_Seen, _Seen],
-    ) -> list[Variable]:
-        """Returns the variables of which ranks have parts of a sum."""
-        before = begin, whole[0].state
-        changed = self._changed(begin, whole, parts)
-        name = f"auto/{self._name}/state"
-
-        def ways_of(whole: Arrays, part: Arrays, name: str) -> list[Ways]:
-            return ways.possible(
-                [whole[place] for place in changed],
-                [part[place] for place in changed],
-                self._rows,
-                self._own_rows,
-                name,
-                self._num_bytes,
-            )
-
-        values, changes = [], []
-        for start, w, p in zip(before, whole, parts, strict=True):
-            values.append(ways_of(w.state, p.state, name))
-            changes.append(
-                ways_of(
-                    _minus(w.state, start),
-                    _minus(p.state, start),
-                    f"{name}/changes",
-                )
-            )
-        of_metrics = _counted_by_metrics()
-        # What has counted nothing yet may do so later.
-        found = [
-            variable
-            for place, variable in enumerate(self._state)
-            if place not in changed and id(variable) in of_metrics
-        ]
-        for number, place in enumerate(changed):
-            variable = self._state[place]
-            is_sum = all(Way.SUM in each[number] for each in changes)
-            is_same = all(Way.SAME in each[number] for each in values)
-            if is_sum and (id(variable) in of_metrics or not is_same):
-                found.append(variable)
-            elif not is_same:
-                raise AutoError(
-                    f"{script.line()} trains by {self._name!r}, which changes "
-                    f"the variable {variable_path(variable)!r} in a way that "
-                    "does not come together from parts of a batch: neither is "
-                    "it the same on each, nor does it add up. Change it "
-                    "outside of the function, or train by explicit lines: "
-                    "`kr.data.shard`, `kr.DistributedGradientTape`."
-                )
-        return found
-
-    def _changed(
-        self,
-        begin: Arrays,
-        whole: tuple[_Seen, _Seen],
-        parts: tuple[_Seen, _Seen],
-    ) -> list[int]:
-        """Returns the places of variables that change, on any rank."""
-        is_changed = [
-            not is_seed(variable)
-            and not all(
-                _is_equal(value, now)
-                for value, now in (
-                    (begin[place], whole[0].state[place]),
-                    (begin[place], parts[0].state[place]),
-                    (whole[0].state[place], whole[1].state[place]),
-                    (whole[0].state[place], parts[1].state[place]),
-                )
-            )
-            for place, variable in enumerate(self._state)
-        ]
-        on_any = arrays.reduced(
-            np.array([*is_changed, False], np.uint8),
-            reduce_ops.Max,
-            f"auto/{self._name}/state/changed",
-            global_process_set,
-        )
-        return [int(place) for place in np.flatnonzero(on_any)]
-
-    def _supposed(self, whole: Arrays, parts: Arrays) -> Found:
-        """What is likely, where numbers tell nothing."""
-        found = []
-        for of_whole, part, is_tensor in zip(
-            whole, parts, self._is_tensor, strict=True
-        ):
-            if not is_tensor:
-                found.append(frozenset({Way.SAME}))
-            elif of_whole.shape != part.shape:
-                found.append(frozenset({Way.ROWS}))
-            elif of_whole.dtype.kind == "f":
-                found.append(frozenset({Way.MEAN}))
-            else:
-                found.append(frozenset({Way.SAME}))
-        of_metrics = _counted_by_metrics()
-        sums = [each for each in self._state if id(each) in of_metrics]
-        return Found(found, sums, self._state)
-
-
-def _counted_by_metrics() -> set[int]:
-    """Returns the ids of the variables that count what metrics have seen."""
-    return {id(compat.tf_variable(each)) for each in living_metrics.sums()}
-
-
-def _preferred(possible: Ways, value: npt.NDArray[Any]) -> Ways:
-    """Returns the way to take; two, if a value of zero does not tell."""
-    is_float = value.dtype.kind not in "iubOSU"
-    if ways.is_zero(value) and {Way.SUM, Way.SAME} <= possible:
-        return frozenset({Way.MEAN if is_float else Way.SAME, Way.SUM})
-    order = (
-        (Way.MEAN, Way.ROWS, Way.SUM, Way.SAME)
-        if is_float
-        else (Way.SAME, Way.ROWS, Way.SUM)
-    )
-    return frozenset([way for way in order if way in possible][:1])
-
-
-def _is_equal(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    is_float = one.dtype.kind == "f"
-    return one is other or np.array_equal(one, other, equal_nan=is_float)
-
-
-def _minus(values: Arrays, before: Arrays) -> Arrays:
-    return [
-        value != start
-        if value.dtype.kind == "b"
-        else value - start
-        if value.dtype.kind in "iufc"
-        else value
-        for value, start in zip(values, before, strict=True)
-    ]
 
 
 def _first_line(error: Exception) -> str:

@@ -27,13 +27,14 @@ from keras_ring._auto import (
     living_metrics,
     occasions,
     own_step_check,
+    own_step_ways,
     passes,
     said,
     same_data,
     script,
     update_search,
 )
-from keras_ring._auto.own_step_check import Found
+from keras_ring._auto.own_step_ways import Found
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._auto.ways import Way
@@ -270,7 +271,7 @@ class _Call:
     def _share(self, variables: list[Variable]) -> None:
         new = [each for each in variables if id(each) not in self._shared]
         self._shared.update((id(each), each) for each in new)
-        share(new, 0, global_process_set, filter(own_step_check.is_seed, new))
+        share(new, 0, global_process_set, filter(own_step_ways.is_seed, new))
 
     def _data_of(self, leaves: list[Any]) -> list[Any]:
         return [*itertools.compress(leaves, self._is_data)]
@@ -369,7 +370,7 @@ class _Call:
         self._digests.require_same(f"{name}/data")
         found = self._known()
         variables = [
-            each for each in found.state if not own_step_check.is_seed(each)
+            each for each in found.state if not own_step_ways.is_seed(each)
         ]
         apart = first_difference(variables, f"{name}/state", global_process_set)
         if apart is not None:
