@@ -8,6 +8,7 @@ passes          which pass over data runs: of `fit`, `evaluate` or `predict`
 training        `fit`: who trains, from which state
 single_batches  `train_on_batch`
 own_steps       functions of a loop of the program's own
+own_step_call   one of them, on parts of its batches
 update_search   the optimizers and variables of such a function
 own_step_check  whether it is, on parts, what it is on the whole
 own_step_ways   how what it does on parts makes what it does on the whole
