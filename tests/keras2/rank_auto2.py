@@ -12,6 +12,45 @@ from keras_ring._keras import keras
 from tests.auto import rank_auto, rank_loops
 from tests.auto.rank_auto import compiled, data, dense, refused, trained
 
+
+def rmse(y, p):
+    return tf.sqrt(tf.reduce_mean(tf.square(tf.cast(y, p.dtype) - p)))
+
+
+def from_centre(y, p):
+    """One value for each row, which depends on all."""
+    centre = tf.reduce_mean(p, axis=0)
+    return tf.reduce_mean(tf.abs(p - 0.5 * centre - y), axis=-1)
+
+
+class BatchRoot(keras.metrics.Metric):
+    """A mean over batches of what is no mean over rows."""
+
+    def __init__(self, name="batch_root", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.total = self.add_weight(name="total", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros")
+
+    def update_state(self, y, p, sample_weight=None):
+        self.total.assign_add(tf.cast(rmse(y, p), self.total.dtype))
+        self.count.assign_add(1.0)
+
+    def result(self):
+        return self.total / tf.maximum(self.count, 1.0)
+
+
+def own_metrics(how="in a graph"):
+    """Functions that return a scalar, and what looks across rows."""
+    x, y = data(103)
+    model = compiled(
+        dense(),
+        metrics=[rmse, from_centre, BatchRoot(), "mae"],
+        run_eagerly=how == "eagerly",
+    )
+    valid = x[:31], y[:31]
+    return trained(model, x, y, batch_size=12, validation_data=valid)
+
+
 MORE_CALLS = (rank_auto, rank_loops)
 COLUMNS = rank_auto.COLUMNS
 SGD = keras.optimizers.SGD

@@ -24,9 +24,11 @@ EXACT = [
     ("images", "fused"),
     ("compiled_step", "mean"),
     ("fit_and_loop",),
+    ("own_metrics",),
 ]
 if IS_KERAS2_LANE:
     EXACT += [
+        ("own_metrics", "eagerly"),
         ("masks_and_weights",),
         ("loss_of", "sum_over_batch_size"),
         ("loss_of", "sum"),
