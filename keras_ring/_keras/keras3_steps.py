@@ -196,8 +196,9 @@ def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
     """Has a function say what a scalar counts that a metric is a mean of.
 
     Args:
-        weight: Returns a scalar, or `None` for 1. Not called where the program
-            has said what it counts.
+        weight: Returns a scalar, or `None` for 1: 0 of a rank without rows,
+            whose scalar may then be no number. Where the program has said what
+            it counts, that holds.
         purpose: String, what for.
     """
 
@@ -206,8 +207,12 @@ def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
         def update_state(
             self: Any, values: Tensor, sample_weight: Tensor = None
         ) -> Any:
-            if sample_weight is None and not len(getattr(values, "shape", ())):
-                sample_weight = weight()
+            counts = None if len(getattr(values, "shape", ())) else weight()
+            if counts is not None:
+                values = tf.convert_to_tensor(values)
+                values = tf.where(counts > 0, values, tf.zeros_like(values))
+                if sample_weight is None:
+                    sample_weight = counts
             return update(self, values, sample_weight=sample_weight)
 
         return update_state
