@@ -1,0 +1,103 @@
+"""Sees what is assigned to variables, before it is.
+
+What a layer keeps from batch to batch it assigns in its step, and may go on
+with at once. So what ranks assign is put together there and then, and not once
+the step has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from keras_ring._keras.patching import patch_once
+from keras_ring._ops.autograph import do_not_convert
+from keras_ring._typing import Tensor, Variable
+
+_PURPOSE = "what steps keep is put together over ranks"
+
+
+class Watcher(Protocol):
+    """Whoever looks at assignments."""
+
+    def wants(self, variable: Variable) -> bool:
+        """Whether it looks at those of a `tf.Variable`."""
+
+    def instead(self, variable: Variable, value: Tensor) -> Tensor:
+        """Returns what is assigned in place of a value.
+
+        Args:
+            variable: A `tf.Variable`, which has its old value.
+            value: Of its type.
+        """
+
+
+_watcher: contextvars.ContextVar[Watcher | None] = contextvars.ContextVar(
+    "keras_ring_assignments", default=None
+)
+
+
+def install() -> None:
+    """Changes the variables of TensorFlow. Once is enough."""
+    owner = resource_variable_ops.ResourceVariable
+    assign = owner.assign
+    patch_once(owner, "assign", _seen, _PURPOSE)
+    for name, sign in (("assign_add", 1), ("assign_sub", -1)):
+        added = functools.partial(_added, assign=assign, sign=sign)
+        patch_once(owner, name, added, _PURPOSE)
+
+
+@contextlib.contextmanager
+def watched_by(watcher: Watcher | None) -> Iterator[None]:
+    """Has what is assigned inside be looked at.
+
+    Args:
+        watcher: Who looks at it. `None` for nobody.
+    """
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def _of(variable: Variable) -> Watcher | None:
+    watcher = _watcher.get()
+    if watcher is None or not watcher.wants(variable):
+        return None
+    return watcher
+
+
+def _seen(assign: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(assign)
+    @do_not_convert
+    def assign_seen(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = _of(self)
+        if watcher is not None:
+            value = tf.convert_to_tensor(value, self.dtype)
+            value = watcher.instead(self, value)
+        return assign(self, value, *args, **kwargs)
+
+    return assign_seen
+
+
+def _added(
+    add: Callable[..., Any], *, assign: Callable[..., Any], sign: int
+) -> Callable[..., Any]:
+    @functools.wraps(add)
+    @do_not_convert
+    def add_seen(self: Any, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = _of(self)
+        if watcher is None:
+            return add(self, delta, *args, **kwargs)
+        delta = tf.convert_to_tensor(delta, self.dtype)
+        value = tf.convert_to_tensor(self) + sign * delta
+        return assign(self, watcher.instead(self, value), *args, **kwargs)
+
+    return add_seen

@@ -1,0 +1,324 @@
+"""How what ranks assign to a variable makes what one process assigns.
+
+Ranks begin with the value `b`, and rank `r`, which has the share `s_r` of the
+rows of a batch, assigns `p_r`. One process would assign `w`, and it may be that
+
+    w = p_r                          it does not depend on the rows
+    w = sum_r s_r p_r                a running mean, of whatever weight
+    w = a b + sum_r (p_r - a b)      a sum, of which `a` is left each time
+    w = max_r p_r,  w = min_r p_r    a running maximum or minimum
+
+Which it is, a batch and its parts tell; often they leave several, of which
+later ones leave one. What is left of a sum they tell as well, where there was
+something: nobody knows it of the first batch if `b` is zero.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._ops import reduce_ops, reductions
+from keras_ring._runtime import topology
+from keras_ring._training.whole_batch import Step
+from keras_ring._typing import Tensor
+
+Array = npt.NDArray[Any]
+# Of the largest change, for numbers of so many bytes, as means are made of
+# other sums; and of the largest value, in the last digits that it has.
+_OF_CHANGE = {1: 0.0, 2: 0.03, 4: 1e-4, 8: 1e-9}
+_LAST_DIGITS = 8
+# Of what is left of a sum: it is known no better, and is not known if worse.
+_OF_SHARE, _UNKNOWN = 1e-12, 0.05
+
+
+class Way(enum.Enum):
+    """How values of all ranks make one. The first that is possible is taken."""
+
+    SAME = "does not depend on its rows"
+    MEAN = "a mean over its rows"
+    SUM = "a sum over its rows"
+    MAX = "a maximum of its rows"
+    MIN = "a minimum of its rows"
+
+
+class Left(NamedTuple):
+    """How much of a sum is left each time, and by how much that may be off."""
+
+    share: float
+    error: float
+
+
+# The ways that are possible; of a sum, what is left, if that is known.
+Possible = dict[Way, Left | None]
+ANY: Possible = dict.fromkeys(Way)
+
+
+class Values(NamedTuple):
+    """Values of one variable, of the same shape.
+
+    Args:
+        before: What it had.
+        part: What this rank assigns.
+        whole: What one process assigns.
+    """
+
+    before: Array
+    part: Array
+    whole: Array
+
+
+def possible(
+    assigned: Sequence[Values], share: float, num_bytes: int, name: str
+) -> list[Possible]:
+    """Returns which ways lead to what one process assigns; the same on all.
+
+    Args:
+        assigned: For each assignment, what was assigned.
+        share: Float, the share of the rows that this rank has, which is another
+            one on each rank.
+        num_bytes: Integer, of the smallest type that numbers are computed in.
+        name: String, what the names of the exchanges begin with.
+    """
+    parts = [each.part.astype(np.float64) for each in assigned]
+    sums = _reduced(
+        [each * factor for each in parts for factor in (1.0, share)],
+        reduce_ops.Sum,
+        f"{name}/sums",
+    )
+    ends = _reduced(
+        [each * sign for each in parts for sign in (1.0, -1.0)],
+        reduce_ops.Max,
+        f"{name}/ends",
+    )
+    tried = [
+        _Tried(
+            values,
+            sums[2 * place : 2 * place + 2],
+            (-ends[2 * place + 1], ends[2 * place]),
+            num_bytes,
+        )
+        for place, values in enumerate(assigned)
+    ]
+    left = _reduced(
+        [np.array([each.left() for each in tried])],
+        reduce_ops.Average,
+        f"{name}/left",
+    )[0]
+    for each, (of_sum, error) in zip(tried, left.reshape(-1, 2), strict=True):
+        each.found = Left(_shortest(of_sum, error / 100), float(error))
+    wrong = _reduced(
+        [np.array([each.wrong() for each in tried], np.float64)],
+        reduce_ops.Max,
+        f"{name}/wrong",
+    )[0].reshape(len(tried), -1)
+    return [each.possible(row) for each, row in zip(tried, wrong, strict=True)]
+
+
+def both(one: Possible, other: Possible) -> Possible:
+    """Returns what is possible by two batches."""
+    found: Possible = {}
+    for way in Way:
+        if way not in one or way not in other:
+            continue
+        known = [each for each in (one[way], other[way]) if each is not None]
+        if len(known) == 2:
+            error = known[0].error + known[1].error
+            if abs(known[0].share - known[1].share) > error:
+                continue
+        found[way] = min(known, key=lambda each: each.error, default=None)
+    return found
+
+
+def preferred(found: Possible) -> Way:
+    """Returns the way to take."""
+    return next(way for way in Way if way in found)
+
+
+def is_undecided(found: Possible) -> bool:
+    """Whether batches have told nothing of the way that is taken so far."""
+    return len(found) == len(Way) or (
+        preferred(found) is Way.SUM and found[Way.SUM] is None
+    )
+
+
+def combined(
+    found: Possible, before: Tensor, value: Tensor, step: Step, name: str
+) -> Tensor:
+    """Returns what one process assigns, in a step on parts of a batch.
+
+    Args:
+        found: What is possible.
+        before: What the variable has.
+        value: What this rank assigns.
+        step: The step. A rank without rows counts for nothing.
+        name: String, of the exchange.
+    """
+    way, dtype = preferred(found), value.dtype
+    if way is Way.SAME:
+        return value
+    carried = _carried(dtype)
+    before, value = (
+        tf.stop_gradient(tf.cast(each, carried)) for each in (before, value)
+    )
+    nothing = tf.zeros_like(value)
+    op = reduce_ops.Sum
+    if way is Way.MEAN:
+        value *= tf.cast(step.share(), carried)
+    elif way is Way.SUM:
+        left = found[Way.SUM]
+        share = 1.0 if left is None else left.share
+        # A tensor of that type at once: of 32 bits, it would be another one.
+        before *= tf.constant(carried.as_numpy_dtype(share), carried)
+        value -= before
+    else:
+        op = reduce_ops.Max if way is Way.MAX else reduce_ops.Min
+        end = carried.min if way is Way.MAX else carried.max
+        nothing = tf.fill(tf.shape(value), tf.constant(end, carried))
+    if not step.is_even:
+        value = tf.where(step.share() > 0, value, nothing)
+    value = reductions.allreduce(
+        value, op, name=name, process_set=step.process_set
+    )
+    if way is Way.SUM:
+        value += before
+    return tf.cast(value, dtype)
+
+
+def _carried(dtype: tf.DType) -> tf.DType:
+    if dtype.is_floating:
+        return tf.float32 if dtype.size < 4 else dtype
+    return tf.int32 if dtype.size < 4 else tf.int64
+
+
+def _reduced(
+    arrays: list[Array], op: reduce_ops.ReduceOp, name: str
+) -> list[Array]:
+    return [
+        np.asarray(each)
+        for each in reductions.grouped_allreduce(arrays, op=op, name=name)
+    ]
+
+
+class _Tried:
+    """The ways, tried with what was assigned at once.
+
+    Args:
+        values: What was assigned.
+        sums: Two arrays, over ranks: of parts, and of parts by their shares.
+        ends: Two arrays, over ranks: the least and the largest of parts.
+        num_bytes: Integer, of the smallest type that numbers are computed in.
+    """
+
+    def __init__(
+        self,
+        values: Values,
+        sums: list[Array],
+        ends: tuple[Array, Array],
+        num_bytes: int,
+    ) -> None:
+        dtype = values.whole.dtype
+        self._is_float = dtype.kind not in "iub"
+        self._sum, self._mean = sums
+        self._least, self._most = ends
+        self._part, self._whole = (
+            each.astype(np.float64) for each in (values.part, values.whole)
+        )
+        before = values.before.astype(np.float64)
+        # As the first one of a running maximum.
+        self._before = np.where(np.isfinite(before), before, 0.0)
+        self._is_unchanged = all(
+            np.array_equal(each, before, equal_nan=True)
+            for each in (self._whole, self._part, self._least, self._most)
+        )
+        of_all = (self._whole, self._least, self._most)
+        self._tolerance = 0.0
+        if self._is_float:
+            change = max(_largest(each - self._before) for each in of_all)
+            size = max(_largest(each) for each in (*of_all, self._before))
+            digits = _LAST_DIGITS * topology.size() * _precision(dtype)
+            of_change = _OF_CHANGE[min(dtype.itemsize, num_bytes)]
+            self._tolerance = of_change * change + digits * size
+        # What is left of a sum, once all ranks take it to be the same.
+        self.found = Left(1.0, 0.0)
+
+    def left(self) -> tuple[float, float]:
+        """Returns what is left of a sum, and by how much that may be off."""
+        others = topology.size() - 1
+        before = self._before.ravel()
+        norm = float(before @ before)
+        if not norm or not others:
+            return 1.0, 1.0
+        too_much = np.nan_to_num(self._sum - self._whole).ravel()
+        share = float(too_much @ before) / (others * norm)
+        if not self._is_float:
+            return float(round(share)), _OF_SHARE
+        error = self._tolerance / (others * _largest(before))
+        return share, error + _OF_SHARE
+
+    def wrong(self) -> list[float]:
+        """Returns which ways do not lead there, and whether all is as before.
+
+        One for each way, in their order.
+        """
+        left = self._before * self.found.share
+        of_sum = left + (self._sum - topology.size() * left)
+        is_left = -self.found.error <= self.found.share <= 1 + self.found.error
+        is_same = np.array_equal(self._least, self._most, equal_nan=True)
+        return [
+            float(each)
+            for each in (
+                not is_same or self._differs(self._part),
+                not self._is_float or self._differs(self._mean),
+                not is_left or self._differs(of_sum),
+                self._differs(self._most),
+                self._differs(self._least),
+                not self._is_unchanged,
+            )
+        ]
+
+    def possible(self, wrong: Array) -> Possible:
+        """Returns what is possible, by the findings of all ranks."""
+        *of_ways, is_changed = wrong
+        if not is_changed:
+            return dict(ANY)
+        found: Possible = {
+            way: None for way, bad in zip(Way, of_ways, strict=True) if not bad
+        }
+        if Way.SUM in found and self.found.error < _UNKNOWN:
+            found[Way.SUM] = self.found
+        return found
+
+    def _differs(self, found: Array) -> bool:
+        finite = np.isfinite(self._whole)
+        if not np.array_equal(finite, np.isfinite(found)):
+            return True
+        apart = _largest(found[finite] - self._whole[finite])
+        return apart > self._tolerance
+
+
+def _largest(array: Array) -> float:
+    finite = array[np.isfinite(array)]
+    return float(np.max(np.abs(finite), initial=0.0))
+
+
+def _precision(dtype: np.dtype[Any]) -> float:
+    # Also of types that NumPy has not.
+    known = {2: 2.0**-8, 4: 2.0**-23, 8: 2.0**-52}
+    return known.get(dtype.itemsize, 2.0**-3)
+
+
+def _shortest(number: float, error: float) -> float:
+    """Returns the number of fewest digits that is as near as that."""
+    if abs(number) <= error:
+        return 0.0
+    for digits in range(1, 17):
+        short = float(f"{number:.{digits}g}")
+        if abs(short - number) <= error:
+            return short
+    return float(number)
