@@ -33,9 +33,14 @@ def _noted(init: Callable[..., None]) -> Callable[..., None]:
     return note
 
 
+def variables() -> Iterator[Variable]:
+    """Yields the variables that metrics have."""
+    for metric in list(_metrics):
+        yield from metric.variables
+
+
 def sums() -> Iterator[Variable]:
     """Yields the variables that count what metrics have seen."""
-    for metric in list(_metrics):
-        for variable in metric.variables:
-            if compat.aggregation(variable) == "sum":
-                yield variable
+    for variable in variables():
+        if compat.aggregation(variable) == "sum":
+            yield variable
