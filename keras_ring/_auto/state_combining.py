@@ -1,0 +1,109 @@
+"""Puts together what ranks assign in a step, where it is assigned.
+
+So that what the step goes on with is what one process would go on with. That
+is where a step runs, or is traced: a step that is compiled has the collectives
+in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_func_graphs as branches
+
+from keras_ring._auto import (
+    assignments,
+    kept_state,
+    state_advice,
+    state_ways,
+)
+from keras_ring._auto.state_ways import Possible
+from keras_ring._ops.names import unique_names, variable_path
+from keras_ring._training.whole_batch import Step
+from keras_ring._typing import Graph, Model, Tensor, Variable
+from keras_ring.errors import AutoError
+
+
+@contextlib.contextmanager
+def combining(model: Model, step: Step) -> Iterator[None]:
+    """Has what is assigned inside be what one process assigns.
+
+    Args:
+        model: A `keras.Model`, whose step runs inside.
+        step: That step, on a part of a batch.
+    """
+    known = kept_state.of(model).to_combine()
+    if not known:
+        yield
+        return
+    combiner = _Combiner(model, step, known)
+    with assignments.watched_by(combiner):
+        yield
+    combiner.require_all()
+
+
+class _Combiner:
+    """Puts what ranks assign together, where a step runs or is traced.
+
+    Args:
+        model: A `keras.Model`.
+        step: The step, on a part of a batch.
+        known: Variables, with what is possible for each assignment.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        step: Step,
+        known: list[tuple[Variable, list[Possible]]],
+    ) -> None:
+        self._model = model
+        self._step = step
+        self._known = known
+        self._ways = {id(variable): ways for variable, ways in known}
+        self._counts: Counter[int] = Counter()
+        self._graph = _graph()
+
+    def wants(self, variable: Variable) -> bool:
+        """Whether ranks assign other values to a variable."""
+        return id(variable) in self._ways
+
+    def instead(self, variable: Variable, value: Tensor) -> Tensor:
+        """Returns what one process assigns."""
+        key = id(variable)
+        place = self._counts[key]
+        self._counts[key] += 1
+        if self._is_in_branch() or place >= len(self._ways[key]):
+            raise AutoError(state_advice.of_trace(self._model, variable))
+        (name,) = unique_names("auto/state", [str(variable_path(variable))])
+        return state_ways.combined(
+            self._ways[key][place],
+            tf.convert_to_tensor(variable),
+            value,
+            self._step,
+            name,
+        )
+
+    def require_all(self) -> None:
+        """Requires each variable to have been assigned as often as known."""
+        for variable, ways in self._known:
+            if self._counts[id(variable)] != len(ways):
+                raise AutoError(state_advice.of_trace(self._model, variable))
+
+    def _is_in_branch(self) -> bool:
+        """Whether a branch or a loop is traced, which some ranks may leave."""
+        graph = _graph()
+        while graph is not None and graph is not self._graph:
+            if isinstance(graph, branches.ControlFlowFuncGraph):
+                return True
+            graph = getattr(graph, "outer_graph", None)
+        return False
+
+
+def _graph() -> Graph | None:
+    if tf.executing_eagerly():
+        return None
+    return tf.compat.v1.get_default_graph()
