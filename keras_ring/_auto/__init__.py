@@ -18,6 +18,13 @@ batches         which part of a batch, or which batches, a rank has
 same_data       whether the ranks have read the same
 occasions       when ranks compare, of steps that are in no epoch
 step_check      whether steps on parts make the step on the whole
+step_comparison  a step on a whole batch and on parts of it
+kept_state      what steps keep and do not train: one for all ranks
+state_ways      how what ranks assign makes what one process assigns
+state_combining  where ranks put together what they assign
+state_advice    what is said of what does not come together
+assignments     what is assigned to variables, before it is
+recorded_state  what one step assigns, which leaves no trace
 apart           how gradients of parts differ from those of the whole
 results         metrics and predictions of all ranks
 once            what rank 0 does for all, and the others wait for

@@ -30,19 +30,18 @@ from keras_ring._auto import (
     same_data,
     script,
     step_check,
+    step_comparison,
     training,
     update_search,
 )
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras import compat, keras
+from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._model.model_broadcast import broadcast_model
 from keras_ring._ops.objects import broadcast_object
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
-from keras_ring._training.local_updates import allow_local_updates
 from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.errors import AutoError, ConsistencyError
@@ -103,7 +102,7 @@ def _train_and_combine(
     (batch,) = next_of(iterator, 1) if is_dataset else [next(iterator)]
     number = vars(model).get(_NUM_TRAINED, 0) + 1
     if number == 1:
-        _share_state(model, batch)
+        step_comparison.build_and_share(model, batch)
     is_for_all = few_rows.are_for_all(model, batch)
     if is_for_all:
         own = tf.nest.map_structure(float, dict(_whole_step_of(model)(batch)))
@@ -111,6 +110,9 @@ def _train_and_combine(
     else:
         one = iterator_of([batch], iterator) if is_dataset else iter([batch])
         with step_check.refusing_parts(model, batch):
+            if step_check.look_at_single(model, batch):
+                model.make_train_function(force=True)
+                train = model.train_function
             logs = train(one)
     # Past the model's own `__setattr__`, which tracks what is set.
     object.__setattr__(model, _NUM_TRAINED, number)
@@ -138,14 +140,6 @@ def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
         object.__setattr__(model, _WHOLE_STEP, step)
     found: Callable[[Structure], Logs] = step
     return found
-
-
-def _share_state(model: Model, batch: Structure) -> None:
-    if not compat.is_built(model):
-        # What is traced to build it updates nothing.
-        with passes.running(None), allow_local_updates():
-            compat.build_from_batch(model, batch)
-    broadcast_model(model)
 
 
 def _compare(model: Model, number: int) -> None:

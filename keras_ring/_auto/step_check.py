@@ -10,15 +10,17 @@ with what the parts give: of the first batch, and ever more rarely of later ones
 Both are computed eagerly, on the weights after the step, with numbers in place
 of random ones that each row has of its own, or else constants, and without a
 trace in the state of the model.
+
+So is what the step keeps (`kept_state`), which is looked at before the first
+step as well: that is not to keep something else.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from keras_ring._agreement.next_batch import (
@@ -27,30 +29,29 @@ from keras_ring._agreement.next_batch import (
     next_of,
 )
 from keras_ring._auto import (
-    apart,
+    kept_state,
     occasions,
     passes,
     returned,
     same_data,
     script,
-    whole_functions,
+    step_comparison,
 )
 from keras_ring._auto.advice import IN_MODEL, REASONS
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import say
+from keras_ring._auto.step_comparison import Comparison
 from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
-from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
-from keras_ring._training.whole_batch import PartStep, Step, WholeStep
-from keras_ring._typing import Logs, Model, Structure
+from keras_ring._training.whole_batch import WholeStep
+from keras_ring._typing import Model, Structure
 from keras_ring.errors import AutoError, KerasRingError
 
 # How many steps there were of a model whose steps are checked.
 _COUNTED = "_keras_ring_steps_to_check"
-_NAME = "auto/step_check/apart"
 # What a step may raise that has other rows than it was made for.
 _OF_SHAPES = (
     IndexError,
@@ -78,18 +79,35 @@ class _Checked:
         is_own = passes.current() is self._running
         if not is_own or not isinstance(iterator, tf.data.Iterator):
             return self._train(iterator)
-        at_once = compat.steps_per_execution(self._model)
-        due = [each for each in range(at_once) if _is_due(self._model, each)]
-        batches = next_of(iterator, at_once) if due else []
+        model = self._model
+        at_once = compat.steps_per_execution(model)
+        due = [each for each in range(at_once) if _is_due(model, each)]
+        is_new = _is_state_due(model)
+        batches = next_of(iterator, at_once) if due or is_new else []
         if not batches:
-            _count(self._model, at_once)
+            _count(model, at_once)
             return self._train(iterator)
-        batch = batches[min(due[0], len(batches) - 1)]
-        with refusing_parts(self._model, batch):
+        batch = batches[min(due[0] if due else 0, len(batches) - 1)]
+        with refusing_parts(model, batch):
+            if is_new and _find_state(model, batches[0]):
+                self._trace_again()
             logs = self._train(iterator_of(batches, iterator))
-        _check(self._model, batch)
-        _count(self._model, len(batches))
+        if due:
+            self._compare(batch, due[0])
+        _count(model, len(batches))
         return logs
+
+    def _compare(self, batch: Structure, later: int) -> None:
+        number = _number(self._model) + later
+        kept_state.of(self._model).require_same(f"After step {number:,}")
+        if _check(self._model, batch):
+            self._trace_again()
+
+    def _trace_again(self) -> None:
+        """Has Keras trace the step by what is known now."""
+        model = self._model
+        model.make_train_function(force=True)
+        self.train, model.train_function = model.train_function, self
 
     def _train(self, iterator: Iterator[Structure]) -> Any:
         """Trains, and stays where it is if what it calls was for one call."""
@@ -118,6 +136,21 @@ def end(model: Model) -> None:
         model.train_function = train.train
 
 
+def look_at_single(model: Model, batch: Structure) -> bool:
+    """Looks at what a step keeps, before it is trained on a batch.
+
+    Args:
+        model: A `keras.Model`, which is built.
+        batch: The whole batch.
+
+    Returns:
+        Whether the step has to be traced again.
+    """
+    if not _is_of_unknown(model) or not _is_state_due(model):
+        return False
+    return _find_state(model, batch)
+
+
 def check_single(model: Model, batch: Structure) -> None:
     """Checks the step of a model on a batch, if that is due.
 
@@ -125,10 +158,24 @@ def check_single(model: Model, batch: Structure) -> None:
         model: A `keras.Model`, which was trained on the batch.
         batch: The whole batch.
     """
+    if not _is_of_unknown(model):
+        return
+    if _is_due(model, 0):
+        kept_state.of(model).require_same(f"After step {_number(model):,}")
+        if _check(model, batch):
+            model.make_train_function(force=True)
+    _count(model, 1)
+
+
+def require_same_state(model: Model, when: str) -> None:
+    """Requires what the steps of a model keep to be the same on all ranks.
+
+    Args:
+        model: A `keras.Model`.
+        when: String, for the error, as "After epoch 3".
+    """
     if _is_of_unknown(model):
-        if _is_due(model, 0):
-            _check(model, batch)
-        _count(model, 1)
+        kept_state.of(model).require_same(when)
 
 
 @contextlib.contextmanager
@@ -166,9 +213,10 @@ def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
 
 def _runs_on_whole(model: Model, batch: Structure) -> bool:
     """Whether the step runs on a whole batch, on this rank alone."""
-    with _left_as_it_is(model), passes.running(None):
+    with passes.running(None):
         try:
-            _run(model, batch, WholeStep(global_process_set, []), False)
+            whole = WholeStep(global_process_set, [])
+            step_comparison.run(model, batch, whole, False)
         except Exception:
             return False
     return True
@@ -181,11 +229,16 @@ def _is_due(model: Model, later: int) -> bool:
         model: A `keras.Model`.
         later: Integer, how many steps there are before it, of the next ones.
     """
-    return occasions.is_one(vars(model).get(_COUNTED, 0) + 1 + later)
+    return occasions.is_one(_number(model) + later)
+
+
+def _number(model: Model) -> int:
+    """Returns the number of the next step."""
+    return int(vars(model).get(_COUNTED, 0)) + 1
 
 
 def _count(model: Model, steps: int) -> None:
-    count = vars(model).get(_COUNTED, 0) + steps
+    count = _number(model) - 1 + steps
     # Past the model's own `__setattr__`, which tracks what is set.
     object.__setattr__(model, _COUNTED, count)
 
@@ -198,28 +251,83 @@ def _is_of_unknown(model: Model) -> bool:
     )
 
 
-def _check(model: Model, batch: Structure) -> None:
+def _is_state_due(model: Model) -> bool:
+    kept = kept_state.of(model)
+    return not kept.is_searched or kept.has_told()
+
+
+def _find_state(model: Model, batch: Structure) -> bool:
+    """Finds out what a step keeps, before it is trained on a batch.
+
+    Args:
+        model: A `keras.Model`.
+        batch: The whole batch.
+
+    Returns:
+        Whether it has to be traced again.
+    """
+    kept = kept_state.of(model)
+    if kept.is_searched:
+        kept.require_same(f"After step {_number(model) - 1:,}")
+    if not compat.is_built(model):
+        step_comparison.build_and_share(model, batch)
+    batch = same_data.of_rank_0(batch)
+    if int(whole_batch.num_rows(batch)) < topology.size():
+        return False
+    before, kept.is_searched = kept.choices(), True
+    compared = Comparison(model, batch, _number(model))
+    problem = None
+    with passes.running(None):
+        for by_rows in (True, False):
+            try:
+                whole = compared.on_whole(by_rows)
+                part = compared.on_part(by_rows, whole.state)
+                problem = compared.narrow(whole, part)
+                if problem is None and kept.is_undecided:
+                    # As it goes on, of which it may tell more.
+                    begin = whole.state
+                    whole = compared.on_whole(by_rows, begin)
+                    part = compared.on_part(by_rows, whole.state, begin)
+                    problem = compared.narrow(whole, part)
+            except AutoError:
+                raise
+            except Exception:
+                # That is said after the step.
+                return False
+            if problem is None:
+                kept.say_ways()
+                return kept.choices() != before
+        if not compared.repeats(compared.on_whole(by_rows), by_rows):
+            return False
+    raise AutoError(problem)
+
+
+def _check(model: Model, batch: Structure) -> bool:
+    """Compares a step on parts of a batch with that on the whole.
+
+    Args:
+        model: A `keras.Model`.
+        batch: The whole batch, which it was trained on.
+
+    Returns:
+        Whether the step has to be traced again.
+    """
     what = f"the step of model {model.name!r}"
     batch = same_data.of_rank_0(batch)
-    everyone = global_process_set
-    rows = int(whole_batch.num_rows(batch))
-    if rows < topology.size():
+    if int(whole_batch.num_rows(batch)) < topology.size():
         # There is no part for each.
-        return
-    weights = apart.unequal_weights(rows)
-    num_bytes = min(
-        tf.as_dtype(layer.compute_dtype or tf.float64).size
-        for layer in model._flatten_layers()
-    )
-    value: str | None = None
-    with _left_as_it_is(model), passes.running(None):
+        return False
+    kept = kept_state.of(model)
+    before = kept.choices()
+    compared = Comparison(model, batch, _number(model))
+    value = problem = None
+    with passes.running(None):
         # Numbers for each row are those of the whole only in the order of its
         # rows; and constants may be where a function has no derivative.
         for by_rows in (True, False):
             try:
-                whole = _run(model, batch, WholeStep(everyone, []), by_rows)
-                step = PartStep(batch, everyone, [], weights)
-                part = _run(model, batch, step, by_rows)
+                whole = compared.on_whole(by_rows)
+                part = compared.on_part(by_rows, whole.state)
             except AutoError:
                 raise
             except Exception as error:
@@ -227,42 +335,45 @@ def _check(model: Model, batch: Structure) -> None:
                     f"{what} is not checked, for it does not run eagerly "
                     f"({type(error).__name__}: {error})"
                 )
-                return
-            of_parts = apart.averaged(part.updates, "auto/step_check/gradients")
-            found = apart.difference(whole.updates, of_parts, _NAME, num_bytes)
+                return False
+            found = compared.difference(whole, part)
             if found is not None:
                 continue
             value = returned.of(model).try_ways(
                 (whole.logs, whole.results),
                 (part.logs, part.results),
-                (rows, int(step.place().count)),
-                num_bytes,
+                (compared.rows, compared.own_rows),
+                compared.num_bytes,
             )
-            if value is None:
-                say(
-                    f"{what} is the program's own; on parts of a batch it "
-                    "gives the gradients of the whole (checked on batches 1, "
-                    "2, 4 and so on)"
-                )
-                return
-        again = _run(model, batch, WholeStep(everyone, []), by_rows)
-        apart_again = apart.difference(
-            whole.updates, again.updates, _NAME, num_bytes
-        )
-    if apart_again is not None:
+            if value is not None:
+                continue
+            problem = compared.narrow(whole, part)
+            if problem is not None:
+                continue
+            kept.say_ways()
+            say(
+                f"{what} is the program's own; on parts of a batch it "
+                "gives the gradients of the whole (checked on batches 1, "
+                "2, 4 and so on)"
+            )
+            return kept.choices() != before
+        repeats = compared.repeats(whole, by_rows)
+    if not repeats:
         say(
             f"WARNING: {what} is not checked, for it draws random numbers "
             "that are not TensorFlow's. Its loss is taken to be a mean over "
             "the rows of a batch"
         )
-        return
-    number = vars(model).get(_COUNTED, 0) + 1
+        return False
     if value is not None:
-        raise AutoError(_text_of_value(model, value, number))
+        raise AutoError(_text_of_value(model, value, compared.number))
+    if problem is not None:
+        raise AutoError(problem)
     raise AutoError(
         f"The step of model {model.name!r} is the program's own "
-        f"({script.line()}), and on parts of batch {number:,} it does not give "
-        f"the gradients of the whole: {found}. {REASONS}{IN_MODEL}"
+        f"({script.line()}), and on parts of batch {compared.number:,} it does "
+        f"not give the gradients of the whole: {found}. {REASONS}"
+        f"{kept.advice()}{IN_MODEL}"
     )
 
 
@@ -277,61 +388,3 @@ def _text_of_value(model: Model, key: str, number: int) -> str:
         "a mean over the rows, and take the root of it in a callback; or leave "
         "it out of what the step returns."
     )
-
-
-class _Ran(NamedTuple):
-    """What a step did.
-
-    Args:
-        updates: The gradients by the paths of their variables.
-        logs: What it has returned.
-        results: The results of metrics after it.
-    """
-
-    updates: apart.Updates
-    logs: Logs
-    results: Logs
-
-
-def _run(model: Model, batch: Structure, step: Step, by_rows: bool) -> _Ran:
-    """Runs a step, which updates nothing but the state of metrics and layers.
-
-    Args:
-        model: A `keras.Model`.
-        batch: The whole batch.
-        step: A `Step`, which captures the gradients.
-        by_rows: Boolean, whether numbers in place of random ones are other ones
-            for each row.
-    """
-    place = step.place() if by_rows else None
-    with steps.without_chance(place), whole_batch.step(step):
-        with whole_functions.metrics_of_all(model):
-            logs = model.train_step(step.rows_of(batch))
-    updates = [
-        (str(variable_path(variable)), tf.convert_to_tensor(gradient))
-        for variable, gradient in step.captured or ()
-        if gradient is not None
-    ]
-    is_named = isinstance(logs, dict)
-    results = dict(model.get_metrics_result()) if is_named else {}
-    return _Ran(
-        updates,
-        dict(logs) if is_named else {},
-        tf.nest.map_structure(np.asarray, results),
-    )
-
-
-@contextlib.contextmanager
-def _left_as_it_is(model: Model) -> Iterator[None]:
-    """Gives the variables of a model their values back."""
-    variables = [
-        *model.variables,
-        *compat.metrics_variables(model),
-        *compat.seed_variables(model),
-    ]
-    kept = [(each, np.array(compat.as_numpy(each))) for each in variables]
-    try:
-        yield
-    finally:
-        for variable, value in kept:
-            compat.assign(variable, value)

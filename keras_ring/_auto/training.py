@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_ring._agreement import same_batch
 from keras_ring._agreement.next_batch import TrainFunction, on_next_call
 from keras_ring._auto import (
+    assignments,
     batch_logs,
     batch_watchers,
     callbacks_outside,
@@ -24,6 +25,7 @@ from keras_ring._auto import (
     returned,
     said,
     same_data,
+    state_combining,
     states,
     step_check,
     whole_functions,
@@ -70,6 +72,7 @@ def install(settings: AutoSettings) -> None:
     # Inside of what follows, as it goes by the optimizer that it finds.
     weighted_losses.install(distributed_settings, whole_batches=True)
     whole_batch.install()
+    assignments.install()
     no_rows.install()
     input_wait.count_by(_rows_of_rank)
     fits = functools.partial(_on_all_ranks, settings=settings)
@@ -213,6 +216,10 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
             step_check.arrange(self.model)
         _compare_after_first(self.model, running)
 
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Compares what the step keeps, before it is written anywhere."""
+        step_check.require_same_state(self.model, f"After epoch {epoch + 1:,}")
+
 
 def _compare_after_first(model: Model, running: Pass) -> None:
     """Has what was read for the first step compared after it."""
@@ -254,7 +261,10 @@ def _in_step(
         rows = step.rows_of(batch)
         with whole_batch.step(step), steps.numbers_of_rank(topology.rank()):
             returned.of(model).note_share()
-            with whole_functions.metrics_of_all(model):
+            with (
+                state_combining.combining(model, step),
+                whole_functions.metrics_of_all(model),
+            ):
                 return train_step(rows)
 
     return step_on_part

@@ -97,14 +97,15 @@ def metrics_of_all(model: Model) -> Iterator[None]:
         model: A `keras.Model`, whose step runs inside.
     """
     step = whole_batch.current()
-    if step is None or not step.is_part or not steps.has_own_metrics(model):
+    if step is None or not steps.has_own_metrics(model):
         yield
         return
     compute = model.compute_metrics
 
     @functools.wraps(compute)
     def compute_of_all(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = _of_all_ranks(step, (args, kwargs))
+        if step.is_part:
+            args, kwargs = _of_all_ranks(step, (args, kwargs))
         with _whole(step), _noting(_metrics_of(model)):
             return compute(*args, **kwargs)
 
@@ -139,14 +140,18 @@ def _update_metrics(
         for metric in metrics:
             _update(metric, given)
         return
-    is_part = step is not None and step.is_part
-    own = [each for each in metrics if is_part and not steps.is_by_rows(each)]
+    own = [
+        each
+        for each in metrics
+        if step is not None and not steps.is_by_rows(each)
+    ]
     for metric in metrics:
         if metric not in own:
             metric.update_state(y_true, y_pred, sample_weight=sample_weight)
     if step is None or not own:
         return
-    given = _of_all_ranks(step, given)
+    if step.is_part:
+        given = _of_all_ranks(step, given)
     with _whole(step):
         for metric in own:
             _update(metric, given)

@@ -1,0 +1,168 @@
+"""A step of a model, run on a whole batch and on parts of it.
+
+Both run eagerly, update nothing, and leave no trace in the state of the model.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring._auto import apart, kept_state, passes, whole_functions
+from keras_ring._auto.recorded_state import Recorder
+from keras_ring._keras import compat
+from keras_ring._keras.steps import steps
+from keras_ring._model.model_broadcast import broadcast_model
+from keras_ring._ops.names import variable_path
+from keras_ring._runtime.process_sets import global_process_set
+from keras_ring._training import whole_batch
+from keras_ring._training.local_updates import allow_local_updates
+from keras_ring._training.whole_batch import PartStep, Step, WholeStep
+from keras_ring._typing import Logs, Model, Structure
+
+NAME = "auto/step_check"
+
+
+def build_and_share(model: Model, batch: Structure) -> None:
+    """Builds a model, and gives all ranks the state of rank 0.
+
+    Args:
+        model: A `keras.Model`.
+        batch: A batch that it is to be trained on.
+    """
+    if not compat.is_built(model):
+        # What is traced to build it updates nothing.
+        with passes.running(None), allow_local_updates():
+            compat.build_from_batch(model, batch)
+    broadcast_model(model)
+
+
+class Ran(NamedTuple):
+    """What a step did.
+
+    Args:
+        updates: The gradients by the paths of their variables.
+        logs: What it has returned.
+        results: The results of metrics after it.
+        state: What it has assigned.
+    """
+
+    updates: apart.Updates
+    logs: Logs
+    results: Logs
+    state: Recorder
+
+
+def run(
+    model: Model,
+    batch: Structure,
+    step: Step,
+    by_rows: bool,
+    whole: Recorder | None = None,
+    begin: Recorder | None = None,
+) -> Ran:
+    """Runs a step, which updates nothing, and leaves no trace.
+
+    Args:
+        model: A `keras.Model`.
+        batch: The whole batch.
+        step: A `Step`, which captures the gradients.
+        by_rows: Boolean, whether numbers in place of random ones are other ones
+            for each row.
+        whole: What is assigned in place of what it would.
+        begin: What it begins with.
+    """
+    place = step.place() if by_rows else None
+    state = Recorder(model, whole, begin)
+    with state.running():
+        with steps.without_chance(place), whole_batch.step(step):
+            with whole_functions.metrics_of_all(model):
+                logs = model.train_step(step.rows_of(batch))
+        updates = [
+            (str(variable_path(variable)), tf.convert_to_tensor(gradient))
+            for variable, gradient in step.captured or ()
+            if gradient is not None
+        ]
+        is_named = isinstance(logs, dict)
+        # Values of variables are others later.
+        logs = tf.nest.map_structure(
+            lambda each: (
+                np.asarray(compat.as_numpy(each))
+                if hasattr(each, "assign")
+                else each
+            ),
+            dict(logs) if is_named else {},
+        )
+        results = dict(model.get_metrics_result()) if is_named else {}
+        results = tf.nest.map_structure(np.asarray, results)
+    return Ran(updates, logs, results, state)
+
+
+class Comparison:
+    """A batch, of which steps on parts are compared with one on the whole.
+
+    Args:
+        model: A `keras.Model`.
+        batch: The whole batch, with at least a row for each rank.
+        number: Integer, of the batch.
+    """
+
+    def __init__(self, model: Model, batch: Structure, number: int) -> None:
+        self.model = model
+        self.batch = batch
+        self.rows = int(whole_batch.num_rows(batch))
+        self.number = number
+        # Of the smallest type that numbers are computed in.
+        self.num_bytes = min(
+            tf.as_dtype(layer.compute_dtype or tf.float64).size
+            for layer in model._flatten_layers()
+        )
+        self.own_rows = int(self._part().place().count)
+
+    def on_whole(self, by_rows: bool, begin: Recorder | None = None) -> Ran:
+        """Runs the step on all rows."""
+        whole = WholeStep(global_process_set, [])
+        return run(self.model, self.batch, whole, by_rows, begin=begin)
+
+    def on_part(
+        self, by_rows: bool, whole: Recorder, begin: Recorder | None = None
+    ) -> Ran:
+        """Runs it on those of this rank, with the state of the whole."""
+        step = self._part()
+        return run(self.model, self.batch, step, by_rows, whole, begin)
+
+    def _part(self) -> PartStep:
+        weights = apart.unequal_weights(self.rows)
+        return PartStep(self.batch, global_process_set, [], weights)
+
+    def narrow(self, whole: Ran, part: Ran) -> str | None:
+        """Finds out how parts make the state; returns what is wrong."""
+        return kept_state.of(self.model).narrow(
+            whole.state,
+            part.state,
+            self.own_rows / self.rows,
+            self.num_bytes,
+            self.number,
+        )
+
+    def repeats(self, whole: Ran, by_rows: bool) -> bool:
+        """Whether a step on the whole does the same again."""
+        again = self.on_whole(by_rows)
+        found = apart.difference(
+            whole.updates, again.updates, f"{NAME}/apart", self.num_bytes
+        )
+        return found is None and kept_state.is_repeated(
+            whole.state, again.state
+        )
+
+    def difference(self, whole: Ran, part: Ran) -> str | None:
+        """Says how the gradients of all parts differ from those of the whole.
+
+        The same on all ranks; `None` if they do not.
+        """
+        of_parts = apart.averaged(part.updates, f"{NAME}/gradients")
+        return apart.difference(
+            whole.updates, of_parts, f"{NAME}/apart", self.num_bytes
+        )
