@@ -5,9 +5,10 @@ import sys
 import types
 
 import pytest
+import tensorflow as tf
 
 from keras_ring._launch_protocol import error_file
-from keras_ring._runtime import caught
+from keras_ring._runtime import caught, op_errors
 
 
 class Core:
@@ -41,6 +42,24 @@ def test_the_last_error_counts_until_the_program_has_gone_on(core):
     assert caught.reason() == "ValueError: second, which its program caught"
     core.buckets += 1
     assert caught.reason() == ""
+
+
+def test_what_tensorflow_asks_of_nodes_is_no_error(core, monkeypatch):
+    """It traces what a program does after an error, such as saving."""
+    message = property(tf.errors.OpError.message.fget)
+    monkeypatch.setattr(tf.errors.OpError, "message", message)
+    op_errors.install()
+    caught.note(KeyError("the cause"))
+
+    @tf.function
+    def traced(variable, x):
+        return variable.assign_add(x)
+
+    traced(tf.Variable(1.0), 1.0)
+    assert caught.reason() == "KeyError: 'the cause', which its program caught"
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        tf.reshape(tf.ones([3]), [2])
+    assert caught.reason().startswith("InvalidArgumentError: ")
 
 
 def test_outside_of_a_job_nothing_is_noted(core):
