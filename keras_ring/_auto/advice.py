@@ -22,3 +22,15 @@ IN_LOOP = (
     "`keras.losses`; or train by explicit lines, where the program says what "
     "is averaged: `kr.data.shard`, `kr.DistributedGradientTape`."
 )
+
+
+def summary(error: Exception) -> str:
+    """Returns the line of an error that tells most.
+
+    That is the first, but for errors in what AutoGraph has traced: these begin
+    with frames, "in user code:", and end with what was wrong.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return lines[-1 if lines[0].endswith(":") else 0][:300]

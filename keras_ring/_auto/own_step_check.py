@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._auto import apart, own_step_ways, script, update_search
+from keras_ring._auto.advice import summary
 from keras_ring._auto.own_step_ways import Arrays, Found, Seen, is_equal
 from keras_ring._auto.said import say
 from keras_ring._keras.steps import steps
@@ -181,7 +182,7 @@ class _Check:
             raise AutoError(
                 f"{script.line()} trains by {self._name!r}, which does not run "
                 f"on a part of the rows of its batch: "
-                f"{type(error).__name__}: {_first_line(error)}. Its "
+                f"{type(error).__name__}: {summary(error)}. Its "
                 "arguments of as many rows as the first are divided; give what "
                 "is not of the rows as a variable, or train by `fit`, or by "
                 "explicit lines: `kr.data.shard`, `kr.DistributedGradientTape`."
@@ -249,8 +250,3 @@ class _Check:
     def _restore(self, values: Arrays) -> None:
         for variable, value in zip(self._state, values, strict=True):
             variable.assign(value)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else ""

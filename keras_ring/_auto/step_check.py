@@ -37,7 +37,7 @@ from keras_ring._auto import (
     script,
     step_comparison,
 )
-from keras_ring._auto.advice import IN_MODEL, REASONS
+from keras_ring._auto.advice import IN_MODEL, REASONS, summary
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import say
 from keras_ring._auto.step_comparison import Comparison
@@ -198,12 +198,10 @@ def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
             for leaf in tf.nest.flatten(batch)
             if hasattr(leaf, "shape")
         ]
-        # The first line tells what; the frames of Keras tell nothing.
-        lines = str(error).strip().splitlines() or [""]
         raise AutoError(
             f"{script.line()} trains model {model.name!r}, whose step runs on "
             "a batch as it is and not on the rows of a rank: "
-            f"{type(error).__name__}: {lines[0][:300]}. The first axis of all "
+            f"{type(error).__name__}: {summary(error)}. The first axis of all "
             "that a batch has is taken for its rows, which are divided "
             f"between ranks; received shapes {shapes}. Make it the axis of "
             "the examples (`np.stack([a, b], axis=1)`), or give what is "
@@ -370,9 +368,10 @@ def _check(model: Model, batch: Structure) -> bool:
     if problem is not None:
         raise AutoError(problem)
     raise AutoError(
-        f"The step of model {model.name!r} is the program's own "
-        f"({script.line()}), and on parts of batch {compared.number:,} it does "
-        f"not give the gradients of the whole: {found}. {REASONS}"
+        f"The step of model {model.name!r} ({script.line()}) is the program's "
+        "own, or has parts that are, and on parts of batch "
+        f"{compared.number:,} it does not give the gradients of the whole: "
+        f"{found}. {REASONS}"
         f"{kept.advice()}{IN_MODEL}"
     )
 

@@ -114,10 +114,14 @@ class Comparison:
         self.batch = batch
         self.rows = int(whole_batch.num_rows(batch))
         self.number = number
-        # Of the smallest type that numbers are computed in.
-        self.num_bytes = min(
-            tf.as_dtype(layer.compute_dtype or tf.float64).size
+        # Of the smallest type that numbers are computed in. Layers of text and
+        # of indices compute in others.
+        dtypes = [
+            tf.as_dtype(layer.compute_dtype or tf.float64)
             for layer in model._flatten_layers()
+        ]
+        self.num_bytes = min(
+            (each.size for each in dtypes if each.is_floating), default=8
         )
         self.own_rows = int(self._part().place().count)
 

@@ -580,6 +580,27 @@ def results():
     }
 
 
+class OfText(keras.Model):
+    """A model of the program's own, with a layer that computes no numbers."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        words = ["a", "b", "c", "d"]
+        self.text = layers.TextVectorization(
+            vocabulary=words, output_sequence_length=4
+        )
+        self.embed, self.out = layers.Embedding(9, 3), layers.Dense(1)
+
+    def call(self, x):
+        return self.out(keras.ops.mean(self.embed(self.text(x)), axis=1))
+
+
+def text():
+    x = tf.constant(["a b", "c d d", "a a", "b d", "d"] * 6)
+    model = compiled(OfText())
+    return trained(model, x, data(30)[1], batch_size=8)
+
+
 def metrics_of_two_models():
     """Keras resets metrics of a model only once they are built in it."""
     x, y = data()

@@ -41,6 +41,7 @@ EXACT = [
     ("results_of_states",),
     ("results_of_batches",),
     ("metrics_of_two_models",),
+    ("text",),
     ("evaluated_between_steps",),
     ("read_again",),
     ("own_batches", "arrays"),
