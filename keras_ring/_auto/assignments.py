@@ -45,12 +45,16 @@ _watcher: contextvars.ContextVar[Watcher | None] = contextvars.ContextVar(
 
 def install() -> None:
     """Changes the variables of TensorFlow. Once is enough."""
-    owner = resource_variable_ops.ResourceVariable
-    assign = owner.assign
-    patch_once(owner, "assign", _seen, _PURPOSE)
-    for name, sign in (("assign_add", 1), ("assign_sub", -1)):
-        added = functools.partial(_added, assign=assign, sign=sign)
-        patch_once(owner, name, added, _PURPOSE)
+    for owner in (
+        resource_variable_ops.ResourceVariable,
+        # Of those that are made where a function is traced.
+        resource_variable_ops.BaseResourceVariable,
+    ):
+        assign = owner.assign
+        patch_once(owner, "assign", _seen, _PURPOSE)
+        for name, sign in (("assign_add", 1), ("assign_sub", -1)):
+            added = functools.partial(_added, assign=assign, sign=sign)
+            patch_once(owner, name, added, _PURPOSE)
 
 
 @contextlib.contextmanager
