@@ -21,10 +21,8 @@ from tests.auto.rank_auto import (
     refused,
     trained,
 )
-from tests.auto.rank_functions import Largest
 
 before_each_call = rank_auto.before_each_call
-ops = getattr(keras, "ops", None)
 
 
 def kept(layer, shape, initializer="zeros", name="kept"):
@@ -41,7 +39,7 @@ class Center(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            mean = ops.mean(inputs, axis=0)
+            mean = tf.reduce_mean(inputs, axis=0)
             self.mean.assign(0.9 * self.mean + 0.1 * mean)
         return inputs - self.mean
 
@@ -55,8 +53,8 @@ class Scale(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            self.most.assign(ops.maximum(self.most, ops.max(inputs)))
-            self.least.assign(ops.minimum(self.least, ops.min(inputs)))
+            self.most.assign(tf.maximum(self.most, tf.reduce_max(inputs)))
+            self.least.assign(tf.minimum(self.least, tf.reduce_min(inputs)))
         return inputs / (self.most - self.least + 1.0)
 
 
@@ -74,12 +72,12 @@ class Counts(layers.Layer):
     def call(self, inputs, training=False):
         if training:
             self.batches.assign_add(1)
-            self.rows.assign_add(ops.shape(inputs)[0])
-        rows = ops.cast(self.rows + 1, inputs.dtype)
+            self.rows.assign_add(tf.shape(inputs)[0])
+        rows = tf.cast(self.rows + 1, inputs.dtype)
         return (
             inputs
             * (1.0 + 1.0 / rows)
-            / ops.cast(self.batches + 1, inputs.dtype)
+            / tf.cast(self.batches + 1, inputs.dtype)
         )
 
 
@@ -90,7 +88,7 @@ class Normed(layers.Layer):
         self.mean = kept(self, (), "ones")
 
     def call(self, inputs, training=False):
-        loss = ops.mean(ops.square(inputs))
+        loss = tf.reduce_mean(tf.square(inputs))
         if training:
             self.mean.assign(0.9 * self.mean + 0.1 * loss)
         self.add_loss(loss / self.mean)
@@ -110,20 +108,24 @@ class Codebook(layers.Layer):
         self.sums.assign(self.codes)
 
     def call(self, inputs, training=False):
-        apart = ops.sum(ops.square(inputs[:, None] - self.codes[None]), axis=-1)
-        one_of = ops.one_hot(
-            ops.argmin(apart, axis=-1), self.num_codes, dtype=inputs.dtype
+        apart = tf.reduce_sum(
+            tf.square(inputs[:, None] - self.codes[None]), axis=-1
         )
-        found = ops.matmul(one_of, self.codes)
+        one_of = tf.one_hot(
+            tf.argmin(apart, axis=-1), self.num_codes, dtype=inputs.dtype
+        )
+        found = tf.matmul(one_of, self.codes)
         if training:
-            counts = ops.sum(one_of, axis=0)
-            sums = ops.matmul(ops.transpose(one_of), inputs)
+            counts = tf.reduce_sum(one_of, axis=0)
+            sums = tf.matmul(tf.transpose(one_of), inputs)
             self.counts.assign(0.8 * self.counts + 0.2 * counts)
             self.sums.assign(0.8 * self.sums + 0.2 * sums)
             # A little more than what is counted, so that none is divided by 0.
             self.codes.assign(self.sums / (self.counts[:, None] + 1e-3))
-        self.add_loss(ops.mean(ops.square(inputs - ops.stop_gradient(found))))
-        return inputs + ops.stop_gradient(found - inputs)
+        self.add_loss(
+            tf.reduce_mean(tf.square(inputs - tf.stop_gradient(found)))
+        )
+        return inputs + tf.stop_gradient(found - inputs)
 
 
 class Variance(layers.Layer):
@@ -134,7 +136,7 @@ class Variance(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            self.variance.assign(ops.var(inputs, axis=0))
+            self.variance.assign(tf.math.reduce_variance(inputs, axis=0))
         return inputs
 
 
@@ -179,7 +181,7 @@ class Always(layers.Layer):
         self.mean = kept(self, (shape[-1],))
 
     def call(self, inputs):
-        self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(inputs, axis=0))
+        self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(inputs, axis=0))
         return inputs
 
 
@@ -305,8 +307,8 @@ class ByItsMean(keras.losses.Loss):
         self.mean = tf.Variable(1.0, dtype="float64", trainable=False)
 
     def call(self, y, p):
-        errors = ops.mean(ops.square(y - p), axis=-1)
-        self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(errors))
+        errors = tf.reduce_mean(tf.square(y - p), axis=-1)
+        self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(errors))
         return errors / self.mean
 
 
@@ -318,22 +320,24 @@ def loss():
     return {**found, "state": [np.array(of_loss.mean)]}
 
 
-class Ends(Largest):
+class Ends(keras.metrics.Metric):
     """Assigns a maximum, a minimum and a running mean of errors."""
 
     def __init__(self):
         super().__init__(name="ends")
-        self.least = self.add_weight(name="least", initializer="zeros")
-        self.mean = self.add_weight(name="mean", initializer="zeros")
+        self.most, self.least, self.mean = (
+            self.add_weight(name=name, initializer="zeros")
+            for name in ("most", "least", "mean")
+        )
 
     def update_state(self, y, p, sample_weight=None):
-        super().update_state(y, p)
-        errors = ops.cast(y, p.dtype) - p
-        self.least.assign(ops.minimum(self.least, ops.min(errors)))
-        self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(errors))
+        errors = tf.cast(y, p.dtype) - p
+        self.most.assign(tf.maximum(self.most, tf.reduce_max(errors)))
+        self.least.assign(tf.minimum(self.least, tf.reduce_min(errors)))
+        self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(errors))
 
     def result(self):
-        return self.found + 10.0 * self.least + 100.0 * self.mean
+        return self.most + 10.0 * self.least + 100.0 * self.mean
 
 
 def metric():
@@ -360,7 +364,7 @@ class RareCounts(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            rare = ops.sum(ops.maximum(inputs[:, 0] - 90.0, 0.0))
+            rare = tf.reduce_sum(tf.maximum(inputs[:, 0] - 90.0, 0.0))
             self.sum.assign(0.5 * self.sum + rare)
         return inputs / (1.0 + self.sum)
 
@@ -389,8 +393,10 @@ class LateRatio(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            known = ops.cast(inputs[:, 0] < 90.0, inputs.dtype)
-            mean = ops.sum(known * inputs[:, 1]) / (ops.sum(known) + 1e-9)
+            known = tf.cast(inputs[:, 0] < 90.0, inputs.dtype)
+            mean = tf.reduce_sum(known * inputs[:, 1]) / (
+                tf.reduce_sum(known) + 1e-9
+            )
             self.mean.assign(0.9 * self.mean + 0.1 * mean)
         return inputs[:, 1:]
 
@@ -420,7 +426,7 @@ class Returned(Center):
     def call(self, inputs, training=False):
         if not training:
             return inputs - self.mean
-        mean = 0.9 * self.mean + 0.1 * ops.mean(inputs, axis=0)
+        mean = 0.9 * self.mean + 0.1 * tf.reduce_mean(inputs, axis=0)
         self.mean.assign(mean)
         return inputs - mean
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import keras_ring as kr
 from keras_ring._auto import batches
 from keras_ring._keras import keras
-from tests.auto import rank_auto, rank_loops
+from tests.auto import rank_auto, rank_loops, rank_state
 from tests.auto.rank_auto import compiled, data, dense, refused, trained
 
 
@@ -51,7 +51,7 @@ def own_metrics(how="in a graph"):
     return trained(model, x, y, batch_size=12, validation_data=valid)
 
 
-MORE_CALLS = (rank_auto, rank_loops)
+MORE_CALLS = (rank_auto, rank_loops, rank_state)
 COLUMNS = rank_auto.COLUMNS
 SGD = keras.optimizers.SGD
 before_each_call = rank_auto.before_each_call

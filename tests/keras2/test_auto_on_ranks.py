@@ -25,6 +25,8 @@ EXACT = [
     ("compiled_step", "mean"),
     ("fit_and_loop",),
     ("own_metrics",),
+    ("layer", "center"),
+    ("layer", "codebook"),
 ]
 if IS_KERAS2_LANE:
     EXACT += [
