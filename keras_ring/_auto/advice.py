@@ -9,7 +9,8 @@ REASONS = (
     "gradients, which the optimizer is to do (`global_clipnorm`); or it makes "
     "rows of its own, as many as the whole batch has "
     "(`tf.random.normal((batch_size, ...))`): take as many as it is given, "
-    "`tf.shape(x)[0]`. "
+    "`tf.shape(x)[0]`; or a `TextVectorization` makes rows as long as the "
+    "longest of a batch (`output_sequence_length`). "
 )
 IN_MODEL = (
     "Make it a mean over rows (`tf.reduce_mean`), or give the function to "

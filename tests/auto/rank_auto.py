@@ -601,6 +601,27 @@ def text():
     return trained(model, x, data(30)[1], batch_size=8)
 
 
+def padded_text(mask):
+    """As long as the longest row of a batch, which is that of some ranks."""
+    x = tf.constant(["a b c d a b"] * 4 + ["c", "a", "b d", "d"] * 3)
+    model = compiled(
+        keras.Sequential(
+            [
+                layers.TextVectorization(vocabulary=["a", "b", "c", "d"]),
+                layers.Embedding(9, 3, mask_zero=mask),
+                layers.GRU(4),
+                layers.Dense(1),
+            ]
+        )
+    )
+    y = data(16)[1]
+    if mask:
+        return trained(model, x, y, batch_size=8, shuffle=False)
+    return refused(
+        lambda: model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    )
+
+
 def metrics_of_two_models():
     """Keras resets metrics of a model only once they are built in it."""
     x, y = data()

@@ -42,6 +42,7 @@ EXACT = [
     ("results_of_batches",),
     ("metrics_of_two_models",),
     ("text",),
+    ("padded_text", True),
     ("evaluated_between_steps",),
     ("read_again",),
     ("own_batches", "arrays"),
@@ -89,6 +90,7 @@ def three_ranks(folder):
             ("changed_data",),
             ("refusals",),
             *(("coupled_rows", by) for by in COUPLED_BY),
+            ("padded_text", False),
             *(("few_rows", *call) for call in FEW_ROWS),
             ("by_hand",),
             ("explained",),
@@ -135,6 +137,12 @@ def test_a_step_of_ones_own_needs_a_row_on_each_rank(call, three_ranks):
 def test_what_goes_across_rows_is_refused(by, three_ranks):
     for text in three_ranks("coupled_rows", by):
         assert text.startswith("AutoError: The step of model"), text
+
+
+def test_text_whose_padding_counts_is_refused(three_ranks):
+    for text in three_ranks("padded_text", False):
+        assert text.startswith("AutoError: The step of model"), text
+        assert "`output_sequence_length`" in text
 
 
 def test_a_step_that_cannot_be_checked_is_said_to_be(three_ranks):
