@@ -21,7 +21,6 @@ import keras_ring as kr
 from keras_ring._training import divergence
 from keras_ring.cli.bench_arguments import parse_count
 
-
 _WARMUP = 10
 
 
