@@ -313,11 +313,15 @@ raise UnavailableError("rank 1 was lost")
     assert ", ".join(sorted(seen)) == "0, 2", done.stderr
 
 
-def test_who_is_killed_is_named_though_it_is_slow_to_vanish(start):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_who_is_killed_is_named_though_it_is_slow_to_vanish(
+    start, shell_here, elsewhere
+):
     """As one whose memory the kernel frees for longer than others may stay.
 
     What is seen of it is that its first thread has ended.
     """
+    where = ("-H", "host-a:1,host-b:2", "--rsh", shell_here())
     done = start(
         3,
         """
@@ -344,11 +348,13 @@ while not (here / "dying").exists():
     time.sleep(0.01)
 raise UnavailableError("rank 1 was lost")
 """,
+        *(where if elsewhere else ()),
     ).wait()
     assert done.returncode == 137
     lines = _own_lines(done)
-    assert lines[1].startswith("rank 1 (pid "), lines
-    assert "was killed by SIGKILL" in lines[1]
+    place = "host host-b, " if elsewhere else ""
+    (killed,) = (line for line in lines if "was killed by SIGKILL" in line)
+    assert killed.startswith(f"rank 1 ({place}pid "), lines
     assert "rank 0 exited with code 1, having lost rank 1" in lines
 
 
