@@ -170,7 +170,10 @@ def failure_lines(
     for end in sorted(ends, key=lambda end: end.rank):
         if end is not first:
             others.setdefault(_other_text(end, first), []).append(end.rank)
-    lines += [f"{rank_names(ranks)} {text}" for text, ranks in others.items()]
+    for text, ranks in others.items():
+        if len(ranks) > 1 and text.startswith("was "):
+            text = f"were {text.removeprefix('was ')}"
+        lines.append(f"{rank_names(ranks)} {text}")
     return lines
 
 

@@ -138,6 +138,19 @@ def test_report_names_the_first_and_why():
     assert lines[5] == "rank 2 was then ended by keras-ring"
 
 
+def test_several_that_came_to_the_same_end():
+    ends = [
+        _end(0, 3, 1.0),
+        _end(1, KILL, 5.0, stopped=True),
+        _end(2, KILL, 5.0, stopped=True),
+        _end(3, TERM, 2.0),
+    ]
+    assert failure_lines(ends[0], ends, [], 1.0)[-2:] == [
+        "ranks 1-2 were then ended by keras-ring",
+        "rank 3 was killed by SIGTERM",
+    ]
+
+
 LOST = "the job is over: rank 2 ended with ValueError: no row 3"
 
 
