@@ -35,6 +35,7 @@ BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
 Status BackgroundLoop::Start(ControlTree tree) {
   const TimePoint now = clock_.Now();
   for (int peer : tree.Peers()) peers_[peer] = {now, now};
+  for (int peer : tree.deputies) peers_.at(peer).is_deputy = true;
   (void)running_.Skip();  // the time before
   KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-loop", [this] {
                         SetThreadName("kr-loop", options_.ranks.number());
@@ -238,7 +239,7 @@ void BackgroundLoop::HandleClosed(int peer, const Status& why) {
   executor_.PeerGone(peer);
   // The end is agreed on, and some buckets are still to run. A peer that was
   // faster may go.
-  if ((agreed() || EndIsNext()) && controller_.HasSaidBye(peer)) return;
+  if (HasLeft(peer)) return;
   // All say the same, whether they have heard of it in this way or in that.
   if (options_.death_watch != nullptr && options_.death_watch->HasDied(peer)) {
     return HandleDeath(peer);
@@ -261,6 +262,11 @@ bool BackgroundLoop::EndIsNext() const {
   const Command& last = commands_.back();
   return std::holds_alternative<EndCommand>(last) ||
          std::holds_alternative<ReconfigureCommand>(last);
+}
+
+bool BackgroundLoop::HasLeft(int peer) const {
+  return controller_.HasSaidBye(peer) &&
+         (agreed() || EndIsNext() || peers_.at(peer).is_deputy);
 }
 
 void BackgroundLoop::HandleTimers() {
@@ -338,7 +344,7 @@ TimePoint BackgroundLoop::SilentSince(int peer, const Contact& contact) const {
 void BackgroundLoop::Heartbeat(TimePoint now) {
   static const std::string ping = EncodeMessage(PingMessage{});
   for (auto& [peer, contact] : peers_) {
-    if (agreed() && controller_.HasSaidBye(peer)) continue;
+    if (HasLeft(peer)) continue;
     if (now - SilentSince(peer, contact) >= options_.heartbeat_timeout) {
       std::ostringstream seconds;
       seconds
@@ -523,7 +529,7 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
     consider(*release);
   }
   for (const auto& [peer, contact] : peers_) {
-    if (agreed() && controller_.HasSaidBye(peer)) continue;
+    if (HasLeft(peer)) continue;
     consider(SilentSince(peer, contact) + options_.heartbeat_timeout);
     consider(contact.spoken + LongestSleep(options_.heartbeat_timeout));
   }

@@ -113,6 +113,7 @@ class BackgroundLoop {
   struct Contact {
     TimePoint spoken;        // when this rank last sent it something
     TimePoint silent_since;  // at the earliest; see SilentSince
+    bool is_deputy = false;  // see ControlTree
   };
 
   void Run();
@@ -128,6 +129,10 @@ class BackgroundLoop {
   void HandleEvent(const MessageChannel::Event& event);
   // Whether what is left to be carried out ends with the job's end.
   bool EndIsNext() const;
+  // Whether `peer` has gone after an agreed end: one that this rank knows of,
+  // or will hear of. A deputy may hear of it sooner than one on another host
+  // does.
+  bool HasLeft(int peer) const;
   void HandleTimers();
   void HandleTuned() KR_EXCLUDES(mutex_);
   void HandleClosed(int peer, const Status& why);

@@ -100,6 +100,34 @@ TEST(Death, IsNamedAlikeHoweverItIsHeardOf) {
             "lost rank 2 (host a): its process has ended");
 }
 
+// The deputy of another host may hear of the agreed end, and go, before this
+// one's leader has passed it on. It has said so; one that has not is lost.
+TEST(Death, ADeputyThatHasLeftIsNone) {
+  for (bool says_bye : {true, false}) {
+    SCOPED_TRACE(says_bye);
+    LogCapture log;
+    RuntimeClusterParts parts =
+        ConnectRuntimes({"a", "a", "b", "b"}, Options(), SharedMemory());
+    const std::shared_ptr<Runtime> runtime =
+        Runtime::Start(std::move(parts.deps[3])).value();
+    if (says_bye) parts.deps[1].channel->Send(3, EncodeMessage(ByeMessage{}));
+    parts.deps[1].channel.reset();
+    const Deadline deadline =
+        Deadline::After(std::chrono::milliseconds(says_bye ? 200 : 20000));
+    while (runtime->status().ok() && !deadline.expired()) {
+      Pause(std::chrono::milliseconds(1), deadline);
+    }
+    if (says_bye) {
+      EXPECT_TRUE(runtime->status().ok()) << runtime->status().ToString();
+    } else {
+      EXPECT_THAT(runtime->status().message(),
+                  testing::StartsWith("lost rank 1 (host a): its control"));
+    }
+    parts.deps[2].channel->Send(
+        3, EncodeMessage(AbortMessage{UnavailableError("the test ends")}));
+  }
+}
+
 // What it had said before is the cause: it may have ended because of that.
 TEST(Death, WhatTheDeadHadSaidIsTheCause) {
   for (int round = 0; round < 20; ++round) {
