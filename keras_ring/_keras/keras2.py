@@ -111,10 +111,13 @@ def build_from_batch(
 
 
 def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
-    """Traces, and does not run: variables are made outside of the trace."""
+    """Traces, and does not run: variables are made outside of the trace.
+
+    By AutoGraph, as Keras does: a `call` of the program's own may have branches.
+    """
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
     with tf.init_scope():
-        tf.function(function, autograph=False).get_concrete_function(specs)
+        tf.function(function).get_concrete_function(specs)
 
 
 def declared_trainable(layer: Layer) -> list[Variable]:
