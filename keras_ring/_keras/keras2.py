@@ -113,7 +113,7 @@ def build_from_batch(
 def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
     """Traces, and does not run: variables are made outside of the trace.
 
-    By AutoGraph, as Keras does: a `call` of the program's own may have branches.
+    By AutoGraph, as Keras does: a `call` of a program may have branches.
     """
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
     with tf.init_scope():

@@ -76,6 +76,7 @@ def _script_options(tmp_path):
             *("--iterations=1", "--variables=300", "--bytes=1MiB", "--parts=8"),
         ),
         "benchmarks.timeline_cost": ("--pairs=1", "--steps=1"),
+        "benchmarks.training_checks": ("--variables=4", "--seconds=0.1"),
         "benchmarks.threads": (
             *("--rounds=1", "--steps=1", "--width=2", "--only=default"),
         ),
