@@ -143,6 +143,7 @@ def _requirements(python, hidden, **variables):
     return subprocess.run(
         [python, "-c", code],
         env={**os.environ, "PYTHONPATH": path, **variables},
+        cwd=hidden,  # a checkout that a wheel was built in tells of a package
         capture_output=True,
         check=True,
         text=True,
