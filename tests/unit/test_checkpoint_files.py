@@ -192,6 +192,7 @@ def test_nothing_shows_before_it_is_on_the_disk(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.gate  # starts TensorFlow several times
 @pytest.mark.longer("saves")
 def test_killed_at_a_random_moment(tmp_path):
     """After each kill the newest checkpoint is whole, and none was lost."""
