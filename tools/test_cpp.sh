@@ -49,17 +49,23 @@ echo "== C++ tests, $flavour"
 # shellcheck disable=SC2086  # words are wanted
 cmake -B "$directory" -Wno-deprecated -Wno-dev $tests "$@" >/dev/null
 set -- ${filter:+-R "$filter"} ${left:+-E "$left"}
-if [ $# -gt 0 ]; then
-  lists=$(mktemp -d)
-  trap 'rm -rf "$lists"' EXIT
-  # A long test runs in parts, NAME_1_of_4; some are of what is built anyway.
-  ctest --test-dir "$directory" -N "$@" |
-    sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_[0-9]*_of_[0-9]*$//' |
-    sort -u >"$lists/chosen"
-  ninja -C "$directory" -t targets all | sed -n 's/: .*//p' |
-    sort -u >"$lists/known"
-  targets="${targets#cpp_tests} $(comm -12 "$lists/chosen" "$lists/known")"
-  [ -z "$filter" ] || targets=$(comm -12 "$lists/chosen" "$lists/known")
+lists=$(mktemp -d)
+trap 'rm -rf "$lists"' EXIT
+# A long test runs in parts, NAME_1_of_4.
+ctest --test-dir "$directory" -N "$@" |
+  sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_[0-9]*_of_[0-9]*$//' |
+  sort -u >"$lists/chosen"
+ninja -C "$directory" -t targets all | sed -n 's/: .*//p' |
+  sort -u >"$lists/known"
+unknown=$(comm -23 "$lists/chosen" "$lists/known")
+if [ -n "$unknown" ]; then
+  echo "test_cpp.sh: no target has the name of these tests:" $unknown >&2
+  exit 1
+fi
+if [ -n "$filter" ]; then
+  targets=$(cat "$lists/chosen")
+elif [ -n "$left" ]; then
+  targets="${targets#cpp_tests} $(cat "$lists/chosen")"
 fi
 # shellcheck disable=SC2086  # words are wanted
 cmake --build "$directory" --target $targets

@@ -199,6 +199,23 @@ esac
 """
 
 
+def fake_cpp_tools(path, monkeypatch, text):
+    calls = path / "calls"
+    for name in ("cmake", "ctest", "ninja"):
+        tool = path / name
+        tool.write_text(text.format(calls=calls))
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path), prepend=":")
+    return calls
+
+
+def run_test_cpp(path, *words):
+    command = ["sh", str(ROOT / "tools/test_cpp.sh"), "asan", *words]
+    return subprocess.run(
+        command, timeout=60, cwd=path, capture_output=True, text=True
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "targets", "options"),
     [
@@ -210,14 +227,8 @@ esac
 def test_of_cpp_tests_those_that_run_are_built(
     tmp_path, monkeypatch, words, targets, options
 ):
-    calls = tmp_path / "calls"
-    for name in ("cmake", "ctest", "ninja"):
-        tool = tmp_path / name
-        tool.write_text(TOOL.format(calls=calls))
-        tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    command = ["sh", str(ROOT / "tools/test_cpp.sh"), "asan", *words]
-    subprocess.run(command, check=True, timeout=60, cwd=tmp_path)
+    calls = fake_cpp_tools(tmp_path, monkeypatch, TOOL)
+    assert run_test_cpp(tmp_path, *words).returncode == 0
     said = calls.read_text().splitlines()
     (built,) = [line for line in said if "--build" in line]
     assert built == f"cmake --build build/asan --target {targets}"
@@ -226,6 +237,18 @@ def test_of_cpp_tests_those_that_run_are_built(
     assert said[-1].partition(" -j ")[2].partition(" ")[1:] == (
         (" ", options[1:]) if options else ("", "")
     )
+
+
+@pytest.mark.parametrize("words", [(), ("d_test",), ("", "c_test")])
+def test_a_cpp_test_that_nothing_builds_is_named(
+    tmp_path, monkeypatch, words
+):
+    tool = TOOL.replace("  Test #22: ", "  Test #22: d_test\\n  Test #23: ")
+    calls = fake_cpp_tools(tmp_path, monkeypatch, tool)
+    done = run_test_cpp(tmp_path, *words)
+    assert done.returncode == 1
+    assert "no target has the name of these tests: d_test" in done.stderr
+    assert "--build" not in calls.read_text()
 
 
 def test_a_changed_test_runs_whatever_it_takes():
