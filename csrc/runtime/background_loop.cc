@@ -28,14 +28,14 @@ BackgroundLoop::BackgroundLoop(const BackgroundLoopOptions& options, int rank,
       queue_(queue),
       executor_(executor),
       clock_(clock),
-      running_(running) {}
+      running_(running),
+      inbox_(channel),
+      contacts_(options.heartbeat_timeout, channel, clock) {}
 
 BackgroundLoop::~BackgroundLoop() { KR_CHECK(!thread_.joinable()); }
 
 Status BackgroundLoop::Start(ControlTree tree) {
-  const TimePoint now = clock_.Now();
-  for (int peer : tree.Peers()) peers_[peer] = {now, now};
-  for (int peer : tree.deputies) peers_.at(peer).is_deputy = true;
+  contacts_.Start(tree);
   (void)running_.Skip();  // the time before
   KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-loop", [this] {
                         SetThreadName("kr-loop", options_.ranks.number());
@@ -44,75 +44,12 @@ Status BackgroundLoop::Start(ControlTree tree) {
   return OkStatus();
 }
 
-void BackgroundLoop::OnLaunched() {
-  ++launched_;
-  channel_.Wake();
-}
-
-void BackgroundLoop::OnDataFailure(const Status& status) {
-  {
-    MutexLock lock(mutex_);
-    suspicion_ = status;
-  }
-  channel_.Wake();
-}
-
-void BackgroundLoop::OnDeath(int rank) {
-  {
-    MutexLock lock(mutex_);
-    deaths_.push_back(rank);
-  }
-  channel_.Wake();
-}
-
-void BackgroundLoop::Tune(Tunable tunable, int64_t value) {
-  {
-    MutexLock lock(mutex_);
-    tuned_.push_back({tunable, value});
-  }
-  channel_.Wake();
-}
-
 void BackgroundLoop::HandleTuned() {
-  std::vector<TuneDecision> tuned;
-  {
-    MutexLock lock(mutex_);
-    tuned.swap(tuned_);
-  }
+  const std::vector<TuneDecision> tuned = inbox_.TakeTuned();
   if (finished()) return;
   for (const TuneDecision& one : tuned) {
     controller_.Tune(one.tunable, one.value);
   }
-}
-
-void BackgroundLoop::Break(const Status& cause) {
-  {
-    MutexLock lock(mutex_);
-    if (break_.ok()) break_ = cause;
-  }
-  channel_.Wake();
-}
-
-void BackgroundLoop::SetBrokenListener(
-    std::function<void(const Status&)> listener) {
-  Status told;
-  {
-    MutexLock lock(mutex_);
-    broken_listener_ = listener;
-    told = notified_failure_;
-  }
-  if (listener && !told.ok()) listener(told);
-}
-
-void BackgroundLoop::TellBroken(const Status& cause) {
-  std::function<void(const Status&)> listener;
-  {
-    MutexLock lock(mutex_);
-    if (!notified_failure_.ok()) return;
-    notified_failure_ = cause;
-    listener = broken_listener_;
-  }
-  if (listener) listener(cause);
 }
 
 Status BackgroundLoop::status() const {
@@ -121,11 +58,7 @@ Status BackgroundLoop::status() const {
 }
 
 void BackgroundLoop::Leave(const std::string& reason, Deadline deadline) {
-  {
-    MutexLock lock(mutex_);
-    if (!leaving_) leaving_ = reason;
-  }
-  channel_.Wake();
+  inbox_.Leave(reason);
   bool agreed;
   {
     MutexLock lock(mutex_);
@@ -156,7 +89,7 @@ void BackgroundLoop::Run() {
     Listen(until ? &*until : nullptr);
     queue_.PopRequests(requests_);
     // In this order, so that what was asked for upon a result comes after it.
-    controller_.OnLaunched(launched_.exchange(0));
+    controller_.OnLaunched(inbox_.TakeLaunched());
     HandleTuned();
     for (const RequestPtr& request : requests_) controller_.Submit(request);
     HandleTimers();
@@ -187,14 +120,11 @@ void BackgroundLoop::SayBye() {
 
 void BackgroundLoop::TellPeers(
     const std::vector<std::pair<int, std::string>>& messages) {
-  for (const auto& [peer, message] : messages) {
-    channel_.Send(peer, message);
-    peers_.at(peer).spoken = clock_.Now();
-  }
+  for (const auto& [peer, message] : messages) contacts_.Send(peer, message);
 }
 
 void BackgroundLoop::Listen(const TimePoint* until) {
-  std::vector<int> deaths = TakeDeaths();
+  const std::vector<int> deaths = inbox_.TakeDeaths();
   const TimePoint now = clock_.Now();
   const std::vector<MessageChannel::Event> events =
       Poll(deaths.empty() ? until : &now);
@@ -206,13 +136,8 @@ void BackgroundLoop::Listen(const TimePoint* until) {
                                    [rank](const MessageChannel::Event& event) {
                                      return event.peer == rank;
                                    });
-    heard ? OnDeath(rank) : HandleDeath(rank);
+    heard ? inbox_.Died(rank) : HandleDeath(rank);
   }
-}
-
-std::vector<int> BackgroundLoop::TakeDeaths() {
-  MutexLock lock(mutex_);
-  return std::exchange(deaths_, {});
 }
 
 void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
@@ -266,34 +191,24 @@ bool BackgroundLoop::EndIsNext() const {
 
 bool BackgroundLoop::HasLeft(int peer) const {
   return controller_.HasSaidBye(peer) &&
-         (agreed() || EndIsNext() || peers_.at(peer).is_deputy);
+         (agreed() || EndIsNext() || contacts_.IsDeputy(peer));
 }
 
 void BackgroundLoop::HandleTimers() {
   const TimePoint now = running_.Outside(running_.Now());
-  bool leave_now = false;
-  std::string reason;
-  Status suspicion, broken;
-  {
-    MutexLock lock(mutex_);
-    leave_now = leaving_.has_value() && !leave_sent_;
-    if (leave_now) reason = *leaving_;
-    suspicion = suspicion_;
-    broken = break_;
-  }
-  if (!broken.ok()) AbortAtOnce(broken, -1);
+  const LoopInbox::Standing told = inbox_.standing();
+  if (!told.broken.ok()) AbortAtOnce(told.broken, -1);
   if (finished()) {
     // A peer may go, or stop, before the last bucket is through.
-    if (agreed()) HandleSuspicion(suspicion, now);
+    if (agreed()) HandleSuspicion(told.suspicion, now);
     if (state_ == State::kDraining) Heartbeat(now);
     return;
   }
-  if (leave_now) {
-    leave_sent_ = true;
-    controller_.Leave(reason);
+  if (told.leaving && !std::exchange(leave_sent_, true)) {
+    controller_.Leave(*told.leaving);
   }
   if (loss_reported_) return;  // the job's word comes next
-  HandleSuspicion(suspicion, now);
+  HandleSuspicion(told.suspicion, now);
   if (finished() || loss_reported_) return;
   std::optional<TimePoint> timer = controller_.NextTimer();
   if (timer && running_.Now() >= *timer) controller_.OnTimer();
@@ -310,7 +225,7 @@ std::vector<MessageChannel::Event> BackgroundLoop::Poll(
     const TimePoint* until) {
   std::vector<MessageChannel::Event> events = channel_.Poll(until);
   // A loop that watches nobody sleeps for any time.
-  if (until == nullptr || peers_.empty()) {
+  if (until == nullptr || contacts_.empty()) {
     (void)running_.Skip();
   } else if (const Duration lost = running_.Look(); lost > Duration::zero()) {
     Pardon(lost);
@@ -318,17 +233,8 @@ std::vector<MessageChannel::Event> BackgroundLoop::Poll(
   return events;
 }
 
-// What was lost does not count. Where that is long, this process was stopped,
-// and most likely the whole job: the others go on somewhat later, perhaps one
-// after the other, so they have all of the time again. Where it is short, the
-// processor was busy, and a peer that is gone must be found all the same.
 void BackgroundLoop::Pardon(Duration lost) {
-  const TimePoint now = clock_.Now();
-  const bool stopped = lost >= options_.heartbeat_timeout / 3;
-  for (auto& [peer, contact] : peers_) {
-    contact.silent_since =
-        stopped ? now : std::min(now, SilentSince(peer, contact) + lost);
-  }
+  const bool stopped = contacts_.Pardon(lost);
   if (stopped && options_.ranks.is_job()) {
     KR_LOG(kInfo)
         << "this process did not run for some "
@@ -337,31 +243,20 @@ void BackgroundLoop::Pardon(Duration lost) {
   }
 }
 
-TimePoint BackgroundLoop::SilentSince(int peer, const Contact& contact) const {
-  return std::max(contact.silent_since, channel_.LastHeard(peer));
-}
-
 void BackgroundLoop::Heartbeat(TimePoint now) {
-  static const std::string ping = EncodeMessage(PingMessage{});
-  for (auto& [peer, contact] : peers_) {
-    if (HasLeft(peer)) continue;
-    if (now - SilentSince(peer, contact) >= options_.heartbeat_timeout) {
-      std::ostringstream seconds;
-      seconds
-          << std::chrono::duration<double>(options_.heartbeat_timeout).count();
-      Abort(UnavailableError(
-                "lost " + options_.describe_peer(peer) +
-                ": nothing was heard from it for " + seconds.str() +
-                " s (KERAS_RING_HEARTBEAT_TIMEOUT); its process is stopped or "
-                "its host or network is gone"),
-            peer);
-      return;
-    }
-    if (now - contact.spoken >= LongestSleep(options_.heartbeat_timeout)) {
-      channel_.Send(peer, ping);
-      contact.spoken = now;
-    }
+  if (const std::optional<int> peer = contacts_.FindSilent(now, has_left_)) {
+    std::ostringstream seconds;
+    seconds
+        << std::chrono::duration<double>(options_.heartbeat_timeout).count();
+    Abort(UnavailableError(
+              "lost " + options_.describe_peer(*peer) +
+              ": nothing was heard from it for " + seconds.str() +
+              " s (KERAS_RING_HEARTBEAT_TIMEOUT); its process is stopped or "
+              "its host or network is gone"),
+          *peer);
+    return;
   }
+  contacts_.Ping(now, has_left_);
 }
 
 void BackgroundLoop::Collect() {
@@ -461,7 +356,7 @@ void BackgroundLoop::Abort(const Status& cause, int reported_by) {
 void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   // After an agreed end, sets may still run.
   if (agreed()) AbortTheRest(cause, reported_by);
-  if (finished()) return TellBroken(cause);
+  if (finished()) return broken_.Tell(cause);
   TellCause(cause, reported_by);
   if (options_.ranks.is_job()) LogLoss(cause);
   // As things stood when it happened.
@@ -470,7 +365,7 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   // executor must find it everywhere.
   Finish(State::kBroken, cause);
   executor_.Abort(cause);
-  TellBroken(cause);
+  broken_.Tell(cause);
   if (options_.broken) options_.broken(cause, std::move(records));
 }
 
@@ -528,10 +423,8 @@ std::optional<TimePoint> BackgroundLoop::NextWakeUp() const {
   if (std::optional<TimePoint> release = queue_.NextRelease()) {
     consider(*release);
   }
-  for (const auto& [peer, contact] : peers_) {
-    if (HasLeft(peer)) continue;
-    consider(SilentSince(peer, contact) + options_.heartbeat_timeout);
-    consider(contact.spoken + LongestSleep(options_.heartbeat_timeout));
+  if (std::optional<TimePoint> look = contacts_.NextLook(has_left_)) {
+    consider(*look);
   }
   return next;
 }

@@ -3,13 +3,12 @@
 #ifndef KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
 #define KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
 
-#include <atomic>
 #include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -23,7 +22,10 @@
 #include "csrc/control/controller.h"
 #include "csrc/control/flight_recorder.h"
 #include "csrc/control/tensor_queue.h"
+#include "csrc/runtime/broken_notice.h"
 #include "csrc/runtime/executor.h"
+#include "csrc/runtime/loop_inbox.h"
+#include "csrc/runtime/peer_contacts.h"
 
 namespace keras_ring {
 
@@ -62,12 +64,6 @@ class BackgroundLoop {
                  RunningClock& running);
   ~BackgroundLoop();
 
-  // How long the loop sleeps at most before it looks again whether its peers
-  // live, and tells them that this rank does.
-  static Duration LongestSleep(Duration heartbeat_timeout) {
-    return heartbeat_timeout / 3;
-  }
-
   Status Start(ControlTree tree);
 
   // --- Any thread ---
@@ -75,12 +71,12 @@ class BackgroundLoop {
   // There is something new in the queue.
   void Wake() { channel_.Wake(); }
   // The executor's callbacks.
-  void OnLaunched();
-  void OnDataFailure(const Status& status) KR_EXCLUDES(mutex_);
+  void OnLaunched() { inbox_.Launched(); }
+  void OnDataFailure(const Status& status) { inbox_.Suspect(status); }
   // That of the death watch.
-  void OnDeath(int rank) KR_EXCLUDES(mutex_);
+  void OnDeath(int rank) { inbox_.Died(rank); }
   // Of the coordinator; see Controller::Tune.
-  void Tune(Tunable tunable, int64_t value) KR_EXCLUDES(mutex_);
+  void Tune(Tunable tunable, int64_t value) { inbox_.Tune({tunable, value}); }
   // Leaves the job: waits until its end is agreed and told to the peers, at
   // most until `deadline`. The loop goes on, for the executor may still need
   // it.
@@ -91,11 +87,12 @@ class BackgroundLoop {
   // OK while the job runs; then why it does not, for ever.
   Status status() const KR_EXCLUDES(mutex_);
   // The job is broken, says another thread. Does not wait.
-  void Break(const Status& cause) KR_EXCLUDES(mutex_);
+  void Break(const Status& cause) { inbox_.Break(cause); }
   // `listener` is told why the job has broken, once, on the loop's thread; at
   // once if it has already. Not of an agreed end. Null: nobody is.
-  void SetBrokenListener(std::function<void(const Status& cause)> listener)
-      KR_EXCLUDES(mutex_);
+  void SetBrokenListener(BrokenNotice::Listener listener) {
+    broken_.SetListener(std::move(listener));
+  }
 
  private:
   enum class State {
@@ -109,13 +106,6 @@ class BackgroundLoop {
     return state_ == State::kDraining || state_ == State::kDrainAborted;
   }
 
-  // Of a peer of the tree.
-  struct Contact {
-    TimePoint spoken;        // when this rank last sent it something
-    TimePoint silent_since;  // at the earliest; see SilentSince
-    bool is_deputy = false;  // see ControlTree
-  };
-
   void Run();
   // Sleeps until `until` (null: without a limit), or until something comes from
   // outside, and handles that.
@@ -124,8 +114,6 @@ class BackgroundLoop {
   std::vector<MessageChannel::Event> Poll(const TimePoint* until);
   // This process has not run for so long. Others are not to blame for that.
   void Pardon(Duration lost);
-  // Since when `peer` can be blamed for its silence.
-  TimePoint SilentSince(int peer, const Contact& contact) const;
   void HandleEvent(const MessageChannel::Event& event);
   // Whether what is left to be carried out ends with the job's end.
   bool EndIsNext() const;
@@ -134,10 +122,8 @@ class BackgroundLoop {
   // does.
   bool HasLeft(int peer) const;
   void HandleTimers();
-  void HandleTuned() KR_EXCLUDES(mutex_);
+  void HandleTuned();
   void HandleClosed(int peer, const Status& why);
-  // Takes what the death watch has told.
-  std::vector<int> TakeDeaths() KR_EXCLUDES(mutex_);
   void HandleDeath(int rank);
   // The data plane's word is taken for the cause, if the control plane names no
   // better one in time.
@@ -165,7 +151,6 @@ class BackgroundLoop {
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
   // Of an abort. From here on the end of this process is no news.
   void TellCause(const Status& cause, int reported_by);
-  void TellBroken(const Status& cause) KR_EXCLUDES(mutex_);
   // Leaves State::kRunning.
   void Finish(State state, const Status& status);
   // Takes down how the entries end, and fires their completions.
@@ -181,18 +166,12 @@ class BackgroundLoop {
   const Clock& clock_;
   RunningClock& running_;
 
-  std::atomic<int> launched_{0};
+  LoopInbox inbox_;
+  BrokenNotice broken_;
 
-  // Guards the requests of other threads to the loop, and what they read.
+  // Guards what other threads read.
   mutable Mutex mutex_;
   CondVar changed_;
-  std::optional<std::string> leaving_ KR_GUARDED_BY(mutex_);
-  Status suspicion_ KR_GUARDED_BY(mutex_);
-  Status break_ KR_GUARDED_BY(mutex_);
-  std::vector<TuneDecision> tuned_ KR_GUARDED_BY(mutex_);
-  std::vector<int> deaths_ KR_GUARDED_BY(mutex_);
-  std::function<void(const Status&)> broken_listener_ KR_GUARDED_BY(mutex_);
-  Status notified_failure_ KR_GUARDED_BY(mutex_);  // what a listener was told
   Status status_ KR_GUARDED_BY(mutex_);
   bool over_ KR_GUARDED_BY(mutex_) = false;  // ended or aborted, peers told
   bool stop_ KR_GUARDED_BY(mutex_) = false;
@@ -203,7 +182,10 @@ class BackgroundLoop {
   bool loss_reported_ = false;  // to the job, which has not answered yet
   bool loss_heard_ = false;     // from a peer, that is
   std::optional<TimePoint> suspicion_due_;
-  std::map<int, Contact> peers_;
+  PeerContacts contacts_;
+  const PeerContacts::HasLeft has_left_ = [this](int peer) {
+    return HasLeft(peer);
+  };
   std::vector<RequestPtr> requests_;  // just popped
   std::deque<Command> commands_;
   const std::function<void()> keep_in_touch_ = [this] { PollControl(); };

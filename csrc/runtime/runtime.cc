@@ -142,7 +142,7 @@ void Runtime::WatchDeaths() {
 Runtime::Runtime(RuntimeDeps deps)
     : deps_(std::move(deps)),
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)),
-      running_(*deps_.clock, BackgroundLoop::LongestSleep(
+      running_(*deps_.clock, PeerContacts::LongestSleep(
                                  Seconds(deps_.options.heartbeat_timeout))) {
   const ControlTree tree =
       TreeOfRuntime(deps_.host_ids, deps_.ranks, topology_.rank);
