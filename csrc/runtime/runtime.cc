@@ -11,6 +11,7 @@
 #include "csrc/collective/collective_set.h"
 #include "csrc/comm/host/death_watch.h"
 #include "csrc/comm/host/host_group.h"
+#include "csrc/comm/host/memory_holder.h"
 #include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/control_tree.h"
@@ -328,6 +329,7 @@ void Runtime::Shutdown(const std::string& reason) {
   // Before this rank says Bye: it has done its share, and may end.
   if (death_watch_) death_watch_->Stop();
   loop_->Stop();
+  if (deps_.memory_holder) deps_.memory_holder->Stop();
   stopped_ = true;
   if (deps_.timeline) deps_.timeline->Stop(reason);
   if (!flight_log_writer_.Wait(Deadline::After(kFlightLogLimit))) {

@@ -32,6 +32,7 @@ class Executor;
 struct FlightLog;
 struct FlightRecord;
 class HostGroup;
+class MemoryHolder;
 class Mesh;
 class MessageChannel;
 class TensorQueue;
@@ -76,6 +77,8 @@ struct RuntimeDeps {
   std::vector<std::string> peer_names;  // by rank, for messages
   // Null if this host's ranks do not share memory.
   std::unique_ptr<HostGroup> host;
+  // Of the job, if this rank shares memory with no other one. Or null.
+  std::unique_ptr<MemoryHolder> memory_holder;
   std::unique_ptr<MessageChannel> channel;
   // Goes first, so that it has left before its rank's connections end.
   std::unique_ptr<Collective> collective;

@@ -8,6 +8,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/comm/host/host_id.h"
+#include "csrc/comm/host/memory_holder.h"
 #include "csrc/comm/net/addresses.h"
 #include "csrc/comm/net/tls.h"
 #include "csrc/comm/rendezvous/rendezvous.h"
@@ -115,6 +116,17 @@ Status StartDiagnostics(const Member& own, RuntimeDeps& deps) {
   return OkStatus();
 }
 
+// Null if there is none: then the others hear of this rank's death later.
+std::unique_ptr<MemoryHolder> HoldMemory() {
+  auto holder = std::make_unique<MemoryHolder>();
+  const Status status = holder->Start();
+  if (status.ok()) return holder;
+  KR_LOG(kInfo) << "the other ranks learn of the end of this one when its "
+                   "memory has been freed, which takes longer the more it has: "
+                << status.message();
+  return nullptr;
+}
+
 // The parts of a process set of which this rank is a member.
 Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
                                const RankSet& set, Deadline deadline) {
@@ -177,6 +189,7 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   // for lost when it says nothing.
   KR_RETURN_IF_ERROR(mesh->StartBarrier(connected));
   deps.mesh = std::move(mesh);
+  if (options.size > 1 && !deps.host) deps.memory_holder = HoldMemory();
   KR_ASSIGN_OR_RETURN(const std::shared_ptr<Runtime> job,
                       Runtime::Start(std::move(deps)));
   return std::make_shared<ProcessSets>(

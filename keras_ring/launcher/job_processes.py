@@ -24,6 +24,8 @@ _DONE = b"done"
 _KILL_PATIENCE = 5.0
 # PF_EXITING of the kernel's include/linux/sched.h.
 _EXITING = 0x4
+# Of the process that shares a rank's memory: csrc/comm/host/memory_holder.h.
+_HOLDER = "kr-holder"
 
 
 def _stat_of(pid: int) -> list[bytes]:
@@ -87,6 +89,18 @@ def find(directory: str | None, sessions: Collection[int]) -> set[int]:
     return found
 
 
+def _is_holder(pid: int) -> bool:
+    """Returns whether a process is there only to hold a rank's memory.
+
+    It ends by itself after its rank has, so no program has left it behind.
+    """
+    try:
+        with open(f"/proc/{pid}/comm") as name:
+            return name.read().strip() == _HOLDER
+    except OSError:
+        return False
+
+
 def send(pids: Collection[int], signum: int) -> None:
     """Sends a signal to each process that still exists."""
     for pid in pids:
@@ -100,7 +114,8 @@ def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
     """Kills every process of a job and waits until they are gone.
 
     Returns:
-        The ids of the processes that had to be killed.
+        The ids of the processes that had to be killed, without those that end
+        by themselves.
     """
     killed: set[int] = set()
     give_up = time.monotonic() + _KILL_PATIENCE
@@ -110,8 +125,9 @@ def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
         alive = find(directory, sessions)
         if not alive:
             break
+        holders = {pid for pid in alive if _is_holder(pid)}
         send(alive, signal.SIGKILL)
-        killed |= alive
+        killed |= alive - holders
         time.sleep(0.005)
     return killed
 

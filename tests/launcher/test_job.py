@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from keras_ring.launcher import job as job_module
+from keras_ring.launcher import job_processes
 from keras_ring.launcher.job import Job
 
 # Killed as soon as there is a directory.
@@ -80,6 +82,23 @@ def test_an_error_in_the_launcher_leaves_nothing():
         raise RuntimeError("of the launcher")
     assert not job.directory.exists()
     assert not os.path.exists(f"/proc/{rank.pid}")
+
+
+def test_what_holds_memory_is_not_left_behind_by_a_program(tmp_path):
+    holder = shutil.copy(shutil.which("sleep"), tmp_path / "kr-holder")
+    with Job(1) as job:
+        rank = job.start(
+            0,
+            ["sh", "-c", f"{holder} 60 & sleep 61 & echo $!"],
+            os.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        forgotten = int(rank.stdout.readline())
+        os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+        assert len(job_processes.find(None, {rank.pid})) == 2
+        assert job.kill_all() == {forgotten}
+        assert job_processes.find(None, {rank.pid}) == set()
 
 
 def test_the_watchdog_does_no_harm_when_all_is_well():

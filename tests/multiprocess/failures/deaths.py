@@ -6,8 +6,9 @@
 The ranks use the core alone, by its C interface, and are forks of this process,
 so that a job costs milliseconds. `heard` is the time from `kill -9` of a rank
 until the last of the others has the error of the operation that it waits for;
-`gone` that until the process has ended. The kernel frees the memory in between,
-and closes the connections after that. Hosts are pretended ones, whose ranks
+`gone` that until its memory is free. The kernel does that before it closes the
+connections, unless the rank is the only one of its host, and has a process that
+holds the memory. Hosts are pretended ones, whose ranks
 meet by TCP on this machine, or with `--lab` such with a network each.
 """
 
@@ -20,6 +21,7 @@ import json
 import mmap
 import os
 import secrets
+import select
 import signal
 import socket
 import statistics
@@ -185,6 +187,25 @@ def _listen(host, in_lab):
     return listener, f"10.77.0.{host + 1}:{listener.getsockname()[1]}"
 
 
+def _holders_of(pid):
+    """Returns pidfds of the processes that hold a rank's memory, if any."""
+    children = [
+        int(child)
+        for path in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in path.read_text().split()
+    ]
+    return [
+        os.pidfd_open(child)
+        for child in children
+        if Path(f"/proc/{child}/comm").read_text().strip() == "kr-holder"
+    ]
+
+
+def _await_end(pidfd):
+    with os.fdopen(pidfd):
+        select.select([pidfd], [], [])
+
+
 def kill(num_ranks, victim, gib, *, hosts=None, in_lab=False, limit=120):
     """Runs a job, and kills a rank; returns a `Death`.
 
@@ -234,9 +255,12 @@ def kill(num_ranks, victim, gib, *, hosts=None, in_lab=False, limit=120):
         for rank, pipe in enumerate(pipes):
             if pipe.readline() != b"ready\n":
                 raise RuntimeError(f"rank {rank} did not start")
+        holders = _holders_of(pids[victim])
         killed = time.monotonic()
         os.kill(pids[victim], signal.SIGKILL)
         os.waitpid(pids[victim], 0)
+        for holder in holders:
+            _await_end(holder)
         gone = time.monotonic() - killed
         told = [
             json.loads(pipe.read())

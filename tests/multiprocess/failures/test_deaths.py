@@ -1,8 +1,8 @@
 """The death of a rank is known at once, however much memory it has.
 
-The kernel frees the memory of a process before it closes its connections. How
-long that takes is the measure: the processor that does it is as busy as those
-of the other ranks.
+The kernel frees the memory of a process before it closes its connections,
+unless another process has that memory. How long that takes is the measure: the
+processor that does it is as busy as those of the other ranks.
 """
 
 import signal
@@ -72,6 +72,11 @@ def test_is_heard_on_other_hosts(victim):
     """From a neighbour on the dead rank's host, whichever rank that is."""
     hosts = [0, 0, 1, 1, 1]
     check(deaths.kill(5, victim, gib=1, hosts=hosts), victim)
+
+
+@pytest.mark.parametrize("victim", range(2))
+def test_of_a_rank_that_is_alone_on_its_host_connections_close_first(victim):
+    check(deaths.kill(3, victim, gib=1, hosts=[0, 1, 2]), victim)
 
 
 @pytest.mark.long("faults")
