@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy.typing as npt
 import tensorflow as tf
@@ -21,10 +20,10 @@ import tensorflow as tf
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._runtime import process_sets
 from keras_ring._training import (
     divergence,
     initial_values,
+    keras2_own_methods,
     local_updates,
     optimizer_state,
     reduction_guard,
@@ -43,7 +42,6 @@ from keras_ring._training.reduction import (
     gradient_names,
     reduce_gradients,
 )
-from keras_ring._training.tape import DistributedGradientTape
 from keras_ring._typing import (
     Gradient,
     GradsAndVars,
@@ -136,12 +134,13 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
     @do_not_convert
     def minimize(self, *args: Any, **kwargs: Any) -> Any:
         minimize = cast(Any, super()).minimize
-        given = _arguments_with_tape(self, minimize, args, kwargs)
+        given = keras2_own_methods.with_tape(self, minimize, args, kwargs)
         if given is None:
             return minimize(*args, **kwargs)
-        token = _minimizing.set(self)
+        token = _minimizing.set(_Minimizing(self, given.is_comparison))
         try:
-            return minimize(*given.args, **given.kwargs)
+            arguments = given.arguments
+            return minimize(*arguments.args, **arguments.kwargs)
         finally:
             _minimizing.reset(token)
 
@@ -155,7 +154,10 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
         apply = _with_pairs_first(
             cast(Any, super()).apply_gradients, args, kwargs
         )
-        if _minimizing.get() is self:
+        minimizing = _minimizing.get()
+        if minimizing is not None and minimizing.optimizer is self:
+            if minimizing.is_comparison:
+                return cast(Any, self).iterations
             # Of a tape that has reduced them.
             return apply(grads_and_vars)
         return _apply_reduced(self, self, apply, grads_and_vars)
@@ -186,59 +188,15 @@ class _LegacyReducingMixin(_ReducingMixin):
         self._assign_state_to_come()
 
 
+class _Minimizing(NamedTuple):
+    optimizer: Optimizer
+    is_comparison: bool
+
+
 # The optimizer whose `minimize` runs, with a tape that reduces.
-_minimizing: contextvars.ContextVar[Optimizer | None] = contextvars.ContextVar(
-    "keras_ring_minimizing", default=None
+_minimizing: contextvars.ContextVar[_Minimizing | None] = (
+    contextvars.ContextVar("keras_ring_minimizing", default=None)
 )
-
-
-def _arguments_with_tape(
-    optimizer: Optimizer,
-    minimize: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> inspect.BoundArguments | None:
-    """Returns the arguments of `minimize`, with a tape that reduces.
-
-    Where the class of a program changes gradients between those of the tape
-    and `apply_gradients`, they are reduced by the tape.
-
-    Returns:
-        The arguments, or `None` where `apply_gradients` is to reduce.
-    """
-    settings: ReductionSettings = optimizer._settings
-    if (
-        not _changes_gradients(optimizer)
-        or reduction_guard.is_reduced()
-        or process_sets.shares_nothing(settings.process_set)
-        # What was added up is reduced, and not what is added.
-        or settings.backward_passes_per_step > 1
-        or settings.whole_batch
-    ):
-        return None
-    signature = inspect.signature(minimize)
-    if "tape" not in signature.parameters:
-        return None
-    given = signature.bind(*args, **kwargs)
-    local_tape = given.arguments.get("tape")
-    if local_tape is None:
-        local_tape = tf.GradientTape()
-    given.arguments["tape"] = DistributedGradientTape.of_settings(
-        local_tape, settings, local_variables_of(optimizer)
-    )
-    return given
-
-
-def _changes_gradients(optimizer: Optimizer) -> bool:
-    """Whether a method that is not of Keras sees gradients of the tape."""
-    for method in ("minimize", "compute_gradients", "_compute_gradients"):
-        for each in optimizer._wrapped_class.__mro__:
-            if method in vars(each):
-                name = each.__module__.partition(".")[0]
-                if name not in ("keras", "tf_keras"):
-                    return True
-                break
-    return False
 
 
 def _with_pairs_first(

@@ -124,6 +124,7 @@ def change_class(
     mixin: type,
     settings: ReductionSettings,
     keras: ModuleType | None,
+    beneath: type | None = None,
 ) -> None:
     """Gives an optimizer its class with a mixin before it.
 
@@ -132,11 +133,16 @@ def change_class(
         mixin: A subclass of `CopyableMixin`.
         settings: A `ReductionSettings`.
         keras: The Keras that the class is of, or `None`.
+        beneath: A subclass of the base class of the family, whose methods are
+            to come after those of the optimizer's class and before those of
+            that base; or `None`.
     """
     wrapped_class: type = type(optimizer)
     if issubclass(wrapped_class, CopyableMixin):
         wrapped_class = wrapped_class._wrapped_class
-    distributed = _distributed_class(mixin, wrapped_class, settings, keras)
+    distributed = _distributed_class(
+        mixin, wrapped_class, beneath, settings, keras
+    )
     # Past the optimizer's own `__setattr__`, which tracks what is assigned.
     object.__setattr__(optimizer, "__class__", distributed)
     if issubclass(mixin, ReducingMixin) and not hasattr(
@@ -149,6 +155,7 @@ def change_class(
 def _distributed_class(
     mixin: type,
     wrapped_class: type,
+    beneath: type | None,
     settings: ReductionSettings,
     keras: ModuleType | None,
 ) -> type:
@@ -164,7 +171,7 @@ def _distributed_class(
         module = "keras.optimizers"
     distributed_class = type(
         name,
-        (mixin, wrapped_class),
+        (mixin, wrapped_class, *([beneath] if beneath else [])),
         {
             "__module__": module,
             "__qualname__": wrapped_class.__qualname__,

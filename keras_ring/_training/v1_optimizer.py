@@ -1,9 +1,10 @@
 """`tf.compat.v1.train` optimizers that reduce.
 
-Gradients are reduced by `compute_gradients`, so that what a program does to
-them before `apply_gradients`, such as clipping by the global norm, is done to
-those of all ranks. What did not come from there is reduced by
-`apply_gradients`.
+Gradients are reduced by `compute_gradients` of TensorFlow, so that what a
+program does to them before `apply_gradients`, in a method of its own class or
+outside of it, such as clipping by the global norm, is done to those of all
+ranks. What did not come from there is reduced by `compute_gradients` of the
+program's class, or else by `apply_gradients`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from keras_ring._typing import (
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a `tf.compat.v1.train.Optimizer` reduce."""
-    change_class(optimizer, _V1ReducingMixin, settings, None)
+    change_class(optimizer, _V1ReducingMixin, settings, None, _ReducingSource)
     object.__setattr__(optimizer, "_pending", _Pending(settings))
 
 
@@ -81,13 +82,20 @@ class _V1ReducingMixin(ReducingMixin):
     def compute_gradients(
         self, *args: Any, **kwargs: Any
     ) -> list[tuple[Gradient, Variable]]:
-        pairs: list[tuple[Gradient, Variable]] = cast(
-            Any, super()
-        ).compute_gradients(*args, **kwargs)
-        if reduction_guard.is_reduced():
+        compute = cast(Any, super()).compute_gradients
+        self._pending.reduced = set()
+        pairs: list[tuple[Gradient, Variable]] = compute(*args, **kwargs)
+        if reduction_guard.is_reduced() or self._pending.reduced:
             return pairs
+        # A class of the program that computes them by itself.
+        return self._reduce_computed(pairs)
+
+    def _reduce_computed(
+        self, pairs: GradsAndVars
+    ) -> list[tuple[Gradient, Variable]]:
+        """Returns the pairs reduced, which `apply_gradients` leaves alone."""
         pairs = self._reduced(pairs)
-        self._pending.reduced = {
+        self._pending.reduced |= {
             variable.ref()
             for gradient, variable in pairs
             if gradient is not None
@@ -185,6 +193,23 @@ class _V1ReducingMixin(ReducingMixin):
             for source, gradient in zip(sources, reduced, strict=True)
         }
         return [(by_source.get(v.ref()), v) for _, v in pairs]
+
+
+class _ReducingSource(tf.compat.v1.train.Optimizer):
+    """Reduces what TensorFlow computes, before a program's class changes it.
+
+    It comes after that class, and before TensorFlow's.
+    """
+
+    def compute_gradients(
+        self, *args: Any, **kwargs: Any
+    ) -> list[tuple[Gradient, Variable]]:
+        pairs: list[tuple[Gradient, Variable]] = super().compute_gradients(
+            *args, **kwargs
+        )
+        if reduction_guard.is_reduced():
+            return pairs
+        return cast(_V1ReducingMixin, self)._reduce_computed(pairs)
 
 
 def _restore(

@@ -318,6 +318,7 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
         target: Structure,
         sources: Structure,
         output_gradients: Structure = None,
+        *args: Any,
         **kwargs: Any,
     ) -> Structure:
         step = _current.get()
@@ -339,7 +340,9 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
                 ),
                 target,
             )
-        return gradient(self, target, sources, output_gradients, **kwargs)
+        return gradient(
+            self, target, sources, output_gradients, *args, **kwargs
+        )
 
     return counted
 

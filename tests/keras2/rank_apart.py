@@ -80,8 +80,10 @@ def _normalized(pairs):
     return [(g / (1e-3 + tf.norm(g)), v) for g, v in pairs]
 
 
-def _class_of(kind, method):
+def class_of(kind, method):
     base = _FAMILIES[kind].SGD
+    if kind == "legacy" and method == "compute_gradients":
+        method = "_compute_gradients"
 
     class Own(base):
         pass
@@ -107,14 +109,12 @@ def _class_of(kind, method):
 
 def own_methods(kind, method):
     """Returns by how much weights differ from those of one process."""
-    if kind == "legacy" and method == "compute_gradients":
-        method = "_compute_gradients"
     keras.utils.set_random_seed(5)
     model, alone = dense(), dense()
     alone.set_weights(model.get_weights())
     kr.broadcast_variables(model.variables, 0)
     kr.broadcast_variables(alone.variables, 0)
-    optimizer = kr.DistributedOptimizer(_class_of(kind, method)(0.1))
+    optimizer = kr.DistributedOptimizer(class_of(kind, method)(0.1))
     model.compile(optimizer, "mse")
     x, y = _mine()
     every, wanted = make_numbers(16)
@@ -130,6 +130,20 @@ def own_methods(kind, method):
         float(np.abs(a - b).max())
         for a, b in zip(model.get_weights(), alone.get_weights(), strict=True)
     )
+
+
+def own_methods_and_passes(kind, method):
+    """Returns how a method that changes gradients of one pass is refused."""
+    optimizer = kr.DistributedOptimizer(
+        class_of(kind, method)(0.1), backward_passes_per_step=2
+    )
+    model = dense()
+    model.compile(optimizer, "mse")
+    try:
+        model.train_on_batch(*_mine())
+    except ValueError as error:
+        return str(error)
+    return "trained"
 
 
 _SERVES = """

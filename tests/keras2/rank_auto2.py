@@ -4,6 +4,7 @@ The rest are the calls of `rank_auto`.
 """
 
 import numpy as np
+import rank_apart
 import tensorflow as tf
 
 import keras_ring as kr
@@ -73,6 +74,13 @@ def optimizer(name):
     x, y = data()
     model = compiled(dense(), "mse", OPTIMIZERS[name]())
     return trained(model, x, y, batch_size=10)
+
+
+def own_method(kind, method):
+    """A class that changes gradients on their way to the update."""
+    x, y = data(31)
+    optimizer = rank_apart.class_of(kind, method)(0.1)
+    return trained(compiled(dense(), "mse", optimizer), x, y, batch_size=10)
 
 
 def sparse_gradients(name):

@@ -17,6 +17,36 @@ v1 = tf.compat.v1
 
 UPDATES, BATCH_SIZE = 30, 16
 
+
+class ScalingOptimizer(v1.train.GradientDescentOptimizer):
+    """Divides gradients by what the largest of them is."""
+
+    def compute_gradients(self, *args, **kwargs):
+        pairs = super().compute_gradients(*args, **kwargs)
+        largest = tf.reduce_max(
+            [
+                tf.reduce_max(tf.abs(gradient))
+                for gradient, _ in pairs
+                if isinstance(gradient, tf.Tensor)
+            ]
+        )
+        return [
+            (gradient / (largest + 1e-3), variable)
+            if isinstance(gradient, tf.Tensor)
+            else (gradient, variable)
+            for gradient, variable in pairs
+        ]
+
+
+class ComputingOptimizer(v1.train.GradientDescentOptimizer):
+    """Computes gradients without TensorFlow's method."""
+
+    def compute_gradients(self, loss, *args, **kwargs):
+        variables = v1.trainable_variables()
+        gradients = tf.gradients(loss, variables)
+        return list(zip(gradients, variables, strict=True))
+
+
 OPTIMIZERS = {
     "GradientDescent": lambda: v1.train.GradientDescentOptimizer(0.1),
     "Momentum": lambda: v1.train.MomentumOptimizer(0.1, 0.9),
@@ -24,6 +54,8 @@ OPTIMIZERS = {
     "Adagrad": lambda: v1.train.AdagradOptimizer(0.1),
     "RMSProp": lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.5),
     "Ftrl": lambda: v1.train.FtrlOptimizer(0.1),
+    "Scaling": lambda: ScalingOptimizer(0.1),
+    "Computing": lambda: ComputingOptimizer(0.1),
 }
 SETTINGS = {
     "plain": {},

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(900)
 
 # Elsewhere `tf_keras`, which is nearly the same code: enough to see it work.
 IS_KERAS2_LANE = HAS_ESTIMATOR
+OWN_METHODS = ("apply_gradients", "compute_gradients", "minimize")
 EXACT = [
     ("arrays",),
     ("rows_of_one_rank",),
@@ -40,6 +41,8 @@ if IS_KERAS2_LANE:
         ("endless",),
         ("even_then_uneven",),
         *(("optimizer", name) for name in rank_auto2.OPTIMIZERS),
+        *(("own_method", "new", name) for name in OWN_METHODS),
+        *(("own_method", "legacy", name) for name in OWN_METHODS),
         ("sparse_gradients", "AdamW"),
         ("sparse_gradients", "legacy Adam"),
         ("added_losses",),

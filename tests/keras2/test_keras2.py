@@ -164,6 +164,7 @@ def two_ranks(directory):
             *(("changed_between_fits", *case) for case in CHANGES),
             *(("changed_in_a_tape_loop", kind) for kind in KINDS),
             *(("own_methods", *case) for case in OWN_METHODS),
+            *(("own_methods_and_passes", *case) for case in OWN_METHODS),
             *(("served", directory, kind) for kind in SERVED),
         ],
     )
@@ -495,6 +496,17 @@ def test_slots_that_one_rank_changes_in_a_loop(two_ranks, kind):
 def test_methods_that_change_gradients_get_those_of_all_ranks(two_ranks, case):
     for largest in two_ranks("own_methods", *case):
         assert largest < 1e-5
+
+
+@pytest.mark.parametrize("case", OWN_METHODS)
+def test_methods_that_change_gradients_of_a_pass_are_refused(two_ranks, case):
+    _, method = case
+    for said in two_ranks("own_methods_and_passes", *case):
+        if method == "apply_gradients":
+            assert said == "trained"
+            continue
+        assert f"{method}` of Own would change the gradients" in said
+        assert "Received: backward_passes_per_step=2" in said
 
 
 @pytest.mark.parametrize("kind", SERVED)
