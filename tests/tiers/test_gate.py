@@ -240,9 +240,7 @@ def test_of_cpp_tests_those_that_run_are_built(
 
 
 @pytest.mark.parametrize("words", [(), ("d_test",), ("", "c_test")])
-def test_a_cpp_test_that_nothing_builds_is_named(
-    tmp_path, monkeypatch, words
-):
+def test_a_cpp_test_that_nothing_builds_is_named(tmp_path, monkeypatch, words):
     tool = TOOL.replace("  Test #22: ", "  Test #22: d_test\\n  Test #23: ")
     calls = fake_cpp_tools(tmp_path, monkeypatch, tool)
     done = run_test_cpp(tmp_path, *words)
