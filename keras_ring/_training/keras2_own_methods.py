@@ -107,7 +107,7 @@ def _changing_method(optimizer: Optimizer) -> str | None:
     return None
 
 
-class _StepTape(tf.GradientTape):
+class _StepTape(tf.GradientTape):  # type: ignore[misc]
     """Scales gradients of this rank's rows to their part of the batch's.
 
     Args:

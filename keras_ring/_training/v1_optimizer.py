@@ -195,7 +195,7 @@ class _V1ReducingMixin(ReducingMixin):
         return [(by_source.get(v.ref()), v) for _, v in pairs]
 
 
-class _ReducingSource(tf.compat.v1.train.Optimizer):
+class _ReducingSource(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     """Reduces what TensorFlow computes, before a program's class changes it.
 
     It comes after that class, and before TensorFlow's.
