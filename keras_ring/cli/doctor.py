@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_ring.cli.flight_log import FlightLog, Operation
-from keras_ring.live.judge import is_often_last, percent
+from keras_ring.live.judge import MUCH_MAYBE_HIDDEN, is_often_last, percent
 from keras_ring.live.words import CAUSES, doing
 
 _MAX_NAMES = 3
@@ -16,8 +16,6 @@ _MIN_BUCKETS = 10
 _HELD_UP_SECONDS = 1e-3
 # What runs for so long on all ranks does not get on.
 _STANDSTILL_SECONDS = 5.0
-# Communication that takes so much of the time is what to look at.
-_LINK_SHARE = 0.3
 
 
 def diagnose(
@@ -348,7 +346,7 @@ def _communication(view: _View) -> list[str]:
             busy += max(end - max(begin, covered), 0.0)
             covered = max(covered, end)
     share = min(busy / span, 1.0) if span > 0 else 0.0
-    if share < _LINK_SHARE:
+    if share < MUCH_MAYBE_HIDDEN:
         return []
     return [
         f"The last {len(shortest)} buckets took {percent(share)} of the time"

@@ -7,6 +7,12 @@ from collections.abc import Sequence
 
 # What costs less than this share of the time is not worth a change.
 NOTABLE_SHARE = 0.05
+# Some communication there always is. Links are named where ranks wait for it
+# for this share of the time ...
+MUCH_COMMUNICATION = 0.15
+# ... or, where nobody knows what is hidden behind computation, where it goes on
+# for this share.
+MUCH_MAYBE_HIDDEN = 0.3
 # Of equal ranks each is last 1/N of the times. By this much more it is often.
 _MORE_OFTEN = 0.15
 # Of what all ranks together are late, how much one may be if they take turns.

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from keras_ring.live.judge import (
+    MUCH_MAYBE_HIDDEN,
     NOTABLE_SHARE,
     is_most,
     is_often_last,
@@ -16,8 +17,6 @@ from keras_ring.live.words import CAUSES, doing, listed, rank_names, sentence
 _WAITING_SECONDS = 1.0
 # A collective may take long where tensors are large.
 _STANDSTILL_SECONDS = 5.0
-# Some communication there always is, and some of it is hidden.
-_LINK_SHARE = 0.3
 _MAX_CLAUSES = 3
 
 
@@ -44,7 +43,7 @@ def cause_of(job: JobView) -> tuple[RankView | None, str]:
     cause = max(costs, key=lambda name: costs[name])
     if costs[cause] >= NOTABLE_SHARE:
         return None, cause
-    if (job.communication or 0.0) >= _LINK_SHARE and len(job.ranks) > 1:
+    if (job.communication or 0.0) >= MUCH_MAYBE_HIDDEN and len(job.ranks) > 1:
         return None, "link"
     return None, ""
 

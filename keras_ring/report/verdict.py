@@ -6,15 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_ring.live.judge import NOTABLE_SHARE
+from keras_ring.live.judge import MUCH_COMMUNICATION, NOTABLE_SHARE
 from keras_ring.report import units
 from keras_ring.report.analysis import Analysis
 from keras_ring.report.causes import Cause, Kind, find_causes
 from keras_ring.report.faults import killed
 from keras_ring.report.steps import Times
-
-# Some communication there always is.
-_MUCH_COMMUNICATION = 0.15
 
 _ADVICE = {
     Kind.DATA: "cache, prefetch or shard its files, or use"
@@ -69,7 +66,7 @@ def verdict(analysis: Analysis) -> list[str]:
 
 def _stands_out(cause: Cause) -> bool:
     moves = cause.kind == Kind.LINK
-    return cause.lost >= (_MUCH_COMMUNICATION if moves else NOTABLE_SHARE)
+    return cause.lost >= (MUCH_COMMUNICATION if moves else NOTABLE_SHARE)
 
 
 def _communication(analysis: Analysis) -> str:
