@@ -57,10 +57,12 @@ def _install(settings: AutoSettings) -> None:
         results,
         single_batches,
         tensorflow_files,
+        trackers,
         training,
         whole_functions,
     )
 
+    trackers.mute(topology.rank())
     # The innermost first: passes stand around what they are for.
     batches.install(settings)
     results.install()

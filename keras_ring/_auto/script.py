@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from keras_ring._auto import trackers
+
 _PACKAGE = Path(__file__).parents[1]
 # What a program imports, and is not the program.
 _LIBRARIES = tuple(
@@ -41,8 +43,8 @@ def line_of_own_call() -> tuple[str, bool]:
     """Returns the line of the program that has called for this by itself.
 
     Returns:
-        The line, empty if Keras or TensorFlow is in between; and whether it
-        is what `logging` writes.
+        The line, empty if Keras, TensorFlow or a tracker is in between; and
+        whether it is what `logging` writes.
     """
     is_log = False
     for frame in _frames():
@@ -51,7 +53,7 @@ def line_of_own_call() -> tuple[str, bool]:
         module = str(frame.f_globals.get("__name__", ""))
         inner = module.startswith(f"{__package__}.")
         top = module.split(".")[0]
-        if top in _OF_KERAS and not inner:
+        if (top in _OF_KERAS and not inner) or top in trackers.MODULES:
             break
         is_log = is_log or top == "logging"
     return "", is_log

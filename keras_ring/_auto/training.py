@@ -28,6 +28,7 @@ from keras_ring._auto import (
     state_combining,
     states,
     step_check,
+    trackers,
     whole_functions,
 )
 from keras_ring._auto.passes import Pass
@@ -138,6 +139,7 @@ def prepare(model: Model) -> None:
     # What is made of variables for it is made before its step is traced.
     returned.of(model)
     distribute(model)
+    trackers.tell()
 
 
 def distribute(model: Model) -> None:
