@@ -1,9 +1,10 @@
 """Finds files that several ranks would write, in their input pipelines.
 
 `Dataset.cache(file)` writes what it reads into a file, once, and goes by the
-file from then on. If the ranks of a host name the same one, all but the first
-are told by TensorFlow to delete it; and where it was there before, behind the
-split of the data, each rank gets what another program has put into it.
+file from then on. If ranks name the same one, of their host or on a file system
+that their hosts share, all but the first are told by TensorFlow to delete it;
+and where it was there before, behind the split of the data, each rank gets what
+another program has put into it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
 
 from keras_ring._agreement import data_parts
+from keras_ring._agreement.file_systems import shared_file_system
 from keras_ring._agreement.same_data import nodes
 from keras_ring._ops import arrays
 from keras_ring._ops.objects import allgather_object
@@ -38,7 +41,7 @@ def require_own_files(
     *,
     before_split: bool = False,
 ) -> None:
-    """Raises an error on all ranks if two of a host cache in the same file.
+    """Raises an error on all ranks if two of them cache in the same file.
 
     Args:
         datasets: Those that this rank is about to read; what is no
@@ -69,16 +72,22 @@ def require_own_files(
     # The same branch on all ranks, because of what all have gathered.
     if not rows.any():
         return
+    own = [_Place(file, shared_file_system(file) or "") for file in files]
     by_rank = allgather_object(
-        (topology.cross_rank(), files), f"{name}/names", process_set
+        (topology.cross_rank(), own), f"{name}/names", process_set
     )
     ranks = collections.defaultdict(list)
-    for rank, (host, names) in zip(process_set.ranks, by_rank, strict=True):
-        for file in names:
-            ranks[host, file].append(rank)
-    for (_, file), those in sorted(ranks.items()):
+    for rank, (host, places) in zip(process_set.ranks, by_rank, strict=True):
+        for place in places:
+            ranks[place, -1 if place.shared else host].append(rank)
+    for (place, _), those in sorted(ranks.items()):
         if len(those) > 1:
-            raise ValueError(_error(file, those))
+            raise ValueError(_error(place, those))
+
+
+class _Place(NamedTuple):
+    file: str
+    shared: str  # the file system that hosts share; empty: none
 
 
 def _files_of(dataset: Dataset, before_split: bool) -> Iterator[str]:
@@ -120,11 +129,16 @@ def _before_split(dataset: Dataset) -> set[int]:
     }
 
 
-def _error(file: str, ranks: list[int]) -> str:
+def _error(place: _Place, ranks: list[int]) -> str:
     shown = ", ".join(str(rank) for rank in ranks[:8])
     shown += ", ..." if len(ranks) > 8 else ""
+    whose = (
+        f"{shown}, whose hosts share {place.shared},"
+        if place.shared
+        else f"{shown} of this host"
+    )
     return (
-        f"Ranks {shown} of this host cache a dataset in one file, {file!r} "
+        f"Ranks {whose} cache a dataset in one file, {place.file!r} "
         "(`Dataset.cache(filename)`). Each of them would write it, or be given "
         "what another one has written. Give each rank a file of its own, "
         "whose name has the number of ranks, too: "

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from rank_training import make_classifier, sparse_loss, start
 
 import keras_ring as kr
+from keras_ring._agreement import cache_files, file_systems
 
 
 @contextlib.contextmanager
@@ -208,6 +210,26 @@ def many_files(folder, sizes, options):
     for _ in range(2):
         read.append([int(element) for element in part.as_numpy_iterator()])
     return read, int(part.cardinality())
+
+
+def cached_by_hosts(folder):
+    """Returns what is said of one file on a file system of both hosts."""
+    start()
+    mounts = Path(folder, f"mounts-{kr.rank()}")
+    mounts.write_text(
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        f"23 22 0:45 / {folder} rw - nfs4 files:/export rw\n"
+    )
+    found = []
+    for system in (file_systems._MOUNTS, mounts):
+        file_systems._MOUNTS = system
+        data = tf.data.Dataset.range(8).cache(os.path.join(folder, "one"))
+        try:
+            cache_files.require_own_files([data], f"of {len(found)}")
+            found.append(kr.cross_size())
+        except ValueError as error:
+            found.append(str(error))
+    return found
 
 
 def cached_in_files(folder):

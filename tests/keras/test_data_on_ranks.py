@@ -4,7 +4,7 @@ import pytest
 import rank_data
 
 from keras_ring._agreement import same_batch
-from tests.harness import only, run_calls
+from tests.harness import only, run_calls, run_ranks
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -147,6 +147,18 @@ def test_one_file_for_two_ranks(two_ranks, folders):
     results = two_ranks("many_files", folders["one"], (9,), ())
     read = [epochs[0] for epochs, _ in results]
     assert read == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 0]]
+
+
+def test_hosts_that_cache_in_one_file(tmp_path):
+    result = run_ranks(
+        rank_data.cached_by_hosts, 2, args=(str(tmp_path),), hosts=[0, 1]
+    )
+    for rank in result.ranks:
+        num_hosts, said = rank.value
+        # As far as these know, each has files of its own.
+        assert num_hosts == 2
+        words = "Ranks 0, 1, whose hosts share files:/export, cache a dataset "
+        assert words + f"in one file, '{tmp_path}/one'" in said
 
 
 def test_ranks_that_cache_in_one_file(two_ranks, folders):

@@ -1,0 +1,69 @@
+"""Which file system a file is on, if hosts share it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# Types in /proc/self/mountinfo whose files other hosts have, too.
+_SHARED = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb3",
+        "wekafs",
+    }
+)
+# By a program of its own, such as a mounted bucket or `sshfs`.
+_BY_PROGRAM = "fuse."
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def shared_file_system(path: str) -> str | None:
+    """Returns the file system of a path, by the name that all hosts know.
+
+    Args:
+        path: String, an absolute path. It need not be there yet.
+
+    Returns:
+        String, such as `"server:/export"`; `None` if the file system is that of
+        this host, or not known.
+    """
+    longest, found = "", None
+    try:
+        real = os.path.realpath(path)
+        for place, name in _mounts():
+            is_above = os.path.commonpath([place, real]) == place
+            # Of what is mounted at one place, the last hides the others.
+            if is_above and len(place) >= len(longest):
+                longest, found = place, name
+    except OSError:
+        return None
+    return found
+
+
+def _mounts() -> Iterator[tuple[str, str | None]]:
+    """Yields where file systems are mounted, and the names of shared ones.
+
+    The form of a line is that of proc_pid_mountinfo(5).
+    """
+    for line in _MOUNTS.read_text().splitlines():
+        mount, _, system = line.partition(" - ")
+        kind, source = system.split()[:2]
+        place = mount.split()[4].encode().decode("unicode_escape")
+        is_shared = kind in _SHARED or kind.startswith(_BY_PROGRAM)
+        yield place, source if is_shared else None
