@@ -16,6 +16,7 @@ from keras_ring._runtime import topology
 from keras_ring._typing import Logs, Model
 from keras_ring.checkpoint import saved_files, training_state
 from keras_ring.checkpoint.rank_zero import on_rank_zero
+from keras_ring.errors import CheckpointError
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
@@ -90,17 +91,24 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
         logs = logs or {}
 
         def write(path: Path) -> None:
-            save_atomically(
-                self.model,
-                path,
-                weights_only=self.save_weights_only,
-                description={
-                    "template": Path(self.filepath).name,
-                    "at": _moment(epoch, batch),
-                    "ranks": topology.size(),
-                    "versions": training_state.versions(),
-                },
-            )
+            description = {
+                "template": Path(self.filepath).name,
+                "at": _moment(epoch, batch),
+                "ranks": topology.size(),
+                "versions": training_state.versions(),
+            }
+            try:
+                save_atomically(
+                    self.model,
+                    path,
+                    weights_only=self.save_weights_only,
+                    description=description,
+                )
+            except Exception as error:
+                # With what stands for `{epoch}` and the like.
+                raise CheckpointError(
+                    f"{path}: {type(error).__name__}: {error}"
+                ) from error
             if self.keep is not None:
                 saved_files.prune(path, self.keep)
 

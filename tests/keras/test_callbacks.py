@@ -1019,6 +1019,19 @@ class TestModelCheckpoint:
             f"{path.name}.manifest.json",
         ]
 
+    def test_an_error_names_the_file(self, ring, monkeypatch, tmp_path):
+        model = make_model("built")
+        callback = ModelCheckpoint(tmp_path / "{epoch:02d}.keras")
+        callback.set_model(model)
+
+        def fail(filepath, **arguments):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(model, "save", fail)
+        said = r"could not save the model to .*/02\.keras: OSError: .*No space"
+        with pytest.raises(CheckpointError, match=said):
+            callback.on_epoch_end(1, {})
+
     def test_the_last_are_kept(self, ring, tmp_path):
         for number in (1, 2):
             # The second one is a run that goes on.
