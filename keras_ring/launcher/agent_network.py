@@ -3,24 +3,16 @@
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from keras_ring._launch_protocol import interfaces
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import job, link_probe
+from keras_ring.launcher.agent_answers import AnswerLater
 from keras_ring.launcher.frames import Frame, encode
 
 # Seconds for one address to answer.
 _REACH_TIMEOUT = 3.0
-
-_Asked = TypeVar("_Asked", contravariant=True)
-
-
-class AnswerLater(Protocol):
-    """Answers from another thread."""
-
-    def __call__(self, ask: Callable[[_Asked], bytes], what: _Asked, /) -> None:
-        """Has a thread ask, and sends the message that it gets."""
 
 
 class HostNetwork:

@@ -1,0 +1,56 @@
+"""What an agent answers from other threads, because it takes time to know."""
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from keras_ring.launcher.event_loop import EventLoop
+
+_READ = 4096
+
+_Asked = TypeVar("_Asked")
+_AskedOf = TypeVar("_AskedOf", contravariant=True)
+
+
+class AnswerLater(Protocol):
+    """Answers from another thread."""
+
+    def __call__(
+        self, ask: Callable[[_AskedOf], bytes], what: _AskedOf, /
+    ) -> None:
+        """Calls `ask` in a thread, and sends the message that it returns."""
+
+
+class LateAnswers:
+    """Threads that find out something each, and their answers.
+
+    Args:
+        events: The loop in whose thread answers are sent.
+        send: Sends an encoded message to the launcher.
+    """
+
+    def __init__(
+        self, events: EventLoop, send: Callable[[bytes], None]
+    ) -> None:
+        self._send = send
+        self._ready: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe()
+        events.add(self._wake_read, self._send_ready, self._wake_read)
+
+    def answer_later(
+        self, ask: Callable[[_Asked], bytes], what: _Asked
+    ) -> None:
+        """Calls `ask` in a thread, and sends the message that it returns."""
+
+        def run() -> None:
+            self._ready.put(ask(what))
+            os.write(self._wake_write, b".")
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _send_ready(self, wake: int) -> None:
+        os.read(wake, _READ)
+        while not self._ready.empty():
+            self._send(self._ready.get())

@@ -1,0 +1,59 @@
+"""What the ranks of an agent have left, on its way to the launcher."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_ring.launcher import timelines
+from keras_ring.launcher.frames import encode
+from keras_ring.launcher.function_rank import RESULTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Files of ranks that have ended.
+
+    Args:
+        ranks: The ranks.
+        flights: Directory of their flight records; None if they left none.
+        files: Directory of what their functions returned; None if they were
+            not started.
+        timeline: Directory of their timelines, if the launcher does not see
+            it; else None.
+    """
+
+    ranks: tuple[int, ...]
+    flights: Path | None
+    files: Path | None
+    timeline: Path | None
+
+    def send_files(self, say: Callable[..., None]) -> None:
+        """Sends what is short: flight records, and what functions returned."""
+        if self.files is None:
+            return
+        if self.flights is not None:
+            for rank in self.ranks:
+                # And those of its process sets.
+                name = f"flight.{rank}.*json"
+                _send_matching(say, "flight", self.flights, name)
+        _send_matching(say, "result", self.files, RESULTS)
+
+    def timeline_messages(self) -> Iterator[bytes]:
+        """Yields messages with the timelines, which may be long.
+
+        Afterwards they are no longer on this host.
+        """
+        for name, piece in timelines.pieces(self.timeline, self.ranks):
+            yield encode("timeline", piece, name=name)
+        if self.timeline is not None:
+            timelines.remove(self.timeline)
+
+
+def _send_matching(
+    say: Callable[..., None], kind: str, directory: Path, pattern: str
+) -> None:
+    try:
+        for path in directory.glob(pattern):
+            say(kind, path.read_bytes(), name=path.name)
+    except OSError as error:
+        say("notes", lines=[f"cannot read {directory}: {error}"])
