@@ -24,7 +24,7 @@ from keras_ring.launcher.agent_answers import AnswerLater
 from keras_ring.launcher.agent_network import HostNetwork
 from keras_ring.launcher.event_loop import EventLoop
 from keras_ring.launcher.frames import Frame
-from keras_ring.launcher.plan import FILES, check_command
+from keras_ring.launcher.rank_command import check_command, with_files
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.sharing import Machine, Share, share_cores
 from keras_ring.launcher.usage import UsageError
@@ -208,10 +208,7 @@ class AgentRanks:
         directory.mkdir()
         for name, data in self._files.items():
             (directory / name).write_bytes(data)
-        command = [
-            str(directory) if word == FILES else word
-            for word in self._hello["command"]
-        ]
+        command = with_files(self._hello["command"], directory)
         for index, rank in enumerate(ranks):
             process = self._job.start(
                 rank,

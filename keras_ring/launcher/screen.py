@@ -9,7 +9,8 @@ from keras_ring.launcher.folding import Folding
 from keras_ring.launcher.json_format import JsonFormat
 from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.output import Line, RankStream, Sink, Tail
-from keras_ring.launcher.plan import RANK_0, LaunchPlan
+from keras_ring.launcher.plan import LaunchPlan
+from keras_ring.launcher.plan_outputs import RANK_0
 from keras_ring.launcher.text_format import LogFormat, TextFormat
 
 _STREAMS = ("stdout", "stderr")

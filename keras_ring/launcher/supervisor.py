@@ -15,7 +15,8 @@ from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.job import Job, Rendezvous
 from keras_ring.launcher.metrics_server import Show
 from keras_ring.launcher.output import PipedStream, Sink
-from keras_ring.launcher.plan import FILES, LaunchPlan
+from keras_ring.launcher.plan import LaunchPlan
+from keras_ring.launcher.rank_command import with_files
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
@@ -249,9 +250,7 @@ def run_here(plan: LaunchPlan, show: Show = lambda read: None) -> JobEnd:
     """
     for note in plan.notes:
         say(note)
-    command = tuple(
-        str(plan.files) if word == FILES else word for word in plan.command
-    )
+    command = with_files(plan.command, plan.files)
     rendezvous = Rendezvous.on_loopback(plan.key)
     with Job(
         plan.size,

@@ -7,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring._launch_protocol import contract
-from keras_ring.launcher import auto_hook
-from keras_ring.launcher import plan as plan_module
+from keras_ring.launcher import auto_hook, plan_hosts
 from keras_ring.launcher.hosts import Host, parse_hosts
-from keras_ring.launcher.plan import (
-    make_plan,
-    parse_variable,
-)
+from keras_ring.launcher.plan import make_plan
+from keras_ring.launcher.plan_environment import parse_variable
 from keras_ring.launcher.python_command import deaf_option, python_script
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.settings import check_settings
@@ -86,7 +83,7 @@ def test_other_hosts_have_agents():
 def test_allocation_is_for_the_command_alone(monkeypatch):
     """`kr.run` in a notebook of an allocation runs on its host."""
     nodes = (Host("node1", 2), Host("node2", 2))
-    monkeypatch.setattr(plan_module, "allocated_hosts", lambda _: nodes)
+    monkeypatch.setattr(plan_hosts, "allocated_hosts", lambda _: nodes)
     assert _plan(num_ranks=3).places == ()
     here = _plan(num_ranks=3, in_allocation=True)
     assert [len(place.ranks) for place in here.places] == [2, 1]

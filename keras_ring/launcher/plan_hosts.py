@@ -1,0 +1,121 @@
+"""Of a plan, where the ranks are, how many, and how these hosts are reached."""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+
+from keras_ring._launch_protocol import interfaces
+from keras_ring.launcher.allocation import allocated_hosts, step_shell
+from keras_ring.launcher.hosts import Host, parse_hosts, read_hostfile
+from keras_ring.launcher.patience import Patience
+from keras_ring.launcher.remote_shell import RemoteShell
+from keras_ring.launcher.request import RunRequest
+from keras_ring.launcher.usage import UsageError
+
+_MAX_RANKS = 4096
+
+
+def hosts_of_job(
+    request: RunRequest, environment: Mapping[str, str], patience: Patience
+) -> tuple[tuple[Host, ...], RemoteShell]:
+    """Returns the hosts, and how they are reached.
+
+    Those of a Slurm allocation, where the user names none.
+
+    Args:
+        request: What the user asked for.
+        environment: The environment of the launcher.
+        patience: How long is waited for hosts.
+
+    Raises:
+        UsageError: If they are malformed, or the allocation is too small.
+    """
+    hosts = named_hosts(request)
+    shell = remote_shell(request, patience)
+    if hosts or not request.in_allocation:
+        return hosts, shell
+    hosts = allocated_hosts(environment)
+    slots = sum(host.slots for host in hosts)
+    if hosts and request.num_ranks is not None and request.num_ranks > slots:
+        raise UsageError(
+            f"-np {request.num_ranks} asks for more ranks than the Slurm"
+            f" allocation has tasks, {slots} on {len(hosts)} nodes; ask Slurm"
+            " for more, or run on this host alone by -H"
+            f" localhost:{request.num_ranks}"
+        )
+    return hosts, shell if request.rsh else step_shell()
+
+
+def job_size(asked: int | None, hosts: Sequence[Host]) -> int:
+    """Returns the number of ranks.
+
+    Args:
+        asked: Value of `-np`.
+        hosts: Of the job; none where all ranks are on this one.
+
+    Raises:
+        UsageError: If it is not said, or the hosts are too small for it.
+    """
+    size = asked
+    if hosts:
+        slots = sum(host.slots for host in hosts)
+        size = slots if size is None else size
+        if size > slots:
+            raise UsageError(
+                f"-np {size} asks for more ranks than the {slots} of the hosts"
+            )
+    if size is None:
+        raise UsageError("say how many ranks to start, for example -np 2")
+    if not 1 <= size <= _MAX_RANKS:
+        raise UsageError(
+            f"-np {size}: expected a number of ranks from 1 to {_MAX_RANKS}"
+        )
+    return size
+
+
+def named_hosts(request: RunRequest) -> tuple[Host, ...]:
+    """Returns the hosts that the user names; `()` if none.
+
+    Raises:
+        UsageError: If they are malformed.
+    """
+    if request.hosts is not None and request.hostfile is not None:
+        raise UsageError("give the hosts by -H or by --hostfile, not by both")
+    if request.hostfile is not None:
+        return read_hostfile(request.hostfile)
+    return parse_hosts(request.hosts) if request.hosts is not None else ()
+
+
+def remote_shell(request: RunRequest, patience: Patience) -> RemoteShell:
+    """Returns how the hosts of a request are reached.
+
+    Raises:
+        UsageError: If `--rsh` is malformed.
+    """
+    try:
+        command = shlex.split(request.rsh or "")
+    except ValueError as error:
+        raise UsageError(f"--rsh {request.rsh!r}: {error}") from None
+    return RemoteShell(
+        command=tuple(command),
+        port=request.ssh_port,
+        identity=request.ssh_identity,
+        connect_timeout=math.ceil(patience.connect_timeout),
+    )
+
+
+def port_range(text: str | None) -> tuple[int, int] | None:
+    """Returns the first and the last port of `--port-range`, if it was given.
+
+    Raises:
+        UsageError: If it is malformed.
+    """
+    if text is None:
+        return None
+    ports = interfaces.port_range(text)
+    if ports is None or ports[0] < 1024:
+        raise UsageError(
+            f"--port-range {text!r}: expected two ports from 1024 to 65535, for"
+            " example 30000-30099"
+        )
+    return ports[0], ports[-1]
