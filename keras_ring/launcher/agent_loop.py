@@ -5,16 +5,16 @@ slow output takes more, or a time is over. What it does then is as much as there
 is to hear, however many agents are silent: a job has up to thousands of hosts.
 """
 
-import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from keras_ring.launcher.agent import PULSE
 from keras_ring.launcher.agent_connection import AgentConnection
+from keras_ring.launcher.event_loop import EventLoop
 from keras_ring.launcher.frames import Frame, FrameError, encode
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.patience import Patience
@@ -25,8 +25,6 @@ from keras_ring.launcher.text_format import LogFormat, TextFormat
 _LEAVING_TIME = 2.0
 # For a process whose output has ended.
 _DYING_TIME = 0.1
-
-_Source = TypeVar("_Source")
 
 
 class AgentLoop:
@@ -60,7 +58,7 @@ class AgentLoop:
         self._on_loss = on_loss
         self._on_deaf = on_deaf
         self._format = log_format or TextFormat()
-        self._selector = selectors.DefaultSelector()
+        self._events = EventLoop()
         self._pipe = SignalPipe()
         self._silence = silence
         self._clock = RunningClock(PULSE)
@@ -78,9 +76,7 @@ class AgentLoop:
     def __enter__(self) -> "AgentLoop":
         """Takes the signals over."""
         self._pipe.__enter__()
-        self._selector.register(
-            self._pipe, selectors.EVENT_READ, (self._take_signals, self._pipe)
-        )
+        self._events.add(self._pipe, self._take_signals, self._pipe)
         self._pulse.start()
         return self
 
@@ -93,7 +89,7 @@ class AgentLoop:
         """Gives the signals back."""
         self._over.set()
         self._pulse.join()
-        self._selector.close()
+        self._events.close()
         self._pipe.__exit__(kind, error, trace)
 
     def _beat(self) -> None:
@@ -114,9 +110,7 @@ class AgentLoop:
         self.agents.append(agent)
         if not self._held:
             self._listen(agent)
-        self._selector.register(
-            agent.stderr, selectors.EVENT_READ, (self._hear_errors, agent)
-        )
+        self._events.add(agent.stderr, self._hear_errors, agent)
 
     def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
         """Sends a message to all agents."""
@@ -135,10 +129,9 @@ class AgentLoop:
         limit = min(PULSE, self._next_look - self._clock.now())
         if until is not None:
             limit = min(limit, until - time.monotonic())
-        ready = self._selector.select(max(0.0, limit))
+        ready = self._events.wait(max(0.0, limit))
         self._look_at_clock()
-        for key, _ in ready:
-            handle, source = key.data
+        for handle, source in ready:
             handle(source)
         # A file or a terminal may have held this process up.
         self._look_at_clock()
@@ -157,12 +150,8 @@ class AgentLoop:
             self._arm_pipe(self._unsent.popleft())
         for sink in self._sinks:
             if not sink.always_ready:
-                self._want(
-                    sink.fd,
-                    selectors.EVENT_WRITE,
-                    not sink.empty,
-                    self.write,
-                    sink,
+                self._events.want_to_write(
+                    sink.fd, not sink.empty, self.write, sink
                 )
 
     def _hold(self, held: bool) -> None:
@@ -175,39 +164,19 @@ class AgentLoop:
             if agent.ended:
                 continue
             if held:
-                self._selector.unregister(agent.stdout)
+                self._events.remove(agent.stdout)
             else:
                 self._listen(agent)
         self._begin_anew()
 
     def _listen(self, agent: AgentConnection) -> None:
-        self._selector.register(
-            agent.stdout, selectors.EVENT_READ, (self._hear, agent)
-        )
+        self._events.add(agent.stdout, self._hear, agent)
 
     def _arm_pipe(self, agent: AgentConnection) -> None:
         if not agent.ended:
-            self._want(
-                agent.sink.fd,
-                selectors.EVENT_WRITE,
-                not agent.sink.empty,
-                self._talk,
-                agent,
+            self._events.want_to_write(
+                agent.sink.fd, not agent.sink.empty, self._talk, agent
             )
-
-    def _want(
-        self,
-        fd: int,
-        events: int,
-        wanted: bool,
-        handle: Callable[[_Source], None],
-        source: _Source,
-    ) -> None:
-        known = fd in self._selector.get_map()
-        if known and not wanted:
-            self._selector.unregister(fd)
-        elif wanted and not known:
-            self._selector.register(fd, events, (handle, source))
 
     def _take_signals(self, pipe: SignalPipe) -> None:
         for signum in pipe.read():
@@ -246,7 +215,7 @@ class AgentLoop:
     def _hear_errors(self, agent: AgentConnection) -> None:
         lines = agent.read_errors()
         if lines is None:
-            self._selector.unregister(agent.stderr)
+            self._events.remove(agent.stderr)
             return
         if agent.greeted:
             for line in lines:
@@ -300,8 +269,7 @@ class AgentLoop:
         """Listens to an agent no more."""
         agent.silence()
         for fd in (agent.stdout, agent.sink.fd):
-            if fd in self._selector.get_map():
-                self._selector.unregister(fd)
+            self._events.remove(fd)
 
     def close(self, silence: float, hurried: Callable[[], bool]) -> None:
         """Ends the agents, and with them whatever is left on their hosts.

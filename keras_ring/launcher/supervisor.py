@@ -4,14 +4,15 @@ One thread and one selector: it sleeps until a rank prints or ends, a signal
 comes, a slow output takes more, or a grace period is over.
 """
 
+import contextlib
 import functools
-import selectors
 import signal
 import time
 from dataclasses import dataclass, replace
 
 from keras_ring.launcher import signals
 from keras_ring.launcher.ending import Ending
+from keras_ring.launcher.event_loop import EventLoop
 from keras_ring.launcher.job import Job, Rendezvous
 from keras_ring.launcher.metrics_server import Show
 from keras_ring.launcher.output import PipedStream, Sink
@@ -65,19 +66,21 @@ class Supervisor:
     ) -> None:
         self._plan = plan
         self._job = job
-        self._selector = selectors.DefaultSelector()
+        self._events = EventLoop()
         self._sinks = (Sink(stdout), Sink(stderr))
         self._screen = Screen(plan, self._sinks)
         self._streams: set[PipedStream] = set()
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
         self._ending = Ending(plan.patience, self._send)
+        # Whether a rank has ended since the last look.
+        self._any_ended = False
 
     def run(self) -> JobEnd:
         """Runs the job; returns once all of its processes have ended."""
         started = time.time()
-        with SignalPipe() as pipe, self._selector:
-            self._selector.register(pipe, selectors.EVENT_READ, pipe)
+        with SignalPipe() as pipe, contextlib.closing(self._events):
+            self._events.add_wake_up(pipe)
             self._start()
             while self._running:
                 self._step(pipe)
@@ -98,7 +101,7 @@ class Supervisor:
                 cpus=self._plan.cpus[rank] if self._plan.cpus else (),
             )
             self._running.append(process)
-            self._selector.register(process, selectors.EVENT_READ, process)
+            self._events.add(process, self._note_end, process)
             self._add_streams(process)
 
     def _add_streams(self, process: RankProcess) -> None:
@@ -119,13 +122,9 @@ class Supervisor:
             False when the user wants the launcher itself to end now.
         """
         self._arm()
-        ready = [key.data for key, _ in self._selector.select(self._timeout())]
-        for source in ready:
-            if isinstance(source, PipedStream):
-                self._read(source)
-            elif isinstance(source, Sink):
-                self._write(source)
-        if any(isinstance(source, RankProcess) for source in ready):
+        for handle, source in self._events.wait(self._timeout()):
+            handle(source)
+        if self._any_ended:
             self._collect()
         for signum in pipe.read():
             if not self._running and signum in signals.STOPPING:
@@ -155,24 +154,16 @@ class Supervisor:
         for stream in self._streams:
             # A rank that prints more than the reader takes has to wait.
             wanted = not stream.sink.full
-            self._want(stream.fd, selectors.EVENT_READ, wanted, stream)
+            self._events.want_to_read(stream.fd, wanted, self._read, stream)
         for sink in self._sinks:
             if not sink.always_ready:
-                wanted = not sink.empty
-                self._want(sink.fd, selectors.EVENT_WRITE, wanted, sink)
-
-    def _want(
-        self, fd: int, events: int, wanted: bool, source: PipedStream | Sink
-    ) -> None:
-        known = fd in self._selector.get_map()
-        if known and not wanted:
-            self._selector.unregister(fd)
-        elif wanted and not known:
-            self._selector.register(fd, events, source)
+                self._events.want_to_write(
+                    sink.fd, not sink.empty, self._write, sink
+                )
 
     def _read(self, stream: PipedStream) -> None:
         if not stream.read():
-            self._selector.unregister(stream.fd)
+            self._events.remove(stream.fd)
             self._streams.discard(stream)
             stream.stream.finish()
 
@@ -182,8 +173,12 @@ class Supervisor:
             if self._ending.stop_signal is None:
                 self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
 
+    def _note_end(self, process: RankProcess) -> None:
+        self._any_ended = True
+
     def _collect(self) -> None:
         """Notes the ranks that have ended, all with one time."""
+        self._any_ended = False
         # All are looked at: several may have ended since the last look.
         seen = time.time()
         for process in list(self._running):
@@ -191,7 +186,7 @@ class Supervisor:
             if returncode is None:
                 continue
             self._running.remove(process)
-            self._selector.unregister(process)
+            self._events.remove(process)
             self._ends.append(
                 RankEnd(
                     rank=process.rank,

@@ -81,7 +81,7 @@ def work_per_message(count, monkeypatch):
     """Returns calls of functions, and of the selector, for each message."""
     with Cluster(count) as cluster:
         # The pulse speaks from another thread, whose calls are not counted.
-        selector = cluster.loop._selector
+        selector = cluster.loop._events._selector
         changes = []
         for name in ("register", "unregister", "modify"):
             monkeypatch.setattr(
