@@ -1,4 +1,4 @@
-"""What is different in Keras 2. `_keras3` has the same names."""
+"""What is different in Keras 2. `keras3` has the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is different in Keras 3. `_keras2` has the same names."""
+"""What is different in Keras 3. `keras2` has the same names."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ And a name must mean one thing. Two collectives of one function may be in flight
 in any order, which can differ between ranks; so no two of them have the same
 name, whoever has given it. What a function calls, as often as it likes, and the
 loops and branches in it run in the order of the program
-(`_graph.run_independently`), and may have its names.
+(`ordering.run_independently`), and may have its names.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 XLA runs what has side effects one after another, in an order of its own. So a
 collective is two ops there: one that starts it and one that waits for it.
-`_graph.StartsAndWaits` sees to it that ranks which wait in different orders do
-not wait for each other.
+`ordering.StartsAndWaits` sees to it that ranks which wait in different orders
+do not wait for each other.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Gradients are reduced at the top of `apply_gradients`, that is before clipping
 and weight decay; under a `LossScaleOptimizer` before it looks for an overflow,
-as for Keras 3 (`_keras3_optimizer`). Keras 2 does not accumulate gradients, so
+as for Keras 3 (`keras3_optimizer`). Keras 2 does not accumulate gradients, so
 we do, and the number of the step counts those in which they are used.
 """
 

@@ -4,7 +4,7 @@ The optimizer is not wrapped in another one: it changes its class, to a
 subclass of the class it has, with the same name. So it keeps its slots, its
 iterations and its schedule, `isinstance` holds, and a saved model names an
 optimizer that Keras knows. What differs between the kinds of optimizers is in
-`_keras3_optimizer`, `_keras2_optimizer` and `_v1_optimizer`.
+`keras3_optimizer`, `keras2_optimizer` and `v1_optimizer`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Gradients count as reduced if one of these holds.
 
 * The update runs inside a `DistributedOptimizer`, which reduces.
 * A `DistributedGradientTape` has reduced gradients of the variables, which were
-  not applied since (`_tape_marks`).
+  not applied since (`tape_marks`).
 * The update runs inside `allow_local_updates()`.
 """
 

@@ -37,7 +37,7 @@ class Contents:
     Attributes:
         owned: By their places in the state, its variables with other values
             than on rank 0.
-        local: Of `_model_state.local_variables`, or nothing.
+        local: Of `model_state.local_variables`, or nothing.
     """
 
     owned: dict[int, npt.NDArray[Any]]

@@ -6,6 +6,7 @@ show that each rule does find what it forbids.
 
 import ast
 import re
+from collections.abc import Collection
 
 # Room of csrc -> the rooms that it may include, beside itself. The order is
 # that of the floors: nothing includes what comes after it.
@@ -167,6 +168,28 @@ def imported_modules(text: str) -> set[str]:
 
 def _within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
+
+
+_QUOTED = re.compile(r"`[^`\n]+`")
+_PRIVATE = re.compile(r"`(_[a-z][a-z_0-9]*)[`.(]")
+# Not names of ours: how those of Prometheus end.
+_ENDINGS = ("_total",)
+
+
+def quoted_problems(text: str, modules: Collection[str]) -> list[str]:
+    """Returns the private names that a text quotes, and that are not there.
+
+    Args:
+        text: Of a Python file.
+        modules: Names of all modules and rooms of keras_ring.
+    """
+    words = set(re.findall(r"\w+", _QUOTED.sub("", text)))
+    known = {*words, *modules, *_ENDINGS}
+    return [
+        f"there is no {name}"
+        for name in _PRIVATE.findall(text)
+        if name not in known
+    ]
 
 
 _PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")

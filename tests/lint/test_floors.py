@@ -104,6 +104,19 @@ def test_python_imports():
     assert not told, told
 
 
+def test_texts_quote_what_is_there():
+    package = ROOT / "keras_ring"
+    files = sorted(package.rglob("*.py"))
+    modules = {part for path in files for part in path.with_suffix("").parts}
+    told = _told(
+        {
+            path: floors.quoted_problems(path.read_text(), modules)
+            for path in files
+        }
+    )
+    assert not told, told
+
+
 def test_launcher_knows_the_variables_of_the_ranks():
     """The launcher's table of settings is that of options.cc, no other."""
     rows = re.findall(

@@ -126,6 +126,21 @@ def test_python(path, line, bad):
     assert bool(floors.python_problems(path, line)) == bad
 
 
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ('"""As in `_gone.thing`."""', True),
+        ("# See `_gone`.", True),
+        ("# See `_gone()`.", True),
+        ('"""As in `_ops.names`."""', False),
+        ("def _here():\n    pass  # See `_here`.", False),
+        ('"""By `_total` at the end."""', False),
+    ],
+)
+def test_quoted_names(text, bad):
+    assert bool(floors.quoted_problems(text, {"_ops"})) == bad
+
+
 @pytest.mark.parametrize("table", [floors.PYTHON_FLOORS, floors.CPP_FLOORS])
 def test_no_floor_uses_one_above(table):
     """So there is no circle: a room uses only rooms that come before it."""
