@@ -14,6 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
 from keras_ring._typing import (
@@ -166,11 +167,6 @@ def slots_of(
 ) -> list[Variable]:
     """Returns what an optimizer remembers of each of these variables."""
     return keras2_variables.slots(inner_optimizer(optimizer), variables)
-
-
-def inner_optimizer(optimizer: Optimizer) -> Optimizer:
-    """Returns what a `LossScaleOptimizer` is around."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def is_optimizer(optimizer: Optimizer) -> bool:

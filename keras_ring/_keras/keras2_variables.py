@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._typing import Optimizer, Variable
 
 
@@ -31,7 +32,7 @@ def all_of(optimizer: Optimizer) -> list[Variable]:
     Learning rates and their like are not what Keras 2 calls variables of an
     optimizer, though they may have been changed.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     settings = [
         getattr(inner, "_learning_rate", None),
         # Of `keras.optimizers.legacy`.

@@ -15,6 +15,7 @@ from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
 from keras_ring._keras import scalars
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
 from keras_ring._typing import (
@@ -141,7 +142,7 @@ def trained_variables(
 
     Nothing if it was not, or for variables that are not candidates as well.
     """
-    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     by_id = {id(tf_variable(each)): each for each in candidates}
     trained = [id(tf_variable(each)) for each in inner._trainable_variables]
     if not all(each in by_id for each in trained):
@@ -156,7 +157,7 @@ def slots_of(
 
     Keras keeps it in lists with a place for each variable that is trained.
     """
-    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     trained = inner._trainable_variables
     wanted = {id(tf_variable(each)) for each in variables}
     places = [

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from keras_ring._keras import compat
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._training.local_variables import local_variables_of
 from keras_ring._typing import Model, Optimizer, Variable
 
@@ -47,7 +48,7 @@ def optimizers_of(
         if compat.is_optimizer(each) and id(each) not in seen:
             optimizers[name] = each
             # What is inside of another one is a part of that.
-            seen |= {id(each), id(getattr(each, "inner_optimizer", each))}
+            seen |= {id(each), id(inner_optimizer(each))}
     return optimizers
 
 

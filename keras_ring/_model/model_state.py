@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import compat
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._model.consistency import compared_weights
 from keras_ring._model.model_optimizers import (
     build_only_one,
@@ -111,7 +112,7 @@ def local_variables(model: Model) -> list[Variable]:
 def accumulators(model: Model) -> list[Variable]:
     """Returns the variables in which an optimizer accumulates gradients."""
     optimizer = getattr(model, "optimizer", None)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     return list(getattr(inner, "_accumulated_gradients", None) or [])
 
 

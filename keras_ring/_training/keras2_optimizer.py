@@ -18,6 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._keras import keras2_variables
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training import (
@@ -91,7 +92,7 @@ class _Keras2CopyableMixin(CopyableMixin):
     def __reduce__(self) -> tuple[Any, ...]:
         optimizer = cast(Any, self)
         config = optimizer.get_config()
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        inner = inner_optimizer(optimizer)
         state = [v.numpy() for v in keras2_variables.variables_of(inner)]
         paths = local_variables_of(self).paths()
         return _restore, (
@@ -119,7 +120,7 @@ def _restore(
     """Makes again what `__reduce__` took apart."""
     optimizer = wrapped_class.from_config(config)
     optimizer = distributed_again(optimizer, settings, distribute, local_paths)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     object.__setattr__(inner, "_state_to_come", state)
     # A schedule is asked for the first learning rate before that.
     inner.iterations.assign(state[0])

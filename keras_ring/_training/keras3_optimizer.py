@@ -25,6 +25,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.sparse import map_gradient
@@ -251,7 +252,7 @@ def _apply_reduced(
 
 def _passes(optimizer: Optimizer) -> int:
     """Returns after how many calls an optimizer makes an update."""
-    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     return int(inner.gradient_accumulation_steps or 1)
 
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from keras_ring._keras import compat
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._training import reduction_guard, weighted_losses
 from keras_ring._training.local_variables import (
     LocalVariables,
@@ -66,7 +67,7 @@ def distributed_again(
     """Makes a copy of an optimizer reduce as the original did."""
     optimizer = make_distributed(optimizer, settings, distribute)
     if local_paths:
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        inner = inner_optimizer(optimizer)
         object.__setattr__(
             inner, "_local_variables", LocalVariables(local_paths)
         )

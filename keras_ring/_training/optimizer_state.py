@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from keras_ring._keras import compat, keras2_variables
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.which import is_keras2
 from keras_ring._typing import Optimizer, Variable
 
@@ -44,7 +45,7 @@ def shared_variables(
     else:
         # Of the Keras 2 beside Keras 3.
         every = keras2_variables.all_of(optimizer)
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        inner = inner_optimizer(optimizer)
         others = keras2_variables.slots(inner, own)
     left_out = {
         id(compat.tf_variable(each)) for each in others if each is not None
@@ -67,7 +68,7 @@ def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     if compat.is_optimizer(optimizer) and not is_keras2():
         compat.built_optimizer(optimizer, variables)
         return
-    inner: Optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     with tf.name_scope(name_of(inner)):
         keras2_variables.build(inner, variables)
 
@@ -85,7 +86,7 @@ def name_of(optimizer: Optimizer) -> str:
 
 def _parts(optimizer: Optimizer) -> Iterator[Optimizer]:
     """Yields the optimizers that one consists of, itself among them."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     yield inner
     # Of a `MultiOptimizer`.
     yield from getattr(inner, "optimizers", ())

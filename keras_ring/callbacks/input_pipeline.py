@@ -20,6 +20,7 @@ from keras_ring._agreement.next_batch import (
 )
 from keras_ring._fit import skipped_batches, watching
 from keras_ring._keras import compat, keras
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._model import model_state
 from keras_ring._ops import arrays
 from keras_ring._runtime import sight, topology
@@ -273,7 +274,7 @@ def _state(model: Model) -> list[Variable]:
     if counter is not None:
         variables.append(counter)
     optimizer = getattr(model, "optimizer", None)
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    optimizer = inner_optimizer(optimizer)
     passes = getattr(optimizer, "_passes", None)
     if isinstance(passes, Accumulator):
         variables += passes.variables()

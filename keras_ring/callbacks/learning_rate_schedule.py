@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
+from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._training.momentum_correction import MomentumCorrection
 from keras_ring._typing import Logs, Optimizer
 
@@ -141,4 +142,4 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def _optimizer(self) -> Optimizer:
         optimizer = self.model.optimizer
-        return getattr(optimizer, "inner_optimizer", optimizer)
+        return inner_optimizer(optimizer)
