@@ -1,5 +1,6 @@
 """`keras-ring check`: can a job run here, and what is missing."""
 
+import argparse
 import importlib
 import json
 import os
@@ -8,11 +9,16 @@ import resource
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 from keras_ring._launch_protocol import cores, processors
+from keras_ring.cli import check_hosts
+from keras_ring.cli.run_arguments import add_host_arguments, hosts_of
+from keras_ring.cli.verb import Verb
+from keras_ring.launcher.plan import plan_of_hosts
+from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.sharing import Machine, share_cores
+from keras_ring.launcher.usage import UsageError
 
 _MIN_OPEN_FILES = 1024
 # Of shared memory that is tried out, for the buffers of a rank.
@@ -41,6 +47,9 @@ class Report:
 
 
 def _check_packages(report: Report) -> None:
+    # Only here: it is slow to load, and nothing else of the command needs it.
+    from importlib import metadata
+
     report.facts["Python"] = platform.python_version()
     try:
         report.facts["keras_ring"] = metadata.version("keras_ring")
@@ -242,3 +251,34 @@ def run_check(*, as_json: bool, num_ranks: int | None = None) -> int:
         print(f"advice: {line}")
     print("a job can run here" if report.ready else "a job cannot run here")
     return 0 if report.ready else 1
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object"
+    )
+    parser.add_argument(
+        "-np",
+        type=int,
+        metavar="N",
+        help="also say whether N ranks fit on this host",
+    )
+    add_host_arguments(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.hosts is not None or arguments.hostfile is not None:
+        request = RunRequest(command=(), **hosts_of(arguments))
+        plan = plan_of_hosts(request, {socket.gethostname()}, os.environ)
+        return check_hosts.run(plan, as_json=arguments.json)
+    if arguments.np is not None and arguments.np < 1:
+        raise UsageError(f"-np {arguments.np}: expected at least 1")
+    return run_check(as_json=arguments.json, num_ranks=arguments.np)
+
+
+CHECK = Verb(
+    name="check",
+    help="say whether a job can run here, and what is missing",
+    add_arguments=_add_arguments,
+    run=_run,
+)

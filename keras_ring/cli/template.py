@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
+from keras_ring.cli.verb import Verb
 from keras_ring.launcher.usage import UsageError
 
 # Engine -> file of the template; Kubernetes has several.
@@ -26,8 +27,7 @@ _IMAGE = "registry.example.com/train:latest"
 _VALUE = re.compile(r"@\{(\w+)\}")
 
 
-def add_template_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the words of the verb."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     engines = parser.add_subparsers(
         dest="engine", metavar="ENGINE", required=True
     )
@@ -155,3 +155,16 @@ def _fill(text: str, values: Mapping[str, object]) -> str:
 def _read(name: str) -> str:
     folder = resources.files("keras_ring.cli") / "templates"
     return (folder / name).read_text(encoding="utf-8")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    print(template(arguments), end="")
+    return 0
+
+
+TEMPLATE = Verb(
+    name="template",
+    help="print a file that starts a job by Slurm, MPI, Ray or Kubernetes",
+    add_arguments=_add_arguments,
+    run=_run,
+)

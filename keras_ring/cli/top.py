@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from keras_ring.cli.verb import Verb
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher.usage import UsageError, say
 from keras_ring.live import jobs
@@ -24,7 +25,7 @@ _MISSING = (
 )
 
 
-def add_top_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_top_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `keras-ring top`."""
     _add_common_arguments(parser)
     parser.add_argument(
@@ -41,7 +42,7 @@ def add_top_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_status_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `keras-ring status`."""
     _add_common_arguments(parser)
     parser.add_argument(
@@ -68,7 +69,7 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def top(arguments: argparse.Namespace) -> int:
+def _top(arguments: argparse.Namespace) -> int:
     """Shows a job until it or the user ends it; returns the exit code."""
     if arguments.rows is not None and arguments.rows < 1:
         raise UsageError(f"--rows {arguments.rows}: expected at least 1")
@@ -95,7 +96,7 @@ def top(arguments: argparse.Namespace) -> int:
     return _with_job(arguments, show)
 
 
-def status(arguments: argparse.Namespace) -> int:
+def _status(arguments: argparse.Namespace) -> int:
     """Prints what is seen of a job; returns the exit code."""
 
     def show(job: jobs.Job) -> int:
@@ -180,3 +181,17 @@ def _tell(
         return _NONE
     tell(seen)
     return 0
+
+
+TOP = Verb(
+    name="top",
+    help="watch a running job: rates, who waits for whom, and why",
+    add_arguments=_add_top_arguments,
+    run=_top,
+)
+STATUS = Verb(
+    name="status",
+    help="print what a running job does, once",
+    add_arguments=_add_status_arguments,
+    run=_status,
+)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from keras_ring.cli import cli
+from keras_ring.cli import run
 from keras_ring.launcher import child_process
 from keras_ring.launcher.job import Job
 from keras_ring.launcher.plan import LaunchPlan
@@ -118,7 +118,7 @@ class ForkedLauncher:
 
         with Job(self._plan.size, start=noted) as job:
             end = Supervisor(self._plan, job).run()
-        return cli._report(end, self._plan)
+        return run.report(end, self._plan)
 
     def pid_of_rank(self, rank: int) -> int | None:
         """Returns the process of a rank; None before it has been started."""

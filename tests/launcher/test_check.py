@@ -2,6 +2,7 @@ import json
 import re
 import sys
 import types
+from importlib import metadata
 
 import pytest
 
@@ -27,7 +28,7 @@ def native(monkeypatch):
         monkeypatch.setitem(sys.modules, "keras_ring._runtime.native", module)
         monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
         monkeypatch.setitem(sys.modules, "keras", tensorflow)
-        monkeypatch.setattr(check.metadata, "version", lambda name: "1.0")
+        monkeypatch.setattr(metadata, "version", lambda name: "1.0")
 
     return build
 

@@ -279,7 +279,8 @@ _HEAVY = ("tensorflow", "keras", "numpy", "absl")
 _LATE = {
     "bench/command.py": ("keras_ring._runtime", "keras_ring._runtime.native"),
     "cli/check.py": ("keras_ring._runtime.native",),
-    "cli/cli.py": ("keras_ring.bench.command", "keras_ring.report.command"),
+    "cli/bench.py": ("keras_ring.bench.command",),
+    "cli/report.py": ("keras_ring.report.command",),
     "job.py": ("keras_ring.auto",),
     "launcher/function_rank.py": ("keras_ring.auto",),
     "ray/rank.py": ("keras_ring.auto",),

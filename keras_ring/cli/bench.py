@@ -1,0 +1,29 @@
+"""`keras-ring bench`: measures collectives, by `keras_ring.bench`."""
+
+import argparse
+import importlib
+
+from keras_ring.cli.bench_arguments import (
+    add_bench_arguments,
+    check_bench_arguments,
+)
+from keras_ring.cli.verb import Verb
+from keras_ring.launcher.usage import UsageError
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        check_bench_arguments(arguments)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    # By name: the launcher itself needs no NumPy and no TensorFlow.
+    command = importlib.import_module("keras_ring.bench.command")
+    return int(command.run(arguments))
+
+
+BENCH = Verb(
+    name="bench",
+    help="measure collectives; under `run`, or alone",
+    add_arguments=add_bench_arguments,
+    run=_run,
+)

@@ -1,0 +1,49 @@
+"""`keras-ring doctor`: what flight records tell of a job."""
+
+import argparse
+import os
+from pathlib import Path
+
+from keras_ring.cli import doctor
+from keras_ring.cli.activities import activities
+from keras_ring.cli.flight_log import FlightLogError, read_flight_logs
+from keras_ring.cli.verb import Verb
+from keras_ring.launcher.usage import UsageError
+
+
+def diagnosis(directory: Path) -> list[str]:
+    """Returns what went wrong in a job, as sentences.
+
+    Args:
+        directory: Of the flight records of its ranks.
+
+    Raises:
+        FlightLogError: If there are none, or they cannot be read.
+    """
+    logs = read_flight_logs(directory)
+    return doctor.report(logs, activities(logs, os.environ))
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "directory", metavar="DIR", help="where the flight.*.json are"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        lines = diagnosis(Path(arguments.directory))
+    except FlightLogError as error:
+        raise UsageError(str(error)) from None
+    print("\n".join(lines))
+    return 0
+
+
+DOCTOR = Verb(
+    name="doctor",
+    help="say which rank of a job went another way, from flight records",
+    description="Joins the flight records that the ranks of a job have left,"
+    " and says in a paragraph which of them went another way first, and how.",
+    add_arguments=_add_arguments,
+    run=_run,
+)
