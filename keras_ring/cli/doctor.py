@@ -4,8 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_ring.cli.flight_log import FlightLog, Operation
-from keras_ring.live.judge import MUCH_MAYBE_HIDDEN, is_often_last, percent
-from keras_ring.live.words import CAUSES, doing
+from keras_ring.live.judge import (
+    MUCH_MAYBE_HIDDEN,
+    STANDSTILL_SECONDS,
+    is_often_last,
+    percent,
+)
+from keras_ring.live.words import CAUSES, doing, listed
 
 _MAX_NAMES = 3
 # Says nothing: all that a program does otherwise is this.
@@ -14,8 +19,6 @@ _COMPUTE = "compute"
 # One rank has held up the others if it was the last so often, and by so much.
 _MIN_BUCKETS = 10
 _HELD_UP_SECONDS = 1e-3
-# What runs for so long on all ranks does not get on.
-_STANDSTILL_SECONDS = 5.0
 
 
 def diagnose(
@@ -266,7 +269,7 @@ def _unfinished(view: _View) -> list[str]:
     if behind:
         text += f"; {_ranks(behind)} {_verb(behind, 'is', 'are')} not there yet"
     seconds = view.logs[at_work[0]].written - first.submitted
-    if at_work == sorted(view.members) and seconds >= _STANDSTILL_SECONDS:
+    if at_work == sorted(view.members) and seconds >= STANDSTILL_SECONDS:
         text += (
             f", asked for {seconds:.1f} s earlier: nobody lacks, so one of"
             f" {CAUSES['link']} stands still"
@@ -371,9 +374,7 @@ def _last_common(view: _View) -> str:
 
 def _ranks(ranks: Iterable[int]) -> str:
     numbers = [str(rank) for rank in ranks]
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"rank{'s' * (len(numbers) != 1)} {listed(numbers)}"
 
 
 def _start(text: str) -> str:

@@ -13,6 +13,9 @@ MUCH_COMMUNICATION = 0.15
 # ... or, where nobody knows what is hidden behind computation, where it goes on
 # for this share.
 MUCH_MAYBE_HIDDEN = 0.3
+# What has run for so many seconds on all ranks does not get on. A collective
+# may take long where tensors are large.
+STANDSTILL_SECONDS = 5.0
 # Of equal ranks each is last 1/N of the times. By this much more it is often.
 _MORE_OFTEN = 0.15
 # Of what all ranks together are late, how much one may be if they take turns.

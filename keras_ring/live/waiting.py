@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from keras_ring.live.judge import (
     MUCH_MAYBE_HIDDEN,
     NOTABLE_SHARE,
+    STANDSTILL_SECONDS,
     is_most,
     is_often_last,
     percent,
@@ -15,8 +16,6 @@ from keras_ring.live.words import CAUSES, doing, listed, rank_names, sentence
 
 # Whoever waits for longer does not just wait as in every step.
 _WAITING_SECONDS = 1.0
-# A collective may take long where tensors are large.
-_STANDSTILL_SECONDS = 5.0
 _MAX_CLAUSES = 3
 
 
@@ -94,7 +93,7 @@ def _waiting(job: JobView) -> list[str]:
             f"{who} {wait}, perhaps for {rank_names(job.unseen)}, of which"
             f" nothing is seen here; it has been {seconds:.0f} s"
         ]
-    if len(waiting) == len(running) and seconds >= _STANDSTILL_SECONDS:
+    if len(waiting) == len(running) and seconds >= STANDSTILL_SECONDS:
         return [
             f"all ranks have been in a collective for {seconds:.0f} s: a link"
             " stands still, or they wait for different tensors, which the"

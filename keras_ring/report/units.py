@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from keras_ring.live.judge import percent
+from keras_ring.live.words import rank_runs
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -47,12 +48,7 @@ def _digits(number: float) -> str:
 
 def ranks(numbers: Sequence[int]) -> str:
     """Returns "rank 3", "ranks 0-3, 7", or fewer and how many more."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
+    runs = rank_runs(numbers)
     texts = [f"{a}-{b}" if b > a else str(a) for a, b in runs]
     more = len(texts) - 8
     if more > 0:
