@@ -1,7 +1,8 @@
 """The rules on BUILD and the CMake files, as functions over text.
 
 Both builds take all sources of a floor's folder, so there are no lists to
-compare: only what is said twice (floors, flags), and what neither would find.
+compare: only what is said twice (flags), what a library uses beside its floor,
+and what neither would find.
 """
 
 import ast
@@ -55,14 +56,38 @@ _THREADS = re.compile(
 
 
 def _rules(bazel: str) -> dict[str, dict[str, ast.expr]]:
-    """Returns the arguments of each cc_library."""
+    """Returns the arguments of each cc_library.
+
+    Those that tools/bazel/floors.bzl declares use what its table says.
+    """
     rules = {}
     for statement in ast.parse(bazel).body:
         call = getattr(statement, "value", None)
-        if isinstance(call, ast.Call) and call.func.id == "cc_library":
-            arguments = {word.arg: word.value for word in call.keywords}
+        if not isinstance(call, ast.Call):
+            continue
+        arguments = {word.arg: word.value for word in call.keywords}
+        if call.func.id == "cc_library":
             rules[ast.literal_eval(arguments["name"])] = arguments
+        elif call.func.id == "floor":
+            folder = ast.literal_eval(call.args[0])
+            rules[_library(folder)] = {
+                **arguments,
+                "deps": ast.BinOp(
+                    _of_table(folder),
+                    ast.Add(),
+                    arguments.get("deps", ast.List([])),
+                ),
+            }
+        elif call.func.id == "floors":
+            apart = ast.literal_eval(arguments["apart"])
+            for folder in floors.CPP_FLOORS.keys() - apart:
+                rules[_library(folder)] = {"deps": _of_table(folder)}
     return rules
+
+
+def _of_table(folder: str) -> ast.expr:
+    labels = [f":{_library(used)}" for used in floors.CPP_FLOORS[folder]]
+    return ast.parse(repr(labels), mode="eval").body
 
 
 def _strings(node: ast.expr | None) -> list[str]:
@@ -71,6 +96,9 @@ def _strings(node: ast.expr | None) -> list[str]:
         return []
     if isinstance(node, ast.BinOp):
         return _strings(node.left) + _strings(node.right)
+    if isinstance(node, ast.Call) and node.func.id == "libraries_of":
+        assert node.args[0].id == "FLOORS"
+        return [f":{floor}" for floor in FLOORS]
     if isinstance(node, ast.Call) and node.func.id == "select":
         choices = ast.literal_eval(node.args[0]).values()
         return [item for choice in choices for item in choice]

@@ -7,76 +7,28 @@ show that each rule does find what it forbids.
 import ast
 import re
 from collections.abc import Collection
+from pathlib import Path
 
+
+def read_floors(bazel: str) -> dict[str, tuple[str, ...]]:
+    """Returns the table of tools/bazel/floors.bzl.
+
+    Args:
+        bazel: The text of that file.
+    """
+    (table,) = (
+        ast.literal_eval(statement.value)
+        for statement in ast.parse(bazel).body
+        if isinstance(statement, ast.Assign)
+        and statement.targets[0].id == "FLOORS"
+    )
+    return {folder: tuple(used) for folder, used in table.items()}
+
+
+_ROOT = Path(__file__).resolve().parents[2]
 # Room of csrc -> the rooms that it may include, beside itself. The order is
 # that of the floors: nothing includes what comes after it.
-CPP_FLOORS = {
-    "csrc/base": (),
-    "csrc/comm/net": ("csrc/base",),
-    "csrc/comm/store": ("csrc/base", "csrc/comm/net"),
-    "csrc/comm/host": ("csrc/base", "csrc/comm/net"),
-    "csrc/comm/rendezvous": ("csrc/base", "csrc/comm/net", "csrc/comm/store"),
-    "csrc/comm/transport": ("csrc/base", "csrc/comm/net", "csrc/comm/host"),
-    "csrc/tls": ("csrc/base", "csrc/comm/net"),
-    "csrc/collective/kernels": ("csrc/base",),
-    "csrc/collective": ("csrc/base", "csrc/collective/kernels"),
-    "csrc/collective/shm": (
-        "csrc/base",
-        "csrc/collective/kernels",
-        "csrc/collective",
-        "csrc/comm/net",
-        "csrc/comm/host",
-    ),
-    "csrc/collective/net": (
-        "csrc/base",
-        "csrc/collective/kernels",
-        "csrc/collective",
-        "csrc/comm/rendezvous",
-        "csrc/comm/transport",
-    ),
-    "csrc/collective/hierarchy": (
-        "csrc/base",
-        "csrc/collective/kernels",
-        "csrc/collective",
-        "csrc/collective/shm",
-        "csrc/collective/net",
-        "csrc/comm/net",
-        "csrc/comm/host",
-        "csrc/comm/rendezvous",
-        "csrc/comm/transport",
-    ),
-    "csrc/collective/mpi": (
-        "csrc/base",
-        "csrc/collective",
-        "csrc/collective/net",
-        "csrc/collective/hierarchy",
-        "csrc/comm/rendezvous",
-        "csrc/comm/transport",
-    ),
-    "csrc/control": ("csrc/base",),
-    "csrc/runtime/diagnostics": ("csrc/base", "csrc/control"),
-    "csrc/runtime": (
-        "csrc/base",
-        "csrc/comm/net",
-        "csrc/comm/host",
-        "csrc/comm/rendezvous",
-        "csrc/comm/transport",
-        "csrc/collective",
-        "csrc/collective/shm",
-        "csrc/collective/net",
-        "csrc/collective/hierarchy",
-        "csrc/collective/mpi",
-        "csrc/control",
-        "csrc/runtime/diagnostics",
-    ),
-    "csrc/capi": (
-        "csrc/base",
-        "csrc/comm/host",
-        "csrc/control",
-        "csrc/runtime/diagnostics",
-        "csrc/runtime",
-    ),
-}
+CPP_FLOORS = read_floors((_ROOT / "tools/bazel/floors.bzl").read_text())
 # What adapters see of the core: its C interface, and a table that is nothing
 # but a macro.
 ADAPTERS = ("tf_ops", "keras_ring/_runtime")

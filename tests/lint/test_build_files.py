@@ -70,17 +70,28 @@ def test_what_tsan_leaves_out_has_no_threads():
 
 # --- The rules find what they are for ---
 
-BAZEL = "\n".join(
-    f"""
+
+def _rule(name):
+    folder = build_files.FOLDERS[name]
+    return f"""
 cc_library(
     name = "{name}",
     srcs = glob(["{folder}/*.cc"]),
     hdrs = ["{folder}/a.h"],
     copts = COPTS,
-    deps = {sorted(deps)},
+    deps = {sorted(build_files.DEPS[name])},
 )"""
-    for name, deps in build_files.DEPS.items()
-    for folder in [build_files.FOLDERS[name]]
+
+
+BAZEL = "\n".join(map(_rule, build_files.DEPS))
+# The same by tools/bazel/floors.bzl.
+PARTS = [f":{part}" for part in build_files.PARTS]
+BY_TABLE = f"""
+floors(apart = ["csrc/base", "csrc/collective/kernels"], copts = COPTS)
+floor("csrc/base", srcs = glob(["csrc/base/*.cc"]), copts = COPTS)
+floor("csrc/collective/kernels", copts = COPTS, deps = {PARTS})
+""" + "\n".join(
+    _rule(name) for name in build_files.DEPS if name not in build_files.FLOORS
 )
 FLAGS = 'COPTS = ["-Wall"]\nFAST_COPTS = ["-O3", "-mavx2"]\n'
 CMAKE_FLAGS = "# A comment.\nset(FAST_COPTS -O3\n    -mavx2)\n"
@@ -88,8 +99,9 @@ OPS = "add_adapter(x a_op.cc\n  b_op.cc)\nadd(../keras_ring/_runtime/core.cc)"
 
 
 def test_right_files_pass():
-    assert not build_files.wrong_deps(BAZEL)
-    assert not build_files.foreign_sources(BAZEL)
+    for bazel in (BAZEL, BY_TABLE):
+        assert not build_files.wrong_deps(bazel)
+        assert not build_files.foreign_sources(bazel)
     assert not build_files.forgotten_ops(OPS, ["a_op.cc", "b_op.cc"])
 
 
@@ -119,6 +131,19 @@ def test_deps_of_a_select_count():
     wrong = right + ' + select({":x": [":control"], ":y": []})'
     assert right in BAZEL
     assert build_files.wrong_deps(BAZEL.replace(right, wrong, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('floor("csrc/base",', 'floor("csrc/base", deps = [":control"],'),
+        (f"deps = {PARTS}", f"deps = {PARTS[1:]}"),
+        ('apart = ["csrc/base"', 'apart = ["csrc/base", "csrc/control"'),
+    ],
+)
+def test_wrong_floors_are_found(old, new):
+    assert old in BY_TABLE
+    assert build_files.wrong_deps(BY_TABLE.replace(old, new))
 
 
 def test_library_that_is_no_floor_is_found():

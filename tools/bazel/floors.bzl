@@ -1,0 +1,139 @@
+"""The floors of csrc, and a cc_library for each.
+
+tests/lint/floors.py reads FLOORS from here, for its rule on includes.
+"""
+
+# Room of csrc -> the rooms that it may include, beside itself. The order is
+# that of the floors: nothing includes what comes after it.
+FLOORS = {
+    "csrc/base": [],
+    "csrc/comm/net": ["csrc/base"],
+    "csrc/comm/store": [
+        "csrc/base",
+        "csrc/comm/net",
+    ],
+    "csrc/comm/host": [
+        "csrc/base",
+        "csrc/comm/net",
+    ],
+    "csrc/comm/rendezvous": [
+        "csrc/base",
+        "csrc/comm/net",
+        "csrc/comm/store",
+    ],
+    "csrc/comm/transport": [
+        "csrc/base",
+        "csrc/comm/net",
+        "csrc/comm/host",
+    ],
+    "csrc/tls": [
+        "csrc/base",
+        "csrc/comm/net",
+    ],
+    "csrc/collective/kernels": ["csrc/base"],
+    "csrc/collective": [
+        "csrc/base",
+        "csrc/collective/kernels",
+    ],
+    "csrc/collective/shm": [
+        "csrc/base",
+        "csrc/collective/kernels",
+        "csrc/collective",
+        "csrc/comm/net",
+        "csrc/comm/host",
+    ],
+    "csrc/collective/net": [
+        "csrc/base",
+        "csrc/collective/kernels",
+        "csrc/collective",
+        "csrc/comm/rendezvous",
+        "csrc/comm/transport",
+    ],
+    "csrc/collective/hierarchy": [
+        "csrc/base",
+        "csrc/collective/kernels",
+        "csrc/collective",
+        "csrc/collective/shm",
+        "csrc/collective/net",
+        "csrc/comm/net",
+        "csrc/comm/host",
+        "csrc/comm/rendezvous",
+        "csrc/comm/transport",
+    ],
+    "csrc/collective/mpi": [
+        "csrc/base",
+        "csrc/collective",
+        "csrc/collective/net",
+        "csrc/collective/hierarchy",
+        "csrc/comm/rendezvous",
+        "csrc/comm/transport",
+    ],
+    "csrc/control": ["csrc/base"],
+    "csrc/runtime/diagnostics": [
+        "csrc/base",
+        "csrc/control",
+    ],
+    "csrc/runtime": [
+        "csrc/base",
+        "csrc/comm/net",
+        "csrc/comm/host",
+        "csrc/comm/rendezvous",
+        "csrc/comm/transport",
+        "csrc/collective",
+        "csrc/collective/shm",
+        "csrc/collective/net",
+        "csrc/collective/hierarchy",
+        "csrc/collective/mpi",
+        "csrc/control",
+        "csrc/runtime/diagnostics",
+    ],
+    "csrc/capi": [
+        "csrc/base",
+        "csrc/comm/host",
+        "csrc/control",
+        "csrc/runtime/diagnostics",
+        "csrc/runtime",
+    ],
+}
+
+def _library(folder):
+    return folder[len("csrc/"):].replace("/", "_")
+
+def libraries_of(folders):
+    """Returns the labels of rooms' libraries.
+
+    Args:
+      folders: the rooms.
+    """
+    return [":" + _library(folder) for folder in folders]
+
+def floor(folder, copts, srcs = None, deps = [], linkopts = []):
+    """Declares the library of a room, named after its folder.
+
+    Args:
+      folder: the room, one of FLOORS.
+      copts: the compiler flags.
+      srcs: the sources. Defaults to all that lie in the room.
+      deps: what it links beside the rooms that FLOORS lets it use.
+      linkopts: the linker's flags.
+    """
+    native.cc_library(
+        name = _library(folder),
+        srcs = native.glob([folder + "/*.cc"]) if srcs == None else srcs,
+        hdrs = native.glob([folder + "/*.h"]),
+        copts = copts,
+        linkopts = linkopts,
+        linkstatic = True,
+        deps = libraries_of(FLOORS[folder]) + deps,
+    )
+
+def floors(copts, apart):
+    """Declares the libraries of all rooms.
+
+    Args:
+      copts: the compiler flags.
+      apart: rooms that are declared by `floor`.
+    """
+    for folder in FLOORS:
+        if folder not in apart:
+            floor(folder, copts = copts)
