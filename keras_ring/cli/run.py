@@ -17,6 +17,7 @@ from keras_ring.cli.run_arguments import add_run_arguments, plan_of
 from keras_ring.cli.verb import Verb, refused
 from keras_ring.launcher import standard_input
 from keras_ring.launcher.cluster import run_plan
+from keras_ring.launcher.job_end import JobEnd
 from keras_ring.launcher.plan import LaunchPlan
 from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.python_command import deaf_option
@@ -27,7 +28,6 @@ from keras_ring.launcher.summary import (
     job_exit_code,
     killed_lines,
 )
-from keras_ring.launcher.supervisor import JobEnd
 from keras_ring.launcher.usage import UsageError, say, speaking_as
 
 _FAILED = 1

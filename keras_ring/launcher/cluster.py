@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from keras_ring._launch_protocol.error_file import RankError
@@ -16,14 +15,15 @@ from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.function_rank import write_private
 from keras_ring.launcher.host_pages import HostPages, served
+from keras_ring.launcher.job_end import JobEnd
 from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.metrics_server import Show, serving
 from keras_ring.launcher.output import RankStream, Sink
 from keras_ring.launcher.plan import LaunchPlan
 from keras_ring.launcher.preflight import HostsError, Preflight
 from keras_ring.launcher.screen import Screen
-from keras_ring.launcher.summary import RankEnd, first_failure, rank_names
-from keras_ring.launcher.supervisor import JobEnd, run_here
+from keras_ring.launcher.summary import RankEnd, rank_names
+from keras_ring.launcher.supervisor import run_here
 from keras_ring.launcher.timelines import Parts
 from keras_ring.launcher.usage import say
 from keras_ring.live.directory import status_directory
@@ -296,16 +296,10 @@ class Cluster:
             self._loop.step(None)
 
     def _result(self, began: float) -> JobEnd:
-        ends: Sequence[RankEnd] = tuple(self._ends.values())
-        first = first_failure(ends)
-        if first is not None and first.stopped and self._is_stopped():
-            first = None
-        ended = time.time() if first is None else first.seen
-        return JobEnd(
-            ends=tuple(ends),
-            first=first,
-            tail=() if first is None else self._screen.tail(first.rank),
-            seconds=ended - began,
+        return JobEnd.of(
+            tuple(self._ends.values()),
+            tail=self._screen.tail,
+            began=began,
             stop_signal=self._ending.stop_signal,
             leftover=self._leftover,
             started=self._started,

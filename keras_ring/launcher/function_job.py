@@ -24,12 +24,12 @@ from keras_ring._launch_protocol import (
 from keras_ring.errors import RankFailedError, StartError
 from keras_ring.launcher import function_rank, places
 from keras_ring.launcher.cluster import run_plan
+from keras_ring.launcher.job_end import JobEnd
 from keras_ring.launcher.plan import LaunchPlan, make_plan
 from keras_ring.launcher.preflight import HostsError
 from keras_ring.launcher.rank_command import FILES
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.summary import failure_lines
-from keras_ring.launcher.supervisor import JobEnd
 from keras_ring.launcher.usage import UsageError, speaking_as
 
 

@@ -8,12 +8,13 @@ import contextlib
 import functools
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from keras_ring.launcher import signals
 from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.event_loop import EventLoop
 from keras_ring.launcher.job import Job, Rendezvous
+from keras_ring.launcher.job_end import JobEnd
 from keras_ring.launcher.metrics_server import Show
 from keras_ring.launcher.output import PipedStream, Sink
 from keras_ring.launcher.plan import LaunchPlan
@@ -21,34 +22,10 @@ from keras_ring.launcher.rank_command import with_files
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
-from keras_ring.launcher.summary import RankEnd, first_failure
+from keras_ring.launcher.summary import RankEnd
 from keras_ring.launcher.usage import say
 from keras_ring.live.directory import status_directory
 from keras_ring.live.jobs import local_pages
-
-
-@dataclass(frozen=True)
-class JobEnd:
-    """How a job ended.
-
-    Args:
-        ends: How each rank ended, in the order seen.
-        first: The first failing rank; None if none failed by itself.
-        tail: Its last lines of output.
-        seconds: How long the job ran, up to the first failure if there is one.
-        stop_signal: The signal by which the user ended the job; None if the
-            job ended, or failed, before.
-        leftover: Number of processes that the ranks had left running.
-        started: Whether any rank has called `keras_ring.init()`.
-    """
-
-    ends: tuple[RankEnd, ...]
-    first: RankEnd | None
-    tail: tuple[str, ...]
-    seconds: float
-    stop_signal: int | None
-    leftover: int
-    started: bool = True
 
 
 class Supervisor:
@@ -217,16 +194,10 @@ class Supervisor:
         for stream in self._streams:
             stream.stream.finish()
         self._screen.close()
-        ends = tuple(self._ends)
-        first = first_failure(ends)
-        if first is not None and first.stopped and self._ending.stop_signal:
-            first = None
-        ended = time.time() if first is None else first.seen
-        return JobEnd(
-            ends=ends,
-            first=first,
-            tail=() if first is None else self._screen.tail(first.rank),
-            seconds=ended - started,
+        return JobEnd.of(
+            self._ends,
+            tail=self._screen.tail,
+            began=started,
             stop_signal=self._ending.stop_signal,
             leftover=leftover,
             started=any(map(self._job.started, range(self._plan.size))),
