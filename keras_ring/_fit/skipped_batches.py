@@ -1,7 +1,8 @@
-"""Whether a training only reads its batches, to come to where it had been.
+"""Marks batches that a resumed `fit` reads without training on them.
 
-What is done after each batch was done after these, in the run before. The
-function that stands in for the training step tells, so it ends with that.
+Callbacks do not repeat then what the interrupted run did after these batches.
+The function that stands in for the training step sets the mark, so the mark
+goes when that function does.
 """
 
 from __future__ import annotations

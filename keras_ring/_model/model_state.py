@@ -63,12 +63,12 @@ def state_variables(
 def owned_variables(
     model: Model, optimizers: Iterable[Optimizer] = ()
 ) -> list[int]:
-    """Returns which of the `state_variables` each rank may have its own of.
+    """Returns indices of the `state_variables` that may differ between ranks.
 
-    Places in that list. They are the weights that were registered as local to
-    each rank, and what optimizers remember of these; weights that layers set
-    for themselves, such as moving statistics and the states of stateful
-    layers; and the states of seed generators.
+    They are the weights that were registered as local to each rank, and what
+    optimizers remember of these; weights that layers set for themselves, such
+    as moving statistics and the states of stateful layers; and the states of
+    seed generators.
     """
     found = optimizers_of(model, optimizers)
     compared = {id(weight) for weight in compared_weights(model)}
@@ -129,10 +129,10 @@ def described(variables: Iterable[Variable]) -> list[dict[str, Any]]:
 
 
 def num_bytes(model: Model) -> int:
-    """Returns about how much a file of a model may hold, and rather more.
+    """Returns an upper estimate of the size of a saved model, in bytes.
 
-    Weights, the optimizers' variables if they have any yet, and what HDF5 and
-    Keras add to each.
+    It counts weights, the optimizers' variables if they have any yet, and what
+    HDF5 and Keras add to each.
     """
     variables = list(model.variables)
     for optimizer in optimizers_of(model).values():

@@ -198,7 +198,7 @@ class AgentLoop:
             for frame in frames:
                 self.verbs[frame.kind](agent, frame)
         except (FrameError, KeyError) as error:
-            self._lose(agent, f"its agent said what makes no sense: {error}")
+            self._lose(agent, f"its agent broke the protocol: {error}")
             return
         if agent.ended:
             self.forget(agent)

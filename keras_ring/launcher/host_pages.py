@@ -164,7 +164,7 @@ def _serve(listener: socket.socket, read: Callable[[], Sequence[Page]]) -> None:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            # A watcher that has gone, or an agent that makes no sense.
+            # A watcher that has gone, or an agent that broke the protocol.
             with connection, contextlib.suppress(OSError, ValueError):
                 connection.settimeout(_READER_PATIENCE)
                 if launcher_socket.is_own_user(connection):
