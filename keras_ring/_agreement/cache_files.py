@@ -19,6 +19,7 @@ from absl import logging
 
 from keras_ring._agreement import data_parts
 from keras_ring._agreement.file_systems import shared_file_system
+from keras_ring._agreement.rank_names import rank_list
 from keras_ring._agreement.same_data import nodes
 from keras_ring._ops import arrays
 from keras_ring._ops.objects import allgather_object
@@ -130,8 +131,7 @@ def _before_split(dataset: Dataset) -> set[int]:
 
 
 def _error(place: _Place, ranks: list[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    shown += ", ..." if len(ranks) > 8 else ""
+    shown = rank_list(ranks)
     whose = (
         f"{shown}, whose hosts share {place.shared},"
         if place.shared

@@ -26,6 +26,7 @@ from keras_ring._agreement.next_batch import (
     next_of,
     on_next_call,
 )
+from keras_ring._agreement.rank_names import SHOWN, rank_list
 from keras_ring._keras import compat
 from keras_ring._ops import arrays
 from keras_ring._runtime import topology
@@ -40,7 +41,6 @@ _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
 _UNKNOWN = bytes(_DIGEST_BYTES)
 _SIZE_BYTES = 8
-_SHOWN = 8  # ranks
 
 
 def watch(
@@ -139,7 +139,7 @@ def _batch_of_all(sizes: list[int]) -> str:
     if len(set(sizes)) == 1:
         terms = f"{count} x {sizes[0]} = "
     else:
-        terms = f"{' + '.join(map(str, sizes))} = " if count <= _SHOWN else ""
+        terms = f"{' + '.join(map(str, sizes))} = " if count <= SHOWN else ""
     return f"keras_ring: {count} ranks, a global batch of {terms}{sum(sizes)}"
 
 
@@ -159,8 +159,6 @@ def _warn_if_same(digests: npt.NDArray[Any], members: list[int]) -> None:
     same = max(groups.values(), key=len)
     if len(same) == 1:
         return
-    shown = ", ".join(str(rank) for rank in same[:_SHOWN])
-    shown += ", ..." if len(same) > _SHOWN else ""
     logging.warning(
         "keras_ring: %d of %d ranks got the same batch (ranks %s), so they do "
         "the work of one. Split the data with `kr.data.shard(...)` before "
@@ -168,7 +166,7 @@ def _warn_if_same(digests: npt.NDArray[Any], members: list[int]) -> None:
         "`kr.rank()`.",
         len(same),
         len(members),
-        shown,
+        rank_list(same),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from keras_ring._agreement.rank_names import rank_list
 from keras_ring._ops import arrays
 from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
@@ -221,8 +222,7 @@ def _difference(ours: list[Part], theirs: list[Part], ranks: list[int]) -> str:
     )
     what = a.what if a.what != "nothing" else b.what
     shown = f"rank {first} has {_shown(a)}, rank {others[0]} has {_shown(b)}"
-    who = ", ".join(str(rank) for rank in others[:8])
-    who += ", ..." if len(others) > 8 else ""
+    who = rank_list(others)
     return (
         "The data that the ranks are to split are not the same: "
         f"{what} is not the same on rank {first} and on "
