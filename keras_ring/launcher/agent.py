@@ -25,6 +25,7 @@ from keras_ring.launcher.agent_results import Results
 from keras_ring.launcher.event_loop import EventLoop
 from keras_ring.launcher.frames import (
     GREETING,
+    PULSE,
     Frame,
     FrameError,
     FrameReader,
@@ -34,10 +35,7 @@ from keras_ring.launcher.output import Sink
 from keras_ring.launcher.running_clock import RunningClock
 from keras_ring.launcher.signals import SignalPipe
 
-# Seconds between two signs of life of the launcher. Agents answer them, so that
-# it hears all of its agents at one time and may sleep between; one that is not
-# spoken to says all the same that it lives.
-PULSE = 1.0
+# Of an agent that is not spoken to.
 _OWN_PULSE = 1.5 * PULSE
 _READ = 64 * 1024
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from keras_ring.launcher.agent import PULSE
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.event_loop import EventLoop
-from keras_ring.launcher.frames import Frame, FrameError, encode
+from keras_ring.launcher.frames import PULSE, Frame, FrameError, encode
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.running_clock import RunningClock

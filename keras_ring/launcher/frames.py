@@ -12,6 +12,10 @@ from typing import Any
 # An agent's first line. Before it, a shell of the other host may print what it
 # likes.
 GREETING = b"keras-ring agent 1\n"
+# Seconds between two signs of life of the launcher. Agents answer them, so that
+# it hears all of its agents at one time and may sleep between; one that is not
+# spoken to says all the same that it lives.
+PULSE = 1.0
 # Longer lines come from nobody who keeps to this.
 _MAX_LINE = 16 << 20
 _MAX_PAYLOAD = 1 << 36

@@ -9,9 +9,8 @@ import time
 import pytest
 
 from benchmarks.idle_agents import PretendedHost
-from keras_ring.launcher.agent import PULSE
 from keras_ring.launcher.agent_loop import AgentLoop
-from keras_ring.launcher.frames import FrameReader
+from keras_ring.launcher.frames import PULSE, FrameReader
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.running_clock import RunningClock
