@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,13 @@ def test_an_error_in_the_launcher_leaves_nothing():
     assert not os.path.exists(f"/proc/{rank.pid}")
 
 
+def _wait_for_name(pid, name):
+    end = time.monotonic() + 30.0
+    while Path(f"/proc/{pid}/comm").read_text().strip() != name:
+        assert time.monotonic() < end, f"process {pid} is not {name}"
+        time.sleep(0.005)
+
+
 def test_what_holds_memory_is_not_left_behind_by_a_program(tmp_path):
     holder = shutil.copy(shutil.which("sleep"), tmp_path / "kr-holder")
     with Job(1) as job:
@@ -97,6 +105,9 @@ def test_what_holds_memory_is_not_left_behind_by_a_program(tmp_path):
         forgotten = int(rank.stdout.readline())
         os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
         assert len(job_processes.find(None, {rank.pid})) == 2
+        (held,) = job_processes.find(None, {rank.pid}) - {forgotten}
+        # Until then it is a shell.
+        _wait_for_name(held, "kr-holder")
         assert job.kill_all() == {forgotten}
         assert job_processes.find(None, {rank.pid}) == set()
 
