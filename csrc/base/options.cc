@@ -327,6 +327,11 @@ const Row kRows[] = {
      "second for every 32 ranks.",
      PositiveTimeField<&Options::start_timeout>,
      ShowTime<&Options::start_timeout>, false},
+    {"SHUTDOWN_TIMEOUT", "seconds",
+     "How long a rank that has come to its end waits for the others to come to "
+     "theirs. Then it leaves, and what they still ask of it is an error.",
+     PositiveTimeField<&Options::shutdown_timeout>,
+     ShowTime<&Options::shutdown_timeout>, false},
     {"COLLECTIVE", "auto, or a backend",
      "How tensors are reduced: shm, through shared memory (all ranks must be "
      "on one host); hierarchy, through shared memory within hosts and TCP "

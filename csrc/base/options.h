@@ -42,6 +42,7 @@ struct Options {
   double stall_shutdown_time = 0.0;  // seconds; 0: never
   double heartbeat_timeout = 30.0;   // seconds
   double start_timeout = 60.0;       // seconds; more for large jobs
+  double shutdown_timeout = 5.0;     // seconds
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or the name of a backend
   // What mpi4py tells of its MPI, or empty: see MpiSettings.

@@ -67,7 +67,8 @@ void BackgroundLoop::Leave(const std::string& reason, Deadline deadline) {
   }
   if (!agreed) {
     KR_LOG(kWarning) << "the end of " << options_.ranks.Text()
-                     << " was not agreed on in time; leaving anyway";
+                     << " was not agreed on in time "
+                        "(KERAS_RING_SHUTDOWN_TIMEOUT); leaving anyway";
   }
 }
 

@@ -27,9 +27,6 @@
 namespace keras_ring {
 namespace {
 
-// How long a leaving rank waits for the end to be agreed on.
-constexpr auto kShutdownLimit = std::chrono::seconds(5);
-
 // How long it waits for its flight log. A megabyte takes milliseconds.
 constexpr auto kFlightLogLimit = std::chrono::seconds(3);
 
@@ -324,7 +321,7 @@ void Runtime::Shutdown(const std::string& reason) {
   if (deps_.idle_limit) {
     deps_.idle_limit->Lower(Seconds(deps_.options.heartbeat_timeout));
   }
-  loop_->Leave(reason, Deadline::After(kShutdownLimit));
+  loop_->Leave(reason, Deadline::AfterSeconds(deps_.options.shutdown_timeout));
   executor_->Stop();
   // Before this rank says Bye: it has done its share, and may end.
   if (death_watch_) death_watch_->Stop();

@@ -66,6 +66,7 @@ SETTINGS: Mapping[str, tuple[_Check, str]] = {
     "STALL_SHUTDOWN_TIME": _TIME,
     "HEARTBEAT_TIMEOUT": _TIME_LIMIT,
     "START_TIMEOUT": _TIME_LIMIT,
+    "SHUTDOWN_TIMEOUT": _TIME_LIMIT,
     "PORT_RANGE": (
         lambda text: interfaces.port_range(text) is not None,
         "two ports, the lower one first, such as 30000-30099",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from keras_ring import errors
-from keras_ring._launch_protocol import code_sources, contract
+from keras_ring._launch_protocol import code_sources, contract, time_limits
 from keras_ring._launch_protocol.error_file import RankError
 from keras_ring.launcher.sharing import thread_variables
 from keras_ring.launcher.summary import RankEnd
@@ -19,8 +21,33 @@ from keras_ring.ray import rank as rank_module
 # Ray ships types, but need not be there: an actor, a reference, a group.
 Handle: TypeAlias = Any
 
-# Seconds in which ranks that have lost another one say so.
-_OTHERS_SAY_SO = 5.0
+# Seconds in which ranks that have lost another one say so, unless the variable
+# of `keras-ring run` says otherwise.
+_FAILURE_WAIT = 5.0
+
+
+def failure_wait(environment: Mapping[str, str]) -> float | None:
+    """Returns how long the others get after a rank has failed.
+
+    Args:
+        environment: That of the caller.
+
+    Returns:
+        Seconds, or `None` for any time.
+
+    Raises:
+        ConfigurationError: If `KERAS_RING_FAILURE_WAIT` makes no sense.
+    """
+    text = environment.get(time_limits.FAILURE_WAIT)
+    if not text:
+        return _FAILURE_WAIT
+    limit = time_limits.LIMITS[time_limits.FAILURE_WAIT]
+    seconds = limit.parsed(text)
+    if seconds is None:
+        raise errors.ConfigurationError(
+            f"{time_limits.FAILURE_WAIT} is {text!r}: expected {limit.expected}"
+        )
+    return None if math.isinf(seconds) else seconds
 
 
 class Workers:
@@ -197,6 +224,7 @@ class Workers:
         values: list[Any] = [None] * self._count
         ends: dict[int, RankEnd] = {}
         give_up: float | None = None
+        patience = failure_wait(os.environ)
         waiting = list(rank_of)
         while waiting:
             left = None if give_up is None else give_up - time.monotonic()
@@ -206,8 +234,9 @@ class Workers:
             for reference in done:
                 rank = rank_of[reference]
                 ends[rank], values[rank] = self._answer(rank, reference)
-                if ends[rank].returncode != 0 and give_up is None:
-                    give_up = time.monotonic() + _OTHERS_SAY_SO
+                failed = ends[rank].returncode != 0
+                if failed and give_up is None and patience is not None:
+                    give_up = time.monotonic() + patience
         for reference in waiting:
             rank = rank_of[reference]
             ends[rank] = self._end_of(rank, returncode=1, stopped=True)

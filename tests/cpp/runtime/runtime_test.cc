@@ -691,6 +691,22 @@ TEST(Runtime, WhatWasSaidBeforeAPeerWentIsTheCause) {
   EXPECT_EQ(runtime->status(), cause);
 }
 
+// Rank 1 goes on.
+TEST(Runtime, WhoLeavesWaitsForTheOthersAsLongAsItIsTold) {
+  LogCapture log;
+  Options options;
+  options.shutdown_timeout = 0.2;
+  RuntimeCluster cluster({"a", "a"}, options);
+  const TimePoint began = std::chrono::steady_clock::now();
+  cluster.at(0).Shutdown("");
+  const Duration took = std::chrono::steady_clock::now() - began;
+  EXPECT_GE(took, std::chrono::milliseconds(200));
+  // By default it is 5 s.
+  EXPECT_LT(took, std::chrono::milliseconds(4500));
+  EXPECT_THAT(log.lines(),
+              Contains(HasSubstr("in time (KERAS_RING_SHUTDOWN_TIMEOUT)")));
+}
+
 // Of a large job not all ranks say at error level what one of them has said.
 TEST(Runtime, WhatAllAreToldOneRankOfAHostLogsAsAnError) {
   struct Case {
