@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring._keras import compat
-from keras_ring._launch_protocol import cores
+from keras_ring._agreement import fingerprints
+from keras_ring._agreement.fingerprints import DIGEST_BYTES
 from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Variable
 
-_DIGEST_BYTES = 16
-_PIECE = 8 << 20  # bytes that one thread takes at a time
 _PARTS = 1024  # of an array, in one exchange of their checksums
 _SHOWN = 8  # ranks
 
@@ -75,21 +71,15 @@ def compared(
 ) -> tuple[Difference | None, int]:
     """Returns what differs between ranks, and the largest `wish` of them."""
 
-    def value_of(place: int) -> npt.NDArray[Any]:
+    def value_of(place: int) -> Any:
         if values is None:
-            value: npt.NDArray[Any] = compat.as_numpy(variables[place])
-            return value
+            return fingerprints.value_of(variables[place])
         return values[place]
 
-    digests = _digests(value_of(place) for place in range(len(variables)))
-    together = hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES)
-    content = together.digest() + wish.to_bytes(8, "little")
-    gathered = _gathered(content, name, process_set)
-    wishes = np.ascontiguousarray(gathered[:, _DIGEST_BYTES:]).view("<u8")
-    largest = int(wishes.max())
-    gathered = gathered[:, :_DIGEST_BYTES]
-    # Of ranks that have joined there is nothing, nor which they are.
-    if (gathered == gathered[0]).all() or len(gathered) < process_set.size():
+    digests = fingerprints.digests(map(value_of, range(len(variables))))
+    together = hashlib.blake2b(b"".join(digests), digest_size=DIGEST_BYTES)
+    same, (largest,) = alike(together.digest(), [wish], name, process_set)
+    if same:
         return None, largest
     # The same branch on all ranks, because of what all have gathered.
     count = len(variables).to_bytes(8, "little")
@@ -98,47 +88,40 @@ def compared(
         numbers = counts.view("<u8").flatten().tolist()
         return Difference(counts=numbers), largest
     by_rank = _gathered(b"".join(digests), f"{name}/weights", process_set)
-    by_rank = by_rank.reshape(process_set.size(), len(variables), _DIGEST_BYTES)
+    by_rank = by_rank.reshape(process_set.size(), len(variables), DIGEST_BYTES)
     differs = (by_rank != by_rank[0]).any(axis=(0, 2))
     first = int(np.argmax(differs))
     difference = Difference(
         count=int(differs.sum()),
         path=str(variable_path(variables[first])),
         ranks=_grouped(by_rank[:, first], process_set.ranks),
-        values=_shown(value_of(first), name, process_set),
+        values=_shown(np.asarray(value_of(first)), name, process_set),
     )
     return difference, largest
 
 
-def digest(weight: Variable) -> bytes:
-    """Returns a fingerprint of the bits of a variable.
+def alike(
+    content: bytes, wishes: Sequence[int], name: str, process_set: ProcessSet
+) -> tuple[bool, list[int]]:
+    """Exchanges a fingerprint.
 
-    Of checksums of its pieces, which are made at several times the speed of a
-    cryptographic hash: differences between ranks are accidents.
+    Args:
+        content: The fingerprint, of as many bytes on all ranks.
+        wishes: Integers, not negative, as many on all ranks.
+        name: String, the name of the exchange, the same on all ranks.
+        process_set: Whose members compare.
+
+    Returns:
+        Whether it is the same on all ranks, and the largest of each wish.
     """
-    return _joined(map(zlib.crc32, _pieces(compat.as_numpy(weight))))
-
-
-def _digests(values: Iterable[npt.NDArray[Any]]) -> list[bytes]:
-    """Returns the fingerprints of arrays, made in threads."""
-    threads = cores.available() // topology.local_size()
-    if threads <= 1:
-        return [_joined(map(zlib.crc32, _pieces(value))) for value in values]
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        checksums = [pool.map(zlib.crc32, _pieces(value)) for value in values]
-        return [_joined(of_value) for of_value in checksums]
-
-
-def _pieces(value: npt.NDArray[Any]) -> list[Any]:
-    array = np.ascontiguousarray(value)
-    content: npt.NDArray[Any] = array.reshape(-1).view("uint8")
-    begins = range(0, len(content), _PIECE)
-    return [content[begin : begin + _PIECE] for begin in begins]
-
-
-def _joined(checksums: Iterable[int]) -> bytes:
-    content = b"".join(each.to_bytes(4, "little") for each in checksums)
-    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    sent = content + np.array(wishes, "<u8").tobytes()
+    gathered = _gathered(sent, name, process_set)
+    of_ranks = np.ascontiguousarray(gathered[:, len(content) :]).view("<u8")
+    gathered = gathered[:, : len(content)]
+    same = bool((gathered == gathered[0]).all())
+    # Of ranks that have joined there is nothing, nor which they are.
+    same = same or len(gathered) < process_set.size()
+    return same, of_ranks.max(axis=0).tolist()
 
 
 def _shown(value: npt.NDArray[Any], name: str, process_set: ProcessSet) -> str:

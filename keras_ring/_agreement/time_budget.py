@@ -16,24 +16,14 @@ class Budget:
     differs between ranks, so each says how many periods it would wait, and
     all wait for as many as the one that would wait longest.
 
-    Where what is checked for rarely comes later than at the beginning, checks
-    that are free come ever more rarely, too: each after twice as many periods
-    as the one before.
-
     Args:
         allowance: Float, seconds.
         share: Float, of the time between checks.
-        longest: Integer, at how many periods that doubling ends. Defaults to
-            `1`: free checks are made after each period.
     """
 
-    def __init__(
-        self, allowance: float, share: float = 0.01, longest: int = 1
-    ) -> None:
+    def __init__(self, allowance: float, share: float = 0.01) -> None:
         self._allowance = allowance
         self._share = share
-        self._longest = longest
-        self._gap = 1
         self._began = time.perf_counter()
         self._spent = 0.0
         self._checks = 0
@@ -44,14 +34,6 @@ class Budget:
         """Counts periods that have ended; whether to check now."""
         self._periods += periods
         return self._periods >= self._due
-
-    def begin_again(self) -> None:
-        """Has the next period be checked, and the periods from then on.
-
-        All ranks must call this after the same number of periods.
-        """
-        self._due = 0
-        self._gap = 1
 
     @contextmanager
     def checking(self) -> Iterator[None]:
@@ -66,13 +48,12 @@ class Budget:
     def wish(self) -> int:
         """Returns how many periods this rank would wait for the next check."""
         if self._spent < self._allowance or not self._checks:
-            return self._gap
+            return 1
         elapsed = time.perf_counter() - self._began - self._spent
         period = max(elapsed / max(1, self._periods), 1e-9)
         wanted = self._spent / self._checks / (self._share * period)
-        return max(self._gap, min(math.ceil(wanted), 1 << 30))
+        return max(1, min(math.ceil(wanted), 1 << 30))
 
     def agreed(self, periods: int) -> None:
         """Takes what all ranks wait for."""
         self._due = self._periods + periods
-        self._gap = min(2 * self._gap, self._longest)

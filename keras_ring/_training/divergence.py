@@ -5,7 +5,7 @@ stay the same as long as all that an update is made of is the same on all ranks:
 the variables, those of the optimizer (what it remembers, the number of the
 step, the learning rate), and settings that are in no variable. So what a rank
 trains is compared with others again: before the first update, when a `fit`
-begins, and from then on ever more rarely (`time_budget`).
+begins, and from then on ever more rarely, a part of it (`looks`).
 
 When that is, is counted in updates, of which all ranks make the same number
 between two collectives; the time that it takes is agreed on. An update in eager
@@ -22,16 +22,16 @@ import weakref
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NoReturn
 
-import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import (
     ConcreteFunction,
 )
 
-from keras_ring._agreement import difference
+from keras_ring._agreement import difference, fingerprints
 from keras_ring._agreement.difference import Difference
+from keras_ring._agreement.fingerprints import Pieces
+from keras_ring._agreement.looks import LONGEST, Looks
 from keras_ring._agreement.shared_paths import shared_path
-from keras_ring._agreement.time_budget import Budget
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops import gathers
@@ -49,14 +49,12 @@ from keras_ring._typing import (
 )
 from keras_ring.errors import ConsistencyError
 
-_ALLOWANCE = 1.0  # seconds of comparisons, before they have to be rare
-_LONGEST = 1024  # updates between two that take no time
-
 _PURPOSE = "what ranks train is compared from time to time"
 # On the graph of a function: what it updates.
 _UPDATES = "_keras_ring_updates"
 
 _Members = tuple[int, ...]
+_State = tuple[list[Variable], Pieces]
 
 
 class _Training:
@@ -89,7 +87,10 @@ class _Training:
         self._calls = 0
         # Before the comparison that is being made.
         self._made = 0
-        self._budget = Budget(_ALLOWANCE, longest=_LONGEST)
+        self._looks = Looks()
+        # What ranks have in common, and of what it was made.
+        self._state: _State = [], Pieces([])
+        self._made_of: tuple[list[Variable], tuple[int, ...]] = [], ()
 
     def add(
         self, sources: Sequence[Source], local: Container[Source] = ()
@@ -108,7 +109,7 @@ class _Training:
 
     def begin_again(self) -> None:
         """Has the next update be compared."""
-        self._budget.begin_again()
+        self._looks.begin_again()
 
     def before_update(self) -> None:
         """Counts an update, and compares before it if it is time to.
@@ -125,8 +126,8 @@ class _Training:
         if self._grace:
             self._grace = False
             return
-        if self._budget.is_due():
-            self._compare(self.state())
+        if self._looks.is_due():
+            self._look()
 
     def after_updates(
         self,
@@ -145,48 +146,59 @@ class _Training:
             How many updates there are to be until the next time.
         """
         if gathers.has_joined():
-            return _LONGEST
+            return LONGEST
         self._made = self._calls = self._calls + count
-        self._budget.is_due(count)
-        return self._compare(variables, [value.numpy() for value in values])
+        self._looks.is_due(count)
+        return self._compare(variables, Pieces(variables), values)
 
-    def state(self) -> list[Variable]:
+    def state(self) -> _State:
         """Returns what ranks have in common, the likely causes first."""
         optimizer = self._optimizer()
-        of_optimizer = (
-            []
-            if optimizer is None
-            else optimizer_state.shared_variables(
-                optimizer, list(self._own.values())
-            )
-        )
-        scalars = [each for each in of_optimizer if not len(each.shape)]
-        others = [each for each in of_optimizer if len(each.shape)]
-        return [*scalars, *self._trained.values(), *others]
+        every = [] if optimizer is None else optimizer_state.all_of(optimizer)
+        # It is the same most of the time, and takes long to make of thousands.
+        made_of = (len(self._trained), len(self._own), *map(id, every))
+        if made_of != self._made_of[1]:
+            own, shared = list(self._own.values()), every
+            if optimizer is not None:
+                shared = optimizer_state.shared_variables(optimizer, own)
+            scalars = [each for each in shared if not len(each.shape)]
+            others = [each for each in shared if len(each.shape)]
+            variables = [*scalars, *self._trained.values(), *others]
+            self._state = variables, Pieces(variables)
+            self._made_of = every, made_of
+        return self._state
+
+    def _look(self) -> None:
+        self._compare(*self.state())
 
     def _compare(
         self,
         variables: Sequence[Variable],
-        values: Sequence[npt.NDArray[Any]] | None = None,
+        pieces: Pieces,
+        values: Sequence[Tensor] | None = None,
     ) -> int:
-        if values is None and not all(map(_has_value, variables)):
-            # Those of a function that makes them when it runs first.
+        with self._looks.looking(pieces) as part:
+            content = fingerprints.of_pieces(variables, part, values)
+        if content is None:
+            # Of variables of a function that makes them when it runs first.
             return 1
-        name = (
-            f"training_state/{shared_path(next(iter(self._trained.values())))}"
+        path = shared_path(next(iter(self._trained.values())))
+        name = f"training_state/{path}"
+        same, (updates, parts) = difference.alike(
+            content + pieces.effort.to_bytes(8, "little"),
+            self._looks.wishes(pieces),
+            name,
+            self._process_set,
         )
-        with self._budget.checking():
-            found, updates = difference.compared(
-                variables,
-                name,
-                self._process_set,
-                values,
-                self._budget.wish(),
-            )
         updates = max(1, updates)
-        self._budget.agreed(updates)
-        if found is not None:
-            self._fail(found, len(variables))
+        self._looks.agreed(updates, max(1, parts))
+        if not same:
+            # In all that there is, of which the part is one.
+            found = difference.first_difference(
+                variables, name, self._process_set, values
+            )
+            if found is not None:
+                self._fail(found, len(variables))
         return updates
 
     def _fail(self, found: Difference, count: int) -> NoReturn:
@@ -220,10 +232,6 @@ class _Training:
             "`optimizer.register_local_var(variable)` or "
             "`tape.register_local_source(variable)`."
         )
-
-
-def _has_value(variable: Variable) -> bool:
-    return bool(compat.tf_variable(variable).is_initialized())
 
 
 _Trainings = dict[_Members, _Training]
@@ -360,7 +368,7 @@ def _in_session(training: _Training, update: Callable[[], Any]) -> Any:
             dtype=tf.int64,
         )
     done = update()
-    variables = training.state()
+    variables, _ = training.state()
     gap = [1]
 
     def compare(*values: Tensor) -> int:

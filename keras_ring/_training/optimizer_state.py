@@ -16,6 +16,21 @@ from keras_ring._keras.which import is_keras2
 from keras_ring._typing import Optimizer, Variable
 
 
+def all_of(optimizer: Optimizer) -> list[Variable]:
+    """Returns the variables of an optimizer.
+
+    Args:
+        optimizer: An optimizer, of whichever kind; it may not be built.
+    """
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return list(optimizer.variables())
+    if compat.is_optimizer(optimizer):
+        found: list[Variable] = compat.optimizer_variables(optimizer)
+        return found
+    # Of the Keras 2 beside Keras 3.
+    return keras2_variables.all_of(optimizer)
+
+
 def shared_variables(
     optimizer: Optimizer, own: Sequence[Variable]
 ) -> list[Variable]:
@@ -26,14 +41,12 @@ def shared_variables(
         own: Variables that it trains and that differ between ranks.
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        every = list(optimizer.variables())
         others = [
             optimizer.get_slot(variable, name)
             for name in optimizer.get_slot_names()
             for variable in own
         ]
     elif compat.is_optimizer(optimizer):
-        every = compat.optimizer_variables(optimizer)
         others = [
             each
             for part in _parts(optimizer)
@@ -43,14 +56,12 @@ def shared_variables(
             )
         ]
     else:
-        # Of the Keras 2 beside Keras 3.
-        every = keras2_variables.all_of(optimizer)
         inner = inner_optimizer(optimizer)
         others = keras2_variables.slots(inner, own)
     left_out = {
         id(compat.tf_variable(each)) for each in others if each is not None
     }
-    found = {id(compat.tf_variable(each)): each for each in every}
+    found = {id(compat.tf_variable(each)): each for each in all_of(optimizer)}
     return [each for key, each in found.items() if key not in left_out]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._agreement.difference import digest
+from keras_ring._agreement.fingerprints import digest
 from keras_ring._model import model_state
 from keras_ring._ops import gathers
 from keras_ring._runtime import topology

@@ -1,13 +1,14 @@
 """What ranks do in `test_divergence_on_ranks.py`. Each returns plain values."""
 
 import os
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._training import divergence
+from keras_ring._agreement import fingerprints, looks
 
 _STEPS = 20
 
@@ -15,7 +16,7 @@ _STEPS = 20
 def before_each_call():
     kr.init()
     # As often on a busy machine as on another one.
-    divergence._ALLOWANCE = 1e6
+    looks._ALLOWANCE = 1e6
     keras.backend.clear_session()
     keras.utils.set_random_seed(5)
 
@@ -121,6 +122,40 @@ def changed_in_a_loop(way, after):
     if _is_odd():
         optimizer.learning_rate = 0.5
     return _told(step)
+
+
+def told_by_parts(change):
+    """What one rank changes, where a look is at a part of what is trained.
+
+    Returns:
+        How many steps were made until it was told, what, and how many pieces
+        each look was at.
+    """
+    model = _make_model()
+    optimizer = kr.DistributedOptimizer(keras.optimizers.Adam(0.01))
+    step = _make_step(model, optimizer, "graph")
+    sizes = []
+    of_pieces = fingerprints.of_pieces
+
+    def noted(variables, pieces, values):
+        sizes.append((len(pieces), len(variables)))
+        return of_pieces(variables, pieces, values)
+
+    with (
+        # Five variables, so there are three parts.
+        mock.patch.object(looks, "_LEAST", 5 << 15),
+        mock.patch.object(looks, "_SHARE", 1e-9),
+        mock.patch.object(fingerprints, "of_pieces", noted),
+    ):
+        for _ in range(5):
+            step()
+        if _is_odd() and change == "rate":
+            optimizer.learning_rate = 0.5
+        if _is_odd() and change == "one weight":
+            bias = model.layers[-1].bias
+            bias.assign(bias + 1.0)
+        told = _told(step, 100)
+    return *told, sizes
 
 
 def another_setting(way, setting):

@@ -1,6 +1,5 @@
 """Callbacks on a ring of equal ranks."""
 
-import concurrent.futures
 import json
 import os
 
@@ -10,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._agreement import difference, time_budget
+from keras_ring._agreement import fingerprints, time_budget
 from keras_ring._fit import skipped_batches, terminate_on_nan
 from keras_ring._keras import compat
 from keras_ring._launch_protocol import cores
@@ -246,13 +245,13 @@ class TestConsistency:
     ):
         clock = Clock()
         monkeypatch.setattr(time_budget, "time", clock)
-        digests = difference._digests
+        digests = fingerprints.digests
 
         def slow(weights):
             clock.now += seconds
             return digests(weights)
 
-        monkeypatch.setattr(difference, "_digests", slow)
+        monkeypatch.setattr(fingerprints, "digests", slow)
         callback = BroadcastGlobalVariablesCallback()
         callback.set_model(make_model("built"))
         callback.set_params({"steps": 1})
@@ -277,37 +276,38 @@ class TestConsistency:
         assert (clock.now > before) == (39 not in compared)
 
     def test_a_fingerprint_changes_with_each_byte(self, monkeypatch):
-        monkeypatch.setattr(difference, "_PIECE", 64)
+        monkeypatch.setattr(fingerprints, "_PIECE", 64)
         values = np.arange(100, dtype="float32")
         variable = keras.Variable(values)
-        seen = {difference.digest(variable)}
-        assert seen == {difference.digest(keras.Variable(values))}
+        seen = {fingerprints.digest(variable)}
+        assert seen == {fingerprints.digest(keras.Variable(values))}
         for place in range(100):
             changed = values.copy()
             changed[place] = np.nextafter(changed[place], np.float32(1000))
             variable.assign(changed)
-            seen.add(difference.digest(variable))
+            seen.add(fingerprints.digest(variable))
         assert len(seen) == 101
 
     def test_fingerprints_are_made_in_the_threads_that_a_rank_has(
         self, ring, monkeypatch
     ):
-        monkeypatch.setattr(difference, "_PIECE", 64)
-        pool = concurrent.futures.ThreadPoolExecutor
+        monkeypatch.setattr(fingerprints, "_PIECE", 64)
+        monkeypatch.setattr(fingerprints, "_THREADED", 64)
+        pool = fingerprints.ThreadPoolExecutor
         made = []
 
         def counted(threads):
             made.append(threads)
             return pool(threads)
 
-        monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", counted)
+        monkeypatch.setattr(fingerprints, "ThreadPoolExecutor", counted)
         arrays = [np.arange(100.0), np.ones((3, 3))]
         found = []
         # Of two ranks on this host, and a quota counts.
         for available in (8, 2):
             monkeypatch.setattr(cores, "available", lambda n=available: n)
-            found.append(difference._digests(arrays))
-        assert made == [4]
+            found.append(fingerprints.digests(arrays))
+        assert made == [4, 1]
         assert found[0] == found[1]
 
 

@@ -13,6 +13,7 @@ CHANGED = [
     *("optimizer", "optimizer graph", "optimizer jit", "tape", "tape jit"),
     *("optimizer concrete", "optimizer nested", "tape graph"),
 ]
+PARTS = {"rate": "adam/learning_rate", "one weight": "sequential/out/bias"}
 SETTINGS = [
     *(("optimizer graph", "schedule"), ("tape", "schedule")),
     *(("optimizer jit", "weight decay"), ("tape graph", "weight decay")),
@@ -38,6 +39,7 @@ def two_ranks(directory):
     calls = [
         *(("restored_on_one_rank", way, directory) for way in RESTORED),
         *(("changed_in_a_loop", way, 5) for way in CHANGED),
+        *(("told_by_parts", change) for change in PARTS),
         *(("another_setting", *case) for case in SETTINGS),
         *(("between_fits", *case) for case in BETWEEN),
         ("allowed",),
@@ -76,6 +78,19 @@ def test_a_learning_rate_that_one_rank_sets(two_ranks, way):
         two_ranks("changed_in_a_loop", way, 5), "adam/learning_rate", 3
     )
     assert "(rank 0: 0.5, rank 1: 0.01)" in text
+
+
+@pytest.mark.parametrize("change", PARTS)
+def test_looks_at_a_part_tell_of_all(two_ranks, change):
+    found = two_ranks("told_by_parts", change)
+    # At the latest by the third look, before update 32.
+    check_told([each[:3] for each in found], PARTS[change], 31 - 5)
+    for *_, sizes in found:
+        assert {count for _, count in sizes} == {14}
+        # Before the first update at all.
+        assert sizes[0][0] == 14
+        assert {count for count, _ in sizes[1:]} == {5}
+    assert found[0][3] == found[1][3]
 
 
 @pytest.mark.parametrize(("way", "setting"), SETTINGS)

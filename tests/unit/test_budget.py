@@ -61,21 +61,3 @@ def test_a_rank_waits_for_the_slowest(clock):
         15,
         20,
     ]
-
-
-def test_checks_of_what_comes_early_are_made_ever_more_rarely(clock):
-    budget = time_budget.Budget(allowance=1.0, longest=16)
-    wanted = [0, 1, 3, 7, 15, 31, 47, 63]
-    assert run(clock, budget, 70, 1.0, 0.001) == wanted
-    budget.begin_again()
-    assert run(clock, budget, 10, 1.0, 0.001) == [0, 1, 3, 7]
-
-
-def test_they_take_no_more_than_a_hundredth_of_the_time_either(clock):
-    budget = time_budget.Budget(allowance=1.0, longest=16)
-    checked = run(clock, budget, 20_000, 0.01, 0.02)
-    assert 0.02 * len(checked) < 1.0 + 0.015 * clock.now
-    budget.begin_again()
-    (first, second, *_) = run(clock, budget, 1000, 0.01, 0.02)
-    assert first == 0
-    assert second > 100
