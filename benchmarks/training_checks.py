@@ -4,14 +4,18 @@
 
 Trains a model of many small variables by a compiled step of its own, and notes
 how long each comparison of what ranks train takes (`_training/divergence.py`).
-Prints, of rank 0: steps, seconds, comparisons, milliseconds of one, their share
-of the time, and that of the second half of the steps. The first comparisons are
-free: they come after 1, 2, 4, ... steps, until they have taken a second.
+Prints, of rank 0: steps, seconds, comparisons, milliseconds of the first and of
+one after it, and their share of the time: with the first step, which traces and
+compares all, from then on, and of the second half of the steps. A rank waits in
+a comparison for those that are behind, as it would in the next step; the share
+of the CPU seconds of its process has no waiting, and is the one to look at
+where something else runs.
 """
 
 import argparse
 import statistics
 import time
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -24,36 +28,60 @@ from keras_ring.cli.bench_arguments import parse_count
 _WARMUP = 10
 
 
+class _Time(NamedTuple):
+    """A point in time.
+
+    Args:
+        clock: In seconds.
+        cpu: The CPU seconds that the process has taken.
+    """
+
+    clock: float
+    cpu: float
+
+    @classmethod
+    def now(cls):
+        """Returns the one that it is."""
+        return cls(time.perf_counter(), time.process_time())
+
+    def __sub__(self, other):
+        return _Time(self.clock - other.clock, self.cpu - other.cpu)
+
+
 class _Noted:
     """Takes the times of comparisons, from now on."""
 
     def __init__(self):
         self.began = []
-        self.seconds = []
-        self._compare = divergence._Training._compare
+        self.took = []
+        self._look = divergence._Training._look
         noted = self
 
-        def compare(training, *args, **kwargs):
-            began = time.perf_counter()
-            result = noted._compare(training, *args, **kwargs)
+        def look(training, *args, **kwargs):
+            began = _Time.now()
+            result = noted._look(training, *args, **kwargs)
             noted.began.append(began)
-            noted.seconds.append(time.perf_counter() - began)
+            noted.took.append(_Time.now() - began)
             return result
 
-        divergence._Training._compare = compare
+        divergence._Training._look = look
 
     def end(self):
         """Puts everything back."""
-        divergence._Training._compare = self._compare
+        divergence._Training._look = self._look
 
-    def share(self, since, until):
+    def between(self, since, until):
+        """Returns what comparisons took, one by one."""
+        return [
+            took
+            for began, took in zip(self.began, self.took, strict=True)
+            if since.clock <= began.clock < until.clock
+        ]
+
+    def share(self, since, until, what="clock"):
         """Returns the share of a time that comparisons took."""
-        spent = sum(
-            seconds
-            for began, seconds in zip(self.began, self.seconds, strict=True)
-            if since <= began < until
-        )
-        return spent / (until - since)
+        spent = sum(getattr(each, what) for each in self.between(since, until))
+        return f"{spent / getattr(until - since, what):.2%}"
 
 
 def measure(num_variables, values, seconds):
@@ -77,29 +105,38 @@ def measure(num_variables, values, seconds):
     x = tf.constant(0.5)
     noted = _Noted()
     try:
+        began = _Time.now()
         step(x).numpy()  # traces
-        began = time.perf_counter()
+        traced = _Time.now()
         for _ in range(_WARMUP):
             step(x).numpy()
-        took = (time.perf_counter() - began) / _WARMUP
+        took = (_Time.now() - traced).clock / _WARMUP
         steps = kr.broadcast_object(int(seconds / took) + 1, name="steps")
-        began = time.perf_counter()
         for number in range(steps):
             step(x).numpy()
             if number == steps // 2:
-                middle = time.perf_counter()
-        ended = time.perf_counter()
+                middle = _Time.now()
+        ended = _Time.now()
     finally:
         noted.end()
+    (first,) = noted.between(began, traced)
+    others = noted.between(traced, ended)
+    steps += _WARMUP
     return {
         "variables": num_variables,
         "steps": steps,
-        "seconds": round(ended - began, 1),
-        "ms a step": round(1e3 * (ended - began) / steps, 2),
-        "comparisons": len(noted.seconds),
-        "ms a comparison": round(1e3 * statistics.median(noted.seconds), 2),
-        "share": f"{noted.share(began, ended):.2%}",
-        "share, 2nd half": f"{noted.share(middle, ended):.2%}",
+        "seconds": round((ended - traced).clock, 1),
+        "ms a step": round(1e3 * (ended - traced).clock / steps, 2),
+        "comparisons": len(others),
+        "ms of the first": round(1e3 * first.clock, 1),
+        "of others": round(
+            1e3 * statistics.median(each.clock for each in others), 2
+        ),
+        "share": noted.share(began, ended),
+        "after it": noted.share(traced, ended),
+        "2nd half": noted.share(middle, ended),
+        "share of CPU": noted.share(began, ended, "cpu"),
+        "after it, of CPU": noted.share(traced, ended, "cpu"),
     }
 
 
