@@ -328,8 +328,8 @@ const Row kRows[] = {
      PositiveTimeField<&Options::start_timeout>,
      ShowTime<&Options::start_timeout>, false},
     {"SHUTDOWN_TIMEOUT", "seconds",
-     "How long a rank that has come to its end waits for the others to come to "
-     "theirs. Then it leaves, and what they still ask of it is an error.",
+     "How long a rank that leaves the job waits until the other ranks have "
+     "agreed to its end. Then it leaves without.",
      PositiveTimeField<&Options::shutdown_timeout>,
      ShowTime<&Options::shutdown_timeout>, false},
     {"COLLECTIVE", "auto, or a backend",
