@@ -30,7 +30,7 @@ from keras_ring._model.variables import share
 from keras_ring._ops import gathers, reduce_ops, reductions
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
-from keras_ring._training import weighted_losses, whole_batch
+from keras_ring._training import batch_rows, weighted_losses, whole_batch
 from keras_ring._training.whole_batch import PartStep, Step, WholeStep
 from keras_ring._typing import Structure, Tensor, Variable
 from keras_ring.errors import AutoError, ConsistencyError
@@ -250,7 +250,7 @@ class Call:
 def rows_of(leaf: Any) -> int | None:
     """Returns how many rows an argument has, `None` if it has none."""
     if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
-        return int(whole_batch.num_rows(leaf))
+        return int(batch_rows.num_rows(leaf))
     is_tensor = isinstance(leaf, tf.Tensor | np.ndarray)
     if not is_tensor or not len(leaf.shape):
         return None

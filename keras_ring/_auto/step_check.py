@@ -45,7 +45,7 @@ from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
-from keras_ring._training import whole_batch
+from keras_ring._training import batch_rows
 from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Model, Structure
 from keras_ring.errors import AutoError, KerasRingError
@@ -270,7 +270,7 @@ def _find_state(model: Model, batch: Structure) -> bool:
     if not compat.is_built(model):
         step_comparison.build_and_share(model, batch)
     batch = same_data.of_rank_0(batch)
-    if int(whole_batch.num_rows(batch)) < topology.size():
+    if int(batch_rows.num_rows(batch)) < topology.size():
         return False
     before, kept.is_searched = kept.choices(), True
     compared = Comparison(model, batch, _number(model))
@@ -312,7 +312,7 @@ def _check(model: Model, batch: Structure) -> bool:
     """
     what = f"the step of model {model.name!r}"
     batch = same_data.of_rank_0(batch)
-    if int(whole_batch.num_rows(batch)) < topology.size():
+    if int(batch_rows.num_rows(batch)) < topology.size():
         # There is no part for each.
         return False
     kept = kept_state.of(model)

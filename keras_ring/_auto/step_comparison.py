@@ -17,7 +17,7 @@ from keras_ring._keras.steps import steps
 from keras_ring._model.model_broadcast import broadcast_model
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import global_process_set
-from keras_ring._training import whole_batch
+from keras_ring._training import batch_rows, whole_batch
 from keras_ring._training.local_updates import allow_local_updates
 from keras_ring._training.whole_batch import PartStep, Step, WholeStep
 from keras_ring._typing import Logs, Model, Structure
@@ -112,7 +112,7 @@ class Comparison:
     def __init__(self, model: Model, batch: Structure, number: int) -> None:
         self.model = model
         self.batch = batch
-        self.rows = int(whole_batch.num_rows(batch))
+        self.rows = int(batch_rows.num_rows(batch))
         self.number = number
         # Of the smallest type that numbers are computed in. Layers of text and
         # of indices compute in others.

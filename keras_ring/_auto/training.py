@@ -45,7 +45,12 @@ from keras_ring._model.sync_batch_normalization import (
 from keras_ring._ops import gathers
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
-from keras_ring._training import no_rows, weighted_losses, whole_batch
+from keras_ring._training import (
+    batch_rows,
+    no_rows,
+    weighted_losses,
+    whole_batch,
+)
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.optimizer import distribute_optimizer
 from keras_ring._training.reduction import ReductionSettings
@@ -242,7 +247,7 @@ def _rows_of_rank(rows: Any) -> Any:
     running = passes.current()
     if running is None or not running.is_training or running.has_own_batches:
         return rows
-    return whole_batch.rows_of_rank(rows, global_process_set)
+    return batch_rows.rows_of_rank(rows, global_process_set)
 
 
 def _in_step(

@@ -37,6 +37,7 @@ from keras_ring._ops import reduce_ops, reductions, xla
 from keras_ring._ops.names import unique_names, variable_path
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime.process_sets import ProcessSet
+from keras_ring._training.batch_rows import num_rows, rows_between, static_rows
 from keras_ring._typing import (
     Gradient,
     Structure,
@@ -211,7 +212,7 @@ class PartStep(Step):
         size, rank = process_set.size(), process_set.rank()
         weights = weights or [1] * size
         before, total = sum(weights[:rank]), sum(weights)
-        whole = _static_rows(batch)
+        whole = static_rows(batch)
         if whole is None:
             whole = tf.cast(num_rows(batch), tf.int64)
         self._whole = whole
@@ -350,67 +351,3 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
 def _key(leaf: Structure) -> tuple[int, int]:
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     return id(leaf), id(graph)
-
-
-def rows_of_rank(rows: Any, process_set: ProcessSet) -> Any:
-    """Returns how many rows of a batch this rank has, in equal parts.
-
-    Args:
-        rows: Integer, or an integer scalar, of the whole batch.
-        process_set: Whose ranks have the others.
-    """
-    size, rank = process_set.size(), process_set.rank()
-    return rows * (rank + 1) // size - rows * rank // size
-
-
-def rows_between(leaf: Structure, begin: Any, end: Any) -> Structure:
-    """Returns some rows of a tensor; what has no rows as it is.
-
-    Args:
-        leaf: A tensor, of whichever kind.
-        begin: Integer, or an integer scalar, of the first.
-        end: The same, behind the last.
-    """
-    if isinstance(leaf, tf.SparseTensor):
-        shape = leaf.dense_shape
-        start = tf.concat([[begin], tf.zeros_like(shape[1:])], 0)
-        size = tf.concat([[end - begin], shape[1:]], 0)
-        return tf.sparse.slice(leaf, start, size)
-    if not _has_rows(leaf):
-        return leaf
-    return leaf[begin:end]
-
-
-def num_rows(batch: Structure) -> Tensor:
-    """Returns how many rows a batch has: those of its first tensor.
-
-    Raises:
-        ValueError: If there is none with rows.
-    """
-    for leaf in tf.nest.flatten(batch):
-        if isinstance(leaf, tf.RaggedTensor):
-            return leaf.nrows()
-        if isinstance(leaf, tf.SparseTensor):
-            return leaf.dense_shape[0]
-        if _has_rows(leaf):
-            return tf.shape(leaf)[0]
-    raise ValueError(f"A batch must have rows. Received: {batch!r}")
-
-
-def _static_rows(batch: Structure) -> int | None:
-    """Returns how many rows a batch has, where its shape tells."""
-    for leaf in tf.nest.flatten(batch):
-        if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
-            return None
-        if _has_rows(leaf):
-            rows: int | None = leaf.shape[0]
-            return rows
-    return None
-
-
-def _has_rows(leaf: Structure) -> bool:
-    shape = getattr(leaf, "shape", None)
-    if shape is None:
-        return False
-    # Of NumPy, or of TensorFlow, which may not know the number of dimensions.
-    return getattr(shape, "rank", len(shape) if shape else 0) != 0
