@@ -10,6 +10,9 @@ so the gradients of each rank count with the factor `f_r` in the average. What
 does not depend on the rows, as the penalty of a regularizer, stays what it is:
 the factors of all ranks are `n` together.
 
+A tape adds up what it differentiates. A loss with a number for each row is so a
+sum over the rows, of which those of all ranks are the mean of `n` times each.
+
 A loss that is divided by something else, `W_r` on rank `r` (the number of its
 tokens that are not masked, the sum of its weights), and one that is a sum, get
 another factor before:
@@ -132,6 +135,31 @@ class Step:
             return tf.constant(1.0, tf.float64)
         return self.process_set.size() * self._share
 
+    def own_rows(self) -> Any:
+        """Returns how many rows this rank has: an integer, or a scalar."""
+        raise NotImplementedError
+
+    def factor_of(self, target: Tensor) -> Tensor | None:
+        """Returns what counts of the gradients of a target of a tape.
+
+        Args:
+            target: A loss, which is a mean over the rows; or one for each row.
+
+        Returns:
+            A scalar of float64, or `None` where it is 1.
+        """
+        mean = None if self.is_even else self.factor()
+        if target.shape.rank in (0, None):
+            return mean
+        total = tf.constant(float(self.process_set.size()), tf.float64)
+        rows, own = target.shape[0], self.own_rows()
+        if rows is not None and isinstance(own, int):
+            return total if rows == own else mean
+        has_rows = tf.equal(
+            tf.cast(tf.shape(target)[0], tf.int64), tf.cast(own, tf.int64)
+        )
+        return tf.where(has_rows, total, self.factor())
+
     def scale(self, gradients: list[Gradient]) -> list[Gradient]:
         """Returns gradients as they count, if their loss did not count so.
 
@@ -221,7 +249,7 @@ class PartStep(Step):
         equal = all(weight == weights[0] for weight in weights)
         self.is_even = isinstance(whole, int) and equal and whole % size == 0
         if not self.is_even:
-            self._rows = tf.cast(self._end - self._begin, tf.float64)
+            self._rows = tf.cast(self.own_rows(), tf.float64)
             self._share = tf.math.divide_no_nan(
                 self._rows, tf.cast(whole, tf.float64)
             )
@@ -232,9 +260,13 @@ class PartStep(Step):
         with tf.device(None if xla.is_tracing() else "CPU"):
             return tf.nest.map_structure(self._part_of, batch)
 
+    def own_rows(self) -> Any:
+        """Returns how many rows this rank has: an integer, or a scalar."""
+        return self._end - self._begin
+
     def place(self) -> Rows:
         """Returns which rows of the batch this rank has."""
-        return Rows(self._begin, self._end - self._begin)
+        return Rows(self._begin, self.own_rows())
 
     def place_for_xla(self) -> tuple[Any, Any]:
         """Returns its first row, and how many all have."""
@@ -244,7 +276,7 @@ class PartStep(Step):
         """Returns how many rows all have, where the shape of a part tells."""
         if own is None or not isinstance(self._whole, int):
             return None
-        return self._whole if own == self._end - self._begin else None
+        return self._whole if own == self.own_rows() else None
 
     def _part_of(self, leaf: Structure) -> Structure:
         part = rows_between(leaf, self._begin, self._end)
@@ -272,6 +304,10 @@ class OwnBatchStep(Step):
             self._rows, reduce_ops.Sum, name=name, process_set=process_set
         )
         self._share = tf.math.divide_no_nan(self._rows, whole)
+
+    def own_rows(self) -> Any:
+        """Returns how many rows this rank has, a scalar."""
+        return self._rows
 
 
 class WholeStep(Step):
@@ -330,22 +366,27 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
         )
         if (
             step is not None
-            and not step.is_even
+            and step.is_part
             and of_weights
             and output_gradients is None
         ):
             step.is_scaled = True
             output_gradients = tf.nest.map_structure(
-                lambda each: tf.fill(
-                    tf.shape(each), tf.cast(step.factor(), each.dtype)
-                ),
-                target,
+                functools.partial(_as_it_counts, step), target
             )
         return gradient(
             self, target, sources, output_gradients, *args, **kwargs
         )
 
     return counted
+
+
+def _as_it_counts(step: Step, target: Tensor) -> Tensor:
+    """Returns what a tape multiplies the gradients of a target by."""
+    factor = step.factor_of(target)
+    if factor is None:
+        return None
+    return tf.fill(tf.shape(target), tf.cast(factor, target.dtype))
 
 
 def _key(leaf: Structure) -> tuple[int, int]:

@@ -206,6 +206,8 @@ class Own(keras.Model):
             p = self(x, training=True)
             if self.how == "mean":
                 loss = tf.reduce_mean(tf.square(p - y))
+            elif self.how == "rows":
+                loss = tf.reduce_mean(tf.square(p - y), axis=1)
             elif self.how == "sum":
                 loss = tf.reduce_sum(tf.square(p - y))
             elif self.how == "pairs":
@@ -217,7 +219,7 @@ class Own(keras.Model):
         gradients = tape.gradient(loss, weights)
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
         self.tracker.update_state(loss)
-        return {"loss": self.tracker.result(), "last": loss}
+        return {"loss": self.tracker.result(), "last": tf.reduce_mean(loss)}
 
 
 class Nested(Own):
@@ -235,6 +237,20 @@ def own_step(kind="Own"):
     model = {"Own": Own, "Nested": Nested}[kind]()
     model.compile("adam")
     return trained(model, x, y, batch_size=10)
+
+
+def own_step_of_rows(shape):
+    """A step whose tape adds up a loss for each row."""
+    rows = {"even": 30, "uneven": 103}[shape]
+    data_of_all = tf.data.Dataset.from_tensor_slices(data(rows))
+    # Of the first, each part has three rows, which its shape tells.
+    batches = {
+        "even": data_of_all.batch(9, drop_remainder=True),
+        "uneven": data_of_all.batch(10, drop_remainder=False),
+    }[shape]
+    model = Own("rows")
+    model.compile("sgd")
+    return trained(model, batches)
 
 
 def few_rows(kind, rows):

@@ -30,6 +30,8 @@ EXACT = [
     ("class_weights",),
     ("own_step",),
     ("own_step", "Nested"),
+    ("own_step_of_rows", "even"),
+    ("own_step_of_rows", "uneven"),
     ("penalty_on_gradients",),
     ("two_optimizers",),
     ("endless",),

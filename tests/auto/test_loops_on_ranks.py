@@ -13,6 +13,7 @@ EXACT = [
     ("compiled_step", "mean"),
     ("compiled_step", "keras"),
     ("compiled_step", "keras_sum"),
+    ("compiled_step", "rows"),
     ("compiled_by_xla",),
     ("with_moments",),
     ("fewer_rows_than_ranks",),
