@@ -7,7 +7,8 @@ Where gradients are reduced:
   program has in these methods;
 * with `gradient_accumulation_steps`, when the accumulated gradients are about
   to be used, that is once in so many steps; but in each step if the program's
-  class has methods of its own that see the gradients of a step;
+  class has methods of its own that see the gradients of a step, or if steps are
+  on parts of one batch (`--auto`), as what was added up may be saved;
 * under a `LossScaleOptimizer`, before it looks for an overflow. It calls the
   inner optimizer only if all gradients are finite. Were they reduced inside, a
   rank with an overflow would skip the step and the others would wait for it.
@@ -266,16 +267,14 @@ def _reduce_and_apply(
 ) -> Any:
     local = local_variables_of(optimizer)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        if optimizer.inner_optimizer.gradient_accumulation_steps:
+        if _adds_up_first(optimizer.inner_optimizer, settings):
             # The inner optimizer reduces, once in so many steps. But whether
             # a step counts at all is decided at each.
             gradients = agree_on_overflow(
                 gradients, sources, settings.process_set
             )
             return apply(gradients, variables)
-    elif optimizer.gradient_accumulation_steps and not _sees_each_step(
-        optimizer
-    ):
+    elif _adds_up_first(optimizer, settings):
         gradients = _overwritten_reduced(gradients, sources, settings)
         with reduction_guard.reduced(), _reduce_on_update(gradients, sources):
             return apply(gradients, variables)
@@ -285,6 +284,19 @@ def _reduce_and_apply(
         gradients = agree_on_overflow(gradients, sources, settings.process_set)
     with reduction_guard.reduced():
         return apply(gradients, variables)
+
+
+def _adds_up_first(optimizer: Optimizer, settings: ReductionSettings) -> bool:
+    """Whether gradients are added up before they are reduced.
+
+    Not where a program of one process is trained: it may save its optimizer at
+    any step, and what has been added up is to be that of the whole batches.
+    """
+    return bool(
+        optimizer.gradient_accumulation_steps
+        and not settings.whole_batch
+        and not _sees_each_step(optimizer)
+    )
 
 
 def _sees_each_step(optimizer: Optimizer) -> bool:

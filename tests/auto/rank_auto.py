@@ -438,12 +438,19 @@ def py_dataset():
     return trained(compiled(dense()), Batches(), validation_data=Batches())
 
 
-def accumulated():
+def accumulated(around="nothing"):
+    """Gradients of several batches, of which a file has the last ones."""
     x, y = data()
     adam = keras.optimizers.Adam(
         gradient_accumulation_steps=3, clipnorm=0.1, use_ema=True
     )
-    return trained(compiled(dense(), "mse", adam), x, y, batch_size=10)
+    if around == "a scale":
+        adam = keras.optimizers.LossScaleOptimizer(adam, initial_scale=8)
+    found = trained(compiled(dense(), "mse", adam), x, y, batch_size=10)
+    # Of 22 batches the last one waits for others.
+    inner = getattr(adam, "inner_optimizer", adam)
+    found["waiting"] = [each.numpy() for each in inner._accumulated_gradients]
+    return found
 
 
 def compiled_by_xla():

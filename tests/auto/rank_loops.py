@@ -73,6 +73,14 @@ def compiled_step(how):
     return looped(step_of(model, SGD(1e-3), loss), model)
 
 
+def accumulated():
+    model = dense()
+    adam = keras.optimizers.Adam(gradient_accumulation_steps=3)
+    found = looped(step_of(model, adam), model)
+    waiting = [each.numpy() for each in adam._accumulated_gradients]
+    return {**found, "waiting": waiting}
+
+
 def compiled_by_xla():
     model = dense()
     return looped(step_of(model, SGD(0.01), jit_compile=True), model, rows=40)

@@ -14,6 +14,7 @@ EXACT = [
     ("compiled_step", "keras"),
     ("compiled_step", "keras_sum"),
     ("compiled_step", "rows"),
+    ("accumulated",),
     ("compiled_by_xla",),
     ("with_moments",),
     ("fewer_rows_than_ranks",),
