@@ -53,7 +53,8 @@ _current: contextvars.ContextVar[Pass | None] = contextvars.ContextVar(
 
 def current() -> Pass | None:
     """Returns the pass that the caller runs in, if it is one of all ranks."""
-    return _current.get()
+    # What a callback calls on one rank is not, though it is called in `fit`.
+    return None if one_writer.is_writing_alone() else _current.get()
 
 
 @contextlib.contextmanager
