@@ -9,10 +9,11 @@ Whether one that reaches outside also changes the training is not left to its
 code: it may do so through anything that it calls. So after each of its methods
 that all ranks come to, rank 0 compares the training with what it was before,
 and the others get what is another: `stop_training` and other plain attributes
-of the model and its optimizer, the learning rate, the state of Python's and
-NumPy's random numbers, and weights; of batches, weights only if its code
-changes some, since to compare them takes a pass over all. An error is raised on
-all ranks. At the end, what the callback itself keeps is there on all of them.
+of the model and its optimizer, the learning rate, the state of Python's,
+NumPy's and TensorFlow's random numbers, metrics, as an evaluation leaves them,
+and weights; of batches, weights only if its code changes some, since to compare
+them takes a pass over all. An error is raised on all ranks. At the end, what
+the callback itself keeps is there on all of them.
 
 What cannot be sent so, such as layers that are frozen, or a `compile`, makes it
 one that runs on all ranks, which is said.
@@ -20,7 +21,6 @@ one that runs on all ranks, which is said.
 
 from __future__ import annotations
 
-import random
 import zlib
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._auto import outside
+from keras_ring._auto import outside, random_state, results
 from keras_ring._auto.said import say
 from keras_ring._fit import one_writer
 from keras_ring._keras import compat, keras
@@ -154,14 +154,17 @@ class _OnRankZero(RankZeroOnly):
         except Exception as raised:
             error = raised
         after = _state_of(self.model, all_of_it)
-        weights = {}
-        if len(before.digests) == len(after.digests):
-            variables = _variables(self.model)
-            weights = {
+        metrics, weights = (
+            {
                 place: compat.as_numpy(variables[place])
-                for place, digest in enumerate(after.digests)
-                if digest != before.digests[place]
+                for place, digest in enumerate(now)
+                if len(earlier) == len(now) and digest != earlier[place]
             }
+            for variables, earlier, now in (
+                (_metrics(self.model), before.metrics, after.metrics),
+                (_variables(self.model), before.weights, after.weights),
+            )
+        )
         return _Change(
             error if error is None or as_bytes(error) else _as_text(error),
             [
@@ -175,7 +178,10 @@ class _OnRankZero(RankZeroOnly):
                 )
             ],
             None if after.rate == before.rate else after.rate,
-            None if _is_same(after.chance, before.chance) else after.chance,
+            None
+            if random_state.is_same(after.chance, before.chance)
+            else after.chance,
+            metrics,
             weights,
             _kept_by(self.callback) if name == _LAST else {},
         )
@@ -186,9 +192,10 @@ class _State(NamedTuple):
 
     plain: list[dict[str, Any]]
     rate: float | None
-    # Of Python, and of NumPy.
-    chance: tuple[Any, Any]
-    digests: list[int]
+    chance: random_state.State
+    # Digests.
+    metrics: list[int]
+    weights: list[int]
 
 
 class _Change(NamedTuple):
@@ -198,8 +205,9 @@ class _Change(NamedTuple):
     # Of the model, and of its optimizer.
     plain: list[dict[str, Any]]
     rate: float | None
-    chance: tuple[Any, Any] | None
+    chance: random_state.State | None
     # By their places.
+    metrics: dict[int, npt.NDArray[Any]]
     weights: dict[int, npt.NDArray[Any]]
     # What it keeps itself.
     kept: dict[str, Any]
@@ -210,18 +218,20 @@ def _state_of(model: Model, all_of_it: bool) -> _State:
     rate = None
     if optimizer is not None and compat.has_settable_learning_rate(optimizer):
         rate = compat.learning_rate(optimizer)
-    digests = []
-    if all_of_it:
-        digests = [
-            zlib.crc32(np.ascontiguousarray(compat.as_numpy(each)).data)
-            for each in _variables(model)
-        ]
     return _State(
         [_plain(model), _plain(optimizer)],
         rate,
-        (random.getstate(), np.random.get_state()),
-        digests,
+        random_state.get(),
+        _digests(_metrics(model)),
+        _digests(_variables(model)) if all_of_it else [],
     )
+
+
+def _digests(variables: list[Variable]) -> list[int]:
+    return [
+        zlib.crc32(np.ascontiguousarray(compat.as_numpy(each)).data)
+        for each in variables
+    ]
 
 
 def _plain(owner: Any) -> dict[str, Any]:
@@ -232,6 +242,12 @@ def _plain(owner: Any) -> dict[str, Any]:
         for key, value in vars(owner).items()
         if type(value) in _PLAIN
     }
+
+
+def _metrics(model: Model) -> list[Variable]:
+    """Returns what metrics count in, each rank for itself."""
+    found: list[Variable] = compat.metrics_variables(model)
+    return found
 
 
 def _variables(model: Model) -> list[Variable]:
@@ -259,14 +275,20 @@ def _follow(model: Model, callback: Callback, change: _Change) -> None:
         if change.rate is not None:
             compat.set_learning_rate(optimizer, change.rate)
         if change.chance is not None:
-            of_python, of_numpy = change.chance
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)
-        variables = _variables(model) if change.weights else []
-        for place, value in change.weights.items():
-            compat.assign(variables[place], value)
+            random_state.set_to(change.chance)
+        for variables_of, arrays in (
+            (_metrics, change.metrics),
+            (_variables, change.weights),
+        ):
+            variables = variables_of(model) if arrays else []
+            for place, array in arrays.items():
+                compat.assign(variables[place], array)
         for key, value in change.kept.items():
             setattr(callback, key, value)
+    if change.metrics:
+        metrics = _metrics(model)
+        for number in change.metrics:
+            results.note_of_all(metrics[number])
     if change.error is not None:
         raise change.error
 
@@ -281,13 +303,6 @@ def _kept_by(callback: Callback) -> dict[str, Any]:
         and not tf.is_tensor(value)
         and as_bytes(value) is not None
     }
-
-
-def _is_same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    # Of NumPy, an array is among it.
-    return one[0] == other[0] and all(
-        np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True)
-    )
 
 
 def _as_text(error: Exception) -> Exception:

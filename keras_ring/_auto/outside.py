@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import itertools
 import sys
 import types
 from collections.abc import Iterator
@@ -64,7 +65,14 @@ _COMPUTES = frozenset(
 # Methods of what cannot be told by its module.
 _WRITES = frozenset(
     {
+        "imsave",
+        "imwrite",
+        "mimsave",
+        "mimwrite",
         "open",
+        # Of pictures, arrays and checkpoints; of a model, see `_names_in`.
+        "save",
+        "save_img",
         "savefig",
         "savetxt",
         "savez",
@@ -74,8 +82,11 @@ _WRITES = frozenset(
         "to_hdf",
         "to_json",
         "to_parquet",
+        "to_pickle",
         "to_sql",
+        "tofile",
         "write_bytes",
+        "write_file",
         "write_text",
     }
 )
@@ -93,6 +104,7 @@ _CHANGES = frozenset(
     }
 )
 _METHODS = (staticmethod, classmethod, types.MethodType)
+_OF_MODEL = ("model", "_model")
 _DEEP = 4  # calls within the program
 
 
@@ -172,7 +184,7 @@ class _Seen:
             return
         names: set[str] = set()
         for code in _codes(function.__code__):
-            names.update(code.co_names)
+            names |= _names_in(code)
             for each in dis.get_instructions(code):
                 if each.opname == "IMPORT_NAME":
                     self._look_at_import(str(each.argval))
@@ -201,6 +213,22 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
             yield from _codes(each)
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Returns the names that code goes by, without `model.save`.
+
+    What saves a model has it written once, on whichever ranks it is called.
+    """
+    names = set(code.co_names)
+    owners = [
+        before.argval
+        for before, each in itertools.pairwise(dis.get_instructions(code))
+        if each.argval == "save"
+    ]
+    if owners and all(owner in _OF_MODEL for owner in owners):
+        names.discard("save")
+    return names
 
 
 def _top(value: Any) -> str:

@@ -133,7 +133,16 @@ def note_state_of_all(model: Model) -> None:
         model: A `keras.Model`.
     """
     for variable in compat.metrics_variables(model):
-        _note(variable, np.array(compat.as_numpy(variable)))
+        note_of_all(variable)
+
+
+def note_of_all(variable: Variable) -> None:
+    """Notes that a variable of a metric is the same on all ranks.
+
+    Args:
+        variable: One that the ranks count in.
+    """
+    _note(variable, np.array(compat.as_numpy(variable)))
 
 
 def _note(variable: Variable, value: npt.NDArray[Any] | None) -> None:

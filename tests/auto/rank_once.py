@@ -218,6 +218,35 @@ class Tracker(keras.callbacks.Callback):
         self.model.stop_training = epoch == 3
 
 
+class Draws(keras.callbacks.Callback):
+    """Saves a picture of what the model makes of noise, and evaluates it."""
+
+    def __init__(self, path, x, y):
+        super().__init__()
+        self.path = path
+        self.x, self.y = x, y
+        self.errors = []
+
+    def _evaluate(self):
+        error = self.model.evaluate(self.x, self.y, batch_size=10, verbose=0)
+        self.errors.append(error)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            self._evaluate()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._evaluate()
+        noise = tf.random.normal([4, self.x.shape[1]], dtype=tf.float64)
+        made = [
+            np.asarray(self.model(noise)),
+            self.model.predict(self.x, batch_size=10, verbose=0),
+        ]
+        pixels = np.tile(np.concatenate(made)[:, :, None], [1, 8, 1])
+        image = keras.utils.array_to_img(pixels)
+        image.save(self.path.format(epoch=epoch))
+
+
 class Stops(keras.callbacks.EarlyStopping):
     """One of Keras', that also writes for itself."""
 
@@ -315,6 +344,30 @@ def callbacks_that_write(folder):
     found["stopped"] = len(stopped["history"]["loss"])
     found["lines of stops"] = len((top / "stops.txt").read_text().split("\n"))
     return found, said
+
+
+def callbacks_that_draw(folder):
+    """Trains with a callback that saves pictures, and uses the model."""
+    x, y = rank_auto.data()
+    path = str(pathlib.Path(folder, "{epoch}.png"))
+    draws = Draws(path, x[:80], y[:80])
+    found = {}
+
+    def train():
+        model = rank_auto.compiled(rank_auto.dense(), metrics=["mae"])
+        found.update(
+            rank_auto.trained(model, x, y, batch_size=20, callbacks=[draws])
+        )
+        found["counted"] = [float(np.sum(v)) for v in model.metrics_variables]
+
+    said = printed(train)
+    found["errors"] = np.array(draws.errors)
+    found["drawn"] = float(tf.random.normal([]))
+    pixels = [
+        np.asarray(keras.utils.load_img(path.format(epoch=epoch)), float)
+        for epoch in range(2)
+    ]
+    return {**found, "pixels": pixels}, said
 
 
 def callbacks_on_all_ranks(folder):

@@ -13,6 +13,7 @@ FOLDERS = (
     "checkpoints",
     "tensorflow",
     "callbacks",
+    "pictures",
     "others",
     "paths_of_one_rank",
     "path_that_one_rank_makes",
@@ -37,6 +38,7 @@ def one_rank(tmp_path_factory):
         ("checkpoints", "checkpoints"),
         ("files_of_tensorflow", "tensorflow"),
         ("callbacks_that_write", "callbacks"),
+        ("callbacks_that_draw", "pictures"),
     ):
         (top / name).mkdir()
         calls.append((function, str(top / name)))
@@ -54,6 +56,7 @@ def three_ranks(folders):
             ("checkpoints", folders["checkpoints"]),
             ("files_of_tensorflow", folders["tensorflow"]),
             ("callbacks_that_write", folders["callbacks"]),
+            ("callbacks_that_draw", folders["pictures"]),
             ("callbacks_on_all_ranks", folders["others"]),
             ("paths_of_one_rank", folders["paths_of_one_rank"]),
             # A rank waits for others then, which come in another way.
@@ -131,6 +134,17 @@ def test_callbacks_that_write_do_so_once(three_ranks, one_rank, folders):
     assert "callback Tracker reaches outside (sqlite3): run by rank 0" in said
     assert "callback LambdaCallback reaches outside (open)" in said
     assert "callback Keeps" not in said
+    assert "on each of the 3 ranks" not in said
+
+
+def test_callbacks_that_draw_do_so_once(three_ranks, one_rank, folders):
+    _, (wanted, _) = one_rank["callbacks_that_draw"]
+    by_rank = three_ranks("callbacks_that_draw", folders["pictures"])
+    for found, _ in by_rank:
+        require_alike(found, wanted)
+    require_same_weights([found["weights"] for found, _ in by_rank])
+    said = by_rank[0][1]
+    assert "callback Draws reaches outside (save): run by rank 0 of 3" in said
     assert "on each of the 3 ranks" not in said
 
 

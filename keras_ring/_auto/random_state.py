@@ -1,0 +1,76 @@
+"""The state of what a program draws random numbers from, outside of models.
+
+That of Python, of NumPy, and of TensorFlow, which gives each operation that is
+executed eagerly a seed that it draws.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+
+class State(NamedTuple):
+    """The state of all of them."""
+
+    of_python: Any
+    of_numpy: Any
+    # The seed of the program, and which of the numbers it gives is next.
+    of_tensorflow: tuple[int | None, Any]
+
+
+def get() -> State:
+    """Returns the present state."""
+    of_operations = _of_operations()
+    return State(
+        random.getstate(),
+        np.random.get_state(),
+        (
+            context.global_seed(),
+            of_operations and of_operations.getstate(),
+        ),
+    )
+
+
+def set_to(state: State) -> None:
+    """Goes on from a state that another rank has.
+
+    Args:
+        state: What `get` has returned there.
+    """
+    random.setstate(state.of_python)
+    np.random.set_state(state.of_numpy)
+    seed, position = state.of_tensorflow
+    if seed != context.global_seed():
+        tf.random.set_seed(seed)
+    of_operations = _of_operations()
+    if of_operations is not None and position is not None:
+        of_operations.setstate(position)
+
+
+def is_same(one: State, other: State) -> bool:
+    """Whether states are the same.
+
+    Args:
+        one: A state.
+        other: Another one.
+    """
+    return (
+        one.of_python == other.of_python
+        and one.of_tensorflow == other.of_tensorflow
+        # There is an array in it.
+        and all(
+            np.array_equal(a, b)
+            for a, b in zip(one.of_numpy, other.of_numpy, strict=True)
+        )
+    )
+
+
+def _of_operations() -> random.Random | None:
+    # There is no public way to it.
+    found: random.Random | None = getattr(context.context(), "_rng", None)
+    return found
