@@ -224,6 +224,40 @@ def single_batches_of_own_step():
     }
 
 
+class ReturnsLoss(keras.Model):
+    """A step whose value has the name of a metric that nothing updates."""
+
+    def __init__(self):
+        super().__init__(name="returns")
+        self.dense = layers.Dense(1)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+    def train_step(self, batch):
+        x, y = batch[:2]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x) - tf.cast(y, x.dtype)) ** 2)
+        update(self, self.optimizer, tape, loss)
+        return {"loss": loss}
+
+
+def values_by_the_name_of_a_metric():
+    x, y = data()
+    model = compiled(ReturnsLoss(), None, SGD(0.01))
+    found = [
+        model.train_on_batch(*batch, return_dict=True)["loss"]
+        for batch in batches(x[:100], y[:100])
+    ]
+    seen = []
+    sees = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda _, logs: seen.append(float(logs["loss"]))
+    )
+    history = model.fit(x, y, batch_size=10, verbose=0, callbacks=[sees])
+    losses = [*found, *seen, *history.history["loss"]]
+    return {"losses": np.array(losses, float), "weights": weights_of(model)}
+
+
 def half_precision(how):
     """Steps that compute in 16 bits are compared as such."""
     x, y = data(60)

@@ -22,6 +22,7 @@ EXACT = [
     ("trains_for_some_arguments",),
     ("fit_and_loop",),
     ("single_batches_of_own_step",),
+    ("values_by_the_name_of_a_metric",),
     ("counted", "all"),
 ]
 OTHERS = [
