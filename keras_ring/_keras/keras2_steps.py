@@ -22,16 +22,24 @@ from keras_ring._keras.batch_source import (
     static_rows,
     training_data,
 )
+from keras_ring._keras.keras2_functions import (
+    hook_functions,
+    is_by_rows,
+    mask_of,
+    set_mask,
+)
+from keras_ring._keras.keras2_functions import is_of_keras as _is_of_keras
 from keras_ring._keras.patching import patch_once, replaced
 from keras_ring._keras.which import keras
 from keras_ring._typing import (
     Callback,
     Dataset,
-    Metric,
     Model,
     Structure,
     Tensor,
 )
+
+__all__ = ["hook_functions", "is_by_rows", "mask_of", "set_mask"]
 
 
 def _module(name: str) -> Any:
@@ -41,7 +49,6 @@ def _module(name: str) -> Any:
 
 _data_adapter = _module("engine.data_adapter")
 _base_layer = _module("engine.base_layer")
-_compile_utils = _module("engine.compile_utils")
 _backend = _module("backend")
 _data_utils = _module("utils.data_utils")
 
@@ -322,90 +329,13 @@ def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return called
 
 
-def hook_functions(
-    around_loss: Callable[..., Tensor],
-    around_metrics: Callable[..., None],
-    purpose: str,
-) -> None:
-    """Has a function update the metrics that models are compiled with.
-
-    Args:
-        around_loss: Not used: losses that are not Keras' own are compared on
-            parts and on the whole.
-        around_metrics: Called with each metric of which it is not known that
-            it computes each row by itself, and with what it is to be updated
-            with. Masks are among the weights by then.
-        purpose: String, what for.
-    """
-    del around_loss
-
-    def redirected(metric: Metric) -> Callable[..., Any]:
-        update = metric.update_state
-        is_inside = False
-
-        def update_state(
-            y_true: Any, y_pred: Any, sample_weight: Any = None
-        ) -> Any:
-            nonlocal is_inside
-            if is_inside:
-                return update(y_true, y_pred, sample_weight=sample_weight)
-            is_inside = True
-            try:
-                return around_metrics([metric], y_true, y_pred, sample_weight)
-            finally:
-                is_inside = False
-
-        return update_state
-
-    def around_update(update: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(update)
-        def update_state(
-            self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
-        ) -> None:
-            if not self._built:
-                self.build(y_pred, self._conform_to_outputs(y_pred, y_true))
-            with contextlib.ExitStack() as stack:
-                for metric in self.metrics:
-                    if not is_by_rows(metric):
-                        functions = {"update_state": redirected(metric)}
-                        stack.enter_context(replaced(metric, functions))
-                update(self, y_true, y_pred, sample_weight)
-
-        return update_state
-
-    patch_once(
-        _compile_utils.MetricsContainer, "update_state", around_update, purpose
-    )
-
-
-def is_by_rows(metric: Metric) -> bool:
-    """Whether a metric is known to compute each row by itself, or to count."""
-    if not _is_of_keras(metric):
-        return False
-    if not isinstance(metric, keras.metrics.MeanMetricWrapper):
-        return True
-    return _is_of_keras(metric._fn) and "axis" not in metric._fn_kwargs
-
-
-def mask_of(tensor: Any) -> None:
-    """Returns `None`: masks are among the weights by then."""
-    del tensor
-
-
 def has_known_losses(model: Model) -> bool:
-    """Whether what a model was compiled with are losses of Keras alone."""
-    given = getattr(model, "loss", None)
-    return all(
-        loss is None or isinstance(loss, str) or _is_of_keras(loss)
-        for loss in tf.nest.flatten(given)
-    )
+    """Whether what a model was compiled with needs no check.
 
-
-def _is_of_keras(thing: Any) -> bool:
-    if not hasattr(thing, "__name__"):
-        thing = type(thing)
-    package = str(getattr(thing, "__module__", "")).split(".")[0]
-    return bool(package == keras.__name__)
+    What is not Keras' own is computed of all rows (`hook_functions`).
+    """
+    del model
+    return True
 
 
 # What a functional model makes of calls that are not layers of Keras, and of

@@ -13,6 +13,8 @@ from keras_ring._keras import keras
 from tests.auto import rank_auto, rank_loops, rank_state
 from tests.auto.rank_auto import compiled, data, dense, refused, trained
 
+layers = keras.layers
+
 
 def rmse(y, p):
     return tf.sqrt(tf.reduce_mean(tf.square(tf.cast(y, p.dtype) - p)))
@@ -52,11 +54,89 @@ def own_metrics(how="in a graph"):
     return trained(model, x, y, batch_size=12, validation_data=valid)
 
 
+def known_part(y, p):
+    """A mean over known targets, which are not as many on each rank."""
+    known = tf.cast(y > -1.0, p.dtype)
+    return tf.reduce_sum(known * tf.square(y - p)) / (
+        tf.reduce_sum(known) + 1.0
+    )
+
+
+class Ratio(keras.losses.Loss):
+    """One value for each row, divided by the largest of all."""
+
+    def call(self, y, p):
+        errors = tf.reduce_mean(tf.square(y - p), axis=-1)
+        return errors / (tf.reduce_max(tf.abs(y)) + 1.0)
+
+
+class Whole(keras.losses.Loss):
+    """Reduces by itself, past what Keras does."""
+
+    def __call__(self, y, p, sample_weight=None):
+        errors = tf.reduce_mean(tf.square(y - p), axis=-1)
+        if sample_weight is not None:
+            errors = errors * tf.cast(sample_weight, errors.dtype)
+        return tf.sqrt(tf.reduce_sum(errors))
+
+
+OWN_LOSSES = {
+    "known part": lambda: known_part,
+    "root": lambda: rmse,
+    "from centre": lambda: from_centre,
+    "ratio": Ratio,
+    "sums": lambda: Ratio(reduction="sum"),
+    "whole": Whole,
+    "similarity": lambda: keras.losses.CosineSimilarity(axis=0),
+}
+
+
+def own_loss(name, how="in a graph"):
+    """Losses that are no means over rows; of the last ones not all have any."""
+    x, y = data(31)
+    model = compiled(
+        dense(kernel_regularizer="l2"),
+        OWN_LOSSES[name](),
+        SGD(1e-2),
+        run_eagerly=how == "eagerly",
+    )
+    weights = np.arange(31) / 50.0 if how == "weighted" else None
+    return trained(
+        model, x, y, batch_size=10, sample_weight=weights, shuffle=False
+    )
+
+
+def own_losses_and_masks():
+    """Two outputs, of which one has masks, of rows that go on as they like."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 9, size=(31, 5))
+    x[:, 2:] *= rng.random((31, 3)) > 0.5
+    inputs = keras.Input((5,))
+    hidden = layers.Embedding(9, 4, mask_zero=True)(inputs)
+    states = layers.LSTM(4, return_sequences=True)(hidden)
+    model = keras.Model(
+        inputs,
+        [
+            layers.Dense(1, name="each")(states),
+            layers.Dense(1, name="last")(layers.LSTM(3)(hidden)),
+        ],
+    )
+    model.compile(
+        SGD(1e-2),
+        {"each": from_centre, "last": Ratio()},
+        loss_weights={"each": 0.3, "last": 2.0},
+    )
+    targets = {
+        "each": rng.normal(size=(31, 5, 1)),
+        "last": rng.normal(size=(31, 1)),
+    }
+    return trained(model, x, targets, batch_size=10, shuffle=False)
+
+
 MORE_CALLS = (rank_auto, rank_loops, rank_state)
 COLUMNS = rank_auto.COLUMNS
 SGD = keras.optimizers.SGD
 before_each_call = rank_auto.before_each_call
-layers = keras.layers
 OPTIMIZERS = {
     "legacy SGD": lambda: keras.optimizers.legacy.SGD(0.01, momentum=0.9),
     "legacy Adam": lambda: keras.optimizers.legacy.Adam(clipnorm=0.1),

@@ -26,12 +26,22 @@ EXACT = [
     ("compiled_step", "mean"),
     ("fit_and_loop",),
     ("own_metrics",),
+    ("own_loss", "ratio"),
     ("layer", "center"),
     ("layer", "codebook"),
 ]
 if IS_KERAS2_LANE:
     EXACT += [
         ("own_metrics", "eagerly"),
+        *(
+            ("own_loss", name)
+            for name in rank_auto2.OWN_LOSSES
+            if name != "ratio"
+        ),
+        ("own_loss", "root", "eagerly"),
+        ("own_loss", "whole", "weighted"),
+        ("own_losses_and_masks",),
+        ("loss",),
         ("masks_and_weights",),
         ("loss_of", "sum_over_batch_size"),
         ("loss_of", "sum"),
