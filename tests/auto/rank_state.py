@@ -153,6 +153,25 @@ class Scattered(layers.Layer):
         return inputs
 
 
+class Tally(layers.Layer):
+    """Counts batches twice, the same on all ranks.
+
+    By what is no `assign`; and in a variable that no model knows of.
+    """
+
+    number = None
+
+    def build(self, shape):
+        self.counts = kept(self, (3,))
+        Tally.number = tf.Variable(0.0, trainable=False)
+
+    def call(self, inputs, training=False):
+        if training:
+            compat.tf_variable(self.counts).scatter_nd_add([[1]], [1.0])
+            Tally.number.assign_add(1.0)
+        return inputs
+
+
 class Branches(layers.Layer):
     """Keeps a mean, in a branch."""
 
@@ -443,10 +462,13 @@ def own_batches():
 def same_state_again():
     """What a comparison of one step leaves of the state, and of metrics."""
     x, y = data(30)
-    model = compiled(model_of("codebook"), metrics=["mae"])
+    inner = model_of("codebook")
+    model = keras.Sequential([keras.Input((COLUMNS,)), Tally(), *inner.layers])
+    compiled(model, metrics=["mae"])
     model.fit(x, y, batch_size=10, epochs=1, verbose=0)
-    variables = [*model.variables, *model.metrics_variables]
+    variables = [*model.variables, *model.metrics_variables, Tally.number]
     before = [np.array(each) for each in variables]
+    assert before[0][1] == before[-1] == 3
     batch = tf.constant(x), tf.constant(y)
     assert not step_check._check(model, batch)
     assert not step_check._find_state(model, batch)
