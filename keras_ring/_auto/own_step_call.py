@@ -25,6 +25,7 @@ from keras_ring._auto import (
 )
 from keras_ring._auto.own_step_ways import Found
 from keras_ring._auto.ways import Way
+from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
 from keras_ring._model.variables import share
 from keras_ring._ops import gathers, reduce_ops, reductions
@@ -135,7 +136,12 @@ class Call:
     def _share(self, variables: list[Variable]) -> None:
         new = [each for each in variables if id(each) not in self._shared]
         self._shared.update((id(each), each) for each in new)
-        share(new, 0, global_process_set, filter(own_step_ways.is_seed, new))
+        seeds = [
+            each
+            for each in new
+            if own_step_ways.is_seed(each) and not compat.is_shared_seed(each)
+        ]
+        share(new, 0, global_process_set, seeds)
 
     def _data_of(self, leaves: list[Any]) -> list[Any]:
         return [*itertools.compress(leaves, self._is_data)]

@@ -1,7 +1,7 @@
 """The state of what a program draws random numbers from, outside of models.
 
-That of Python, of NumPy, and of TensorFlow, which gives each operation that is
-executed eagerly a seed that it draws.
+That of Python, of NumPy, of TensorFlow, which gives each operation that is
+executed eagerly a seed that it draws, and of `keras.random`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from keras_ring._keras import compat
+
 
 class State(NamedTuple):
     """The state of all of them."""
@@ -21,6 +23,8 @@ class State(NamedTuple):
     of_numpy: Any
     # The seed of the program, and which of the numbers it gives is next.
     of_tensorflow: tuple[int | None, Any]
+    # Of Keras 3.
+    of_keras: Any
 
 
 def get() -> State:
@@ -33,6 +37,7 @@ def get() -> State:
             context.global_seed(),
             of_operations and of_operations.getstate(),
         ),
+        compat.shared_seed(),
     )
 
 
@@ -50,6 +55,8 @@ def set_to(state: State) -> None:
     of_operations = _of_operations()
     if of_operations is not None and position is not None:
         of_operations.setstate(position)
+    if state.of_keras is not None:
+        compat.set_shared_seed(state.of_keras)
 
 
 def is_same(one: State, other: State) -> bool:
@@ -62,7 +69,8 @@ def is_same(one: State, other: State) -> bool:
     return (
         one.of_python == other.of_python
         and one.of_tensorflow == other.of_tensorflow
-        # There is an array in it.
+        # There are arrays in these.
+        and np.array_equal(one.of_keras, other.of_keras)
         and all(
             np.array_equal(a, b)
             for a, b in zip(one.of_numpy, other.of_numpy, strict=True)

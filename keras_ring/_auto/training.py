@@ -84,6 +84,7 @@ def install(settings: AutoSettings) -> None:
     fits = functools.partial(_on_all_ranks, settings=settings)
     patch_once(keras.Model, "fit", fits, _PURPOSE)
     steps.hook_train_step(_in_step, _PURPOSE)
+    steps.hook_chance("ranks draw the same between steps")
     compat.hook_moments(_moments, "of the whole batch in steps on parts of it")
 
 

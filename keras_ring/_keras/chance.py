@@ -7,6 +7,7 @@ numbers that its rows have in the whole; or they are constants.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -30,6 +31,9 @@ class Rows(NamedTuple):
 
 # Of a whole batch, whose numbers begin with its first row.
 WHOLE = Rows(0, 1)
+# Whether `keras.random` draws other numbers on each rank in steps alone, from a
+# state that all ranks have.
+is_of_steps = False
 # Of the shape, in [0, 1).
 Uniform = Callable[[Any], Tensor]
 
@@ -134,11 +138,34 @@ def graph_seed(rank: int) -> Iterator[None]:
     """Has operations made inside draw other random numbers on each rank.
 
     Where no variable tells what they draw, it is the seed of the graph that
-    they are traced in. Eagerly all ranks draw the same.
+    they are traced in. Eagerly all ranks draw the same, but by `keras.random`
+    (`of_rank`).
 
     Args:
         rank: Integer, that of this process.
     """
+    token = _rank.set(rank)
+    try:
+        with _graph_seed(rank):
+            yield
+    finally:
+        _rank.reset(token)
+
+
+def of_rank(seed: Tensor) -> Tensor:
+    """Returns a seed that all ranks have drawn, of this rank in a step.
+
+    Args:
+        seed: Two words.
+    """
+    rank = _rank.get()
+    if not rank:
+        return seed
+    return seed + tf.constant([rank * _SEED_STEP, rank], seed.dtype)
+
+
+@contextlib.contextmanager
+def _graph_seed(rank: int) -> Iterator[None]:
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     seed = None if graph is None else graph.seed
     if seed is None or graph is None:
@@ -152,3 +179,7 @@ def graph_seed(rank: int) -> Iterator[None]:
 
 
 _SEED_STEP = 1_000_003
+# Of the step that runs, or is traced, here.
+_rank: contextvars.ContextVar[int] = contextvars.ContextVar(
+    "keras_ring_rank_of_numbers", default=0
+)

@@ -245,6 +245,26 @@ def seed_variables(model: Model) -> list[Variable]:
     return found
 
 
+def own_seed_variables(model: Model) -> list[Variable]:
+    """Returns the `seed_variables` of which each rank has its own state."""
+    return seed_variables(model)
+
+
+def is_shared_seed(variable: Variable) -> bool:
+    """Returns `False`: of what all draw from, no variable tells."""
+    del variable
+    return False
+
+
+def shared_seed() -> None:
+    """Returns `None`: there is no `keras.random`."""
+
+
+def set_shared_seed(value: Any) -> None:
+    """Does nothing."""
+    del value
+
+
 def dtype_name(variable: Variable) -> str:
     """Returns the name of a variable's type."""
     return str(tf.as_dtype(variable.dtype).name)

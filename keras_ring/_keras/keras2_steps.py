@@ -210,6 +210,11 @@ def _another_train_step(
 numbers_of_rank = chance.graph_seed
 
 
+def hook_chance(purpose: str) -> None:
+    """Leaves Keras 2 as it is: between steps, all ranks draw the same."""
+    del purpose
+
+
 def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
     """Has a function say what a scalar counts that a metric is a mean of.
 

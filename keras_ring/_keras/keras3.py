@@ -11,10 +11,11 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 from keras.src import api_export
+from keras.src.backend.common import global_state
 from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
-from keras_ring._keras import scalars
+from keras_ring._keras import chance, scalars
 from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.which import keras
@@ -227,6 +228,36 @@ def seed_variables(model: Model) -> list[Variable]:
         _global_seed(),
     ]
     return list({id(variable): variable for variable in found}.values())
+
+
+def own_seed_variables(model: Model) -> list[Variable]:
+    """Returns the `seed_variables` of which each rank has its own state.
+
+    Not that of `keras.random` where its numbers are those of the rank in steps
+    alone: between steps, the program draws from it what all ranks are to have.
+    """
+    return [each for each in seed_variables(model) if not is_shared_seed(each)]
+
+
+def is_shared_seed(variable: Variable) -> bool:
+    """Whether a variable is the state of `keras.random`, and all have one."""
+    # Which Keras makes when it is first asked for.
+    found = global_state.get_global_attribute("global_seed_generator")
+    return (
+        chance.is_of_steps
+        and found is not None
+        and tf_variable(variable) is tf_variable(found.state)
+    )
+
+
+def shared_seed() -> npt.NDArray[Any]:
+    """Returns the state of `keras.random`, as all ranks have it."""
+    return as_numpy(_global_seed())
+
+
+def set_shared_seed(value: npt.NDArray[Any]) -> None:
+    """Sets the state of `keras.random` to that of another rank."""
+    assign(_global_seed(), value)
 
 
 def _global_seed() -> Variable:

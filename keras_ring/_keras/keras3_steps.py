@@ -26,7 +26,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import (
 )
 from keras.src.utils import file_utils
 
-from keras_ring._keras import chance, layer_functions
+from keras_ring._keras import chance, keras3, layer_functions
 from keras_ring._keras.batch_source import (
     Shortened,
     Source,
@@ -190,6 +190,28 @@ def hook_train_step(
 
 # Of what draws in layers, a variable tells.
 numbers_of_rank = chance.graph_seed
+
+
+def hook_chance(purpose: str) -> None:
+    """Has `keras.random` without a seed draw numbers of a rank in steps alone.
+
+    Its state is one of all ranks then: between steps, they draw the same.
+
+    Args:
+        purpose: String, what for.
+    """
+
+    def around_next(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @functools.wraps(draw)
+        def next_of_rank(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+            drawn = draw(self, *args, **kwargs)
+            is_global = keras3.is_shared_seed(self.state)
+            return chance.of_rank(drawn) if is_global else drawn
+
+        return next_of_rank
+
+    chance.is_of_steps = True
+    patch_once(keras.random.SeedGenerator, "next", around_next, purpose)
 
 
 def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:

@@ -106,7 +106,7 @@ def broadcast_model(
         list(shared.values()),
         root_rank,
         process_set,
-        folded=seeds if fold_rank else (),
+        folded=compat.own_seed_variables(model) if fold_rank else (),
     )
     if is_graph_program():
         compat.run(operation)

@@ -904,6 +904,30 @@ def random_numbers():
     return drawn, other.get_weights()
 
 
+def drawn_by_keras():
+    """Draws by `keras.random` in steps, and between them.
+
+    In steps each rank draws its own; afterwards all draw what one process does.
+    """
+    x, y = data(60)
+    seen = []
+
+    class Noise(layers.Layer):
+        def call(self, inputs, training=False):
+            # Comparisons run eagerly, without chance.
+            if training and not tf.executing_eagerly():
+                noise = keras.random.normal((1,), dtype="float64")
+                tf.numpy_function(lambda each: seen.append(each), [noise], [])
+            return inputs
+
+    model = keras.Sequential(
+        [keras.Input((COLUMNS,)), Noise(), layers.Dense(1)]
+    )
+    found = trained(compiled(model), x, y, batch_size=30)
+    found["drawn"] = np.asarray(keras.random.normal((4,), dtype="float64"))
+    return found, np.array(seen).ravel()
+
+
 def chance_of_rank_0():
     """Evaluates what each rank does for itself, with numbers of its own."""
 

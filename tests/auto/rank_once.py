@@ -237,7 +237,9 @@ class Draws(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self._evaluate()
-        noise = tf.random.normal([4, self.x.shape[1]], dtype=tf.float64)
+        shape = 4, self.x.shape[1]
+        noise = tf.random.normal(shape, dtype=tf.float64)
+        noise += keras.random.normal(shape, dtype="float64")
         made = [
             np.asarray(self.model(noise)),
             self.model.predict(self.x, batch_size=10, verbose=0),
@@ -362,7 +364,10 @@ def callbacks_that_draw(folder):
 
     said = printed(train)
     found["errors"] = np.array(draws.errors)
-    found["drawn"] = float(tf.random.normal([]))
+    found["drawn"] = [
+        float(tf.random.normal([])),
+        float(keras.random.normal([])),
+    ]
     pixels = [
         np.asarray(keras.utils.load_img(path.format(epoch=epoch)), float)
         for epoch in range(2)

@@ -69,7 +69,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_rank():
-    return run_calls(rank_auto, 1, EXACT, deadline=280)
+    calls = [*EXACT, ("drawn_by_keras",)]
+    return run_calls(rank_auto, 1, calls, deadline=280)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,7 @@ def three_ranks(folder):
             ("by_hand",),
             ("explained",),
             ("random_numbers",),
+            ("drawn_by_keras",),
             ("chance_of_rank_0",),
         ],
         deadline=400,
@@ -257,6 +259,15 @@ def test_ranks_drop_different_units_of_equal_weights(three_ranks):
     assert (drawn[0] != drawn[1]).any()
     assert (drawn[1] != drawn[2]).any()
     require_same_weights(weights)
+
+
+def test_ranks_draw_the_same_between_steps_alone(three_ranks, one_rank):
+    ((wanted, _),) = one_rank("drawn_by_keras")
+    found, seen = zip(*three_ranks("drawn_by_keras"), strict=True)
+    for each in found:
+        require_alike(each, wanted)
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        assert (seen[one] != seen[other]).all()
 
 
 def test_what_each_rank_evaluates_itself_is_said_by_rank_0(three_ranks):
