@@ -127,6 +127,23 @@ SCRIPTS = {
         Script("odd_arguments"),
         Script("image_contrast_simclr", REFUSED, _NO_MEAN),
         Script("seq2seq_addition"),
+        Script("dqn_function"),
+        Script("dqn_fit_replay"),
+        Script("ddpg_actor_critic"),
+        Script("loss_scale_train_step"),
+        Script("ema_weights"),
+        Script("datagenerator_processes"),
+        # A bias before a normalization, as above.
+        Script("siamese_triplet", weights_bound=1e-10),
+        Script("word2vec_skipgram"),
+        Script("kfold_checkpoints"),
+        Script("lr_finder"),
+        Script("accumulation_weighted"),
+        Script("tfdata_weights"),
+        Script("nmt_attention"),
+        Script("char_rnn"),
+        Script("imbalanced_fraud"),
+        _random("wgan_gp"),
         Script("append_results", REFUSED, "appends to 'results.csv' on each"),
     )
 }
