@@ -260,7 +260,7 @@ def shared_seed() -> None:
     """Returns `None`: there is no `keras.random`."""
 
 
-def set_shared_seed(value: Any) -> None:
+def set_shared_seed(value: npt.NDArray[Any]) -> None:
     """Does nothing."""
     del value
 

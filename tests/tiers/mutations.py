@@ -94,9 +94,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a silent peer is never lost",
-        "csrc/runtime/background_loop.cc",
-        "if (now - SilentSince(peer, contact) >= options_.heartbeat_timeout) {",
-        "if (now - SilentSince(peer, contact) >= Duration::max()) {",
+        "csrc/runtime/peer_contacts.cc",
+        "now - SilentSince(peer, contact) >= timeout_) {",
+        "now - SilentSince(peer, contact) >= Duration::max()) {",
         tests=(
             "runtime_test",
             "join_placeholders_test",
