@@ -287,6 +287,9 @@ void TcpStoreServer::AnswerWaits() {
 void TcpStoreServer::Drop(Client& client) {
   client.gone = true;
   ++num_gone_;
+  // To close it is not enough where a fork of this process has it, too.
+  (void)epoll_ctl(poll_.fd(), EPOLL_CTL_DEL, client.connection.socket().fd(),
+                  nullptr);
   // Once the job is complete its table must outlive them.
   if (sealed_) return SayLastWord(client.last_word);
   for (const std::string& key : entries_.RemoveOwner(client.number)) {
@@ -309,7 +312,6 @@ void TcpStoreServer::RemoveGoneClients() {
         asked.end());
     it = asked.empty() ? waits_.erase(it) : std::next(it);
   }
-  // Closed, they leave epoll, too.
   clients_.remove_if([](const Client& client) { return client.gone; });
   MutexLock lock(mutex_);
   num_clients_ -= std::exchange(num_gone_, 0);

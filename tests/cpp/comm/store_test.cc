@@ -2,6 +2,10 @@
 #include "csrc/comm/store/store.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -342,6 +346,34 @@ TEST_F(TcpStoreTest, AMalformedRequestClosesThatClientOnly) {
   }
   EXPECT_TRUE(store.Client(1).Set("k", "v", Soon()).ok());
   EXPECT_EQ(logs.count(LogLevel::kWarning), 3);
+}
+
+// A process that the server forks, such as one that loads data, has its
+// connections, too: they are open when the server has closed its own.
+TEST_F(TcpStoreTest, AConnectionThatAForkKeepsHarmsNobody) {
+  LogCapture logs;
+  TcpUnderTest store;
+  const std::string nonsense(9, '\xff');
+  Result<Socket> socket = Connect("127.0.0.1", store.port_, Soon());
+  ASSERT_TRUE(socket.ok());
+  ASSERT_TRUE(ClientHandshake(*socket, store.key_, {}, Soon()).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  const auto write = [&] {
+    return WriteFull(*socket, nonsense.data(), nonsense.size(), Soon()).ok();
+  };
+  EXPECT_TRUE(write());
+  EXPECT_TRUE(Eventually([&] { return logs.count(LogLevel::kWarning) == 1; }));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(write());
+    EXPECT_TRUE(store.Client(1).Set("k", "v", Soon()).ok());
+  }
+  EXPECT_EQ(logs.count(LogLevel::kWarning), 1);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST(StoreMessage, TruncatedAndRandomBytesAreRefused) {
