@@ -157,8 +157,9 @@ def _fit(case: Case, is_victim: bool, orders: Orders, tell) -> None:
                     orders.wait(case.fault == "exception")
 
     x = np.ones((1 << 16, 4), "float32")
+    callbacks = [kr.callbacks.BroadcastGlobalVariablesCallback(), Wait()]
     model.fit(
-        x, x[:, :1], batch_size=1, verbose=0, callbacks=[Wait()], epochs=100
+        x, x[:, :1], batch_size=1, verbose=0, callbacks=callbacks, epochs=100
     )
 
 
