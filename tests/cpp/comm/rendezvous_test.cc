@@ -244,14 +244,14 @@ TEST_P(RendezvousTest, ARankThatLeftIsTheMissingOne) {
   std::vector<Status> statuses(4);
   const Deadline deadline = AfterMs(1500);
   std::atomic<bool> left{false};
+  MemberRecord record;
+  record.rank = 1;
+  record.size = 4;
   RunRanks(4, [&](int rank) {
     if (rank == 1) {
       auto store = TcpStoreClient::Connect("127.0.0.1", listener_.port, key_, 1,
                                            deadline);
       ASSERT_TRUE(store.ok()) << store.status().ToString();
-      MemberRecord record;
-      record.rank = 1;
-      record.size = 4;
       ASSERT_TRUE(
           (*store)->Set(JoinKey(record), Encode(record), deadline).ok());
       ASSERT_TRUE((*store)->List(kMemberPrefix, 3, deadline).ok());
@@ -263,6 +263,13 @@ TEST_P(RendezvousTest, ARankThatLeftIsTheMissingOne) {
     }
     if (rank == 3) {
       EXPECT_TRUE(Eventually([&] { return left.load(); }));
+      // The store may see this rank come before it sees the other one go.
+      auto store = TcpStoreClient::Connect("127.0.0.1", listener_.port, key_, 3,
+                                           deadline);
+      ASSERT_TRUE(store.ok()) << store.status().ToString();
+      EXPECT_TRUE(Eventually([&] {
+        return !(*store)->List(JoinKey(record), 1, AfterMs(10)).ok();
+      }));
     }
     statuses[rank] = Join(OptionsOf(rank, 4), deadline).status();
   });
