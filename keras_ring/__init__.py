@@ -49,20 +49,6 @@ if TYPE_CHECKING:
         grouped_allgather,
         join,
     )
-    from keras_ring._ops.objects import (
-        allgather_object,
-        broadcast_object,
-        broadcast_object_fn,
-    )
-    from keras_ring._ops.reduce_ops import (
-        Adasum,
-        Average,
-        Max,
-        Min,
-        Product,
-        ReduceOp,
-        Sum,
-    )
     from keras_ring._ops.reductions import (
         allreduce,
         grouped_allreduce,
@@ -109,6 +95,20 @@ if TYPE_CHECKING:
         PartialDistributedGradientTape,
     )
     from keras_ring.checkpoint.model_loading import load_model
+    from keras_ring.core.objects import (
+        allgather_object,
+        broadcast_object,
+        broadcast_object_fn,
+    )
+    from keras_ring.core.reduce_ops import (
+        Adasum,
+        Average,
+        Max,
+        Min,
+        Product,
+        ReduceOp,
+        Sum,
+    )
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
 
@@ -147,22 +147,22 @@ _HOMES = {
     "size": "_runtime.topology",
     "xla_built": "_runtime.topology",
     "Compression": "_ops.compression",
-    "allgather_object": "_ops.objects",
+    "allgather_object": "core.objects",
     "broadcast_": "_model.variables",
     "broadcast_global_variables": "_model.variables",
-    "broadcast_object": "_ops.objects",
-    "broadcast_object_fn": "_ops.objects",
+    "broadcast_object": "core.objects",
+    "broadcast_object_fn": "core.objects",
     "broadcast_variables": "_model.variables",
     "evaluate": "_inference.inference",
     "predict": "_inference.inference",
-    "Adasum": "_ops.reduce_ops",
+    "Adasum": "core.reduce_ops",
     "BroadcastGlobalVariablesHook": "_model.session_hook",
-    "Average": "_ops.reduce_ops",
-    "Max": "_ops.reduce_ops",
-    "Min": "_ops.reduce_ops",
-    "Product": "_ops.reduce_ops",
-    "ReduceOp": "_ops.reduce_ops",
-    "Sum": "_ops.reduce_ops",
+    "Average": "core.reduce_ops",
+    "Max": "core.reduce_ops",
+    "Min": "core.reduce_ops",
+    "Product": "core.reduce_ops",
+    "ReduceOp": "core.reduce_ops",
+    "Sum": "core.reduce_ops",
     "allgather": "_ops.gathers",
     "allreduce": "_ops.reductions",
     "alltoall": "_ops.gathers",

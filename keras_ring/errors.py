@@ -1,7 +1,9 @@
 """Exceptions of keras_ring.
 
-Collectives raise TensorFlow's own (`tf.errors.FailedPreconditionError` and
-friends), because they are TensorFlow ops; these are for everything else.
+Collectives of tensors raise TensorFlow's own (`tf.errors.UnavailableError` and
+friends), because they are TensorFlow ops. What exchanges arrays and objects
+raises a `CollectiveError`; in a program of TensorFlow it is also the exception
+of TensorFlow that has the same name.
 """
 
 
@@ -27,6 +29,36 @@ class BuildMismatchError(ImportError):
 
 class JobEndedError(KerasRingError):
     """Something was about to go on with other ranks in a job that has ended."""
+
+
+class CollectiveError(KerasRingError):
+    """A collective has failed.
+
+    Attributes:
+        code: String, why, as the runtime has it: `"UNAVAILABLE"`, and so on.
+    """
+
+    code = "UNKNOWN"
+
+    __init__ = Exception.__init__  # as in `LocalUpdateError`
+
+
+class FailedPreconditionError(CollectiveError):
+    """The ranks disagree on a collective, or there is no job (any more)."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class InvalidArgumentError(CollectiveError):
+    """A collective is impossible, or its name is in flight on this rank."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class UnavailableError(CollectiveError):
+    """A rank is lost, or has left the job."""
+
+    code = "UNAVAILABLE"
 
 
 class LocalUpdateError(KerasRingError):

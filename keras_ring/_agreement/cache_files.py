@@ -21,8 +21,6 @@ from keras_ring._agreement import data_parts
 from keras_ring._agreement.file_systems import shared_file_system
 from keras_ring._agreement.rank_names import rank_list
 from keras_ring._agreement.same_data import nodes
-from keras_ring._ops import arrays
-from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
     ProcessSet,
@@ -30,6 +28,8 @@ from keras_ring._runtime.process_sets import (
     shares_nothing,
 )
 from keras_ring._typing import Dataset
+from keras_ring.core import arrays
+from keras_ring.core.objects import allgather_object
 
 _NONE = b"\0"
 _SOME = b"\1"
@@ -69,7 +69,7 @@ def require_own_files(
             for file in _files_of(dataset, before_split)
         }
     )
-    rows = arrays.digest_rows(_SOME if files else _NONE, name, process_set)
+    rows = arrays.gather_digests(_SOME if files else _NONE, name, process_set)
     # The same branch on all ranks, because of what all have gathered.
     if not rows.any():
         return

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from keras_ring._agreement import fingerprints
 from keras_ring._agreement.fingerprints import DIGEST_BYTES
-from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Variable
+from keras_ring.core import arrays
 
 _PARTS = 1024  # of an array, in one exchange of their checksums
 _SHOWN = 8  # ranks
@@ -162,7 +162,7 @@ def _gathered(
     content: bytes, name: str, process_set: ProcessSet
 ) -> npt.NDArray[Any]:
     """Returns the bytes of all ranks, one row each."""
-    return arrays.digest_rows(content, name, process_set)
+    return arrays.gather_digests(content, name, process_set)
 
 
 def _grouped(digests: npt.NDArray[Any], members: list[int]) -> str:

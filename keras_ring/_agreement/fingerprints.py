@@ -23,7 +23,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from keras_ring._keras import compat
 from keras_ring._launch_protocol import cores
-from keras_ring._ops import arrays
+from keras_ring._ops import tensors
 from keras_ring._runtime import topology
 from keras_ring._typing import Variable
 
@@ -65,7 +65,7 @@ class Pieces:
     def __init__(self, variables: Iterable[Variable]) -> None:
         found: list[tuple[Piece, int]] = []
         for place, variable in enumerate(variables):
-            size = arrays.num_bytes(variable) or 0
+            size = tensors.num_bytes(variable) or 0
             for begin in range(0, max(1, size), _PIECE):
                 end = min(begin + _PIECE, size)
                 is_one = size <= _PIECE

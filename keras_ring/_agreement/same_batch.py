@@ -28,7 +28,7 @@ from keras_ring._agreement.next_batch import (
 )
 from keras_ring._agreement.rank_names import SHOWN, rank_list
 from keras_ring._keras import compat
-from keras_ring._ops import arrays
+from keras_ring._ops import execution
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
     ProcessSet,
@@ -36,6 +36,7 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring._typing import Dataset, Model, Structure
+from keras_ring.core import arrays
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
@@ -62,7 +63,7 @@ def watch(
     """
     if is_alone(process_set) or getattr(model, _WATCHED, False):
         return
-    if arrays.is_graph_program():
+    if execution.is_graph_program():
         return
     object.__setattr__(model, _WATCHED, True)
 
@@ -98,7 +99,7 @@ def _compare(
     size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
     members = process_set.ranks
     parts, source = _split(dataset, len(members))
-    rows = arrays.digest_rows(
+    rows = arrays.gather_digests(
         digest + source + size,
         "fit/first_batch",
         process_set,

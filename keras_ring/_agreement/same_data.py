@@ -18,8 +18,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._agreement.rank_names import rank_list
-from keras_ring._ops import arrays
-from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import (
     ProcessSet,
@@ -27,6 +25,8 @@ from keras_ring._runtime.process_sets import (
     is_alone,
 )
 from keras_ring._typing import Array, Dataset, Graph, Tensor
+from keras_ring.core import arrays
+from keras_ring.core.objects import allgather_object
 
 _ROWS = 32  # of an array that are looked at
 _NUMBERS = 16  # of a row that are
@@ -167,7 +167,7 @@ def _is_compared(process_set: ProcessSet) -> bool:
 def _compare(
     parts: list[Part], process_set: ProcessSet, otherwise: str
 ) -> None:
-    digests = arrays.digest_rows(digest_of(parts), "data/shard", process_set)
+    digests = arrays.gather_digests(digest_of(parts), "data/shard", process_set)
     if (digests == digests[0]).all():
         if any(part.is_random for part in parts):
             raise ValueError(_random_error(parts, process_set.size()))

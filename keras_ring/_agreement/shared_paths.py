@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_ring._keras import compat
-from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
-from keras_ring._ops.objects import allgather_object
-from keras_ring._ops.require_same import require_same
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Variable
+from keras_ring.core import arrays
+from keras_ring.core.agreement import require_same
+from keras_ring.core.objects import allgather_object
 
 # On a TensorFlow variable.
 _SHARED = "_keras_ring_shared_path"
@@ -54,7 +54,7 @@ def agree(
         f"{path} of {kind}" for path, kind in zip(paths, kinds, strict=True)
     ]
     digest = hashlib.sha256("\n".join(lines).encode()).digest()
-    digests = arrays.digest_rows(digest, f"{name}/paths", process_set)
+    digests = arrays.gather_digests(digest, f"{name}/paths", process_set)
     # Of ranks that have joined there is nothing.
     if (digests == digests[0]).all() or len(digests) < process_set.size():
         return

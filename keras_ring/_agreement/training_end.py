@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring._ops import arrays
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
+from keras_ring.core import arrays
 from keras_ring.errors import ConsistencyError
 
 # How many numbers ranks tell each other beside whether they go on.
@@ -119,4 +119,4 @@ def _gathered(
 ) -> npt.NDArray[Any]:
     if is_alone(process_set):
         return np.array([numbers])
-    return arrays.gathered(np.array(numbers, np.int64), name, process_set)
+    return arrays.gather_rows(np.array(numbers, np.int64), name, process_set)

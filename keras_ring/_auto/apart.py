@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops import arrays, reduce_ops, reductions
+from keras_ring._ops import reductions
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Tensor
+from keras_ring.core import arrays, reduce_ops
 
 Updates = list[tuple[str, Tensor]]
 
@@ -78,8 +79,11 @@ def difference(
                 found = 1.0, _shown(path, a, b, largest, apart)
                 break
     # Rank 0 says so for all: what is between rounding and a difference.
-    worst = arrays.reduced(
-        np.array([found[0]]), reduce_ops.Max, name, global_process_set
+    worst = arrays.allreduce(
+        np.array([found[0]]),
+        reduce_ops.Max,
+        name=name,
+        process_set=global_process_set,
     )
     if not worst[0]:
         return None

@@ -27,9 +27,10 @@ from keras_ring._auto.said import say
 from keras_ring._auto.state_ways import Possible, Values, Way
 from keras_ring._keras import compat
 from keras_ring._model.variables import share
-from keras_ring._ops import arrays, gathers, reduce_ops
+from keras_ring._ops import gathers
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Model, Variable
+from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import ConsistencyError
 
 _OF_MODEL = "_keras_ring_kept_state"
@@ -207,8 +208,11 @@ class KeptState:
             if w is None and p is None:
                 continue
             wrong[place] = w is None or p is None or not _is_near(w, p)
-        wrong = arrays.reduced(
-            wrong, reduce_ops.Max, f"{_NAME}/changed", global_process_set
+        wrong = arrays.allreduce(
+            wrong,
+            reduce_ops.Max,
+            name=f"{_NAME}/changed",
+            process_set=global_process_set,
         )
         if not wrong.any():
             return None
@@ -274,11 +278,11 @@ def is_repeated(one: Recorder, other: Recorder) -> bool:
 
 
 def _is_on_any(flag: bool) -> bool:
-    found = arrays.reduced(
+    found = arrays.allreduce(
         np.array([flag], np.uint8),
         reduce_ops.Max,
-        f"{_NAME}/any",
-        global_process_set,
+        name=f"{_NAME}/any",
+        process_set=global_process_set,
     )
     return bool(found[0])
 

@@ -15,10 +15,10 @@ from keras_ring._auto import apart, living_metrics, script, ways
 from keras_ring._auto.advice import IN_LOOP, REASONS
 from keras_ring._auto.ways import Way, Ways
 from keras_ring._keras import compat
-from keras_ring._ops import arrays, reduce_ops
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Variable
+from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import AutoError
 
 Arrays = list[npt.NDArray[Any]]
@@ -238,11 +238,11 @@ class Comparison:
             )
             for place, variable in enumerate(self._state)
         ]
-        on_any = arrays.reduced(
+        on_any = arrays.allreduce(
             np.array([*is_changed, False], np.uint8),
             reduce_ops.Max,
-            f"auto/{self._name}/state/changed",
-            global_process_set,
+            name=f"auto/{self._name}/state/changed",
+            process_set=global_process_set,
         )
         return [int(place) for place in np.flatnonzero(on_any)]
 

@@ -24,13 +24,14 @@ from keras_ring._inference.parts import part_of
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.steps import steps
-from keras_ring._ops import arrays, gathers, reduce_ops
-from keras_ring._ops.objects import broadcast_object
+from keras_ring._ops import gathers
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
 from keras_ring._typing import Logs, Model, Tensor, Variable
 from keras_ring.callbacks.metric_average import combine_metric_state
+from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.objects import broadcast_object
 
 _PURPOSE = "the results are those of one process"
 _BATCH_SIZE = 32  # Keras' default
@@ -193,11 +194,11 @@ def are_watched(callbacks: Any) -> bool:
     Args:
         callbacks: What `fit` or `evaluate` is given.
     """
-    watches = arrays.reduced(
+    watches = arrays.allreduce(
         np.array([batch_watchers.look_at_tests(callbacks)], np.uint8),
         reduce_ops.Max,
-        "auto/evaluate/watched",
-        global_process_set,
+        name="auto/evaluate/watched",
+        process_set=global_process_set,
     )
     return bool(watches[0])
 

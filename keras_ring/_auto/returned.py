@@ -18,11 +18,12 @@ import tensorflow as tf
 from keras_ring._auto import ways
 from keras_ring._auto.ways import Way, Ways
 from keras_ring._keras.steps import steps
-from keras_ring._ops import arrays, reduce_ops, reductions
+from keras_ring._ops import reductions
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
 from keras_ring._typing import Logs, Model
+from keras_ring.core import arrays, reduce_ops
 
 _OF_MODEL = "_keras_ring_returned"
 # Of a result that a graph has made, and one that is made of the same state.
@@ -172,7 +173,9 @@ def _results(
         ],
         np.uint8,
     )
-    same = arrays.reduced(same, reduce_ops.Min, name, global_process_set)
+    same = arrays.allreduce(
+        same, reduce_ops.Min, name=name, process_set=global_process_set
+    )
     found = {}
     for row, key in zip(same, keys, strict=True):
         alike = [

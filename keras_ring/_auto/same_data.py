@@ -19,10 +19,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._auto.said import say
-from keras_ring._ops import arrays, reduce_ops, xla
-from keras_ring._ops.objects import broadcast_object
+from keras_ring._ops import xla
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Dataset, Model, Operation, Structure, Tensor
+from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.objects import broadcast_object
 from keras_ring.errors import ConsistencyError
 
 _SLOTS = 1024  # the last batches, of which digests are kept
@@ -167,11 +168,11 @@ class ReadDigests:
     def require_same(self, name: str) -> None:
         """As `Digests`: ranks may have read different numbers of batches."""
         count = int(
-            arrays.reduced(
+            arrays.allreduce(
                 np.array([int(self._count)], np.int64),
                 reduce_ops.Min,
-                f"{name}/count",
-                global_process_set,
+                name=f"{name}/count",
+                process_set=global_process_set,
             )[0]
         )
         if not count:
@@ -222,7 +223,7 @@ def _require_same(
         count: Integer, of how many batches they are.
         name: String, the name of the exchange.
     """
-    rows = arrays.digest_rows(content, name, global_process_set)
+    rows = arrays.gather_digests(content, name, global_process_set)
     by_rank = rows.reshape(len(rows), -1, _DIGEST_BYTES)
     same = (by_rank == by_rank[0]).all(axis=(0, 2))
     if same.all():

@@ -8,11 +8,11 @@ from keras_ring._agreement.difference import Difference
 from keras_ring._auto import script
 from keras_ring._auto.state_ways import Values
 from keras_ring._keras import compat
-from keras_ring._ops import arrays
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Model, Variable
+from keras_ring.core import arrays
 
 # Of so many ranks values are shown.
 _SHOWN = 4
@@ -53,7 +53,7 @@ def of_no_way(
         number: Integer, of the batch.
     """
     part = values.part.astype(np.float64).ravel()
-    rows = arrays.gathered(part, "auto/state/values", global_process_set)
+    rows = arrays.gather_rows(part, "auto/state/values", global_process_set)
     place = int(np.argmax(np.nan_to_num(np.ptp(rows, axis=0))))
     on_ranks = [f"{each:.6g}" for each in rows[:_SHOWN, place]]
     if len(rows) > _SHOWN:

@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops import reduce_ops, reductions
+from keras_ring._ops import reductions
 from keras_ring._runtime import topology
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Tensor
+from keras_ring.core import reduce_ops
 
 Array = npt.NDArray[Any]
 # Of the largest change, for numbers of so many bytes, as means are made of

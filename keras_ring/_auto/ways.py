@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops import gathers, reduce_ops, reductions
+from keras_ring._ops import gathers, reductions
+from keras_ring.core import reduce_ops
 
 Values = Sequence[npt.NDArray[np.generic]]
 

@@ -17,11 +17,11 @@ import numpy as np
 from keras_ring._agreement.time_budget import Budget
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import is_alone
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
+from keras_ring.core import arrays, reduce_ops
 
 _PURPOSE = "a loss of any rank ends the training of all"
 _WATCH = "_keras_ring_watch"
@@ -99,11 +99,11 @@ def _exchange(
 ) -> None:
     """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
     with watch.budget.checking():
-        anywhere, periods = arrays.reduced(
+        anywhere, periods = arrays.allreduce(
             np.array([watch.bad is not None, watch.budget.wish()], np.int32),
             reduce_ops.Max,
-            "terminate_on_nan",
-            trained_by(callback.model),
+            name="terminate_on_nan",
+            process_set=trained_by(callback.model),
         )
     watch.budget.agreed(int(periods))
     batch, watch.batch = watch.batch, None

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from keras_ring._inference.parts import Part, part_of
 from keras_ring._ops import gathers
-from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
@@ -19,6 +18,7 @@ from keras_ring._runtime.process_sets import (
 )
 from keras_ring._typing import Callback, Model, Structure
 from keras_ring.callbacks.metric_average import MetricAverageCallback
+from keras_ring.core.objects import allgather_object
 
 
 def evaluate(

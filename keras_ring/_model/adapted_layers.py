@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops.arrays import is_graph_program
-from keras_ring._ops.objects import allgather_object
+from keras_ring._ops.execution import is_graph_program
 from keras_ring._runtime.process_sets import ProcessSet, is_alone
 from keras_ring._typing import Layer, Model
+from keras_ring.core.objects import allgather_object
 from keras_ring.errors import ConsistencyError
 
 # What such layers have, beside a vocabulary. Of `Normalization`, what it was

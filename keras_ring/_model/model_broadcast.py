@@ -9,8 +9,7 @@ from keras_ring._keras import compat
 from keras_ring._model import adapted_layers, model_optimizers
 from keras_ring._model.synchronized_normalization import require_all_ranks
 from keras_ring._model.variables import share
-from keras_ring._ops.arrays import is_graph_program
-from keras_ring._ops.objects import allgather_object
+from keras_ring._ops.execution import is_graph_program
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
@@ -19,6 +18,7 @@ from keras_ring._runtime.process_sets import (
 from keras_ring._training import initial_values
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._typing import Model, Optimizer, Variable
+from keras_ring.core.objects import allgather_object
 
 
 def broadcast_model(

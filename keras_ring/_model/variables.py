@@ -8,16 +8,16 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from keras_ring._model import seeds
-from keras_ring._ops import arrays, gathers
+from keras_ring._ops import gathers, tensors
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.names import variable_path
-from keras_ring._ops.objects import require_member
-from keras_ring._ops.require_same import require_same
 from keras_ring._runtime import native, process_sets, topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import DType, Operation, Structure, Tensor, Variable
+from keras_ring.core.agreement import require_same
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.objects import require_member
 
 # What is broadcast at once; more of one variable.
 _GROUP_BYTES = 64 << 20
@@ -246,7 +246,7 @@ def _in_groups(variables: list[Variable]) -> list[list[Variable]]:
     room = 0
     for variable in variables:
         # Where the shape is not known, a group of its own is none too large.
-        size = arrays.num_bytes(variable)
+        size = tensors.num_bytes(variable)
         size = _GROUP_BYTES if size is None else size
         if not groups or size > room:
             groups.append([])

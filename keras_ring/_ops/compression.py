@@ -7,10 +7,11 @@ import dataclasses
 import tensorflow as tf
 
 from keras_ring._typing import DType, Tensor
+from keras_ring.core.wire_formats import WireFormat
 
 
 @dataclasses.dataclass(frozen=True)
-class Compressor:
+class Compressor(WireFormat):
     """Rounds tensors to a narrower type for the wire.
 
     Only floating-point tensors wider than `wire_dtype` are rounded; all others
@@ -26,18 +27,14 @@ class Compressor:
         wire_dtype: String, the type on the wire, or `None` for no cast.
     """
 
-    wire_dtype: str | None = None
-
     @property
     def native(self) -> int | None:
-        """The number of the native `Compression`, `None` if there is none.
+        """The number of the native `KrCompression`, `None` if there is none.
 
         A class that derives from this one may cast in its own way, so it has
         none either.
         """
-        return (
-            _NATIVE.get(self.wire_dtype) if type(self) is Compressor else None
-        )
+        return super().native if type(self) is Compressor else None
 
     def compress(self, tensor: Tensor) -> tuple[Tensor, DType]:
         """Casts `tensor` to the type of the wire.
@@ -68,10 +65,6 @@ class Compressor:
             A tensor of the type that `compress` was given.
         """
         return tensor if dtype is None else tf.cast(tensor, dtype)
-
-
-# By wire type.
-_NATIVE = {None: 0, "float16": 1, "bfloat16": 2}
 
 
 class Compression:

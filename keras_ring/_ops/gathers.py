@@ -12,13 +12,14 @@ from keras_ring._ops import (
     xla,
 )
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
-from keras_ring._ops.reduce_ops import Kind
+from keras_ring._ops.op_attributes import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Operation, Structure, Tensor
+from keras_ring.core.arrays import note_join
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
 
 
 @takes_horovods(
@@ -396,23 +397,9 @@ def join() -> int | Tensor:
             "XLA keeps no order between it and the collectives before it. "
             "Call it outside of the function.",
         )
-    _joins.append(True)
+    note_join()
     function = native.tf_ops().keras_ring_join
     if tf.executing_eagerly():
         return int(function(tensor_name="join"))
     with tf.control_dependencies(ordering.collectives_so_far()):
         return function(tensor_name="join")
-
-
-# Whether this process has ever called `join`.
-_joins: list[bool] = []
-
-
-def has_joined() -> bool:
-    """Whether this process has called `join`, as all ranks do or none.
-
-    Ranks that have are no part of what others do meanwhile. So what all ranks
-    do once, each when it comes to it, some of them may have done without this
-    one.
-    """
-    return bool(_joins)

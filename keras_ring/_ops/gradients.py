@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_ring._ops import (
     adasum_derivative,
     gathers,
-    reduce_ops,
+    op_attributes,
     reduction_calls,
     reductions,
     xla,
@@ -25,6 +25,7 @@ from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Gradient, Operation, Tensor
+from keras_ring.core import reduce_ops
 
 
 def _name_of(op: Operation) -> str:
@@ -94,8 +95,8 @@ def _sums(
 
 def _as_reduced(op: Operation, members: Sequence[int]) -> list[Tensor]:
     """Inputs of a reduction as they were reduced: scaled, then rounded."""
-    compression = reduce_ops.compression_of(op)
-    prescale, _ = reduce_ops.factors_of(op)
+    compression = op_attributes.compression_of(op)
+    prescale, _ = op_attributes.factors_of(op)
     inputs = [op.inputs[i] for i in members]
     if prescale != 1.0:
         inputs = [x * tf.constant(prescale, x.dtype) for x in inputs]
@@ -204,9 +205,9 @@ def _through_reduction(
 
 @tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
 def _allreduce_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
-    reduce_op = reduce_ops.reduce_op_of(op)
+    reduce_op = op_attributes.reduce_op_of(op)
     name = _name_of(op)
-    compression = reduce_ops.compression_of(op)
+    compression = op_attributes.compression_of(op)
     process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Tensor]) -> list[Tensor]:
@@ -217,14 +218,14 @@ def _allreduce_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
                 known,
                 reduce_op,
                 name,
-                *reduce_ops.factors_of(op),
+                *op_attributes.factors_of(op),
                 compression,
                 process_set,
             )
             return reduction_calls.allreduce_calls([call])[0]
         # Factors of 1 but for Adasum, whose derivative does not depend on the
         # first one.
-        prescale, postscale = reduce_ops.factors_of(op)
+        prescale, postscale = op_attributes.factors_of(op)
         total = reductions.grouped_allreduce(
             known,
             reduce_ops.Sum,
@@ -249,9 +250,9 @@ def _allreduce_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
 def _reducescatter_gradient(
     op: Operation, *gradients: Gradient
 ) -> list[Gradient]:
-    reduce_op = reduce_ops.reduce_op_of(op)
+    reduce_op = op_attributes.reduce_op_of(op)
     name = _name_of(op)
-    compression = reduce_ops.compression_of(op)
+    compression = op_attributes.compression_of(op)
     process_set = _set_of(op)
 
     def compute(members: list[int], known: list[Tensor]) -> list[Tensor]:
@@ -296,7 +297,7 @@ def _reducescatter_gradient(
                 name,
                 process_set,
             )
-        prescale, postscale = reduce_ops.factors_of(op)
+        prescale, postscale = op_attributes.factors_of(op)
         factor = prescale * postscale
         if reduce_op is reduce_ops.Average:
             factor /= process_set.size()
@@ -382,9 +383,9 @@ def _broadcast_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
 
 
 _UNDER_XLA = {
-    reduce_ops.Kind.allreduce: _allreduce_gradient,
-    reduce_ops.Kind.broadcast: _broadcast_gradient,
-    reduce_ops.Kind.reducescatter: _reducescatter_gradient,
+    op_attributes.Kind.allreduce: _allreduce_gradient,
+    op_attributes.Kind.broadcast: _broadcast_gradient,
+    op_attributes.Kind.reducescatter: _reducescatter_gradient,
 }
 
 
@@ -393,6 +394,8 @@ def _xla_done_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
     results: list[Gradient] = [None] * op.get_attr("N")
     with xla.compiling():
         for collective, its_gradients in xla.started(op, gradients):
-            gradient = _UNDER_XLA[reduce_ops.Kind(collective.get_attr("kind"))]
+            gradient = _UNDER_XLA[
+                op_attributes.Kind(collective.get_attr("kind"))
+            ]
             results += gradient(collective, *its_gradients)
     return results

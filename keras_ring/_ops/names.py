@@ -15,7 +15,6 @@ loops and branches in it run in the order of the program
 from __future__ import annotations
 
 import collections
-import threading
 import weakref
 from collections.abc import Iterable
 
@@ -23,6 +22,7 @@ import tensorflow as tf
 
 from keras_ring._ops import ordering, xla
 from keras_ring._typing import Graph, Variable
+from keras_ring.core.names import eager_name
 
 
 class _Uses:
@@ -95,42 +95,6 @@ def _uses_of(graph: Graph, by_graph: _UsesByGraph) -> _Uses:
     return found
 
 
-class _Owner:
-    """The thread whose eager collectives need no names."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def check(self, kind: str) -> None:
-        """Raises if collectives of two threads could be taken for each other.
-
-        Those of one thread follow each other, so one name serves them all.
-        Those of two may come in another order on another rank, and nothing
-        would tell them apart.
-        """
-        caller = threading.current_thread()
-        # A thread of TensorFlow's that runs a `tf.py_function`: any of them
-        # may run any.
-        if isinstance(caller, threading._DummyThread):
-            return
-        with self._lock:
-            owner = self._thread
-            if owner is None or owner is caller or not owner.is_alive():
-                self._thread = caller
-                return
-        raise ValueError(
-            f"`{kind}` was called without a name on thread {caller.name!r},"
-            f" and thread {owner.name!r} has made collectives without names"
-            " before. The ranks could take those of one thread for those of"
-            " the other. Give each collective of the threads a name of its"
-            f' own: kr.{kind}(..., name="...").'
-        )
-
-
-_owner = _Owner()
-
-
 def collective_name(kind: str, name: str | None) -> str:
     """Returns the name of a collective that is being made here.
 
@@ -149,12 +113,7 @@ def collective_name(kind: str, name: str | None) -> str:
         ValueError: If two threads make eager collectives without names.
     """
     if tf.executing_eagerly():
-        if name is None:
-            _owner.check(kind)
-            # An eager op has finished before the next one starts, so one name
-            # serves all, and the ranks' response caches stay small.
-            return f"{kind}.eager"
-        return name
+        return eager_name(kind, name)
     graph = tf.compat.v1.get_default_graph()
     if name is None:
         place = ordering.place(graph, compiled=xla.is_tracing())

@@ -16,10 +16,11 @@ from keras_ring._ops import (
     xla,
 )
 from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._ops.reduce_ops import SCALED, Adasum, Kind, ReduceOp
+from keras_ring._ops.op_attributes import Kind
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Tensor
+from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
 
 
 @dataclasses.dataclass(frozen=True)

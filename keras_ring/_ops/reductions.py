@@ -9,9 +9,7 @@ import tensorflow as tf
 
 from keras_ring._ops import names, sparse
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
-from keras_ring._ops.reduce_ops import Average, Kind, ReduceOp
+from keras_ring._ops.op_attributes import Kind
 from keras_ring._ops.reduction_calls import (
     AllreduceCall,
     check_list,
@@ -19,6 +17,9 @@ from keras_ring._ops.reduction_calls import (
 )
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Gradient, Tensor
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.reduce_ops import Average, ReduceOp
 
 
 @takes_horovods(

@@ -6,15 +6,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_ring._ops import (
-    gathers,
-    reduce_ops,
-    reduction_calls,
-)
+from keras_ring._ops import gathers, op_attributes, reduction_calls
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Gradient, Tensor
+from keras_ring.core import reduce_ops
 
 
 def allreduce_indexed_slices(
@@ -63,7 +60,7 @@ def allreduce_indexed_slices(
             f"`tf.convert_to_tensor`. Received: op={op!r}"
         )
     reduction_calls.check_reducible(
-        reduce_ops.Kind.allreduce, op, slices.values
+        op_attributes.Kind.allreduce, op, slices.values
     )
     compression = compression or Compression.none
     name = name or "indexed_slices"

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from keras_ring._ops import ordering
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import native, process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Tensor
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
 
 
 @do_not_convert

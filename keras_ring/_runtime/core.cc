@@ -3,29 +3,19 @@
 #include <pybind11/stl.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc/capi/keras_ring.h"
+#include "keras_ring/_runtime/array_operation.h"
+#include "keras_ring/_runtime/status_error.h"
 
 namespace keras_ring {
 namespace {
 
 namespace py = ::pybind11;
-
-// Becomes _core.StatusError(code, message) in Python.
-struct StatusError {
-  std::string code;
-  std::string message;
-};
-
-void ThrowIfError(KrStatus* status) {
-  if (status == nullptr) return;
-  StatusError error{KrStatusCodeName(status), KrStatusMessage(status)};
-  KrStatusFree(status);
-  throw error;
-}
 
 // What may wait for other ranks, or for a disk.
 template <typename Call>
@@ -193,6 +183,24 @@ void SetMetric(const std::string& metric, uint64_t value) {
   ThrowIfError(KrSetMetric(metric.c_str(), value));
 }
 
+std::unique_ptr<ArrayOperation> Start(
+    int64_t process_set, std::string name, int32_t kind,
+    std::vector<py::array> inputs, const std::vector<int32_t>& dtypes,
+    int32_t reduce_op, int32_t compression, int32_t root, double prescale,
+    double postscale, std::vector<int64_t> splits) {
+  ArrayOperation::Call call;
+  call.name = std::move(name);
+  call.kind = kind;
+  call.reduce_op = reduce_op;
+  call.compression = compression;
+  call.root = root;
+  call.prescale = prescale;
+  call.postscale = postscale;
+  call.splits = std::move(splits);
+  return std::make_unique<ArrayOperation>(process_set, call, std::move(inputs),
+                                          dtypes);
+}
+
 // Raises StatusError if the environment does not parse.
 void CheckEnvironment() { ThrowIfError(KrCheckEnvironment()); }
 
@@ -285,6 +293,17 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("cross_size", &KrTopology::cross_size)
       .def_readonly("homogeneous", &KrTopology::homogeneous);
   module.def("topology", &Topology);
+
+  py::class_<ArrayOperation>(module, "ArrayOperation")
+      .def("wait", &ArrayOperation::Wait, py::arg("seconds") = py::none())
+      .def("results", &ArrayOperation::Results);
+  module.def("start", &Start, py::arg("process_set"), py::arg("name"),
+             py::arg("kind"), py::arg("inputs"), py::arg("dtypes"),
+             py::kw_only(), py::arg("reduce_op") = int32_t{KR_SUM},
+             py::arg("compression") = int32_t{KR_COMPRESSION_NONE},
+             py::arg("root") = 0, py::arg("prescale") = 1.0,
+             py::arg("postscale") = 1.0,
+             py::arg("splits") = std::vector<int64_t>());
 
   py::class_<LogQueue>(module, "LogQueue")
       .def(py::init())

@@ -4,6 +4,8 @@ TensorFlow makes of an error in a compiled step a text that begins with the
 Python stack of the node, kilobytes of it. A program that catches the error and
 logs its first line would say nothing of the rank that was lost, or of what was
 wrong on this one.
+
+And makes what collectives of arrays raise an exception of TensorFlow as well.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_ring._launch_protocol.error_text import cause
-from keras_ring._runtime import caught
+from keras_ring._runtime import caught, failures
 
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"
@@ -41,12 +43,38 @@ def install() -> None:
 
     setattr(cause_first, _HOOKED, True)
     tf.errors.OpError.message = property(cause_first)
+    failures.make_by(_error_of)
 
 
 # They end iterations and steps.
 _EXPECTED = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
 # Raised and handled by TensorFlow for each node that it traces.
 _ASKED = "' has no attr named '"
+
+
+def _class_of(code: str) -> type[Exception]:
+    """Makes the class for a code: of ours, and of TensorFlow's."""
+    number = getattr(tf.errors, code)
+    theirs = tf.compat.v1.errors.exception_type_from_error_code(number)
+
+    def __init__(self: tf.errors.OpError, message: str) -> None:
+        theirs.__init__(self, None, None, message)
+
+    members = {"__init__": __init__, "__module__": __name__, "code": code}
+    return type(theirs.__name__, (failures.class_of(code), theirs), members)
+
+
+# By their codes. Pickles find them by their names in this module.
+_CLASSES = {
+    code: _class_of(code)
+    for code in dir(tf.errors)
+    if code.isupper() and code != "OK"
+}
+globals().update({each.__name__: each for each in _CLASSES.values()})
+
+
+def _error_of(code: str, message: str) -> Exception:
+    return _CLASSES.get(code, _CLASSES["UNKNOWN"])(message)
 
 
 def _cause_first(text: str) -> str:

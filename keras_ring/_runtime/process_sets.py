@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from keras_ring._runtime import native, topology
+from keras_ring._runtime import failures, native, topology
 
 
 class ProcessSet:
@@ -153,7 +153,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         NotInitializedError: Before `init()`.
         ValueError: On all ranks, if the ranks make different calls, if there
             are no such ranks, or there is such a set already.
-        tf.errors.UnavailableError: If a member cannot connect to the others,
+        UnavailableError: If a member cannot connect to the others,
             or a rank is lost.
 
     Example:
@@ -183,7 +183,7 @@ def add_process_sets(
         NotInitializedError: Before `init()`.
         ValueError: On all ranks, if the ranks make different calls, if there
             are no such ranks, or there is such a set already or twice.
-        tf.errors.UnavailableError: If a member cannot connect to the others,
+        UnavailableError: If a member cannot connect to the others,
             or a rank is lost.
 
     Example:
@@ -387,6 +387,4 @@ def _run(call: str, argument: list[list[int]] | int) -> Any:
         code, message = error.args
     if code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
         raise ValueError(message)
-    import tensorflow as tf
-
-    raise tf.errors.UnavailableError(None, None, f"{call}: {message}")
+    raise failures.error_of("UNAVAILABLE", f"{call}: {message}")

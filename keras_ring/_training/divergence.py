@@ -34,7 +34,6 @@ from keras_ring._agreement.looks import LONGEST, Looks
 from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import gathers
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._training import initial_values, optimizer_state
@@ -47,6 +46,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.core.arrays import has_joined
 from keras_ring.errors import ConsistencyError
 
 _PURPOSE = "what ranks train is compared from time to time"
@@ -117,7 +117,7 @@ class _Training:
         Raises:
             ConsistencyError: On all members, if they differ.
         """
-        if gathers.has_joined():
+        if has_joined():
             # What one rank has counted, others have passed over.
             return
         self._made, self._calls = self._calls, self._calls + 1
@@ -145,7 +145,7 @@ class _Training:
         Returns:
             How many updates there are to be until the next time.
         """
-        if gathers.has_joined():
+        if has_joined():
             return LONGEST
         self._made = self._calls = self._calls + count
         self._looks.is_due(count)

@@ -31,11 +31,12 @@ from keras_ring._agreement import shared_paths
 from keras_ring._agreement.difference import Difference, first_difference
 from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat
-from keras_ring._ops import gathers, xla
+from keras_ring._ops import xla
 from keras_ring._ops.names import variable_path
 from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._training import local_updates
 from keras_ring._typing import Operation, Source, Tensor, Variable
+from keras_ring.core.arrays import has_joined
 from keras_ring.errors import ConsistencyError
 
 # On a TensorFlow variable: the ranks with which it was compared, those with
@@ -108,7 +109,7 @@ def _may_compare(process_set: ProcessSet) -> bool:
     return (
         process_set.size() > 1
         and process_set.included()
-        and not gathers.has_joined()
+        and not has_joined()
         and not local_updates.are_allowed()
     )
 

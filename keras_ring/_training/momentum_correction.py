@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._keras import compat, keras, scalars
-from keras_ring._ops.arrays import is_graph_program
 from keras_ring._ops.autograph import do_not_convert
+from keras_ring._ops.execution import is_graph_program
 from keras_ring._training import reduction_guard
 from keras_ring._training.mixin import CopyableMixin
 from keras_ring._typing import DType, Optimizer, Tensor, Variable

@@ -15,10 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._keras import keras
-from keras_ring._ops import reduce_ops
 from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._training import (
     keras2_optimizer,
@@ -30,6 +27,9 @@ from keras_ring._training.reduction import (
     ReductionSettings,
 )
 from keras_ring._typing import Layer, Optimizer, Variable
+from keras_ring.core import reduce_ops
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
 
 
 @takes_horovods(

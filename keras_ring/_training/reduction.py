@@ -10,13 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._agreement.shared_paths import shared_path
-from keras_ring._ops import (
-    arrays,
-    reduce_ops,
-    reduction_calls,
-    reductions,
-    xla,
-)
+from keras_ring._ops import reduction_calls, reductions, tensors, xla
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.names import unique_names, variable_path
 from keras_ring._ops.sparse import (
@@ -28,6 +22,7 @@ from keras_ring._ops.sparse import (
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Gradient, Source, Tensor, Variable
+from keras_ring.core import reduce_ops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,7 +345,7 @@ def _small_ones_together(
     start = end = room = 0
     for i, source in enumerate(sources):
         is_variable = variable_path(source) is not None
-        size = arrays.num_bytes(source) if is_variable else None
+        size = tensors.num_bytes(source) if is_variable else None
         part = i
         if size is not None and size <= _SMALL_BYTES:
             if size > room or i >= end:

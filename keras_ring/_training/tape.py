@@ -9,11 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._ops import reduce_ops
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime.process_sets import (
     ProcessSet,
@@ -30,6 +27,9 @@ from keras_ring._training.local_variables import LocalVariables
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.reduction import ReductionSettings, reduce_gradients
 from keras_ring._typing import Gradient, Layer, Structure, Tensor, Variable
+from keras_ring.core import reduce_ops
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]

@@ -36,7 +36,7 @@ import tensorflow as tf
 
 from keras_ring._keras.chance import WHOLE, Rows
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import reduce_ops, reductions, xla
+from keras_ring._ops import reductions, xla
 from keras_ring._ops.names import unique_names, variable_path
 from keras_ring._ops.sparse import map_gradient
 from keras_ring._runtime.process_sets import ProcessSet
@@ -47,6 +47,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.core import reduce_ops
 
 Updates = list[tuple[Variable, Gradient]]
 

@@ -22,12 +22,12 @@ from keras_ring._fit import skipped_batches, watching
 from keras_ring._keras import compat, keras
 from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._model import model_state
-from keras_ring._ops import arrays
 from keras_ring._runtime import sight, topology
 from keras_ring._runtime.process_sets import ProcessSet, is_alone
 from keras_ring._training.accumulator import Accumulator
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Logs, Model, Structure, Variable
+from keras_ring.core import arrays
 from keras_ring.live.judge import percent
 
 # The first call traces, and in the second one a batch is kept.
@@ -172,7 +172,9 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         synthetic = self._synthetic_seconds()
         times = np.array([real, synthetic, data])
         if not is_alone(process_set):
-            times = arrays.gathered(times, "input_pipeline/times", process_set)
+            times = arrays.gather_rows(
+                times, "input_pipeline/times", process_set
+            )
         by_kind = np.atleast_2d(times).T.tolist()
         self.results = dict(
             zip(("real", "synthetic", "data"), by_kind, strict=True)
@@ -237,7 +239,7 @@ def described(
 def _all_have(has: bool, process_set: ProcessSet) -> bool:
     if is_alone(process_set):
         return has
-    told = arrays.gathered(
+    told = arrays.gather_rows(
         np.array([int(has)]), "input_pipeline/batch", process_set
     )
     return bool(told.all())

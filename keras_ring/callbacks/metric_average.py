@@ -9,15 +9,16 @@ import tensorflow as tf
 
 from keras_ring._keras import compat, keras
 from keras_ring._model import metric_state
-from keras_ring._ops import arrays, gathers, reduce_ops, reductions
-from keras_ring._ops.arrays import is_graph_program
-from keras_ring._ops.horovod_arguments import takes_horovods
+from keras_ring._ops import gathers, reductions
+from keras_ring._ops.execution import is_graph_program
 from keras_ring._runtime.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
 from keras_ring._typing import Logs, Model, Variable
+from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.horovod_arguments import takes_horovods
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -160,11 +161,11 @@ def _results_of_all_ranks(
 def _average(logs: Logs, process_set: ProcessSet) -> None:
     """Averages results of ranks, in place."""
     keys = sorted(logs)
-    averages = arrays.reduced(
+    averages = arrays.allreduce(
         np.array([float(logs[key]) for key in keys]),
         reduce_ops.Average,
-        "metrics/logs",
-        process_set,
+        name="metrics/logs",
+        process_set=process_set,
     )
     logs.update(zip(keys, averages.tolist(), strict=True))
 

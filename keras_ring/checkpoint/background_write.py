@@ -17,10 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from keras_ring._agreement.time_budget import Budget
-from keras_ring._ops import arrays, reduce_ops
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set, is_alone
 from keras_ring.checkpoint.rank_zero import on_rank_zero
+from keras_ring.core import arrays, reduce_ops
 
 _ALLOWANCE = 0.1  # seconds of looking whether a write has ended
 
@@ -85,11 +85,11 @@ def look() -> None:
         is_over = _pending.future is not None and _pending.future.done()
         anywhere, periods = int(is_over), budget.wish()
         if not is_alone(global_process_set):
-            anywhere, periods = arrays.reduced(
+            anywhere, periods = arrays.allreduce(
                 np.array([is_over, periods], np.int32),
                 reduce_ops.Max,
-                "checkpoint/look",
-                global_process_set,
+                name="checkpoint/look",
+                process_set=global_process_set,
             )
     budget.agreed(int(periods))
     if anywhere:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from keras_ring._keras import keras
-from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._training.optimizer import DistributedOptimizer
 from keras_ring._typing import Model
 from keras_ring.checkpoint import saved_files
 from keras_ring.checkpoint.checkpoint_files import Damaged
+from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.errors import CheckpointError
 
 

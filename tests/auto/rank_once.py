@@ -15,7 +15,7 @@ import keras_ring as kr
 from keras_ring._auto import once
 from keras_ring._keras import keras
 from keras_ring._ops.gathers import barrier
-from keras_ring._runtime.meeting import Meeting
+from keras_ring.core.meeting import Meeting
 from tests.auto import rank_auto
 from tests.auto.rank_auto import printed, refused
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._ops import gathers, reduce_ops, reduction_calls, reductions
+from keras_ring._ops import gathers, reduction_calls, reductions
 from keras_ring._ops.compression import Compression
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring.core import reduce_ops
 
 # What ranks compare, by the names of exchanges.
 _COMPARISONS = ("initial_values/", "training_state/", "fit/files")

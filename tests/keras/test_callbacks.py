@@ -14,7 +14,7 @@ from keras_ring._fit import skipped_batches, terminate_on_nan
 from keras_ring._keras import compat
 from keras_ring._launch_protocol import cores
 from keras_ring._model import model_broadcast
-from keras_ring._ops import gathers, reduce_ops, reductions
+from keras_ring._ops import gathers, reductions
 from keras_ring._training.momentum_correction import MomentumCorrection
 from keras_ring._training.optimizer import DistributedOptimizer
 from keras_ring.callbacks import (
@@ -27,6 +27,7 @@ from keras_ring.callbacks import (
 )
 from keras_ring.checkpoint import saved_files as files
 from keras_ring.checkpoint.model_loading import load_model
+from keras_ring.core import reduce_ops
 from keras_ring.errors import CheckpointError
 
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from keras_ring._model.variables import broadcast_variables
 from keras_ring._ops import gathers
-from keras_ring._ops.objects import allgather_object, broadcast_object
-from keras_ring._ops.require_same import require_same
+from keras_ring.core.agreement import require_same
+from keras_ring.core.objects import allgather_object, broadcast_object
 
 DTYPES = [
     "float16",
@@ -158,7 +158,7 @@ def test_lists_that_differ(ring, monkeypatch, first, second, message):
         lambda tensor, **_: tf.concat([tensor, 255 - tensor], 0),
     )
     monkeypatch.setattr(
-        "keras_ring._ops.require_same.allgather_object",
+        "keras_ring.core.agreement.allgather_object",
         lambda obj, name, _: [(first, first), (second, second)],
     )
     with pytest.raises(ValueError, match="The things differ") as error:

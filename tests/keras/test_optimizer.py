@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._ops import reduce_ops, reductions
+from keras_ring._ops import reductions
 from keras_ring._ops.compression import Compression
 from keras_ring._training import reduction
 from keras_ring._training.mixin import distributed_settings
@@ -23,6 +23,7 @@ from keras_ring._training.optimizer import (
     PartialDistributedOptimizer,
 )
 from keras_ring.checkpoint.model_loading import load_model
+from keras_ring.core import reduce_ops
 from tests.tiers import few
 
 ALL_OPTIMIZERS = {

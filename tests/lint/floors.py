@@ -147,7 +147,7 @@ def quoted_problems(text: str, modules: Collection[str]) -> list[str]:
 _PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")
 _UNPICKLING = (
     "_launch_protocol/code_sources.py",
-    "_ops/objects.py",
+    "core/objects.py",
 )
 
 
@@ -165,7 +165,6 @@ def python_problems(path: str, text: str) -> list[str]:
         # prctl before exec: no library of ours is there.
         alone = (
             "_runtime/native.py",
-            "_runtime/meeting.py",
             "launcher/child.py",
         )
         if _within(module, "ctypes") and path not in alone:
@@ -181,7 +180,7 @@ def python_problems(path: str, text: str) -> list[str]:
 # stands in _EVERYWHERE. A module that is directly in keras_ring is a room. The
 # order is that of the floors: nothing imports what comes after it, and imports
 # in functions count.
-_OPS = ("_keras", "_launch_protocol", "_runtime", "_ops")
+_OPS = ("_keras", "_launch_protocol", "_runtime", "core", "_ops")
 _TRAINING = (*_OPS, "_agreement", "_training")
 _CALLBACKS = (*_TRAINING, "live", "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
@@ -192,7 +191,15 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "schedules": ("_keras",),
     "_runtime": ("_engines", "_launch_protocol"),
     "_timeline": ("_launch_protocol", "_runtime"),
-    "_ops": ("_runtime",),
+    "_autotune": ("_runtime",),
+    "core": (
+        "_launch_protocol",
+        "_engines",
+        "_runtime",
+        "_timeline",
+        "_autotune",
+    ),
+    "_ops": ("_runtime", "core"),
     "_agreement": _OPS,
     "_training": (*_OPS, "_agreement"),
     "_model": _TRAINING,
@@ -201,19 +208,10 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "checkpoint": (*_TRAINING, "_model"),
     "callbacks": _CALLBACKS,
     "_inference": (*_CALLBACKS, "callbacks"),
-    "_autotune": ("_runtime",),
-    "job": (
-        "_launch_protocol",
-        "_engines",
-        "_runtime",
-        "_autotune",
-        "_training",
-        "_model",
-        "_fit",
-        "callbacks",
-    ),
-    "_auto": (*_CALLBACKS, "callbacks", "_inference", "job"),
+    "_installs": (*_CALLBACKS, "callbacks"),
+    "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
     "auto": ("_auto",),
+    "job": ("_launch_protocol", "core", "_installs", "auto"),
     "launcher": ("_launch_protocol", "live"),
     "cli": ("_launch_protocol", "live", "_engines", "launcher"),
     "ray": ("_launch_protocol", "_engines", "launcher", "job"),
@@ -225,7 +223,10 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
 _LIGHT = ("_launch_protocol", "live", "_engines", "launcher", "cli")
-_HEAVY = ("tensorflow", "keras", "numpy", "absl")
+_FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
+_HEAVY = (*_FRAMEWORKS, "numpy", "absl")
+# What has no framework.
+_FRAMEWORKLESS = (*_LIGHT, "_timeline", "_autotune", "core", "report")
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
@@ -233,7 +234,6 @@ _LATE = {
     "cli/check.py": ("keras_ring._runtime.native",),
     "cli/bench.py": ("keras_ring.bench.command",),
     "cli/report.py": ("keras_ring.report.command",),
-    "job.py": ("keras_ring.auto",),
     "launcher/function_rank.py": ("keras_ring.auto",),
     "ray/rank.py": ("keras_ring.auto",),
     "launcher/timelines.py": ("keras_ring._timeline.merge",),
@@ -262,10 +262,11 @@ def floor_problems(path: str, modules: set[str]) -> list[str]:
         and room_of(module) not in allowed
         and module not in _LATE.get(path, ())
     ]
-    if room in _LIGHT:
+    if room in _FRAMEWORKLESS:
+        without = _HEAVY if room in _LIGHT else _FRAMEWORKS
         problems += [
             f"{room} imports {module}"
             for module in sorted(modules)
-            if any(_within(module, top) for top in _HEAVY)
+            if any(_within(module, top) for top in without)
         ]
     return problems

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import keras_ring as kr
-from keras_ring._ops.docstrings import described, fill
+from keras_ring.core.docstrings import described, fill
 
 PUBLIC = [
     name

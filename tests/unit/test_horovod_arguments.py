@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 import keras_ring as kr
-from keras_ring._ops import horovod_arguments
-from keras_ring._ops.horovod_arguments import takes_horovods
+from keras_ring.core import horovod_arguments
+from keras_ring.core.horovod_arguments import takes_horovods
 
 
 @takes_horovods(
@@ -28,11 +28,7 @@ def wrap(optimizer, op=kr.Average, *, groups=None):
 @pytest.fixture
 def said(monkeypatch):
     lines = []
-    monkeypatch.setattr(
-        horovod_arguments.logging,
-        "warning",
-        lambda text, *args: lines.append(text % args),
-    )
+    monkeypatch.setattr(horovod_arguments.notices, "warn", lines.append)
     horovod_arguments._say_once.cache_clear()
     return lines
 

@@ -1,6 +1,6 @@
 """An extension of Griffe: fills in what docstrings share.
 
-`keras_ring._ops.docstrings` does so where a function is defined. Here nothing
+`keras_ring.core.docstrings` does so where a function is defined. Here nothing
 is imported but that one file, which needs nothing of the package.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import griffe
 
-_FILE = Path(__file__).resolve().parents[2] / "keras_ring/_ops/docstrings.py"
+_FILE = Path(__file__).resolve().parents[2] / "keras_ring/core/docstrings.py"
 _spec = importlib.util.spec_from_file_location("shared_descriptions", _FILE)
 assert _spec is not None and _spec.loader is not None  # noqa: S101
 _docstrings = importlib.util.module_from_spec(_spec)

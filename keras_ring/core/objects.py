@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
-import tensorflow as tf
 
-from keras_ring._ops import arrays, gathers
-from keras_ring._ops.docstrings import described
-from keras_ring._ops.horovod_arguments import takes_horovods
 from keras_ring._runtime import process_sets, topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring.core import arrays
+from keras_ring.core.docstrings import described
+from keras_ring.core.horovod_arguments import takes_horovods
 
 # What a rank sends for the length of an object that it could not pickle.
 _NO_PICKLE = -1
@@ -63,8 +62,8 @@ def broadcast_object_fn(
 ) -> Callable[[Any], Any]:
     """Returns a function that gives all ranks an object of one rank.
 
-    The same as `broadcast_object`, for programs that do it again and again: in
-    a TensorFlow 1 program, the function keeps its graph and session.
+    The same as `broadcast_object`, with all arguments but the object given
+    before.
 
     Args:
         root_rank: {{root_rank}} Defaults to `0`.
@@ -87,30 +86,30 @@ def broadcast_object_fn(
     require_member(root_rank, process_set)
     name = name or "broadcast_object"
     is_root = topology.rank() == root_rank
-    broadcast_length = arrays.on_arrays(
-        lambda length: gathers.broadcast(
-            length, root_rank, name=f"{name}/length", process_set=process_set
-        ),
-        tf.int64,
-    )
-    broadcast_pickle = arrays.on_arrays(
-        lambda data: gathers.broadcast(
-            data, root_rank, name=f"{name}/pickle", process_set=process_set
-        ),
-        tf.uint8,
-    )
 
     def broadcast(obj: Any) -> Any:
         if process_sets.is_alone(process_set):
             return obj
         payload, failure = _pickled(obj) if is_root else (b"", None)
         length = len(payload) if failure is None else _NO_PICKLE
-        length = int(broadcast_length(np.array([length]))[0])
+        length = int(
+            arrays.broadcast(
+                np.array(length, np.int64),
+                root_rank,
+                name=f"{name}/length",
+                process_set=process_set,
+            )
+        )
         if length == _NO_PICKLE:
             _raise_no_pickle(failure, [root_rank])
         if not is_root:
             payload = bytes(length)
-        received = broadcast_pickle(np.frombuffer(payload, np.uint8))
+        received = arrays.broadcast(
+            np.frombuffer(payload, np.uint8),
+            root_rank,
+            name=f"{name}/pickle",
+            process_set=process_set,
+        )
         return obj if is_root else pickle.loads(received.tobytes())
 
     return broadcast
@@ -150,21 +149,19 @@ def allgather_object(
     name = name or "allgather_object"
     payload, failure = _pickled(obj)
     length = len(payload) if failure is None else _NO_PICKLE
-    lengths = arrays.on_arrays(
-        lambda length: gathers.allgather(
-            length, name=f"{name}/lengths", process_set=process_set
-        ),
-        tf.int64,
-    )(np.array([length]))
+    lengths = arrays.allgather(
+        np.array([length], np.int64),
+        name=f"{name}/lengths",
+        process_set=process_set,
+    )
     if _NO_PICKLE in lengths:
         without = np.flatnonzero(lengths == _NO_PICKLE)
         _raise_no_pickle(failure, [process_set.ranks[i] for i in without])
-    received = arrays.on_arrays(
-        lambda data: gathers.allgather(
-            data, name=f"{name}/pickles", process_set=process_set
-        ),
-        tf.uint8,
-    )(np.frombuffer(payload, np.uint8))
+    received = arrays.allgather(
+        np.frombuffer(payload, np.uint8),
+        name=f"{name}/pickles",
+        process_set=process_set,
+    )
     ends = np.cumsum(lengths)
     return [
         pickle.loads(received[end - length : end].tobytes())

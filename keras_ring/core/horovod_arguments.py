@@ -20,10 +20,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from absl import logging
-
-from keras_ring._ops import reduce_ops
-from keras_ring._runtime import process_sets
+from keras_ring._runtime import notices, process_sets
+from keras_ring.core import reduce_ops
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -216,10 +214,4 @@ def _translate(
 def _say_once(function: str, name: str, value: object) -> None:
     # A name is what Horovod's optimizers put before those of their ops.
     why = _WITHOUT_EFFECT.get(name, "gradients are named by their variables")
-    logging.warning(
-        "keras_ring: `%s=%r` of `%s` has no effect: %s.",
-        name,
-        value,
-        function,
-        why,
-    )
+    notices.warn(f"`{name}={value!r}` of `{function}` has no effect: {why}.")

@@ -1,13 +1,13 @@
-"""Has ranks compare lists of names, and say where they differ."""
+"""Compares lists of names between ranks, and tells where they differ."""
 
 from __future__ import annotations
 
 import hashlib
 
-from keras_ring._ops import arrays
-from keras_ring._ops.objects import allgather_object
 from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
+from keras_ring.core import arrays
+from keras_ring.core.objects import allgather_object
 
 
 def require_same(
@@ -33,7 +33,7 @@ def require_same(
         return
     compared = lines if compared is None else compared
     digest = hashlib.sha256("\n".join(compared).encode()).digest()
-    digests = arrays.digest_rows(digest, f"{name}/digest", process_set)
+    digests = arrays.gather_digests(digest, f"{name}/digest", process_set)
     if (digests == digests[0]).all():
         return
     by_rank = allgather_object(

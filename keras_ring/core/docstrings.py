@@ -55,6 +55,14 @@ _FRAGMENTS = {
     "object_name": """
         String, the same on all ranks. Needed only where several threads call
         this at once.""",
+    "array_name": """
+        String, the same on all ranks. Those without a name share one, and only
+        one thread may make them. Defaults to `None`, no name.""",
+    "reducible_dtypes": """
+        Of dtype uint8, int8, uint16, int16, int32, int64, float16, bfloat16,
+        float32 or float64.""",
+    "movable_dtypes": """
+        Of a dtype that `allreduce` takes, or bool, complex64 or complex128.""",
     "op_name": """
         String, the name of the TensorFlow operation. Defaults to one that
         TensorFlow makes.""",

@@ -1,0 +1,8 @@
+"""How this program executes operations."""
+
+import tensorflow as tf
+
+
+def is_graph_program() -> bool:
+    """Returns whether this program has switched off eager execution."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()

@@ -1,0 +1,60 @@
+"""The exceptions of collectives, by the codes of the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from keras_ring import errors
+from keras_ring._runtime import caught
+
+_BY_CODE: dict[str, type[errors.CollectiveError]] = {
+    each.code: each
+    for each in (
+        errors.FailedPreconditionError,
+        errors.InvalidArgumentError,
+        errors.UnavailableError,
+    )
+}
+
+
+def class_of(code: str) -> type[errors.CollectiveError]:
+    """Returns the class of exceptions for a code."""
+    found: type[errors.CollectiveError]
+    found = _BY_CODE.get(code, errors.CollectiveError)
+    return found
+
+
+def _error_of_ours(code: str, message: str) -> Exception:
+    error: errors.CollectiveError = class_of(code)(message)
+    error.code = code
+    return error
+
+
+_make: Callable[[str, str], Exception] = _error_of_ours
+
+
+def make_by(make: Callable[[str, str], Exception]) -> None:
+    """Has a framework make the exceptions, so that they are its own as well.
+
+    Args:
+        make: Takes a code, such as `"UNAVAILABLE"`, and a message.
+    """
+    global _make
+    _make = make
+
+
+def error_of(code: str, message: str) -> Exception:
+    """Returns the exception for a status of the runtime.
+
+    It is taken down as what a program has caught, should it end with it.
+
+    Args:
+        code: String, such as `"UNAVAILABLE"`.
+        message: String.
+
+    Returns:
+        A `CollectiveError`.
+    """
+    error = _make(code, message)
+    caught.note(error)
+    return error

@@ -1,0 +1,1 @@
+"""A job of processes, without any framework: for programs of NumPy."""

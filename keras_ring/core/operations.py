@@ -1,0 +1,157 @@
+"""Operations of the runtime on NumPy arrays, as it takes them.
+
+Nothing is checked here but what the runtime could not take: `arrays` has the
+collectives for programs.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_ring._runtime import failures, native
+
+Arrays = list[npt.NDArray[Any]]
+
+
+class Kind(enum.IntEnum):
+    """The kinds of collectives: the numbers of the native `KrKind`."""
+
+    allreduce = 0
+    allgather = 1
+    broadcast = 2
+    barrier = 3
+    reducescatter = 4
+    alltoall = 5
+    join = 6
+
+
+class Operation:
+    """A collective that was submitted.
+
+    Dropping it before its end gives the results up, and nothing else.
+
+    Args:
+        native_operation: The `ArrayOperation` of the extension module.
+    """
+
+    def __init__(self, native_operation: Any) -> None:
+        self._operation = native_operation
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until it has ended.
+
+        Other threads run meanwhile, and so do the handlers of signals.
+
+        Args:
+            seconds: Float, for how long at most. Defaults to `None`, for as
+                long as it takes.
+
+        Returns:
+            Boolean, whether it has ended.
+
+        Raises:
+            CollectiveError: If it has failed.
+        """
+        core = native.core()
+        try:
+            return bool(self._operation.wait(seconds))
+        except core.StatusError as error:
+            raise failures.error_of(*error.args) from None
+
+    def results(self) -> Arrays:
+        """Returns the results, once; it must have ended."""
+        return list(self._operation.results())
+
+
+def start(
+    kind: Kind,
+    name: str,
+    arrays: Sequence[npt.NDArray[Any]] = (),
+    process_set_id: int = 0,
+    **settings: Any,
+) -> Operation:
+    """Submits a collective.
+
+    Args:
+        kind: A `Kind`.
+        name: String, by which ranks match.
+        arrays: A list of arrays of NumPy, which must not change before the
+            end. All are agreed on, executed and ended together.
+        process_set_id: Integer, the number of a process set.
+        **settings: Of a reduction `reduce_op`, `compression` (their native
+            numbers), `prescale` and `postscale`; of a broadcast `root`; of an
+            alltoall `splits`.
+
+    Returns:
+        An `Operation`.
+
+    Raises:
+        TypeError: If there is no collective of a dtype.
+        CollectiveError: If the runtime does not take it.
+    """
+    core = native.core()
+    inputs = [_as_native(array) for array in arrays]
+    numbers = [number_of(array.dtype) for array in inputs]
+    try:
+        return Operation(
+            core.start(
+                process_set_id, name, int(kind), inputs, numbers, **settings
+            )
+        )
+    except core.StatusError as error:
+        raise failures.error_of(*error.args) from None
+
+
+def run(
+    kind: Kind,
+    name: str,
+    arrays: Sequence[npt.NDArray[Any]] = (),
+    process_set_id: int = 0,
+    **settings: Any,
+) -> Arrays:
+    """Submits a collective and waits for its results: see `start`."""
+    operation = start(kind, name, arrays, process_set_id, **settings)
+    operation.wait()
+    return operation.results()
+
+
+def number_of(dtype: npt.DTypeLike) -> int:
+    """Returns the number of a dtype.
+
+    Raises:
+        TypeError: If there is no collective of it.
+    """
+    name = np.dtype(dtype).name
+    numbers = _numbers()
+    if name not in numbers:
+        raise TypeError(
+            f"There is no collective of {name} arrays. Expected: "
+            f"{', '.join(numbers)}"
+        )
+    return numbers[name]
+
+
+@functools.cache
+def _numbers() -> dict[str, int]:
+    rows = enumerate(native.core().dtypes())
+    return {name: number for number, (name, _) in rows}
+
+
+@functools.cache
+def reducible() -> frozenset[str]:
+    """Returns the names of the dtypes that can be reduced."""
+    return frozenset(name for name, can_be in native.core().dtypes() if can_be)
+
+
+def _as_native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns an array as the runtime reads it: contiguous, in native order."""
+    dtype = array.dtype
+    if not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
+    return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED"])
