@@ -7,10 +7,9 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from absl import logging
-
 from keras_ring import errors
 from keras_ring._autotune.knobs import Knob, Setting, text_of
+from keras_ring._runtime import notices
 
 
 class TuningLog:
@@ -76,11 +75,9 @@ class TuningLog:
         try:
             yield
         except OSError as error:
-            logging.warning(
-                "keras_ring: cannot write %s: %s; the tuning goes on without "
-                "it.",
-                self._path,
-                error.strerror,
+            notices.warn(
+                f"cannot write {self._path}: {error.strerror}; the tuning goes "
+                "on without it."
             )
             file, self._file = self._file, None
             if file is not None:

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from absl import logging
-
 from keras_ring._autotune.kept import KeptSettings, Kind, directory_of
 from keras_ring._autotune.knobs import (
     Knob,
@@ -23,6 +21,7 @@ from keras_ring._autotune.log_file import TuningLog
 from keras_ring._autotune.proposals import OptunaProposals
 from keras_ring._autotune.samples import Reading, Sampler
 from keras_ring._autotune.tuning import Trial, Tuning, tuning
+from keras_ring._runtime import notices
 
 _PREFIX = "KERAS_RING_AUTOTUNE"
 # Between two looks at the counters. A look takes microseconds.
@@ -113,7 +112,7 @@ class Worker:
         try:
             kept = self._job.kept.find(self._kind, self._job.knobs)
         except ValueError as error:
-            logging.warning("keras_ring: autotune ignores a file: %s", error)
+            notices.warn(f"autotune ignores a file: {error}")
             kept = None
         if kept is not None:
             self._apply(kept)
@@ -151,10 +150,8 @@ class Worker:
     def _end(self, what: str, setting: Setting) -> None:
         self.done = True
         self._job.log.end(what, setting)
-        logging.warning(
-            "keras_ring: autotune is done; from now on %s (%s).",
-            text_of(setting),
-            what,
+        notices.warn(
+            f"autotune is done; from now on {text_of(setting)} ({what})."
         )
 
     def _keep(self, setting: Setting, gain: float) -> None:
@@ -163,9 +160,7 @@ class Worker:
         try:
             self._job.kept.keep(self._kind, setting, gain)
         except OSError as error:
-            logging.warning(
-                "keras_ring: autotune cannot keep what it has found: %s", error
-            )
+            notices.warn(f"autotune cannot keep what it has found: {error}")
 
 
 class Autotune:
@@ -203,16 +198,14 @@ class Autotune:
         over = not self._core.is_initialized() or self._core.job_error()
         if over or self._stop.is_set():
             return  # a job that has ended is not tuned
-        logging.warning(
-            "keras_ring: autotune has failed and leaves the job as it was: "
-            "%s: %s",
-            type(error).__name__,
-            error,
+        notices.warn(
+            "autotune has failed and leaves the job as it was: "
+            f"{type(error).__name__}: {error}"
         )
         try:
             self._worker.restore()
         except Exception as second:
-            logging.warning("keras_ring: not even that: %s", second)
+            notices.warn(f"not even that: {second}")
 
 
 def start(core: Any) -> Autotune | None:

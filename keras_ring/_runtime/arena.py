@@ -8,20 +8,12 @@ late is no error: tensors are then copied through shared memory.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
-import sys
-from collections.abc import Sequence
-from types import ModuleType
 
 from keras_ring import errors
 from keras_ring._engines import known
 from keras_ring._launch_protocol import contract
-from keras_ring._runtime import native, parent_rank
-
-_TENSORFLOW = "tensorflow"
+from keras_ring._runtime import import_hooks, native, parent_rank
 
 # What the allocator says where it came too late (tf_ops/arena_allocator.cc).
 _TOO_LATE = "TensorFlow has made tensors already"
@@ -43,10 +35,7 @@ def prepare() -> None:
     size = os.environ.get(contract.SIZE, "")
     if size == "1" or (not size and not _size_of_engine()):
         return
-    if _TENSORFLOW in sys.modules:
-        _install()
-    else:
-        sys.meta_path.insert(0, _Finder())
+    import_hooks.frameworks.after("tensorflow", _install)
 
 
 def _size_of_engine() -> int:
@@ -84,42 +73,3 @@ def _install() -> None:
         return  # `init()` says so; an import of TensorFlow goes on
     except OSError as error:
         _refusal = f"its allocator cannot be loaded: {error}"
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Sees the import of TensorFlow, once."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _TENSORFLOW:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    """Loads as another one does, then installs the allocator."""
-
-    def __init__(self, loader: importlib.abc.Loader):
-        self._loader = loader
-
-    def create_module(
-        self, spec: importlib.machinery.ModuleSpec
-    ) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        # As if we had never been there, for whoever looks.
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        _install()

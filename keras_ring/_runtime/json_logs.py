@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -18,6 +19,8 @@ from keras_ring._launch_protocol.job_id import job_id
 from keras_ring._launch_protocol.log_source import FORMATS, JSON, LogSource
 from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring._runtime import native
+
+_formatter: logging.Formatter | None = None
 
 # What our lines begin with, among those of others in `absl`.
 _OURS = "keras_ring: "
@@ -79,8 +82,10 @@ def install(environment: Mapping[str, str]) -> None:
         )
     if wanted != JSON:
         return
+    global _formatter
     source, step = _source(environment), _step_of(os.getpid())
-    _format_all(JsonFormatter(source, step))
+    _formatter = JsonFormatter(source, step)
+    format_new_handlers()
     logging.captureWarnings(True)
 
     def show(
@@ -119,10 +124,15 @@ def _source(environment: Mapping[str, str]) -> LogSource:
     return LogSource(rank=number, job=job, trace=trace.of_rank(number))
 
 
-def _format_all(formatter: logging.Formatter) -> None:
-    from absl import logging as absl_logging
+def format_new_handlers() -> None:
+    """Gives the formatter to handlers that have come since, if there is one."""
+    formatter = _formatter
+    if formatter is None:
+        return
+    with contextlib.suppress(ModuleNotFoundError):
+        from absl import logging as absl_logging
 
-    absl_logging.get_absl_handler().setFormatter(formatter)
+        absl_logging.get_absl_handler().setFormatter(formatter)
     # Its records go to the root as well, which has a handler from now on.
     tensorflows = logging.getLogger("tensorflow")
     for handler in filter(_is_standard, list(tensorflows.handlers)):

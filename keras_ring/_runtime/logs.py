@@ -1,14 +1,13 @@
-"""Carries the native runtime's log lines to `absl.logging`."""
+"""Carries the native runtime's log lines to those of the process."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
-from absl import logging
-
 from keras_ring import errors
-from keras_ring._runtime import native
+from keras_ring._runtime import native, notices
 
 # In the order of the native LogLevel.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
@@ -49,4 +48,4 @@ class LogForwarder:
     def _run(self) -> None:
         while lines := self._queue.take():
             for level, line in lines:
-                logging.log(_LEVELS[level], "keras_ring: %s", line)
+                notices.log(_LEVELS[level], line)

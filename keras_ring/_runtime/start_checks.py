@@ -1,16 +1,10 @@
-"""What `init()` looks at before it starts, and says to whoever has started it.
-
-Each of these would otherwise train, and something else than was meant.
-"""
+"""Names the variables of the environment that somebody has set in vain."""
 
 from __future__ import annotations
 
 import difflib
-import os
-import sys
 from collections.abc import Iterable, Mapping
 
-from keras_ring import errors
 from keras_ring._launch_protocol import auto_options, contract
 from keras_ring._runtime import native
 
@@ -37,25 +31,6 @@ _HOROVOD = {
     "HIERARCHICAL_ALLREDUCE": "COLLECTIVE",
     "HIERARCHICAL_ALLGATHER": "COLLECTIVE",
 }
-
-
-def check_backend() -> None:
-    """Raises an error if Keras computes with another library.
-
-    Raises:
-        ConfigurationError: If it does.
-    """
-    keras = sys.modules.get("keras")
-    if keras is not None and hasattr(keras, "backend"):
-        backend = keras.backend.backend()
-    else:
-        backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    if backend != "tensorflow":
-        raise errors.ConfigurationError(
-            f"Keras runs on {backend!r} here (KERAS_BACKEND, or keras.json), "
-            "and keras_ring works with TensorFlow alone: set "
-            "KERAS_BACKEND=tensorflow before the program imports Keras."
-        )
 
 
 def ignored_variables(

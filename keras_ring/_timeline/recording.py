@@ -6,11 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from absl import logging
-
 from keras_ring import errors
 from keras_ring._launch_protocol.timeline_parts import parts_directory
-from keras_ring._runtime import native, topology
+from keras_ring._runtime import native, notices, topology
 
 # Of the recording that this process has started.
 _path: Path | None = None
@@ -86,12 +84,10 @@ def stop_timeline() -> None:
         try:
             merge.merge(path)
         except OSError as error:
-            logging.warning(
-                "keras_ring: cannot write the timeline %s: %s; the ranks' "
-                "parts are in %s.",
-                path,
-                error.strerror or error,
-                parts_directory(path),
+            notices.warn(
+                f"cannot write the timeline {path}: "
+                f"{error.strerror or error}; the ranks' parts are in "
+                f"{parts_directory(path)}."
             )
 
 

@@ -354,11 +354,7 @@ def run(worker, core):
 def lines(monkeypatch):
     """What is logged."""
     told = []
-    monkeypatch.setattr(
-        worker_module.logging,
-        "warning",
-        lambda text, *values: told.append(text % values),
-    )
+    monkeypatch.setattr(worker_module.notices, "warn", told.append)
     return told
 
 
@@ -494,7 +490,7 @@ def test_a_log_whose_disk_is_full(lines):
     log.sample(1.0, "search", defaults(KNOBS), 2.0)
     log.end("kept", defaults(KNOBS))
     assert lines == [
-        "keras_ring: cannot write /dev/full: No space left on device; the "
+        "cannot write /dev/full: No space left on device; the "
         "tuning goes on without it."
     ]
 

@@ -1,13 +1,9 @@
 """What init() says to those that have started it in another way."""
 
-import re
-import sys
-import types
-
 import pytest
 
-from keras_ring import job
 from keras_ring._runtime import native, start_checks
+from keras_ring.core import installs, job
 from keras_ring.errors import ConfigurationError
 
 KNOWN = ["KERAS_RING_FUSION_THRESHOLD", "KERAS_RING_STALL_CHECK_TIME"]
@@ -46,26 +42,9 @@ def test_what_is_named_in_place_of_horovods_is_known():
     assert start_checks.ignored_variables(every, known) == ""
 
 
-@pytest.mark.parametrize("imported", [False, True])
-def test_another_backend_is_refused_on_one_line(monkeypatch, imported):
-    keras = None
-    if imported:
-        backend = types.SimpleNamespace(backend=lambda: "jax")
-        keras = types.SimpleNamespace(backend=backend)
-    else:
-        monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setitem(sys.modules, "keras", keras)
-    with pytest.raises(ConfigurationError) as refused:
-        start_checks.check_backend()
-    assert re.fullmatch(r"Keras runs on 'jax' here .*", str(refused.value))
-    if not imported:
-        monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-        start_checks.check_backend()
-
-
 @pytest.mark.parametrize(
     ("module", "check"),
-    [(start_checks, "check_backend"), (job, "rank_settings")],
+    [(installs, "run_before_start"), (job, "rank_settings")],
 )
 def test_init_asks(monkeypatch, module, check):
     """Before anything is started."""

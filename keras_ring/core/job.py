@@ -1,0 +1,278 @@
+"""The life of a job: it begins with `init()` and ends with `shutdown()`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import platform
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib import metadata
+
+from keras_ring import _version, errors
+from keras_ring._autotune import worker as autotune
+from keras_ring._engines import mpi
+from keras_ring._engines.rank_settings import rank_settings
+from keras_ring._launch_protocol import (
+    contract,
+    error_file,
+    standard_streams,
+    tensorflow_package,
+)
+from keras_ring._runtime import (
+    caught,
+    json_logs,
+    native,
+    notices,
+    parent_rank,
+    shared_seed,
+    start_checks,
+)
+from keras_ring._runtime import process_sets as sets
+from keras_ring._runtime.logs import LogForwarder
+from keras_ring._typing import Communicator
+from keras_ring.core import installs
+
+# What starts with a job may ask for it.
+_lock = threading.RLock()
+_log_forwarder: LogForwarder | None = None
+_autotune: autotune.Autotune | None = None
+
+
+def init(
+    process_sets: Iterable[sets.ProcessSet | Iterable[int]] | str | None = None,
+    *,
+    comm: Communicator | None = None,
+) -> None:
+    """Connects this process to the other ranks of its job.
+
+    Whoever has started the processes tells each of them its rank and where
+    the others are: `keras-ring run`, or an engine such as mpirun, srun,
+    torchrun or Kubernetes (docs/launching.md). A process that was started
+    alone is a job of one rank.
+
+    Calling it again changes nothing; sets that are given then have to be part
+    of the job. After `shutdown()`, or after it has failed, it may be called
+    again for a new job.
+
+    A process that this one starts later (a worker that loads data, whether it
+    is forked or spawned, or another program) still knows its rank, but has no
+    part in the job: a collective raises an error there, and its end is not the
+    rank's. It can be a job of its own: start it with `KERAS_RING_SIZE=1` in
+    its environment, or by `keras-ring run`.
+
+    Args:
+        process_sets: A list of `ProcessSet` (or of lists of ranks) to begin
+            with, the same on all ranks. `"dynamic"` is the same as `None`:
+            more can always be added by `add_process_set`. Defaults to `None`.
+        comm: A communicator of mpi4py, such as `MPI.COMM_WORLD` or what
+            `Split` has returned: its processes are the ranks of the job, in
+            its order, and all of them must call this. Defaults to `None`:
+            under mpirun, `MPI.COMM_WORLD`.
+
+    Raises:
+        ValueError: If a process set has ranks that the job has not, or is
+            there twice; or, in a second call, if it is not part of the job.
+        ConfigurationError: If a `KERAS_RING_*` variable does not parse; or if
+            `comm` is given and `keras-ring run` has started the program. On
+            rank 0, if the job is to be tuned, and Optuna is not installed.
+        StartError: If the ranks do not come together within
+            `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
+            text names the ranks. Also if an engine has started several of this
+            process, and does not tell all that a rank must know.
+        BuildMismatchError: If the program has imported TensorFlow, and
+            keras_ring was built for another one.
+
+    Example:
+    ```python
+    import keras_ring as kr
+
+    kr.init()
+    print(f"rank {kr.rank()} of {kr.size()}")
+    ```
+    """
+    global _log_forwarder
+    standard_streams.fill_closed()
+    if isinstance(process_sets, str) and process_sets != "dynamic":
+        raise ValueError(
+            '`process_sets` must be a list of `ProcessSet`, "dynamic" or None. '
+            f"Received: {process_sets!r}"
+        )
+    static = [] if isinstance(process_sets, str) else list(process_sets or ())
+    with _lock:
+        core = native.core()
+        if core.is_initialized():
+            sets.require_added(static)
+            return
+        parent = parent_rank.found(os.environ) if comm is None else None
+        if parent is not None:
+            core.init_child(asdict(parent.place), parent.pid)
+            sets.note_unconnected(static)
+            return
+        parent_rank.leave(os.environ)
+        with rank_settings(os.environ, comm) as settings:
+            # Not before: a rank that fails here must not be missed by others
+            # that wait for it without a limit, in a collective of MPI.
+            installs.run_before_start()
+            json_logs.install({**os.environ, **settings})
+            key = settings.get(contract.JOB_KEY, "")
+            shared_seed.note(key or os.environ.get(contract.JOB_KEY, ""))
+            _note_errors()
+            log_forwarder = _start(settings, static)
+        parent_rank.mark(os.environ, core.topology())
+        error_file.mark_started()
+        if core.topology().rank == 0:
+            _name_ignored_variables()
+        installs.run_on_start()
+        if _log_forwarder is None:
+            leave_first()
+            _forget_in_forks()
+        _log_forwarder = log_forwarder
+
+
+def _start(
+    settings: dict[str, str], static: list[sets.ProcessSet | Iterable[int]]
+) -> LogForwarder:
+    """Starts the job, its sets, and what tunes it."""
+    global _autotune
+    core = native.core()
+    log_forwarder = LogForwarder()
+    try:
+        core.init(
+            [*_versions(), f"process_sets={sets.fingerprint(static)}"],
+            settings,
+        )
+        if static:
+            sets.add_process_sets(static)
+        _autotune = autotune.start(core)
+    except core.StatusError as error:
+        log_forwarder.stop()
+        raise _translated(error) from None
+    except BaseException:
+        # What is wrong with the sets is wrong on all ranks; and who is to tune
+        # the job and cannot ends it.
+        sets.forget_all()
+        core.shutdown("")
+        log_forwarder.stop()
+        raise
+    return log_forwarder
+
+
+def leave_first() -> None:
+    """Has the job left before what was imported until now takes itself apart.
+
+    What is registered late runs early at the end of a process.
+    """
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+
+
+def shutdown() -> None:
+    """Leaves the job and ends it for all ranks, in agreement.
+
+    Collectives that other ranks are still waiting for fail there with a
+    message that this rank has left. Runs by itself when the program ends.
+    Does nothing where `init()` was not called.
+    """
+    with _lock:
+        core = native.core()
+        if not core.is_initialized():
+            return
+        _stop_autotune()
+        core.shutdown(error_file.last_exception() or caught.reason())
+        sets.forget_all()
+        if _log_forwarder is not None:
+            _log_forwarder.stop()
+
+
+def _stop_autotune() -> None:
+    global _autotune
+    if _autotune is not None:
+        _autotune.stop()
+    _autotune = None
+
+
+def _at_exit() -> None:
+    """Shuts down, and ends a rank of a broken job without delay.
+
+    TensorFlow and the interpreter need about half a second of a core to take
+    themselves apart, times the ranks of the host. A rank that an uncaught
+    exception ends because another one was lost has nothing to gain from that,
+    and the launcher or scheduler wants the whole job gone.
+    """
+    broken = bool(native.core().job_error())
+    failed = broken and bool(caught.reason())
+    caught.write()
+    shutdown()
+    # Set for uncaught exceptions only; `sys.exit(code)` keeps its code.
+    uncaught = getattr(sys, "last_value", None) is not None
+    # Not where others have merely left before: MPI ends when all have come to
+    # their end, however long that takes.
+    if failed:
+        mpi.limit_finalize()
+    if not (broken and uncaught) or sys.flags.interactive:
+        return
+    atexit.unregister(_at_exit)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(1)
+
+
+@functools.cache
+def _forget_in_forks() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """Leaves the job to the parent, whose threads are not in this process."""
+    global _lock, _log_forwarder, _autotune
+    _lock = threading.RLock()
+    _log_forwarder = None
+    _autotune = None
+    atexit.unregister(_at_exit)
+
+
+def _note_errors() -> None:
+    error_file.install()
+    caught.install()
+
+
+def _name_ignored_variables() -> None:
+    text = start_checks.ignored_variables(
+        os.environ, start_checks.known_variables()
+    )
+    if text:
+        notices.warn_once(f"{text}.")
+
+
+def _versions() -> list[str]:
+    """Returns what must be equal on all ranks, of what is installed.
+
+    It need not be imported, and is not: a program may use none of it.
+    """
+    return [
+        f"keras_ring={_version.__version__}",
+        f"tensorflow={tensorflow_package.installed_version()}",
+        f"keras={_version_of('keras')}",
+        f"python={platform.python_version()}",
+    ]
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _translated(error: Exception) -> Exception:
+    code, message = error.args
+    if code == "INVALID_ARGUMENT":
+        return errors.ConfigurationError(message)
+    return errors.StartError(f"{code}: {message}")
