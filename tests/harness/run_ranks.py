@@ -220,7 +220,8 @@ def run_ranks(
         np: Number of ranks.
         args: Arguments of the function, or words for the script.
         deadline: Seconds for the whole run, multiplied by
-            `KERAS_RING_TEST_TIME_SCALE`.
+            `KERAS_RING_TEST_TIME_SCALE`; more on a machine that is busy
+            (`MachineTime`).
         env: Additional environment variables.
         hosts: For each rank, the number of the host that it pretends to be on.
         expect: Rank -> exit code, a tuple of them, or `ANY`; negative for a
@@ -275,9 +276,7 @@ def run_ranks(
             for rank in range(np)
         ]
         running = RunningRanks(ranks)
-        watch = Watch(
-            ranks, notices.readable, running, started + deadline, unexpected
-        )
+        watch = Watch(ranks, notices.readable, running, deadline, unexpected)
         with _in_thread(on_start, running) as raised:
             watched = watch.run()
         leftover = job.kill_all()

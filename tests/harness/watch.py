@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from keras_ring.launcher.rank_process import RankProcess
+from tests.harness.machine_time import MachineTime
 from tests.harness.running import RunningRanks
 
 _FAILURE_GRACE = 2.0
+# How often it is looked how busy the machine is.
+_PERIOD = 1.0
 _TERM_GRACE = 5.0
 _KILL_GRACE = 5.0
 
@@ -42,7 +45,8 @@ class Watch:
         ranks: The started ranks.
         notices: For each rank, the reading end of its notification pipe.
         running: Gets what the ranks tell.
-        deadline: When the run must be over (`time.monotonic`).
+        deadline: Seconds in which the run must be over; on a busy machine
+            it has as many of `MachineTime`.
         unexpected: Tells whether an exit code of a rank is a failure.
     """
 
@@ -60,6 +64,7 @@ class Watch:
         self._seen = Watched()
         self._schedule: list[tuple[float, int]] = []
         self._deadline = deadline
+        self._time = MachineTime()
         self._selector = selectors.DefaultSelector()
         for process, fd in zip(ranks, notices, strict=True):
             self._selector.register(process, selectors.EVENT_READ, process)
@@ -78,8 +83,12 @@ class Watch:
         return self._seen
 
     def _look(self) -> None:
-        until = self._schedule[0][0] if self._schedule else self._deadline
-        timeout = max(0.0, until - time.monotonic())
+        timeout = _PERIOD
+        if self._schedule:
+            timeout = max(0.0, self._schedule[0][0] - time.monotonic())
+        elif not self._seen.timed_out:
+            left = self._deadline - self._time.elapsed()
+            timeout = min(max(0.0, left), _PERIOD)
         events = self._selector.select(timeout)
         for key, _ in events:
             if isinstance(key.data, tuple):
@@ -117,7 +126,8 @@ class Watch:
 
     def _follow_schedule(self) -> bool:
         now = time.monotonic()
-        if now >= self._deadline and not self._seen.timed_out and self._alive:
+        is_over = self._time.elapsed() >= self._deadline
+        if is_over and not self._seen.timed_out and self._alive:
             self._seen.timed_out = True
             if not self._schedule:
                 self._end_after(0.0)
