@@ -10,13 +10,14 @@ import dataclasses
 import inspect
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_ring._ops import gathers, reduction_calls, reductions
 from keras_ring._ops.compression import Compression
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.core import reduce_ops
+from keras_ring.core import arrays, reduce_ops
 
 # What ranks compare, by the names of exchanges.
 _COMPARISONS = ("initial_values/", "training_state/", "fit/files")
@@ -174,6 +175,36 @@ class EqualRanks:
         )
         return [tf.identity(tensor) for tensor in tensors]
 
+    # Of arrays, by the same ones.
+
+    def allreduce_array(
+        self,
+        array,
+        op=reduce_ops.Average,
+        *,
+        name=None,
+        process_set=global_process_set,
+        **options,
+    ):
+        return self.allreduce(
+            array, op, name=name, process_set=process_set, **options
+        ).numpy()
+
+    def allgather_array(
+        self, array, *, name=None, process_set=global_process_set
+    ):
+        array = np.asarray(array)
+        with tf.init_scope():
+            return self.allgather(
+                array, name=name, process_set=process_set
+            ).numpy()
+
+    def broadcast_array(
+        self, array, root_rank, *, name=None, process_set=global_process_set
+    ):
+        self.broadcast(array, root_rank, name=name, process_set=process_set)
+        return np.array(array)
+
     def stand_ins(self):
         """Yields the functions it stands in for: module, name, stand-in.
 
@@ -190,6 +221,10 @@ class EqualRanks:
                 stand_in = getattr(self, name)
                 _check_parameters(getattr(module, name), stand_in)
                 yield module, name, stand_in
+        for name in ("allreduce", "allgather", "broadcast"):
+            stand_in = getattr(self, f"{name}_array")
+            _check_parameters(getattr(arrays, name), stand_in)
+            yield arrays, name, stand_in
         for name, value in (
             ("is_initialized", lambda: True),
             ("size", lambda: self.size),

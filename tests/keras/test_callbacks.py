@@ -27,7 +27,7 @@ from keras_ring.callbacks import (
 )
 from keras_ring.checkpoint import saved_files as files
 from keras_ring.checkpoint.model_loading import load_model
-from keras_ring.core import reduce_ops
+from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import CheckpointError
 
 
@@ -321,12 +321,12 @@ class TestTerminateOnNaN:
         terminate_on_nan.install()
         exchanges = []
 
-        def slow(tensor, *args, name, **kwargs):
+        def slow(array, *args, name, **kwargs):
             exchanges.append(batch)
             clock.now += 0.05
-            return tensor
+            return array
 
-        monkeypatch.setattr(reductions, "allreduce", slow)
+        monkeypatch.setattr(arrays, "allreduce", slow)
         callback = keras.callbacks.TerminateOnNaN()
         callback.set_model(make_model("built"))
         for batch in range(2000):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_ring._model.variables import broadcast_variables
 from keras_ring._ops import gathers
+from keras_ring.core import arrays
 from keras_ring.core.agreement import require_same
 from keras_ring.core.objects import allgather_object, broadcast_object
 
@@ -132,12 +133,12 @@ def test_an_object_that_does_not_pickle_is_an_error_on_all_ranks(
     # The other side: it is told by the length.
     ring.rank = 1
     monkeypatch.setattr(
-        gathers, "broadcast", lambda *_, **__: tf.constant([-1], tf.int64)
+        arrays, "broadcast", lambda *_, **__: np.array(-1, np.int64)
     )
     with pytest.raises(RuntimeError, match="object of rank 0 could not"):
         broadcast_object(None, root_rank=0)
     monkeypatch.setattr(
-        gathers, "allgather", lambda *_, **__: tf.constant([-1, 7], tf.int64)
+        arrays, "allgather", lambda *_, **__: np.array([-1, 7], np.int64)
     )
     with pytest.raises(RuntimeError, match="object of rank 0 could not"):
         allgather_object(1)
@@ -153,9 +154,9 @@ def test_an_object_that_does_not_pickle_is_an_error_on_all_ranks(
 )
 def test_lists_that_differ(ring, monkeypatch, first, second, message):
     monkeypatch.setattr(
-        gathers,
+        arrays,
         "allgather",
-        lambda tensor, **_: tf.concat([tensor, 255 - tensor], 0),
+        lambda array, **_: np.concatenate([array, 255 - array]),
     )
     monkeypatch.setattr(
         "keras_ring.core.agreement.allgather_object",
