@@ -267,7 +267,9 @@ void Runtime::RecordBriefTimeline() const {
   const std::string directory = FlightDirectory(deps_.options);
   if (deps_.timeline == nullptr || directory.empty()) return;
   Timeline::Settings settings;
-  settings.directory = directory + "/timeline.ranks";
+  // Jobs that have one key, and so one directory, differ in this.
+  settings.directory =
+      directory + "/timeline." + std::to_string(deps_.first_pid) + ".ranks";
   settings.length = kBriefTimeline;
   Status status;
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {

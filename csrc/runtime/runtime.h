@@ -75,6 +75,7 @@ struct RuntimeDeps {
   std::unique_ptr<Mesh> mesh;
   std::vector<std::string> host_ids;    // by rank
   std::vector<std::string> peer_names;  // by rank, for messages
+  int64_t first_pid = 0;                // the process of rank 0
   // Null if this host's ranks do not share memory.
   std::unique_ptr<HostGroup> host;
   // Of the job, if this rank shares memory with no other one. Or null.

@@ -181,6 +181,7 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   KR_ASSIGN_OR_RETURN(std::unique_ptr<StartingMesh> mesh,
                       Rendezvous(rendezvous, deadline, *deps.counters));
   NameMembers(mesh->members(), deps);
+  deps.first_pid = mesh->members()[0].pid;
   Status connected = StartDiagnostics(mesh->members()[options.rank], deps);
   if (connected.ok()) {
     connected = ConnectParts(*mesh, arena, nullptr, mesh->deadline(), deps);

@@ -95,13 +95,13 @@ def test_who_knows_the_format_alone_finds_what_was_counted(tmp_path, name):
 
 def test_a_signal_makes_ranks_record_for_a_while(tmp_path):
     done, flights = tmp_path / "done", tmp_path / "flights"
-    parts = flights / "timeline.ranks"
 
     def ask(running):
         for rank in range(2):
             running.wait_for(rank, "ready", timeout=60)
         for rank in range(2):
             running.send(rank, signal.SIGUSR2)
+        parts = flights / f"timeline.{running.pids[0]}.ranks"
         end = time.monotonic() + 60
         while (
             not all(
@@ -123,6 +123,7 @@ def test_a_signal_makes_ranks_record_for_a_while(tmp_path):
         on_start=ask,
         deadline=120,
     )
+    (parts,) = flights.glob("timeline.*.ranks")
     for rank in read(parts).ranks:
         steps = of_phase(rank, STEP)
         assert len(steps) > 10
