@@ -64,9 +64,19 @@ def docstring_examples() -> list[Example]:
     """Returns the examples of all public names, and of their methods."""
     kr = importlib.import_module("keras_ring")
     importlib.import_module("keras_ring.ray")
+    core = importlib.import_module("keras_ring.core")
+    # What it does not share with the package.
+    own = [
+        name
+        for name in core.__all__
+        if getattr(core, name) is not getattr(kr, name, None)
+    ]
     return [
         Example(name, code)
-        for name, value in _public("kr", kr, [*kr.__all__, "ray"])
+        for name, value in [
+            *_public("kr", kr, [*kr.__all__, "ray"]),
+            *_public("core", core, own),
+        ]
         for code in blocks(inspect.getdoc(value) or "", "python")
     ]
 

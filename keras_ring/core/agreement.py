@@ -28,6 +28,11 @@ def require_same(
 
     Raises:
         ValueError: If the lists differ between ranks.
+
+    Example:
+    ```python
+    kr.require_same("files", "files of the data", sorted(paths))
+    ```
     """
     if process_sets.is_alone(process_set):
         return

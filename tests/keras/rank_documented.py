@@ -32,8 +32,20 @@ data = kr.data.shard(dataset).batch(4)
 validation = data
 callbacks = []
 """
+# The same of examples of `keras_ring.core`.
+CORE_PRELUDE = """
+import numpy as np
+from keras_ring import core as kr
+callbacks = []
+"""
 # What some examples leave to the reader besides, by their names.
 ALSO = {
+    "core.barrier": "download = print; data = 'data'",
+    "core.join": """
+statistics, total = np.sum, 0.0
+batches_of_this_rank = [np.ones(3)] * (1 + kr.rank())
+""",
+    "core.require_same": "paths = ['a', 'b']",
     "kr.BroadcastGlobalVariablesHook": """
 stack.enter_context(tf.Graph().as_default())
 step = tf.compat.v1.train.get_or_create_global_step()
@@ -117,12 +129,13 @@ model.fit(x, y, verbose=0)
 def _run(example: Example, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
+    is_of_core = example.name.startswith(("core.", "docs/api/core.md"))
     with contextlib.ExitStack() as stack:
         names: dict[str, Any] = {"__name__": "__main__", "stack": stack}
         stack.callback(kr.shutdown)
         kr.init()
         for part, code in (
-            ("prelude", PRELUDE),
+            ("prelude", CORE_PRELUDE if is_of_core else PRELUDE),
             ("what it leaves", ALSO.get(example.name, "")),
             ("example", example.code),
             ("use", USE + USE_ALSO.get(example.name, "")),
