@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/tunable.h"
 #include "csrc/capi/handles.h"
+#include "csrc/runtime/backends.h"
 #include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime.h"
@@ -125,8 +127,19 @@ bool KrIsInitialized(void) {
          keras_ring::CurrentParentRank() != nullptr;
 }
 
-KrStatus* KrCheckEnvironment(void) {
-  return ToC(Options::FromEnvironment().status());
+KrStatus* KrCheckSettings(const KrSetting* settings, size_t num_settings) {
+  std::map<std::string, std::string> given;
+  for (size_t i = 0; i < num_settings; ++i) {
+    given[settings[i].variable] = settings[i].value;
+  }
+  const auto options = Options::Parse(
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto setting = given.find(name);
+        if (setting == given.end()) return std::nullopt;
+        return setting->second;
+      });
+  if (!options.ok()) return ToC(options.status());
+  return ToC(keras_ring::CheckCollectiveChoice(options->collective));
 }
 
 KrStatus* KrGetTopology(KrTopology* topology) {

@@ -197,8 +197,9 @@ KrStatus* KrInitChild(const KrTopology* parent, int64_t parent_pid);
  * "" for a program that came to its end. Blocks. Without a job: nothing. */
 void KrShutdown(const char* reason);
 bool KrIsInitialized(void);
-/* INVALID_ARGUMENT: a variable of the environment does not parse. */
-KrStatus* KrCheckEnvironment(void);
+/* INVALID_ARGUMENT: one of the settings cannot be that of a rank. The
+ * environment of this process is not looked at. */
+KrStatus* KrCheckSettings(const KrSetting* settings, size_t num_settings);
 
 /* FAILED_PRECONDITION: there is no job. */
 KrStatus* KrGetTopology(KrTopology* topology);

@@ -24,14 +24,21 @@ auto WithoutGil(const Call& call) {
   return call();
 }
 
-void Init(const std::vector<std::string>& versions,
-          const std::map<std::string, std::string>& settings) {
-  std::vector<const char*> lines;
-  for (const std::string& version : versions) lines.push_back(version.c_str());
+// They point into `settings`.
+std::vector<KrSetting> SettingsOf(
+    const std::map<std::string, std::string>& settings) {
   std::vector<KrSetting> given;
   for (const auto& [variable, value] : settings) {
     given.push_back({variable.c_str(), value.c_str()});
   }
+  return given;
+}
+
+void Init(const std::vector<std::string>& versions,
+          const std::map<std::string, std::string>& settings) {
+  std::vector<const char*> lines;
+  for (const std::string& version : versions) lines.push_back(version.c_str());
+  const std::vector<KrSetting> given = SettingsOf(settings);
   ThrowIfError(WithoutGil([&] {
     return KrInit(lines.data(), lines.size(), given.data(), given.size());
   }));
@@ -201,8 +208,11 @@ std::unique_ptr<ArrayOperation> Start(
                                           dtypes);
 }
 
-// Raises StatusError if the environment does not parse.
-void CheckEnvironment() { ThrowIfError(KrCheckEnvironment()); }
+// Raises StatusError if one of them does not parse.
+void CheckSettings(const std::map<std::string, std::string>& settings) {
+  const std::vector<KrSetting> given = SettingsOf(settings);
+  ThrowIfError(KrCheckSettings(given.data(), given.size()));
+}
 
 // Log lines, for a thread of Python's that takes them.
 class LogQueue {
@@ -280,7 +290,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("describe_options", &DescribeOptions);
   module.def("describe_metrics", &DescribeMetrics);
   module.def("dtypes", &DTypes);
-  module.def("check_environment", &CheckEnvironment);
+  module.def("check_settings", &CheckSettings, py::arg("settings"));
   module.attr("compiler") = KrCompiler();
   module.attr("cpu_level") = KrCpuLevel();
 

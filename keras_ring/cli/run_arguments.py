@@ -13,7 +13,6 @@ from keras_ring._launch_protocol.time_limits import (
 )
 from keras_ring.launcher.plan import LaunchPlan, make_plan
 from keras_ring.launcher.request import RunRequest
-from keras_ring.launcher.settings import LOG_LEVELS
 from keras_ring.launcher.usage import UsageError
 
 
@@ -146,7 +145,9 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     _add_auto_arguments(run)
     _add_autotune_arguments(run)
-    run.add_argument("--log-level", metavar="L", help=", ".join(LOG_LEVELS))
+    run.add_argument(
+        "--log-level", metavar="L", help="debug, info, warning, error, off"
+    )
     run.add_argument(
         "--log-format",
         metavar="F",

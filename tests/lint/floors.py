@@ -212,7 +212,7 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
     "auto": ("_auto",),
     "job": ("_launch_protocol", "core", "_installs", "auto"),
-    "launcher": ("_launch_protocol", "live"),
+    "launcher": ("_launch_protocol", "live", "_runtime"),
     "cli": ("_launch_protocol", "live", "_engines", "launcher"),
     "ray": ("_launch_protocol", "_engines", "launcher", "job"),
     "_builds": ("_launch_protocol", "cli"),

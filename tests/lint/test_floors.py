@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring._launch_protocol import contract
-from keras_ring.launcher.settings import SETTINGS
 from tests.lint import floors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,22 +113,3 @@ def test_texts_quote_what_is_there():
         }
     )
     assert not told, told
-
-
-def test_launcher_knows_the_variables_of_the_ranks():
-    """The launcher's table of settings is that of options.cc, no other."""
-    rows = re.findall(
-        r'^    \{"([A-Z_]+)", "(\w[^"]*)"',
-        (ROOT / "csrc/base/options.cc").read_text(),
-        re.MULTILINE,
-    )
-    assert len(rows) > 10
-    own = {name.removeprefix("KERAS_RING_") for name in contract.LAUNCHER_OWNED}
-    # Any text will do for these.
-    checked = {
-        name for name, kind in rows if name not in own and kind not in FREE
-    }
-    assert checked == set(SETTINGS)
-
-
-FREE = ("text", "interface", "file")

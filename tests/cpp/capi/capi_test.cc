@@ -164,6 +164,19 @@ TEST(CRequest, NumbersThatMeanNothingAreRefused) {
   EXPECT_THAT(spec.Create(), HasSubstr("-1 dimensions"));
 }
 
+TEST(CSettings, OneThatCannotBeIsNamed) {
+  const auto said = [](const char* variable, const char* value) {
+    const KrSetting setting = {variable, value};
+    return Text(KrCheckSettings(&setting, 1));
+  };
+  EXPECT_EQ(Text(KrCheckSettings(nullptr, 0)), "OK");
+  EXPECT_EQ(said("KERAS_RING_TLS", "1"), "OK");
+  EXPECT_THAT(said("KERAS_RING_TLS", "yes"),
+              HasSubstr("KERAS_RING_TLS is 'yes': expected 0 or 1"));
+  EXPECT_EQ(said("KERAS_RING_COLLECTIVE", "ring"), "OK");
+  EXPECT_THAT(said("KERAS_RING_COLLECTIVE", "pigeon"), HasSubstr("'pigeon'"));
+}
+
 TEST(CRequest, NamesAreBytesOfSomeLength) {
   EXPECT_EQ(Text(KrCheckName("a\0b", 3)), "OK");
   EXPECT_THAT(Text(KrCheckName("", 0)), HasSubstr("received 0"));
