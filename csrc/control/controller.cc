@@ -81,7 +81,7 @@ void Controller::OnSlotComplete(ResponseCache::Slot slot,
 }
 
 void Controller::OnVariantsComplete(const std::string& name,
-                                    std::vector<RequestVersion> variants,
+                                    std::vector<RequestVariant> variants,
                                     const LastReady& last) {
   if (!tree_.is_root()) {
     ready_up_.last.Merge(last);
@@ -120,7 +120,7 @@ void Controller::FlushReady() {
   const LastReady last = ready_up_.last;
   auto uncached = std::exchange(ready_up_.uncached, {});
   size_t bytes = 0;
-  for (std::vector<RequestVersion>& variants : uncached) {
+  for (std::vector<RequestVariant>& variants : uncached) {
     const size_t more = EncodedBytes(variants);
     if (bytes > 0 && bytes + more > most_bytes_) {
       SendUp(std::exchange(ready_up_, ReadyMessage()));
@@ -189,9 +189,9 @@ Status Controller::Handle(int peer, ReadyMessage message) {
     stalls_.OnReady(peer, agreed->request.name);
     KR_RETURN_IF_ERROR(pending_.Contribute(who, slot, agreed));
   }
-  for (std::vector<RequestVersion>& variants : message.uncached) {
+  for (std::vector<RequestVariant>& variants : message.uncached) {
     std::vector<int32_t> ranks;
-    for (const RequestVersion& variant : variants) {
+    for (const RequestVariant& variant : variants) {
       ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
     }
     std::sort(ranks.begin(), ranks.end());

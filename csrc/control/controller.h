@@ -118,7 +118,7 @@ class Controller final : private ReadinessTable::Listener,
                       std::shared_ptr<const Response> agreed,
                       const LastReady& last) override;
   void OnVariantsComplete(const std::string& name,
-                          std::vector<RequestVersion> variants,
+                          std::vector<RequestVariant> variants,
                           const LastReady& last) override;
   void OnPending(TimePoint now, bool first) override {
     stalls_.OnPending(now, first);

@@ -137,9 +137,9 @@ void Encode(WireWriter& writer, const ReadyMessage& message) {
   EncodeLastReady(writer, message.last);
   EncodeAscending(writer, message.slots);
   writer.Varint(message.uncached.size());
-  for (const std::vector<RequestVersion>& variants : message.uncached) {
+  for (const std::vector<RequestVariant>& variants : message.uncached) {
     writer.Varint(variants.size());
-    for (const RequestVersion& variant : variants) {
+    for (const RequestVariant& variant : variants) {
       variant.request.Encode(writer);
       EncodeRanks(writer, variant.ranks);
       for (int64_t rows : variant.rows) writer.Varint(rows);
@@ -157,7 +157,7 @@ int64_t DecodeRows(WireReader& reader) {
   return static_cast<int64_t>(rows);
 }
 
-void DecodeWhatDiffers(WireReader& reader, RequestVersion& variant) {
+void DecodeWhatDiffers(WireReader& reader, RequestVariant& variant) {
   if (!reader.ok() || !TakesAnyRows(variant.request.kind)) return;
   const size_t count = variant.ranks.size() * variant.request.tensors.size();
   for (size_t i = 0; i < count && reader.ok(); ++i) {
@@ -176,11 +176,11 @@ ReadyMessage DecodeReady(WireReader& reader, int size) {
   message.last = DecodeLastReady(reader, size);
   message.slots = DecodeAscending(reader);
   message.uncached.resize(reader.Count(/*element_bytes=*/1));
-  for (std::vector<RequestVersion>& variants : message.uncached) {
+  for (std::vector<RequestVariant>& variants : message.uncached) {
     size_t count = reader.Count(/*element_bytes=*/1);
     if (count == 0) reader.Fail();
     for (size_t i = 0; i < count && reader.ok(); ++i) {
-      RequestVersion variant;
+      RequestVariant variant;
       variant.request = Request::Decode(reader);
       variant.ranks = DecodeRanks(reader, size);
       DecodeWhatDiffers(reader, variant);

@@ -27,7 +27,7 @@ struct ReadyMessage {
   std::vector<uint64_t> slots;
   // What it does not know, or where the ranks below differ from it: the
   // variants of one name, which together come from the whole subtree.
-  std::vector<std::vector<RequestVersion>> uncached;
+  std::vector<std::vector<RequestVariant>> uncached;
   LastReady last;  // of the subtree, with all of these
 };
 

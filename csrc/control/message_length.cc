@@ -46,11 +46,11 @@ size_t EncodedBytes(const Response& agreed) {
   return BytesOf(agreed.request) + BytesOf(agreed.rows, agreed.splits);
 }
 
-size_t EncodedBytes(const std::vector<RequestVersion>& variants) {
+size_t EncodedBytes(const std::vector<RequestVariant>& variants) {
   // Of a rank by itself the gap to the one before and a length of 1.
   constexpr size_t kBytesOfRank = 6;
   size_t bytes = VarintBytes(variants.size());
-  for (const RequestVersion& variant : variants) {
+  for (const RequestVariant& variant : variants) {
     bytes += BytesOf(variant.request) + BytesOf(variant.rows, variant.splits) +
              kBytesOfRank * (variant.ranks.size() + 1);
   }
@@ -62,8 +62,8 @@ Status CheckLength(const Response& agreed, size_t limit) {
                                        : TooLongError(agreed.request);
 }
 
-void LeaveSplitsOut(std::vector<RequestVersion>& variants) {
-  for (RequestVersion& variant : variants) {
+void LeaveSplitsOut(std::vector<RequestVariant>& variants) {
+  for (RequestVariant& variant : variants) {
     for (std::vector<int64_t>& splits : variant.splits) splits = {kLeftOut};
   }
 }

@@ -18,7 +18,7 @@ inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 
 // What these take in a message, or a little more.
 size_t EncodedBytes(const Response& agreed);
-size_t EncodedBytes(const std::vector<RequestVersion>& variants);
+size_t EncodedBytes(const std::vector<RequestVariant>& variants);
 
 // kInvalidArgument if `agreed` is too long for a message of which it may have
 // `limit` bytes.
@@ -26,7 +26,7 @@ Status CheckLength(const Response& agreed, size_t limit);
 
 // Puts a mark instead of the splits: what is too long to be told cannot be
 // decided on either, and Agree finds the mark and says so.
-void LeaveSplitsOut(std::vector<RequestVersion>& variants);
+void LeaveSplitsOut(std::vector<RequestVariant>& variants);
 bool AreLeftOut(const std::vector<int64_t>& splits);
 // The error of such a request.
 Status TooLongError(const Request& request);

@@ -102,7 +102,7 @@ Status ReadinessTable::Contribute(const Contributor& who,
 }
 
 Status ReadinessTable::Contribute(const Contributor& who,
-                                  std::vector<RequestVersion> variants) {
+                                  std::vector<RequestVariant> variants) {
   Entry* const entry = EntryFor(variants.front().request.name, who.sent_at);
   if (entry == nullptr) return OkStatus();
   Pending& pending = entry->second;
@@ -112,7 +112,7 @@ Status ReadinessTable::Contribute(const Contributor& who,
     ResetSlot(pending);
     pending.agreed.reset();
   }
-  for (RequestVersion& variant : variants) {
+  for (RequestVariant& variant : variants) {
     AddVariant(pending.variants, std::move(variant));
   }
   CompleteIfReady(*entry);
@@ -148,7 +148,7 @@ void ReadinessTable::CompleteIfReady(Entry& entry) {
     listener_.OnSlotComplete(slot, std::move(agreed), last);
   } else {
     const std::string name = entry.first;
-    std::vector<RequestVersion> variants = std::move(pending.variants);
+    std::vector<RequestVariant> variants = std::move(pending.variants);
     Erase(entry);
     listener_.OnVariantsComplete(name, std::move(variants), last);
   }

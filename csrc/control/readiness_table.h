@@ -33,7 +33,7 @@ class ReadinessTable {
                                 const LastReady& last) = 0;
     // They are, and differ or name no slot.
     virtual void OnVariantsComplete(const std::string& name,
-                                    std::vector<RequestVersion> variants,
+                                    std::vector<RequestVariant> variants,
                                     const LastReady& last) = 0;
     // A rank has asked for something that may have to wait. `first`: nothing
     // waited before.
@@ -59,7 +59,7 @@ class ReadinessTable {
   Status Contribute(const Contributor& who, ResponseCache::Slot slot,
                     std::shared_ptr<const Response> agreed);
   Status Contribute(const Contributor& who,
-                    std::vector<RequestVersion> variants);
+                    std::vector<RequestVariant> variants);
   // Completes what has waited only for a rank that has joined.
   void CompleteWithoutJoined();
 
@@ -94,7 +94,7 @@ class ReadinessTable {
     // Slot, if every contribution so far named this same one.
     std::optional<ResponseCache::Slot> slot;
     std::shared_ptr<const Response> agreed;  // of the slot
-    std::vector<RequestVersion> variants;    // the others
+    std::vector<RequestVariant> variants;    // the others
     std::vector<int> from;                   // contributors: self and children
     TimePoint since;                         // the first of them
     TimePoint last;                          // the last of them

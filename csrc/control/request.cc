@@ -80,10 +80,10 @@ const Feature kFeatures[] = {
 
 // What the ranks hold, by value: the ranks of each, as in the job.
 std::map<std::string, std::vector<int32_t>> RanksByValue(
-    const std::vector<RequestVersion>& variants, const Feature& feature,
+    const std::vector<RequestVariant>& variants, const Feature& feature,
     const RankSet& ranks) {
   std::map<std::string, std::vector<int32_t>> by_value;
-  for (const RequestVersion& variant : variants) {
+  for (const RequestVariant& variant : variants) {
     auto& list = by_value[feature.text(variant.request)];
     for (int32_t rank : variant.ranks) list.push_back(ranks.Global(rank));
   }
@@ -92,9 +92,9 @@ std::map<std::string, std::vector<int32_t>> RanksByValue(
 }
 
 // The label that all ranks share even when they differ in the operation.
-std::string CommonLabel(const std::vector<RequestVersion>& variants) {
+std::string CommonLabel(const std::vector<RequestVariant>& variants) {
   const Request& first = variants.front().request;
-  for (const RequestVersion& variant : variants) {
+  for (const RequestVariant& variant : variants) {
     if (variant.request.kind != first.kind) return "'" + first.name + "'";
   }
   return first.Label();
@@ -219,13 +219,13 @@ Status ValidateSplits(const Request& request, int64_t rows,
 }
 
 // Puts what may differ from rank to rank in the order of all ranks.
-Status TakeWhatDiffers(const std::vector<RequestVersion>& variants, int size,
+Status TakeWhatDiffers(const std::vector<RequestVariant>& variants, int size,
                        const RankSet& ranks, Response& agreed) {
   const bool has_splits = agreed.request.kind == RequestKind::kAlltoall;
   const size_t tensors = agreed.request.tensors.size();
   agreed.rows.resize(tensors * size);
   if (has_splits) agreed.splits.resize(size);
-  for (const RequestVersion& variant : variants) {
+  for (const RequestVariant& variant : variants) {
     for (size_t place = 0; place < variant.ranks.size(); ++place) {
       const int32_t rank = variant.ranks[place];
       for (size_t i = 0; i < tensors; ++i) {
@@ -376,8 +376,8 @@ Request Response::RequestOf(int rank) const {
   return own;
 }
 
-RequestVersion Response::VariantOf(const std::vector<int32_t>& ranks) const {
-  RequestVersion variant;
+RequestVariant Response::VariantOf(const std::vector<int32_t>& ranks) const {
+  RequestVariant variant;
   variant.request = request;
   variant.ranks = ranks;
   const size_t count = request.tensors.size();
@@ -390,8 +390,8 @@ RequestVersion Response::VariantOf(const std::vector<int32_t>& ranks) const {
   return variant;
 }
 
-RequestVersion VariantOf(Request request, std::vector<int32_t> ranks) {
-  RequestVersion variant;
+RequestVariant VariantOf(Request request, std::vector<int32_t> ranks) {
+  RequestVariant variant;
   if (TakesAnyRows(request.kind)) {
     std::vector<int64_t> rows;
     for (TensorSpec& spec : request.tensors) {
@@ -412,22 +412,22 @@ RequestVersion VariantOf(Request request, std::vector<int32_t> ranks) {
   return variant;
 }
 
-void AddVariant(std::vector<RequestVersion>& variants, RequestVersion variant) {
+void AddVariant(std::vector<RequestVariant>& variants, RequestVariant variant) {
   const auto same = std::find_if(
       variants.begin(), variants.end(),
-      [&](const RequestVersion& v) { return v.request == variant.request; });
+      [&](const RequestVariant& v) { return v.request == variant.request; });
   if (same == variants.end()) {
     variants.push_back(std::move(variant));
     return;
   }
-  RequestVersion all;
+  RequestVariant all;
   const size_t count = variant.request.tensors.size();
   size_t old_place = 0, new_place = 0;
   while (old_place < same->ranks.size() || new_place < variant.ranks.size()) {
     const bool is_old = new_place == variant.ranks.size() ||
                         (old_place < same->ranks.size() &&
                          same->ranks[old_place] < variant.ranks[new_place]);
-    RequestVersion& from = is_old ? *same : variant;
+    RequestVariant& from = is_old ? *same : variant;
     const size_t place = is_old ? old_place++ : new_place++;
     all.ranks.push_back(from.ranks[place]);
     if (!from.rows.empty()) {
@@ -442,7 +442,7 @@ void AddVariant(std::vector<RequestVersion>& variants, RequestVersion variant) {
   *same = std::move(all);
 }
 
-bool IsWhole(const RequestVersion& variant) {
+bool IsWhole(const RequestVariant& variant) {
   const Request& request = variant.request;
   const size_t size = variant.ranks.size();
   const bool has_rows = TakesAnyRows(request.kind);
@@ -565,7 +565,7 @@ bool FitsTogether(const Response& agreed) {
   return true;
 }
 
-Result<Response> Agree(const std::vector<RequestVersion>& variants, int size,
+Result<Response> Agree(const std::vector<RequestVariant>& variants, int size,
                        const RankSet& ranks) {
   if (variants.size() > 1) {
     for (const Feature& feature : kFeatures) {

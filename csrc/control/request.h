@@ -98,7 +98,7 @@ Status CheckName(const std::string& name);
 // A request as some of the ranks made it. What may differ from rank to rank is
 // kept apart, so ranks that differ in nothing else are one variant: they are
 // compared, and travel, as one however many they are.
-struct RequestVersion {
+struct RequestVariant {
   // First dimensions of an allgather and an alltoall are 0, splits are empty.
   Request request;
   std::vector<int32_t> ranks;  // ascending, not empty
@@ -109,11 +109,11 @@ struct RequestVersion {
 };
 
 // `request` as all these ranks made it.
-RequestVersion VariantOf(Request request, std::vector<int32_t> ranks);
+RequestVariant VariantOf(Request request, std::vector<int32_t> ranks);
 // Adds what other ranks made to the variants of one name.
-void AddVariant(std::vector<RequestVersion>& variants, RequestVersion variant);
+void AddVariant(std::vector<RequestVariant>& variants, RequestVariant variant);
 // Whether the parts of one that was read fit together.
-bool IsWhole(const RequestVersion& variant);
+bool IsWhole(const RequestVariant& variant);
 
 // The request that all ranks agreed on, without what may differ from
 // rank to rank (first dimensions are set to 0, splits are empty), and that.
@@ -128,7 +128,7 @@ struct Response {
   // The request as `rank` made it.
   Request RequestOf(int rank) const;
   // As these ranks did.
-  RequestVersion VariantOf(const std::vector<int32_t>& ranks) const;
+  RequestVariant VariantOf(const std::vector<int32_t>& ranks) const;
   // Whether that is `own`.
   bool IsOf(const Request& own, int rank) const;
   // The rows of tensor number `tensor`, by rank.
@@ -151,7 +151,7 @@ struct Response {
 // Where they cannot be executed, the error is kFailedPrecondition (the ranks
 // disagree) or kInvalidArgument (they agree on something impossible), and
 // names the tensor, the ranks and the values. `ranks`: those of `size`.
-Result<Response> Agree(const std::vector<RequestVersion>& variants, int size,
+Result<Response> Agree(const std::vector<RequestVariant>& variants, int size,
                        const RankSet& ranks = {});
 
 // The error of what cannot be executed because these ranks have joined: it

@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, Message>> Messages() {
   execute.slots = {4, 5};
   execute.last = {1, std::chrono::microseconds(70)};
   for (const RequestPtr& request : own) {
-    std::vector<RequestVersion> variants;
+    std::vector<RequestVariant> variants;
     for (int rank = 0; rank < kScriptSize; ++rank) {
       for (const RequestPtr& made : Requests(rank)) {
         if (made->name != request->name) continue;

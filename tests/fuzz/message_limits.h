@@ -76,9 +76,9 @@ inline void CheckLimits(const ReadyMessage& message, int size) {
   CheckLimits(message.last, size);
   CheckAscending(message.slots);
   KR_CHECK(message.slots.size() <= kMostSlots);
-  for (const std::vector<RequestVersion>& variants : message.uncached) {
+  for (const std::vector<RequestVariant>& variants : message.uncached) {
     KR_CHECK(!variants.empty());
-    for (const RequestVersion& variant : variants) {
+    for (const RequestVariant& variant : variants) {
       CheckLimits(variant.request);
       CheckRanks(variant.ranks, size);
       KR_CHECK(IsWhole(variant));

@@ -43,7 +43,7 @@ void CheckAgreed(const Response& agreed, const std::vector<Request>& requests) {
 void Run(std::string_view bytes) {
   WireReader reader(bytes);
   std::vector<Request> requests;
-  std::vector<RequestVersion> variants;
+  std::vector<RequestVariant> variants;
   while (!reader.AtEnd() && requests.size() < 8) {
     Request request = Request::Decode(reader);
     if (!reader.ok()) break;

@@ -19,9 +19,9 @@ Request Allreduce(std::vector<int64_t> shape) {
 }
 
 // Of a shape for each rank.
-std::vector<RequestVersion> Allgathers(
+std::vector<RequestVariant> Allgathers(
     const std::vector<std::vector<int64_t>>& shapes) {
-  std::vector<RequestVersion> variants;
+  std::vector<RequestVariant> variants;
   for (const std::vector<int64_t>& shape : shapes) {
     const int32_t rank = static_cast<int32_t>(variants.size());
     Request request = Allreduce(shape);
@@ -393,7 +393,7 @@ TEST(Agree, RefusesRowsThatTogetherOverflow) {
 // nothing.
 TEST(Agree, ManyRowsOfNothing) {
   constexpr int64_t kMany = kMaxElements / 2;
-  std::vector<RequestVersion> variants =
+  std::vector<RequestVariant> variants =
       Allgathers({{kMany, 119, 0}, {kMany - 1, 119, 0}});
   Result<Response> agreed = Agree(variants, 2);
   ASSERT_TRUE(agreed.ok()) << agreed.status().ToString();
@@ -407,7 +407,7 @@ TEST(Response, KnowsWhatARankHasAskedFor) {
   request.name = "t";
   request.kind = RequestKind::kAlltoall;
   request.prescale = std::nan("");
-  std::vector<RequestVersion> variants;
+  std::vector<RequestVariant> variants;
   std::vector<Request> requests;
   for (int rank = 0; rank < 2; ++rank) {
     request.tensors = {{DType::kFloat32, {rank + 1, 5}}};

@@ -181,7 +181,7 @@ TEST(Allocations, OfAnAlltoallAreOfRanksAndNotOfPairsOfRanks) {
   Status ended = InternalError("has not ended");
   const uint64_t before = allocated_bytes;
 
-  std::vector<RequestVersion> variants;
+  std::vector<RequestVariant> variants;
   AddVariant(variants, VariantOf(request, std::move(ranks)));
   ExecuteDecision decision;
   decision.uncached.push_back(
