@@ -14,12 +14,12 @@ namespace keras_ring {
 // one that is dropped unfired reports kInternal.
 class Completion {
  public:
-  // One that holds no more than two pointers needs no memory of its own.
+  // A callable of at most two pointers needs no allocation.
   using Callback = std::function<void(const Status&)>;
 
   Completion() = default;
   explicit Completion(Callback callback) : callback_(std::move(callback)) {}
-  // What was moved from is empty.
+  // A moved-from object is empty.
   Completion(Completion&& other) noexcept
       : callback_(std::exchange(other.callback_, nullptr)) {}
   Completion& operator=(Completion&& other) noexcept {

@@ -9,7 +9,7 @@
 
 namespace keras_ring {
 
-// Relaxed atomics: each number is exact, the set of them is not a snapshot.
+// Relaxed atomics: each number is exact, but together they are no snapshot.
 // DescribeCounters() says what each one counts.
 struct Counters {
   using Count = std::atomic<uint64_t>;
@@ -41,7 +41,7 @@ struct Counters {
   Count unpack_ns{0};
   Count callback_ns{0};
 
-  // How things are now.
+  // The current state.
   Count pending{0};
   Count submitted_ns{0};
   Count done_ns{0};
@@ -51,7 +51,7 @@ struct Counters {
   Count activity_ns{0};
   Count epoch{0};
 
-  // Of the program: what only it can know.
+  // Reported by the program: only it knows these.
   Count fit_steps{0};
   Count samples{0};
   Count fit_ns{0};
@@ -67,9 +67,9 @@ struct CounterDescription {
   Counters::Count Counters::*count;
 };
 
-// One for each counter: what kr.metrics() and docs/metrics.md are made of.
+// One entry per counter: the source of kr.metrics() and docs/metrics.md.
 const std::vector<CounterDescription>& DescribeCounters();
-// Null if there is none of this name.
+// Returns null if no counter has this name.
 Counters::Count* FindCounter(Counters& counters, std::string_view name);
 
 }  // namespace keras_ring

@@ -8,7 +8,8 @@
 namespace keras_ring {
 namespace {
 
-// Of one control group, in cores; 0: it has none, or there is no such group.
+// Returns the quota of one control group in cores; 0 if it has none, or there
+// is no such group.
 double QuotaOf(const std::string& directory) {
   std::string quota;
   double period = 0.0;

@@ -18,18 +18,18 @@ inline const char* DeviceKindName(DeviceKind kind) {
   return kind == DeviceKind::kHost ? "cpu" : "gpu";
 }
 
-// Ranks agree on the kind alone: each has a number of its own for its device.
+// Ranks agree on the kind only: ordinals differ between them.
 struct Device {
   DeviceKind kind = DeviceKind::kHost;
   int ordinal = 0;
 };
 
-// What is written to memory by a device that goes on while its host does.
+// Marks a point in the work of a device that runs asynchronously to its host.
 class ReadyEvent {
  public:
   virtual ~ReadyEvent() = default;
-  // Blocks until all that was asked of the device before the event was made is
-  // done. Thread-safe.
+  // Blocks until all work that was submitted to the device before the event was
+  // made is done. Thread-safe.
   virtual void Wait() const = 0;
 };
 

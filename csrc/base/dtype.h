@@ -21,12 +21,12 @@ size_t DTypeSize(DType dtype);
 const char* DTypeName(DType dtype);
 bool IsFloating(DType dtype);
 bool IsInteger(DType dtype);
-// Whether sums, extrema and products of it are defined: bool and complex
-// numbers are moved, not reduced.
+// Returns whether sums, extrema and products of the type are defined: bool and
+// complex numbers are moved, not reduced.
 inline bool IsReducible(DType dtype) {
   return IsFloating(dtype) || IsInteger(dtype);
 }
-// Whether `value` is the number of a DType, for readers of the wire.
+// Returns whether `value` is the number of a DType, for readers of the wire.
 inline bool IsDType(uint8_t value) { return value < kNumDTypes; }
 
 }  // namespace keras_ring

@@ -8,9 +8,10 @@
 
 namespace keras_ring {
 
-// Shared by what waits and by who decides how long. A rank whose data thread
-// stands still is slow and not lost as long as its control thread answers, so
-// mostly there is no limit; a rank that leaves sets one. Thread-safe.
+// Shared by those that wait and those that set the limit. A rank whose data
+// thread makes no progress is slow, not lost, as long as its control thread
+// answers, so mostly there is no limit; a rank that leaves sets one.
+// Thread-safe.
 class IdleLimit {
  public:
   static constexpr Duration kNever = Duration::max();

@@ -1,7 +1,7 @@
-// Meter: where the parts of a runtime say what they spend their time with.
+// Meter: records what the parts of a runtime spend their time on.
 //
-// Each phase has a counter, which is always kept, and may be traced: then every
-// span of it goes to a sink, while that is active.
+// Each phase has a counter, which is always kept. A phase may also be traced:
+// while a sink is active, it receives every span.
 #ifndef KERAS_RING_BASE_METER_H_
 #define KERAS_RING_BASE_METER_H_
 
@@ -16,7 +16,7 @@
 
 namespace keras_ring {
 
-// Of an operation, in the order in which it comes to them.
+// The phases of an operation, in the order in which it passes through them.
 enum class TracePhase : uint8_t {
   kNegotiate = 0,  // submitted, and not agreed on
   kQueue,          // decided, and its bucket not begun
@@ -26,7 +26,7 @@ enum class TracePhase : uint8_t {
   kReduce,         //   combining numbers
   kUnpack,         //   copying results into tensors
   kCallback,       // the framework's operation is finished
-  // What the program says of itself, and single moments. Without counters.
+  // Phases that the program reports, and single moments. They have no counters.
   kStep = 16,
   kEpoch,
   kData,  // it waits for its input pipeline
@@ -51,25 +51,25 @@ inline Counters::Count& CounterOf(Counters& counters, TracePhase phase) {
 
 struct TraceSpan {
   TracePhase phase = TracePhase::kExecute;
-  // Of the collective, alike on all ranks; 0: it is of none.
+  // The tag of the collective, equal on all ranks; 0 if it belongs to none.
   uint64_t tag = 0;
   TimePoint begin{};
-  TimePoint end{};  // as `begin`: a moment
-  // Of the job: whom the span is about. kNobody: all, or it is not known.
+  TimePoint end{};  // equal to `begin`: a moment
+  // The rank in the job that the span is about. kNobody: all ranks, or unknown.
   static constexpr int32_t kNobody = -1;
   int32_t peer = kNobody;
   std::string_view name;  // need not live on
-  int64_t value = 0;      // bytes; of kStep its number; of kLate nanoseconds
-  size_t tensors = 0;     // of kExecute
+  int64_t value = 0;      // bytes; for kStep its number; for kLate nanoseconds
+  size_t tensors = 0;     // for kExecute
 };
 
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
-  // Whether it wants to be told anything now: who would have to gather what it
-  // tells asks first.
+  // Returns whether the sink takes spans now. Callers that would have to
+  // collect data for a span ask first.
   bool active() const { return active_->load(std::memory_order_relaxed); }
-  // From any thread; must be quick.
+  // May be called from any thread; must be quick.
   virtual void Record(const TraceSpan* spans, size_t count) = 0;
   void Record(const TraceSpan& span) { Record(&span, 1); }
 
@@ -81,10 +81,10 @@ class TraceSink {
   const std::atomic<bool>* const active_;
 };
 
-// Copied freely; what it refers to must outlive it.
+// Cheap to copy. The counters and the sink must outlive it.
 class Meter {
  public:
-  // One that nobody reads.
+  // A meter that records nothing.
   Meter() = default;
   Meter(Counters& counters,  // NOLINT(google-explicit-constructor)
         TraceSink* sink = nullptr)
@@ -95,14 +95,14 @@ class Meter {
     CounterOf(*counters_, phase)
         .fetch_add(time.count(), std::memory_order_relaxed);
   }
-  // Null while nobody wants to be told.
+  // Returns null while no sink is active.
   TraceSink* sink() const {
     return sink_ != nullptr && sink_->active() ? sink_ : nullptr;
   }
   void Trace(const TraceSpan& span) const {
     if (TraceSink* const to = sink()) to->Record(span);
   }
-  // That this algorithm was chosen for the collective `tag`.
+  // Records that this algorithm was chosen for the collective `tag`.
   void TraceAlgorithm(uint64_t tag, std::string_view name) const {
     TraceSink* const to = sink();
     if (to == nullptr) return;

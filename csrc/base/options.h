@@ -18,7 +18,8 @@
 namespace keras_ring {
 
 struct Options {
-  // Place in the job. Set by the launcher; without one, a job of size 1.
+  // The rank of this process in the job. Set by the launcher; without one, a
+  // job of size 1.
   int rank = 0;
   int size = 1;
   std::string rendezvous_host;
@@ -30,7 +31,8 @@ struct Options {
   // Ports on which ranks listen; any if `port_low` is 0.
   uint16_t port_low = 0;
   uint16_t port_high = 0;
-  // Of the jobs that a process is in one after another, which this is.
+  // The number of this job among those that the process takes part in one after
+  // another.
   int64_t generation = 0;
 
   // Behaviour.
@@ -45,7 +47,7 @@ struct Options {
   double shutdown_timeout = 5.0;     // seconds
   LogLevel log_level = LogLevel::kWarning;
   std::string collective = "auto";  // or the name of a backend
-  // What mpi4py tells of its MPI, or empty: see MpiSettings.
+  // The handles of mpi4py's MPI as text, or empty: see MpiSettings.
   std::string mpi;
   // Between hosts: "auto", or the name of an algorithm.
   std::string allreduce = "auto";
@@ -57,31 +59,31 @@ struct Options {
   std::string helper_thread = "auto";
   bool zero_copy = true;
   bool tls = false;
-  // Of rank 0: see docs/autotune.md.
+  // Used by rank 0 only: see docs/autotune.md.
   bool autotune = false;
   std::string autotune_log;    // empty: none
   std::string autotune_cache;  // empty: the user's own; "off": none
   int64_t autotune_warmup_samples = 3;
   int64_t autotune_steps_per_sample = 10;
   int64_t autotune_max_samples = 20;
-  // For the flight logs. Empty: one of the job's own; "off": none.
+  // For the flight logs. Empty: a directory of the job; "off": none.
   std::string flight_directory;
-  // For the status page. Empty: one of the user's own; "off": none.
+  // For the status page. Empty: a directory of the user; "off": none.
   std::string status_directory;
-  std::string timeline;  // the file that is made of all ranks'; empty: none
+  // The file into which the traces of all ranks are merged; empty: none.
+  std::string timeline;
   bool timeline_mark_cycles = false;
 
   // Reads KERAS_RING_* through `lookup` (a null result: not set).
   using Lookup = std::function<std::optional<std::string>(const std::string&)>;
   static Result<Options> Parse(const Lookup& lookup);
-  // Parse over `settings`, by the names of variables, and then over the
-  // process's environment.
+  // Applies Parse to `settings`, keyed by variable, on top of the environment.
   static Result<Options> FromEnvironment(
       const std::map<std::string, std::string>& settings = {});
 
-  // "name=value" of what must be equal on all ranks.
+  // "name=value" for each option that must be equal on all ranks.
   std::vector<std::string> Fingerprint() const;
-  // As text, what a variable has set; empty of what is secret.
+  // Returns the value of a variable as text; empty if it is secret.
   Result<std::string> Show(const std::string& variable) const;
 };
 

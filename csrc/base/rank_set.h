@@ -22,9 +22,9 @@ class RankSet {
   // The number of the process set; 0 for the whole job.
   uint32_t number() const { return number_; }
   bool is_job() const { return number_ == 0; }
-  // A number that no other set has which lives at the same time, nor the job
-  // (0): what tells their messages apart where there are only so many numbers
-  // for that. ProcessSets gives no number whose tag is in use.
+  // A number that tells the messages of sets apart where the range of numbers
+  // is small. No two sets that live at the same time share one, and none has
+  // that of the job (0): ProcessSets gives out no number whose tag is in use.
   static constexpr int kMaxTag = 32767;  // any MPI takes so many
   int tag() const { return TagOf(number_); }
   static int TagOf(uint32_t number) {
@@ -33,8 +33,8 @@ class RankSet {
   // Ranks of the job; empty for the whole of it.
   const std::vector<int32_t>& members() const { return members_; }
 
-  // The rank in the job of a rank in the set, and the other way round: -1 if
-  // it is not a member.
+  // Converts a rank of the set to its rank in the job, and back. Local returns
+  // -1 if `global` is not a member.
   int32_t Global(int32_t rank) const {
     return is_job() ? rank : members_[rank];
   }

@@ -1,9 +1,10 @@
-// RunningClock: time as far as this process has run, for limits on others.
+// RunningClock: counts only the time in which this process runs, for limits on
+// other processes.
 //
-// A process may be stopped together with all that it waits for: by a scheduler
-// that suspends its job, the freezer of its containers, or the host that its
-// virtual machine is moved to. When it goes on, its own pause looks like the
-// silence of the others. So that time does not count.
+// A process may be stopped together with all processes that it waits for: by a
+// scheduler that suspends its job, by the freezer of its containers, or while
+// its virtual machine is moved to another host. When it resumes, its own pause
+// looks like silence of the others. So this clock leaves that time out.
 #ifndef KERAS_RING_BASE_RUNNING_CLOCK_H_
 #define KERAS_RING_BASE_RUNNING_CLOCK_H_
 
@@ -14,25 +15,25 @@
 
 namespace keras_ring {
 
-// Not thread-safe: for one thread, which calls Look, and whoever it calls.
+// Not thread-safe: for the one thread that calls Look, and the code it calls.
 class RunningClock final : public Clock {
  public:
-  // The gap of waits that look many times a second.
+  // The gap for waits that call Look many times a second.
   static constexpr Duration kWaitGap = std::chrono::seconds(1);
 
-  // `gap`: the longest time between two calls of Look, as long as the thread
-  // runs. What goes beyond it is lost. `clock` must outlive the object.
+  // `gap`: the longest time between two calls of Look while the thread runs.
+  // Any time beyond it counts as lost. `clock` must outlive the object.
   RunningClock(const Clock& clock, Duration gap) : clock_(clock), gap_(gap) {}
 
-  // At most the gap beyond the last look: a thread may be stopped between that
-  // and this.
+  // Returns at most the time of the last Look plus the gap: the thread may be
+  // stopped between that call and this one.
   TimePoint Now() const override {
     const TimePoint now = clock_.Now();
     return (looked_ ? std::min(now, *looked_ + gap_) : now) - lost_;
   }
 
-  // Returns how much time was lost since the last call of this or Skip, mostly
-  // none; before the first one nothing is.
+  // Returns how much time was lost since the last call of Look or Skip, mostly
+  // none. The first call loses none.
   Duration Look() {
     const TimePoint now = clock_.Now();
     const Duration lost =
@@ -41,15 +42,15 @@ class RunningClock final : public Clock {
     lost_ += lost;
     return lost;
   }
-  // The thread had nothing to look after, and may have slept for any time: none
+  // The thread had nothing to watch and may have slept for any time: none of it
   // is lost. Returns what Now does.
   TimePoint Skip() {
     looked_ = clock_.Now();
     return *looked_ - lost_;
   }
 
-  // What the clock that counts all time shows when this one shows `at`, if no
-  // more is lost.
+  // Converts `at`, a time of this clock, to the underlying clock, provided that
+  // no more time is lost.
   TimePoint Outside(TimePoint at) const { return at + lost_; }
 
  private:

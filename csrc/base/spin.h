@@ -32,8 +32,8 @@ class Spinner {
   // `budget`: the longest spin. Zero: never.
   explicit Spinner(Duration budget) : budget_(budget) {}
 
-  // Spins until condition() holds or it does not pay any more; whether it
-  // holds.
+  // Spins until condition() holds or spinning no longer pays. Returns whether
+  // it holds.
   template <typename Condition>
   bool Until(Condition condition) {
     if (condition()) return true;
@@ -68,7 +68,7 @@ class Spinner {
  private:
   static constexpr int kLooksPerYield = 16;
   static constexpr Duration kContended = std::chrono::microseconds(50);
-  // In a row, before any spin is skipped: the end of each step is one.
+  // Failures in a row that skip no spin: the end of each step is one.
   static constexpr int kFreeFailures = 3;
   static constexpr int kMaxFailures = kFreeFailures + 7;  // 64 skips
 

@@ -29,8 +29,8 @@ enum class StatusCode : int {
 };
 
 const char* StatusCodeName(StatusCode code);
-// The code with this number, for readers of the wire. Of one that is not known
-// here: kInternal, for an error it still is.
+// Returns the code with this number, for readers of the wire. An unknown number
+// gives kInternal, as it still is an error.
 StatusCode StatusCodeOf(uint8_t number);
 
 class [[nodiscard]] Status {

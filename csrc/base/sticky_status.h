@@ -14,7 +14,7 @@ class StickyStatus {
     MutexLock lock(mutex_);
     return status_;
   }
-  // Keeps `status` unless something is kept already; whether it did.
+  // Keeps `status` if it is the first failure. Returns whether it did.
   bool Set(const Status& status) {
     MutexLock lock(mutex_);
     if (!status_.ok() || status.ok()) return false;
@@ -22,8 +22,8 @@ class StickyStatus {
     return true;
   }
   // Calls f(), a fallible function, unless there was a failure before, and
-  // keeps its own. What was set while it ran goes first: f failed because of
-  // it, or succeeded where others have not.
+  // keeps its status. A failure that was set while f ran takes precedence: f
+  // failed because of it, or succeeded where others have not.
   template <typename Function>
   Status Run(Function f) {
     Status status = Get();

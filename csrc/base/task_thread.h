@@ -1,4 +1,4 @@
-// TaskThread: a thread that does what it is given, one after the other.
+// TaskThread: a thread that runs the tasks it is given, one after the other.
 #ifndef KERAS_RING_BASE_TASK_THREAD_H_
 #define KERAS_RING_BASE_TASK_THREAD_H_
 
@@ -17,10 +17,10 @@ class TaskThread {
  public:
   // `name`: at most 15 characters.
   static Result<std::unique_ptr<TaskThread>> Start(const std::string& name);
-  // Does what was pushed, and ends.
+  // Runs the tasks that were pushed, then joins the thread.
   ~TaskThread();
 
-  // Any thread.
+  // May be called from any thread.
   void Push(std::function<void()> task) KR_EXCLUDES(mutex_);
 
  private:

@@ -1,4 +1,4 @@
-// ThreadChecker: that what belongs to one thread is used by that thread alone.
+// ThreadChecker: checks that an object is used by the one thread that owns it.
 //
 //   class Controller {
 //     void Submit(...) { KR_DCHECK(thread_.IsOwner()); ... }
@@ -19,7 +19,7 @@ namespace keras_ring {
 
 class ThreadChecker {
  public:
-  // Whether the caller is the owner. The first one that asks becomes it.
+  // Returns whether the caller is the owner. The first caller becomes it.
   bool IsOwner() const {
     const std::thread::id caller = std::this_thread::get_id();
     std::thread::id owner;

@@ -1,5 +1,5 @@
-// Tunable: what can be tuned while a job runs, on all ranks at one place of the
-// sequence.
+// Tunable: settings that can be changed while a job runs, on all ranks at the
+// same point of the sequence of responses.
 #ifndef KERAS_RING_BASE_TUNABLE_H_
 #define KERAS_RING_BASE_TUNABLE_H_
 
@@ -20,7 +20,7 @@ enum class Tunable : uint8_t {
   kAllreducePreference,  // a number of Preference
   kExchangeBytes,
   kOneLaneBytes,
-  // Of memory that ranks of a host share.
+  // Within a host, over shared memory.
   kPartBytes,
   kOneShotBytes,
   kDirectPartBytes,
@@ -31,11 +31,11 @@ inline constexpr int64_t kMaxTunedValue = int64_t{1} << 50;
 
 // "fusion_threshold", ...: the names that users see.
 const char* TunableName(Tunable tunable);
-// "bytes", "microseconds", or "" of a number that stands for a choice.
+// "bytes", "microseconds", or "" if the number stands for a choice.
 const char* TunableUnit(Tunable tunable);
 
-// Of one job: what it has now, and what it may have. What is not worth trying
-// is outside.
+// The current value of a tunable in one job, and its bounds. Values outside of
+// them are not worth trying.
 struct TunableRange {
   Tunable tunable = Tunable::kFusionThreshold;
   int64_t value = 0;
@@ -43,10 +43,10 @@ struct TunableRange {
   int64_t high = kMaxTunedValue;
 };
 
-// The one of that name. An error says which there are.
+// Returns the range with that name. The error lists the names there are.
 Result<TunableRange> FindTunable(const std::vector<TunableRange>& ranges,
                                  const std::string& name);
-// OK if it may have this value.
+// Returns OK if the tunable may have this value.
 Status CheckTuned(const TunableRange& range, int64_t value);
 
 }  // namespace keras_ring
