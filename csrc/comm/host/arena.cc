@@ -287,9 +287,9 @@ void Arena::MapBlocks() {
                       memory_.descriptor().fd(), 0);
   KR_CHECK(mapped != MAP_FAILED);  // or tensors would be zero
   (void)madvise(mapped, untouched_, MADV_DONTDUMP);
-  // What is free there is not for the child: where the parent has given it
-  // back, writing to it would take a page in the parent's arena, and another
-  // one here. New blocks come from the rest.
+  // The child must not use the blocks that are free there: where the parent has
+  // given a block back, writing to it would take a page in the parent's arena,
+  // and another one here. New blocks come from the untouched rest.
   free_.clear();
   by_age_.clear();
   for (auto& sizes : by_size_) sizes.clear();

@@ -1,4 +1,4 @@
-// DeathWatch: tells of the death of ranks of this host as soon as the kernel
+// DeathWatch: reports the death of ranks of this host as soon as the kernel
 // knows of it.
 #ifndef KERAS_RING_COMM_HOST_DEATH_WATCH_H_
 #define KERAS_RING_COMM_HOST_DEATH_WATCH_H_
@@ -25,20 +25,21 @@ namespace keras_ring {
 // if nobody tells it before, and takes no other for dead.
 class DeathWatch {
  public:
-  // `group` must outlive it.
+  // `group` must outlive the object.
   explicit DeathWatch(const HostGroup& group) : group_(group) {}
   ~DeathWatch();
   DeathWatch(const DeathWatch&) = delete;
   DeathWatch& operator=(const DeathWatch&) = delete;
 
-  // `died` is told the rank (in the set of the group) of each that has died, on
-  // the watch's thread. Must not block. Where this fails the rank has left.
+  // Calls `died` with the rank (in the set of the group) of each rank that has
+  // died, on the watch's thread. It must not block. If Start fails, this rank
+  // has left.
   Status Start(std::function<void(int rank)> died);
-  // This rank leaves, and still watches the others. Any thread.
+  // This rank leaves, but still watches the others. Any thread.
   void Leave();
   // Leaves, and joins the thread. Idempotent.
   void Stop();
-  // Whether that rank has died. False for one of another host.
+  // Returns whether that rank has died. False for a rank of another host.
   bool HasDied(int rank) const;
 
  private:
@@ -47,7 +48,7 @@ class DeathWatch {
 
   const HostGroup& group_;
   std::function<void(int rank)> died_;
-  // Futexes, both: 0 or 1.
+  // Both are futexes, with the values 0 and 1.
   std::atomic<uint32_t> stop_{0};
   std::atomic<uint32_t> ended_{0};
   std::thread thread_;

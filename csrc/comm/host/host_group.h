@@ -1,5 +1,5 @@
-// HostGroup: the ranks of one host, with a piece of memory of each that all of
-// them map, and bells of each that all can ring.
+// HostGroup: the ranks of one host. Each has a segment of memory that all of
+// them map, and bells that all of them can ring.
 #ifndef KERAS_RING_COMM_HOST_HOST_GROUP_H_
 #define KERAS_RING_COMM_HOST_HOST_GROUP_H_
 
@@ -25,8 +25,8 @@ namespace keras_ring {
 struct HostFacts {
   static constexpr size_t kBytes = 4096;
   cpu_set_t cores;  // that it may use
-  // What it may use of them, in cores, and the number of those that share this;
-  // 0: there is no quota. See CpuQuota.
+  // The CPU quota in cores, and the id of the control group that shares it; 0:
+  // there is no quota. See CpuQuota.
   double quota_cores;
   uint64_t quota_group;
   uint64_t arena_bytes;     // 0: it has none
@@ -50,26 +50,27 @@ class HostGroup {
   struct Member {
     int rank = 0;  // in the set of ranks that the group belongs to
     std::shared_ptr<SharedMemory> segment;
-    // Eventfds: what wakes its control thread, and what wakes the thread that
-    // runs its collectives.
+    // Eventfds that wake its control thread, and the thread that runs its
+    // collectives.
     std::shared_ptr<Socket> bell;
     std::shared_ptr<Socket> data_bell;
-    // Where the rank's tensors lie, if they do in shared memory; else null.
-    // Others may read it. Null for all where a rank cannot map those of all.
+    // The arena that holds the rank's tensors, if they are in shared memory;
+    // else null. Other ranks may read it. Null for all ranks if a rank cannot
+    // map all arenas.
     std::shared_ptr<const SharedMemory> arena;
   };
 
   // Meets the other ranks of this host, which all call this. `ranks`: theirs
-  // and this one, ascending; `links`: an authenticated connection to each
-  // other one (on the lowest rank, the leader) or to the leader (on the
-  // others). `arena`: this rank's, or null. Succeeds on all of them or on none,
-  // with the cause. `set`: those that ranks are counted in.
+  // and this one, ascending. `links`: an authenticated connection to each other
+  // rank (on the lowest rank, the leader) or to the leader (on the others).
+  // `arena`: this rank's, or null. Succeeds on all ranks or fails on all with
+  // the cause. `set`: the set that `ranks` are counted in.
   static Result<std::unique_ptr<HostGroup>> Form(
       const std::vector<int>& ranks, int own_rank,
       const HostGroupLayout& layout, std::shared_ptr<const SharedMemory> arena,
       const Links& links, Deadline deadline, const RankSet& set = {});
-  // The same for some of the ranks of the job's group. Their arenas are mapped
-  // there, and not once more.
+  // The same for some of the ranks of the job's group. Their arenas are those
+  // that the job's group has mapped; they are not mapped again.
   static Result<std::unique_ptr<HostGroup>> FormWithin(
       const HostGroup& job, const RankSet& set, const std::vector<int>& ranks,
       int own_rank, const HostGroupLayout& layout, const Links& links,
@@ -83,10 +84,10 @@ class HostGroup {
         ranks_(std::move(ranks)) {}
 
   int size() const { return static_cast<int>(members_.size()); }
-  // This rank among those of the host, which are in the order of their ranks.
+  // The index of this rank among those of the host, which are in rank order.
   int local_rank() const { return local_rank_; }
   int rank(int local_rank) const { return members_[local_rank].rank; }
-  // The same in the job, for messages.
+  // The same as a rank of the job, for messages.
   int global_rank(int local_rank) const {
     return ranks_.Global(rank(local_rank));
   }
@@ -109,13 +110,13 @@ class HostGroup {
     return *members_[local_rank].data_bell;
   }
 
-  // Null if the rank has none.
+  // Returns null if the rank has no arena.
   const SharedMemory* arena(int local_rank) const {
     return members_[local_rank].arena.get();
   }
 
-  // How many cores the ranks may use together: those that they may run on, or
-  // fewer where there is a quota of CPU time. 0 where that is less than one.
+  // Returns how many cores the ranks may use together: the cores that they may
+  // run on, or fewer where there is a CPU quota. 0 if that is less than one.
   int NumUsableCores() const;
 
  private:
@@ -125,7 +126,7 @@ class HostGroup {
   const RankSet ranks_;
 };
 
-// A member of its own making.
+// Creates this rank's own member.
 Result<HostGroup::Member> NewHostGroupMember(
     int rank, const HostGroupLayout& layout,
     std::shared_ptr<const SharedMemory> arena = nullptr);

@@ -6,11 +6,11 @@
 
 namespace keras_ring {
 
-// Equal for processes that can meet by local sockets, hence share memory: those
-// of one running system and one network namespace. Not the host's name, which
-// hosts that were made from one image may have in common, and two containers of
-// a host have not. That it is where the system tells nothing else. `proc`:
-// where that is told, for tests.
+// Returns an id that is equal for processes that can connect by local sockets,
+// hence share memory: those of one running system and one network namespace. It
+// is not the host's name: hosts made from one image may share their name, and
+// two containers of a host do not. The name is the last resort where the system
+// tells nothing else. `proc`: where to read this from, for tests.
 std::string OwnHostId(const std::string& proc = "/proc");
 
 }  // namespace keras_ring

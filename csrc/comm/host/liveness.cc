@@ -87,7 +87,7 @@ LivenessHold::LivenessHold(LivenessFutex& futex) : futex_(futex) {
   while (LivenessFutex::StateOf(word) == LivenessFutex::State::kNotYet) {
     if (futex.word_.compare_exchange_weak(word, id)) break;
   }
-  // Who waits already says so again.
+  // Wakes those that wait already, so that they mark themselves again.
   futex.WakeAll();
 }
 

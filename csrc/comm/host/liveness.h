@@ -1,5 +1,5 @@
-// LivenessFutex: by which the kernel tells that a process has died, before it
-// frees the memory of that process.
+// LivenessFutex: the kernel reports through it that a process has died, before
+// it frees the memory of that process.
 #ifndef KERAS_RING_COMM_HOST_LIVENESS_H_
 #define KERAS_RING_COMM_HOST_LIVENESS_H_
 
@@ -25,11 +25,11 @@ class LivenessFutex {
   };
 
   State state() const { return StateOf(word_.load()); }
-  // Makes it `kLeft` for ever, unless its owner is dead. Any thread.
+  // Makes the state `kLeft` for good, unless the owner is dead. Any thread.
   void Leave();
   // Sleeps until the state is `kLeft` or `kDied`, or `stop` is not 0, and
-  // returns the state. Whoever sets `stop` calls WakeAll until the waiter is
-  // gone: a single call may come just before it falls asleep.
+  // returns the state. The thread that sets `stop` must call WakeAll until the
+  // waiter has returned: a single call may come just before it falls asleep.
   State AwaitEnd(const std::atomic<uint32_t>& stop);
   void WakeAll();
 
@@ -41,13 +41,13 @@ class LivenessFutex {
 
   static State StateOf(uint32_t word);
 
-  // As the kernel wants it: the id of the holding thread, and its flags.
+  // In the kernel's format: the id of the holding thread, and its flags.
   std::atomic<uint32_t> word_{0};
 };
 
-// The calling thread holds a futex as long as this exists. It can hold one, and
-// no robust mutex of pthreads meanwhile: the kernel has one list of such locks
-// per thread, and this takes its place.
+// The calling thread holds a futex as long as this exists. A thread can hold
+// only one, and no robust mutex of pthreads meanwhile: the kernel has one list
+// of such locks per thread, and this replaces it.
 class LivenessHold {
  public:
   explicit LivenessHold(LivenessFutex& futex);
@@ -56,7 +56,7 @@ class LivenessHold {
   LivenessHold(const LivenessHold&) = delete;
   LivenessHold& operator=(const LivenessHold&) = delete;
 
-  // An error if the kernel does not watch it. Then it has left.
+  // An error if the kernel does not watch the futex. Then the state is `kLeft`.
   const Status& status() const { return status_; }
 
  private:

@@ -13,11 +13,12 @@
 
 namespace keras_ring {
 
-// The kernel ends a process by giving up its memory, and then its files. Who
-// gives up memory last frees it, which takes up to a third of a second for each
-// GiB. So there is a second process, `kr-holder`, which has the memory of this
-// one and none of its files, runs nothing, and ends as soon as this one has.
-// For a rank of whose death no other rank of its host can tell: see DeathWatch.
+// The kernel ends a process by first giving up its memory, then closing its
+// files. The last process to give up memory frees it, which takes up to a third
+// of a second per GiB. So there is a second process, `kr-holder`, which shares
+// this one's memory but none of its files, runs nothing, and ends as soon as
+// this one has ended. It serves a rank whose death no other rank of its host
+// can report: see DeathWatch.
 class MemoryHolder {
  public:
   MemoryHolder() = default;
@@ -25,7 +26,7 @@ class MemoryHolder {
   MemoryHolder(const MemoryHolder&) = delete;
   MemoryHolder& operator=(const MemoryHolder&) = delete;
 
-  // Once. An error where the system lets it have no such process.
+  // To be called once. An error if the system allows no such process.
   Status Start();
   // Ends the second process, unless this one is a fork of that which started
   // it. Idempotent.
@@ -34,7 +35,7 @@ class MemoryHolder {
   pid_t pid() const { return pid_; }
 
  private:
-  // What the second process has of its own.
+  // The second process's own state.
   struct Hold {
     // Descriptors that it waits for, the lower one first: of the end of this
     // process, and of a pipe that closes when this process runs another

@@ -12,15 +12,15 @@
 namespace keras_ring {
 namespace {
 
-// Of Linux 6.3, and not in older headers.
+// Added in Linux 6.3; older headers lack it.
 constexpr unsigned kNoExecSeal = 8;
 
 constexpr char kFileSystem[] = "/dev/shm";
 
 Socket NewMemfd(const char* name) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  // Where vm.memfd_noexec is 2 there are no others; an older kernel does not
-  // know of it.
+  // Where vm.memfd_noexec is 2, memfds need this flag; an older kernel does not
+  // know it.
   Socket memfd(memfd_create(name, kFlags | kNoExecSeal));
   if (!memfd.valid()) memfd = Socket(memfd_create(name, kFlags));
   return memfd;

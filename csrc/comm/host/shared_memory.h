@@ -16,14 +16,16 @@ namespace keras_ring {
 class SharedMemory {
  public:
   SharedMemory() = default;
-  // `name` shows in /proc/<pid>/maps only. Some systems refuse memfds: then an
-  // error, or a file without a name in /dev/shm. Of that all pages are taken at
-  // once: there may be 64 MiB of it, and touching a page beyond would kill.
+  // `name` shows in /proc/<pid>/maps only. Some systems refuse memfds. The
+  // result is then an error, or an unnamed file in /dev/shm, whose pages are
+  // all allocated at once: /dev/shm may be limited to 64 MiB, and touching a
+  // page beyond that would kill the process.
   enum class Refused { kError, kFile };
   static Result<SharedMemory> Create(const char* name, size_t bytes,
                                      Refused refused = Refused::kError);
-  // Maps what another process made. An error if it is smaller than `bytes`, or
-  // could be made smaller: touching what is no more would kill this process.
+  // Maps memory that another process made. An error if it is smaller than
+  // `bytes`, or could be shrunk: touching a page that is gone would kill this
+  // process.
   enum class Access { kReadWrite, kRead };
   static Result<SharedMemory> Map(Socket descriptor, size_t bytes,
                                   Access access = Access::kReadWrite);

@@ -12,13 +12,13 @@
 
 namespace keras_ring {
 
-// A ring of bytes with one writer and one reader. As a socket that does not
-// block: a write takes what fits, a read what is there. Zero pages are an empty
-// stream.
+// A ring buffer with one writer and one reader. It behaves like a non-blocking
+// socket: a write takes what fits, a read what is there. Zero pages are an
+// empty stream.
 //
 // `written` and `read` only grow; their difference is what the ring holds. The
 // writer owns one and the reader the other, so neither needs a lock: a byte is
-// in place before `written` says so (release, acquire), and out of use before
+// in place before `written` covers it (release, acquire), and out of use before
 // `read` does.
 struct ShmStream {
   static constexpr size_t kCapacity = 64 << 10;
@@ -40,9 +40,9 @@ struct ShmStream {
     return written.load(std::memory_order_acquire) ==
            read.load(std::memory_order_relaxed);
   }
-  // Hands everything that is there to `take` (in at most two pieces) and
-  // empties the ring. Returns how many bytes those were; an error if the ring
-  // is not in order, which only a writer gone mad can bring about.
+  // Passes everything that is there to `take` (in at most two pieces) and
+  // empties the ring. Returns the number of bytes; an error if the indices are
+  // inconsistent, which only a faulty writer can cause.
   template <typename Take>
   Result<size_t> Read(Take take) {
     const uint64_t begin = read.load(std::memory_order_relaxed);
@@ -56,7 +56,8 @@ struct ShmStream {
     read.store(begin + size, std::memory_order_seq_cst);
     return size;
   }
-  // Whether the writer wants to hear that there is room again; asks once.
+  // Returns whether the writer wants to hear that there is room again, and
+  // clears its request.
   bool TakeWriterWaits() {
     return writer_waits.load(std::memory_order_seq_cst) != 0 &&
            writer_waits.exchange(0) != 0;

@@ -157,14 +157,14 @@ void Acceptor::Drive(std::list<Pending>::iterator it) {
       Reject(*it, it->handshake.error());
       break;
     case ServerHandshake::State::kDone:
-      // Of the others, who are refused, only the verdict had to be delivered.
+      // A refused client only had to get the verdict.
       if (it->handshake.accepted()) {
         connected_(it->handshake.hello(), it->handshake.TakeLink());
       }
       break;
   }
   pending_.erase(it);
-  // A place is free.
+  // A pending handshake has ended.
   if (pending_.size() + 1 == options_.max_pending) accept_again_ = Now();
 }
 

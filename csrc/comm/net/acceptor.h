@@ -51,7 +51,7 @@ class Acceptor {
   // Closes the listener and every unfinished connection. After it returns no
   // callback runs. Idempotent.
   void Stop();
-  // Whom it has refused, in words, or "". Any thread.
+  // Summarizes the refused connections; "" if there are none. Any thread.
   std::string refusals() const { return rejections_.Summary(); }
 
  private:
@@ -78,8 +78,8 @@ class Acceptor {
   Socket listener_;
   Socket wake_;
   std::list<Pending> pending_;  // oldest first; the thread's own
-  // Not accepting until then, after the system ran out of descriptors or
-  // while every place is taken.
+  // Accepts nothing until then, after the system ran out of descriptors or
+  // while max_pending handshakes are pending.
   TimePoint accept_again_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -12,14 +12,13 @@
 
 namespace keras_ring {
 
-// How long an address may say nothing before the next one is tried, too.
+// How long to wait for an address before the next one is tried, too.
 constexpr Duration kConnectStagger = std::chrono::milliseconds(250);
 
-// A connection to one of the addresses in these lists, the first ones first.
-// One that does not answer holds the others up for `stagger` only: all that
-// were tried go on being waited for, and the first to answer is taken (RFC
-// 8305). If all refuse, what the first of them said; kDeadlineExceeded if one
-// says nothing.
+// Connects to one of the addresses in these lists, trying the first ones first.
+// An address that does not answer delays the next one by `stagger` only: all
+// attempts stay pending, and the first one to succeed is taken (RFC 8305). If
+// all fail, returns the first error; kDeadlineExceeded if one does not answer.
 Result<Socket> ConnectToAny(const std::vector<const addrinfo*>& lists,
                             Deadline deadline,
                             Duration stagger = kConnectStagger);

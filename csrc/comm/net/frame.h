@@ -10,21 +10,22 @@
 
 namespace keras_ring {
 
-// A frame is a varint length and that many bytes. What a peer claims never
-// makes us allocate: the buffer grows with the bytes that have arrived.
+// A frame is a varint length and that many bytes. A length that a peer claims
+// never causes an allocation: the buffer grows with the bytes that have
+// arrived.
 class FrameReader {
  public:
   explicit FrameReader(size_t max_frame_bytes) : limit_(max_frame_bytes) {}
 
-  // Takes bytes off the stream. Ends the life of the views given out.
+  // Appends bytes of the stream. Invalidates the views returned before.
   void Append(std::string_view bytes);
 
-  // Cuts the next whole frame into `frame`; false when none is there yet. The
-  // view lives until the next Append. An over-long or malformed length is an
-  // error, and the stream is of no use after it.
+  // Cuts the next whole frame into `frame`; false if there is none yet. The
+  // view is valid until the next Append. An over-long or malformed length is an
+  // error, after which the stream is unusable.
   Result<bool> Next(std::string_view* frame);
 
-  // Whether a frame has begun and not ended.
+  // Returns whether a frame has begun but not ended.
   bool InFrame() const { return at_ < buffer_.size(); }
 
  private:
@@ -33,8 +34,8 @@ class FrameReader {
   size_t at_ = 0;  // start of what is not cut yet
 };
 
-// The length prefix of a frame. `prefix` takes at most 10 bytes; returns how
-// many.
+// Encodes the length prefix of a frame. `prefix` needs room for 10 bytes;
+// returns how many were written.
 size_t EncodeFrameLength(size_t length, char* prefix);
 
 }  // namespace keras_ring

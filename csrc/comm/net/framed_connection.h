@@ -17,17 +17,18 @@ class FramedConnection {
   FramedConnection(Link link, size_t max_frame_bytes)
       : link_(std::move(link)), reader_(max_frame_bytes) {}
 
-  // Writes the frame, or as much as the link takes and keeps the rest.
-  // Returns the bytes that left. A failed write is not reported here: what the
-  // peer sent before it went is still to be read, and Read ends with the
-  // cause.
+  // Writes the frame, or as much as the link takes, and buffers the rest.
+  // Returns the number of bytes that left. A failed write is not reported here:
+  // bytes that the peer sent before it closed can still be read, after which
+  // Read returns the cause.
   size_t Send(std::string_view frame);
-  // Writes more of what is kept.
+  // Writes more of the buffered bytes.
   size_t Flush();
   bool wants_write() const { return !output_.empty(); }
 
-  // Takes what has arrived off the link, once; returns how many bytes, 0 for
-  // none now. kUnavailable when the peer has closed or reset the connection.
+  // Reads once what has arrived on the link; returns the number of bytes, 0 if
+  // there is nothing now. kUnavailable when the peer has closed or reset the
+  // connection.
   Result<size_t> Read();
   // The next whole frame; see FrameReader::Next.
   Result<bool> Next(std::string_view* frame) { return reader_.Next(frame); }

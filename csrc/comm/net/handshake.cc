@@ -297,8 +297,8 @@ ServerHandshake::State ServerHandshake::WriteOutput() {
   return State::kPending;
 }
 
-// Whether the bytes so far can become an opening: someone who talks HTTP is
-// told apart at the first byte, not at the deadline.
+// Returns whether the bytes so far can begin an opening: a client that speaks
+// HTTP is recognized at the first byte, not at the deadline.
 bool ServerHandshake::OpeningLooksRight() const {
   size_t comparable = std::min(input_.size(), kMagicBytes);
   return input_.compare(0, comparable, kPrefix, comparable) == 0;

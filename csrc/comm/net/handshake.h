@@ -64,24 +64,24 @@ struct LinkUse {
   uint32_t set;  // the number of a process set; 0 for the whole job
 };
 
-// The dialling rank and its purpose. Covered by the client's proof.
+// The dialling rank and its purpose. The client's proof covers it.
 struct Hello {
   LinkKind kind = LinkKind::kStore;
   int rank = 0;
-  // The number that the dialled rank gave itself for this job (0 for kStore):
-  // a listener that has since passed to another job refuses it.
+  // The number that the dialled rank gave itself for this job (0 for kStore). A
+  // listener that has since passed to another job refuses it.
   uint64_t target = 0;
   uint32_t set = 0;  // see LinkUse
-  bool tls = false;  // whether the one who dials wants the link encrypted
+  bool tls = false;  // whether the client wants the link encrypted
 };
 
 // The server's answer to an authenticated hello. On the wire.
 enum class Verdict : uint8_t {
   kAccepted = 0,
   kNotNow = 1,       // the job is complete or closing; try again
-  kWrongTarget = 2,  // this is not who you think it is
+  kWrongTarget = 2,  // this is not the rank that you dialled
   kWrongRank = 3,    // no rank of that number dials this one
-  // What the handshake itself makes of kAccepted:
+  // How the handshake itself refines kAccepted:
   kEncrypted = 4,  // TLS follows
   kTlsDiffers = 5  // one of the two wants TLS, the other does not
 };
@@ -113,13 +113,13 @@ Status ClientHandshake(const Socket& socket, const JobKey& key,
                        const Hello& hello, Deadline deadline,
                        Agreement* agreement = nullptr);
 
-// The whole way from a connection to a link: ClientHandshake, then TLS where
-// it was agreed on. `tls`: null where it is off.
+// Turns a connection into a link: ClientHandshake, then TLS if it was agreed
+// on. `tls`: null where it is off.
 Result<Link> OpenLink(Socket socket, const JobKey& key, Hello hello, Tls* tls,
                       Deadline deadline);
 
-// The side that is dialled: a state machine that never blocks, so that one
-// thread can run many, and a silent peer holds up nobody.
+// The accepting side: a state machine that never blocks, so that one thread can
+// run many, and a silent peer delays no other.
 class ServerHandshake {
  public:
   enum class State {
@@ -133,18 +133,19 @@ class ServerHandshake {
   ServerHandshake(Socket socket, const JobKey& key, Tls* tls = nullptr);
 
   State Advance();
-  // Whether the client's first message has come. An honest one sends it at
-  // once.
+  // Returns whether the client's first message has arrived. An honest client
+  // sends it at once.
   bool opened() const { return step_ != Step::kOpening; }
-  // In kHello: queues the verdict and goes on. Accepted is who wants TLS as
-  // this rank does; a rank that comes to the store may differ in that, and is
-  // served without, so that the ranks can tell each other.
+  // In kHello: queues the verdict and goes on. A client is accepted if it wants
+  // TLS as this rank does. A rank that connects to the store may differ in
+  // that, and is served without TLS, so that the ranks can report the
+  // difference.
   State Answer(Verdict verdict);
 
   short wanted_events() const;
   int fd() const { return socket_.fd(); }
   const Hello& hello() const { return hello_; }
-  // Whether the verdict that was sent lets the client in.
+  // Returns whether the verdict that was sent lets the client in.
   bool accepted() const { return accepted_; }
   const Status& error() const { return error_; }
   Link TakeLink() { return Link(std::move(socket_), std::move(session_)); }

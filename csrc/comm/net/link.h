@@ -20,22 +20,23 @@ namespace keras_ring {
 class Link {
  public:
   Link() = default;
-  // `session`: over `socket`, after its handshake; null: bytes go as they are.
+  // `session`: over `socket`, after its handshake; null: the link is plain.
   explicit Link(Socket socket, std::unique_ptr<TlsSession> session = nullptr)
       : socket_(std::move(socket)), session_(std::move(session)) {}
 
-  // To be polled, asked for names, and looked at; bytes go through the link.
+  // For polling, names and checks; bytes must go through the link.
   const Socket& socket() const { return socket_; }
   bool valid() const { return socket_.valid(); }
   void Close() { socket_.Close(); }
   bool encrypted() const { return session_ != nullptr; }
 
-  // Hands the system what it takes of `parts`. Returns how many bytes; 0 for
-  // none now.
+  // Sends as many bytes of `parts` as the system takes now. Returns their
+  // number, which may be 0.
   Result<size_t> Send(const iovec* parts, size_t num_parts) const;
-  // Takes what has come, as far as there is room in `parts`. What of a record
-  // of TLS finds no room is kept here, where no poll sees it: so wait only
-  // after a Receive of nothing, or one with room for kMaxTlsRecordBytes.
+  // Receives what has arrived, as far as there is room in `parts`. The rest of
+  // a TLS record that finds no room is kept here, where poll does not see it:
+  // so wait only after a Receive that returned nothing, or that had room for
+  // kMaxTlsRecordBytes.
   Result<Received> Receive(const iovec* parts, size_t num_parts) const;
 
  private:
@@ -43,7 +44,7 @@ class Link {
   std::unique_ptr<TlsSession> session_;
 };
 
-// By the rank at the other end.
+// Keyed by the rank at the other end.
 using Links = std::map<int, Link>;
 
 Status ReadFull(const Link& link, void* data, size_t bytes, Deadline deadline);

@@ -1,4 +1,4 @@
-// Sockets within a host: what carries descriptors from process to process.
+// Sockets within a host, which pass descriptors between processes.
 #ifndef KERAS_RING_COMM_NET_LOCAL_SOCKET_H_
 #define KERAS_RING_COMM_NET_LOCAL_SOCKET_H_
 
@@ -12,14 +12,14 @@
 
 namespace keras_ring {
 
-// Names are of the abstract namespace: nothing in the file system, gone with
-// the socket. 1 to 100 bytes.
+// Names are in the abstract namespace: nothing appears in the file system, and
+// a name is gone with its socket. 1 to 100 bytes.
 Result<Socket> ListenLocal(const std::string& name);
 Result<Socket> ConnectLocal(const std::string& name, Deadline deadline);
-// The next connection; those of other users are dropped.
+// Returns the next connection; drops those of other users.
 Result<Socket> AcceptLocal(const Socket& listener, Deadline deadline);
 
-// The number of the process that listens at the other end, or "unknown".
+// Returns the process id of the listener at the other end, or "unknown".
 std::string PeerProcess(const Socket& socket);
 
 // The receiver gets duplicates; the sender keeps its own.

@@ -39,7 +39,7 @@ class RejectionLog {
                      << more;
   }
 
-  // What all of them come to, or "". Any thread.
+  // Summarizes all rejections; "" if there are none. Any thread.
   std::string Summary() const KR_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (total_ == 0) return "";

@@ -21,10 +21,10 @@
 namespace keras_ring {
 namespace {
 
-// What Linux segments at once by default, less room for headers.
+// The amount that Linux segments at once by default, minus room for headers.
 constexpr size_t kMaxOffloadBytes = (size_t{64} << 10) - 512;
 
-// Signs of life that do not come, before the connection is taken for dead.
+// Unanswered probes before the connection is considered dead.
 constexpr int kProbes = 3;
 
 void SetOption(int fd, int level, int name, int value) {

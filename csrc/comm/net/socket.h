@@ -48,18 +48,18 @@ struct PortRange {
   uint16_t high = 0;
 };
 
-// On one of these ports, and on every address if `host` is empty. The search
-// begins with the `first`-th, so that ranks of one host do not all try the same
-// ones. kUnavailable if none is free.
+// Listens on one of these ports, and on every address if `host` is empty. The
+// search begins with the `first`-th port, so that the ranks of a host do not
+// all try the same ones. kUnavailable if none is free.
 Result<Socket> ListenInRange(const std::string& host, PortRange ports,
                              int first);
 
-// On every address of this host.
+// Listens on every address of this host.
 Result<Socket> ListenEverywhere(uint16_t port);
 
-// A duplicate of an inherited listening socket. The original stays open, so
-// that a later init can adopt it again, and connections that arrive meanwhile
-// wait in its backlog.
+// Duplicates an inherited listening socket. The original stays open, so that a
+// later init can adopt it again, and connections that arrive meanwhile wait in
+// its backlog.
 Result<Socket> AdoptListener(int fd);
 
 // kUnavailable when nobody listens there, or nobody knows the host (worth
@@ -68,7 +68,8 @@ Result<Socket> AdoptListener(int fd);
 Result<Socket> Connect(const std::string& host, uint16_t port,
                        Deadline deadline);
 
-// Takes a connection off a listener's backlog. An invalid socket: none waits.
+// Takes a connection off a listener's backlog. Returns an invalid socket if
+// none waits.
 Result<Socket> Accept(const Socket& listener);
 
 Status ReadFull(const Socket& socket, void* data, size_t bytes,
@@ -95,25 +96,26 @@ std::string PeerName(const Socket& socket);
 // "host:port", with brackets around an IPv6 address.
 std::string HostPort(const std::string& host, uint16_t port);
 
-// Whether the other end has closed and left nothing to read.
+// Returns whether the other end has closed the connection and left nothing to
+// read.
 bool IsDead(const Socket& socket);
 
-// The error that the system has noted of a connection, if any.
+// Returns the pending error of a connection, if any.
 Status SocketFailure(const Socket& socket);
 
-// Has the system ask an idle peer's system for a sign of life, so that this end
-// fails within `limit`, but seconds at least, once none comes.
+// Makes the system probe an idle peer, so that this end fails within `limit`,
+// but not within less than a few seconds, once the peer stops answering.
 void ProbeWhenIdle(const Socket& socket, Duration limit);
 
-// For how long the other end's system has acknowledged nothing, if there is
-// something for it to acknowledge; else zero. Also zero where the system cannot
+// Returns for how long the other end's system has acknowledged nothing, if
+// something is unacknowledged; else zero. Also zero where the system cannot
 // tell.
 Duration Unacknowledged(const Socket& socket);
 
-// How much to hand over in one send of a long stream: as many whole packets as
-// the system takes down to the device in one go. Less makes more work for the
-// system; of more, a rest of a packet travels by itself, and what was read to
-// be sent has left the caches before the next is received.
+// Returns how many bytes to pass to one send of a long stream: as many whole
+// packets as the system passes to the device in one go. With less, the system
+// works more; with more, the rest of a packet travels by itself, and data that
+// was read to be sent has left the caches before the next is received.
 size_t SendQuantum(const Socket& socket);
 
 Status RandomBytes(void* data, size_t bytes);

@@ -1,10 +1,10 @@
-// HostRelay: the way of a host's ranks to rank 0's store, over one connection.
+// HostRelay: connects the ranks of a host to rank 0's store over one
+// connection.
 //
 // Without it rank 0 has a connection to each rank of the job and sends its
-// table to each. One rank of a host, whoever comes first, serves a store to the
-// others under a local name, passes on what they say, and gives all of them
-// what rank 0 answers. Where it goes, so do their connections, and another
-// takes its place.
+// table to each. The first rank of a host serves a store to the others under a
+// local name, forwards their requests, and gives all of them rank 0's answers.
+// When it goes, their connections close, and another rank takes over.
 #ifndef KERAS_RING_COMM_RENDEZVOUS_HOST_RELAY_H_
 #define KERAS_RING_COMM_RENDEZVOUS_HOST_RELAY_H_
 
@@ -31,29 +31,31 @@
 
 namespace keras_ring {
 
-// What a rank has to know of its way to rank 0.
+// A rank's route to rank 0.
 struct StoreRoute {
   int through = 0;    // the rank that it asks: 0, or that of the host's relay
   std::string local;  // the address of this host at which rank 0 sees it
-  std::string peer;   // the one of rank 0
+  std::string peer;   // the address of rank 0
 };
 
 class HostRelay {
  public:
-  // Lets ranks in from now on, which wait for Open or Refuse. `counters` must
+  // Accepts ranks from now on; they wait for Open or Refuse. `counters` must
   // outlive the relay.
   static Result<std::unique_ptr<HostRelay>> Start(Socket listener,
                                                   const JobKey& key,
                                                   Counters& counters);
-  // Where rank 0's answer is on its way to others of the host, it arrives.
+  // An answer of rank 0 that is on its way to other ranks of the host still
+  // arrives.
   ~HostRelay();
 
-  // Begins to pass on, to and from rank 0's store at the other end of `link`.
+  // Begins to forward to and from rank 0's store at the other end of `link`.
   Status Open(Link link, const StoreRoute& route);
-  // Rank 0 cannot be reached, or does not let this host in.
+  // Tells the ranks that rank 0 cannot be reached, or does not accept this
+  // host.
   void Refuse(const Status& why);
 
-  // For a rank of the host: what the relay that `store` leads to was told by
+  // For a rank of the host: returns what the relay behind `store` was told by
   // Open or Refuse.
   static Result<StoreRoute> RouteOf(TcpStoreClient& store, Deadline deadline);
 
@@ -61,7 +63,8 @@ class HostRelay {
   HostRelay();
   LocalStore& store() { return server_.store(); }
   void PutRoute(const Status& status, const StoreRoute& route);
-  // One that others of the host may have yet to ask for.
+  // Returns whether there is an answer that other ranks of the host may still
+  // ask for.
   bool has_answer() const { return concluded_ || !table_.members.empty(); }
 
   // The relay's thread.
@@ -73,7 +76,7 @@ class HostRelay {
   void OnAnswer(const StoreReply& reply);
   void OnLost(const Status& why);
 
-  // Its own.
+  // Used by the relay's thread only.
   std::optional<FramedConnection> rank_zero_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::string> asked_;  // keys, by the id of the request
@@ -84,7 +87,7 @@ class HostRelay {
   Mutex mutex_;
   std::vector<TcpStoreServer::News> news_ KR_GUARDED_BY(mutex_);
   bool stopping_ KR_GUARDED_BY(mutex_) = false;
-  // These use what stands above.
+  // These use the members above.
   TcpStoreServer server_;
   std::unique_ptr<Acceptor> acceptor_;
   std::thread thread_;

@@ -154,7 +154,7 @@ Status JobMesh::KeepStore(StoreAccess access, Deadline of_rank_zero) {
   return OkStatus();
 }
 
-// What rank 0 says of it is what this rank will report.
+// This rank will report what rank 0 says about the failure.
 void JobMesh::GiveUpStart() {
   inbox_.Abort(UnavailableError("the job could not start"));
 }

@@ -24,19 +24,20 @@
 
 namespace keras_ring {
 
-// Accepted links, until Connect asks for them. A peer may be faster than this
-// rank and dial before it does. Thread-safe.
+// Accepted links, until Connect takes them. A peer may be faster than this rank
+// and dial before it does. Thread-safe.
 class LinkInbox {
  public:
-  // Keeps the last few of those links that wait for the same use.
+  // Keeps only the last few of the links that wait for the same use.
   void Put(const Hello& hello, Link link) KR_EXCLUDES(mutex_);
   // Waits for one link for `use` from each of `ranks`. Process sets are made
-  // one after the other, so links of an earlier one, which has failed, go.
+  // one after the other, so links of an earlier one, which has failed, are
+  // dropped.
   Result<Links> Take(LinkUse use, const std::vector<int>& ranks,
                      Deadline deadline) KR_EXCLUDES(mutex_);
-  // Take fails with `cause` from now on. The first cause is kept.
+  // Makes Take fail with `cause` from now on. The first cause is kept.
   void Abort(const Status& cause) KR_EXCLUDES(mutex_);
-  // That cause; OK while there is none.
+  // Returns that cause; OK while there is none.
   Status aborted() const KR_EXCLUDES(mutex_);
   size_t size() const KR_EXCLUDES(mutex_);
 
@@ -44,8 +45,8 @@ class LinkInbox {
   // Process set, kind, rank.
   using Key = std::tuple<uint32_t, LinkKind, int>;
   void DropEarlierLocked(uint32_t set) KR_REQUIRES(mutex_);
-  // Those of `ranks` that have a link waiting; closed links are thrown away,
-  // since the peer has given them up.
+  // Returns the members of `ranks` that have no link waiting; drops closed
+  // links, since their peers have given them up.
   std::vector<int> MissingLocked(LinkUse use, const std::vector<int>& ranks)
       KR_REQUIRES(mutex_);
 
@@ -63,20 +64,21 @@ class JobMesh final : public StartingMesh {
       int rank, int size, const JobKey& key, Socket listener, bool serve_store,
       Counters& counters, Tls* tls = nullptr);
 
-  // The number this rank's acceptor answers to.
+  // The number that this rank's acceptor answers to.
   uint64_t target() const { return target_; }
   uint16_t port() const { return port_; }
-  // Null but on rank 0.
+  // Null on all ranks but 0.
   TcpStoreServer* store_server() { return store_server_.get(); }
   std::string refusals() const { return acceptor_->refusals(); }
 
-  // Before the first Connect.
+  // To be called before the first Connect.
   void SetTable(JobTable table, Deadline deadline) {
     table_ = std::move(table);
     deadline_ = deadline;
   }
-  // Not on rank 0: the store, until the start is agreed on, and when rank 0
-  // gives it up. From now on nobody waits here for a start that has failed.
+  // On ranks other than 0: keeps the store until the start is agreed on.
+  // `of_rank_zero`: when rank 0 gives up the start. From now on no caller here
+  // waits for a start that has failed.
   Status KeepStore(StoreAccess access, Deadline of_rank_zero);
 
   int rank() const override { return rank_; }
@@ -92,7 +94,7 @@ class JobMesh final : public StartingMesh {
           Tls* tls);
   Verdict Admit(const Hello& hello) const;
   void Connected(const Hello& hello, Link link);
-  // Another rank has failed to start, or is gone: no use in waiting for links.
+  // Another rank has failed to start, or is gone: stops waiting for links.
   void GiveUpStart();
   Result<Link> Dial(LinkUse use, int peer, Deadline deadline) const;
 
@@ -105,13 +107,13 @@ class JobMesh final : public StartingMesh {
   JobTable table_;
   Deadline deadline_{TimePoint::max()};
   StoreAccess access_;
-  uint64_t asked_ = 0;  // for the verdict
+  uint64_t asked_ = 0;  // the id of the request for the verdict
   Deadline deadline_of_rank_zero_{TimePoint::max()};
   LinkInbox inbox_;
-  // These use what stands above.
+  // These use the members above.
   std::unique_ptr<StartMonitor> watch_;
   std::unique_ptr<TcpStoreServer> store_server_;
-  // Last, so that it stops first: its thread uses what stands above.
+  // Last, so that it stops first: its thread uses the members above.
   std::unique_ptr<Acceptor> acceptor_;
 };
 

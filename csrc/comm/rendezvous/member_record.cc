@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxTextBytes = 64 << 10;
 // One that may come again for each member.
 constexpr size_t kMaxSharedTextBytes = 1 << 10;
-// What the ranks compare. More of it would not make an error clearer.
+// The limit of the fingerprint's bytes. More would not make an error clearer.
 constexpr size_t kMaxFingerprintBytes = 4096;
 constexpr uint64_t kMaxSize = INT32_MAX;
 constexpr uint64_t kMaxMilliseconds = uint64_t{1} << 40;  // 30 years

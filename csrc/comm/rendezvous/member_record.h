@@ -1,5 +1,5 @@
-// What the ranks of a forming job tell each other through the store, and the
-// judgement over it. Values in, values out: no sockets here.
+// The messages of a forming job's ranks in the store, and the checks on them.
+// Values in, values out: no sockets here.
 #ifndef KERAS_RING_COMM_RENDEZVOUS_MEMBER_RECORD_H_
 #define KERAS_RING_COMM_RENDEZVOUS_MEMBER_RECORD_H_
 
@@ -15,7 +15,7 @@
 
 namespace keras_ring {
 
-// One rank's application.
+// The record with which one rank joins.
 struct MemberRecord {
   int rank = 0;
   int size = 0;
@@ -31,14 +31,15 @@ struct JobTable {
   Status status;
   std::vector<Member> members;    // by rank
   std::vector<uint64_t> targets;  // by rank
-  // Until rank 0 gives up the start. On the wire in milliseconds.
+  // Time left until rank 0 gives up the start. On the wire in milliseconds.
   Duration time_left = Duration::zero();
 };
 
 inline constexpr char kMemberPrefix[] = "join/";
 inline constexpr char kTableKey[] = "table";
-// A rank that gives up before rank 0 does asks who is missing: under the first
-// and its rank. The answer is under the second: a table with that status.
+// A rank that gives up before rank 0 does asks who is missing: it sets the
+// first key plus its rank. The answer has the second key: a table with that
+// status.
 inline constexpr char kLatePrefix[] = "late/";
 inline constexpr char kMissingPrefix[] = "missing/";
 std::string JoinKey(const MemberRecord& record);
@@ -48,21 +49,21 @@ std::string Encode(const JobTable& table);
 bool Decode(std::string_view bytes, MemberRecord* record);
 bool Decode(std::string_view bytes, JobTable* table);
 
-// The records of a job, as they come: each takes time that does not grow with
-// the number of those that are there.
+// Collects the records of a job as they come: the time for each does not grow
+// with the number of records that are there.
 class MemberRecords {
  public:
   explicit MemberRecords(int size) : size_(size) {}
-  // kInternal if the record is malformed; kInvalidArgument, naming both, if its
-  // rank is taken or it has another size than rank 0.
+  // kInternal if the record is malformed; kInvalidArgument, naming both ranks,
+  // if its rank is taken or its size differs from rank 0's.
   Status Add(const std::string& key, std::string_view bytes);
   void Remove(const std::string& key);
   bool complete() const {
     return by_rank_.size() == static_cast<size_t>(size_);
   }
-  // By rank.
+  // Returns the records, by rank.
   std::vector<MemberRecord> Take();
-  // The error of a job that is not complete in time.
+  // Returns the error of a job that is not complete in time.
   Status Missing() const;
 
  private:
@@ -71,11 +72,11 @@ class MemberRecords {
   std::map<std::string, int> ranks_;  // by key
 };
 
-// kFailedPrecondition, naming each property that differs, the ranks and their
-// values.
+// Returns kFailedPrecondition if fingerprints differ, naming each property that
+// does, the ranks and their values.
 Status CompareFingerprints(const std::vector<MemberRecord>& records);
 
-// `records`: exactly one for each rank.
+// `records`: exactly one per rank.
 JobTable MakeTable(const std::vector<MemberRecord>& records);
 
 // "rank 3", "ranks 0-2, 5".

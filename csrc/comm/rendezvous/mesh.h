@@ -31,22 +31,22 @@ inline constexpr size_t kMaxExchangedBytes = 4096;
 class Mesh {
  public:
   virtual ~Mesh() = default;
-  // The own one, among the members.
+  // This rank, an index into members().
   virtual int rank() const = 0;
   virtual const std::vector<Member>& members() const = 0;
-  // One link per peer. Both ends of a link must ask for it; the higher rank
-  // dials, the lower accepts. Peers must not contain the own rank. The error
-  // names the peers that did not come.
+  // Returns one link per peer. Both ends of a link must ask for it; the higher
+  // rank dials, the lower accepts. `peers` must not contain this rank. The
+  // error names the peers that did not connect.
   virtual Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
                                 Deadline deadline) = 0;
-  // What each member has passed, by rank: at most kMaxExchangedBytes each. All
-  // of them call it, the same number of times, before anything runs that could
-  // carry it: it takes connections of its own. The error names the peer that
-  // could not be reached.
+  // Returns what each member has passed, by rank: at most kMaxExchangedBytes
+  // each. All members must call it the same number of times, before anything
+  // runs that could carry these bytes: it opens connections of its own. The
+  // error names the peer that could not be reached.
   Result<std::vector<std::string>> Exchange(const std::string& own,
                                             Deadline deadline);
-  // Thread-safe: who waits for a peer's link, or will, fails with `cause`. The
-  // first cause is kept.
+  // Thread-safe: every present and later wait for a peer's link fails with
+  // `cause`. The first cause is kept.
   virtual void Abort(const Status& cause) = 0;
 };
 

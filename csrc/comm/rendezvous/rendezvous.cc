@@ -142,21 +142,21 @@ Status PublishFailure(TcpStoreServer& server, int size, const JobTable& table) {
   const Deadline linger = Deadline::After(kVerdictLinger);
   (void)server.store().Set(kTableKey, Encode(table), linger);
   if (table.status.code() != StatusCode::kDeadlineExceeded) {
-    // Those that are still on their way shall hear it too.
+    // Ranks that are still on their way shall hear it, too.
     (void)server.store().List(kMemberPrefix, size, linger);
   }
   server.WaitUntilAlone(linger);
   return table.status;
 }
 
-// Of rank 0, and of those of its host that are where it is.
+// Fills in the address of rank 0 for rank 0 itself and the ranks of its host.
 void FillAddresses(JobTable& table, const std::string& of_rank_zero) {
   for (Member& member : table.members) {
     if (member.address.empty()) member.address = of_rank_zero;
   }
 }
 
-// Where rank 0 serves the store, and listens for the ranks that dial it.
+// Opens the listener on which rank 0 serves the store and accepts ranks.
 Result<Socket> ListenAsRankZero(const RendezvousOptions& options) {
   if (options.store_listen_fd >= 0) {
     return AdoptListener(options.store_listen_fd);

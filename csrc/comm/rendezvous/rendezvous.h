@@ -31,29 +31,31 @@ struct RendezvousOptions {
   Tls* tls = nullptr;
   // Identity of the host: ranks with equal ids share one.
   std::string host_id;
-  // Whether the ranks of each host reach the store by one connection.
+  // If true, the ranks of each host share one connection to the store.
   bool by_host = false;
-  // Address at which peers reach this rank's listener. Empty: the one from
-  // which this rank reaches the store, or of rank 0, the one at which the peer
-  // has reached the store; but no loopback address unless that means loopback
-  // everywhere: then so is the listener, whatever is said here. Not used by a
-  // rank 0 with an inherited listener.
+  // The address at which peers reach this rank's listener. If empty: the
+  // address from which this rank reaches the store, or for rank 0, the address
+  // at which the peer has reached the store. It is not a loopback address
+  // unless `store_host` means loopback everywhere: then the listener uses
+  // loopback, whatever is set here. Not used by a rank 0 with an inherited
+  // listener.
   std::string advertise_host;
-  // Where the listener is; of rank 0, store_port counts.
+  // The ports of the listener; rank 0 uses store_port instead.
   PortRange ports;
-  // What must be equal on all ranks, as "name=value" (versions, tunables).
+  // "name=value" for each property that must be equal on all ranks (versions,
+  // tunables).
   std::vector<std::string> fingerprint;
 };
 
 // The mesh of a job that has yet to start.
 class StartingMesh : public Mesh {
  public:
-  // When the start is given up, at most: none of the others' is later than
-  // rank 0's.
+  // When the start is given up at the latest: no other rank's deadline is later
+  // than rank 0's.
   virtual Deadline deadline() const = 0;
-  // To be called once, however the start went here (`own`). Waits for all
-  // ranks: OK if it went well on all of them, and an error on all if not, which
-  // names who is lost or could not start.
+  // To be called once, whether or not the start succeeded here (`own`). Waits
+  // for all ranks: returns OK if all have succeeded; else an error on all
+  // ranks, which names the ranks that are lost or could not start.
   virtual Status StartBarrier(const Status& own) = 0;
 };
 

@@ -1,10 +1,10 @@
-// The end of a job's start: it has begun on all ranks or on none.
+// The end of a job's start: it succeeds on all ranks or on none.
 //
-// A rank that is lost while links are made is seen by those that wait for it;
-// these give up, and whoever waits for them sees no more than that. So each
-// tells rank 0 how it went, through the store, and rank 0 all of them whom
-// there is to blame. It does so as soon as it knows, and each has asked for it
-// before it waits for links.
+// If a rank is lost while links are made, only the ranks that wait for it
+// notice; these give up, and the ranks that wait for them see no more than
+// that. So each rank reports its outcome to rank 0 through the store, and rank
+// 0 tells all of them which rank is to blame. It does so as soon as it knows,
+// and each rank has asked for it before it waits for links.
 #ifndef KERAS_RING_COMM_RENDEZVOUS_START_AGREEMENT_H_
 #define KERAS_RING_COMM_RENDEZVOUS_START_AGREEMENT_H_
 
@@ -19,35 +19,35 @@
 
 namespace keras_ring {
 
-// Where a rank's word stands. An empty one: it went without.
+// The key of a rank's report. An empty value: the rank left without a report.
 std::string StartedKey(int rank);
-// Where rank 0's stands, and what it is.
+// The key of rank 0's verdict, and its encoding.
 inline constexpr char kVerdictKey[] = "verdict";
 std::string EncodeVerdict(const Status& verdict);
-// A verdict: this rank is lost.
+// The verdict that this rank is lost.
 Status LostAtStart(int rank, const std::vector<Member>& members,
                    const std::string& why);
 
-// Rank 0. `own`: how the start went here; `deadline`: when the others have
-// given up at the latest, too.
+// For rank 0. `own`: the outcome of the start here. `deadline`: when the other
+// ranks, too, have given up at the latest.
 Status AgreeAsRankZero(TcpStoreServer& server,
                        const std::vector<Member>& members, const Status& own,
                        Deadline deadline);
-// Any other rank: before it waits for links. From then on something to read
-// from the store's socket means that the start has failed, or rank 0 has gone.
+// For any other rank, before it waits for links. If the store's socket becomes
+// readable after this, the start has failed, or rank 0 has gone.
 uint64_t AskForVerdict(TcpStoreClient& store);
-// And then. `asked`: what AskForVerdict returned; `through`: whose store it is,
-// rank 0's or that of the relay of this host.
+// The second step. `asked`: the result of AskForVerdict. `through`: the rank
+// whose store it is, rank 0 or the relay of this host.
 Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
                     int through, const std::vector<Member>& members,
                     const Status& own, Deadline deadline);
 
-// Whether an entry of the store says that a rank has gone or cannot start: then
-// the job cannot start.
+// Returns whether an entry of the store says that a rank has gone or cannot
+// start: then the job cannot start.
 bool IsFailure(const std::string& key, const std::string& word);
 
-// What the words come to: those of all ranks but 0 that have said or left
-// anything, and rank 0's. `in_time`: whether others may still say theirs.
+// Combines the reports: those of all ranks but 0 that have left any, and rank
+// 0's. `in_time`: whether other ranks may still report.
 Status StartVerdict(const StoreEntries& words,
                     const std::vector<Member>& members,
                     const Status& of_rank_zero, bool in_time = false);

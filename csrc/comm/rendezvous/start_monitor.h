@@ -1,5 +1,5 @@
-// StartMonitor: tells when a job's start fails elsewhere, to a rank that waits
-// for links.
+// StartMonitor: tells a rank that waits for links when the job's start fails
+// elsewhere.
 #ifndef KERAS_RING_COMM_RENDEZVOUS_START_MONITOR_H_
 #define KERAS_RING_COMM_RENDEZVOUS_START_MONITOR_H_
 
@@ -15,12 +15,11 @@ namespace keras_ring {
 
 class StartMonitor {
  public:
-  // Calls `news`, once, on a thread of its own when there is something to read
-  // from `socket`, which must outlive the watch, or its peer has gone. Reads
-  // nothing.
+  // Calls `news` once, on a thread of its own, when `socket` becomes readable
+  // or its peer has gone. Reads nothing. `socket` must outlive the monitor.
   static Result<std::unique_ptr<StartMonitor>> Start(
       const Socket& socket, std::function<void()> news);
-  // After it `news` is not called.
+  // After it returns, `news` is not called.
   ~StartMonitor();
 
  private:

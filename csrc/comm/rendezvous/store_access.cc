@@ -41,7 +41,7 @@ Result<StoreAccess> ReachDirectly(const RendezvousOptions& options,
   return access;
 }
 
-// What goes wrong here goes wrong for all of the host.
+// A failure here fails all ranks of the host.
 Status OpenRelay(const RendezvousOptions& options, HostRelay& relay,
                  Deadline deadline) {
   Result<Link> link = OpenToRankZero(options, deadline);
@@ -65,7 +65,8 @@ Result<std::unique_ptr<TcpStoreClient>> ConnectToRelay(
   return std::make_unique<TcpStoreClient>(std::move(link));
 }
 
-// What the relay says of its way, or what its silence means.
+// Returns the route that the relay reports, or the error that its silence
+// means.
 Result<StoreRoute> AskForRoute(TcpStoreClient& store, Deadline deadline) {
   Result<StoreRoute> route =
       HostRelay::RouteOf(store, Deadline(deadline.at() + kRouteGrace));

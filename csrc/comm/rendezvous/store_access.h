@@ -15,19 +15,19 @@
 namespace keras_ring {
 
 struct StoreAccess {
-  // If this rank is the one of its host.
+  // Set if this rank is the relay of its host.
   std::unique_ptr<HostRelay> relay;
   std::unique_ptr<TcpStoreClient> store;
   StoreRoute route;
 };
 
-// The local name of the relay: one for the ranks of a job on a host. Nobody can
-// tell it without the key, or another user could take it first.
+// The local name of the relay, one per job and host. It cannot be guessed
+// without the key, or another user could take it first.
 std::string RelayName(const RendezvousOptions& options);
 
-// By the relay of this host where `options` say so, and itself if that does not
-// work. kUnavailable if it was that of another job, or has just gone: worth
-// trying again. kDeadlineExceeded if rank 0 does not come.
+// Connects through the relay of this host if `options` say so, and directly if
+// that does not work. kUnavailable if the relay was that of another job, or has
+// just gone: worth trying again. kDeadlineExceeded if rank 0 does not come.
 Result<StoreAccess> ReachStore(const RendezvousOptions& options,
                                Deadline deadline, Counters& counters);
 

@@ -9,8 +9,8 @@
 
 namespace keras_ring {
 
-// Its members are those of the set, by their rank in it, and its links are the
-// set's own.
+// Its members are those of the set, by their rank in it, and its links belong
+// to the set.
 class SubMesh final : public Mesh {
  public:
   // `job` must outlive the object.
@@ -20,7 +20,7 @@ class SubMesh final : public Mesh {
   const std::vector<Member>& members() const override { return members_; }
   Result<Links> Connect(LinkUse use, const std::vector<int>& peers,
                         Deadline deadline) override;
-  // Of the whole job.
+  // Aborts the mesh of the whole job.
   void Abort(const Status& cause) override { job_.Abort(cause); }
 
  private:

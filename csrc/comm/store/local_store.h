@@ -1,5 +1,5 @@
-// LocalStore: a Store in this process's memory. The fake for tests, and what
-// the TCP store's server keeps its entries in.
+// LocalStore: a Store in this process's memory. Tests use it as a fake, and the
+// TCP store's server keeps its entries in it.
 #ifndef KERAS_RING_COMM_STORE_LOCAL_STORE_H_
 #define KERAS_RING_COMM_STORE_LOCAL_STORE_H_
 
@@ -30,8 +30,8 @@ class LocalStore final : public Store {
   Result<StoreEntries> List(const std::string& prefix, size_t at_least,
                             Deadline deadline) override;
 
-  // What comes and goes under a prefix, in order: first what is there. So who
-  // waits for many keys looks at each once.
+  // The changes under a prefix, in order, beginning with the entries that are
+  // there. So a reader that waits for many keys handles each only once.
   class Feed;
   struct Change {
     std::string key;
@@ -41,14 +41,14 @@ class LocalStore final : public Store {
   // The store must outlive it.
   std::unique_ptr<Feed> Follow(const std::string& prefix);
 
-  // For the server: keys by the client they die with.
+  // For the server: keys belong to the client they are removed with.
   static constexpr int kNoOwner = -1;
   void SetOwned(const std::string& key, const std::string& value, int owner);
-  // What is `owner`'s; returns those keys.
+  // Removes the keys of `owner`; returns them.
   std::vector<std::string> RemoveOwner(int owner);
-  // False if it is not there, or not `owner`'s.
+  // Returns false if the key is not there, or not `owner`'s.
   bool Remove(const std::string& key, int owner);
-  // Nobody's key. False if it was there.
+  // The key belongs to no client. Returns false if it was there.
   bool SetIfMissing(const std::string& key, const std::string& value);
   std::optional<StoreEntries> TryList(const std::string& prefix,
                                       size_t at_least) const;
@@ -73,7 +73,7 @@ class LocalStore final : public Store {
 class LocalStore::Feed {
  public:
   ~Feed();
-  // kDeadlineExceeded if nothing more comes.
+  // Returns kDeadlineExceeded if no further change comes.
   Result<Change> Next(Deadline deadline);
 
  private:

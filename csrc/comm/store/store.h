@@ -1,5 +1,6 @@
 // Store: the small key/value service by which the ranks of a job find each
-// other. Nothing else uses it, so it has the two operations that takes.
+// other. Nothing else uses it, so it has only the two operations needed for
+// that.
 #ifndef KERAS_RING_COMM_STORE_STORE_H_
 #define KERAS_RING_COMM_STORE_STORE_H_
 
@@ -19,19 +20,19 @@ inline bool HasPrefix(std::string_view key, std::string_view prefix) {
   return key.substr(0, prefix.size()) == prefix;
 }
 
-// Keys live as long as the client that set them: what a rank that went away
-// has said does not stand in the way of the one that comes in its place.
+// Keys live as long as the client that set them: the entries of a rank that
+// went away do not block the rank that replaces it.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Replaces what was there.
+  // Replaces the previous value.
   virtual Status Set(const std::string& key, const std::string& value,
                      Deadline deadline) = 0;
 
-  // Waits until at least `at_least` keys begin with `prefix`; returns them all.
-  // kDeadlineExceeded when they do not come; kUnavailable when the store has
-  // gone.
+  // Waits until at least `at_least` keys begin with `prefix`; returns all of
+  // them. kDeadlineExceeded if they do not come in time; kUnavailable if the
+  // store has gone.
   virtual Result<StoreEntries> List(const std::string& prefix, size_t at_least,
                                     Deadline deadline) = 0;
 };

@@ -19,8 +19,8 @@ struct StoreRequest {
   enum class Kind : uint8_t {
     kSet = 0,
     kList = 1,
-    // One for whom the client speaks has gone. Its key goes, too, unless the
-    // job is complete: then `value` is the key of its last word.
+    // A rank for which the client speaks has gone. Its key is removed, unless
+    // the job is complete: then `value` is the key of its last word.
     kUnset = 2
   };
   Kind kind = Kind::kSet;
@@ -30,7 +30,7 @@ struct StoreRequest {
   uint64_t at_least = 0;  // kList
 };
 
-// A reply repeats the request's id; only that to a list has entries.
+// A reply repeats the request's id; only the reply to a list has entries.
 struct StoreReply {
   uint64_t id = 0;
   StoreEntries entries;
@@ -38,10 +38,10 @@ struct StoreReply {
 
 std::string Encode(const StoreRequest& request);
 std::string Encode(const StoreReply& reply);
-// The same in two steps, for one answer to many.
+// The same in two steps, for sending one answer to many clients.
 std::string EncodeEntries(const StoreEntries& entries);
 std::string EncodeReply(uint64_t id, const std::string& entries);
-// False when the bytes are not exactly one message.
+// Return false if the bytes are not exactly one message.
 bool Decode(std::string_view bytes, StoreRequest* request);
 bool Decode(std::string_view bytes, StoreReply* reply);
 

@@ -261,7 +261,7 @@ Status TcpStoreServer::Handle(Client& client, std::string_view bytes) {
   return OkStatus();
 }
 
-// What is waited for is few things, by many.
+// Many clients wait for few distinct things.
 void TcpStoreServer::AnswerWaits() {
   for (auto it = waits_.begin(); it != waits_.end();) {
     const auto& [prefix, at_least] = it->first;

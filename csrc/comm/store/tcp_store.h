@@ -26,39 +26,41 @@
 namespace keras_ring {
 
 // Serves connections that an Acceptor has authenticated, on one thread that
-// sleeps until something comes, and ends when the job is complete and the last
-// client has its table.
+// sleeps until something arrives, and ends when the job is complete and the
+// last client has its table.
 class TcpStoreServer {
  public:
   struct News {
     std::string key;
     std::string value;
-    // The key has gone with its client, whose last word has the key `value`.
+    // The key has gone with its client. The client's last word has the key
+    // `value`.
     bool gone = false;
   };
-  // `heard`, if any, is called on the server's thread with each key that comes
-  // from a client or goes with it, or is set for one that has gone.
+  // `heard`, if any, is called on the server's thread for each key that a
+  // client sets, that is removed with its client, or that is set for a client
+  // that has gone.
   using Heard = std::function<void(const News& news)>;
   explicit TcpStoreServer(Heard heard = nullptr);
   ~TcpStoreServer();  // stops
 
   Status Start();
-  // Goes on serving until its clients have gone, but no longer than `linger`:
-  // rank 0 may leave the job while another has yet to ask for the table.
+  // Keeps serving until its clients have gone, but no longer than `linger`:
+  // rank 0 may leave the job while another rank has yet to ask for the table.
   // Idempotent.
   void Stop(Duration linger = std::chrono::seconds(1));
 
-  // Takes over a client's connection, or closes it when the job is complete
-  // already. Any thread. If it goes once the job is complete, and nobody has
-  // set `last_word`, that is set then, empty: so others learn of it.
+  // Takes over a client's connection, or closes it if the job is complete
+  // already. Any thread. If the client goes once the job is complete, and
+  // `last_word` is not set, the server sets it, empty: so others learn of it.
   void Serve(Link link, std::string last_word = "");
 
-  // From now on new clients are to be told to come back later: the job is
-  // complete, so whoever comes belongs to the next one. Any thread.
+  // From now on new clients are told to come back later: the job is complete,
+  // so any new client belongs to the next one. Any thread.
   void Seal() { sealed_ = true; }
   bool sealed() const { return sealed_; }
 
-  // Waits until every client has gone.
+  // Waits until every client has gone. Returns false if `deadline` comes first.
   bool WaitUntilAlone(Deadline deadline);
 
   // The store as the server's own process sees it.
@@ -74,7 +76,7 @@ class TcpStoreServer {
     bool awaits_room = false;  // to write
     bool gone = false;
   };
-  // Who waits for so many keys under a prefix: clients and their requests.
+  // A client that waits for a number of keys under a prefix, and its request.
   struct Asked {
     Client* client = nullptr;
     uint64_t id = 0;
@@ -83,31 +85,32 @@ class TcpStoreServer {
 
   void Run();
   void TakeNewClients();
-  // What has happened since, in the order in which the clients came; null: not
-  // to its socket.
+  // The events since the last call, in the order in which the clients came. A
+  // null client stands for a wake-up.
   Result<std::vector<std::pair<Client*, uint32_t>>> WaitForEvents(
       int milliseconds);
   void ReadFrom(Client& client);
   void Send(Client& client, const std::string& frame);
-  // Asks to be told when there is room, or no more.
+  // Asks epoll to report when there is room to write, or stops that.
   void WatchForRoom(Client& client);
   Status Handle(Client& client, std::string_view request);
   void AnswerWaits();
-  // Its keys go at once, its place when RemoveGoneClients comes by.
+  // Removes its keys at once; RemoveGoneClients removes the client later.
   void Drop(Client& client);
   void SayLastWord(const std::string& key);
   void Tell(const News& news) const {
     if (heard_) heard_(news);
   }
   void RemoveGoneClients();
-  // Ends the work, so that Serve turns clients away, if there are none now.
+  // Ends the thread, so that Serve closes new connections, if there are no
+  // clients now.
   bool EndIfAlone();
 
   const Heard heard_;
   Socket wake_;
   Socket poll_;  // of epoll
   LocalStore entries_;
-  // The thread's own.
+  // Used by the thread only.
   std::list<Client> clients_;
   Waits waits_;
   int next_number_ = 0;
@@ -125,9 +128,9 @@ class TcpStoreServer {
   std::thread thread_;
 };
 
-// A client's link to the store at `host`. Tries again until the deadline while
-// nobody listens there, or one who is just closing does. kUnauthenticated at
-// once when the keys differ.
+// Opens a client's link to the store at `host`. Retries until the deadline
+// while nobody listens there, or the listener is just closing. kUnauthenticated
+// at once if the keys differ.
 Result<Link> OpenStoreLink(const std::string& host, uint16_t port,
                            const JobKey& key, int rank, Deadline deadline,
                            Tls* tls = nullptr);
@@ -135,9 +138,9 @@ Result<Link> OpenStoreLink(const std::string& host, uint16_t port,
 // One caller at a time.
 class TcpStoreClient final : public Store {
  public:
-  // `link`: to a store that has let this client in.
+  // `link`: to a store that has accepted this client.
   explicit TcpStoreClient(Link link);
-  // Over OpenStoreLink.
+  // Uses OpenStoreLink.
   static Result<std::unique_ptr<TcpStoreClient>> Connect(
       const std::string& host, uint16_t port, const JobKey& key, int rank,
       Deadline deadline, Tls* tls = nullptr);
@@ -146,25 +149,27 @@ class TcpStoreClient final : public Store {
              Deadline deadline) override;
   Result<StoreEntries> List(const std::string& prefix, size_t at_least,
                             Deadline deadline) override;
-  // List in two steps, which others may come between. Once the second could
-  // return there is something to read from the socket, and nothing before.
+  // List in two steps; other calls may come between them. The socket becomes
+  // readable once EndList could return, and not before.
   uint64_t BeginList(const std::string& prefix, size_t at_least);
   // May be called again after kDeadlineExceeded.
   Result<StoreEntries> EndList(uint64_t id, Deadline deadline);
 
-  // Whether the server answers at all: its process may have been stopped.
+  // Returns whether the server answers at all: its process may have been
+  // stopped.
   bool Answers();
 
   const Socket& socket() const { return connection_.socket(); }
 
  private:
-  // The reply to what was sent under `id`. Those to lists that were begun are
-  // kept for their ends; on others the caller has given up.
+  // Returns the reply to request `id`. Replies to lists that were begun are
+  // kept for EndList; other replies are dropped, as their callers have given
+  // up.
   Result<std::string> Await(uint64_t id, Deadline deadline);
 
   FramedConnection connection_;
   uint64_t next_id_ = 1;
-  // By id: lists that have begun and not ended, and their replies.
+  // Lists that have begun and not ended, by id, with their replies.
   std::map<uint64_t, std::optional<std::string>> begun_;
 };
 

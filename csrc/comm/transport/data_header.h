@@ -15,9 +15,8 @@ struct DataHeader {
   uint64_t bytes = 0;  // at most kMaxDataBytes
 };
 
-// Little-endian: the tag, the bytes in 48 bits, and 16 bits that are always
-// the same, so that a stream which has lost its place is told from another
-// collective.
+// Little-endian: the tag, the bytes in 48 bits, and 16 fixed bits, by which a
+// stream that has lost its position is told from another collective.
 inline void EncodeDataHeader(const DataHeader& header, uint8_t* out) {
   const uint64_t second = header.bytes | uint64_t{0x524b} << 48;
   for (int i = 0; i < 8; ++i) {
@@ -26,7 +25,7 @@ inline void EncodeDataHeader(const DataHeader& header, uint8_t* out) {
   }
 }
 
-// False when the fixed bits are wrong.
+// Returns false if the fixed bits are wrong.
 inline bool DecodeDataHeader(const uint8_t* in, DataHeader* header) {
   uint64_t tag = 0;
   uint64_t second = 0;

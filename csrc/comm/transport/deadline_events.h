@@ -1,4 +1,5 @@
-// DeadlineEvents: ends the run of a plan at a time, where nothing else would.
+// DeadlineEvents: ends the run of a plan at a deadline, where nothing else
+// would.
 #ifndef KERAS_RING_COMM_TRANSPORT_DEADLINE_EVENTS_H_
 #define KERAS_RING_COMM_TRANSPORT_DEADLINE_EVENTS_H_
 
@@ -14,7 +15,7 @@ namespace keras_ring {
 
 class DeadlineEvents final : public PlanEvents {
  public:
-  // `what` could not be done in time: the error.
+  // `what` could not be done in time: the text of the error.
   static Result<DeadlineEvents> Create(Deadline deadline, std::string what) {
     KR_ASSIGN_OR_RETURN(Socket bell, NewEventFd());
     return DeadlineEvents(std::move(bell), deadline, std::move(what));

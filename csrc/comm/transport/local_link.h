@@ -14,8 +14,8 @@
 
 namespace keras_ring {
 
-// The control part of each rank's segment: its bell, then the stream to each
-// rank of the host.
+// The control part of each rank's segment: its bell, then the streams to the
+// ranks of the host.
 struct ControlPage {
   Doorbell bell;
   ShmStream to[1];  // in fact, one per rank
@@ -30,18 +30,18 @@ struct ControlPage {
 
 class LocalLink {
  public:
-  // `group` must outlive the link. `peer`: its local rank.
+  // `group` must outlive the link. `peer`: a local rank.
   LocalLink(const HostGroup& group, int peer, size_t max_frame_bytes);
 
-  // Writes the frame, or what fits and keeps the rest, and rings. Returns the
-  // bytes of the frame with its prefix.
+  // Writes the frame, or what fits, keeps the rest, and rings the bell. Returns
+  // the size of the frame with its prefix.
   size_t Send(std::string_view frame);
-  // Writes more of what is kept.
+  // Writes more of the kept bytes.
   void Flush();
   bool wants_write() const { return !output_.empty(); }
 
   bool readable() const { return !in_.empty(); }
-  // Takes what has come; returns how many bytes.
+  // Reads what has arrived; returns the number of bytes.
   Result<size_t> Read();
   // The next whole frame; see FrameReader::Next.
   Result<bool> Next(std::string_view* frame) { return reader_.Next(frame); }

@@ -37,36 +37,36 @@ class MessageChannel {
   };
 
   // Messages with the peers in `host` (null: there are none) go through its
-  // memory; their links then only tell when a peer is gone. `counters`, `host`
+  // memory; their links then only show when a peer is gone. `counters`, `host`
   // and `clock` must outlive the channel. `spin`: how long Poll may look for
-  // messages before it sleeps. `ranks`: those that peers are counted in.
-  // `clock`: what `until` and LastHeard are of.
+  // messages before it sleeps. `ranks`: the set that peers are counted in.
+  // `clock`: the clock of `until` and LastHeard.
   static Result<std::unique_ptr<MessageChannel>> Create(
       Links peers, size_t max_frame_bytes, Counters& counters,
       const HostGroup* host = nullptr, Duration spin = Duration::zero(),
       const RankSet& ranks = {}, const Clock& clock = SystemTime());
   ~MessageChannel();
 
-  // Another thread takes the channel over.
+  // Hands the channel over to another thread.
   void DetachFromThread() { thread_.Detach(); }
 
-  // Queues a message and writes what the link takes at once. Never blocks;
-  // the rest leaves during later Polls. To a closed peer: dropped.
+  // Queues a message and writes at once what the link takes. Never blocks; the
+  // rest leaves during later Polls. A message to a closed peer is dropped.
   void Send(int peer, std::string_view message);
 
-  // Sleeps until a message, a closed peer, Wake() or `until` (null: no limit);
-  // returns what has come, possibly nothing. Each peer is reported closed at
-  // most once, after the last of its messages.
+  // Sleeps until a message arrives, a peer closes, Wake() is called or `until`
+  // (null: no limit) has come; returns the events, possibly none. Each peer is
+  // reported closed at most once, after the last of its messages.
   std::vector<Event> Poll(const TimePoint* until);
 
   // Makes a sleeping or the next Poll return. Any thread. Costs a system call
   // only if the loop may be asleep.
   void Wake();
 
-  // Whether everything queued by Send has been handed to the system.
+  // Returns whether everything queued by Send has been handed to the system.
   bool Flushed() const;
 
-  // When a byte last came from `peer` (for heartbeats).
+  // Returns when a byte last came from `peer` (for heartbeats).
   TimePoint LastHeard(int peer) const;
 
  private:
@@ -75,8 +75,8 @@ class MessageChannel {
   MessageChannel(Counters& counters, Duration spin, const RankSet& ranks,
                  const Clock& clock);
   void UpdateWatch(Connection& connection);
-  // Looks for messages as long as that pays. Whether the bell has rung, and no
-  // socket was found ready before.
+  // Looks for messages as long as that pays. Returns whether the bell has rung,
+  // and no socket was found ready before.
   bool Spin();
   void Sleep(const TimePoint* until, std::vector<Event>& events);
   void HandleReady(Connection& connection, uint32_t ready,
@@ -95,16 +95,17 @@ class MessageChannel {
   const Clock& clock_;
   ThreadChecker thread_;
   Socket epoll_;
-  // IsNotified by Wake and by peers of the host: then in their memory, too.
+  // Rung by Wake and by peers of the host: if there are any, the bell in the
+  // host's memory is used.
   Doorbell own_bell_;
   Socket own_bell_fd_;
   Doorbell* bell_ = &own_bell_;
   const Socket* bell_fd_ = &own_bell_fd_;
   Spinner spinner_;
   TimePoint last_look_{};  // at the sockets
-  // Open ones; the addresses are registered with epoll.
+  // The open connections; their addresses are registered with epoll.
   std::map<int, std::unique_ptr<Connection>> connections_;
-  size_t num_local_ = 0;            // of them, through shared memory
+  size_t num_local_ = 0;            // those through shared memory
   std::map<int, TimePoint> heard_;  // of closed ones too
 };
 

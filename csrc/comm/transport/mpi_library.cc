@@ -175,7 +175,7 @@ class LibraryPort final : public MpiPort {
   const Handle byte_;
   const std::vector<MpiPeer> peers_;
   const bool owns_communicator_;
-  // Of what is under way; both by the same index.
+  // The messages in flight; the same index in both.
   std::vector<Handle> requests_;
   std::vector<Message> messages_;
 };

@@ -1,8 +1,8 @@
 // The buffers through which an MpiTransport exchanges messages with one peer.
 //
 // Bytes are copied into them and out of them, so that MPI never holds memory of
-// a tensor: a message cannot be taken back, and where a rank was lost it would
-// go on into memory that the program has long used for something else.
+// a tensor: a message cannot be cancelled, and after the loss of a rank it
+// could still be written into memory that the program has long reused.
 #ifndef KERAS_RING_COMM_TRANSPORT_MPI_MAILBOX_H_
 #define KERAS_RING_COMM_TRANSPORT_MPI_MAILBOX_H_
 
@@ -16,25 +16,26 @@
 
 namespace keras_ring {
 
-// Of one message. Two, so that one is filled or used while the other moves.
+// The size of a message, and the number of buffers: two, so that one is filled
+// or used while the other is in flight.
 inline constexpr size_t kMpiMessageBytes = size_t{128} << 10;
 inline constexpr int kMpiMessages = 2;
-// Ids of the messages of a mailbox.
+// The number of message ids that a mailbox uses.
 inline constexpr int kMpiIdsPerPeer = 2 * kMpiMessages;
 
 // The messages to one peer.
 class MpiOutbox {
  public:
-  // Has ids from `first_id` on.
+  // Uses the ids from `first_id` on.
   MpiOutbox(int peer, int first_id);
 
-  // Whether nothing is under way.
+  // Returns whether nothing is in flight.
   bool idle() const { return num_busy_ == 0; }
-  // Sends one message of what may leave. The last message of a stream is done
-  // once the peer receives it: whoever stopped calling MPI before could leave
-  // there what the peer waits for.
+  // Sends one message with what may leave. The last message of a stream
+  // completes only when the peer receives it: otherwise this rank might stop
+  // calling MPI while the peer still waits for the message.
   Result<Moved> Send(MpiPort& port, SendCursor& from);
-  // That one is done.
+  // Message `id` has completed.
   void Done(int id);
 
  private:
@@ -49,17 +50,18 @@ class MpiOutbox {
   int num_busy_ = 0;
 };
 
-// The messages from one peer. They do not end with a collective: what it asks
-// for beyond its last message is the first of the next.
+// The messages from one peer. They do not end with a collective: a receive that
+// is started beyond its last message gets the first message of the next.
 class MpiInbox {
  public:
   MpiInbox(int peer, int first_id);
 
-  // Has all its buffers receive. Does nothing once they do.
+  // Starts a receive into each buffer, once. Later calls do nothing.
   Status Open(MpiPort& port);
-  // Copies what has come of one message to where it is allowed to lie.
+  // Copies bytes of the oldest message that has arrived to where the plan
+  // allows them.
   Result<Moved> Take(MpiPort& port, ReceiveCursor& to);
-  // That one has come.
+  // Message `id` has arrived.
   void Done(int id, size_t bytes);
 
  private:

@@ -10,7 +10,7 @@
 
 namespace keras_ring {
 
-// A message that is under way no more.
+// A message that is no longer in flight.
 struct MpiDone {
   int id = -1;
   size_t bytes = 0;  // of one that was received
@@ -18,29 +18,31 @@ struct MpiDone {
 };
 
 // Nothing here waits. The messages from one rank to another are received in the
-// order in which they were sent. MPI moves bytes only while it is called: what
-// is under way stands still otherwise, even some of what it has said is done.
+// order in which they were sent. MPI moves bytes only while it is called.
+// Otherwise transfers make no progress, not even some that MPI has reported as
+// complete.
 //
 // One thread at a time.
 class MpiPort {
  public:
   virtual ~MpiPort() = default;
 
-  // These start a message, of an id that none under way has. Its memory must
-  // stay until it is done.
+  // Send and Receive start a message, with an id that no message in flight has.
+  // Its memory must stay valid until it is done.
   //
-  // `until_matched`: it is done when `peer` receives it, not before; and so has
-  // all that was sent to `peer` before it come there.
+  // `until_matched`: the message is done only when `peer` has matched the
+  // receive; everything sent to `peer` earlier has then arrived (MPI_Issend).
   virtual Status Send(int id, int peer, const void* data, size_t bytes,
                       bool until_matched) = 0;
-  // The next message from `peer`, of at most `bytes`.
+  // Receives the next message from `peer`, of at most `bytes`.
   virtual Status Receive(int id, int peer, void* data, size_t bytes) = 0;
 
-  // Has MPI move bytes, and returns a message that is done.
+  // Lets MPI move bytes, and returns a message that is done.
   virtual std::optional<MpiDone> Test() = 0;
 
-  // Takes back what has been started to receive. Whether nothing is under way
-  // then; otherwise, what is still needs its memory, and this object.
+  // Cancels the receives that were started. Returns true if nothing is in
+  // flight then. Otherwise the memory of pending messages, and this object,
+  // must stay valid.
   virtual bool Close() = 0;
 };
 

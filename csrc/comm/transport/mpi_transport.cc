@@ -90,14 +90,14 @@ class MpiTransport::Streams {
     return any;
   }
 
-  // Whether a stream waits for its peer.
+  // Returns whether a stream waits for its peer.
   bool waits() const {
     return std::any_of(sends_.begin(), sends_.end(),
                        [](const Sending& one) { return !one.box->idle(); }) ||
            std::any_of(receives_.begin(), receives_.end(),
                        [](const Receiving& one) { return one.from.ready(); });
   }
-  // The peers of those.
+  // The peers of these streams.
   std::vector<int> senders() const {
     std::vector<int> peers;
     for (const Receiving& one : receives_) {

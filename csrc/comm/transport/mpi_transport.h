@@ -1,13 +1,13 @@
 // MpiTransport: the Transport over messages of an MPI.
 //
 // A stream of a plan is cut into messages of what may leave at the time, up to
-// a quantum; none has bytes of two plans. The other end has buffers out for
-// them, so it need not know their sizes, and takes bytes from these as the plan
-// allows.
+// a quantum; no message has bytes of two plans. The receiver has buffers posted
+// for any size, so it need not know these sizes, and takes bytes from the
+// buffers as the plan allows.
 //
-// MPI has nothing that could be polled. Whoever waits looks again: all the time
-// while that pays, and then after naps that grow with the time waited. An idle
-// rank so takes about a hundredth of a core.
+// MPI offers nothing to poll on. A waiting rank looks again: all the time while
+// that pays, and then after naps that grow with the time waited. So an idle
+// rank takes about a hundredth of a core.
 #ifndef KERAS_RING_COMM_TRANSPORT_MPI_TRANSPORT_H_
 #define KERAS_RING_COMM_TRANSPORT_MPI_TRANSPORT_H_
 
@@ -31,8 +31,8 @@
 
 namespace keras_ring {
 
-// A lost rank is nothing that MPI would tell of, in general: whoever hears of
-// it calls Abort.
+// In general MPI does not report a lost rank: whoever learns of it must call
+// Abort.
 class MpiTransport final : public Transport {
  public:
   // `port`: of rank `rank` of `size`. `counters` must outlive the transport.

@@ -9,8 +9,8 @@ namespace {
 // Read in one call: what is then used while it is in the core's cache.
 constexpr size_t kMaxReadBytes = size_t{256} << 10;
 
-// Whether the system had no more room, or no more bytes, for all `parts`. What
-// TLS has moved says that of a record alone.
+// Returns whether the system had no room, or no bytes, for the rest of `parts`.
+// With TLS a short count only means the end of a record.
 bool IsBlocked(const Link& link, size_t moved, const Parts& parts) {
   if (link.encrypted()) return moved == 0 && parts.count() > 0;
   return moved < parts.bytes();
@@ -29,8 +29,9 @@ Result<Moved> SendStream::Advance() {
   if (!ready()) return Moved();
   Parts parts(2 * max_bytes_);
   cursor_.AddTo(parts);
-  // What is more than whole quanta leaves before the last one of them: there, a
-  // link that spaces packets would hold it back for as long as that one takes.
+  // Bytes beyond whole quanta are sent before the last quantum: after it, a
+  // link that spaces packets would hold them back for as long as that one
+  // takes.
   if (parts.bytes() > max_bytes_) {
     parts.Keep(std::min(max_bytes_, parts.bytes() - max_bytes_));
   }

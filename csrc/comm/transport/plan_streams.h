@@ -16,18 +16,18 @@ namespace keras_ring {
 
 class SendStream {
  public:
-  // All must outlive the stream. `ranks`: those that the plan names. Sends
-  // `max_bytes` at a time at most.
+  // All references must outlive the stream. `ranks`: the set that the plan's
+  // ranks are counted in. Sends at most `max_bytes` at a time.
   SendStream(uint64_t tag, Outgoing& outgoing, const Link& link,
              size_t max_bytes, const RankSet& ranks);
 
-  // One send of what is released.
+  // Sends once from what is released.
   Result<Moved> Advance();
-  // Sends nothing any more: all has left.
+  // Returns whether all has been sent.
   bool done() const { return cursor_.done(); }
-  // Whether a segment (or the header) may leave now.
+  // Returns whether a segment (or the header) may leave now.
   bool ready() const { return cursor_.ready(); }
-  // The error of a link that has failed while nothing was sent.
+  // The error of a link that has failed while nothing was being sent.
   Status Failure() const;
   const Link& link() const { return link_; }
   int peer() const { return cursor_.peer(); }
@@ -46,12 +46,12 @@ class ReceiveStream {
   ReceiveStream(uint64_t tag, Incoming& incoming, const Link& link,
                 const RankSet& ranks);
 
-  // One read, into the header and what is allowed.
+  // Reads once, into the header and what is allowed.
   Result<Moved> Advance();
   bool done() const { return cursor_.done(); }
-  // Whether bytes may be received now.
+  // Returns whether bytes may be received now.
   bool ready() const { return cursor_.ready(); }
-  // Bytes that have not come.
+  // The number of bytes that have not arrived.
   uint64_t left() const { return cursor_.left(); }
   const Link& link() const { return link_; }
   int peer() const { return cursor_.peer(); }

@@ -1,4 +1,4 @@
-// SilenceText: what a transport says of a plan in which nothing moves.
+// SilenceText: describes a plan in which nothing moves, for a transport.
 #ifndef KERAS_RING_COMM_TRANSPORT_SILENCE_H_
 #define KERAS_RING_COMM_TRANSPORT_SILENCE_H_
 
@@ -11,8 +11,8 @@
 
 namespace keras_ring {
 
-// `senders` and `receivers`: the peers that it waits for, in `ranks`.
-// `events`: or null.
+// `senders` and `receivers`: the peers that it waits for, counted in `ranks`.
+// `events` may be null.
 std::string SilenceText(const std::vector<int>& senders,
                         const std::vector<int>& receivers,
                         const PlanEvents* events, Duration idle,

@@ -1,6 +1,5 @@
-// The places of a SendReceivePlan's streams: what is left to send to a peer and
-// what is left to receive from one, header included. They move nothing
-// themselves.
+// The positions of a SendReceivePlan's streams: what is left to send to a peer
+// and to receive from one, header included. They move nothing themselves.
 #ifndef KERAS_RING_COMM_TRANSPORT_STREAM_CURSORS_H_
 #define KERAS_RING_COMM_TRANSPORT_STREAM_CURSORS_H_
 
@@ -17,7 +16,7 @@
 
 namespace keras_ring {
 
-// What moves at once: pieces of memory, up to a limit.
+// The pieces of memory of one transfer, up to a limit.
 class Parts {
  public:
   explicit Parts(size_t max_bytes) : max_bytes_(max_bytes), room_(max_bytes) {}
@@ -29,11 +28,11 @@ class Parts {
   const iovec* begin() const { return parts_; }
   const iovec* end() const { return parts_ + count_; }
 
-  // The first `bytes` of them.
+  // Keeps only the first `bytes` of them.
   void Keep(size_t bytes);
-  // No part of `bytes` that finds no room.
+  // Adds `bytes`, or as many as there is room for.
   void Add(const void* data, size_t bytes);
-  // Segments [begin, end), the first from `offset` on.
+  // Adds segments [begin, end), the first from `offset` on.
   template <typename Segments>
   void Add(const Segments& segments, size_t begin, size_t end, size_t offset) {
     for (size_t i = begin; i < end && !full(); ++i) {
@@ -44,7 +43,7 @@ class Parts {
   }
 
  private:
-  // Handed to the system in one call.
+  // All parts are handed to the system in one call.
   static constexpr size_t kMaxParts = 256;
 
   const size_t max_bytes_;
@@ -53,10 +52,11 @@ class Parts {
   iovec parts_[kMaxParts];
 };
 
-// What one call of what moves bytes came to.
+// The result of one transfer.
 struct Moved {
   size_t bytes = 0;
-  bool blocked = false;  // no more is taken now, or no more is there
+  // No more is accepted now, or no more is there.
+  bool blocked = false;
 };
 
 class SendCursor {
@@ -65,13 +65,14 @@ class SendCursor {
   SendCursor(uint64_t tag, Outgoing& outgoing);
 
   int peer() const { return outgoing_.peer; }
-  // Nothing is left: all has been skipped.
+  // Returns whether nothing is left: all has been skipped.
   bool done() const { return done_; }
-  // Whether a segment (or the header) may leave now.
+  // Returns whether a segment (or the header) may leave now.
   bool ready() const;
-  // What may leave now. None, though ready: only empty segments are released.
+  // Adds what may leave now. It may be nothing though ready() is true: if only
+  // empty segments are released.
   void AddTo(Parts& parts) const;
-  // So much of that has left.
+  // `bytes` of that have left.
   void Skip(size_t bytes);
 
  private:
@@ -86,22 +87,23 @@ class SendCursor {
 
 class ReceiveCursor {
  public:
-  // Both must outlive it. `ranks`: those that the plan names.
+  // Both references must outlive it. `ranks`: the set that the plan's ranks are
+  // counted in.
   ReceiveCursor(uint64_t tag, Incoming& incoming, const RankSet& ranks);
 
   int peer() const { return incoming_.peer; }
   // "rank 3"
   std::string PeerText() const;
   bool done() const { return done_; }
-  // Whether bytes may be received now.
+  // Returns whether bytes may be received now.
   bool ready() const;
-  // Bytes that have not come.
+  // The number of bytes that have not arrived.
   uint64_t left() const { return left_; }
-  // Where they are to lie. The header and the first segments may come at once:
-  // should the header turn out wrong, the segments hold rubbish; but then the
-  // collective has failed.
+  // Adds the memory for them. The header and the first segments may arrive at
+  // once: if the header turns out to be wrong, the segments hold garbage; but
+  // then the collective has failed.
   void AddTo(Parts& parts);
-  // So many have come. An error if the header is wrong.
+  // `bytes` have arrived. An error if the header is wrong.
   Status Fill(size_t bytes);
 
  private:

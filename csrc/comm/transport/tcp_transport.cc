@@ -16,11 +16,11 @@
 namespace keras_ring {
 namespace {
 
-// Who waits looks at the limit, which may change, and at its links at least
+// A waiting thread checks the limit, which may change, and its links at least
 // this often.
 constexpr Duration kNap = std::chrono::milliseconds(500);
 
-// With so much to come, nobody looks for it before sleeping.
+// With so much still to come, a thread sleeps without spinning first.
 constexpr size_t kMuchBytes = size_t{2} << 20;
 
 }  // namespace
@@ -54,20 +54,20 @@ class TcpTransport::Streams {
     return sent || received;
   }
 
-  // Whether a stream waits for its link, so that it is to be looked at.
+  // Returns whether a stream waits for its link, which must then be polled.
   bool any_blocked() const {
     return std::any_of(sends_.begin(), sends_.end(), IsBlocked<SendStream>) ||
            std::any_of(receives_.begin(), receives_.end(),
                        IsBlocked<ReceiveStream>);
   }
-  // Whether a stream may move, as far as is known.
+  // Returns whether a stream may move, as far as is known.
   bool any_open() const {
     return std::any_of(sends_.begin(), sends_.end(), IsOpen<SendStream>) ||
            std::any_of(receives_.begin(), receives_.end(),
                        IsOpen<ReceiveStream>);
   }
 
-  // Whether much is still to be received.
+  // Returns whether much is still to be received.
   bool awaits_much() const {
     uint64_t left = 0;
     for (const auto& flow : receives_) left += flow.stream.left();
@@ -160,7 +160,7 @@ class TcpTransport::Streams {
       if (flow.stream.link().socket().fd() == fd) flow.blocked = false;
     }
   }
-  // Of a link into which nothing is to be sent now.
+  // Returns the error of a link on which nothing is to be sent now.
   Status Failure(int fd) const {
     for (const Flow<SendStream>& flow : sends_) {
       if (flow.stream.link().socket().fd() == fd) return flow.stream.Failure();
@@ -289,7 +289,7 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
     if (plan.advance) plan.advance(plan);
     moved = clock.Skip();
     next_report = link_limit_;
-    // Those that wait must not be forgotten while others move.
+    // Waiting streams must not be starved while others move.
     if (!streams.any_blocked() || !streams.any_open()) continue;
     const Result<bool> ready = streams.Poll({wake_.fd()}, Deadline(moved));
     if (!ready.ok()) return Break(ready.status());

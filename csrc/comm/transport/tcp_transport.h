@@ -1,12 +1,12 @@
 // TcpTransport: the Transport over one TCP link per peer.
 //
 // A turn moves what each stream can move, a quantum of bytes out and what has
-// come in, and lets the plan use it. So bytes are read, summed and sent on
+// arrived in, and lets the plan use it. So bytes are read, summed and sent on
 // while they are in the core's cache.
 //
-// Whoever waits for little looks for it before it sleeps, as waking up may take
-// longer than what is waited for. Of much, a part lies in the system meanwhile:
-// then it sleeps at once, and leaves the core to others.
+// If little is awaited, the thread spins before it sleeps, as waking up may
+// take longer than the bytes. If much is awaited, the system buffers a part of
+// it meanwhile: then the thread sleeps at once, and leaves the core to others.
 #ifndef KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
 #define KERAS_RING_COMM_TRANSPORT_TCP_TRANSPORT_H_
 
@@ -33,14 +33,14 @@ namespace keras_ring {
 class TcpTransport final : public Transport {
  public:
   // Takes the links with the peers that Run will name. `counters` must outlive
-  // the transport. `ranks`: those of `size`.
+  // the transport. `ranks`: the set of `size` ranks that peers are counted in.
   //
-  // Where nothing moves, either a rank is slow, or a link is stuck. The first
-  // takes as long as `idle_limit` allows: who waits, in a ring everybody,
-  // cannot tell whose fault it is. A stuck link is known at its two ends: what
-  // was sent into it, or asked of the system at its other end, is not
-  // acknowledged. They fail after `link_limit`, and name each other. `spin`:
-  // how long Run looks for bytes before it sleeps.
+  // If nothing moves, either a rank is slow, or a link is stuck. A slow rank
+  // may take as long as `idle_limit` allows: a waiting rank, in a ring every
+  // rank, cannot tell which one is at fault. A stuck link is known at its two
+  // ends: bytes that were sent into it, or probes from its other end, are not
+  // acknowledged. Both ends fail after `link_limit`, and name each other.
+  // `spin`: how long Run looks for bytes before it sleeps.
   static Result<std::unique_ptr<TcpTransport>> Create(
       int rank, int size, Links peers,
       std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
@@ -65,18 +65,18 @@ class TcpTransport final : public Transport {
                Duration spin);
   // "rank 3"
   std::string RankText(int rank) const;
-  // Waits until a stream may move, a limit has passed, or a while.
+  // Waits until a stream may move, a limit has passed, or for a short while.
   Status Await(Streams& streams, const SendReceivePlan& plan,
                RunningClock& clock, TimePoint moved, Duration* next_report);
-  // Whether a stream may move, or one of `events` (or null) has happened, as
-  // far as it pays to look for it.
+  // Spins as long as that pays. Returns whether a stream may move, or one of
+  // `events` (or null) has happened.
   Result<bool> Spin(Streams& streams, PlanEvents* events);
-  // Until a stream may move, one of `events` (or null) has happened, or
-  // `deadline`, of which it is false.
+  // Sleeps until a stream may move or one of `events` (or null) has happened,
+  // or until `deadline`; returns false in the last case.
   Result<bool> Sleep(Streams& streams, PlanEvents* events, Deadline deadline);
   std::string Silence(const Streams& streams, const PlanEvents* events,
                       Duration idle) const;
-  // An error that names the peer of a link that is stuck.
+  // Returns an error that names the peer of a stuck link.
   Status CheckLinks() const;
   Status CheckPeers(const SendReceivePlan& plan) const;
   // Keeps the first cause, and returns it.

@@ -12,7 +12,7 @@
 
 namespace keras_ring {
 
-// A piece of memory that moves in one go.
+// A piece of memory that moves as a unit.
 struct Segment {
   void* data = nullptr;
   size_t bytes = 0;
@@ -22,7 +22,7 @@ struct ConstSegment {
   size_t bytes = 0;
 };
 
-// What one rank sends to one peer, in this order.
+// The data that one rank sends to one peer, in this order.
 struct Outgoing {
   int peer = -1;  // rank
   std::vector<ConstSegment> segments;
@@ -30,7 +30,7 @@ struct Outgoing {
   size_t sent = 0;      // so many have left in full: the transport counts
 };
 
-// What one rank receives from one peer, in this order.
+// The data that one rank receives from one peer, in this order.
 struct Incoming {
   int peer = -1;
   std::vector<Segment> segments;
@@ -38,50 +38,52 @@ struct Incoming {
   size_t received = 0;  // so many have come in full: the transport counts
 };
 
-// What a plan waits for besides its streams: other ranks of the host, which say
-// by shared memory how far they are.
+// The events that a plan waits for besides its streams: progress of other ranks
+// of the host, which they report through shared memory.
 class PlanEvents {
  public:
   virtual ~PlanEvents() = default;
-  // Whether something may have happened since the plan was last advanced.
+  // Returns whether something may have happened since the plan was last
+  // advanced.
   virtual bool Happened() = 0;
-  // Sleeping. Between Arm and Disarm `descriptor` becomes readable when
-  // something happens; Arm fails if something has.
+  // For sleeping. Between Arm and Disarm `descriptor` becomes readable when
+  // something happens; Arm fails if something has happened.
   virtual int descriptor() const = 0;
   virtual bool Arm() = 0;
   virtual void Disarm() = 0;
-  // Fails if what is waited for will never happen.
+  // Fails if the awaited event will never happen.
   virtual Status Check() = 0;
-  // "for rank 3, of this host"; empty: it waits for streams alone.
+  // "for rank 3, of this host"; empty if only streams are waited for.
   virtual std::string Awaited() const = 0;
 };
 
 // One rank's part of a collective: what it sends to and receives from each
 // peer, all at once.
 //
-// Every algorithm here is a SendReceivePlan: what differs is the lists, and
+// Every algorithm here is a SendReceivePlan: they differ in the lists, and in
 // which segment makes which others possible. So a schedule is a plain value
-// that tests can read, and pipelining lives in one loop per transport.
+// that tests can read, and each transport has a single loop for pipelining.
 struct SendReceivePlan {
-  // Numbers the collective. Travels before the first segment and must match
+  // Numbers the collective. It is sent before the first segment and must match
   // at the receiver: two ranks that run different lists get an error here
   // instead of each other's bytes.
   uint64_t tag = 0;
-  // Each peer once.
+  // Each peer appears once.
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   // Called before anything moves, and whenever `sent` or `received` of a stream
   // has grown, or one of `events` may have happened. Does what that makes
-  // possible, and raises `released` and `allowed`. So what was received is used
+  // possible, and raises `released` and `allowed`. So received bytes are used
   // before more is read into memory that was not allowed yet. Null: all is
-  // released and allowed as it stands.
+  // released and allowed from the beginning.
   std::function<void(SendReceivePlan& plan)> advance;
-  // Null: there is nothing but the streams.
+  // Null: only the streams are waited for.
   PlanEvents* events = nullptr;
-  // Set by `advance`: there is more to do than the streams show.
+  // Set by `advance` if there is more to do than the streams show.
   bool busy = false;
 
-  // The rank from which it still receives, if that is one; else -1.
+  // Returns the rank from which it still receives, if it is a single one; else
+  // -1.
   int OnlySource() const {
     int source = -1;
     for (const Incoming& one : incoming) {
@@ -92,7 +94,7 @@ struct SendReceivePlan {
     return source;
   }
 
-  // Whether there is nobody to send to or to receive from.
+  // Returns whether there is no peer to send to or to receive from.
   bool empty() const { return outgoing.empty() && incoming.empty(); }
 };
 
