@@ -1,5 +1,5 @@
-// BucketGate: holds requests back until the bucket that they are planned for
-// is complete on this rank.
+// BucketGate: holds requests back until the bucket that is planned for them is
+// complete on this rank.
 #ifndef KERAS_RING_CONTROL_BUCKET_GATE_H_
 #define KERAS_RING_CONTROL_BUCKET_GATE_H_
 
@@ -14,24 +14,26 @@
 
 namespace keras_ring {
 
-// One word for a bucket instead of one for each of its tensors: that saves
-// waking the control thread and sending a message for each. Nothing is held
-// for long: a bucket of which nothing has come for kMaxHold goes on in part,
-// and what is not planned goes on at once.
+// One release per bucket instead of one per tensor: that saves waking the
+// control thread and sending a message for each. Nothing is held for long: a
+// bucket for which nothing has come for kMaxHold is released in part, and
+// requests that are not planned are released at once.
 class BucketGate {
  public:
   static constexpr Duration kMaxHold = std::chrono::milliseconds(2);
 
-  // Each bucket: names of requests. Appends to `released` what was held.
+  // Each bucket is a list of request names. Appends the held requests to
+  // `released`.
   void SetPlan(const std::vector<std::vector<std::string>>& buckets,
                std::vector<RequestPtr>& released);
 
-  // Appends to `released` what may go on: nothing, `request`, or its bucket.
+  // Appends the requests that may go on to `released`: none, `request`, or its
+  // whole bucket.
   void Add(const RequestPtr& request, TimePoint now,
            std::vector<RequestPtr>& released);
 
   bool holds() const { return holding_ > 0; }
-  // When something that is held goes on for lack of the rest.
+  // Returns when the next incomplete bucket is released in part.
   std::optional<TimePoint> NextRelease() const;
   void ReleaseDue(TimePoint now, std::vector<RequestPtr>& released);
 
@@ -48,7 +50,7 @@ class BucketGate {
   };
   struct Member {
     int bucket = 0;
-    uint64_t round = 0;  // that it last came in
+    uint64_t round = 0;  // in which it last came
   };
 
   void Release(Bucket& bucket, std::vector<RequestPtr>& released);

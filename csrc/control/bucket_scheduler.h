@@ -22,10 +22,10 @@ namespace keras_ring {
 
 struct BucketSchedulerOptions {
   int64_t fusion_threshold = Options().fusion_threshold;  // bytes
-  // The most that a planned bucket holds [bytes], so that it goes on early
-  // while others are still to come. Those that are complete when the next
-  // bucket is chosen are joined, up to the threshold: each collective takes
-  // time to begin and to end.
+  // The limit of a planned bucket [bytes], so that it goes on early while
+  // others are still to come. Planned buckets that are complete when the next
+  // one is chosen are joined, up to the threshold: each collective takes time
+  // to begin and to end.
   int64_t planned_bucket = Options().planned_bucket;
   // How long a ready tensor is held back for others to join it.
   Duration linger = Duration::zero();
@@ -44,25 +44,25 @@ class BucketScheduler {
         planner_(cache, PlannedBytes()),
         meter_(counters) {}
 
-  // All ranks are ready with this.
+  // All ranks are ready with this response.
   void Add(std::optional<ResponseCache::Slot> slot,
            std::shared_ptr<const Response> agreed, const LastReady& last,
            TimePoint now);
-  // The next bucket, if it is time for one.
+  // Returns the next bucket, if it is time for one.
   std::optional<ExecuteDecision> Next(TimePoint now);
-  // A plan to take up, if there is a new one. Before anything new is decided,
-  // all its slots are live.
+  // Returns a new plan, if there is one. Until something new is decided, all
+  // its slots are live.
   std::optional<StepPlan> NewPlan() { return planner_.NewPlan(); }
-  // So many buckets were launched since the last call.
+  // `count` buckets were launched since the last call.
   void OnLaunched(int count);
   void Clear() { ready_.clear(); }
 
-  // What is not its own is left to others.
+  // Ignores tunables of other components.
   void Tune(Tunable tunable, int64_t value);
 
-  // Nothing is ready, decided and not launched.
+  // Returns whether nothing is ready, or decided but not launched.
   bool idle() const { return ready_.empty() && outstanding_ == 0; }
-  // When Next may have something that it has not now.
+  // Returns when Next may have something that it does not have now.
   std::optional<TimePoint> NextTimer() const;
 
  private:
@@ -73,22 +73,22 @@ class BucketScheduler {
     TimePoint since;
   };
 
-  // What is ready of a planned bucket.
+  // The ready tensors of a planned bucket.
   struct Planned {
     int index = -1;
     size_t count = 0;
     int64_t bytes = 0;
     bool complete = false;
-    // Whether it is part of what runs next; nothing: not decided yet.
+    // True if it is part of the next bucket; no value: not decided yet.
     std::optional<bool> joins = std::nullopt;
   };
 
-  // Indices into ready_. The bucket that is planned for the first, if it is
-  // complete, and other complete ones; else what goes with it of all that no
-  // complete bucket claims.
+  // Returns indices into ready_. If the bucket that is planned for the first
+  // tensor is complete: that bucket and other complete ones. Else the first
+  // tensor and those that fit it, among all that no complete bucket claims.
   std::vector<size_t> NextReady();
-  // The items of complete buckets that run together with the first. By item of
-  // ready_: its bucket, or null.
+  // Returns the items of complete buckets that run together with the first.
+  // `planned_of`: by item of ready_, its bucket, or null.
   std::vector<size_t> JoinComplete(const std::vector<Planned*>& planned_of);
   int64_t PlannedBytes() const {
     return std::min(options_.fusion_threshold, options_.planned_bucket);

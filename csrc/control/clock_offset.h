@@ -10,53 +10,53 @@
 
 namespace keras_ring {
 
-// Up: what does your clock show?
+// Sent up: asks what the receiver's clock shows.
 struct ClockQuery {
-  int64_t asked_ns = 0;  // by the clock of who asks
+  int64_t asked_ns = 0;  // by the clock of the sender
 };
 
-// Down, the answer.
+// Sent down: the answer.
 struct ClockReply {
   int64_t asked_ns = 0;
-  int64_t answered_ns = 0;  // by the clock of who answers
-  // From that clock to rank 0's, if it knows.
+  int64_t answered_ns = 0;  // by the clock of the rank that answers
+  // The offset from that clock to rank 0's, if it is known.
   bool known = false;
   int64_t offset_ns = 0;
   int64_t error_ns = 0;
 };
 
-// Rank 0's clock shows `offset` more than this one's, give or take `error`.
+// Rank 0's clock is `offset` ahead of this one's, give or take `error`.
 struct ClockReading {
   TimePoint at{};
   Duration offset{};
   Duration error{};
 };
 
-// Each rank asks its parent in the control tree and adds what that one knows of
-// its own, so rank 0 answers as many as it has children. An answer came at some
-// moment between the question and now, by the parent's clock in the middle of
-// the two, as NTP has it (RFC 5905, section 8), so half of the time between is
-// the error. Of the last answers the best one counts, and the older it is, the
-// less: clocks drift.
+// Each rank asks its parent in the control tree and adds the parent's own
+// offset, so rank 0 answers only its children. The parent answered at some
+// moment between the question and now. Like NTP (RFC 5905, section 8), this
+// assumes the middle of the two, so half of the time between them is the error.
+// The best of the last answers counts, with an error that grows with age:
+// clocks drift.
 class ClockOffset {
  public:
-  // Questions that follow one another at once, and the pause after them.
+  // The number of questions in a row, and the pause after them.
   static constexpr int kBurst = 6;
   static constexpr Duration kPause = std::chrono::seconds(10);
-  // By which two clocks of quartz may part.
+  // The rate at which two quartz clocks may drift apart.
   static constexpr double kDrift = 50e-6;
 
   // `shares_clock`: the parent is on this host.
   ClockOffset(bool is_root, bool shares_clock)
       : is_root_(is_root), shares_clock_(shares_clock) {}
 
-  // When there is something to ask. Nothing while an answer is due.
+  // Returns when to ask next; no value while an answer is due.
   std::optional<TimePoint> NextQuestion() const;
   ClockQuery Ask(TimePoint now);
   ClockReply Answer(const ClockQuery& query, TimePoint now) const;
   void OnReply(const ClockReply& reply, TimePoint now);
 
-  // The best that is known, if it is news since the last call.
+  // Returns the best reading, if it has changed since the last call.
   std::optional<ClockReading> TakeReading(TimePoint now);
 
  private:

@@ -1,4 +1,4 @@
-// ControlTree: who reports readiness to whom.
+// ControlTree: which rank reports its readiness to which.
 #ifndef KERAS_RING_CONTROL_CONTROL_TREE_H_
 #define KERAS_RING_CONTROL_CONTROL_TREE_H_
 
@@ -9,10 +9,10 @@
 
 namespace keras_ring {
 
-// One rank's place in the tree: rank -> leader of its host (the lowest rank
+// One rank's position in the tree: rank -> leader of its host (the lowest rank
 // there) -> leaders in a k-ary tree -> rank 0, the coordinator. An inner node
-// speaks for its whole subtree, so the coordinator handles as many messages as
-// it has children, not as there are ranks.
+// speaks for its whole subtree, so the number of messages that the coordinator
+// handles grows with its children, not with the ranks.
 struct ControlTree {
   int rank = 0;
   int size = 1;
@@ -20,7 +20,7 @@ struct ControlTree {
   // The ranks below each child, the child included, ascending.
   std::map<int, std::vector<int32_t>> children;
   int levels_below = 0;  // 0 at a leaf
-  // No part of the tree: see BuildJobTree. Ascending.
+  // Not a part of the tree: see BuildJobTree. Ascending.
   std::vector<int> deputies;
 
   bool is_root() const { return parent < 0; }

@@ -12,7 +12,7 @@ namespace {
 // operations in flight.
 constexpr size_t kMaxPending = 1 << 20;
 
-// What is executed as one bucket must be of one kind.
+// Checks that the items of a bucket may share a collective.
 Status CheckBucket(const std::vector<std::shared_ptr<const Response>>& items) {
   for (const auto& item : items) {
     if (item == items.front() ||
@@ -34,7 +34,7 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
       clock_(clock),
       measured_clock_(options.measured_clock ? *options.measured_clock : clock),
       counters_(counters),
-      // What is not reckoned has a sixteenth.
+      // The estimate leaves out parts of a message: these get a sixteenth.
       most_bytes_(options.max_message_bytes - options.max_message_bytes / 16),
       participants_(tree_),
       cache_(options.cache_capacity),
@@ -224,8 +224,8 @@ Status Controller::Handle(int peer, DecisionMessage message) {
   if (peer != tree_.parent) {
     return InternalError("decisions from a rank that is not the parent");
   }
-  // What is ready now must go up under the sequence number at which it became
-  // ready: these decisions may evict its slots or fail its names.
+  // Names that are ready now must go up under the sequence number at which they
+  // became ready: these decisions may evict their slots or fail them.
   FlushReady();
   if (!tree_.children.empty()) {
     const std::string bytes = EncodeMessage(message);
@@ -485,7 +485,8 @@ void Controller::End() {
   scheduler_.Clear();
 }
 
-// What this node has not told to be ready, its parent cannot decide on.
+// The parent cannot have decided on a name that this node has not reported as
+// ready.
 Status Controller::CheckNonePends(
     const std::vector<std::shared_ptr<const Response>>& items) {
   if (tree_.is_root() || pending_.empty()) return OkStatus();

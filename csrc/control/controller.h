@@ -40,44 +40,46 @@ struct ControllerOptions {
   size_t cache_capacity = 65536;  // names
   BucketSchedulerOptions schedule;
   StallOptions stalls;
-  // Whether ranks measure how far their clocks are apart: where there are
-  // several hosts. `shares_clock`: the parent in the tree is on this one.
+  // True if ranks measure the offsets of their clocks: on several hosts.
+  // `shares_clock`: the parent in the tree is on this host.
   bool measures_clocks = false;
   bool shares_clock = true;
-  // Of a message to another rank.
+  // The limit of a message to another rank.
   size_t max_message_bytes = kMaxMessageBytes;
-  // The clock that they measure, if it is not the controller's own, which may
-  // leave time out. Must outlive the controller.
+  // The clock to measure, if it is not the controller's own, which may leave
+  // time out. Must outlive the controller.
   const Clock* measured_clock = nullptr;
 };
 
 class Controller final : private ReadinessTable::Listener,
                          private StallMonitor::Node {
  public:
-  // `clock` and `counters` must outlive the controller. `ranks`: those of the
-  // tree.
+  // `clock` and `counters` must outlive the controller. `ranks`: the set that
+  // the tree's ranks are counted in.
   Controller(ControlTree tree, const ControllerOptions& options,
              const Clock& clock, Counters& counters, RankSet ranks = {});
 
-  // Another thread takes the controller over.
+  // Hands the controller over to another thread.
   void DetachFromThread() { thread_.Detach(); }
 
-  // This rank is ready with `request`. The name is not in flight here. With a
-  // join nothing is; and nothing is submitted until the command that ends it.
+  // This rank is ready with `request`. The name must not be in flight here. For
+  // a join, nothing may be in flight; and nothing may be submitted until the
+  // command that ends it.
   void Submit(const RequestPtr& request);
 
-  // A message from a peer of the tree. An error means that the peer does not
-  // keep the protocol: the job must be aborted.
+  // Handles a message from a peer of the tree. An error means that the peer has
+  // broken the protocol: the job must be aborted.
   Status OnMessage(int peer, std::string_view bytes);
 
   // `count` buckets were launched since the last call.
   void OnLaunched(int count);
 
-  // This rank leaves; the coordinator will end the job. `reason` is empty for
-  // a program that came to its end.
+  // This rank leaves; the coordinator will end the job. `reason` is empty if
+  // the program has finished normally.
   void Leave(const std::string& reason);
 
-  // Coordinator: from one place of the sequence on, all ranks have this value.
+  // Coordinator: sets the tunable on all ranks at the same point of the
+  // sequence.
   void Tune(Tunable tunable, int64_t value);
   // Coordinator: ends this generation of the job.
   void Reconfigure(uint64_t generation);
@@ -92,21 +94,22 @@ class Controller final : private ReadinessTable::Listener,
     std::vector<Command> commands;
     // Stall reports, for the log.
     std::vector<std::string> reports;
-    // How far this rank's clock is from rank 0's, when it is measured anew.
+    // The offset of this rank's clock to rank 0's, when it has been measured
+    // again.
     std::optional<ClockReading> clock;
-    // Set by a peer's abort; the receiver passes it on with AbortMessages.
+    // Set by a peer's abort; the owner passes it on with AbortMessages.
     Status aborted;
   };
   Output Take();
 
-  // `cause`, addressed to every peer but `except`.
+  // Returns abort messages with `cause` for every peer but `except`.
   std::vector<std::pair<int, std::string>> AbortMessages(const Status& cause,
                                                          int except) const;
 
-  // This rank leaves after an agreed end, and has done its share: addressed to
-  // every peer.
+  // Returns messages for every peer: this rank leaves after an agreed end, and
+  // has carried out all that was decided.
   std::vector<std::pair<int, std::string>> ByeMessages() const;
-  // Whether that peer has said so.
+  // Returns whether that peer has sent its bye message.
   bool HasSaidBye(int peer) const { return byes_.count(peer) > 0; }
 
   uint64_t sequence() const { return sequence_; }
@@ -151,23 +154,23 @@ class Controller final : private ReadinessTable::Listener,
     return stalls_.Handle(peer, std::move(message));
   }
 
-  // Inner nodes.
+  // For inner nodes.
   void SendUp(Message message) { Send(tree_.parent, std::move(message)); }
-  // In as many messages as it takes.
+  // Uses as many messages as it takes.
   void FlushReady();
-  // What came since the last Take: decides it, or sends it up.
+  // Decides the joins that came since the last Take, or sends them up.
   void FlushJoins();
 
-  // Coordinator only.
+  // For the coordinator only.
   void Decide(Decision decision);
   void FlushDecisions();
   void EndJob(const LeaveMessage& leave);
-  // All have agreed who have not joined.
+  // All ranks that have not joined have agreed.
   void Ready(std::optional<ResponseCache::Slot> slot,
              std::shared_ptr<const Response> agreed, const LastReady& last);
 
-  // Every rank: applies the next decision to what all have alike, and makes the
-  // command.
+  // On every rank: applies the next decision to the replicated state, and makes
+  // the command.
   Status Apply(const Decision& decision);
   Result<ExecuteCommand> Apply(const ExecuteDecision& decision);
   Result<FailCommand> Apply(const FailDecision& decision);
@@ -176,7 +179,7 @@ class Controller final : private ReadinessTable::Listener,
   Result<JoinCommand> Apply(const JoinDecision& decision);
   Result<TuneCommand> Apply(const TuneDecision& decision);
   Result<ReconfigureCommand> Apply(const ReconfigureDecision& decision);
-  // Nothing is decided or ready after this.
+  // After this, nothing is decided or ready.
   void End();
   Status CheckNonePends(
       const std::vector<std::shared_ptr<const Response>>& items);
@@ -187,7 +190,7 @@ class Controller final : private ReadinessTable::Listener,
   const Clock& clock_;
   const Clock& measured_clock_;
   Counters& counters_;
-  const size_t most_bytes_;  // of what is reckoned of a message
+  const size_t most_bytes_;  // limit of a message's estimated size
   ThreadChecker thread_;     // it has no lock
 
   uint64_t sequence_ = 0;  // decisions applied
@@ -201,13 +204,13 @@ class Controller final : private ReadinessTable::Listener,
 
   // The number of decisions each child had applied when it last spoke.
   std::map<int, uint64_t> child_sequence_;
-  // Inner nodes: complete below, to be sent up by the next Take.
+  // Inner nodes: complete in the subtree, sent up by the next Take.
   ReadyMessage ready_up_;
-  // Of this rank and those below, not decided or sent up yet.
+  // Joins of this rank and those below, not decided or sent up yet.
   std::set<int32_t> joining_;
-  // Coordinator: to be sent down by the next Take.
+  // Coordinator: decisions that the next Take sends down.
   DecisionMessage decided_;
-  size_t decided_bytes_ = 0;  // of what is reckoned of it
+  size_t decided_bytes_ = 0;  // its estimated size
   std::set<int> byes_;
   Output output_;
 };

@@ -1,5 +1,5 @@
-// Decision: one thing that every rank does, in the order of the sequence; and
-// Command: the same as one rank is to carry it out.
+// Decision: one thing that every rank does, in the order of the sequence.
+// Command: the same, as one rank carries it out.
 #ifndef KERAS_RING_CONTROL_DECISION_H_
 #define KERAS_RING_CONTROL_DECISION_H_
 
@@ -21,7 +21,7 @@ namespace keras_ring {
 
 // Run these as one bucket.
 struct ExecuteDecision {
-  std::vector<uint64_t> slots;  // what the cache has, ascending
+  std::vector<uint64_t> slots;  // those in the cache, ascending
   std::vector<std::shared_ptr<const Response>> uncached;  // the rest, in full
   LastReady last;                                         // of all these
 };
@@ -42,7 +42,7 @@ struct PlanDecision {
   StepPlan plan;
 };
 
-// These ranks have joined, ascending; the last to do so end all joins.
+// These ranks have joined, ascending; the last rank to join ends all joins.
 struct JoinDecision {
   std::vector<int32_t> ranks;
 };
@@ -53,8 +53,8 @@ struct TuneDecision {
   int64_t value = 0;
 };
 
-// What was decided before is the last of this generation of the job: ranks go
-// on as another one, which is numbered `generation`.
+// Ends this generation of the job after the decisions before it: ranks go on as
+// another generation, which is numbered `generation`.
 struct ReconfigureDecision {
   uint64_t generation = 0;
 };
@@ -70,7 +70,8 @@ struct Numbered {
 
 struct ExecuteCommand : Numbered {
   std::vector<std::shared_ptr<const Response>> items;
-  // Bring nothing. If this rank is one of them, it has not asked for the items.
+  // Ranks that contribute nothing. If this rank is one of them, it has not
+  // asked for the items.
   JoinedRanks joined;
   LastReady last;
 };
@@ -89,8 +90,9 @@ struct PlanCommand : Numbered {
 };
 
 struct JoinCommand : Numbered {
-  // Once all have joined: the lowest of those that came last. All of these have
-  // taken part in the same: who took part in less had joined before.
+  // Set once all ranks have joined: the lowest of those that joined last. All
+  // of these took part in the same collectives; a rank that took part in fewer
+  // joined before them.
   std::optional<int32_t> last_rank;
 };
 
@@ -100,7 +102,7 @@ struct TuneCommand : Numbered {
   int64_t value = 0;
 };
 
-// An end, with what this rank's operations end with.
+// An end, with the status with which this rank's operations end.
 struct ReconfigureCommand : Numbered {
   uint64_t generation = 0;
   Status status;
@@ -114,7 +116,7 @@ inline uint64_t SequenceOf(const Command& command) {
   return std::visit([](const Numbered& one) { return one.sequence; }, command);
 }
 
-// Calls the one of several functions that takes what a variant holds.
+// Calls the one of several functions that takes the variant's alternative.
 template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;

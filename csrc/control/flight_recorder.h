@@ -1,5 +1,5 @@
-// FlightRecorder: the last operations of this rank, and what became of them,
-// for whoever has to find out why a job stands still or has broken.
+// FlightRecorder: the last operations of this rank, and their outcome, for
+// finding out why a job hangs or has failed.
 #ifndef KERAS_RING_CONTROL_FLIGHT_RECORDER_H_
 #define KERAS_RING_CONTROL_FLIGHT_RECORDER_H_
 
@@ -32,9 +32,10 @@ struct FlightRecord {
   RequestPtr request;
   FlightState state = FlightState::kWaiting;
   // The number of the decision to run it, the same on all ranks. 0 while it
-  // waits, and if it has failed before.
+  // waits, and if it failed before a decision.
   uint64_t decision = 0;
-  // From kRunning on: the rank that its bucket waited for. Ranks of the job.
+  // From kRunning on: the rank that its bucket waited for, as a rank of the
+  // job.
   LastReady last;
   std::string error;  // kFailed: why
   TimePoint submitted{};
@@ -42,7 +43,7 @@ struct FlightRecord {
   TimePoint ended{};    // kDone, kFailed
 };
 
-// Always at work, so it allocates nothing while nothing fails, and is locked
+// Always active, so it allocates nothing while nothing fails, and is locked
 // once for a whole bucket. Thread-safe.
 class FlightRecorder {
  public:
@@ -53,20 +54,21 @@ class FlightRecorder {
   explicit FlightRecorder(size_t capacity = kUsualCapacity,
                           Counters* counters = nullptr);
 
-  // Takes the entry down and gives it its flight number.
+  // Records the entry and gives it its flight number.
   void Submitted(TensorEntry& entry) KR_EXCLUDES(mutex_);
-  // All ranks have asked for these, `last` as the last.
+  // All ranks have asked for these entries, `last` as the last.
   void Decided(const std::vector<TensorEntry>& entries, uint64_t decision,
                const LastReady& last, TimePoint now) KR_EXCLUDES(mutex_);
-  // Before their completions fire: these let go of what waits for them.
+  // To be called before their completions fire: code that waits for these may
+  // go on then.
   void Ended(const std::vector<TensorEntry>& entries, const Status& status,
              TimePoint now) KR_EXCLUDES(mutex_);
 
-  // Oldest first.
+  // Returns the records, oldest first.
   std::vector<FlightRecord> Records() const KR_EXCLUDES(mutex_);
 
  private:
-  // Null if it has been overwritten, or was never taken down.
+  // Returns null if it has been overwritten, or was never recorded.
   FlightRecord* Find(const TensorEntry& entry) KR_REQUIRES(mutex_);
 
   Counters* const counters_;

@@ -10,7 +10,7 @@
 
 namespace keras_ring {
 
-// Whether two requests fit into one collective.
+// Returns whether two requests fit into one collective.
 bool MayShare(const Request& a, const Request& b);
 
 // Takes the next bucket: the first request, and every later one that may share

@@ -1,4 +1,4 @@
-// JoinedRanks: the ranks that bring nothing any more.
+// JoinedRanks: the ranks that have joined, and contribute nothing any more.
 #ifndef KERAS_RING_CONTROL_JOINED_RANKS_H_
 #define KERAS_RING_CONTROL_JOINED_RANKS_H_
 
@@ -11,7 +11,7 @@
 
 namespace keras_ring {
 
-// A value that never changes, so copies share the list: each bucket has one.
+// An immutable value, so copies share the list: each bucket has one.
 class JoinedRanks {
  public:
   JoinedRanks() = default;  // none

@@ -1,4 +1,4 @@
-// LastReady: the rank that the others have waited for, and for how long.
+// LastReady: the rank that the others waited for, and for how long.
 #ifndef KERAS_RING_CONTROL_LAST_READY_H_
 #define KERAS_RING_CONTROL_LAST_READY_H_
 
@@ -9,16 +9,16 @@
 
 namespace keras_ring {
 
-// Of one or several tensors: where these differ, the one that a rank was latest
-// with. Each node of the tree measures by its own clock and adds what was
-// measured below, so a message says it of all its tensors in a few bytes,
-// however many ranks are below, and no clocks are compared. The time that
-// messages need counts as lateness of those below.
+// For one or several tensors: if they differ, the rank that was latest with any
+// of them. Each node of the tree measures by its own clock and adds what was
+// measured below. So a message needs a few bytes for all of its tensors,
+// however many ranks are below, and no clocks are compared. Message latency
+// counts as lateness of the ranks below.
 struct LastReady {
   static constexpr int32_t kNone = -1;
   int32_t rank = kNone;  // all were ready at once
-  // From the first rank that was ready to this one. As on the wire, in whole
-  // microseconds: the same everywhere.
+  // The time from the first rank that was ready to this one. In whole
+  // microseconds, as on the wire: the same everywhere.
   std::chrono::microseconds late{0};
 
   static LastReady Of(int32_t rank, Duration late) {

@@ -114,7 +114,7 @@ LastReady DecodeLastReady(WireReader& reader, int size) {
   return last;
 }
 
-// What many ranks and tensors have to say can be longer than the reader takes.
+// Texts about many ranks and tensors may exceed the reader's limit.
 void EncodeText(WireWriter& writer, std::string_view text) {
   writer.Text(text.substr(0, kMaxTextBytes));
 }
@@ -244,7 +244,7 @@ void EncodeAgreed(WireWriter& writer, const Response& agreed) {
   }
 }
 
-// Those of a rank that brings `rows`.
+// Reads the splits of a rank that contributes `rows` rows.
 std::vector<int64_t> DecodeSplits(WireReader& reader, int64_t rows, int size) {
   std::vector<int64_t> splits(reader.Count(/*element_bytes=*/1));
   __int128 sum = 0;

@@ -19,19 +19,19 @@
 
 namespace keras_ring {
 
-// Up: "my whole subtree is ready with these".
+// Sent up: the whole subtree is ready with these names.
 struct ReadyMessage {
   // Number of decisions the sender had applied.
   uint64_t sequence = 0;
-  // What the cache knows, by slot; ascending.
+  // Names that are in the cache, by slot; ascending.
   std::vector<uint64_t> slots;
-  // What it does not know, or where the ranks below differ from it: the
-  // variants of one name, which together come from the whole subtree.
+  // Other names, and those for which the ranks below differ from the cache: for
+  // each, the variants, which together cover the whole subtree.
   std::vector<std::vector<RequestVariant>> uncached;
   LastReady last;  // of the subtree, with all of these
 };
 
-// Up, after the stall time: what waits below the sender, for the report.
+// Sent up after the stall time: what waits below the sender, for the report.
 struct WaitingMessage {
   // Number of decisions the sender had applied.
   uint64_t sequence = 0;
@@ -39,51 +39,51 @@ struct WaitingMessage {
     std::string label;
     std::string name;
     std::vector<int32_t> ranks;  // that have it
-    // Since the first of them asked for it, and since the last did. On the
-    // wire in microseconds.
+    // The time since the first of them asked for it, and since the last did. On
+    // the wire in microseconds.
     Duration since_first = Duration::zero();
     Duration since_last = Duration::zero();
   };
   std::vector<Waiting> waiting;
 };
 
-// Up: a rank has shut down.
+// Sent up: a rank has shut down.
 struct LeaveMessage {
   int32_t rank = 0;
   std::string reason;  // empty: its program came to its end
 };
 
-// Down: the next decisions.
+// Sent down: the next decisions.
 struct DecisionMessage {
   std::vector<Decision> decisions;
 };
 
-// Both ways: a rank is lost or the job is broken; stop now.
+// Sent both ways: a rank is lost or the job is broken; stop now.
 struct AbortMessage {
   Status cause;
 };
 
-// Both ways, when nothing else was said for a while: still here.
+// Sent both ways when nothing else was sent for a while: still alive.
 struct PingMessage {};
 
-// Up: these ranks bring nothing from now on, until all have said so. All that
-// they asked for before is decided.
+// Sent up: these ranks contribute nothing from now on, until all have joined.
+// Everything that they asked for before is decided.
 struct JoinMessage {
   std::vector<int32_t> ranks;  // ascending, not empty
 };
 
-// Both ways, the last word after an agreed end: the sender has carried out all
-// that was decided. Who goes without it was lost.
+// Sent both ways, as the last message after an agreed end: the sender has
+// carried out all that was decided. A peer that goes without it was lost.
 struct ByeMessage {};
 
-// Down: others wait for these ranks. What do they do?
+// Sent down: others wait for these ranks. Asks what they are doing.
 struct StallQuery {
   uint64_t question = 0;
   std::vector<int32_t> ranks;       // ascending, not empty
   std::vector<std::string> awaits;  // names that wait for some of them
 };
 
-// Up: the answer of one of them.
+// Sent up: the answer of one of them.
 struct ActivityReply {
   uint64_t question = 0;
   int32_t rank = 0;
@@ -96,8 +96,8 @@ using Message =
                  ActivityReply, ClockQuery, ClockReply>;
 
 std::string EncodeMessage(const Message& message);
-// `size`: of the job; ranks outside it are malformed. The error says which
-// part of which message is wrong.
+// `size`: of the job; ranks outside it make a message malformed. The error
+// names the part of the message that is wrong.
 Result<Message> DecodeMessage(std::string_view bytes, int size);
 
 }  // namespace keras_ring

@@ -17,7 +17,7 @@ size_t VarintBytes(uint64_t value) {
   return bytes;
 }
 
-// Those that may be negative have a bit more.
+// Values that may be negative need a bit more.
 size_t ListBytes(const std::vector<int64_t>& values) {
   size_t bytes = VarintBytes(values.size());
   for (int64_t value : values) {
@@ -47,7 +47,7 @@ size_t EncodedBytes(const Response& agreed) {
 }
 
 size_t EncodedBytes(const std::vector<RequestVariant>& variants) {
-  // Of a rank by itself the gap to the one before and a length of 1.
+  // A single rank takes the gap to the one before and a length of 1.
   constexpr size_t kBytesOfRank = 6;
   size_t bytes = VarintBytes(variants.size());
   for (const RequestVariant& variant : variants) {

@@ -1,4 +1,4 @@
-// How long what ranks tell each other becomes, before it is sent.
+// The encoded length of control messages, estimated before they are sent.
 #ifndef KERAS_RING_CONTROL_MESSAGE_LENGTH_H_
 #define KERAS_RING_CONTROL_MESSAGE_LENGTH_H_
 
@@ -10,22 +10,21 @@
 
 namespace keras_ring {
 
-// The longest message of the control plane: a job in which a longer one is sent
-// breaks. Holds the description of a large model's gradients. Of the splits of
-// an alltoall, which differ from rank to rank and are the square of the number
-// of ranks, it holds those of 4,096 ranks below 2^21 each.
+// The longest message of the control plane: sending a longer one breaks the
+// job. It has room for the description of a large model's gradients. The splits
+// of an alltoall differ from rank to rank and are the square of the number of
+// ranks: there is room for those of 4,096 ranks, below 2^21 each.
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 
-// What these take in a message, or a little more.
+// Return the length of these in a message, or a little more.
 size_t EncodedBytes(const Response& agreed);
 size_t EncodedBytes(const std::vector<RequestVariant>& variants);
 
-// kInvalidArgument if `agreed` is too long for a message of which it may have
-// `limit` bytes.
+// kInvalidArgument if `agreed` takes more than `limit` bytes of a message.
 Status CheckLength(const Response& agreed, size_t limit);
 
-// Puts a mark instead of the splits: what is too long to be told cannot be
-// decided on either, and Agree finds the mark and says so.
+// Replaces the splits by a mark: a request that is too long to be sent cannot
+// be decided on either. Agree finds the mark and returns the error.
 void LeaveSplitsOut(std::vector<RequestVariant>& variants);
 bool AreLeftOut(const std::vector<int64_t>& splits);
 // The error of such a request.

@@ -1,5 +1,5 @@
-// NameTable: values by tensor name, or by another key, which come and go with
-// every step.
+// NameTable: values by tensor name, or by another key, that are added and
+// erased in every step.
 #ifndef KERAS_RING_CONTROL_NAME_TABLE_H_
 #define KERAS_RING_CONTROL_NAME_TABLE_H_
 
@@ -10,15 +10,15 @@
 
 namespace keras_ring {
 
-// An unordered_map that keeps the memory of what is erased for what comes
-// next: a step of training erases and inserts the same names over and over.
-// `Value` has Clear(), which makes it as new but may keep its memory, too.
+// An unordered_map that keeps the memory of erased values for the next ones: a
+// training step erases and inserts the same names over and over. `Value` has
+// Clear(), which resets it but may keep its memory, too.
 template <typename Value, typename Key = std::string>
 class NameTable {
   using Map = std::unordered_map<Key, Value>;
 
  public:
-  // Stays where it is until it is erased.
+  // An element keeps its address until it is erased.
   using value_type = typename Map::value_type;
   using iterator = typename Map::iterator;
   using const_iterator = typename Map::const_iterator;
@@ -32,7 +32,7 @@ class NameTable {
   iterator find(const Key& name) { return map_.find(name); }
   bool Contains(const Key& name) const { return map_.count(name) > 0; }
 
-  // The value of `name`, and whether it is new.
+  // Returns the value of `name`, and whether it is new.
   std::pair<iterator, bool> TryEmplace(const Key& name) {
     iterator it = map_.find(name);
     if (it != map_.end()) return {it, false};

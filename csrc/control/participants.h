@@ -1,5 +1,4 @@
-// Participants: the ranks of a node's part of the tree, but for those that have
-// joined.
+// Participants: the ranks of a node's subtree that have not joined.
 #ifndef KERAS_RING_CONTROL_PARTICIPANTS_H_
 #define KERAS_RING_CONTROL_PARTICIPANTS_H_
 
@@ -13,23 +12,23 @@
 
 namespace keras_ring {
 
-// A part of what all ranks have alike, as is the cache. Asked for each name and
-// contributor, so a join does the work.
+// Part of the replicated state, like the cache. It is queried for each name and
+// contributor, so Join does the work.
 class Participants {
  public:
   // `tree` must outlive the object.
   explicit Participants(const ControlTree& tree) : tree_(tree) { Restart(); }
 
   const JoinedRanks& joined() const { return joined_; }
-  // These have, ascending, none of them before. Returns whether all have now,
-  // after which none has any more.
+  // `ranks` have joined: ascending, none of them before. Returns true if all
+  // ranks have joined now; then the set of joined ranks is empty again.
   bool Join(const std::vector<int32_t>& ranks);
 
-  // The ranks that a contributor, this rank or a child, speaks for.
+  // Returns the ranks that a contributor, this rank or a child, speaks for.
   const std::vector<int32_t>& RanksOf(int from) const {
     return ranks_of_.at(from);
   }
-  // A name is complete at this node with so many of them.
+  // The number of contributors with which a name is complete at this node.
   size_t NumContributors() const { return num_contributors_; }
 
  private:

@@ -1,4 +1,4 @@
-// RankActivity: what a rank says that it does while others wait for it.
+// RankActivity: what a rank reports that it is doing while others wait for it.
 #ifndef KERAS_RING_CONTROL_RANK_ACTIVITY_H_
 #define KERAS_RING_CONTROL_RANK_ACTIVITY_H_
 
@@ -15,10 +15,9 @@ namespace keras_ring {
 struct RankActivity {
   // "waits for allreduce 'loss', for 60 s; before that ..."
   std::string text;
-  // What it waits for, by name; a few at most.
+  // The names that it waits for; a few at most.
   std::vector<std::string> waits;
-  // For each name that it was asked about: whether it is among its last
-  // operations.
+  // For each name in the query: whether it is among its last operations.
   std::vector<bool> knows;
 };
 
@@ -26,14 +25,14 @@ struct RankActivity {
 inline constexpr size_t kMaxActivityBytes = 2048;
 inline constexpr size_t kMaxActivityNames = 16;
 
-// Describes the rank with these `records`, oldest first, asked about `names`.
-// `program`: what its program does, if that is known: see ProgramActivity.
+// Describes a rank with these `records`, oldest first, for a query about
+// `names`. `program`: what its program is doing, if known: see ProgramActivity.
 RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
                               const std::vector<std::string>& names,
                               TimePoint now, const std::string& program = "");
 
-// "waits for its input pipeline, for 3 s", as counters tell it; "" of a program
-// that computes.
+// "waits for its input pipeline, for 3 s", according to counters; "" if the
+// program computes.
 std::string ProgramActivity(const Counters& counters, TimePoint now);
 
 // "3.25 s"

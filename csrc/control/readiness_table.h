@@ -1,4 +1,4 @@
-// ReadinessTable: the names that a part of a node's subtrees is ready with.
+// ReadinessTable: the names that some of a node's subtrees are ready with.
 #ifndef KERAS_RING_CONTROL_READINESS_TABLE_H_
 #define KERAS_RING_CONTROL_READINESS_TABLE_H_
 
@@ -27,11 +27,11 @@ class ReadinessTable {
   class Listener {
    public:
     virtual ~Listener() = default;
-    // All of this node's ranks are ready with a slot, all with the same.
+    // All ranks of this node's subtree are ready with the same slot.
     virtual void OnSlotComplete(ResponseCache::Slot slot,
                                 std::shared_ptr<const Response> agreed,
                                 const LastReady& last) = 0;
-    // They are, and differ or name no slot.
+    // All of them are ready with the name, but differ or name no slot.
     virtual void OnVariantsComplete(const std::string& name,
                                     std::vector<RequestVariant> variants,
                                     const LastReady& last) = 0;
@@ -55,18 +55,18 @@ class ReadinessTable {
     uint64_t sent_at = 0;  // the number of decisions it had applied
     LastReady last;        // of the ranks that it speaks for
   };
-  // It is ready with a name. An error if it has said so before.
+  // A contributor is ready with a name. An error if it has said so before.
   Status Contribute(const Contributor& who, ResponseCache::Slot slot,
                     std::shared_ptr<const Response> agreed);
   Status Contribute(const Contributor& who,
                     std::vector<RequestVariant> variants);
-  // Completes what has waited only for a rank that has joined.
+  // Completes the names that were waiting only for a rank that has joined.
   void CompleteWithoutJoined();
 
   // Decision number `sequence` has failed the name.
   void Fail(const std::string& name, uint64_t sequence);
-  // What was said of the name when so many decisions were applied is of a use
-  // that has failed.
+  // Returns whether contributions to the name that were sent after `sent_at`
+  // decisions belong to a use that has failed.
   bool HasFailedSince(const std::string& name, uint64_t sent_at) const;
   // All ranks below have applied the decisions up to this one.
   void ForgetFailed(uint64_t everyone);
@@ -78,15 +78,15 @@ class ReadinessTable {
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
   bool Pends(const std::string& name) const { return pending_.Contains(name); }
-  // What waits, in no order.
+  // Returns the names that wait, in no order.
   std::vector<StalledTensor> List() const;
 
-  // A lower bound for the time since which something pends, so that not every
-  // step looks for it: nothing has for longer.
+  // A lower bound of the time since which any name pends, so that not every
+  // step has to search: nothing has pended for longer.
   TimePoint oldest() const { return oldest_; }
   void RefreshOldest(TimePoint now);
-  // Contributions up to the next call come at one time: asked for each tensor,
-  // the clock would cost more than the tensor.
+  // Ends a batch. Contributions within a batch share one time: reading the
+  // clock for each tensor would cost more than the tensor.
   void EndBatch() { batch_time_.reset(); }
 
  private:
@@ -109,20 +109,21 @@ class ReadinessTable {
     void Clear() { entry = nullptr; }
   };
 
-  // The entry to add a contribution to; null if that one belongs to a use of
-  // the name that has failed since.
+  // Returns the entry to add a contribution to; null if the contribution
+  // belongs to a use of the name that has failed since.
   Entry* EntryFor(const std::string& name, uint64_t sent_at);
-  // The same of a name that pends under this slot; null if none does.
+  // Returns the entry that pends under this slot; null if there is none.
   Entry* EntryOf(ResponseCache::Slot slot);
   Status AddContributor(Entry& entry, const Contributor& who);
-  // All contributions so far name this slot.
+  // Notes that all contributions so far name this slot.
   void SetSlot(Entry& entry, ResponseCache::Slot slot,
                std::shared_ptr<const Response> agreed);
-  // They no longer name one.
+  // Notes that they no longer name a single slot.
   void ResetSlot(Pending& pending);
   void Erase(Entry& entry);
   TimePoint BatchTime();
-  // The slot no longer stands for all: what it says of these goes in full.
+  // The slot no longer stands for all contributions: adds those that it stood
+  // for in full.
   void ExpandSlot(Pending& pending, int from) const;
   void ExpandOthers(Pending& pending, int from) const;
   void CompleteIfReady(Entry& entry);
@@ -132,14 +133,15 @@ class ReadinessTable {
   const ResponseCache& cache_;
   const Clock& clock_;
   Listener& listener_;
-  // Since a rank joins with nothing under way, none of its contributions is,
-  // either: what is complete after its join was decided is so without it.
+  // A rank joins only when nothing of it is in flight, so none of its
+  // contributions is pending, either: a name that its join completes is
+  // complete without it.
   NameTable<Pending> pending_;
-  // Those with a slot: by it they are found sooner than by the name, which
-  // matters where each name has many contributors.
+  // The entries with a slot. Finding them by slot is faster than by name, which
+  // matters if each name has many contributors.
   NameTable<EntryOfSlot, ResponseCache::Slot> by_slot_;
-  // Names that a decision has failed, and its number: a contribution sent
-  // before the sender knew must not count for the next use.
+  // Names that a decision has failed, with its number: a contribution that was
+  // sent before the sender knew must not count for the next use.
   std::unordered_map<std::string, uint64_t> failed_;
   TimePoint oldest_;
   std::optional<TimePoint> batch_time_;

@@ -78,7 +78,7 @@ const Feature kFeatures[] = {
     {"root rank", [](const Request& r) { return std::to_string(r.root); }},
 };
 
-// What the ranks hold, by value: the ranks of each, as in the job.
+// Returns the values that the ranks hold, each with its ranks in the job.
 std::map<std::string, std::vector<int32_t>> RanksByValue(
     const std::vector<RequestVariant>& variants, const Feature& feature,
     const RankSet& ranks) {
@@ -172,7 +172,7 @@ int64_t RowElements(const TensorSpec& spec) {
   return count;
 }
 
-// Of many values the first.
+// Shows only the first of many values.
 std::string ListText(const std::vector<int64_t>& values) {
   constexpr size_t kShown = 64;
   std::string text;
@@ -186,7 +186,7 @@ std::string ListText(const std::vector<int64_t>& values) {
   return "[" + text + "]";
 }
 
-// Of one rank's part in an alltoall; `rank` is that in the job.
+// Checks one rank's splits of an alltoall; `rank` is its rank in the job.
 Status ValidateSplits(const Request& request, int64_t rows,
                       const std::vector<int64_t>& splits, int32_t rank,
                       int size) {

@@ -1,4 +1,4 @@
-// Request: what a rank says of a tensor it is ready to communicate.
+// Request: a tensor that a rank is ready to communicate, and how.
 #ifndef KERAS_RING_CONTROL_REQUEST_H_
 #define KERAS_RING_CONTROL_REQUEST_H_
 
@@ -26,17 +26,18 @@ enum class RequestKind : uint8_t {
   kBarrier,
   kReducescatter,
   kAlltoall,
-  // Has no name that others would match, and travels as a message of its own.
+  // A join has no name that others would match, and is sent as a separate
+  // message.
   kJoin,
 };
 inline constexpr int kNumRequestKinds = 7;
 // "allreduce", ...
 const char* RequestKindName(RequestKind kind);
-// Whether the operation sums, or takes extrema or products.
+// Returns whether the operation computes sums, extrema or products.
 inline bool IsReduction(RequestKind kind) {
   return kind == RequestKind::kAllreduce || kind == RequestKind::kReducescatter;
 }
-// Whether each rank may bring a first dimension of its own.
+// Returns whether the first dimension may differ between ranks.
 inline bool TakesAnyRows(RequestKind kind) {
   return kind == RequestKind::kAllgather || kind == RequestKind::kAlltoall;
 }
@@ -65,11 +66,12 @@ struct Request {
   double prescale = 1.0;
   double postscale = 1.0;
   Compression compression = Compression::kNone;
-  int32_t root = 0;  // in the job, also where the others are of a set
+  // a rank of the job, also where the others are of a set
+  int32_t root = 0;
   DeviceKind device = DeviceKind::kHost;  // where the tensors are
-  // Alltoall: how many rows go to each rank. Empty: as many to each. Anything
-  // may be in here until the ranks have agreed; a rank that found fault with it
-  // by itself would leave the others waiting.
+  // Alltoall: the number of rows for each rank. Empty: equal shares. The values
+  // are not validated until the ranks have agreed: a rank that rejected them by
+  // itself would leave the others waiting.
   std::vector<int64_t> splits;
   std::vector<TensorSpec> tensors;
 
@@ -83,7 +85,7 @@ struct Request {
 };
 bool operator==(const Request& a, const Request& b);
 
-// An operation that runs in every step has one request, made once.
+// An operation that runs in every step has one request, created once.
 using RequestPtr = std::shared_ptr<const Request>;
 
 // Limits that readers of the wire enforce.
@@ -92,79 +94,82 @@ inline constexpr size_t kMaxTensorRank = 254;
 // Elements of one request: its bytes can be counted in 64 bits.
 inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 
-// kInvalidArgument if no collective can have this name.
+// Returns kInvalidArgument if no collective can have this name.
 Status CheckName(const std::string& name);
 
-// A request as some of the ranks made it. What may differ from rank to rank is
-// kept apart, so ranks that differ in nothing else are one variant: they are
-// compared, and travel, as one however many they are.
+// A request as some of the ranks made it. Properties that may differ from rank
+// to rank are stored apart. So ranks that differ in nothing else share one
+// variant: they are compared, and sent, as one however many they are.
 struct RequestVariant {
-  // First dimensions of an allgather and an alltoall are 0, splits are empty.
+  // With first dimensions of an allgather and an alltoall set to 0, and no
+  // splits.
   Request request;
   std::vector<int32_t> ranks;  // ascending, not empty
-  // These dimensions: rank after rank of `ranks`, and of one tensor by tensor.
+  // These dimensions: one rank of `ranks` after the other, and for each rank
+  // tensor by tensor.
   std::vector<int64_t> rows;
-  // Alltoall: of each of `ranks`.
+  // Alltoall: the splits of each of `ranks`.
   std::vector<std::vector<int64_t>> splits;
 };
 
-// `request` as all these ranks made it.
+// Returns `request` as the variant of all these ranks.
 RequestVariant VariantOf(Request request, std::vector<int32_t> ranks);
-// Adds what other ranks made to the variants of one name.
+// Adds a variant of other ranks to the variants of one name.
 void AddVariant(std::vector<RequestVariant>& variants, RequestVariant variant);
-// Whether the parts of one that was read fit together.
+// Returns whether the parts of a variant that was received are consistent.
 bool IsWhole(const RequestVariant& variant);
 
-// The request that all ranks agreed on, without what may differ from
-// rank to rank (first dimensions are set to 0, splits are empty), and that.
+// The request that all ranks agreed on, without the properties that may differ
+// from rank to rank (first dimensions are set to 0, splits are empty), and
+// these properties.
 struct Response {
   Request request;
-  // Allgather, alltoall: the rows that each rank brings, tensor by tensor, and
-  // within one by rank.
+  // Allgather, alltoall: the rows of each rank, tensor by tensor, and for each
+  // tensor by rank.
   std::vector<int64_t> rows;
-  // Alltoall: by rank, as in its request.
+  // Alltoall: the splits of each rank, as in its request.
   std::vector<std::vector<int64_t>> splits;
 
-  // The request as `rank` made it.
+  // Returns the request as `rank` made it.
   Request RequestOf(int rank) const;
-  // As these ranks did.
+  // Returns the variant of these ranks.
   RequestVariant VariantOf(const std::vector<int32_t>& ranks) const;
-  // Whether that is `own`.
+  // Returns whether `own` is the request that `rank` made.
   bool IsOf(const Request& own, int rank) const;
-  // The rows of tensor number `tensor`, by rank.
+  // Returns the rows of tensor number `tensor`, by rank.
   std::vector<int64_t> RowsOf(size_t tensor) const;
-  // Alltoall: the rows that go from one rank to another.
+  // Alltoall: returns the rows that go from one rank to another.
   int64_t RowsBetween(int from, int to) const {
     return splits[from].empty()
                ? rows[from] / static_cast<int64_t>(splits.size())
                : splits[from][to];
   }
 
-  // Whether one of these ranks brings something of its own.
+  // Returns whether one of these ranks contributes data that the result needs.
   bool DependsOn(const JoinedRanks& ranks) const;
-  // As if these ranks brought nothing.
+  // Returns the response as if these ranks contributed nothing.
   Response Without(const JoinedRanks& ranks) const;
 };
 
-// Decides over the variants of one name, which together come from all ranks
-// that have not joined; the others bring nothing.
-// Where they cannot be executed, the error is kFailedPrecondition (the ranks
-// disagree) or kInvalidArgument (they agree on something impossible), and
-// names the tensor, the ranks and the values. `ranks`: those of `size`.
+// Decides on the variants of one name, which together cover all ranks that have
+// not joined; the others contribute nothing. If they cannot be executed, the
+// error is kFailedPrecondition (the ranks disagree) or kInvalidArgument (they
+// agree on something impossible), and names the tensor, the ranks and the
+// values. `ranks`: the set that the `size` ranks are counted in.
 Result<Response> Agree(const std::vector<RequestVariant>& variants, int size,
                        const RankSet& ranks = {});
 
-// The error of what cannot be executed because these ranks have joined: it
-// needs what they would bring, or they would get what nobody takes.
-// `ranks`: those of `joined`.
+// Returns an error if `agreed` cannot be executed because these ranks have
+// joined: it needs their data, or it would send them data that they do not
+// take. `ranks`: the set that `joined` is counted in.
 Status CheckJoined(const Response& agreed, const JoinedRanks& joined,
                    const RankSet& ranks = {});
 
-// Whether all ranks together bring at most kMaxElements.
+// Returns whether all ranks together contribute at most kMaxElements.
 bool FitsTogether(const Response& agreed);
 
-// Reducescatter: the rows of the result on `rank`. Those that cannot be divided
-// go to the first ranks.
+// Reducescatter: returns the rows of the result on `rank`. The remainder of the
+// division goes to the first ranks.
 inline int64_t ScatteredRows(int64_t rows, int rank, int size) {
   return rows / size + (rank < rows % size ? 1 : 0);
 }

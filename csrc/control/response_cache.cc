@@ -6,11 +6,12 @@
 namespace keras_ring {
 namespace {
 
-// What is not used again among so many times as many uses as there are names is
-// not. Of a larger cycle less than a quarter could be kept.
+// A name counts as unused if it was not used among this many times as many uses
+// as there are names. In a longer cycle, less than a quarter of the names could
+// be kept.
 constexpr uint64_t kPatience = 4;
 
-// Reckoned, not measured: the same on every rank.
+// Estimated, not measured: the same on every rank.
 size_t BytesOf(const Response& agreed) {
   // Nodes and pointers, and the request that the rank made itself.
   size_t bytes = 512 + 4 * agreed.request.name.size();

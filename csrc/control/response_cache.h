@@ -1,4 +1,5 @@
-// ResponseCache: what the ranks have agreed on before, by name and by slot.
+// ResponseCache: the responses that the ranks have agreed on before, by name
+// and by slot.
 #ifndef KERAS_RING_CONTROL_RESPONSE_CACHE_H_
 #define KERAS_RING_CONTROL_RESPONSE_CACHE_H_
 
@@ -15,44 +16,45 @@
 namespace keras_ring {
 
 // Every rank applies the same decisions in the same order to its cache, so all
-// caches evolve alike without a word about it.
+// caches stay equal without any communication about it.
 //
-// Training asks for the same names in every step, in a cycle. If these are more
-// than there is room for, and what was decided least recently had to go for
-// what is new, each would go shortly before it comes again, and none would ever
-// be found. So what comes again is kept, and what is new is not remembered,
-// until something has not come again for much longer than a cycle takes that is
-// worth keeping a part of.
+// Training asks for the same names in every step, in a cycle. If there are more
+// names than the cache has room for, evicting the least recently used one for
+// each new name would evict each name shortly before it is used again, and no
+// name would ever be found. So names that are used again are kept, and new
+// names are not inserted, until a name has not been used for much longer than a
+// cycle takes that is worth caching in part.
 //
-// A slot number is given once and never again. So a number that a child sent
-// before it learned of an eviction still means what it meant; evicted entries
-// are kept readable until every child is known to be past the eviction
-// (Forget).
+// A slot number is assigned once and never reused. So a number that a child
+// sent before it learned of an eviction keeps its meaning; evicted entries stay
+// readable until every child is known to be past the eviction (Forget).
 class ResponseCache {
  public:
   using Slot = uint64_t;
 
-  // At most so many names, and about so many bytes: where each rank brings
-  // rows of its own, an agreement grows with the job.
+  // At most `capacity` names, and about `max_bytes` bytes: if each rank
+  // contributes rows of its own, a response grows with the job.
   explicit ResponseCache(size_t capacity, size_t max_bytes = 64 << 20)
       : capacity_(capacity), max_bytes_(max_bytes) {}
 
-  // The live slot of `name`.
+  // Returns the live slot of `name`.
   std::optional<Slot> Find(const std::string& name) const;
   bool IsLive(Slot slot) const;
-  // Live or evicted but not forgotten, or null.
+  // Returns a live entry, or one evicted but not forgotten; else null.
   const std::shared_ptr<const Response>& At(Slot slot) const;
-  // Whether `request`, made by this `rank`, is what was agreed on under the
-  // live `slot`. Remembers it: the same object agrees at once the next time.
+  // Returns whether `request`, made by this `rank`, is what was agreed on under
+  // the live `slot`. If so, it is remembered: the same object agrees at once
+  // the next time.
   bool Agrees(Slot slot, const RequestPtr& request, int rank);
 
-  // Applies decision number `sequence`: a new agreement (replaces the entry of
-  // that name; may find no room, then its slot is live nowhere) or the use of
-  // an old one.
+  // Applies decision number `sequence`: a new response or the use of an old
+  // one. Insert replaces the entry of that name; if there is no room, the new
+  // slot is live nowhere.
   Slot Insert(std::shared_ptr<const Response> agreed, uint64_t sequence);
   void Touch(Slot slot);
 
-  // Evicted entries of decisions up to `sequence` will not be asked for again.
+  // Forgets evicted entries of decisions up to `sequence`: no child will refer
+  // to them again.
   void Forget(uint64_t sequence);
 
   size_t size() const { return by_name_.size(); }
@@ -74,7 +76,7 @@ class ResponseCache {
   bool HasRoom(size_t bytes) const {
     return by_name_.size() < capacity_ && bytes_ + bytes <= max_bytes_;
   }
-  // Whether a live slot has not come again for too long.
+  // Returns whether a live slot has not been used for too long.
   bool IsOverdue(Slot slot) const;
 
   const size_t capacity_;

@@ -32,7 +32,7 @@ std::optional<TimePoint> StallInspector::NextCheck(
 
 bool StallInspector::ReportDue(TimePoint now, TimePoint oldest) {
   if (check_time_ == Duration::zero()) return false;
-  // What waited before may have come together, and something else waits.
+  // The earlier tensors may be complete, and other ones wait now.
   if (!next_report_ || now - oldest < check_time_) {
     next_report_ = oldest + check_time_;
     interval_ = check_time_;

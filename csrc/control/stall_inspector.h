@@ -1,4 +1,4 @@
-// StallInspector: when to speak of tensors that wait, and what to say.
+// StallInspector: when to report tensors that wait, and with which text.
 #ifndef KERAS_RING_CONTROL_STALL_INSPECTOR_H_
 #define KERAS_RING_CONTROL_STALL_INSPECTOR_H_
 
@@ -25,7 +25,8 @@ struct StalledTensor {
   TimePoint last;              // the last of them has
 };
 
-// The replies of ranks that others wait for, and what they were asked.
+// The replies of ranks that others wait for, and the names they were asked
+// about.
 struct ActivityReplies {
   std::vector<int32_t> asked;  // ascending
   std::vector<std::string> names;
@@ -42,48 +43,52 @@ class StallInspector {
         shutdown_time_(shutdown_time),
         ranks_(std::move(ranks)) {}
 
-  // These ranks are not waited for.
+  // The ranks that are not waited for.
   void SetJoined(const JoinedRanks& joined) { joined_ = joined; }
 
-  // When the waiting tensors next need a look. `oldest`: of them, if any.
+  // Returns when the waiting tensors next need a look. `oldest`: the time of
+  // the oldest of them, if there are any.
   std::optional<TimePoint> NextCheck(
       const std::optional<TimePoint>& oldest) const;
 
-  // A report is due for what waits since `oldest`: the first after the check
-  // time, then each after twice as long.
+  // Returns whether a report is due for tensors that wait since `oldest`: the
+  // first after the check time, each later one after twice as long.
   bool ReportDue(TimePoint now, TimePoint oldest);
 
-  // A deadlock is taken for one when no rank has asked for anything that waits
-  // for as long as the check time: who has just come may ask for more. The
-  // ranks never come at the same time, so the first report is too early for
-  // that by what lies between them. Then the next look is due as soon as the
-  // youngest is as old, however late the next report.
+  // A deadlock is only assumed when no rank has asked for any waiting tensor
+  // for as long as the check time: a rank that has just asked may ask for more.
+  // The ranks never ask at the same time, so the first report comes too early
+  // for that. Then the next look is due as soon as the youngest request is old
+  // enough, however late the next report is.
   bool LookDue(TimePoint now) const { return next_look_ && now >= *next_look_; }
-  // After each look, also that of a report. `youngest`: when a rank last asked
-  // for something that waits.
+  // To be called after each look, also that of a report. `youngest`: when a
+  // rank last asked for a tensor that waits.
   void Looked(TimePoint now, TimePoint youngest);
   // A rank has asked for something that may have to wait.
   void Asked(TimePoint now) {
     if (looked_ && !next_look_) next_look_ = now + check_time_;
   }
 
-  // Nothing waits any more.
+  // No tensor waits any more.
   void Reset();
 
-  // Whom to ask, and about what, before a report. Not all of a large job.
+  // Chooses the ranks to ask, and the names to ask about, before a report. In a
+  // large job not all of them.
   ActivityReplies MakeQuery(const std::vector<StalledTensor>& stalled) const;
 
   // The text of a report.
   std::string Report(const std::vector<StalledTensor>& stalled,
                      const ActivityReplies& answers, TimePoint now) const;
 
-  // The error that ends `tensor`, if it has waited beyond the shutdown time.
+  // Returns the error that ends `tensor`, if it has waited beyond the shutdown
+  // time.
   Status Verdict(const StalledTensor& tensor, const ActivityReplies& answers,
                  TimePoint now) const;
 
-  // The error for a job in which every rank waits for something and no tensor
-  // can ever be ready, because the ranks wait for different names; OK when
-  // some rank waits for nothing and may still bring what is missing.
+  // Returns the error of a job in which every rank waits for something and no
+  // tensor can ever become ready, because the ranks wait for different names;
+  // OK if some rank waits for nothing and may still contribute the missing
+  // tensor.
   Status Deadlock(const std::vector<StalledTensor>& stalled,
                   const ActivityReplies& answers) const;
 
@@ -94,7 +99,7 @@ class StallInspector {
   // "\n  Rank 2 is in no collective ...", for each of `ranks` that was asked.
   std::string DoingText(const std::vector<int32_t>& ranks,
                         const ActivityReplies& answers) const;
-  // A sentence on the cause, as far as the replies tell it; or nothing.
+  // Returns a sentence on the cause, as far as the replies show it; or nothing.
   std::string Explanation(const std::vector<StalledTensor>& stalled,
                           const ActivityReplies& answers) const;
   // "Rank 2 has", "Ranks 0-1 have"

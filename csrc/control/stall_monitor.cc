@@ -15,8 +15,8 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 // this.
 constexpr Duration kLongestPeriod = std::chrono::seconds(1);
 constexpr int kLooksPerCheck = 8;
-// What nodes of one level find at the same time comes up level by level. A node
-// waits for it, for so many parts of the period.
+// Reports that nodes of one level make at the same time come up level by level.
+// For each level below it, a node waits for the period divided by this.
 constexpr int kLevelsPerPeriod = 16;
 
 Duration LookPeriod(Duration check_time) {

@@ -1,13 +1,14 @@
-// StallMonitor: a node's part in finding out what waits for too long, and why.
+// StallMonitor: a node's part in finding out which tensors wait for too long,
+// and why.
 //
-// Inner nodes tell the coordinator what waits below them. It asks the ranks
-// that others wait for what they do, reports that, and fails what can never be
-// ready.
+// Inner nodes report to the coordinator what waits below them. The coordinator
+// asks the ranks that others wait for what they are doing, reports that, and
+// fails tensors that can never become ready.
 //
-// Where every host has something to tell, so has every leader on the way up. So
-// that the coordinator does not hear of each from each, what comes from below
-// is taken together: a node looks at what it knows, and passes it on, once in a
-// while, and the later the more levels are below it.
+// If every host has something to report, so does every leader on the way up. So
+// that the coordinator does not receive every report of each, reports from
+// below are combined: a node looks at what it knows, and passes it on, at
+// intervals, and later the more levels are below it.
 #ifndef KERAS_RING_CONTROL_STALL_MONITOR_H_
 #define KERAS_RING_CONTROL_STALL_MONITOR_H_
 
@@ -31,32 +32,35 @@ namespace keras_ring {
 struct StallOptions {
   Duration check_time = std::chrono::seconds(60);  // zero: never
   Duration shutdown_time = Duration::zero();       // zero: never
-  // What this rank is doing, for others that wait for `names`.
+  // Returns what this rank is doing, for others that wait for `names`.
   std::function<RankActivity(const std::vector<std::string>& names)> describe;
 };
 
 class StallMonitor {
  public:
-  // The node that it is a part of.
+  // The node that owns the monitor.
   class Node {
    public:
     virtual ~Node() = default;
-    // What waits at this node itself.
+    // Returns the tensors that wait at this node itself.
     virtual std::vector<StalledTensor> ListPending() const = 0;
-    // The name has failed since a child had applied so many decisions.
+    // Returns whether the name has failed since a child had applied `sent_at`
+    // decisions.
     virtual bool HasFailedSince(const std::string& name,
                                 uint64_t sent_at) const = 0;
     virtual uint64_t Sequence() const = 0;  // decisions applied
-    // Coordinator: nothing is ready or decided and not launched.
+    // Coordinator: returns whether nothing is ready, or decided but not
+    // launched.
     virtual bool Idle() const = 0;
     virtual void Send(int peer, Message message) = 0;
-    // Coordinator: for the log.
+    // Coordinator: writes to the log.
     virtual void Report(std::string text) = 0;
-    // Coordinator.
+    // For the coordinator.
     virtual void Fail(std::vector<std::string> names, const Status& status) = 0;
   };
 
-  // References must outlive the object. `ranks`: those of the tree.
+  // References must outlive the object. `ranks`: the set that the tree's ranks
+  // are counted in.
   StallMonitor(const ControlTree& tree, const RankSet& ranks,
                StallOptions options, const Clock& clock, Node& node);
 
@@ -64,39 +68,41 @@ class StallMonitor {
   // waited before.
   void OnPending(TimePoint now, bool first);
   void SetJoined(const JoinedRanks& joined) { inspector_.SetJoined(joined); }
-  // The name waits no more; or not below that child.
+  // The name no longer waits at all, or no longer below that child.
   void Forget(const std::string& name);
   void OnReady(int child, const std::string& name);
 
-  // From a peer of the tree. An error if it may not say so.
+  // Handle messages from a peer of the tree. An error if that peer may not send
+  // them.
   Status Handle(int peer, WaitingMessage message);
   Status Handle(int peer, StallQuery query);
   Status Handle(int peer, ActivityReply reply);
 
   // `oldest`: since when something may wait at this node, if anything does.
   std::optional<TimePoint> NextTimer(std::optional<TimePoint> oldest) const;
-  // Whether OnTimer will look at what waits since `oldest`.
+  // Returns whether OnTimer will look at tensors that wait since `oldest`.
   bool CheckDue(TimePoint now, TimePoint oldest) const;
   void OnTimer(TimePoint now, std::optional<TimePoint> oldest);
 
  private:
-  // What waits here, joined with what inner nodes below have reported of
-  // subtrees that are not complete yet.
+  // Returns the tensors that wait here, merged with those that inner nodes
+  // below have reported for subtrees that are not complete yet.
   std::vector<StalledTensor> List() const;
-  // Adds what waits below, of which only the coordinator keeps the time.
+  // Adds the tensors that wait below, whose times only the coordinator keeps.
   std::optional<TimePoint> OldestWith(std::optional<TimePoint> oldest) const;
   void Check(TimePoint now);
-  // There is something to look at, with what else comes soon.
+  // Schedules a look, late enough to include reports that follow soon.
   void LookSoon(TimePoint now);
   void Look(TimePoint now);
   void ReportUp(const std::vector<StalledTensor>& stalled);
-  // Coordinator: looks for a deadlock, and asks what the ranks do that others
-  // wait for if there may be one, or if that is to be reported; then does.
+  // Coordinator: looks for a deadlock. If there may be one, or a report is due,
+  // asks what the ranks that others wait for are doing; then Conclude reports.
   void Query(const std::vector<StalledTensor>& stalled);
   void Conclude();
   // Passes on the part of the query that is for ranks below.
   void AskBelow(const StallQuery& query);
-  // Coordinator: nothing can ever be ready, as far as it knows.
+  // Coordinator: returns whether, as far as it knows, nothing can ever become
+  // ready.
   bool MayBeDeadlock(const std::vector<StalledTensor>& stalled) const;
   RankActivity Describe(const std::vector<std::string>& names) const;
   void FailAll(const std::vector<StalledTensor>& stalled, const Status& status);
@@ -107,12 +113,12 @@ class StallMonitor {
   Node& node_;
   StallInspector inspector_;
   const Duration period_;  // between two looks
-  const Duration gather_;  // from the first word of something to the look
+  const Duration gather_;  // from the first report of something to the look
   std::map<int, std::vector<StalledTensor>> waiting_below_;  // none is empty
   std::optional<TimePoint> looked_;
   std::optional<TimePoint> look_due_;
-  // The coordinator's last question and what came of it; until when it waits
-  // for the rest, and whether it reports then.
+  // The coordinator's last query and the replies to it; until when it waits for
+  // the rest, and whether it reports then.
   ActivityReplies answers_;
   uint64_t question_ = 0;
   std::optional<TimePoint> inquiry_due_;

@@ -1,4 +1,4 @@
-// StepMeter: counts the steps of a training, and what they take.
+// StepMeter: counts the steps of a training, with their time and size.
 #ifndef KERAS_RING_CONTROL_STEP_METER_H_
 #define KERAS_RING_CONTROL_STEP_METER_H_
 
@@ -11,19 +11,19 @@
 
 namespace keras_ring {
 
-// Counts a step that had the same tensors as the one before: what is measured
-// of others says nothing about the next.
+// Counts only steps that had the same tensors as the one before: measurements
+// of other steps say nothing about the next.
 class StepMeter {
  public:
   // `counters` must outlive the object.
   explicit StepMeter(Counters& counters) : counters_(counters) {}
 
-  // All ranks are ready with `request`, which ends a step or not.
+  // All ranks are ready with `request`. `end`: whether it ends a step.
   void OnReady(StepEnd end, const Request& request, TimePoint now);
 
  private:
   Counters& counters_;
-  // Of the current step.
+  // The current step.
   TimePoint began_{};
   int64_t bytes_ = 0;
   int64_t tensors_ = 0;

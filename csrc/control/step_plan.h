@@ -1,4 +1,4 @@
-// StepPlan: which tensors of a step share a bucket, every time.
+// StepPlan: which tensors of a step share a bucket in every step.
 #ifndef KERAS_RING_CONTROL_STEP_PLAN_H_
 #define KERAS_RING_CONTROL_STEP_PLAN_H_
 
@@ -8,8 +8,8 @@
 
 namespace keras_ring {
 
-// Buckets of slots, each ascending, each within the fusion threshold and fit
-// to share a collective. A slot is in at most one.
+// Buckets of slots. Each is ascending, within the fusion threshold, and can
+// share a collective. A slot is in at most one bucket.
 using StepPlan = std::vector<std::vector<ResponseCache::Slot>>;
 
 }  // namespace keras_ring

@@ -12,7 +12,7 @@ namespace {
 // A tensor that is late once, by a pause of its rank, says nothing.
 constexpr int kMaxMissed = 3;
 constexpr int kMaxNeededSteps = 1 << 12;
-// What has more is not a step: names that never come again.
+// A longer sequence is not a step: its names never come again.
 constexpr size_t kMaxStepSize = 1 << 16;
 
 }  // namespace
@@ -163,7 +163,8 @@ void StepPlanner::SetBucketBytes(int64_t bytes) {
 }
 
 void StepPlanner::GiveUp() {
-  // Of two in a row the last counts, for no rank has been told of the first.
+  // If two plans follow each other, only the last counts, as no rank has
+  // received the first.
   changed_ = changed_ || !plan_.empty();
   plan_.clear();
   bucket_of_.clear();

@@ -13,21 +13,22 @@
 
 namespace keras_ring {
 
-// What a slot that becomes ready says of a step: nothing; or that it has ended,
-// and whether its tensors were those of the one before.
+// The meaning of a ready slot for the step: none; or the step has ended, and
+// its tensors were those of the step before or not.
 enum class StepEnd { kNone, kUnequal, kEqual };
 
-// The coordinator's own: it sees in which order tensors become ready on all
-// ranks. Training asks for the same tensors in every step, so the first slot
-// that comes again ends a step, and a few steps with the same slots are
-// something to build on.
+// Exists on the coordinator only: it sees in which order tensors become ready
+// on all ranks. Training asks for the same tensors in every step, so the first
+// slot that comes again ends a step, and a plan is made after a few steps with
+// the same slots.
 //
-// Two neighbours in time share a bucket if the later one mostly came before
-// the earlier one was executed. So a program that waits for one result before
-// it asks for the next is never made to wait for what cannot come; and where
-// tensors come so slowly that each is through before the next, none is held
-// back for another. What this cannot see (the third of a burst needs the
-// result of the first) shows when the plan is tried: see OnMissed.
+// Two neighbours in time share a bucket if the later one mostly came before the
+// earlier one was executed. So a program that waits for one result before it
+// asks for the next is never made to wait for a tensor that cannot come; and if
+// tensors come so slowly that each is executed before the next, none is held
+// back for another. A dependency that this cannot see (the third tensor of a
+// burst needs the result of the first) shows when the plan is tried: see
+// OnMissed.
 class StepPlanner {
  public:
   using Slot = ResponseCache::Slot;
@@ -36,32 +37,33 @@ class StepPlanner {
   // unless it is a single tensor.
   StepPlanner(const ResponseCache& cache, int64_t bucket_bytes)
       : cache_(cache), bucket_bytes_(bucket_bytes) {}
-  // Another bound makes the plan anew: it is given up, and learned again.
+  // A changed limit discards the plan, which is then learned again.
   void SetBucketBytes(int64_t bytes);
 
   // All ranks are ready with `slot`.
   StepEnd OnReady(Slot slot);
-  // A bucket with these slots (and perhaps others) was decided, and the oldest
-  // so decided was executed.
+  // OnDecided: a bucket with these slots (and perhaps others) was decided.
+  // OnExecuted: the oldest such bucket was executed.
   void OnDecided(const std::vector<Slot>& slots);
   void OnExecuted();
 
-  // A plan to take up, if there is one that differs from the last.
+  // Returns the plan, if it has changed since the last call.
   std::optional<StepPlan> NewPlan();
 
-  // The bucket of the plan that `slot` is in; -1 if none.
+  // Returns the planned bucket of `slot`; -1 if it has none.
   int BucketOf(Slot slot) const;
   int num_buckets() const { return static_cast<int>(plan_.size()); }
   size_t BucketSize(int bucket) const { return plan_[bucket].size(); }
 
-  // In this step a planned bucket came complete, or only in part. After
-  // several in part and none complete the plan is wrong: it is given up, and
-  // the next one takes twice as many steps to learn.
+  // In this step a planned bucket was complete (OnComplete), or was only
+  // executed in part (OnMissed). After several steps in part and none complete,
+  // the plan is considered wrong: it is discarded, and learning the next one
+  // takes twice as many steps.
   void OnComplete(int bucket) { missed_[bucket].steps = 0; }
   void OnMissed(int bucket);
 
  private:
-  // What was seen of a slot since the steps have been equal.
+  // The record of a slot since the steps have been equal.
   struct Seen {
     uint64_t step = 0;       // the last one it was in
     bool executed = false;   // in that step

@@ -16,22 +16,22 @@ namespace keras_ring {
 struct TensorEntry {
   RequestPtr request;
 
-  // Where the tensors of this rank are; of the kind in the request.
+  // The device that holds this rank's tensors; of the kind in the request.
   int device_ordinal = 0;
-  // Null: the inputs are written, and the outputs may be.
+  // Null: the inputs have been written, and the outputs may be.
   std::shared_ptr<const ReadyEvent> ready;
 
   // One per tensor of the request. The memory stays valid until the completion
   // has fired; the completion's callback is a good place to own it.
   SmallVector<const void*> inputs;
-  // As inputs; an output may equal its input. Empty where the size of a result
-  // is not that of its tensor.
+  // Like inputs; an output may equal its input. Empty if the size of a result
+  // differs from that of its tensor.
   SmallVector<void*> outputs;
 
-  // Where `outputs` is empty: memory for a result of so many rows. Called once
-  // for each, in their order, by the thread that runs the bucket. Results are
-  // one per tensor; an alltoall has one more: int64, how many rows came from
-  // each rank.
+  // Used if `outputs` is empty: returns memory for a result of `rows` rows.
+  // Called once for each result, in order, by the thread that runs the bucket.
+  // There is one result per tensor; an alltoall has one more: int64, how many
+  // rows came from each rank.
   std::function<Result<void*>(int result, int64_t rows)> allocate;
 
   Completion completion;

@@ -1,5 +1,5 @@
-// TensorQueue: where entries wait by name; the only structure of the control
-// floor that framework threads touch.
+// TensorQueue: holds entries by name while they wait; the only structure of the
+// control floor that framework threads touch.
 #ifndef KERAS_RING_CONTROL_TENSOR_QUEUE_H_
 #define KERAS_RING_CONTROL_TENSOR_QUEUE_H_
 
@@ -17,17 +17,16 @@
 
 namespace keras_ring {
 
-// An entry is *fresh* until the loop has popped its request, then it is in
-// negotiation until someone takes it. The difference matters when a name
-// fails: a fresh entry of that name belongs to the next use, not to the one
-// that failed.
+// An entry is *fresh* until the loop has popped its request; then it is in
+// negotiation until it is taken. The difference matters when a name fails: a
+// fresh entry of that name belongs to the next use, not to the one that failed.
 //
-// Never calls out (a completion, a callback) under its lock.
+// Never calls out (a completion, a callback) while holding its lock.
 class TensorQueue {
  public:
   // `wake` is called, without the lock, when an Add has left something to do:
   // requests to pop where there were none, or a release to wait for. `clock`
-  // and `counters`, if there are any, must outlive the queue.
+  // and `counters` (if not null) must outlive the queue.
   explicit TensorQueue(std::function<void()> wake,
                        const Clock& clock = SystemTime(),
                        Counters* counters = nullptr)
@@ -43,21 +42,21 @@ class TensorQueue {
   Status Add(TensorEntry entry) KR_EXCLUDES(mutex_);
 
   // Replaces `requests` by those that may go on since the last call, in order
-  // of arrival, but for what the plan holds back until the rest of its bucket
-  // is there. A join goes on once all that was asked for before has been taken:
-  // so a rank that has joined has nothing under way.
+  // of arrival, except those that the plan holds back until the rest of their
+  // bucket is there. A join goes on once all entries before it have been taken:
+  // so a rank that has joined has nothing in flight.
   void PopRequests(std::vector<RequestPtr>& requests) KR_EXCLUDES(mutex_);
 
-  // When something that is held back goes on without the rest.
+  // Returns when a request that is held back goes on without the rest.
   std::optional<TimePoint> NextRelease() const KR_EXCLUDES(mutex_);
 
-  // Buckets of names that are to go on together.
+  // Sets the buckets of names that are to go on together.
   void SetPlan(const std::vector<std::vector<std::string>>& buckets)
       KR_EXCLUDES(mutex_);
 
   // Takes out the entries of `agreed`, in that order. kInternal if one of them
-  // is not in negotiation, or is not what this `rank` has asked for: then the
-  // peer that decided so does not keep the protocol. `entries` gets those
+  // is not in negotiation, or differs from what this `rank` has asked for: then
+  // the peer that decided so has broken the protocol. `entries` then has those
   // before it, for the caller to finish.
   Status Take(const std::vector<std::shared_ptr<const Response>>& agreed,
               int rank, std::vector<TensorEntry>& entries) KR_EXCLUDES(mutex_);
@@ -69,19 +68,19 @@ class TensorQueue {
   // Takes the join, if there is one.
   std::vector<TensorEntry> TakeJoin() KR_EXCLUDES(mutex_);
 
-  // From now on every Add fails with `status`; returns all entries, for the
+  // Makes every later Add fail with `status`; returns all entries, for the
   // caller to finish. Later calls change nothing and return nothing.
   std::vector<TensorEntry> Close(const Status& status) KR_EXCLUDES(mutex_);
 
   size_t size() const KR_EXCLUDES(mutex_);
 
-  // Every entry that was ever parked is in here. What becomes of them then, is
-  // for those to say who take them.
+  // Records every entry that was ever parked. The code that takes an entry must
+  // record its outcome.
   FlightRecorder& recorder() { return recorder_; }
 
  private:
   Status Park(TensorEntry& entry) KR_REQUIRES(mutex_);
-  // Whether the join may go on now, which then is among the requests.
+  // Returns whether the join may go on now; it is then among the requests.
   bool ReleaseJoin() KR_REQUIRES(mutex_);
 
   struct Parked {
