@@ -20,7 +20,7 @@ struct Factors {
 
 }  // namespace
 
-// What is the same for all rounds, and the slices of one.
+// The values that are the same for all rounds, and the slices of one round.
 struct Adasum::Round {
   const AllreduceArgs& args;
   const ReductionKernels method;

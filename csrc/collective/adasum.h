@@ -47,11 +47,12 @@ class Adasum {
  public:
   static constexpr int64_t kRoundBytes = int64_t{16} << 20;
 
-  // `round_bytes`: of the tensors of a round together; 0: each has its own.
+  // `round_bytes`: the size of the tensors of a round together; 0: each tensor
+  // has its own round.
   explicit Adasum(int64_t round_bytes = kRoundBytes)
       : round_bytes_(round_bytes) {}
 
-  // With the other operations of `collective`, in which this rank is `rank` of
+  // Uses the other operations of `collective`, in which this rank is `rank` of
   // `size`.
   Status Allreduce(const AllreduceArgs& args, int rank, int size,
                    BlockingCollective& collective);
@@ -60,14 +61,15 @@ class Adasum {
   struct Round;
 
   Status Run(const Round& round, const std::vector<TensorSpan>& tensors);
-  // Combines the slices of all ranks into the result's, in slices_[0].
+  // Combines the slices of all ranks into the result's slice, in slices_[0].
   Status Combine(const Round& round);
   // Multiplies the pairs (slices_[0], slices_[1]), (slices_[2], slices_[3]) ...
   Status MultiplyPairs(const Round& round, std::vector<double>& products);
 
   const int64_t round_bytes_;
   Spans spans_;
-  // The row as it travels, the own slice of each rank, and the same widened.
+  // The row in the wire dtype, the slice of each rank that has arrived, and
+  // these slices widened.
   ScratchBuffer row_;
   ScratchBuffer arrived_;
   ScratchBuffer widened_;

@@ -1,4 +1,4 @@
-// What every Collective checks before it touches memory.
+// The checks that every Collective makes before it touches memory.
 #ifndef KERAS_RING_COLLECTIVE_ARGUMENTS_H_
 #define KERAS_RING_COLLECTIVE_ARGUMENTS_H_
 
@@ -43,7 +43,7 @@ inline Status CheckRoot(const BroadcastArgs& args, int size) {
                               std::to_string(size));
 }
 
-// `count` values were given where `expected` belong.
+// Returns an error if `count` values were given where `expected` are needed.
 inline Status CheckSizes(size_t count, size_t expected) {
   if (count == expected) return OkStatus();
   return InvalidArgumentError("sizes for " + std::to_string(count) +

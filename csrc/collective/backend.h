@@ -1,4 +1,4 @@
-// A backend: one way to make the collectives of a job.
+// A backend: one implementation of the collectives of a job.
 #ifndef KERAS_RING_COLLECTIVE_BACKEND_H_
 #define KERAS_RING_COLLECTIVE_BACKEND_H_
 
@@ -22,13 +22,13 @@ namespace keras_ring {
 class HostGroup;
 class Mesh;
 
-// What a backend may be made of. All of it outlives the collective.
+// The parts that a backend is made of. All of them must outlive the collective.
 struct BackendDeps {
   const Options& options;  // rank and size are those in `ranks`
   RankSet ranks;
   const HostGroup* host;  // null if this host's ranks do not share memory
   const std::vector<std::string>& host_ids;  // by rank
-  // Whether the ranks of each host share memory: alike on all of them.
+  // True if the ranks of each host share memory: equal on all ranks.
   bool hosts_share_memory;
   std::shared_ptr<IdleLimit> idle_limit;
   Duration spin;  // how long a thread looks for what it waits for
@@ -38,12 +38,13 @@ struct BackendDeps {
 };
 
 struct CollectiveBackend {
-  const char* name;   // a value of KERAS_RING_COLLECTIVE
-  DeviceKind device;  // of the tensors that it serves
-  bool reads_arenas;  // where ranks put tensors for those of their host
-  // OK, or why it cannot serve this job: alike on all ranks.
+  const char* name;   // value of KERAS_RING_COLLECTIVE
+  DeviceKind device;  // where the tensors that it serves are
+  // True if it reads the arenas in which ranks put tensors for their host.
+  bool reads_arenas;
+  // Returns OK, or why the backend cannot serve this job: equal on all ranks.
   Status (*available)(const BackendDeps& deps);
-  // Connects this rank by `mesh`; all ranks call it.
+  // Connects this rank through `mesh`; all ranks must call it.
   Result<std::unique_ptr<Collective>> (*make)(const BackendDeps& deps,
                                               Mesh& mesh, Deadline deadline);
 };

@@ -1,9 +1,9 @@
-// Collective: the operations of the data plane, whatever moves the bytes.
+// Collective: the operations of the data plane, independent of how bytes move.
 //
-// The seam behind which shared memory, TCP, MPI and NCCL stand. It takes the
-// tensors of a bucket as they lie in memory, not a packed buffer, because a
-// backend may be able to pack straight into its own segments, or not to copy
-// at all.
+// Shared memory, TCP, MPI and NCCL are behind this interface. It takes the
+// tensors of a bucket at their places in memory, not a packed buffer, because a
+// backend may be able to pack straight into its own segments, or not to copy at
+// all.
 #ifndef KERAS_RING_COLLECTIVE_COLLECTIVE_H_
 #define KERAS_RING_COLLECTIVE_COLLECTIVE_H_
 
@@ -30,16 +30,16 @@ struct TensorSpan {
   int64_t count = 0;  // elements; may be 0
 };
 
-// How the ranks' values become one: alike on all ranks.
+// How the values of the ranks are combined: equal on all ranks.
 struct Reduction {
   DType dtype = DType::kFloat32;  // of all tensors; IsReducible(dtype)
   ReduceOp op = ReduceOp::kSum;
-  // Each rank's values times `prescale` before, the result times `postscale`
-  // after the reduction. 1.0 for integer dtypes.
+  // Each rank's values are multiplied by `prescale` before, and the result by
+  // `postscale` after the reduction. 1.0 for integer dtypes.
   double prescale = 1.0;
   double postscale = 1.0;
-  // What Average divides by: the number of ranks that contribute. Integers:
-  // exact sum, then floor division, as NumPy.
+  // The divisor of Average: the number of ranks that contribute. Integers:
+  // exact sum, then floor division, as in NumPy.
   int64_t divisor = 1;
   // Makes wide floats travel as narrower ones: as values of wire_dtype(). Only
   // two roundings come from it:
@@ -58,8 +58,8 @@ struct Reduction {
   DType wire_dtype() const { return WireDType(dtype, compression); }
 };
 
-// Every rank passes the same counts in the same order. An Adasum is one for
-// each tensor by itself (adasum.h).
+// Every rank passes the same counts in the same order. An Adasum treats each
+// tensor by itself (adasum.h).
 struct AllreduceArgs : Reduction {
   uint64_t tag = 0;  // number of the collective, equal on all ranks
   std::vector<TensorSpan> tensors;
@@ -68,22 +68,23 @@ struct AllreduceArgs : Reduction {
 struct AllgatherArgs {
   uint64_t tag = 0;
   const void* input = nullptr;
-  void* output = nullptr;              // the sum of bytes_per_rank
-  std::vector<size_t> bytes_per_rank;  // indexed by rank; own one included
+  void* output = nullptr;  // the sum of bytes_per_rank
+  // indexed by rank, including this one
+  std::vector<size_t> bytes_per_rank;
 };
 
 struct BroadcastArgs {
   uint64_t tag = 0;
   int root = 0;
-  // As at the root: read from `input` there, written to `output` everywhere
-  // (at the root too, unless it is in place). Counts are bytes.
+  // With the counts of the root: read from `input` there, written to `output`
+  // on every rank (on the root too, unless it is in place). Counts are bytes.
   std::vector<TensorSpan> tensors;
 };
 
 struct ReducescatterArgs : Reduction {
   uint64_t tag = 0;
-  // A block of elements per rank, one after the other; this rank's comes out
-  // reduced. `output` is apart from `input`.
+  // One block of elements per rank, one after the other; this rank's block is
+  // the result. `output` does not overlap `input`.
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<int64_t> count_per_rank;  // elements; may be 0
@@ -91,17 +92,19 @@ struct ReducescatterArgs : Reduction {
 
 struct AlltoallArgs {
   uint64_t tag = 0;
-  // A block per receiver, and per sender, one after the other. Apart.
+  // `input` has one block per receiver, `output` one per sender, one after the
+  // other. They do not overlap.
   const void* input = nullptr;
   void* output = nullptr;
   int size = 0;  // ranks
-  // What one rank has for another: alike on all ranks. A function, since a rank
-  // needs no more than its row and its column of all sizes, and in a lane those
-  // of its host: of 4,096 ranks, all of them would be 128 MiB.
+  // Returns the bytes that one rank sends to another: equal on all ranks. A
+  // function, since a rank needs only its row and its column of all sizes, and
+  // in a lane those of its host: for 4,096 ranks, the whole matrix would take
+  // 128 MiB.
   std::function<size_t(int from, int to)> bytes;
 };
 
-// What one call does.
+// The arguments of one call.
 using CollectiveArgs = std::variant<AllreduceArgs, AllgatherArgs, BroadcastArgs,
                                     ReducescatterArgs, AlltoallArgs>;
 
@@ -111,40 +114,41 @@ class Collective {
  public:
   virtual ~Collective() = default;
 
-  // Called with the outcome of a call, once, on any thread. Must not call the
+  // Called once with the outcome of a call, on any thread. Must not call the
   // collective.
   using Done = std::function<void(const Status&)>;
-  // Starts a call. From one thread; calls run in the order in which they were
-  // started, on all ranks alike. `args` and all memory that it names stay valid
-  // until `done` has been called, which may be before this returns or long
-  // after. The first failure breaks the object: every later call fails as well.
-  // Results are bitwise identical on all ranks.
+  // Starts a call. All calls come from one thread; they run in the order in
+  // which they were started, which is the same on all ranks. `args` and all
+  // memory that it names must stay valid until `done` has been called, which
+  // may be before this returns or long after. The first failure breaks the
+  // object: every later call fails as well. Results are bitwise identical on
+  // all ranks.
   virtual void Start(const CollectiveArgs& args, Done done) = 0;
 
-  // For people: how it does what, and why. Lines.
+  // Lines for people: which algorithms are used, and why.
   virtual std::string Explain() const { return ""; }
 
   // Null if no call may run on the control thread.
   virtual InlineExecution* inline_execution() { return nullptr; }
 
-  // What can be tuned, alike on all ranks.
+  // The settings that can be tuned, equal on all ranks.
   virtual std::vector<TunableRange> Tunables() const { return {}; }
-  // From where calls are started, between two of them, the same on all ranks.
-  // Results keep their bits. What is not in Tunables() changes nothing; a value
-  // beyond its range is the nearest in it.
+  // To be called on the thread that starts calls, between two of them, the same
+  // on all ranks. Does not change the bits of results. Tunables that are not in
+  // Tunables() are ignored; a value outside its range is clamped.
   void Tune(Tunable tunable, int64_t value);
 
   // Thread-safe: the process of `rank` has ended. A call that still needs it
-  // fails; what it has done stays good. For what moves bytes without noticing
-  // by itself.
+  // fails; the results that it has already contributed stay valid. For
+  // collectives whose transport does not notice by itself.
   virtual void PeerGone(int rank) = 0;
 
-  // Thread-safe; ends every call that was started and is not done: it fails
-  // with `cause`.
+  // Thread-safe; makes every call that was started and is not done fail with
+  // `cause`.
   virtual void Abort(const Status& cause) = 0;
 
  private:
-  // One of Tunables(), within its range.
+  // Sets one of Tunables(), within its range.
   virtual void Set(Tunable, int64_t) {}
 };
 
@@ -161,7 +165,7 @@ class BlockingCollective : public Collective {
   void Start(const CollectiveArgs& args, Done done) final;
 };
 
-// What a collective has whose small calls the control thread may run itself,
+// Implemented by a collective whose small calls may run on the control thread,
 // since handing them to another thread would take longer.
 class InlineExecution {
  public:

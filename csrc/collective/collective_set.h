@@ -1,4 +1,5 @@
-// CollectiveSet: the collectives of a runtime, and which one serves a call.
+// CollectiveSet: the collectives of a runtime, and the choice among them for a
+// call.
 #ifndef KERAS_RING_COLLECTIVE_COLLECTIVE_SET_H_
 #define KERAS_RING_COLLECTIVE_COLLECTIVE_SET_H_
 
@@ -12,24 +13,25 @@
 
 namespace keras_ring {
 
-// What it holds must outlive it.
+// The collectives must outlive it.
 class CollectiveSet {
  public:
   CollectiveSet() = default;
-  // The one of a runtime that has tensors in host memory only.
+  // For a runtime that has tensors in host memory only.
   CollectiveSet(Collective& host) {  // NOLINT(google-explicit-constructor)
     Add(DeviceKind::kHost, host);
   }
 
-  // For each kind of device once.
+  // To be called once for each kind of device.
   void Add(DeviceKind kind, Collective& collective) {
     of_kind_[static_cast<int>(kind)] = &collective;
   }
-  // The one for tensors on that kind of device; null if there is none.
+  // Returns the collective for tensors on that kind of device; null if there is
+  // none.
   Collective* Find(DeviceKind kind) const {
     return of_kind_[static_cast<int>(kind)];
   }
-  // The same for a call: an error says what is missing.
+  // The same for a call: the error says which kinds are served.
   Result<Collective*> For(Device device) const {
     if (Collective* found = Find(device.kind)) return found;
     std::string served;
@@ -45,7 +47,8 @@ class CollectiveSet {
         " memory; copy them there first");
   }
 
-  // Of all of them; see Collective. What several have is there several times.
+  // The tunables of all collectives; see Collective. One that several
+  // collectives have appears several times.
   std::vector<TunableRange> Tunables() const {
     std::vector<TunableRange> all;
     for (const Collective* one : of_kind_) {

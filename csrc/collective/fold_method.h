@@ -1,5 +1,5 @@
-// FoldMethod: how the values of all ranks become a result, for who can read
-// those of all of them.
+// FoldMethod: how the values of all ranks become a result, on a rank that can
+// read all of them.
 #ifndef KERAS_RING_COLLECTIVE_FOLD_METHOD_H_
 #define KERAS_RING_COLLECTIVE_FOLD_METHOD_H_
 
@@ -26,7 +26,7 @@ struct FoldMethod {
                               : FindFoldKernel(reduction.dtype, reduction.op)) {
   }
 
-  // A tensor's values as they travel.
+  // Encodes a tensor's values for the wire.
   void Encode(char* wire, const SpanPiece& piece) const {
     if (codec != nullptr) {
       codec->pack(wire, piece.input, piece.count, prescale);
@@ -34,7 +34,7 @@ struct FoldMethod {
       std::memcpy(wire, piece.input, piece.bytes);
     }
   }
-  // The results of another rank, which have travelled, if this one wants them.
+  // Decodes results received from another rank, if this rank wants them.
   void Decode(const SpanPiece& piece, const char* wire) const {
     if (piece.output == nullptr) return;
     if (codec != nullptr) {
@@ -43,12 +43,12 @@ struct FoldMethod {
       std::memcpy(piece.output, wire, piece.bytes);
     }
   }
-  // Folds `num_sources` ranks' values, which have been encoded, or lie in
-  // tensors where there is no codec. `copy`: null, or for the results as they
-  // travel. See FoldArgs for `streams`.
+  // Folds the values of `num_sources` ranks, which have been encoded, or are in
+  // the tensors if there is no codec. `copy`: null, or where to put the results
+  // in the wire format. See FoldArgs for `streams`.
   void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
             char* copy, bool streams) const {
-    // What was encoded has the factor: it was rounded with it.
+    // Encoded values include the factor: it was applied before rounding.
     fold({sources, num_sources, piece.count, codec != nullptr ? 1.0 : prescale,
           finish, piece.output, copy, streams});
   }

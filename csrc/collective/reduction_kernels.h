@@ -1,4 +1,4 @@
-// ReductionKernels: the steps of a reduction, for those who sum packed values.
+// ReductionKernels: the steps of a reduction, for code that sums packed values.
 #ifndef KERAS_RING_COLLECTIVE_REDUCTION_KERNELS_H_
 #define KERAS_RING_COLLECTIVE_REDUCTION_KERNELS_H_
 
@@ -21,15 +21,15 @@ inline void CopyIfApart(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Where element `count` of `data` is.
+// Returns the address of element `count` of `data`.
 template <typename Byte>
 Byte* Advance(Byte* data, int64_t count, size_t element_size) {
   using Char = std::conditional_t<std::is_const_v<Byte>, const char, char>;
   return Advance(static_cast<Char*>(data), count * element_size);
 }
 
-// How a reduction is done: from tensors to *values* (of the wire dtype), from
-// these to sums (wide ones where the format converts), and back.
+// The steps of a reduction: from tensors to *values* (of the wire dtype), from
+// these to sums (wide ones if the format converts), and back.
 struct ReductionKernels {
   explicit ReductionKernels(const Reduction& reduction)
       : format(*FindWideFormat(reduction.wire_dtype(), reduction.op)),
@@ -39,7 +39,7 @@ struct ReductionKernels {
         prescale(reduction.prescale),
         finish(FinishOf(reduction)) {}
 
-  // The prescale comes as early as it can be without a rounding of its own.
+  // Applies the prescale as early as possible without an extra rounding.
   void Pack(void* values, const void* tensor, int64_t count) const {
     if (codec != nullptr) {
       codec->pack(values, tensor, count, prescale);
@@ -59,7 +59,7 @@ struct ReductionKernels {
   void Widen(void* sums, const void* values, int64_t count) const {
     format.pack(sums, values, count, codec != nullptr ? 1.0 : prescale);
   }
-  // The results go to `values` if sums are wide, else they stay.
+  // If sums are wide, the results go to `values`; else they stay in `sums`.
   void FinishSums(void* sums, void* values, int64_t count) const {
     format.finish(sums, count, finish);
     if (format.converts) format.unpack(values, sums, count);

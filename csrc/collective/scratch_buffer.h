@@ -13,8 +13,8 @@ namespace keras_ring {
 
 class ScratchBuffer {
  public:
-  // At least `bytes`, aligned to a cache line; the contents are undefined. The
-  // address is valid until the next call.
+  // Returns at least `bytes`, aligned to a cache line; the contents are
+  // undefined. The address is valid until the next call.
   Result<void*> Reserve(size_t bytes) {
     if (bytes > capacity_) {
       // Freed first: the two need never exist at the same time.

@@ -11,8 +11,8 @@
 
 namespace keras_ring {
 
-// `data` and so many bytes. Null, of an empty tensor or of one that is not
-// wanted, stays null: nothing may be added to it.
+// Returns `data` plus `bytes`. Null, for an empty tensor or an unwanted one,
+// stays null: adding to it would be undefined.
 template <typename Char>
 Char* Advance(Char* data, size_t bytes) {
   return data == nullptr ? nullptr : data + bytes;
@@ -25,7 +25,7 @@ struct Range {
   int64_t count() const { return end - begin; }
 };
 
-// Within `range`, also if there is none of it.
+// Returns a range within `range` even if the intersection is empty.
 inline Range Intersection(const Range& range, const Range& other) {
   const int64_t begin = std::clamp(other.begin, range.begin, range.end);
   return {begin, std::clamp(other.end, begin, range.end)};
@@ -42,13 +42,14 @@ struct SpanPiece {
   char* output = nullptr;
 };
 
-// Kept from one bucket to the next, so that it allocates only while they grow.
+// Reused from one bucket to the next, so that it allocates only while buckets
+// grow.
 class Spans {
  public:
   void Assign(const std::vector<TensorSpan>& tensors, size_t element_size) {
     Assign(tensors, element_size, element_size);
   }
-  // For elements that have another size when they travel.
+  // For elements that have another size on the wire.
   void Assign(const std::vector<TensorSpan>& tensors, size_t element_size,
               size_t wire_size) {
     tensors_ = tensors.data();

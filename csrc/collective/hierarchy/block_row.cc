@@ -8,7 +8,7 @@
 namespace keras_ring {
 namespace {
 
-// What is left for elements, if each slice may be one longer than its share.
+// Returns the room for elements if each slice may be one longer than its share.
 int64_t RoomOf(const Placement& placement, size_t wire_size,
                size_t part_bytes) {
   return static_cast<int64_t>(part_bytes / wire_size) - placement.num_hosts();

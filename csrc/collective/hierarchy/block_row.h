@@ -1,8 +1,8 @@
-// BlockRow: the blocks of all ranks, one of each, as a row for the hierarchy.
+// BlockRow: the blocks of all ranks as a single row for the hierarchy.
 //
-// Each part of it has a *slice* of every host, in their order, so that all
-// hosts have something to send or to fold at any time. A slice is as long as
-// its share of what the host's ranks have together.
+// Each part of it has a *slice* of every host, in the order of the hosts, so
+// that all hosts have something to send or to fold at any time. The length of a
+// slice is proportional to what the host's ranks have together.
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_BLOCK_ROW_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_BLOCK_ROW_H_
 
@@ -18,22 +18,22 @@ namespace keras_ring {
 
 class BlockRow {
  public:
-  // Elements of the block of `rank`, from `begin` in it.
+  // Elements of the block of `rank`, beginning with `begin`.
   struct Piece {
     int rank = 0;
     int64_t begin = 0;
     int64_t count = 0;
   };
 
-  // Whether a part has room for a slice of each host.
+  // Returns whether a part has room for a slice of each host.
   static bool Fits(const Placement& placement, size_t wire_size,
                    size_t part_bytes);
 
-  // counts[rank]: elements. As few chunks as the parts allow.
+  // counts[rank]: elements. Uses as few chunks as the parts allow.
   BlockRow(const Placement& placement, const std::vector<int64_t>& counts,
            int lanes, size_t wire_size, size_t part_bytes);
 
-  // In the order of the row; without empty ones.
+  // In the order of the row, without empty ones.
   const std::vector<Piece>& pieces() const { return pieces_; }
   const StageParts& parts() const { return parts_; }
   // The slices of hosts [begin, end).
@@ -45,7 +45,8 @@ class BlockRow {
 
   const int num_hosts_;
   const std::vector<Piece> pieces_;
-  // Of the slices of all parts, one after the other; and the end.
+  // The beginnings of the slices of all parts, one after the other; and the
+  // end.
   const std::vector<int64_t> begins_;
   const StageParts parts_;
 };

@@ -56,14 +56,15 @@
 
 namespace keras_ring {
 
-// Must be equal on all ranks, but for `barrier`.
+// Must be equal on all ranks, except `barrier`.
 struct HierarchicalOptions {
   HostStageOptions stage;
-  // The largest row [bytes] that one lane takes: more would add messages.
+  // The largest row [bytes] that uses a single lane: more lanes would add
+  // messages.
   size_t one_lane_bytes = size_t{64} << 10;
-  // Buckets of this size are looked through for tensors in arenas.
+  // Buckets of this size or more are searched for tensors in arenas.
   size_t direct_bytes = size_t{512} << 10;
-  // Buckets of this size occupy the other thread, too, if there is one.
+  // Buckets of this size or more use the helper thread, too, if there is one.
   size_t helper_bytes = size_t{1} << 20;
   // The first part of a lane and its last one have `end_bytes`, times the hosts
   // of a rank's groups, each of which costs the time of a message, and divided
@@ -72,9 +73,9 @@ struct HierarchicalOptions {
   // `least_end_bytes`.
   size_t end_bytes = size_t{512} << 10;
   size_t least_end_bytes = size_t{64} << 10;
-  // More hosts than `most_hosts` form groups: of `group_side`, or, if that is
-  // 0, of about the same size on each level, of which there are as few as it
-  // takes with groups of about `most_side`, and at least two.
+  // More hosts than `most_hosts` form groups of `group_side`. If that is 0, the
+  // groups have about the same size on each level, with as few levels as groups
+  // of about `most_side` allow, but at least two.
   int most_hosts = 32;
   int group_side = 0;
   int most_side = 16;
@@ -82,28 +83,29 @@ struct HierarchicalOptions {
   ChunkBarrierOptions barrier;
 };
 
-// The `side` of PlanLevels for so many hosts.
+// Returns the `side` of PlanLevels for this number of hosts.
 int GroupSide(int num_hosts, const HierarchicalOptions& options);
 
-// The same of an alltoall. It has two levels at most: on each of them a block
-// is sent once more.
+// The same for an alltoall. It has at most two levels: each of them sends a
+// block once more.
 int AlltoallSide(int num_hosts, const HierarchicalOptions& options);
 
-// How an allreduce is cut of which a lane has `lane_bytes`. `most`: of a part;
-// `groups`: the most hosts of one, by level.
+// Returns how to cut an allreduce of which a lane has `lane_bytes`. `most`:
+// limit of a part. `groups`: the size of the largest group, by level.
 PartSizes PartSizesOf(size_t lane_bytes, size_t most, int ranks_per_host,
                       const std::vector<int>& groups,
                       const HierarchicalOptions& options);
 
-// Whom rank `rank` needs links with.
+// Returns the ranks that rank `rank` needs links with.
 std::vector<int> HierarchicalPeers(const Placement& placement, int rank,
                                    const HierarchicalOptions& options);
 
 class HierarchicalCollective final : public BlockingCollective {
  public:
-  // `group`: the ranks of this host, perhaps of one alone. `transport`: of all
-  // ranks, and it has no other user. What `meter` refers to must outlive the
-  // object. `helper`: see HostStage; of this rank alone. Null: there is none.
+  // `group`: the ranks of this host, perhaps only one. `transport`: of all
+  // ranks, with no other user. The objects that `meter` refers to must outlive
+  // this one. `helper`: see HostStage; set on this rank independently of
+  // others. Null: there is none.
   HierarchicalCollective(std::shared_ptr<const HostGroup> group,
                          Placement placement,
                          std::unique_ptr<Transport> transport,
@@ -126,7 +128,7 @@ class HierarchicalCollective final : public BlockingCollective {
   // Runs collective(), a fallible function, unless the object is broken.
   template <typename Function>
   Status Guard(uint64_t tag, Function collective);
-  // These run what is in row_, over the levels.
+  // These run the tensors in row_ over the levels.
   Status DoAllreduce(const AllreduceArgs& args);
   Status DoBroadcast(const BroadcastArgs& args);
   Status DoAllgather(const AllgatherArgs& args);
@@ -134,11 +136,11 @@ class HierarchicalCollective final : public BlockingCollective {
   Status DoAlltoall(const AlltoallArgs& args);
   int LanesFor(size_t bytes) const;
   bool HasRoomForBlocks(size_t wire_size) const;
-  // `row` must outlive it.
+  // `row` must outlive the result.
   Traffic TrafficOf(Traffic::Kind kind, const BlockRow& row) const;
   Status Run(HostMethod& method, const StageParts& parts, Preference preference,
              const Traffic& traffic, TensorPlaces* places = nullptr);
-  // Whether the ranks of this host read each other's tensors where they lie.
+  // Returns whether the ranks of this host read each other's tensors in place.
   bool ReadsInPlace(const FoldMethod& method) const;
   Status RunStage(HostStage& stage);
   Status RunLane(HostStage& stage, HostMethod& method,
@@ -148,7 +150,7 @@ class HierarchicalCollective final : public BlockingCollective {
   const Placement placement_;
   const std::unique_ptr<Transport> transport_;
   const HierarchicalOptions options_;
-  // As in the options, as long as nobody tunes them.
+  // Initially as in the options; changed by Tune.
   Preference preference_ = options_.flat.algorithms.allreduce;
   size_t part_bytes_ = options_.stage.part_bytes;
   size_t one_lane_bytes_ = options_.one_lane_bytes;
@@ -162,9 +164,9 @@ class HierarchicalCollective final : public BlockingCollective {
   const std::vector<int> groups_;    // the most hosts of one, by level
   const std::vector<int> most_;      // see HostSums
   uint64_t next_chunk_ = 1;
-  StickyStatus broken_;  // the first failure, or what Abort gave
+  StickyStatus broken_;  // the first failure, or the cause given to Abort
 
-  // Kept for their memory.
+  // Kept to reuse their memory.
   Spans row_;
   std::deque<ScratchBuffer> scratch_;  // by level
   std::deque<ScratchBuffer> alltoall_scratch_;

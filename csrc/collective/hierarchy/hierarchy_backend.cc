@@ -27,7 +27,7 @@ namespace {
 // hosts of few ranks. It never becomes so large that others wait for it.
 // Multiples of 64.
 constexpr size_t kMessageBytes = size_t{60} << 10;
-// Of all lanes of a host together, on the top.
+// For all lanes of a host together, on the top level.
 constexpr size_t kTopMessageBytes = kMessageBytes / 16;
 constexpr size_t kMostPartBytes = 24 * kMessageBytes;
 

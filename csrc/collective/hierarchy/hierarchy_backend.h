@@ -8,18 +8,18 @@
 
 namespace keras_ring {
 
-// How much memory the ranks of a host share for it depends on the job alone.
+// The memory that the ranks of a host share for it depends only on the job.
 HostStageOptions StageOptionsFor(int num_hosts, int ranks_per_host);
 
 // Its collective over another transport between the hosts, for jobs in which
-// HierarchyAvailable is OK.
+// HierarchyAvailable returns OK.
 Status HierarchyAvailable(const BackendDeps& deps);
 Result<std::unique_ptr<Collective>> MakeHierarchy(const BackendDeps& deps,
                                                   Mesh& mesh,
                                                   TransportMaker connect,
                                                   Deadline deadline);
 
-// By TCP.
+// Uses TCP.
 extern const CollectiveBackend kHierarchyBackend;
 
 }  // namespace keras_ring

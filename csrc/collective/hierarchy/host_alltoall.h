@@ -30,28 +30,29 @@
 
 namespace keras_ring {
 
-// Of one collective.
+// The run of one collective.
 class HostAlltoall {
  public:
-  // All must outlive the object. `args` have sizes for all ranks. `next_chunk`:
-  // of the streams. `scratch`: memory that is kept for the next one.
+  // All references must outlive the object. `args` have sizes for all ranks.
+  // `next_chunk`: the next chunk number of the streams. `scratch`: memory that
+  // is reused by the next run.
   HostAlltoall(const Placement& placement, Transport& transport,
                const SlotStreams& streams, uint64_t& next_chunk,
                const AlltoallArgs& args, std::deque<ScratchBuffer>& scratch);
 
   // Needs links with all ranks.
   Status RunDirect();
-  // `steps`: of this rank's host; of no meaning if it has no lane.
+  // `steps`: for this rank's host; ignored if the rank has no lane.
   Status RunByLanes(const std::vector<AlltoallStep>& steps);
 
  private:
-  // What the ranks of this host have for each other.
+  // The blocks that the ranks of this host have for each other.
   struct LocalMoves {
     explicit LocalMoves(int size)
         : bytes(size, std::vector<int64_t>(size)), gives(size), takes(size) {}
 
-    std::vector<std::vector<int64_t>> bytes;  // [from][to], alike on all ranks
-    // Of this rank: by receiver the inputs, and by sender the outputs.
+    std::vector<std::vector<int64_t>> bytes;  // [from][to], equal on all ranks
+    // For this rank: inputs by receiver, and outputs by sender.
     std::vector<std::vector<TensorSpan>> gives;
     std::vector<std::vector<TensorSpan>> takes;
   };
@@ -60,27 +61,28 @@ class HostAlltoall {
   bool has_lane() const { return local_rank_ < lanes(); }
   int local_size() const { return static_cast<int>(locals_.size()); }
   size_t Bytes(int from, int to) const { return args_.bytes(from, to); }
-  // This rank's blocks for, and from, another.
+  // This rank's block for another rank, and from another rank.
   const char* InputFor(int to) const;
   char* OutputFrom(int from) const;
-  // Calls f(from, to) for the blocks that `lane` carries from a host to
+  // Calls f(from, to) for the blocks that `lane` carries from one host to
   // another, in the order in which they are sent.
   template <typename Function>
   void ForEachBlock(const Parcel& parcel, int lane, Function f) const;
   size_t BytesOf(const Parcel& parcel) const;  // in this rank's lane
-  // The only memory that has all blocks of `parcel` as they are sent, in the
-  // input or the output; null if there is none.
+  // Returns the memory in the input or the output that holds all blocks of
+  // `parcel` exactly as they are sent; null if there is none.
   const char* InInput(const Parcel& parcel) const;
   char* InOutput(const Parcel& parcel) const;
 
   void AddLocal(int from, int to, size_t bytes, const char* input, char* output,
                 LocalMoves& moves) const;
   void AddBlocksOfHost(LocalMoves& moves) const;
-  // What this rank's lane, or another's of this host, is to send.
+  // Adds the blocks that this rank's lane, or another lane of this host, is to
+  // send.
   Status AddBlocksForLanes(LocalMoves& moves);
   Status RunLocal(const LocalMoves& moves);
   Status RunStep(const AlltoallStep& step, ScratchBuffer& scratch);
-  // From where the lanes have received them.
+  // Delivers the blocks that the lanes have received.
   Status Deliver();
 
   const Placement& placement_;
@@ -97,7 +99,7 @@ class HostAlltoall {
   std::vector<size_t> input_begins_;
   std::vector<size_t> output_begins_;
 
-  // Parcels of this rank's lane that are here now.
+  // The parcels of this rank's lane that are here now.
   std::map<std::pair<int, int>, const char*> held_;
 };
 

@@ -1,4 +1,5 @@
-// HostMoves: bytes that one rank has, and others want.
+// HostMoves: moves bytes from the one rank that has them to those that want
+// them.
 #ifndef KERAS_RING_COLLECTIVE_HIERARCHY_HOST_MOVES_H_
 #define KERAS_RING_COLLECTIVE_HIERARCHY_HOST_MOVES_H_
 
@@ -15,8 +16,8 @@ namespace keras_ring {
 
 class HostMoves final : public HostMethod {
  public:
-  // `sources`: the rank that has a tensor of `row`, by tensor. `levels`: of
-  // this rank's host. All that is not a value must outlive the object.
+  // `sources`: for each tensor of `row`, the rank that has it. `levels`: of
+  // this rank's host. All references must outlive the object.
   HostMoves(const Placement& placement, int rank,
             const std::vector<Group>& levels, const Spans& row,
             std::vector<int> sources);

@@ -58,13 +58,14 @@ struct HostStageOptions {
   size_t part_bytes = size_t{128} << 10;  // a multiple of 64
   int64_t depth = 4;                      // at most ProgressPage::kMostDepth
 
-  // Of chunks whose values travel at once. Fewer than there are slots for: the
-  // result of a chunk follows the values of the last of them in its stream, and
-  // these would wait for the slot of a chunk whose results are on their way.
+  // The number of chunks whose values are in flight at once. It is less than
+  // the number of slots: the result of a chunk follows the values of the last
+  // of them in its stream, and these would wait for the slot of a chunk whose
+  // results are in flight.
   int64_t lag() const { return depth > 1 ? depth - 1 : 1; }
 };
 
-// Memory that the ranks of a host share for it, in a group's data.
+// The memory for it that the ranks of a host share, in a group's data.
 class HostSlots {
  public:
   static size_t DataBytes(int size, const HostStageOptions& options);
@@ -74,7 +75,7 @@ class HostSlots {
 
   const HostStageOptions& options() const { return options_; }
   // The values of `local_rank` for the part of `lane`, and the results of the
-  // part that it owns.
+  // part that `local_rank` owns.
   char* Values(int local_rank, uint64_t chunk, int lane) const;
   char* Results(int local_rank, uint64_t chunk) const;
 
@@ -83,27 +84,28 @@ class HostSlots {
   const HostStageOptions options_;
 };
 
-// Of one collective.
+// The run of one collective.
 class HostStage final : public LowerLevel, public PlanEvents {
  public:
-  // All must outlive the object. `places`: this rank has published those of
-  // the row; null: all go through the slots. `first_chunk`: the number of its
-  // first chunk.
+  // All references must outlive the object. `places`: this rank has published
+  // the places of the row's tensors in it; null: all tensors go through the
+  // slots. `first_chunk`: the number of the run's first chunk.
   HostStage(const HostGroup& group, const HostSlots& slots,
             ChunkBarrier& barrier, const Spans& row, HostMethod& method,
             const StageParts& parts, TensorPlaces* places, uint64_t first_chunk,
             const Meter& meter, TaskThread* helper = nullptr);
-  // Waits until what was given to the other thread is done.
+  // Waits until the tasks of the other thread are done.
   ~HostStage();
 
   int64_t num_chunks() const { return num_chunks_; }
-  // Before it is asked what can be done: what others do from now on has
-  // Happened, and will be looked for again.
+  // To be called before the functions that ask what can be done: what others do
+  // from now on counts as Happened, and leads to another look.
   void Look();
-  // Takes the steps that can be taken. Whether there was one.
+  // Takes the steps that can be taken. Returns whether there was one.
   bool Advance();
-  // Whether this rank has all results of the other lanes; and, where tensors
-  // are read in place, has said so, and the others have read its own.
+  // Returns whether this rank has all results of the other lanes; and, if
+  // tensors are read in place, has published that, and the others have read its
+  // own.
   bool finished() const {
     if (places_ == nullptr) return unpacked_ == num_chunks_;
     return has_read_ && barrier_.AllHaveDone(Phase::kUnpacked, last());
@@ -137,27 +139,28 @@ class HostStage final : public LowerLevel, public PlanEvents {
   uint64_t Number(int64_t chunk) const { return first_chunk_ + chunk; }
   uint64_t last() const { return Number(num_chunks_ - 1); }
   bool owns_lane() const { return local_rank_ < lanes_; }
-  // Whether the others read this rank's values where they are.
+  // Returns whether the others read this rank's values in place.
   bool SharesInput(const SpanPiece& piece) const {
     return places_ != nullptr &&
            places_->input(local_rank_, piece.tensor) != nullptr;
   }
-  // The values of `local_rank` for a piece of this rank's part.
+  // Returns the values of `local_rank` for a piece of this rank's part.
   const char* ValuesOf(int local_rank, int64_t step,
                        const SpanPiece& piece) const;
-  // Learns once where the others have their tensors, when all have told.
+  // Learns once where the others have their tensors, when all have published
+  // this. Returns whether it has.
   bool Learn();
   bool CanPack() const;
   void Pack(int64_t chunk);
   void Reduce(int64_t step, char* sums);
   bool CanUnpack(int64_t chunk);
   void Unpack(int64_t chunk);
-  // Does a task, here or on the other thread.
+  // Runs a task, here or on the other thread.
   template <typename Task>
   void Do(const Task& task);
-  // What an armed stage wakes up for: a count that only grows.
+  // The events that wake up an armed stage: a count that only grows.
   uint64_t NumEvents() const;
-  // Says, once, that this rank has read all that it wanted.
+  // Publishes, once, that this rank has read all that it wanted.
   void NoteRead();
 
   const HostGroup& group_;
@@ -175,16 +178,17 @@ class HostStage final : public LowerLevel, public PlanEvents {
   const Meter meter_;
   TaskThread* const helper_;  // or null
 
-  int64_t tasks_ = 0;  // of the other thread
+  int64_t tasks_ = 0;  // given to the other thread
   std::atomic<int64_t> tasks_done_{0};
   int64_t packed_ = 0;
   int64_t unpacks_ = 0;  // that were begun
   std::atomic<int64_t> unpacked_{0};
-  int64_t done_ = 0;  // of this rank's lane
+  int64_t done_ = 0;  // by this rank's lane
   std::atomic<int64_t> reduced_{0};
   bool has_learnt_ = false;
   bool has_read_ = false;
-  Status failure_;                    // nothing that was read may be used
+  // if set, nothing that was read may be used
+  Status failure_;
   uint64_t seen_ = 0;                 // NumEvents at the last Look
   std::vector<const void*> sources_;  // by local rank, of Reduce
 };

@@ -12,7 +12,7 @@ bool IsSum(ReduceOp op) {
   return op == ReduceOp::kSum || op == ReduceOp::kAverage;
 }
 
-// What sums of so many are divided by.
+// Returns the divisor for sums of at most `most` values.
 double Scale(const Reduction& reduction, int most) {
   if (reduction.compression != Compression::kFloat16 || !IsSum(reduction.op) ||
       FindCodec(reduction.dtype, reduction.wire_dtype()) == nullptr) {
@@ -23,7 +23,7 @@ double Scale(const Reduction& reduction, int most) {
   return scale;
 }
 
-// What is left to do with the sums of the last level.
+// Returns the reduction that remains for the sums of the last level.
 Reduction Across(Reduction reduction, const std::vector<int>& most) {
   const double postscale =
       std::accumulate(most.begin(), most.end(), reduction.postscale,
@@ -64,7 +64,7 @@ void HostSums::Reduce(const SpanPiece& piece, const void* const* values,
                       int num_values, char* sums) {
   const int64_t count = piece.count;
   if (wide_ != nullptr) return ReduceWide(values, num_values, count, sums);
-  // What is encoded has the factor.
+  // Encoded values include the factor.
   const double prescale = method_.codec != nullptr ? 1.0 : method_.prescale;
   reduce_({values, num_values, count, prescale, finish_.front(), sums, nullptr,
            /*streams=*/false});

@@ -32,8 +32,8 @@ namespace keras_ring {
 
 class HostSums final : public HostMethod {
  public:
-  // most[0]: the most ranks of a host; most[l]: the most sums that are added
-  // on level l, below the last. Alike on all ranks.
+  // most[0]: the most ranks of a host; most[l]: the most sums that are added on
+  // level l, below the last. Equal on all ranks.
   HostSums(const Reduction& reduction, const std::vector<int>& most);
 
   size_t size() const override { return size_; }
@@ -56,11 +56,12 @@ class HostSums final : public HostMethod {
   const FoldMethod across_;  // of sums
   FoldKernel reduce_;
   std::vector<Finish> finish_;  // of a sum, by level
-  // How values are widened, where sums are; else null.
+  // Widens values, if sums are wide; else null.
   const AccumulatorFormat* wide_ = nullptr;
   ReduceKernel add_wide_ = nullptr;
   size_t size_;
-  // Aligned for any dtype. Another thread may reduce while this one folds.
+  // Aligned for any dtype. Two buffers, since another thread may reduce while
+  // this one folds.
   std::vector<int64_t> reduce_scratch_;
   std::vector<int64_t> fold_scratch_;
   std::vector<int64_t> discarded_;  // results that this rank does not want

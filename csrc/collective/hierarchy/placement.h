@@ -14,20 +14,20 @@ namespace keras_ring {
 // each other. There are as many lanes as the host with the fewest ranks has.
 class Placement {
  public:
-  // By rank: what tells its host.
+  // `host_ids`: by rank, the identity of its host.
   explicit Placement(const std::vector<std::string>& host_ids);
 
   int num_ranks() const { return static_cast<int>(hosts_.size()); }
   int num_hosts() const { return static_cast<int>(ranks_.size()); }
   int num_lanes() const { return num_lanes_; }
-  int max_ranks() const { return max_ranks_; }  // of a host
-  // Whether a host has several ranks, and there are several hosts.
+  int max_ranks() const { return max_ranks_; }  // on any one host
+  // Returns whether a host has several ranks, and there are several hosts.
   bool is_hierarchical() const;
   int host(int rank) const { return hosts_[rank]; }
   int local_rank(int rank) const { return local_ranks_[rank]; }
-  // Ascending.
+  // The ranks of a host, ascending.
   const std::vector<int>& ranks(int host) const { return ranks_[host]; }
-  // By host.
+  // The ranks of a lane, by host.
   std::vector<int> Lane(int lane) const;
 
  private:

@@ -13,8 +13,8 @@
 
 namespace keras_ring {
 
-// All arrays are apart. Rounding is to nearest even; beyond the largest finite
-// number it gives infinity. A NaN remains one.
+// Arrays do not overlap. Rounding is to nearest even; values beyond the largest
+// finite number become infinite. A NaN remains one.
 struct Codec {
   size_t wire_size = 0;  // of an element
 
@@ -24,13 +24,13 @@ struct Codec {
                double prescale) = nullptr;
   // values[i] = wire[i]: exact.
   void (*unpack)(void* values, const void* wire, int64_t count) = nullptr;
-  // The fold of the wire dtype, whose rounded results go to `copy` as they are
+  // The fold of the wire dtype. Its rounded results go to `copy` as they are
   // and to `output` unpacked.
   FoldKernel fold[kNumElementwiseOps] = {};
 };
 
-// Null unless `wire_dtype` is float16 or bfloat16 and `dtype` a wider float.
-// `level` is at most DetectCpuLevel().
+// Returns null unless `wire_dtype` is float16 or bfloat16 and `dtype` a wider
+// float. `level` is at most DetectCpuLevel().
 const Codec* FindCodec(DType dtype, DType wire_dtype,
                        CpuLevel level = DetectCpuLevel());
 

@@ -1,4 +1,4 @@
-// Fold: what all kernels are made of. See kernels_inl.h.
+// Fold: the loop that all kernels are made of. See kernels_inl.h.
 #ifndef KERAS_RING_COLLECTIVE_KERNELS_FOLD_INL_H_
 #define KERAS_RING_COLLECTIVE_KERNELS_FOLD_INL_H_
 
@@ -12,8 +12,8 @@
 namespace keras_ring {
 namespace {
 
-// The factors in the wide dtype, and which of them do anything. A product with
-// 1 is not nothing: it makes a NaN quiet.
+// The factors in the wide dtype, and which of them have an effect. A product
+// with 1 is not a no-op: it makes a NaN quiet.
 template <typename Wide>
 struct Factors {
   // Integers are not scaled.

@@ -13,7 +13,7 @@
 namespace keras_ring {
 
 struct KernelTable {
-  // Null where the dtype has none.
+  // Null if the dtype has no such kernel.
   struct Row {
     AccumulatorFormat usual;
     AccumulatorFormat average;
@@ -28,7 +28,7 @@ struct KernelTable {
   void (*stream_copy)(void* to, const void* from, size_t bytes) = nullptr;
 };
 
-// From kernels_*.cc. Null where the architecture knows no such level.
+// Defined in kernels_*.cc. Null if the architecture has no such level.
 extern const KernelTable* const kBaselineKernels;
 extern const KernelTable* const kAvx2Kernels;
 extern const KernelTable* const kAvx512Kernels;

@@ -15,8 +15,8 @@
 
 namespace keras_ring {
 
-// An allreduce of `count` elements in one go, for who can read the tensors of
-// all ranks.
+// An allreduce of `count` elements in one go, for code that can read the
+// tensors of all ranks.
 struct FoldArgs {
   const void* const* sources = nullptr;
   int num_sources = 0;  // at least 1
@@ -27,8 +27,8 @@ struct FoldArgs {
   void* output = nullptr;
   // Gets the same bytes as `output`, if not null.
   void* copy = nullptr;
-  // Whether to write `output` past the caches, where the level can: for large
-  // outputs that are none of the sources and that nobody reads soon.
+  // If true, `output` is written past the caches, where the level can: for
+  // large outputs that are none of the sources and are not read soon.
   bool streams = false;
 };
 
@@ -36,7 +36,7 @@ struct FoldArgs {
 // finished and unpacked as pack.h says, so rounded once.
 using FoldKernel = void (*)(const FoldArgs& args);
 
-// Null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
+// Returns null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
 FoldKernel FindFoldKernel(DType dtype, ReduceOp op,
                           CpuLevel level = DetectCpuLevel());
 
@@ -55,8 +55,8 @@ struct PairKernels {
 const PairKernels& FindPairKernels(DType dtype,
                                    CpuLevel level = DetectCpuLevel());
 
-// memcpy past the caches where the level can: for large copies that nobody
-// reads soon. Ordered like any other store when it returns.
+// memcpy past the caches where the level can: for large copies that are not
+// read soon. Ordered like any other store when it returns.
 void StreamCopy(void* to, const void* from, size_t bytes,
                 CpuLevel level = DetectCpuLevel());
 

@@ -1,5 +1,4 @@
-// Vectors of the compiler's, and their way to and from memory. See
-// kernels_inl.h.
+// Vectors of the compiler, their loads and stores. See kernels_inl.h.
 #ifndef KERAS_RING_COLLECTIVE_KERNELS_LANES_INL_H_
 #define KERAS_RING_COLLECTIVE_KERNELS_LANES_INL_H_
 
@@ -13,7 +12,7 @@
 namespace keras_ring {
 namespace {
 
-// Bytes of a line of the caches.
+// Bytes of a cache line.
 inline constexpr size_t kLine = 64;
 
 template <typename T, int kLanes>
@@ -27,7 +26,7 @@ template <typename T>
 inline constexpr bool kIs16BitFloat =
     std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
 
-// How many T an instruction set's vector has.
+// The number of T in a vector of the instruction set.
 template <typename Isa, typename T>
 inline constexpr int kLanesOf = Isa::kVectorBytes / sizeof(T);
 
@@ -53,9 +52,9 @@ template <typename Isa, typename Wide, typename From>
   }
 }
 
-// `values` as floats that any narrower format rounds to what it would round the
-// values to: towards zero, and where something is lost the last bit is set, so
-// that no tie comes out that was none.
+// Converts `values` to floats that any narrower format rounds as it would round
+// the values themselves: rounded towards zero, with the last bit set if
+// anything was lost, so that no new tie appears.
 template <int kLanes>
 [[gnu::always_inline]] inline Vector<float, kLanes> RoundToOdd(
     Vector<double, kLanes> values) {

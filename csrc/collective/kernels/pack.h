@@ -35,7 +35,7 @@ struct AccumulatorFormat {
   DType dtype = DType::kFloat32;
   size_t element_size = 0;
   size_t value_size = 0;  // of an element as it lies in the tensors
-  // Whether the wide dtype differs from that of the tensors.
+  // True if the wide dtype differs from that of the tensors.
   bool converts = false;
   // Bytes of an element and, if it converts, of its value beside it.
   size_t packed_size() const {
@@ -46,14 +46,14 @@ struct AccumulatorFormat {
   // or do not overlap.
   void (*pack)(void* wide, const void* values, int64_t count,
                double prescale) = nullptr;
-  // values[i] = wide[i], rounded to nearest even. As for pack.
+  // values[i] = wide[i], rounded to nearest even. Arrays as for pack.
   void (*unpack)(void* values, const void* wide, int64_t count) = nullptr;
-  // wide[i] = wide[i] / divisor * postscale. Integers know only the divisor,
-  // and round down.
+  // wide[i] = wide[i] / divisor * postscale. Integers use only the divisor, and
+  // round down.
   void (*finish)(void* wide, int64_t count, const Finish& finish) = nullptr;
 };
 
-// Null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
+// Returns null unless IsReducible(dtype). `level` is at most DetectCpuLevel().
 const AccumulatorFormat* FindWideFormat(DType dtype, ReduceOp op,
                                         CpuLevel level = DetectCpuLevel());
 

@@ -11,8 +11,8 @@
 namespace keras_ring {
 namespace {
 
-// As many lanes on every processor, or the order of the sums, and with it their
-// last bits, would be the processor's.
+// The same number of lanes on every processor: otherwise the order of the sums,
+// and with it their last bits, would depend on the processor.
 inline constexpr int kPairLanes = 16;
 template <typename T>
 using PairVector = Vector<T, kPairLanes>;
@@ -24,7 +24,8 @@ struct Products {
   PairVector<double> bb = {};
 
   [[gnu::always_inline]] void Add(const T* a, const T* b) {
-    // Not returned by a function: how depends on the processor.
+    // Not returned by a function: the calling convention depends on the
+    // processor.
     PairVector<T> from_a;
     PairVector<T> from_b;
     std::memcpy(&from_a, a, sizeof(from_a));

@@ -1,4 +1,4 @@
-// Reduction kernels: how two ranks' values become one, for a dtype and an op.
+// Reduction kernels: combine the values of two ranks, for a dtype and an op.
 #ifndef KERAS_RING_COLLECTIVE_KERNELS_REDUCE_H_
 #define KERAS_RING_COLLECTIVE_KERNELS_REDUCE_H_
 
@@ -18,10 +18,10 @@ namespace keras_ring {
 using ReduceKernel = void (*)(void* accumulator, const void* value,
                               int64_t count);
 
-// Null for Adasum, and for dtypes that are not reduced as they are: bool and
-// complex numbers, and the 16-bit floats, which are summed as float32 (pack.h).
-// Average is Sum: the division comes once, at the end. `level` is at most
-// DetectCpuLevel().
+// Returns null for Adasum, and for dtypes that are not reduced as they are:
+// bool and complex numbers, and the 16-bit floats, which are summed as float32
+// (pack.h). Average is Sum: the division comes once, at the end. `level` is at
+// most DetectCpuLevel().
 ReduceKernel FindReduceKernel(DType dtype, ReduceOp op,
                               CpuLevel level = DetectCpuLevel());
 

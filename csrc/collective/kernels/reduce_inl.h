@@ -22,9 +22,9 @@ template <typename T, typename V, typename Function>
   }
 }
 
-// b, but a where a is a NaN. Processors answer two NaNs with the first of
-// them, and compilers swap the operands of + and * as they see fit; a + a is
-// the same either way.
+// Returns b, but a where a is a NaN. Given two NaNs, processors return the
+// first, and compilers may swap the operands of + and *; a + a is the same
+// either way.
 template <typename T, typename V>
 [[gnu::always_inline]] inline V UnlessNan(V a, V b) {
   if constexpr (std::is_integral_v<T>) {
@@ -52,7 +52,7 @@ struct Product {
   }
 };
 
-// `a != a` is true of a NaN only. A NaN in b is taken because it compares
+// `a != a` is true for a NaN only. A NaN in b is taken because it compares
 // false.
 struct Min {
   template <typename T, typename V>

@@ -13,7 +13,7 @@
 namespace keras_ring {
 namespace {
 
-// What is sent by one group of ranks is received by it.
+// A group of ranks sends and receives with the same tag.
 std::vector<MpiPeer> PeersOf(const RankSet& ranks, int size) {
   std::vector<MpiPeer> peers;
   for (int rank = 0; rank < size; ++rank) {

@@ -1,5 +1,5 @@
-// Ranks that send through the MPI which has started them, as a backend: under
-// the hierarchy where it can be.
+// The backend that sends through the MPI which has started the ranks: under the
+// hierarchy where possible.
 #ifndef KERAS_RING_COLLECTIVE_MPI_MPI_BACKEND_H_
 #define KERAS_RING_COLLECTIVE_MPI_MPI_BACKEND_H_
 

@@ -1,4 +1,4 @@
-// Which algorithms a job has been told to use between hosts.
+// The algorithms that a job is configured to use between hosts.
 #ifndef KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
 #define KERAS_RING_COLLECTIVE_NET_ALGORITHMS_H_
 
@@ -16,10 +16,10 @@ struct Algorithms {
   LinkModel links;
   Preference allreduce = Preference::kByModel;
   Preference broadcast = Preference::kByModel;
-  // Whether groups of an allreduce are of two: binomial trees, or recursive
-  // halving and doubling.
+  // If true, groups of an allreduce have two members: binomial trees, or
+  // recursive halving and doubling.
   bool in_pairs = false;
-  // Whether these go round the ring even where all ranks are linked.
+  // If true, these go round the ring even if all ranks are linked.
   bool ring_allreduce = false;
   bool ring_allgather = false;
   bool ring_reducescatter = false;
@@ -27,10 +27,10 @@ struct Algorithms {
   int64_t adasum_round = Adasum::kRoundBytes;  // see Adasum
 };
 
-// What may be tuned of them.
+// The range of the tunable preference; `now` is its value.
 TunableRange PreferenceRange(Preference now);
 
-// Those that the options name, with the usual links.
+// Returns the algorithms that the options name, with the usual links.
 Algorithms AlgorithmsOf(const Options& options);
 
 }  // namespace keras_ring

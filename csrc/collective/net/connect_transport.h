@@ -12,12 +12,13 @@
 
 namespace keras_ring {
 
-// How a backend gets one: with links to `peers`, which all do the same.
+// Makes a transport for a backend, with links to `peers`; they must call it,
+// too.
 using TransportMaker = Result<std::unique_ptr<Transport>> (*)(
     const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
     Deadline deadline);
 
-// By TCP: a TransportMaker.
+// A TransportMaker that uses TCP.
 Result<std::unique_ptr<Transport>> ConnectTransport(
     const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
     Deadline deadline);

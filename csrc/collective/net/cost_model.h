@@ -1,4 +1,4 @@
-// The alpha-beta model of links, and what is chosen by it.
+// The alpha-beta model of links, and the choices made by it.
 //
 //   a message of b bytes takes   latency + message + b * byte
 //
@@ -20,17 +20,17 @@ struct LinkModel {
   double latency = 20e-6;
   double message = 3e-6;
   double byte = 0.8e-9;  // 10 Gbit/s
-  // Of a core, to add a byte of one rank's to another's. Counts only where
-  // links decide nothing: of two ranks.
+  // The time of a core to add a byte of one rank's values to another's. It
+  // matters only for two ranks, where both ways send the same bytes.
   double fold = 0.1e-9;
 };
 
-// How one of several ways is taken: by the model, or whatever it says. What is
-// tuned has these numbers.
+// How to choose between two algorithms: by the model, or always the same one.
+// The tunable has these numbers as values.
 enum class Preference { kByModel, kFewHops, kFewBytes };
 
-// What an allreduce over groups takes: `groups` has the most members of a group
-// on each level (LargestGroups), or all ranks if they are one.
+// Return the time of an allreduce over groups: `groups` has the size of the
+// largest group on each level (LargestGroups), or of all ranks if they are one.
 //
 //   few hops    on the top in one shot; below, one member of each group takes
 //               all
@@ -39,12 +39,12 @@ double AllreduceFewHopsTime(const LinkModel& links,
                             const std::vector<int>& groups, size_t bytes);
 double AllreduceFewBytesTime(const LinkModel& links,
                              const std::vector<int>& groups, size_t bytes);
-// Of two, one shot has both the fewest hops and the fewest bytes.
+// For two ranks, one shot has both the fewest hops and the fewest bytes.
 bool AllreduceTakesFewHops(const LinkModel& links, Preference preference,
                            const std::vector<int>& groups, size_t bytes);
 
-// The same of two ranks that are no groups. They send the same bytes either
-// way: in one shot there is a hop less; in two, each adds half of them.
+// The same for two ranks that form no groups. They send the same bytes either
+// way: one shot has one hop less; in two shots, each adds half of them.
 double PairFewHopsTime(const LinkModel& links, size_t bytes);
 double PairFewBytesTime(const LinkModel& links, size_t bytes);
 bool PairTakesFewHops(const LinkModel& links, Preference preference,
@@ -58,9 +58,9 @@ double BroadcastFewBytesTime(const LinkModel& links, int size, size_t bytes,
 bool BroadcastTakesFewHops(const LinkModel& links, Preference preference,
                            int size, size_t bytes, size_t segment);
 
-// A table for people: what is chosen for allreduces of some sizes, with the
-// times that the model gives to either way.
-// `what` is of these sizes: "an allreduce".
+// Returns a table for people: the choice for allreduces of some sizes, with the
+// times that the model predicts for both algorithms. `what` has these sizes:
+// "an allreduce".
 std::string ExplainAllreduce(const LinkModel& links, Preference preference,
                              const std::vector<int>& groups,
                              const std::string& what);

@@ -20,7 +20,7 @@ constexpr int64_t kExchangeLag = 4;
 // How much less, and how much more, than by default an exchange may hold.
 constexpr int64_t kMostTimes = 16;
 
-// Of a step: whole cache lines of any dtype.
+// The alignment of a step: whole cache lines of any dtype.
 constexpr int64_t kStepAlignment = 64;
 
 }  // namespace

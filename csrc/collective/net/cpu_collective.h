@@ -27,28 +27,28 @@ namespace keras_ring {
 
 // Must be equal on all ranks.
 struct CpuCollectiveOptions {
-  // Bound of the memory that buckets are packed into. Larger ones are reduced
-  // in several rounds.
+  // The size limit of the memory that buckets are packed into. Larger ones are
+  // reduced in several rounds.
   size_t fusion_buffer_bytes = size_t{64} << 20;
-  // A tensor of this size is reduced by itself, where it lies.
+  // A tensor of this size or more is reduced by itself, in place.
   size_t direct_bytes = size_t{4} << 20;
   // Small enough to stay in cache between arrival and reduction, large enough
-  // to make what is done once per segment cheap. Tests set it to a few bytes.
+  // to make the cost per segment small. Tests set it to a few bytes.
   size_t max_segment_bytes = size_t{512} << 10;
-  // The most ranks that have links with each other, all with all. Beyond, each
-  // has links with its neighbours in the ring alone.
+  // The largest number of ranks that are all linked with each other. If there
+  // are more, each has links with its neighbours in the ring only.
   int max_exchange_ranks = 32;
-  // Of the ranks in the ring (RingPlace); empty: that of their numbers.
+  // The order of the ranks in the ring (RingPlace); empty: by number.
   std::vector<int> ring_order;
   Algorithms algorithms;
-  // Bound of the memory for values of others that wait to be folded: what a
-  // core's own cache holds.
+  // The size limit of the memory for values of others that wait to be folded:
+  // the size of a core's own cache.
   size_t exchange_bytes = size_t{1} << 20;
-  // Tensors that are smaller on average are staged.
+  // Buckets whose tensors are smaller on average are staged.
   size_t staged_bytes = 1024;
 };
 
-// Whom rank `rank` of `size` needs links with.
+// Returns the ranks that rank `rank` of `size` needs links with.
 std::vector<int> CpuCollectivePeers(int rank, int size,
                                     const CpuCollectiveOptions& options);
 
@@ -58,7 +58,7 @@ class CpuCollective final : public BlockingCollective {
   explicit CpuCollective(Transport& transport,
                          const CpuCollectiveOptions& options = {},
                          const Meter& meter = {});
-  // Owns it.
+  // Owns the transport.
   explicit CpuCollective(std::unique_ptr<Transport> transport,
                          const CpuCollectiveOptions& options = {},
                          const Meter& meter = {});
@@ -70,7 +70,7 @@ class CpuCollective final : public BlockingCollective {
   Status Alltoall(const AlltoallArgs& args) override;
   std::string Explain() const override;
   std::vector<TunableRange> Tunables() const override;
-  // Nothing: its connections end.
+  // Does nothing: the rank's connections end.
   void PeerGone(int) override {}
   void Abort(const Status& cause) override;
 
@@ -88,7 +88,7 @@ class CpuCollective final : public BlockingCollective {
   bool exchanges() const {
     return place_.size > 1 && place_.size <= options_.max_exchange_ranks;
   }
-  // These reduce the row by exchanging it.
+  // These reduce row_ by an exchange.
   Status ExchangeAllreduce(const AllreduceArgs& args);
   Status ExchangeReducescatter(const ReducescatterArgs& args);
   ExchangeShape ShapeFor(const FoldMethod& method) const;
@@ -99,13 +99,14 @@ class CpuCollective final : public BlockingCollective {
                    const Round& round);
   Status RunPacked(const AllreduceArgs& args, const ReductionKernels& method,
                    const Round& round);
-  // A buffer of so many values, which lie at *values, and of their sums.
+  // Reserves a buffer of `count` values, which are at *values, and of their
+  // sums.
   Result<RingBuffer> ReserveBuffer(const ReductionKernels& method,
                                    int64_t count, void** values);
   Status ReduceRing(uint64_t tag, const ReductionKernels& method,
                     const RingBuffer& buffer);
   Result<void*> ReserveArrivals(size_t element_size);
-  // Runs `plan`: reduces what comes in and finishes what is owned.
+  // Runs `plan`: reduces the segments that arrive and finishes those owned.
   Status RunReduction(RingReduction& plan, const ReductionKernels& method,
                       void* arrivals);
   TimedPhase Time(TracePhase phase, uint64_t tag) const {
@@ -115,7 +116,7 @@ class CpuCollective final : public BlockingCollective {
   const std::unique_ptr<Transport> owned_transport_;  // or null
   Transport& transport_;
   const CpuCollectiveOptions options_;
-  // As in the options, as long as nobody tunes them.
+  // Initially as in the options; changed by Tune.
   Preference preference_ = options_.algorithms.allreduce;
   size_t exchange_bytes_ = options_.exchange_bytes;
   const int rank_;
@@ -128,7 +129,7 @@ class CpuCollective final : public BlockingCollective {
   Spans row_;
   ScratchBuffer exchange_buffer_;
 
-  // The first failure, or what Abort gave.
+  // The first failure, or the cause given to Abort.
   StickyStatus broken_;
 };
 

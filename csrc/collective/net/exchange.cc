@@ -110,7 +110,8 @@ ExchangeSchedule PlanParts(const ExchangeShape& shape,
 
 }  // namespace
 
-// What a rank folds, others send it; what others fold, it sends them.
+// A block that a rank folds is sent by the others; a block that others fold is
+// sent to them.
 int64_t ExchangeSchedule::max_block() const {
   int64_t most = MaxCount(folds);
   for (const std::vector<Block>& blocks : sends) {

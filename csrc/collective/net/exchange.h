@@ -51,22 +51,24 @@ struct ExchangeBlock {
   Range range;       // of the row; may be empty
 };
 
-// What one rank does.
+// The part of one rank.
 struct ExchangeSchedule {
   int rank = 0;
   int size = 1;
   int64_t lag = 1;
-  bool one_shot = false;     // the same values go to all
-  bool has_results = false;  // what was folded goes to all
-  // What this rank folds, by step.
+  // if true, the same values go to all
+  bool one_shot = false;
+  // if true, fold results go to all
+  bool has_results = false;
+  // The range that this rank folds, by step.
   std::vector<Range> folds;
-  // What all ranks fold together, by step, if it is one range for each; else
-  // empty.
+  // The range that all ranks fold together, by step, if it is contiguous for
+  // each step; else empty.
   std::vector<Range> covers;
   // Every other rank, and the blocks that go to it and come from it: values of
   // a part of what the receiver folds, results of a part of what the sender
-  // does. Ranks
-  // begin with their successors, so that not all of them talk to the same one.
+  // folds. Each rank begins with its successor, so that not all of them talk to
+  // the same rank.
   std::vector<int> peers;
   std::vector<std::vector<ExchangeBlock>> sends;     // by peer
   std::vector<std::vector<ExchangeBlock>> receives;  // by peer
@@ -83,33 +85,33 @@ struct ExchangeShape {
   int64_t lag = 1;
 };
 
-// Of a row of `count` elements.
+// For a row of `count` elements.
 ExchangeSchedule PlanOneShot(const ExchangeShape& shape, int64_t count);
 ExchangeSchedule PlanTwoShots(const ExchangeShape& shape, int64_t count);
-// Of chunk after chunk, each of which is a step, in one shot. Whatever
-// `max_step`.
+// Chunk after chunk, each of which is a step, in one shot. Ignores `max_step`.
 ExchangeSchedule PlanChunksOneShot(const ExchangeShape& shape,
                                    const std::vector<Range>& chunks);
 // The same in two shots. Ranks from `owners` on fold nothing.
 ExchangeSchedule PlanChunksTwoShots(const ExchangeShape& shape,
                                     const std::vector<Range>& chunks,
                                     int owners);
-// What moves of each chunk, alike on all ranks: parts of chunks[step].
+// The parts of each chunk that move, equal on all ranks: parts of chunks[step].
 struct ExchangeRanges {
-  // What `rank` folds.
+  // The part that `rank` folds.
   std::function<Range(int rank, int64_t step)> folds;
-  // The part of what `to` folds of which `from` has values.
+  // The part of what `to` folds for which `from` has values.
   std::function<Range(int from, int to, int64_t step)> values;
-  // The part of what `from` folds whose results `to` gets. Null: nobody does.
+  // The part of what `from` folds whose results `to` gets. Null: no rank gets
+  // any.
   std::function<Range(int from, int to, int64_t step)> results;
 };
 ExchangeSchedule PlanChunks(const ExchangeShape& shape,
                             const std::vector<Range>& chunks,
                             const ExchangeRanges& ranges);
-// What rank `rank` folds of a chunk of which the first `owners` fold a part
-// each.
+// Returns the part that rank `rank` folds of a chunk of which the first
+// `owners` ranks fold a part each.
 Range OwnedPart(const Range& chunk, int rank, int owners);
-// The first of the two shots alone: rank r folds parts[r] of the row, and keeps
+// Only the first of the two shots: rank r folds parts[r] of the row, and keeps
 // the result.
 ExchangeSchedule PlanReduceScatter(const ExchangeShape& shape,
                                    const std::vector<Range>& parts);

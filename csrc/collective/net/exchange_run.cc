@@ -203,7 +203,8 @@ void ExchangeRun::BindReceives(size_t peer, Incoming& incoming) {
 bool ExchangeRun::Advance(SendReceivePlan& plan) {
   const int64_t before = changes_;
   int64_t seen;
-  // Of a block without elements nothing is heard: it has moved once it may.
+  // No event is reported for a block without elements: it counts as moved as
+  // soon as it may move.
   do {
     seen = changes_;
     NoteSent(plan);

@@ -20,69 +20,70 @@
 
 namespace keras_ring {
 
-// What has been reduced before an exchange: the values of the ranks of a host,
-// of which one exchanges for all, or those of a smaller group of hosts, by
-// another exchange. What travels are its sums. Of schedules with `covers`.
+// The reduction below an exchange: of the values of the ranks of a host, of
+// which one rank exchanges for all, or of the sums of a smaller group of hosts,
+// by another exchange. The exchange sends its sums. For schedules with
+// `covers`.
 class LowerLevel {
  public:
   virtual ~LowerLevel() = default;
-  // Whether the values of a step are all there, and the memory for its results
-  // is free.
+  // Returns whether the values of a step are all there, and the memory for its
+  // results is free.
   virtual bool IsReady(int64_t step) const = 0;
-  // Begins to put the sums of covers[step] at `sums`. Step after step.
+  // Begins to write the sums of covers[step] to `sums`. Called step after step.
   virtual void StartReduce(int64_t step, char* sums) = 0;
-  // Whether they are there. They never will be where something has failed
-  // meanwhile: then nothing that is there may be used.
+  // Returns whether these sums are there. They never will be if something has
+  // failed meanwhile: then nothing that is there may be used.
   virtual bool HasReduced(int64_t step) = 0;
-  // The bytes of a sum.
+  // The size of a sum, in bytes.
   virtual size_t sum_size() const = 0;
-  // to[i] = the sum of sums, those of `range`, which have been added on level
-  // `level`.
+  // to[i] = the sum of sums, those of `range`, on level `level`.
   virtual void Add(int level, const Range& range, const void* const* sums,
                    int num_sums, char* to) = 0;
-  // Folds the sums of all: see FoldMethod::Fold.
+  // Folds the sums of all ranks: see FoldMethod::Fold.
   virtual void Fold(const SpanPiece& piece, const void* const* sources,
                     int num_sources, char* copy) = 0;
-  // Where the results of a piece go, as they travel, which begins `at` bytes
-  // after covers[step] does. That may be its output.
+  // Returns where the results of a piece go, in the wire format. The piece
+  // begins `at` bytes after covers[step]. It may be the piece's output.
   virtual char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) = 0;
-  // They are all there, and in the outputs.
+  // The results of a step are all there, and in the outputs.
   virtual void Done(int64_t step) = 0;
 };
 
-// What a schedule is carried out on. All must outlive the run.
+// The data that a schedule is run on. All references must outlive the run.
 struct ExchangeBinding {
   const FoldMethod& method;
   const Spans& row;
-  // Ranks of the transport, by those of the schedule. Empty: the same.
+  // Ranks of the transport, by those of the schedule. Empty: the same ranks.
   std::vector<int> ranks = {};
-  // Whether values and results are staged. What is compressed is, anyway.
+  // If true, values and results are staged. Compressed ones are in any case.
   bool staged = false;
   LowerLevel* below = nullptr;  // null: each rank exchanges its own values
-  int level = 0;                // how many there are below
-  // Whether an exchange above folds what this rank would fold, and gives the
-  // results. This one has a level below, too.
+  // the number of levels below
+  int level = 0;
+  // If true, an exchange above folds what this rank would fold, and provides
+  // the results. Then this one has a level below, too.
   bool is_below = false;
 };
 
 class ExchangeRun final : public LowerLevel {
  public:
-  // `scratch` has no other user meanwhile.
+  // `scratch` must have no other user meanwhile.
   ExchangeRun(const ExchangeSchedule& schedule, const ExchangeBinding& binding,
               ScratchBuffer& scratch, const Meter& meter);
 
-  // The plan to run, once; this object must outlive it.
+  // Returns the plan, which can be run once; this object must outlive it.
   Result<SendReceivePlan> Plan(uint64_t tag);
-  // Adds the streams of this run, with peers that have none yet, to a plan that
-  // calls Advance.
+  // Adds the streams of this run to a plan that calls Advance. The plan must
+  // have no streams with these peers yet.
   Status AddTo(SendReceivePlan& plan);
-  // See SendReceivePlan::advance. Whether anything has changed, which may make
-  // more possible on the levels below and above.
+  // See SendReceivePlan::advance. Returns whether anything has changed, which
+  // may make more possible on the levels below and above.
   bool Advance(SendReceivePlan& plan);
-  // Steps whose results are all there.
+  // The number of steps whose results are all there.
   int64_t num_done() const { return done_; }
 
-  // LowerLevel, of the exchange above:
+  // LowerLevel, for the exchange above:
   bool IsReady(int64_t step) const override;
   void StartReduce(int64_t step, char* sums) override;
   bool HasReduced(int64_t step) override { return step < reduced_; }
@@ -103,9 +104,9 @@ class ExchangeRun final : public LowerLevel {
   void Done(int64_t step) override;
 
  private:
-  // How far the blocks of one stream are.
+  // The progress of the blocks of one stream.
   struct Stream {
-    // ends[b]: segments of the plan's stream that blocks 0 to b have together.
+    // ends[b]: the number of segments in the plan's stream for blocks 0 to b.
     std::vector<size_t> ends;
     size_t open = 0;     // blocks that may move: released, or allowed
     size_t done = 0;     // blocks that have moved, and of which that was noted
@@ -121,23 +122,24 @@ class ExchangeRun final : public LowerLevel {
   void NoteReceived(SendReceivePlan& plan);
   bool HasValues(int64_t step) const;
   bool CanFold() const;
-  // Whether the memory for results of a step holds none that are to be sent.
+  // Returns whether the memory for results of a step holds none that are still
+  // to be sent.
   bool HasSentResults(int64_t step) const;
   void Fold();
   bool CanStageForAll() const;
   void StageForAll();
-  // Which steps have come to be staged.
+  // Notes the steps whose staging has completed.
   void NoteStaged();
   void Stage(const Range& range, char* to);
   void NoteDone();
   // These open the blocks that may move.
   void Release(SendReceivePlan& plan);
   void Allow(SendReceivePlan& plan);
-  // `segments`: those of the stream that are open then.
+  // `segments`: set to the number of open segments of the stream.
   template <typename May>
   void Open(const std::vector<ExchangeBlock>& blocks, const May& may,
             Stream& stream, size_t& segments);
-  // Stages what has to be.
+  // Stages the block if needed. Returns whether it may be sent.
   bool ReleaseBlock(size_t peer, const ExchangeBlock& block);
   bool AllowsBlock(size_t peer, const ExchangeBlock& block) const;
 
@@ -151,29 +153,31 @@ class ExchangeRun final : public LowerLevel {
   int64_t num_steps() const {
     return static_cast<int64_t>(schedule_.folds.size());
   }
-  // Whether what is staged is the same for all peers, one piece of it for each.
+  // Returns whether the staged data is the same for all peers, so that there is
+  // one copy.
   bool stages_for_all() const { return staged_ && !schedule_.covers.empty(); }
   bool stages_results() const { return staged_ && schedule_.has_results; }
   size_t value_size() const;
-  // Where blocks lie in scratch memory: values of a peer that have arrived,
-  // values that go to one, and the own ones.
+  // The places of blocks in scratch memory: values that arrive from a peer,
+  // values for a peer, and this rank's own.
   char* ArrivedValues(size_t peer, int64_t step) const;
   char* StagedValues(size_t peer, const ExchangeBlock& block) const;
   char* OwnValues(int64_t step) const;
-  // Where results lie as they travel, of a piece of `block`: perhaps its
+  // Where results of a piece of `block` are, in the wire format: perhaps in its
   // output.
   char* OwnResults(const ExchangeBlock& block, const SpanPiece& piece) const;
   char* ArrivedResults(size_t peer, const ExchangeBlock& block,
                        const SpanPiece& piece) const;
   char* Slot(size_t lane, int64_t step) const;
   size_t first_result_lane() const;
-  char* SlotForAll(int64_t step) const;  // of what is staged for all
-  // From the beginning of what is folded to that of the block, in elements:
-  // of values that come in, or results that go out.
+  char* SlotForAll(int64_t step) const;  // of data that is staged for all
+  // The distance in elements from the beginning of what is folded to that of
+  // the block: for values that arrive, or results that are sent.
   int64_t InFold(const ExchangeBlock& block) const {
     return block.range.begin - schedule_.folds[block.step].begin;
   }
-  // From the beginning of covers[step] to that of `range`, in elements.
+  // The distance in elements from the beginning of covers[step] to that of
+  // `range`.
   int64_t InCover(int64_t step, const Range& range) const {
     return range.begin - schedule_.covers[step].begin;
   }

@@ -1,4 +1,4 @@
-// LevelCut: how the ranks that meet on a level form groups.
+// LevelCut: how the ranks that meet on a level are cut into groups.
 #ifndef KERAS_RING_COLLECTIVE_NET_LEVEL_CUT_H_
 #define KERAS_RING_COLLECTIVE_NET_LEVEL_CUT_H_
 
@@ -6,7 +6,7 @@
 
 namespace keras_ring {
 
-// Of `count` ranks; a group has `side` or a few more, or is all there are.
+// Cuts `count` ranks; a group has `side` or a few more members, or all ranks.
 class LevelCut {
  public:
   LevelCut(int count, int side)
@@ -15,9 +15,9 @@ class LevelCut {
         longer_(count % num_groups_) {}
 
   int num_groups() const { return num_groups_; }
-  // The members that each group has.
+  // The number of owners, the same in each group.
   int owners() const { return owners_; }
-  // The first groups have a member more.
+  // The size of the largest group: the first groups may have one more member.
   int largest() const { return owners_ + (longer_ > 0 ? 1 : 0); }
   int begin(int group) const {
     return group * owners_ + std::min(group, longer_);

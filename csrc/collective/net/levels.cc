@@ -11,10 +11,10 @@ namespace keras_ring {
 std::vector<Group> PlanLevels(int rank, int size, int side) {
   KR_CHECK(side >= 2);
   std::vector<Group> levels;
-  // Those whom the rank may meet on a level, one of each group of that below.
+  // The ranks that this rank may meet on a level: one of each group below.
   std::vector<int> candidates(size);
   std::iota(candidates.begin(), candidates.end(), 0);
-  // Those for whom each of them stands begin here; and the end.
+  // The first rank that each of them represents; and the end.
   std::vector<int> begins(size + 1);
   std::iota(begins.begin(), begins.end(), 0);
   int place = rank;

@@ -30,18 +30,18 @@ namespace keras_ring {
 // The group of a rank on one level.
 struct Group {
   std::vector<int> ranks;  // of its members, ascending
-  // Member m stands for ranks begins[m] to begins[m + 1] - 1.
+  // Member m represents the ranks begins[m] to begins[m + 1] - 1.
   std::vector<int> begins;
   int place = 0;        // of this rank among them
   int owners = 1;       // the first members
   bool is_top = false;  // there are no other groups on this level
 };
 
-// The groups of rank `rank` of `size`, from the lowest level to that on which
-// it owns nothing, or to the top. `side`: at least 2.
+// Returns the groups of rank `rank` of `size`, from the lowest level up to that
+// on which it owns nothing, or to the top. `side`: at least 2.
 std::vector<Group> PlanLevels(int rank, int size, int side);
 
-// The most members that a group has, by level, the top included.
+// Returns the size of the largest group, by level, the top included.
 std::vector<int> LargestGroups(int size, int side);
 
 }  // namespace keras_ring

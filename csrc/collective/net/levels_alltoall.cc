@@ -8,8 +8,8 @@
 namespace keras_ring {
 namespace {
 
-// Who takes part on a level: for the ranks of a group of groups below it, of
-// which all have the same place in their groups.
+// A participant on a level. It acts for the ranks of a group of groups below,
+// which all have the same position in their groups.
 struct Participant {
   int rank = -1;
   std::vector<int> sources;  // whose parcels it sends
@@ -78,7 +78,7 @@ class Level {
     return step;
   }
 
-  // Those of this one's place in each group.
+  // The participants with this one's position, one for each group.
   std::vector<Participant> Above() const {
     std::vector<Participant> above(cut_.num_groups());
     for (int x = 0; x < static_cast<int>(all_.size()); ++x) {

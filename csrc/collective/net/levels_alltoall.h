@@ -1,14 +1,15 @@
-// Alltoall over levels: parcels of each rank for each other one, among more
-// ranks than can all talk to each other.
+// Alltoall over levels: a parcel from each rank to each other one, among more
+// ranks than can all be linked.
 //
-// A rank gives its group what it has for other groups: to the member that
-// stands, on the level above, where the receiver stands in its own group. That
-// one takes what the whole group has for such receivers there, and so on. So on
-// a top level that has groups of groups below, a parcel goes two ways instead
-// of one, and each rank sends to 2 sqrt(n) others instead of n.
+// A rank hands over its parcels for other groups within its group: to the
+// member with the position that, on the level above, the receiver has in its
+// own group. That member sends the parcels of the whole group to such receivers
+// there, and so on. So with one level of groups below the top, a parcel is sent
+// twice instead of once, and each rank sends to 2 sqrt(n) others instead of n.
 //
-// A group may have a member more than others (LevelCut), which nobody stands
-// for above: what is for it goes to the first member, and from there to it.
+// A group may have one member more than others (LevelCut), which no member of
+// another group corresponds to: parcels for it go to the first member, and from
+// there to it.
 #ifndef KERAS_RING_COLLECTIVE_NET_LEVELS_ALLTOALL_H_
 #define KERAS_RING_COLLECTIVE_NET_LEVELS_ALLTOALL_H_
 
@@ -16,7 +17,7 @@
 
 namespace keras_ring {
 
-// What rank `from` has for rank `to`.
+// The data of rank `from` for rank `to`.
 struct Parcel {
   int from = -1;
   int to = -1;
@@ -26,8 +27,8 @@ struct Parcel {
   }
 };
 
-// What a rank sends and receives at the same time, once it has all that the
-// step before brought.
+// The sends and receives of a rank that run at the same time, once all that the
+// step before brought is there.
 struct AlltoallStep {
   struct Move {
     int peer = -1;
@@ -37,8 +38,8 @@ struct AlltoallStep {
   std::vector<Move> receives;
 };
 
-// The steps of rank `rank` of `size`, which bring it all parcels for it but its
-// own. Peers are those of PlanLevels(rank, size, side).
+// Returns the steps of rank `rank` of `size`, which bring it all parcels for it
+// except its own. Peers are those of PlanLevels(rank, size, side).
 std::vector<AlltoallStep> PlanAlltoall(int rank, int size, int side);
 
 }  // namespace keras_ring

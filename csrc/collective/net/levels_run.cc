@@ -21,8 +21,8 @@ class GroupPlan {
         size_(static_cast<int>(group.ranks.size())),
         exchange_{group.place, size_, /*max_step=*/0, lag} {}
 
-  // Of the level below the top: its owners take what they have to the level
-  // above, and what comes back from there to the others.
+  // The schedule of the level below the top: its owners take their sums to the
+  // level above, and distribute the results that come back.
   int owners() const { return is_small_ ? 1 : group_.owners; }
   ExchangeSchedule BelowTop() const {
     return Plan(

@@ -18,8 +18,9 @@
 
 namespace keras_ring {
 
-// Who has values, and who wants results. The `part` of a chunk that belongs to
-// ranks [begin, end) is contiguous, and that of the ranks after them follows.
+// Which ranks have values, and which want results. The `part` of a chunk that
+// belongs to ranks [begin, end) is contiguous, and that of the ranks after them
+// follows.
 struct Traffic {
   enum class Kind {
     kAllreduce,
@@ -33,23 +34,24 @@ struct Traffic {
 };
 
 struct LevelsShape {
-  // Chunks that may be under way on the lowest level; half as many on the next
-  // one, and so on. In a stream the result of a chunk follows the values of
-  // `lag` later ones. If these were no fewer above, it would wait there for
-  // values of which the level below has just sent its share, so that each
-  // chunk would take all levels, there and back, by itself.
+  // The number of chunks in flight on the lowest level; half as many on the
+  // next one, and so on. In a stream the result of a chunk follows the values
+  // of `lag` later ones. With the same number above, it would wait there for
+  // values of which the level below has just sent its share, so that each chunk
+  // would pass all levels, there and back, by itself.
   int64_t lag = 1;
-  // Whether few messages matter more than few bytes: on the top in one shot,
-  // and below one member of each group takes all.
+  // True if few messages matter more than few bytes: one shot on the top, and
+  // below one member of each group takes all.
   bool is_small = false;
   Traffic traffic;
 };
 
 class LevelsRun {
  public:
-  // `groups`: of PlanLevels; `ranks`: of the transport, by those in `groups`.
-  // `below` reduces `chunks`, of `row`. `scratch`: one for each group, without
-  // another user meanwhile. All that is not a value must outlive the object.
+  // `groups`: from PlanLevels. `ranks`: ranks of the transport, by those in
+  // `groups`. `below` reduces `chunks` of `row`. `scratch`: one buffer per
+  // group, without another user meanwhile. All references must outlive the
+  // object.
   LevelsRun(const std::vector<Group>& groups, const std::vector<int>& ranks,
             const std::vector<Range>& chunks, const LevelsShape& shape,
             LowerLevel& below, const FoldMethod& method, const Spans& row,

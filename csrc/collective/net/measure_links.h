@@ -1,4 +1,4 @@
-// MeasureLinks: the constants of the cost model, as this job finds them.
+// MeasureLinks: measures the constants of the cost model in this job.
 #ifndef KERAS_RING_COLLECTIVE_NET_MEASURE_LINKS_H_
 #define KERAS_RING_COLLECTIVE_NET_MEASURE_LINKS_H_
 
@@ -13,18 +13,20 @@
 
 namespace keras_ring {
 
-// Has each rank of `line` send to the next and receive from the one before, all
-// at once, as they do in a collective. The ranks of the transport that are in
-// it call this together; both neighbours must be linked. Takes a few messages.
+// Makes each rank of `line` send to the next and receive from the one before,
+// all at once, as in a collective. The ranks of the transport that are in
+// `line` call this together; both neighbours must be linked. Sends a few
+// messages.
 Result<LinkModel> MeasureLinks(Transport& transport,
                                const std::vector<int>& line, Deadline deadline);
 
-// The slowest that any rank has found. All ranks call it; those that are in no
-// line pass null. With nothing measured, the usual model.
+// Returns the slowest model that any rank has measured. All ranks call it;
+// those that are in no line pass null. If none was measured, returns the usual
+// model.
 Result<LinkModel> AgreeOnLinks(Mesh& mesh, const LinkModel* own,
                                Deadline deadline);
 
-// Both, on all ranks of the mesh: `line` has those of this rank, or is empty.
+// Both steps, on all ranks of the mesh: `line` is that of this rank, or empty.
 Result<LinkModel> MeasureAndAgree(Transport& transport,
                                   const std::vector<int>& line, Mesh& mesh,
                                   Deadline deadline);

@@ -132,7 +132,7 @@ class ReductionPlanner {
   size_t Bytes(int64_t count) const { return count * buffer_.element_size; }
   bool has_wide_sums() const { return values_ != nullptr; }
   bool in_place() const { return has_wide_sums() || input_ == output_; }
-  // Of values and results.
+  // The size of values and of results.
   size_t ValueBytes(int64_t count) const {
     return count *
            (has_wide_sums() ? buffer_.value_size : buffer_.element_size);
@@ -187,9 +187,10 @@ class ReductionPlanner {
   RingReduction plan_;
 };
 
-// What travels in step `step` (from 1) from `position` to its successor: the
-// blocks that set out `step` - 1 ranks before it and go further, nearest
-// receiver first. Calls function(rank that has it, rank that it is for).
+// The blocks that travel in step `step` (from 1) from `position` to its
+// successor: those that began `step` - 1 ranks before it and go further,
+// nearest receiver first. Calls function(rank that the block is from, rank that
+// it is for).
 template <typename Function>
 void ForEachTravelling(const RingPlace& place, int position, int step,
                        Function function) {

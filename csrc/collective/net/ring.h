@@ -57,23 +57,24 @@ struct RingPlace {
   int RankAt(int at) const { return order.empty() ? at : order[at]; }
 };
 
-// The place of `rank` in such an order.
+// Returns the place of `rank` in this order.
 RingPlace RingPlaceOf(int rank, int size, const std::vector<int>& order);
 
-// Ranks host by host, in the order of the hosts' lowest ranks: so of a host's
-// ranks one sends to another host, and one receives. `host_ids`: by rank, what
-// tells its host.
+// Returns the ranks host by host, in the order of the hosts' lowest ranks: so
+// one rank of each host sends to another host, and one receives. `host_ids`: by
+// rank, the identity of its host.
 std::vector<int> RingOrder(const std::vector<std::string>& host_ids);
 
-// A buffer to be reduced. In place if input and output are equal; else they do
-// not overlap.
+// A buffer to be reduced. In place if input and output are equal; else they
+// must not overlap.
 struct RingBuffer {
   const void* input = nullptr;
   void* output = nullptr;
   int64_t count = 0;
   size_t element_size = 1;
-  // Wide sums only: the values before, and the results after. The sums are in
-  // `output` meanwhile, which nobody has to fill; `input` is not used.
+  // Wide sums only: holds the values before, and the results after. The sums
+  // are in `output` meanwhile, which need not be initialized; `input` is not
+  // used.
   void* values = nullptr;
   size_t value_size = 0;
 };
@@ -84,19 +85,19 @@ struct SegmentReduction {
   void* accumulator = nullptr;
   const void* value = nullptr;
   int64_t count = 0;
-  // Wide sums only: this rank's values, which the accumulator has to be filled
-  // with first, and which make room for the result in the end.
+  // Wide sums only: this rank's values, with which the accumulator must be
+  // filled first, and which the result replaces in the end.
   void* own = nullptr;
 };
 
 struct RingReduction {
-  // One stream each way. Without `advance`: the caller adds it, since it knows
+  // One stream each way. Without `advance`: the caller sets it, since it knows
   // the kernel.
   SendReceivePlan duplex;
   // reductions[i] belongs to receive i; the receives after them are final.
   std::vector<SegmentReduction> reductions;
-  // Wide sums only: the `value` of reductions before this one are values, as
-  // their rank had them; of the others, sums.
+  // Wide sums only: the `value` of reductions before this one are values of
+  // their rank; those of the others are sums.
   size_t first_sum = 0;
   // From this one on, a reduction yields the result for a segment of the chunk
   // that this rank owns.
@@ -104,17 +105,17 @@ struct RingReduction {
   // K, the segments of the chunk that is sent first.
   size_t num_own_segments = 0;
 
-  // Whether arrivals share the scratch memory, so that each must be reduced
+  // True if arrivals share the scratch memory, so that each must be reduced
   // before the next is read.
   bool uses_scratch = false;
 
-  // Releases and allows what can be once `reduced` receives are dealt with.
+  // Releases and allows what is possible once `reduced` receives are handled.
   void Release(size_t reduced, SendReceivePlan& streams) const;
 };
 
-// `scratch` takes one segment, SegmentBytes() at most, and is used only in
+// `scratch` holds one segment, at most SegmentBytes(), and is used only in
 // place: out of place, partial sums arrive in the output, and the input is
-// added to them there, which saves a copy. Wide sums are as if in place.
+// added to them there, which saves a copy. Wide sums are handled like in place.
 RingReduction PlanRingAllreduce(const RingPlace& place, uint64_t tag,
                                 const RingBuffer& buffer, void* scratch,
                                 size_t max_segment_bytes);
@@ -126,11 +127,11 @@ RingReduction PlanRingReducescatter(const RingPlace& place, uint64_t tag,
                                     const std::vector<int64_t>& chunk_counts,
                                     void* scratch, size_t max_segment_bytes);
 
-// The largest segment: whole elements, at least one.
+// The size of the largest segment: whole elements, at least one.
 size_t SegmentBytes(size_t element_size, size_t max_segment_bytes);
 
-// Block b of `output` is rank b's and has bytes_per_rank[b] bytes. Expects the
-// own block to be in place.
+// Block b of `output` is rank b's and has bytes_per_rank[b] bytes. This rank's
+// own block must be in place.
 SendReceivePlan PlanRingAllgather(const RingPlace& place, uint64_t tag,
                                   void* output,
                                   const std::vector<size_t>& bytes_per_rank,

@@ -1,4 +1,4 @@
-// Ranks that exchange with each other, wherever they are, as a backend.
+// The backend whose ranks exchange with each other, whatever their hosts.
 #ifndef KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_
 #define KERAS_RING_COLLECTIVE_NET_RING_BACKEND_H_
 
@@ -12,7 +12,7 @@ Result<std::unique_ptr<Collective>> MakeFlat(const BackendDeps& deps,
                                              Mesh& mesh, TransportMaker connect,
                                              Deadline deadline);
 
-// By TCP.
+// Uses TCP.
 extern const CollectiveBackend kRingBackend;
 
 }  // namespace keras_ring

@@ -22,8 +22,8 @@ struct Piece {
 struct Round {
   std::vector<Piece> pieces;
   int64_t count = 0;  // elements, of all pieces
-  // Reduced where it lies: one piece, and nothing to convert. All other rounds
-  // are packed into the fusion buffer.
+  // Reduced in place: one piece, and nothing to convert. All other rounds are
+  // packed into the fusion buffer.
   bool direct = false;
 };
 
@@ -35,8 +35,9 @@ struct RoundLimits {
   size_t direct_bytes = 0;
 };
 
-// Divides the tensors into rounds. Depends only on what is equal on all ranks
-// (counts, dtypes), not on addresses: whether a tensor is in place may differ.
+// Divides the tensors into rounds. Depends only on values that are equal on all
+// ranks (counts, dtypes), not on addresses: some ranks may have a tensor in
+// place and others not.
 std::vector<Round> PlanRounds(const std::vector<TensorSpan>& tensors,
                               const AccumulatorFormat& format,
                               const RoundLimits& limits);

@@ -1,5 +1,5 @@
-// DirectTensors: which tensors of a bucket the ranks of a host can read from
-// each other where they lie, and where that is.
+// DirectTensors: the tensors of a bucket that the ranks of a host can read from
+// each other in place, and their addresses.
 #ifndef KERAS_RING_COLLECTIVE_SHM_DIRECT_TENSORS_H_
 #define KERAS_RING_COLLECTIVE_SHM_DIRECT_TENSORS_H_
 
@@ -13,7 +13,7 @@
 
 namespace keras_ring {
 
-// A tensor is direct if its input and its output lie in their rank's arena, on
+// A tensor is direct if its input and its output are in their rank's arena, on
 // every rank. One that is not (a NumPy array's, a small one) goes through the
 // slots.
 class DirectTensors {
@@ -23,21 +23,21 @@ class DirectTensors {
   // `group` must outlive the object. `tables`: by local rank.
   DirectTensors(const HostGroup& group, std::vector<Table*> tables);
 
-  // Whether all ranks have an arena.
+  // Returns whether all ranks have an arena.
   bool possible() const { return places_.possible(); }
 
-  // Tells the others of this rank's tensors.
+  // Publishes the places of this rank's tensors.
   void Publish(const std::vector<TensorSpan>& tensors) {
     places_.Publish(tensors);
   }
-  // Learns of theirs, once all have told, and divides the tensors. An error if
-  // a peer's table cannot be.
+  // Reads the places of the others' tensors, once all have published them, and
+  // divides the tensors. An error if a peer's table is not valid.
   Status Resolve(const std::vector<TensorSpan>& tensors, size_t element_size);
 
-  // In the order of the bucket, alike on all ranks.
+  // In the order of the bucket, equal on all ranks.
   const std::vector<TensorSpan>& direct() const { return direct_; }
   const std::vector<TensorSpan>& others() const { return others_; }
-  // The d-th direct tensor of the rank `local_rank`, as this rank sees it.
+  // The d-th direct tensor of the rank `local_rank`, as mapped by this rank.
   const char* input(int local_rank, size_t d) const {
     return places_.input(local_rank, tensors_[d]);
   }
@@ -51,7 +51,7 @@ class DirectTensors {
   const int size_;
   TensorPlaces places_;
 
-  // Kept for their memory.
+  // Kept to reuse their memory.
   std::vector<TensorSpan> direct_;
   std::vector<TensorSpan> others_;
   std::vector<size_t> tensors_;  // of the bucket, that are direct

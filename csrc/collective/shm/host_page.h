@@ -1,5 +1,5 @@
-// HostPage: what each rank's memory holds for the collectives of its host,
-// before the slots.
+// HostPage: the part of each rank's memory, before the slots, that the
+// collectives of its host use.
 #ifndef KERAS_RING_COLLECTIVE_SHM_HOST_PAGE_H_
 #define KERAS_RING_COLLECTIVE_SHM_HOST_PAGE_H_
 

@@ -1,4 +1,4 @@
-// Shared memory, as a backend.
+// The backend for shared memory.
 #ifndef KERAS_RING_COLLECTIVE_SHM_SHM_BACKEND_H_
 #define KERAS_RING_COLLECTIVE_SHM_SHM_BACKEND_H_
 
@@ -7,7 +7,7 @@
 
 namespace keras_ring {
 
-// How the ranks of a host wait for each other.
+// Returns how the ranks of a host wait for each other.
 ChunkBarrierOptions BarrierOptionsOf(const BackendDeps& deps);
 
 extern const CollectiveBackend kShmBackend;

@@ -128,7 +128,7 @@ struct ShmCollective::Plan : FoldMethod {
   bool streams = false;  // whether outputs are written past the caches
   int64_t num_chunks = 0;
   int64_t part_count = 0;  // elements of a part, at most
-  // Of a reducescatter: where the block of each rank begins, and the end.
+  // For a reducescatter: where the block of each rank begins, and the end.
   const std::vector<int64_t>* blocks = nullptr;
 
   // As few chunks as there can be, of equal size, whole cache lines.
@@ -189,7 +189,7 @@ Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
   return Direct(plan);
 }
 
-// Of the tensors that spans_ has been given.
+// For the tensors in spans_.
 Status ShmCollective::ReduceThroughSlots(Plan plan) {
   const int64_t count = spans_.count();
   const int64_t bytes = count * spans_.wire_size();

@@ -49,19 +49,19 @@
 
 namespace keras_ring {
 
-// Must be equal on all ranks, but for `barrier`.
+// Must be equal on all ranks, except `barrier`.
 struct ShmCollectiveOptions {
-  // Bytes of a slot for each rank whose part lies in it. A multiple of 64.
+  // Bytes of a slot for each rank's part. A multiple of 64.
   size_t part_bytes = size_t{128} << 10;
   // The largest bucket [bytes of tensors, times the number of ranks that read
   // it] that is reduced in one shot.
   size_t one_shot_bytes = size_t{128} << 10;
-  // Buckets of this size are looked through for direct tensors.
+  // Buckets of this size or more are searched for direct tensors.
   size_t direct_bytes = size_t{512} << 10;
   // Bytes of a part of direct tensors. A multiple of 64.
   size_t direct_part_bytes = size_t{512} << 10;
-  // Buckets of this size are written past the caches: nobody finds the first
-  // results there once the last are written.
+  // Buckets of this size or more are written past the caches: the first results
+  // would not be in the caches any more once the last are written.
   size_t stream_bytes = size_t{32} << 20;
   // See InlineExecution::InlineBytes.
   int64_t inline_bytes = int64_t{1} << 20;
@@ -74,7 +74,7 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   // The value that HostGroupLayout::data_bytes must have.
   static size_t DataBytes(int size, const ShmCollectiveOptions& options);
 
-  // `group`, and what `meter` refers to, must outlive the object.
+  // `group`, and the objects that `meter` refers to, must outlive the object.
   ShmCollective(const HostGroup& group, const ShmCollectiveOptions& options,
                 const Meter& meter);
   ~ShmCollective() override;
@@ -116,19 +116,19 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   Status Reduce(const Plan& plan, int64_t chunk, uint64_t number);
   Status Unpack(const Plan& plan, int64_t chunk, uint64_t number);
   void Fold(const Plan& plan, const SpanPiece& piece, char* copy);
-  // A result of another rank's, to the tensor it belongs to.
+  // Copies a result of another rank to the tensor it belongs to.
   void CopyResult(const Plan& plan, const SpanPiece& piece,
                   const char* result) const;
-  // The values of `range` to where they travel from.
+  // Packs the values of `range` to `to`, from where they are read.
   void PackTo(char* to, const Plan& plan, const Range& range) const;
-  // SlotStreams::Move.
+  // See SlotStreams::Move.
   template <typename Give, typename Take>
   Status Move(const std::vector<int64_t>& stream_bytes, const Give& give,
               const Take& take);
 
   char* Slot(int local_rank, uint64_t chunk) const;
-  // Where the part of `owner` lies in a slot of `local_rank`; the last one
-  // after those of the ranks is for results.
+  // The part of `owner` in a slot of `local_rank`; the last one, after those of
+  // the ranks, is for results.
   char* PartOf(int local_rank, uint64_t chunk, int owner) const {
     return Slot(local_rank, chunk) + owner * options_.part_bytes;
   }
@@ -138,7 +138,7 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
 
   const HostGroup& group_;
   const ShmCollectiveOptions options_;
-  // Of an allreduce. As in the options, as long as nobody tunes them.
+  // For an allreduce. Initially as in the options; changed by Tune.
   struct Tuned {
     size_t part_bytes;
     size_t one_shot_bytes;
@@ -150,16 +150,16 @@ class ShmCollective final : public BlockingCollective, public InlineExecution {
   const size_t slot_bytes_;
   const Meter meter_;
   ChunkBarrier barrier_;
-  // Through the parts for values. That for results may hold those of a
+  // Uses the parts for values. The part for results may hold those of a
   // reduction two chunks before, which are not unpacked yet.
   const SlotStreams streams_;
   uint64_t next_chunk_ = 1;
-  StickyStatus broken_;  // the first failure, or what Abort gave
+  StickyStatus broken_;  // the first failure, or the cause given to Abort
 
   DirectTensors direct_;
   Adasum adasum_;
 
-  // Kept for their memory.
+  // Kept to reuse their memory.
   Spans spans_;
   std::vector<const void*> sources_;
 };

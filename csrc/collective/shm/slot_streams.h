@@ -1,5 +1,5 @@
-// SlotStreams: bytes that the ranks of a host send each other, through slots of
-// memory that each writes and all read.
+// SlotStreams: streams of bytes between the ranks of a host, through slots of
+// memory that each rank writes and all read.
 //
 // Each rank has a stream of bytes, which goes through its slots chunk by chunk;
 // the others take what they want of it:
@@ -33,15 +33,17 @@ struct SlotStreams {
   uint64_t depth = 1;  // slots of a rank
   std::function<char*(int local_rank, uint64_t chunk)> slot;
 
-  // Waits until nobody reads what this rank's slot of `chunk` holds now.
+  // Waits until no rank reads the current contents of this rank's slot for
+  // `chunk`.
   Status AwaitSlot(uint64_t chunk) const {
     return chunk > depth ? barrier.AwaitAll(Phase::kReduced, chunk - depth)
                          : OkStatus();
   }
 
-  // stream_bytes[local_rank]. give(to, range) packs some of this rank's stream;
-  // take(local_rank, data, range) gets some of another's. Both are called in
-  // the order of a stream. Numbers its chunks from `next_chunk`.
+  // stream_bytes[local_rank] is the length of a stream. give(to, range) packs a
+  // part of this rank's stream; take(local_rank, data, range) gets a part of
+  // another's. Both are called in stream order. Numbers its chunks from
+  // `next_chunk`.
   template <typename Give, typename Take>
   Status Move(const std::vector<int64_t>& stream_bytes, uint64_t& next_chunk,
               const Give& give, const Take& take) const {

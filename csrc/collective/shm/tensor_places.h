@@ -1,4 +1,4 @@
-// TensorPlaces: where the ranks of a host have their tensors, for those that
+// TensorPlaces: where the ranks of a host have their tensors, for ranks that
 // can read them there.
 #ifndef KERAS_RING_COLLECTIVE_SHM_TENSOR_PLACES_H_
 #define KERAS_RING_COLLECTIVE_SHM_TENSOR_PLACES_H_
@@ -15,11 +15,11 @@ namespace keras_ring {
 
 class TensorPlaces {
  public:
-  // In each rank's memory: where its tensors are, for the others.
+  // In each rank's memory: the places of its tensors, for the others.
   struct Table {
     static constexpr size_t kCapacity = 2048;
     static constexpr uint64_t kElsewhere = ~uint64_t{0};
-    // Distances from the beginning of the arena.
+    // Offsets from the beginning of the arena.
     struct Row {
       uint64_t input;
       uint64_t output;
@@ -30,17 +30,17 @@ class TensorPlaces {
   // `group` must outlive the object. `tables`: by local rank.
   TensorPlaces(const HostGroup& group, std::vector<Table*> tables);
 
-  // Whether all ranks have an arena.
+  // Returns whether all ranks have an arena.
   bool possible() const { return possible_; }
 
-  // Tells the others of this rank's tensors, until the next call.
+  // Publishes the places of this rank's tensors, until the next call.
   void Publish(const std::vector<TensorSpan>& tensors);
-  // Learns of theirs, once all have told of the same tensors. An error if a
-  // peer's table cannot be.
+  // Reads the places of the others, once all have published those of the same
+  // tensors. An error if a peer's table is not valid.
   Status Learn(size_t element_size);
 
-  // The t-th tensor of the rank `local_rank`, as this rank sees it; null if it
-  // is not in an arena. Of other ranks, once it has learnt of them.
+  // The t-th tensor of the rank `local_rank`, as mapped by this rank; null if
+  // it is not in an arena. For other ranks, valid after Learn.
   const char* input(int local_rank, size_t t) const {
     return Get(inputs_, local_rank, t);
   }
