@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMaxText = 1 << 20;
 
-// Of one call. The entry shares it, and may outlive the caller's interest.
+// The state of one call. The entry shares it, and may outlive the caller's
+// interest.
 struct Exchange {
   std::string own;
   std::string all;

@@ -1,4 +1,4 @@
-// AllgatherStrings: what each rank has to say, told to all of them.
+// AllgatherStrings: gathers one text from each rank on all of them.
 #ifndef KERAS_RING_RUNTIME_ALLGATHER_STRINGS_H_
 #define KERAS_RING_RUNTIME_ALLGATHER_STRINGS_H_
 
@@ -10,8 +10,9 @@
 
 namespace keras_ring {
 
-// An allgather under `name`, which all ranks of the runtime call. Waits; ends
-// when the others have come, or with the reason why collectives cannot run.
+// Runs an allgather under `name`, which all ranks of the runtime must call.
+// Blocks until the other ranks have called it, or returns the reason why
+// collectives cannot run.
 Result<std::vector<std::string>> AllgatherStrings(Runtime& runtime,
                                                   const std::string& name,
                                                   const std::string& text);

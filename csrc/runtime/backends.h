@@ -1,4 +1,4 @@
-// The backends of this build, and which one a job gets.
+// The backends of this build, and the choice among them for a job.
 #ifndef KERAS_RING_RUNTIME_BACKENDS_H_
 #define KERAS_RING_RUNTIME_BACKENDS_H_
 
@@ -13,16 +13,16 @@
 
 namespace keras_ring {
 
-// "auto, shm, hierarchy, ring or mpi": what KERAS_RING_COLLECTIVE may be.
+// "auto, shm, hierarchy, ring or mpi": the values of KERAS_RING_COLLECTIVE.
 std::string CollectiveChoices();
-// An error if it is none of them.
+// Returns an error if it is none of them.
 Status CheckCollectiveChoice(const std::string& collective);
-// Whether a job with that choice may have a collective that reads the arenas of
-// the ranks of its host.
+// Returns whether a job with that choice may have a collective that reads the
+// arenas of the ranks of its host.
 bool MayReadArenas(const std::string& collective);
 
-// The backend that was chosen; of "auto", the first in the list that is
-// available. An error says why it cannot be.
+// Returns the chosen backend; for "auto", the first in the list that is
+// available. The error says why the choice is not available.
 Result<const CollectiveBackend*> ChooseBackend(const BackendDeps& deps);
 
 }  // namespace keras_ring

@@ -130,8 +130,9 @@ void BackgroundLoop::Listen(const TimePoint* until) {
   const std::vector<MessageChannel::Event> events =
       Poll(deaths.empty() ? until : &now);
   for (const MessageChannel::Event& event : events) HandleEvent(event);
-  // What the dead have said comes first: it may be why they ended. They had
-  // said it before this look, and it may take several to hear all.
+  // Messages of dead ranks are handled first: they may say why the ranks ended.
+  // They were sent before this poll, and several polls may be needed to read
+  // all of them.
   for (int rank : deaths) {
     const bool heard = std::any_of(events.begin(), events.end(),
                                    [rank](const MessageChannel::Event& event) {

@@ -1,4 +1,4 @@
-// BackgroundLoop: the control thread. The only place of the control plane that
+// BackgroundLoop: the control thread. The only part of the control plane that
 // waits.
 #ifndef KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
 #define KERAS_RING_RUNTIME_BACKGROUND_LOOP_H_
@@ -31,33 +31,34 @@ namespace keras_ring {
 
 struct BackgroundLoopOptions {
   Duration heartbeat_timeout = std::chrono::seconds(30);
-  // How long a failed collective waits for the control plane to name the
-  // cause before it is taken for the cause itself.
+  // How long a failed collective waits for the control plane to name the cause
+  // before its own failure is taken for the cause.
   Duration suspicion_grace = std::chrono::milliseconds(300);
   // "rank 2 (host a, pid 71)", for messages.
   std::function<std::string(int rank)> describe_peer;
   RankSet ranks;
-  // For a process set: reports a cause for the set to break to the job, which
-  // calls Break later, with the job's cause, so that both end with the same
-  // words. Returns false if the job has ended.
+  // For a process set: reports a cause to break to the job, which calls Break
+  // later, with the job's cause, so that both end with the same text. Returns
+  // false if the job has ended.
   std::function<bool(const Status& cause)> report_loss;
-  // Whether this rank logs as an error what another has told it, and has logged
-  // already.
+  // If true, this rank logs causes as errors that another rank has reported to
+  // it, and has logged already.
   bool repeats_loss = true;
-  // Told how far this rank's clock is from rank 0's. Null: nobody is.
+  // Called with the offset of this rank's clock to rank 0's. May be null.
   std::function<void(const ClockReading& reading)> clock_read;
-  // Called when it breaks, with the flight records of that moment. Must not
-  // block.
+  // Called when the job breaks, with the flight records of that moment. Must
+  // not block.
   std::function<void(const Status& cause, std::vector<FlightRecord> records)>
       broken;
-  // Of the ranks of this host. Must outlive the loop. Null: there is none.
+  // The death watch of this host's ranks. Must outlive the loop. Null: there is
+  // none.
   DeathWatch* death_watch = nullptr;
 };
 
 class BackgroundLoop {
  public:
-  // References must outlive the loop. `clock` is that of the channel, and
-  // `running`, which the loop keeps, that of the controller.
+  // References must outlive the loop. `clock` is the clock of the channel, and
+  // `running`, which the loop advances, that of the controller.
   BackgroundLoop(const BackgroundLoopOptions& options, int rank,
                  Controller& controller, MessageChannel& channel,
                  TensorQueue& queue, Executor& executor, const Clock& clock,
@@ -68,28 +69,28 @@ class BackgroundLoop {
 
   // --- Any thread ---
 
-  // There is something new in the queue.
+  // The queue has new entries.
   void Wake() { channel_.Wake(); }
   // The executor's callbacks.
   void OnLaunched() { inbox_.Launched(); }
   void OnDataFailure(const Status& status) { inbox_.Suspect(status); }
-  // That of the death watch.
+  // The callback of the death watch.
   void OnDeath(int rank) { inbox_.Died(rank); }
-  // Of the coordinator; see Controller::Tune.
+  // For the coordinator; see Controller::Tune.
   void Tune(Tunable tunable, int64_t value) { inbox_.Tune({tunable, value}); }
-  // Leaves the job: waits until its end is agreed and told to the peers, at
-  // most until `deadline`. The loop goes on, for the executor may still need
+  // Leaves the job: waits until its end is agreed on and sent to the peers, at
+  // most until `deadline`. The loop goes on, since the executor may still need
   // it.
   void Leave(const std::string& reason, Deadline deadline) KR_EXCLUDES(mutex_);
-  // Joins the thread. What is still pending finishes with an error.
-  // Idempotent.
+  // Joins the thread. Pending entries finish with an error. Idempotent.
   void Stop() KR_EXCLUDES(mutex_);
-  // OK while the job runs; then why it does not, for ever.
+  // OK while the job runs; afterwards the reason why it does not, for good.
   Status status() const KR_EXCLUDES(mutex_);
-  // The job is broken, says another thread. Does not wait.
+  // Another thread reports that the job is broken. Does not wait.
   void Break(const Status& cause) { inbox_.Break(cause); }
-  // `listener` is told why the job has broken, once, on the loop's thread; at
-  // once if it has already. Not of an agreed end. Null: nobody is.
+  // `listener` is called once with the cause when the job breaks, on the loop's
+  // thread; at once if it has broken already. Not called for an agreed end.
+  // Null removes the listener.
   void SetBrokenListener(BrokenNotice::Listener listener) {
     broken_.SetListener(std::move(listener));
   }
@@ -107,30 +108,31 @@ class BackgroundLoop {
   }
 
   void Run();
-  // Sleeps until `until` (null: without a limit), or until something comes from
-  // outside, and handles that.
+  // Sleeps until `until` (null: without a limit), or until an event arrives
+  // from outside, and handles it.
   void Listen(const TimePoint* until);
-  // Polls the channel, and finds out whether this process has stood still.
+  // Polls the channel, and detects whether this process was stopped.
   std::vector<MessageChannel::Event> Poll(const TimePoint* until);
-  // This process has not run for so long. Others are not to blame for that.
+  // This process has not run for the time `lost`. Peers are not blamed for
+  // that.
   void Pardon(Duration lost);
   void HandleEvent(const MessageChannel::Event& event);
-  // Whether what is left to be carried out ends with the job's end.
+  // Returns whether the remaining commands end with the job's end.
   bool EndIsNext() const;
-  // Whether `peer` has gone after an agreed end: one that this rank knows of,
-  // or will hear of. A deputy may hear of it sooner than one on another host
-  // does.
+  // Returns whether `peer` has gone after an agreed end: one that this rank
+  // knows of, or will hear of. A deputy may hear of it sooner than a peer on
+  // another host.
   bool HasLeft(int peer) const;
   void HandleTimers();
   void HandleTuned();
   void HandleClosed(int peer, const Status& why);
   void HandleDeath(int rank);
-  // The data plane's word is taken for the cause, if the control plane names no
-  // better one in time.
+  // Takes the failure of the data plane for the cause, if the control plane
+  // names no better one in time.
   void HandleSuspicion(const Status& suspicion, TimePoint now);
-  // The last words, and all that is still to be said.
+  // Sends the bye messages, and all that is still queued.
   void SayBye();
-  // Sends what the controller has to say, and gathers what is to be done.
+  // Sends the controller's messages, and collects its commands.
   void Collect();
   void CarryOut();
   void CarryOut(ExecuteCommand command);
@@ -140,20 +142,21 @@ class BackgroundLoop {
   void CarryOut(JoinCommand command);
   void CarryOut(TuneCommand command);
   void CarryOut(ReconfigureCommand command);
-  // Keeps the control plane going while this thread runs a collective itself.
+  // Keeps the control plane going while this thread runs a collective.
   void PollControl();
   void Heartbeat(TimePoint now);
   void Abort(const Status& cause, int reported_by);
   void AbortAtOnce(const Status& cause, int reported_by);
   void LogLoss(const Status& cause) const;
-  // A peer is lost after the end was agreed on, while buckets still run.
+  // A peer was lost after the end was agreed on, while buckets still run.
   void AbortTheRest(const Status& cause, int reported_by);
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
-  // Of an abort. From here on the end of this process is no news.
+  // Sends the cause of an abort to the peers. From here on the end of this
+  // process is no news.
   void TellCause(const Status& cause, int reported_by);
   // Leaves State::kRunning.
   void Finish(State state, const Status& status);
-  // Takes down how the entries end, and fires their completions.
+  // Records the outcome of the entries, and fires their completions.
   void End(std::vector<TensorEntry> entries, const Status& status);
   std::optional<TimePoint> NextWakeUp() const;
 
@@ -169,7 +172,7 @@ class BackgroundLoop {
   LoopInbox inbox_;
   BrokenNotice broken_;
 
-  // Guards what other threads read.
+  // Guards the state that other threads read.
   mutable Mutex mutex_;
   CondVar changed_;
   Status status_ KR_GUARDED_BY(mutex_);
@@ -180,7 +183,7 @@ class BackgroundLoop {
   State state_ = State::kRunning;
   bool leave_sent_ = false;
   bool loss_reported_ = false;  // to the job, which has not answered yet
-  bool loss_heard_ = false;     // from a peer, that is
+  bool loss_heard_ = false;     // from a peer, not found by this rank
   std::optional<TimePoint> suspicion_due_;
   PeerContacts contacts_;
   const PeerContacts::HasLeft has_left_ = [this](int peer) {

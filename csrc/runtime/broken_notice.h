@@ -13,8 +13,8 @@ class BrokenNotice {
  public:
   using Listener = std::function<void(const Status& cause)>;
 
-  // `listener` is called by the thread that tells; at once if the job has
-  // broken already. Null: nobody is. Any thread.
+  // `listener` is called by the thread that calls Tell; at once if the job has
+  // broken already. Null removes the listener. Any thread.
   void SetListener(Listener listener) KR_EXCLUDES(mutex_) {
     Status told;
     {
@@ -25,7 +25,7 @@ class BrokenNotice {
     if (listener && !told.ok()) listener(told);
   }
 
-  // The first cause counts.
+  // Only the first cause counts.
   void Tell(const Status& cause) KR_EXCLUDES(mutex_) {
     Listener listener;
     {

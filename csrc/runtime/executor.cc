@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kTagsPerDecision = 16;
 static_assert(kNumDTypes <= kTagsPerDecision);
 
-// Of its first collective; those of others follow.
+// The tag of its first collective; the tags of the others follow.
 uint64_t TagOf(const ExecuteCommand& command) {
   return command.sequence * kTagsPerDecision;
 }
@@ -86,7 +86,7 @@ void Executor::Push(Bucket bucket) {
 
 InlineExecution* Executor::InlineExecutionFor(const Bucket& bucket) const {
   const Request& request = bucket.command.items.front()->request;
-  // What the ranks bring is not in there.
+  // The request does not contain the sizes that the ranks contribute.
   if (TakesAnyRows(request.kind)) return nullptr;
   Collective* collective = collectives_.Find(request.device);
   if (collective == nullptr) return nullptr;
@@ -220,7 +220,8 @@ void Executor::GiveUp() {
     MutexLock lock(*mutex);
     kept->splice(kept->end(), lost);
   }
-  // What has ended at the last moment is being put away by who has ended it.
+  // A bucket that has just ended may still be in use by the thread that ended
+  // it.
   MutexLock lock(mutex_);
   changed_.Wait(mutex_,
                 [this]() KR_REQUIRES(mutex_) { return in_flight_.empty(); });

@@ -1,8 +1,9 @@
 // Executor: runs the decided buckets in order, large ones on the data thread.
 //
-// A bucket is launched when its collectives were started, and ends when all of
-// them are done, on the thread that says so. A blocking collective is done when
-// its start returns; with another, several buckets are in flight.
+// A bucket is launched when its collectives have been started, and ends when
+// all of them are done, on the thread that reports the last of them. A blocking
+// collective is done when its start returns; with other collectives, several
+// buckets are in flight.
 #ifndef KERAS_RING_RUNTIME_EXECUTOR_H_
 #define KERAS_RING_RUNTIME_EXECUTOR_H_
 
@@ -33,35 +34,37 @@
 
 namespace keras_ring {
 
-// A bucket to run: what was decided, and this rank's entries for it, in the
-// order of the command's items. None if this rank has joined: it takes part
-// with what changes nothing.
+// A bucket to run: the decision, and this rank's entries for it, in the order
+// of the command's items. There are no entries if this rank has joined: it then
+// takes part with data that changes nothing.
 struct Bucket {
   ExecuteCommand command;
   std::vector<TensorEntry> entries;
   TimePoint decided{};
-  // What was tuned since the bucket before it.
+  // The tunables that were set since the bucket before it.
   std::vector<TuneCommand> tuned;
 };
 
 class Executor {
  public:
   struct Callbacks {
-    // A bucket was launched, so that another may be decided. From the thread
-    // that launched it.
+    // A bucket was launched, so that another may be decided. Called by the
+    // thread that launched it.
     std::function<void()> launched;
-    // A collective failed with this. At most once, from any thread; the entries
-    // wait for Abort to say what really happened.
+    // A collective has failed with this status. Called at most once, from any
+    // thread; the entries wait for Abort to provide the real cause.
     std::function<void(const Status&)> failed;
-    // Entries come to their end with this: before their completions fire.
+    // Entries have ended with this status. Called before their completions
+    // fire.
     std::function<void(const std::vector<TensorEntry>&, const Status&)> ended =
         [](const std::vector<TensorEntry>&, const Status&) {};
   };
 
-  // Buckets in flight: enough to keep a device busy while the host is late.
+  // The limit of buckets in flight: enough to keep a device busy while the host
+  // is late.
   static constexpr size_t kMaxInFlight = 8;
 
-  // All references must outlive the executor. `ranks`: those that `rank` is
+  // All references must outlive the executor. `ranks`: the set that `rank` is
   // counted in.
   Executor(int rank, int size, const CollectiveSet& collectives,
            Counters& counters, Callbacks callbacks, RankSet ranks = {},
@@ -71,13 +74,14 @@ class Executor {
   const CollectiveSet& collectives() const { return collectives_; }
 
   Status Start();
-  // From one thread. Runs the bucket at once and by itself if it is small and
-  // nothing is before it, for handing it over would take longer; else pushes it
-  // to the data thread. `progress`: called while the thread waits for
-  // other ranks. After an abort the entries finish with its cause at once.
+  // Called by one thread. Runs the bucket at once on this thread if it is small
+  // and no other bucket is before it, as handing it over would take longer;
+  // else pushes it to the data thread. `progress`: called while the thread
+  // waits for other ranks. After an abort the entries finish with its cause at
+  // once.
   void RunOrPush(Bucket bucket, const std::function<void()>& progress)
       KR_EXCLUDES(mutex_);
-  // From the same thread: what is run from now on finds this value.
+  // Called by the same thread: buckets that are run from now on use this value.
   void Tune(TuneCommand command) { tuned_.push_back(std::move(command)); }
   // Any thread; see Collective::PeerGone.
   void PeerGone(int rank) { collectives_.PeerGone(rank); }
@@ -102,17 +106,19 @@ class Executor {
     TimePoint began{};
     JoinPlaceholders placeholders;
     std::vector<CollectiveArgs> calls;
-    // Calls that are not done, and kStarting while they are started.
+    // The number of calls that are not done, plus kStarting while they are
+    // started.
     static constexpr size_t kStarting = size_t{1} << 32;
     std::atomic<size_t> left{kStarting};
-    // Set by whoever ends it: the last of its calls, or Stop.
+    // Set by the thread that ends it: that of its last call, or of Stop.
     std::atomic<bool> ending{false};
     StickyStatus failure;
     std::list<Flight>::iterator self;  // in its list
 
-    // So much of what is left is done. Whether the caller is to end the bucket.
+    // `done` of the calls that are left are done. Returns whether the caller
+    // must end the bucket.
     bool IsLast(const Status& status, size_t done = 1);
-    // Whether it ends by itself: no thread of ours is in it.
+    // Returns whether it ends by itself: no thread of ours is in it.
     bool goes_on_alone() const {
       const size_t calls = left.load();
       return 0 < calls && calls < kStarting;
@@ -124,17 +130,18 @@ class Executor {
   void Run() KR_EXCLUDES(mutex_);
   Flight& AddFlight(Bucket bucket) KR_REQUIRES(mutex_);
   void Launch(Flight& flight) KR_EXCLUDES(mutex_);
-  // Tell what led to the bucket, and what has become of it.
+  // These trace the phases before the bucket, and its outcome.
   void TraceBegin(const Flight& flight, TraceSink& trace) const;
   void TraceEnd(const Flight& flight, TimePoint done, TraceSink& trace) const;
   // Makes the calls of the bucket, and starts them.
   Status StartCalls(Flight& flight);
-  // Waits until nothing is pushed or in flight. False if a bucket was started,
-  // and none has ended for so long.
+  // Waits until nothing is pushed or in flight. Returns false if no bucket has
+  // ended for `limit`, and those in flight all go on alone.
   bool AwaitFlights(Duration limit) KR_EXCLUDES(mutex_);
-  // What was started and has not ended: "allreduce 'a', allgather 'b'".
+  // Describes what was started and has not ended: "allreduce 'a', allgather
+  // 'b'".
   std::string Unfinished() KR_EXCLUDES(mutex_);
-  // Ends what does not end by itself, not even when it was aborted.
+  // Ends the buckets that do not end by themselves, even after an abort.
   void GiveUp() KR_EXCLUDES(mutex_);
   void Finalize(Flight& flight) KR_EXCLUDES(mutex_);
   // These add the calls of a bucket. Results are allocated here.
@@ -149,7 +156,8 @@ class Executor {
   int Contributors(const ExecuteCommand& command) const {
     return size_ - static_cast<int>(command.joined.size());
   }
-  // What may run the bucket on this thread; null if it is to be pushed.
+  // Returns the execution that may run the bucket on this thread; null if it
+  // must be pushed.
   InlineExecution* InlineExecutionFor(const Bucket& bucket) const;
   // Finishes the entries with the cause of the abort, once it is known.
   void FinishWhenAborted(std::vector<TensorEntry> entries) KR_EXCLUDES(mutex_);

@@ -11,8 +11,8 @@
 namespace keras_ring {
 namespace {
 
-// Of the operations that zeros would change. Factors of these are applied by
-// others, before and after.
+// For the operations whose result zeros would change. The factors of these are
+// applied by others, before and after.
 template <typename T>
 T NeutralOf(ReduceOp op) {
   using Limits = std::numeric_limits<T>;

@@ -1,5 +1,5 @@
-// JoinPlaceholders: how a rank that has joined takes part in what the others
-// do.
+// JoinPlaceholders: lets a rank that has joined take part in the operations of
+// the others.
 #ifndef KERAS_RING_RUNTIME_JOIN_PLACEHOLDERS_H_
 #define KERAS_RING_RUNTIME_JOIN_PLACEHOLDERS_H_
 
@@ -15,13 +15,13 @@
 
 namespace keras_ring {
 
-// The collectives need all ranks. One that has joined stands in with memory of
-// its own, which holds the neutral element of the reduction, and takes what
-// nobody will read.
+// The collectives need all ranks. A rank that has joined uses memory of its
+// own: it contributes the neutral element of the reduction, and receives
+// results that nobody reads.
 class JoinPlaceholders {
  public:
-  // Entries for all items of the command, with completions that do nothing.
-  // They may be used while this object lives.
+  // Makes entries for all items of the command, with completions that do
+  // nothing. The entries are valid while this object lives.
   Status Make(const ExecuteCommand& command, TimePoint decided,
               std::vector<TensorEntry>& entries);
 

@@ -1,4 +1,4 @@
-// LoopInbox: what other threads have to tell the control thread.
+// LoopInbox: messages from other threads to the control thread.
 #ifndef KERAS_RING_RUNTIME_LOOP_INBOX_H_
 #define KERAS_RING_RUNTIME_LOOP_INBOX_H_
 
@@ -14,20 +14,20 @@
 
 namespace keras_ring {
 
-// Whatever is put in wakes the control thread, which takes it out.
+// Every message wakes the control thread, which takes it out.
 class LoopInbox {
  public:
-  // Must outlive it.
+  // `channel` must outlive the object.
   explicit LoopInbox(MessageChannel& channel) : channel_(channel) {}
 
   // --- Any thread ---
 
   // A bucket has been launched.
   void Launched();
-  // A collective has failed, for which the control plane may name a cause. The
-  // last one counts.
+  // A collective has failed; the control plane may name a cause. The last one
+  // counts.
   void Suspect(const Status& status) KR_EXCLUDES(mutex_);
-  // Has died, or has to be looked at again.
+  // `rank` has died, or must be looked at again.
   void Died(int rank) KR_EXCLUDES(mutex_);
   void Tune(TuneDecision decision) KR_EXCLUDES(mutex_);
   // The job is broken. The first cause counts.
@@ -37,12 +37,12 @@ class LoopInbox {
 
   // --- The control thread ---
 
-  // How many buckets have been launched since the last call.
+  // Returns how many buckets have been launched since the last call.
   int TakeLaunched() { return launched_.exchange(0); }
   std::vector<int> TakeDeaths() KR_EXCLUDES(mutex_);
   std::vector<TuneDecision> TakeTuned() KR_EXCLUDES(mutex_);
 
-  // What holds from when it was said.
+  // Reports that stay in force once they are made.
   struct Standing {
     Status suspicion;
     Status broken;

@@ -17,10 +17,10 @@ void PeerContacts::Send(int peer, const std::string& message) {
   peers_.at(peer).spoken = clock_.Now();
 }
 
-// What was lost does not count. Where that is long, this process was stopped,
-// and most likely the whole job: the others go on somewhat later, perhaps one
-// after the other, so they have all of the time again. Where it is short, the
-// processor was busy, and a peer that is gone must be found all the same.
+// Lost time does not count. If much was lost, this process was stopped, and
+// most likely the whole job: the others resume somewhat later, perhaps one
+// after the other, so they get all of the timeout again. If little was lost,
+// the processor was busy, and a dead peer must be found all the same.
 bool PeerContacts::Pardon(Duration lost) {
   const TimePoint now = clock_.Now();
   const bool stopped = lost >= timeout_ / 3;

@@ -14,46 +14,46 @@
 
 namespace keras_ring {
 
-// Of the peers of a control tree. Not thread-safe.
+// The contacts with the peers of a control tree. Not thread-safe.
 class PeerContacts {
  public:
-  // How long a rank sleeps at most before it looks again whether its peers
-  // live, and tells them that it does.
+  // The longest time that a rank sleeps before it checks again whether its
+  // peers are alive, and signals them that it is.
   static Duration LongestSleep(Duration timeout) { return timeout / 3; }
 
   // A peer is silent when nothing was heard from it for `timeout`. `clock` is
-  // that of the channel; both must outlive it.
+  // the clock of the channel; both must outlive the object.
   PeerContacts(Duration timeout, MessageChannel& channel, const Clock& clock)
       : timeout_(timeout), channel_(channel), clock_(clock) {}
 
-  // From now on.
+  // Starts to watch the peers of `tree`.
   void Start(const ControlTree& tree);
   bool empty() const { return peers_.empty(); }
   // See ControlTree.
   bool IsDeputy(int peer) const { return peers_.at(peer).is_deputy; }
   void Send(int peer, const std::string& message);
 
-  // This process has not run for so long. Others are not to blame for that.
-  // Returns whether it was stopped, rather than busy.
+  // This process has not run for the time `lost`, for which the peers are not
+  // to blame. Returns whether it was stopped, rather than busy.
   bool Pardon(Duration lost);
 
-  // Those of which `has_left` says so are no peers any more.
+  // Peers for which `has_left` returns true are ignored.
   using HasLeft = std::function<bool(int peer)>;
-  // A peer that is silent at `now`, if there is one.
+  // Returns a peer that is silent at `now`, if there is one.
   std::optional<int> FindSilent(TimePoint now, const HasLeft& has_left) const;
-  // Sends a sign of life to those that have long heard nothing.
+  // Sends a sign of life to peers to which nothing was sent for long.
   void Ping(TimePoint now, const HasLeft& has_left);
-  // When one of both may be next; nothing without peers.
+  // Returns when FindSilent or Ping is next needed; no value without peers.
   std::optional<TimePoint> NextLook(const HasLeft& has_left) const;
 
  private:
   struct Contact {
     TimePoint spoken;        // when this rank last sent it something
-    TimePoint silent_since;  // at the earliest; see SilentSince
+    TimePoint silent_since;  // the earliest time; see SilentSince
     bool is_deputy = false;
   };
 
-  // Since when `peer` can be blamed for its silence.
+  // Returns since when `peer` can be blamed for its silence.
   TimePoint SilentSince(int peer, const Contact& contact) const;
 
   const Duration timeout_;

@@ -17,13 +17,15 @@
 namespace keras_ring {
 namespace {
 
-// Of the 128 TiB that a process has, for the arenas of all ranks of its host.
+// The part of a process's 128 TiB of addresses for the arenas of all ranks of
+// its host.
 constexpr uint64_t kAddresses = uint64_t{64} << 40;
 // More than hosts have: a job has many hosts then.
 constexpr int kMostRanksOfHost = 256;
 
-// Null, or for ever the same: tensors may be in it to the end. Read without a
-// lock, also in the child of a fork, where whoever held one is gone.
+// Null, or always the same arena: tensors may be in it until the end. Read
+// without a lock, also in the child of a fork, where a thread that held a lock
+// is gone.
 std::atomic<const std::shared_ptr<Arena>*> the_arena{nullptr};
 
 Arena& TheArena() { return **the_arena.load(); }

@@ -1,5 +1,5 @@
-// The process's arena: one, because TensorFlow has one allocator for tensors on
-// CPUs, which must be chosen before the first of them is made.
+// The process's arena: only one, because TensorFlow has one allocator for CPU
+// tensors, which must be chosen before the first tensor is made.
 #ifndef KERAS_RING_RUNTIME_PROCESS_ARENA_H_
 #define KERAS_RING_RUNTIME_PROCESS_ARENA_H_
 
@@ -11,24 +11,23 @@
 
 namespace keras_ring {
 
-// Of how many ranks the tensors should lie in arenas, as the environment has
-// it; 0: of none. What is wrong with the options is said by the start of the
+// Returns the number of ranks whose tensors should be in arenas, according to
+// the environment; 0 for none. Invalid options are reported by the start of the
 // job.
 int ZeroCopyRanks(int job_size);
 
-// Makes the arena, if there is none yet. It stays to the end of the process:
-// tensors may outlive every job. Fails where a page that the system cannot give
-// would end the process instead of an allocation. `job_size`: the number of
-// ranks.
+// Creates the arena, if there is none yet. It exists until the end of the
+// process: tensors may outlive every job. Fails if a page that the system
+// cannot provide would kill the process instead of failing an allocation.
+// `job_size`: the number of ranks.
 Status CreateProcessArena(int job_size);
 
-// How long the arena is. Addresses, not memory: enough that pieces of free
-// memory which nothing fits into never matter. But each rank of a host maps the
-// arenas of all of them, of which there are `job_size` at most, and addresses
-// are not without end.
+// Returns the length of the arena. It counts addresses, not memory: enough that
+// fragmentation never matters. But each rank of a host maps the arenas of all
+// of its ranks, at most `job_size`, and the address space is limited.
 uint64_t ProcessArenaBytes(uint64_t memory_bytes, int job_size);
 
-// Null if none was made.
+// Returns null if none was created.
 std::shared_ptr<Arena> ProcessArena();
 
 }  // namespace keras_ring

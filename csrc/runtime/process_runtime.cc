@@ -19,8 +19,8 @@ struct Slot {
   std::shared_ptr<ProcessSets> sets KR_GUARDED_BY(mutex);
   // In place of `sets`, in a process that a rank has started.
   std::shared_ptr<const ParentRank> parent KR_GUARDED_BY(mutex);
-  // Whether `sets` is a fork's copy of what its parent has: without threads and
-  // without the memory that the ranks share. It still tells the rank.
+  // True if `sets` is a fork's copy of its parent's: without threads and
+  // without the memory that the ranks share. The topology can still be read.
   std::atomic<bool> forked{false};
   // How many forks this process is away from the first one.
   std::atomic<int> generation{0};

@@ -20,7 +20,7 @@ constexpr char kDifferenceName[] =
     "add_process_set or remove_process_set: which ranks call what";
 constexpr char kMadeName[] = "add_process_set: are all members connected";
 
-// What ranks show each other is not sent at any length: all send it to all.
+// The length of texts that ranks compare is limited: all send them to all.
 constexpr size_t kMaxCallBytes = 1024;
 
 std::string ListText(const std::vector<int32_t>& ranks) {
@@ -78,7 +78,7 @@ Result<Change> DecodeChange(const std::string& bytes) {
   return change;
 }
 
-// What kept a member from connecting, and with which of the sets.
+// The reason why a member could not connect, and the set it belongs to.
 struct Failure {
   size_t index = 0;
   std::string why;  // empty: nothing did

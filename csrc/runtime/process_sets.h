@@ -1,4 +1,4 @@
-// ProcessSets: a job and the process sets that its ranks have made.
+// ProcessSets: a job and the process sets that its ranks have created.
 #ifndef KERAS_RING_RUNTIME_PROCESS_SETS_H_
 #define KERAS_RING_RUNTIME_PROCESS_SETS_H_
 
@@ -19,25 +19,25 @@
 
 namespace keras_ring {
 
-// A process set is a runtime of its own among its members: connections, control
-// and data threads, memory. So sets wait for nothing but their own ranks.
+// A process set is a separate runtime among its members: connections, control
+// and data threads, memory. So a set waits only for its own ranks.
 //
-// Sets have numbers that are equal on all ranks and never given twice in a
-// process, because all ranks of the job make every change together: what each
-// of them asks for, and which numbers it has free, is compared through the
-// job's runtime first. The job itself, every job, is set number 0.
+// Sets have numbers that are equal on all ranks and never assigned twice in a
+// process, because all ranks of the job make every change together: the change
+// that each rank asks for, and the numbers that it has free, are first compared
+// through the job's runtime. The job itself, every job, is set number 0.
 //
-// What breaks a set breaks the job, and the job all sets, with one cause. An
-// end that is agreed on does not: a rank may leave the job while sets of others
-// go on.
+// A failure of a set breaks the job, and a failure of the job breaks all sets,
+// with one cause. An agreed end does not: a rank may leave the job while sets
+// of others go on.
 class ProcessSets {
  public:
   // Makes the parts of a set on a member, until `deadline`. Called on all
-  // members at once; of several sets in the same order.
+  // members at once; for several sets in the same order.
   using Connect =
       std::function<Result<RuntimeDeps>(const RankSet& set, Deadline deadline)>;
 
-  // `numbers`: those of the process; must outlive the object.
+  // `numbers`: the set numbers of the process; must outlive the object.
   ProcessSets(std::shared_ptr<Runtime> job, Connect connect,
               SetNumbers& numbers);
   ~ProcessSets();  // shuts down
@@ -54,26 +54,27 @@ class ProcessSets {
   //   else                 a member could not connect, or the job is over.
   Result<std::vector<uint32_t>> AddAll(std::vector<std::vector<int32_t>> lists)
       KR_EXCLUDES(change_mutex_);
-  // One.
+  // Adds one set.
   Result<uint32_t> Add(std::vector<int32_t> ranks);
 
-  // Ends a set on all its members. As Add; kInvalidArgument if there is no such
-  // set, or for number 0.
+  // Ends a set on all its members. Like AddAll; kInvalidArgument if there is no
+  // such set, or for number 0.
   Status Remove(int64_t number) KR_EXCLUDES(change_mutex_);
 
-  // Which ranks a set has; those of number 0 are listed, too.
-  // kFailedPrecondition if there is no such set, or not any more.
+  // Returns the ranks of a set; those of number 0 are listed, too.
+  // kFailedPrecondition if there is no such set, or no longer.
   Result<RankSet> Find(int64_t number) const KR_EXCLUDES(mutex_);
 
-  // The runtime of a set. Also kInvalidArgument if this rank is not a member.
+  // Returns the runtime of a set. Also kInvalidArgument if this rank is not a
+  // member.
   Result<std::shared_ptr<Runtime>> RuntimeOf(int64_t number) const
       KR_EXCLUDES(mutex_);
 
-  // Flight logs of the job and of the sets that this rank is in.
+  // Writes flight logs of the job and of the sets that this rank is in.
   void WriteFlightLogs(const std::string& reason) const KR_EXCLUDES(mutex_);
 
   // Ends the sets in agreement with their members, then the job; see
-  // Runtime::Shutdown. Ends a change that waits. Idempotent; thread-safe.
+  // Runtime::Shutdown. Also ends a change that waits. Idempotent; thread-safe.
   void Shutdown(const std::string& reason) KR_EXCLUDES(mutex_);
 
  private:
@@ -82,17 +83,17 @@ class ProcessSets {
     std::shared_ptr<Runtime> runtime;  // null where this rank is no member
   };
 
-  // The least number that is free on all ranks, if all make this call.
+  // Returns the lowest number that is free on all ranks, if all make this call.
   Result<uint32_t> AgreeOn(const std::string& call);
-  // Which ranks call what, where they differ.
+  // Returns an error that says which ranks make which call, if they differ.
   Status Difference(const std::string& call);
   Status Check(const std::vector<int32_t>& ranks) const KR_EXCLUDES(mutex_);
-  // The next `count` numbers, from `number` on, whose tags (RankSet) no set has
-  // that lives: the same on all ranks, which all know all sets.
+  // Returns the next `count` numbers, from `number` on, whose tags (RankSet) no
+  // live set has: the same on all ranks, which all know all sets.
   Result<std::vector<uint32_t>> NumbersFrom(uint32_t number, size_t count) const
       KR_EXCLUDES(mutex_);
-  // The parts of those that this rank is a member of, once all members of all
-  // have connected.
+  // Returns the parts of the sets that this rank is a member of, once all
+  // members of all sets have connected.
   Result<std::vector<std::optional<RuntimeDeps>>> ConnectAll(
       const std::vector<RankSet>& sets);
   Status Insert(std::vector<Member> made) KR_EXCLUDES(mutex_);

@@ -30,10 +30,10 @@ namespace {
 // How long it waits for its flight log. A megabyte takes milliseconds.
 constexpr auto kFlightLogLimit = std::chrono::seconds(3);
 
-// What is recorded upon a signal.
+// The length of the timeline that a signal requests.
 constexpr auto kBriefTimeline = std::chrono::seconds(5);
 
-// How long a rank that cannot start waits for its word to be on its way.
+// How long a rank that cannot start waits until its message is sent.
 constexpr auto kWordLimit = std::chrono::seconds(1);
 
 ControllerOptions ControllerOptionsOf(const Options& options) {
@@ -47,7 +47,7 @@ ControllerOptions ControllerOptionsOf(const Options& options) {
   return result;
 }
 
-// Those of the coordinator; collectives have more.
+// The tunables of the coordinator; collectives have more.
 std::vector<TunableRange> TunablesOf(const BucketSchedulerOptions& options) {
   using std::chrono::microseconds;
   return {{Tunable::kFusionThreshold, options.fusion_threshold},
@@ -319,7 +319,7 @@ void Runtime::Shutdown(const std::string& reason) {
   retired_.store(true, std::memory_order_release);
   MutexLock lock(shutdown_mutex_);
   if (stopped_) return;
-  // Who leaves does not wait for ever for those that are slow.
+  // A leaving rank does not wait indefinitely for slow ones.
   if (deps_.idle_limit) {
     deps_.idle_limit->Lower(Seconds(deps_.options.heartbeat_timeout));
   }

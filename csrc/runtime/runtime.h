@@ -1,4 +1,4 @@
-// Runtime: one rank of one job, whole. What the floors above talk to.
+// Runtime: one rank of one job, complete. The interface for the floors above.
 #ifndef KERAS_RING_RUNTIME_RUNTIME_H_
 #define KERAS_RING_RUNTIME_RUNTIME_H_
 
@@ -40,20 +40,21 @@ struct ControlTree;
 class StatusPage;
 class Timeline;
 
-// Where this rank stands, from the host identities of all members.
+// The position of this rank, computed from the host identities of all members.
 struct Topology {
   int rank = 0;
   int size = 1;
   int local_rank = 0;  // among the ranks of this host
   int local_size = 1;
-  int cross_rank = 0;  // index of this host among those with such a local rank
+  // index of this host among those with such a local rank
+  int cross_rank = 0;
   int cross_size = 1;
-  bool homogeneous = true;  // every host has as many ranks
+  bool homogeneous = true;  // every host has the same number of ranks
 };
 Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 
-// The parts of a runtime; runtime_factory.cc makes the real ones. Built and
-// connected, nothing started.
+// The parts of a runtime; runtime_factory.cc makes the real ones. They are
+// built and connected, but not started.
 struct RuntimeDeps {
   RuntimeDeps();
   ~RuntimeDeps();
@@ -61,13 +62,14 @@ struct RuntimeDeps {
   RuntimeDeps& operator=(RuntimeDeps&&) noexcept;
 
   Options options;  // rank and size are those in `ranks`
-  // Who joins. By rank of these are host_ids and peer_names.
+  // The members. host_ids and peer_names are indexed by their ranks.
   RankSet ranks;
-  // A process set has those of its job.
+  // A process set shares those of its job.
   std::shared_ptr<Counters> counters;
-  // Is told what the operations spend their time with; or null.
+  // Receives the spans of the operations; or null.
   std::shared_ptr<TraceSink> trace;
-  // Of the job alone: where that goes, and where `counters` lie. Or null.
+  // For the job only: the timeline that `trace` writes to, and the page that
+  // holds `counters`. Or null.
   std::shared_ptr<Timeline> timeline;
   std::shared_ptr<StatusPage> status_page;
   std::unique_ptr<Clock> clock;
@@ -78,30 +80,31 @@ struct RuntimeDeps {
   int64_t first_pid = 0;                // the process of rank 0
   // Null if this host's ranks do not share memory.
   std::unique_ptr<HostGroup> host;
-  // Of the job, if this rank shares memory with no other one. Or null.
+  // For the job, if this rank shares memory with no other rank. Or null.
   std::unique_ptr<MemoryHolder> memory_holder;
   std::unique_ptr<MessageChannel> channel;
-  // Goes first, so that it has left before its rank's connections end.
+  // Destroyed first, so that it has left before its rank's connections end.
   std::unique_ptr<Collective> collective;
-  // Of `collective`. Null: it has one of its own.
+  // The limit that `collective` uses. Null: it has its own.
   std::shared_ptr<IdleLimit> idle_limit;
-  // Of a process set: see BackgroundLoopOptions.
+  // For a process set: see BackgroundLoopOptions.
   std::function<bool(const Status& cause)> report_loss;
-  // Writes a flight log, and says where; may take its time. Null: to the
-  // directory that the options name.
+  // Writes a flight log, and returns its path; may block for some time. Null:
+  // logs go to the directory that the options name.
   std::function<Result<std::string>(const FlightLog& log)> write_flight_log;
-  // In a larger job, one rank of each host logs as an error what is said to
-  // all.
+  // In a job with more ranks than this, only one rank of each host logs as an
+  // error what is reported to all.
   int small_job = 64;  // ranks
 };
 
-// A process set leaves it to its job to hear of the death of ranks.
+// Returns the control tree. A process set relies on its job to detect the death
+// of ranks.
 ControlTree TreeOfRuntime(const std::vector<std::string>& host_ids,
                           const RankSet& ranks, int rank);
 
 class Runtime {
  public:
-  // Starts the threads. Where that fails, the other ranks are told why.
+  // Starts the threads. If that fails, the other ranks are told the cause.
   static Result<std::shared_ptr<Runtime>> Start(RuntimeDeps deps);
   ~Runtime();
 
@@ -109,55 +112,57 @@ class Runtime {
   const Counters& counters() const { return *deps_.counters; }
   const Options& options() const { return deps_.options; }
   const RankSet& ranks() const { return deps_.ranks; }
-  // The parts that process sets are made of.
+  // The parts from which process sets take theirs.
   const RuntimeDeps& deps() const { return deps_; }
-  // How collectives are done, for people.
+  // Describes for people how collectives are done.
   std::string Explain() const;
 
-  // Submits an operation. Either an error, and the completion never fires, or
+  // Submits an operation. Returns an error, and the completion never fires, or
   // OK, and it fires exactly once from another thread. Thread-safe, does not
   // block.
   Status Enqueue(TensorEntry entry);
 
-  // What can be tuned, with what it has now. Any thread.
+  // Returns the tunables, with their current values. Any thread.
   std::vector<TunableRange> tunables() const KR_EXCLUDES(tunables_mutex_);
-  // From one place of the sequence on, all ranks have this value. On rank 0
+  // Sets a tunable on all ranks at the same point of the sequence. On rank 0
   // only. Any thread; does not wait.
   Status Tune(const std::string& name, int64_t value)
       KR_EXCLUDES(tunables_mutex_);
 
-  // OK while collectives can run; then why they cannot, for ever.
+  // OK while collectives can run; afterwards the reason why they cannot, for
+  // good.
   Status status() const;
 
-  // Whether a shutdown has begun: it is time to ask for another runtime.
+  // Returns whether a shutdown has begun: callers must look up another runtime.
   bool retired() const { return retired_.load(std::memory_order_acquire); }
 
   // See BackgroundLoop.
   void Break(const Status& cause);
   void SetBrokenListener(std::function<void(const Status& cause)> listener);
 
-  // Leaves a flight log for `keras-ring doctor`. Any thread but those of the
-  // runtime, any time; takes as long as the disk does.
+  // Writes a flight log for `keras-ring doctor`. May be called at any time by
+  // any thread but those of the runtime; takes as long as the disk does.
   void WriteFlightLog(const std::string& reason) const;
 
-  // Records a timeline for some seconds, beside the flight logs: of a job that
-  // nobody thought of recording. Any thread.
+  // Records a timeline for some seconds, beside the flight logs: for a job that
+  // was started without a timeline. Any thread.
   void RecordBriefTimeline() const;
 
   // Ends the job in agreement with the other ranks and stops the threads. The
-  // reason is told to the others; empty for a program that came to its end.
+  // reason is sent to the others; empty for a program that finished normally.
   // Idempotent; thread-safe.
   void Shutdown(const std::string& reason);
 
  private:
   explicit Runtime(RuntimeDeps deps);
   Status StartThreads() KR_EXCLUDES(shutdown_mutex_);
-  // kInvalidArgument if no collective serves the device of these tensors. Asked
-  // before anybody hears of them: a bucket that cannot run breaks the job.
+  // Returns kInvalidArgument if no collective serves the device of these
+  // tensors. Checked before other ranks hear of them: a bucket that cannot run
+  // breaks the job.
   Status CheckServed(const TensorEntry& entry) const;
   void WatchDeaths();
-  // Writes a log of these records, whenever it is called. It needs nothing of
-  // this object. Null if there is to be none.
+  // Returns a function that writes a log of these records, whenever it is
+  // called. It needs nothing of this object. Null if no log is wanted.
   std::function<void()> FlightLogJob(const std::string& reason,
                                      std::vector<FlightRecord> records) const;
 
@@ -168,8 +173,8 @@ class Runtime {
   std::unique_ptr<TensorQueue> queue_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<Executor> executor_;
-  // Of the job, if ranks of this host share memory; else null. Process sets
-  // hear of it from the job.
+  // For the job, if ranks of this host share memory; else null. Process sets
+  // learn of deaths from the job.
   std::unique_ptr<DeathWatch> death_watch_;
   std::unique_ptr<BackgroundLoop> loop_;
   FlightLogWriter flight_log_writer_;

@@ -65,7 +65,7 @@ void MakeCounters(RuntimeDeps& deps) {
       std::shared_ptr<Counters>(deps.status_page, &(*page)->counters());
 }
 
-// Of this process; 0 if the system does not tell.
+// The resident memory of this process; 0 if the system does not tell.
 int64_t ResidentBytes() {
   std::ifstream file("/proc/self/statm");
   int64_t all = 0, resident = 0;
@@ -73,7 +73,7 @@ int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Once it is known where this rank stands.
+// To be called once this rank's position is known.
 Status StartDiagnostics(const Member& own, RuntimeDeps& deps) {
   const Options& options = deps.options;
   const int local_rank = TopologyOf(deps.host_ids, options.rank).local_rank;
@@ -109,14 +109,14 @@ Status StartDiagnostics(const Member& own, RuntimeDeps& deps) {
   settings.directory = options.timeline + ".ranks";
   settings.mark_cycles = options.timeline_mark_cycles;
   const Status status = deps.timeline->Start(settings);
-  // What only tells about a training is no reason to have none.
+  // A failure of diagnostics is no reason to stop a training.
   if (!status.ok()) {
     KR_LOG(kWarning) << status.message() << "; the job goes on without it";
   }
   return OkStatus();
 }
 
-// Null if there is none: then the others hear of this rank's death later.
+// Null if there is none: then other ranks notice this rank's death later.
 std::unique_ptr<MemoryHolder> HoldMemory() {
   auto holder = std::make_unique<MemoryHolder>();
   const Status status = holder->Start();

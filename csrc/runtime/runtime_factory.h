@@ -1,4 +1,4 @@
-// Where options become a running job.
+// Makes a running job from options.
 #ifndef KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_
 #define KERAS_RING_RUNTIME_RUNTIME_FACTORY_H_
 
@@ -15,8 +15,8 @@ namespace keras_ring {
 
 // Meets the other ranks and starts, without process sets yet. `versions` are
 // "name=value" lines that must be equal on all ranks, besides the options that
-// must. `arena`: where this process's tensors lie, or null. On an error nothing
-// is left behind: another try may follow.
+// must be. `arena`: holds this process's tensors, or null. After an error
+// nothing is left behind: the caller may try again.
 Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
     const std::shared_ptr<Arena>& arena = nullptr);

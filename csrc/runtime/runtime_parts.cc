@@ -82,7 +82,8 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   return std::unique_ptr<HostGroup>();
 }
 
-// Whether the ranks of each host share memory, which each host knows of itself.
+// Returns whether the ranks of each host share memory; each host knows this
+// only of itself.
 Result<bool> HostsShareMemory(const RuntimeDeps& deps, Mesh& mesh,
                               Deadline deadline) {
   const Placement placement(deps.host_ids);

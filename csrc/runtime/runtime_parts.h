@@ -1,4 +1,4 @@
-// Where a mesh becomes the parts of a runtime.
+// Makes the parts of a runtime from a mesh.
 #ifndef KERAS_RING_RUNTIME_RUNTIME_PARTS_H_
 #define KERAS_RING_RUNTIME_RUNTIME_PARTS_H_
 
@@ -12,11 +12,11 @@
 
 namespace keras_ring {
 
-// Connects this rank with the members of `mesh`, which all call this, and fills
-// in what `deps` has of connections: host, transport, collective and channel.
-// The rest of it but the mesh is there. Of a job, `arena` is where this
-// process's tensors lie, or null; of a process set, `job_host` is the host of
-// the job's parts, or null.
+// Connects this rank with the members of `mesh`, which all call this, and sets
+// the members of `deps` that need connections: host, transport, collective and
+// channel. The others, except the mesh, must be set. For a job, `arena` holds
+// this process's tensors, or is null; for a process set, `job_host` is the host
+// of the job's parts, or null.
 Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
                     const HostGroup* job_host, Deadline deadline,
                     RuntimeDeps& deps);

@@ -1,4 +1,4 @@
-// SetNumbers: the numbers that process sets have not had in this process.
+// SetNumbers: the numbers that no process set has had in this process yet.
 #ifndef KERAS_RING_RUNTIME_SET_NUMBERS_H_
 #define KERAS_RING_RUNTIME_SET_NUMBERS_H_
 
@@ -9,14 +9,14 @@
 
 namespace keras_ring {
 
-// A function that was traced keeps the number of its set for as long as the
-// process lives, over the end of the job and the start of the next. So no two
-// sets of a process ever have the same number, whatever jobs they are of. Ranks
-// that have seen different numbers of sets take the highest of what each has
-// free. Thread-safe.
+// A traced function keeps the number of its set for as long as the process
+// lives, across the end of the job and the start of the next. So no two sets of
+// a process ever have the same number, whichever jobs they belong to. Ranks
+// that have seen different numbers of sets take the highest of their next free
+// numbers. Thread-safe.
 class SetNumbers {
  public:
-  // No set has had this number or one above it.
+  // No set has had this number or a higher one.
   uint32_t next() const KR_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     return next_;

@@ -92,7 +92,7 @@ class OpenSslSession final : public TlsSession {
   const uint64_t rekey_bytes_;
   Connection ssl_;
   short wanted_events_ = POLLIN;
-  // What the socket said while OpenSSL was using it.
+  // The state that the socket reported while OpenSSL was using it.
   bool ended_ = false;
   int error_ = 0;
   size_t under_way_ = 0;  // bytes of the record that has not left in full

@@ -11,12 +11,13 @@
 
 namespace keras_ring {
 
-// Has OpenSSL take its memory there. Does nothing once OpenSSL has taken some:
-// then it was loaded by the program, and takes it where the program does.
+// Makes OpenSSL allocate through `memory`. Does nothing once OpenSSL has
+// allocated anything: then the program loaded it, and it uses the program's
+// allocator.
 void UseMemoryOfProcess(const ProcessMemory& memory);
 
-// `rekey_bytes`: after so many a sender takes new keys. AES-GCM should not
-// encrypt more than 2^24.5 records under one (RFC 8446, 5.5).
+// `rekey_bytes`: after so many bytes a sender takes new keys. AES-GCM should
+// not encrypt more than 2^24.5 records under one key (RFC 8446, 5.5).
 Result<std::unique_ptr<Tls>> NewOpenSslTls(uint64_t rekey_bytes = uint64_t{64}
                                                                   << 30);
 

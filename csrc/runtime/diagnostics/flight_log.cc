@@ -17,8 +17,8 @@
 namespace keras_ring {
 namespace {
 
-// Of all ranks together, some 300 MB; but of each as many as of a step of many
-// models.
+// For all ranks together, some 300 MB; but at least enough for a step of many
+// models per rank.
 constexpr size_t kMostRecordsOfJob = 1 << 20;
 constexpr size_t kFewestRecords = 256;
 
@@ -44,10 +44,10 @@ std::string SecondsOf(std::chrono::duration<double> duration) {
   return text;
 }
 
-// What clocks of several hosts have in common.
+// Converts times to the wall clock, which the hosts have in common.
 class WallClock {
  public:
-  // Null for a time that has not come.
+  // Null for a time that is not set.
   std::string Show(TimePoint at) const {
     if (at == TimePoint()) return "null";
     return SecondsOf(system_.time_since_epoch() + (at - steady_));

@@ -1,4 +1,4 @@
-// FlightLog: what the flight recorder of a rank remembers, as a file for
+// FlightLog: the contents of a rank's flight recorder, as a file for
 // `keras-ring doctor`.
 #ifndef KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
 #define KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_H_
@@ -21,29 +21,30 @@ struct FlightLog {
   std::vector<FlightRecord> records;
 };
 
-// How many records a rank of so large a job writes: all that it has, or fewer
-// so that the logs of all ranks together, often on one disk, do not grow with
-// the job.
+// Returns how many records a rank of a job of this size writes: all that it
+// has, or fewer, so that the logs of all ranks together, often on one disk, do
+// not grow with the job.
 size_t NumLoggedRecords(int job_size);
-// Of these, which are oldest first, so many of the newest, and of the others
-// those that have not ended.
+// `records` is ordered oldest first. Returns the newest `count` of them, and of
+// the others those that have not ended.
 std::vector<FlightRecord> NewestRecords(std::vector<FlightRecord> records,
                                         size_t count);
 
-// As JSON: the fields above and "format", "host", "pid", "written"; of each
-// record its fields, of its request name, kind, op, root and tensors. Times are
-// seconds since the epoch, null for what has not happened.
+// Returns JSON: the fields above and "format", "host", "pid", "written"; for
+// each record its fields, and its request's name, kind, op, root and tensors.
+// Times are seconds since the epoch, null for events that have not happened.
 std::string FlightLogText(const FlightLog& log);
 
-// The directory for the logs of a job: what its options say or, if they say
-// nothing, one under /tmp that all its ranks on this host come to. Empty: none.
+// Returns the directory for the logs of a job: the one in its options or, if
+// they name none, one under /tmp that all its ranks on this host use. Empty:
+// none.
 std::string FlightDirectory(const Options& options);
 
-// Writes it to DIRECTORY/flight.RANK.PID.json (of a process set:
-// flight.RANK.PID.set.NUMBER.json), whole or not at all, for this user alone;
-// makes the directory if it must. It takes the place of what this process wrote
-// before, and of no other's: jobs may share the directory, and a later
-// generation of a job may have given the rank to another process. The path.
+// Writes the log to DIRECTORY/flight.RANK.PID.json (for a process set:
+// flight.RANK.PID.set.NUMBER.json), atomically, readable by this user only;
+// creates the directory if needed. It replaces the earlier log of this process,
+// and no other: jobs may share the directory, and a later generation of a job
+// may have assigned the rank to another process. Returns the path.
 Result<std::string> WriteFlightLog(const std::string& directory,
                                    const FlightLog& log);
 

@@ -1,4 +1,4 @@
-// FlightLogWriter: writes what may take as long as a disk does, and longer.
+// FlightLogWriter: runs writes that may take as long as a disk does, or longer.
 #ifndef KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_WRITER_H_
 #define KERAS_RING_RUNTIME_DIAGNOSTICS_FLIGHT_LOG_WRITER_H_
 
@@ -10,15 +10,14 @@
 
 namespace keras_ring {
 
-// A disk that is gone (a stopped NFS server) holds whoever writes to it for as
-// long as it likes. So that is a thread that nobody joins, and that owns all it
+// A disk that is gone (a stopped NFS server) may block a writer indefinitely.
+// So the writer is a thread that nobody joins, and that owns everything it
 // uses. Thread-safe.
 class FlightLogWriter {
  public:
-  // Calls `write` on a thread of its own. It may outlive the writer.
+  // Calls `write` on a new thread, which may outlive this object.
   void Start(std::function<void()> write);
-  // Waits until all that was started is done; false if the deadline comes
-  // first.
+  // Waits until all writes are done; returns false if the deadline comes first.
   bool Wait(Deadline deadline);
 
  private:

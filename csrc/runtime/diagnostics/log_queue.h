@@ -12,10 +12,10 @@
 
 namespace keras_ring {
 
-// A sink that may block must not be called from kr-loop: Python's would wait
-// for the interpreter lock, and a rank whose program holds that for a while
-// would look dead to the others. So lines are queued, and a thread of the
-// other system's own takes them.
+// A sink that may block must not be called by kr-loop: Python's would wait for
+// the interpreter lock, and a rank whose program holds that for a while would
+// look dead to the others. So lines are queued, and a thread of the other
+// system takes them.
 class LogQueue final : public LogSink {
  public:
   using Line = std::pair<LogLevel, std::string>;
@@ -23,7 +23,7 @@ class LogQueue final : public LogSink {
   void Write(LogLevel level, const std::string& line) override
       KR_EXCLUDES(mutex_);
 
-  // Waits for lines and returns them; nothing once closed and empty.
+  // Waits for lines and returns them; an empty list once closed and empty.
   std::vector<Line> Take() KR_EXCLUDES(mutex_);
   void Close() KR_EXCLUDES(mutex_);
 

@@ -17,7 +17,7 @@
 namespace keras_ring {
 namespace {
 
-// Of the handler, which may look at nothing else.
+// Used by the handler, which may access nothing else.
 int bells[] = {-1, -1};
 pid_t owner = 0;
 
@@ -45,7 +45,7 @@ void Serve(int requests, const char* name, void (*answer)()) {
   }
 }
 
-// Whether there is a thread that answers now.
+// Starts the thread that answers; returns whether it runs.
 bool StartServing(int signal, const char* name, void (*answer)()) {
   int ends[2];
   // A full pipe must not block the handler: what is asked for is on its way.

@@ -4,11 +4,11 @@
 
 namespace keras_ring {
 
-// From now on SIGUSR1 or SIGUSR2, whichever `signal` is, makes a thread of its
-// own call `answer`: the handler of a signal may do nothing, and the threads
-// that could do it otherwise may be the ones that hang. A program that handles
-// the signal itself keeps it. Later calls change nothing. Not in processes
-// forked from this one. `thread`: its name, at most 15 characters.
+// From now on `signal` (SIGUSR1 or SIGUSR2) makes a separate thread call
+// `answer`: a signal handler may do hardly anything, and other threads may be
+// the ones that hang. If the program handles the signal itself, its handler
+// stays. Later calls change nothing. Has no effect in processes forked from
+// this one. `thread`: the name of the thread, at most 15 characters.
 void AnswerSignal(int signal, const char* thread, void (*answer)());
 
 }  // namespace keras_ring

@@ -207,7 +207,7 @@ StatusPage::StatusPage(std::string path, char* memory)
 StatusPage::~StatusPage() {
   if (!has_error_) {
     (void)unlink(path_.c_str());
-    // Of the last rank of the host.
+    // Succeeds for the last rank of the host.
     (void)rmdir(path_.substr(0, path_.rfind('/')).c_str());
   }
   (void)munmap(memory_, Layout::kBytes);

@@ -24,7 +24,7 @@
 namespace keras_ring {
 namespace {
 
-// What is lost of a rank that is killed.
+// The time whose spans are lost if a rank is killed.
 constexpr auto kFlushEvery = std::chrono::milliseconds(100);
 // How long an end waits for the disk.
 constexpr auto kEndLimit = std::chrono::seconds(3);
@@ -154,7 +154,7 @@ class Timeline::Recording {
     lines_ += line;
   }
 
-  // Of the writer's thread.
+  // The writer's thread.
   void Run() KR_EXCLUDES(mutex_) {
     SetThreadName("kr-timeline");
     Status status;
@@ -172,7 +172,7 @@ class Timeline::Recording {
     changed_.NotifyAll();
   }
 
-  // Whether all is written in time.
+  // Ends the recording. Returns whether everything was written in time.
   bool End(const std::string& reason, Deadline deadline) KR_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     reason_ = reason;
@@ -228,7 +228,7 @@ class Timeline::Recording {
     return number;
   }
 
-  // Whether what there is now is the last.
+  // Waits for records to write. Returns whether they are the last ones.
   bool AwaitWork() KR_EXCLUDES(mutex_) {
     const TimePoint next = std::chrono::steady_clock::now() + kFlushEvery;
     MutexLock lock(mutex_);
@@ -294,7 +294,7 @@ class Timeline::Recording {
   const size_t capacity_;
   std::optional<TimePoint> until_;
 
-  // Of the writer.
+  // Used by the writer only.
   Appended lines_file_;
   Appended spans_file_;
   std::vector<TimelineRecord> written_;

@@ -1,5 +1,5 @@
-// Timeline: what the threads of this rank spend their time with, written to
-// files while the job runs.
+// Timeline: records what the threads of this rank spend their time on, in files
+// that are written while the job runs.
 #ifndef KERAS_RING_RUNTIME_DIAGNOSTICS_TIMELINE_H_
 #define KERAS_RING_RUNTIME_DIAGNOSTICS_TIMELINE_H_
 
@@ -19,13 +19,13 @@
 
 namespace keras_ring {
 
-// Whose timeline it is.
+// The rank that a timeline belongs to.
 struct TimelineOwner {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   std::string host;
-  // For whoever wants to run it again.
+  // For a user who wants to run the job again.
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
@@ -35,22 +35,22 @@ struct TimelineSample {
   int64_t value = 0;
 };
 
-// Two files per rank: rank.N.jsonl has what is said once (a name, a thread, how
-// far the clock is from rank 0's), as a JSON object on each line; rank.N.spans
-// has TimelineRecord after TimelineRecord. They are appended to, so that a rank
-// that is killed leaves all but the last tenth of a second.
+// Two files per rank: rank.N.jsonl has items that are written once (a name, a
+// thread, the offset of the clock to rank 0's), as a JSON object on each line;
+// rank.N.spans has one TimelineRecord after the other. The files are appended
+// to, so that a rank that is killed loses only the last tenth of a second.
 //
-// Whoever records only copies into memory of bounded size; a thread of the
-// timeline's own writes it. If the disk is slower than what is recorded, spans
-// are dropped and counted. One that stands still holds that thread, which
-// nobody waits for, and nothing else.
+// Recording only copies into memory of bounded size; a thread of the timeline
+// writes it. If the disk is too slow, spans are dropped and counted. A disk
+// that hangs blocks that thread, which nobody waits for, and nothing else.
 class Timeline final : public TraceSink {
  public:
-  // So many spans fit into memory.
+  // The number of spans that fit into memory.
   static constexpr size_t kUsualCapacity = 1 << 16;
 
-  // `sample` is asked for numbers whenever something is written, by the thread
-  // that does, for which it must outlive the object. Null: there are none.
+  // `sample` is called for numbers before each write, on the writer's thread.
+  // What it uses must stay valid as long as that thread runs, which may be
+  // longer than this object lives. Null: there are none.
   using Sampler = std::function<std::vector<TimelineSample>()>;
   explicit Timeline(TimelineOwner owner, Sampler sample = nullptr,
                     size_t capacity = kUsualCapacity);
@@ -62,19 +62,19 @@ class Timeline final : public TraceSink {
     // It stops by itself after this time.
     std::optional<Duration> length;
   };
-  // kFailedPrecondition: it is recorded already. kInternal: the files cannot be
-  // written.
+  // kFailedPrecondition: a recording is running already. kInternal: the files
+  // cannot be written.
   Status Start(const Settings& settings) KR_EXCLUDES(mutex_);
-  // Writes what is left, and ends the files with `reason`. Waits for the disk,
-  // but not for long. Without a start: nothing.
+  // Writes the remaining spans, and ends the files with `reason`. Waits for the
+  // disk, but not for long. Does nothing without a recording.
   void Stop(const std::string& reason) KR_EXCLUDES(mutex_);
 
-  // See TraceSink. What comes from a recording's end on is for nobody.
+  // See TraceSink. Spans after the end of a recording are dropped.
   using TraceSink::Record;
   void Record(const TraceSpan* spans, size_t count) override
       KR_EXCLUDES(mutex_);
 
-  // Rank 0's clock shows `offset` more than this one's, give or take `error`.
+  // Rank 0's clock is `offset` ahead of this one's, give or take `error`.
   void SetClock(TimePoint at, Duration offset, Duration error)
       KR_EXCLUDES(mutex_);
 
@@ -88,14 +88,14 @@ class Timeline final : public TraceSink {
   const size_t capacity_;
   std::atomic<bool> on_{false};
   mutable Mutex mutex_;
-  // Its writer has it, too, and may be held by a disk for longer than this
+  // The writer shares it, as a disk may block the writer for longer than this
   // object lives.
   std::shared_ptr<Recording> recording_ KR_GUARDED_BY(mutex_);
   std::string clock_ KR_GUARDED_BY(mutex_);  // the last line of it
 };
 
-// As it is in the file, in the byte order of the host; times are nanoseconds of
-// the host's steady clock.
+// The layout in the file, in the byte order of the host; times are nanoseconds
+// of the host's steady clock.
 struct TimelineRecord {
   enum Kind : uint8_t { kSpan = 0, kSample, kMoment };
   uint8_t kind = kSpan;
@@ -111,7 +111,7 @@ struct TimelineRecord {
 };
 static_assert(sizeof(TimelineRecord) == 48, "what readers of the file expect");
 
-// Tells another sink what happens in a process set: its collectives are
+// Forwards the spans of a process set to the timeline. Its collectives are
 // numbered from 1, too, so the set's number goes into the upper bits of tags.
 class ProcessSetTrace final : public TraceSink {
  public:
