@@ -1,5 +1,5 @@
-// TensorFlow's allocator of tensors on CPUs, over the process's arena: so that
-// the other ranks of the host can read them where they lie.
+// TensorFlow's allocator of CPU tensors, over the process's arena: so that the
+// other ranks of the host can read tensors in place.
 #include <cstdlib>
 #include <string>
 
@@ -10,7 +10,7 @@
 namespace keras_ring {
 namespace {
 
-// Smaller ones are cheaper to copy than to look up, and an arena hands out
+// Smaller tensors are cheaper to copy than to look up, and an arena allocates
 // whole pages.
 constexpr size_t kMinArenaBytes = 32 << 10;
 
@@ -51,8 +51,8 @@ class ArenaAllocator final : public tsl::Allocator {
   KrArena* const arena_;
 };
 
-// For whoever asks TensorFlow to put an allocator of its own on top of this one
-// (TF_CPU_ALLOCATOR_USE_BFC): then as without us.
+// For programs that ask TensorFlow to put an allocator of its own on top of
+// this one (TF_CPU_ALLOCATOR_USE_BFC): they get the same as without us.
 class PlainSubAllocator final : public tsl::SubAllocator {
  public:
   PlainSubAllocator() : SubAllocator({}, {}) {}
@@ -83,8 +83,8 @@ class ArenaAllocatorFactory final : public tsl::AllocatorFactory {
   KrArena* const arena_;
 };
 
-// The registry ends the process when a factory comes after the first tensor,
-// and has no way to ask. The standard allows private members to be named in an
+// The registry ends the process if a factory comes after the first tensor, and
+// offers no way to ask. The standard allows private members to be named in an
 // explicit instantiation.
 template <typename Tag, typename Tag::Member kMember>
 struct Reveal {
@@ -97,14 +97,15 @@ struct FirstAllocMade {
 template struct Reveal<FirstAllocMade,
                        &tsl::AllocatorFactoryRegistry::first_alloc_made_>;
 
-// Above TensorFlow's own (0 to 200).
+// Above TensorFlow's own priorities (0 to 200).
 constexpr int kPriority = 500;
 
 }  // namespace
 
-// For keras_ring/_runtime/native.py: null, or why TensorFlow's tensors will not
-// lie in an arena. `job_size`: the number of ranks. Once per process; before
-// the first tensor, and not while another thread might be making it.
+// For keras_ring/_runtime/native.py: returns null, or why TensorFlow's tensors
+// will not be in an arena. `job_size`: the number of ranks. To be called once
+// per process, before the first tensor is made, and not while another thread
+// might make it.
 extern "C" __attribute__((visibility("default"))) const char*
 KerasRingInstallArena(int job_size) {
   static std::string why;

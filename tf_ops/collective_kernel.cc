@@ -77,7 +77,7 @@ std::shared_ptr<CollectiveKernel::Call> CollectiveKernel::NewCall(
   {
     tensorflow::mutex_lock lock(mutex_);
     if (call_.use_count() != 1) call_ = std::make_shared<Call>();
-    // With what the last owner did before it let go.
+    // Acquires what the last owner wrote before it released the object.
     std::atomic_thread_fence(std::memory_order_acquire);
     call = call_;
   }
@@ -128,7 +128,7 @@ void CollectiveKernel::Call::Enqueue(const std::shared_ptr<Call>& self,
   operation.inputs = inputs.data();
   operation.context = this;
   operation.done = [](void* call, const KrStatus* status) {
-    // Until the end of this function.
+    // Keeps it alive until the end of this function.
     const auto alive = std::move(static_cast<Call*>(call)->in_flight_);
     alive->Finish(ToAbsl(status));
   };
@@ -188,8 +188,8 @@ void CollectiveKernel::Call::Finish(const absl::Status& status) {
     held_.clear();
     return;
   }
-  // Waits for a cancellation that is just running; it finds nothing to do.
-  // Not under our lock, which that one takes.
+  // Waits for a cancellation that is running now; it finds nothing to do. Not
+  // under our lock, which the cancellation takes.
   if (cancellation_ != nullptr && token_ != kNoToken) {
     cancellation_->DeregisterCallback(token_);
   }
@@ -226,7 +226,7 @@ absl::Status ForwardOrAllocateOutputs(OpKernelContext* context,
   for (int i = 0; i < context->num_inputs(); ++i) {
     const Tensor& input = context->input(i);
     Tensor* output = nullptr;
-    // Asked here first, because TensorFlow looks through all outputs before it
+    // Checked here first, because TensorFlow searches all outputs before it
     // comes to this.
     TF_RETURN_IF_ERROR(
         input.RefCountIsOne()

@@ -1,4 +1,4 @@
-// The kernels of the collectives: what each adds to CollectiveKernel.
+// The kernels of the collectives: the part of each beyond CollectiveKernel.
 #include <cstring>
 
 #include "tf_ops/collective_kernel.h"

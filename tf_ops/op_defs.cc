@@ -22,7 +22,7 @@ namespace {
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// The i-th output is shaped as the i-th input.
+// The i-th output has the shape of the i-th input.
 absl::Status SameShapes(InferenceContext* context) {
   for (int i = 0; i < context->num_inputs(); ++i) {
     context->set_output(i, context->input(i));
@@ -30,8 +30,8 @@ absl::Status SameShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// The first `count` outputs are shaped as the inputs, but for the number of
-// rows.
+// The first `count` outputs have the shapes of the inputs, except for the
+// number of rows.
 absl::Status AnyRows(InferenceContext* context, int count) {
   for (int i = 0; i < count; ++i) {
     ShapeHandle input;
@@ -127,7 +127,7 @@ REGISTER_OP("KerasRingAlltoall")
     .Attr("tensor_name: string")
     .Attr("process_set_id: int = 0")
     .Input("tensor: T")
-    // How many rows go to each rank; empty: as many to each.
+    // The number of rows for each rank; empty: equal shares.
     .Input("splits: int64")
     .Output("received: T")
     .Output("received_splits: int64")

@@ -1,4 +1,4 @@
-// A KrRequest, and the way to one.
+// A KrRequest, and a builder for it.
 #ifndef KERAS_RING_TF_OPS_REQUEST_H_
 #define KERAS_RING_TF_OPS_REQUEST_H_
 
@@ -14,7 +14,7 @@
 
 namespace keras_ring {
 
-// An operation that runs in every step has one request, made once.
+// An operation that runs in every step has one request, created once.
 using RequestPtr = std::shared_ptr<const KrRequest>;
 
 // A KrRequestSpec with the memory that it points to.
@@ -31,7 +31,7 @@ class RequestBuilder {
 
   absl::StatusOr<RequestPtr> Build();
 
-  // To be filled in, but for name, tensors and splits.
+  // To be filled in, except name, tensors and splits.
   KrRequestSpec spec;
 
  private:

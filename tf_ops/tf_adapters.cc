@@ -7,7 +7,7 @@ namespace keras_ring {
 
 namespace {
 
-// By the number of the type.
+// Indexed by the number of the type.
 #define KR_ROW(dtype, name, size, kind, tf, xla) tensorflow::DT_##tf,
 constexpr tensorflow::DataType kTfTypes[] = {KR_FOR_EACH_DTYPE(KR_ROW)};
 #undef KR_ROW

@@ -1,4 +1,4 @@
-// Between TensorFlow's types and those of the core's C interface.
+// Conversions between TensorFlow's types and those of the core's C interface.
 #ifndef KERAS_RING_TF_OPS_TF_ADAPTERS_H_
 #define KERAS_RING_TF_OPS_TF_ADAPTERS_H_
 
@@ -15,13 +15,15 @@ namespace keras_ring {
 absl::Status ToAbsl(const KrStatus* status);
 // The same, and frees it.
 absl::Status TakeStatus(KrStatus* status);
-// Of an error; whoever gets it frees it.
+// Converts an error; the receiver frees it.
 KrStatus* ToKr(const absl::Status& status);
 
-// The number of a type; kInvalidArgument for one that no collective carries.
+// Returns the number of a type; kInvalidArgument for one that no collective
+// carries.
 absl::StatusOr<int32_t> DTypeFromTf(tensorflow::DataType dtype);
 
-// The types that collectives carry, or reduce, as an op's attribute lists them.
+// Returns the types that collectives carry, or reduce, in the form of an op's
+// attribute.
 std::string TfTypes(bool reducible);
 
 }  // namespace keras_ring

@@ -20,7 +20,7 @@
 #include "xla/ffi/api/ffi.h"
 
 namespace xla::ffi {
-// Of xla/ffi/ffi_api.h, which does not go together with api/ffi.h.
+// Declared in xla/ffi/ffi_api.h, which cannot be included with api/ffi.h.
 const XLA_FFI_Api* GetXlaFfiApi();
 }  // namespace xla::ffi
 
@@ -35,7 +35,7 @@ ffi::Error ToFfi(const absl::Status& status) {
                     std::string(status.message()));
 }
 
-// The number of a type; negative: no collective carries it.
+// Returns the number of a type; negative: no collective carries it.
 int32_t DTypeFromFfi(ffi::DataType dtype) {
 #define KR_ROW(dtype, name, size, kind, tf, xla) ffi::DataType::xla,
   constexpr ffi::DataType kFfiTypes[] = {KR_FOR_EACH_DTYPE(KR_ROW)};
@@ -77,19 +77,19 @@ ffi::Error Start(ffi::RemainingArgs tensors,
                       static_cast<int64_t>(tensor->size_bytes()),
                       dimensions.size() > 0 ? *dimensions.begin() : 0});
   }
-  // Of an error it is `Done` that tells: it also knows what else was started.
+  // `Done` reports an error: it also knows what else was started.
   *number->typed_data() = XlaTicketTable::OfProcess().Add(XlaTicket::Start(
       process_set, static_cast<KrKind>(kind), builder.Build(), inputs));
   return ffi::Error::Success();
 }
 
-// Where XLA wants a result.
+// Where XLA wants a result to be written.
 struct Output {
   void* data;
   size_t bytes;
 };
 
-// One call of `Done`: ends when all its tickets have, or one has failed.
+// One call of `Done`: ends when all its tickets have ended, or one has failed.
 class Wait : public std::enable_shared_from_this<Wait> {
  public:
   Wait(std::vector<std::shared_ptr<XlaTicket>> tickets,
@@ -127,10 +127,10 @@ class Wait : public std::enable_shared_from_this<Wait> {
       status_ = status;
       if (!begun_) return;  // still in Begin, which finishes it
     }
-    // Whoever sets the promise goes on with the program, and the runtime's
-    // threads have other things to do.
+    // The thread that sets the promise goes on with the program, and the
+    // runtime's threads have other things to do.
     tensorflow::Env::Default()->SchedClosure([self = shared_from_this()] {
-      // As all threads of XLA have it, or ranks would differ in the last bits.
+      // Set as on all threads of XLA, or ranks would differ in the last bits.
       tsl::port::ScopedFlushDenormal flush;
       tsl::port::ScopedSetRound round(FE_TONEAREST);
       self->Finish();

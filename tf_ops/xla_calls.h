@@ -1,4 +1,5 @@
-// What a compiled program calls, and what the lowering must say for it.
+// The calls of a compiled program, and the attributes that the lowering must
+// set.
 #ifndef KERAS_RING_TF_OPS_XLA_CALLS_H_
 #define KERAS_RING_TF_OPS_XLA_CALLS_H_
 

@@ -1,11 +1,11 @@
-// How the ops of xla_op_defs.cc become calls in XLA's program.
+// The lowering of the ops of xla_op_defs.cc to calls in XLA's program.
 //
-// XLA runs calls with side effects in an order of its own, where a result says
-// nothing else, and often one after another. So a call that waits must come
-// after whatever another rank may need before it gets there; StartsAndWaits in
-// keras_ring/_ops/ordering.py says what that is, and has it lowered first. XLA
-// does not know TensorFlow's control edges: an op that waits takes the tickets
-// of everything lowered before it.
+// XLA runs calls with side effects in an order of its own, unless a data
+// dependency fixes it, and often one after another. So a call that waits must
+// come after everything that another rank may need before it gets there;
+// StartsAndWaits in keras_ring/_ops/ordering.py says what that is, and has it
+// lowered first. XLA does not know TensorFlow's control edges: an op that waits
+// takes the tickets of everything lowered before it.
 #include <string>
 #include <vector>
 
@@ -29,8 +29,8 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::XlaOpKernel;
 using ::tensorflow::XlaOpKernelContext;
 
-// What was started so far in the computation being built. It lives as long as
-// the lowering of that computation.
+// The collectives started so far in the computation being built. It lives as
+// long as the lowering of that computation.
 class Started : public tensorflow::ResourceBase {
  public:
   static absl::Status Of(XlaOpKernelContext* context,
@@ -74,7 +74,7 @@ absl::StatusOr<xla::Shape> FixedShape(XlaOpKernelContext* context, int input) {
                                                        shape.dimensions());
 }
 
-// As XLA reads a string in a call's attributes.
+// In the form in which XLA reads a string from a call's attributes.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (unsigned char c : text) {
@@ -193,9 +193,9 @@ class DoneKernel final : public XlaOpKernel {
   std::vector<int64_t> rows_;
 };
 
-// What REGISTER_XLA_OP comes to, but at once: it only notes down what is turned
-// into kernels when TensorFlow's context is made, and this library is loaded
-// when the first function that needs it is traced.
+// Does the same as REGISTER_XLA_OP, but at once: that macro only records ops,
+// which become kernels when TensorFlow's context is made, and this library is
+// loaded when the first function that needs it is traced.
 #define KR_REGISTER(op, kernel)                                            \
   REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_CPU_XLA_JIT), \
                           kernel);                                         \

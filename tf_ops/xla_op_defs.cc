@@ -17,7 +17,8 @@ namespace {
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// The outputs are shaped as the inputs called `like`, but for their rows.
+// The outputs have the shapes of the inputs called `like`, except for their
+// rows.
 absl::Status ShapesOfLike(InferenceContext* context) {
   std::vector<ShapeHandle> shapes;
   TF_RETURN_IF_ERROR(context->input("like", &shapes));
@@ -55,7 +56,7 @@ Starts an allreduce, reducescatter or broadcast of one or several tensors.
 REGISTER_OP("KerasRingXlaDone")
     .Attr(kTypes)
     .Attr("N: int >= 1")
-    // Of the result of each of `like`; negative: as many as it has.
+    // The rows of the result for each of `like`; negative: as many as it has.
     .Attr("rows: list(int)")
     .Input("tickets: N * int64")
     .Input("like: T")

@@ -42,7 +42,7 @@ absl::Status XlaTicket::Enqueue(int64_t process_set, KrKind kind,
   operation.inputs = copies.data();
   operation.context = this;
   operation.done = [](void* ticket, const KrStatus* status) {
-    // Until the end of this function.
+    // Keeps it alive until the end of this function.
     const auto alive = std::move(static_cast<XlaTicket*>(ticket)->in_flight_);
     alive->End(ToAbsl(status));
   };

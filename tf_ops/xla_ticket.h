@@ -17,9 +17,9 @@
 
 namespace keras_ring {
 
-// XLA may reuse an input's buffer as soon as the call that got it returns, and
-// says only later where the result goes. So the collective runs in memory of
-// the ticket.
+// XLA may reuse an input's buffer as soon as the call that received it returns,
+// and says only later where the result goes. So the collective runs in memory
+// of the ticket.
 class XlaTicket final {
  public:
   // A tensor as XLA passes it.
@@ -30,8 +30,8 @@ class XlaTicket final {
   };
 
   // Copies the inputs, one per tensor of the request, and hands the request to
-  // the runtime of a process set. A failure to do so is how the ticket ends;
-  // and so is that of the request.
+  // the runtime of a process set. If that fails, or `request` is an error, the
+  // ticket ends with this error.
   static std::shared_ptr<XlaTicket> Start(
       int64_t process_set, KrKind kind,
       const absl::StatusOr<RequestPtr>& request,
@@ -41,7 +41,7 @@ class XlaTicket final {
   // the runtime, which the callback must not block.
   void OnEnd(std::function<void(const absl::Status&)> callback);
 
-  // The results, as bytes; to be read after a good end.
+  // The results, as bytes; to be read after a successful end.
   const std::vector<tensorflow::Tensor>& results() const { return results_; }
 
  private:
@@ -50,10 +50,10 @@ class XlaTicket final {
                        const std::vector<Input>& inputs,
                        const std::shared_ptr<XlaTicket>& self);
   absl::Status AllocateResult(int result, int64_t rows, void** memory);
-  // The end of the collective.
+  // Ends the collective.
   void End(const absl::Status& status);
 
-  // Touched by whoever has the collective: Start, then the data thread.
+  // Used by the current owner of the collective: Start, then the data thread.
   std::shared_ptr<XlaTicket> in_flight_;  // this, while the runtime has it
   std::vector<int64_t> row_bytes_;        // by tensor, of results by rows
   std::vector<tensorflow::Tensor> tensors_;
@@ -65,15 +65,15 @@ class XlaTicket final {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// The tickets that nobody has waited for yet. All that XLA carries from one
-// call to another are numbers, and it may drop those when a program fails;
-// hence a table instead of pointers. Thread-safe.
+// The tickets that no call has waited for yet. XLA carries only numbers from
+// one call to another, and it may drop those when a program fails; hence a
+// table instead of pointers. Thread-safe.
 class XlaTicketTable {
  public:
   static XlaTicketTable& OfProcess();
 
   int64_t Add(std::shared_ptr<XlaTicket> ticket);
-  // Null if it has been taken.
+  // Returns null if it has been taken.
   std::shared_ptr<XlaTicket> Take(int64_t number);
 
  private:

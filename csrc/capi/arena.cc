@@ -10,7 +10,7 @@ int32_t KrZeroCopyRanks(int32_t job_size) {
 KrStatus* KrArenaCreate(int32_t job_size, KrArena** arena) {
   const keras_ring::Status status = keras_ring::CreateProcessArena(job_size);
   if (!status.ok()) return keras_ring::ToC(status);
-  // Never freed, as what it leads to.
+  // Never freed, like the arena.
   static KrArena* const of_process = new KrArena{keras_ring::ProcessArena()};
   *arena = of_process;
   return nullptr;

@@ -1,4 +1,4 @@
-// What there is to know of the library: types, options, metrics, the build.
+// Descriptions of the library: types, options, metrics, the build.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -62,7 +62,7 @@ size_t KrMetrics(const KrMetric** rows) {
 KrStatus* KrReadMetrics(uint64_t* values) {
   const auto runtime = keras_ring::ProcessRuntime();
   if (keras_ring::CurrentParentRank() != nullptr) {
-    // What it counts is that of the rank, in another process.
+    // The counters are those of the rank, which is another process.
     const KrMetric* rows;
     std::fill_n(values, KrMetrics(&rows), uint64_t{0});
     return nullptr;

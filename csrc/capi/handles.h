@@ -1,4 +1,5 @@
-// What the handles of the C interface are, and how a Status becomes one.
+// The types behind the handles of the C interface, and how a Status becomes
+// one.
 #ifndef KERAS_RING_CAPI_HANDLES_H_
 #define KERAS_RING_CAPI_HANDLES_H_
 
@@ -36,7 +37,7 @@ struct KrLogQueue {
 
 namespace keras_ring {
 
-// Null for success.
+// Returns null for success.
 inline KrStatus* ToC(Status status) {
   if (status.ok()) return nullptr;
   return new KrStatus{std::move(status)};

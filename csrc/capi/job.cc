@@ -63,7 +63,8 @@ Topology TopologyFromC(const KrTopology& topology) {
   return result;
 }
 
-// The process sets of the job, for what only the rank itself may do.
+// Returns the process sets of the job, for calls that only the rank itself may
+// make.
 Result<std::shared_ptr<ProcessSets>> OwnProcessSets() {
   KR_RETURN_IF_ERROR(CheckIsRank());
   std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
@@ -76,7 +77,7 @@ Result<int> ReadTopology(const std::string& what, int64_t process_set) {
   const Topology& of_job = job->topology();
   if (what == "local_rank") return of_job.local_rank;
   if (what == "local_size") return of_job.local_size;
-  // Also for ranks that are not members.
+  // Also valid for ranks that are not members.
   if (what == "size" || what == "included") {
     const std::shared_ptr<ProcessSets> sets = CurrentProcessSets();
     if (sets == nullptr) return UnavailableError("this rank has shut down");

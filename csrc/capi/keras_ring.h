@@ -1,10 +1,12 @@
-/* The C interface of libkeras_ring: all that the library exports, and all that
- * an adapter for a framework needs. In C, for a library that shows no C++ type
- * fits every framework, whatever flags that one was compiled with.
+/* The C interface of libkeras_ring: everything that the library exports, and
+ * everything that an adapter for a framework needs. It is in C because a
+ * library that shows no C++ type fits every framework, whatever flags that
+ * framework was compiled with.
  *
- * Names are KrSomething. What ...Create returns, or passes through a pointer,
- * is the caller's, who ends it by the ...Free of its type. Texts are UTF-8.
- * Everything may be called from any thread. */
+ * Names are KrSomething. An object that ...Create returns, or that is passed
+ * out through a pointer, belongs to the caller, who must free it with the
+ * ...Free of its type. Texts are UTF-8. Everything may be called from any
+ * thread. */
 #ifndef KERAS_RING_CAPI_KERAS_RING_H_
 #define KERAS_RING_CAPI_KERAS_RING_H_
 
@@ -18,35 +20,35 @@ extern "C" {
 
 /* --- Status ---
  *
- * A function that can fail returns one, which is the caller's: null for
+ * A function that can fail returns one, which belongs to the caller: null for
  * success. */
 
 typedef struct KrStatus KrStatus;
 
-/* A number of absl::StatusCode; 0 of null. */
+/* A number of absl::StatusCode; 0 for null. */
 int32_t KrStatusCode(const KrStatus* status);
-/* "UNAVAILABLE", ...; "OK" of null. */
+/* "UNAVAILABLE", ...; "OK" for null. */
 const char* KrStatusCodeName(const KrStatus* status);
-/* Lives as long as `status`; "" of null. */
+/* Lives as long as `status`; "" for null. */
 const char* KrStatusMessage(const KrStatus* status);
-/* One of the caller's own, for what it answers itself. Of a code that is none
- * of an error: INTERNAL. */
+/* Creates a status, for the caller's own errors. A code that is not that of an
+ * error becomes INTERNAL. */
 KrStatus* KrStatusCreate(int32_t code, const char* message);
 void KrStatusFree(KrStatus* status);
 
 /* --- Element types --- */
 
-/* By its number, which is its row in csrc/base/dtype_table.h. */
+/* Indexed by its number, which is its row in csrc/base/dtype_table.h. */
 typedef struct KrDType {
   const char* name; /* NumPy's: "float32" */
   size_t bytes;
-  bool reducible; /* bool and complex numbers are moved only */
+  bool reducible; /* bool and complex numbers can only be moved */
 } KrDType;
 
-/* Returns how many there are. The rows live for ever. */
+/* Returns the number of rows. The rows live as long as the process. */
 size_t KrDTypes(const KrDType** rows);
 
-/* --- Requests: what is to be communicated, and how --- */
+/* --- Requests: what to communicate, and how --- */
 
 typedef enum KrKind {
   KR_ALLREDUCE = 0,
@@ -84,35 +86,36 @@ typedef struct KrTensorSpec {
   const int64_t* dimensions;
 } KrTensorSpec;
 
-/* Zeroed, it is a sum of nothing by factors of 0: see KrRequestSpecInit. */
+/* A zeroed spec is a sum of nothing with factors of 0: see
+ * KrRequestSpecInit. */
 typedef struct KrRequestSpec {
-  /* Ranks match by name. Not terminated: `name_bytes` long. */
+  /* Ranks match by name. Not null-terminated: `name_bytes` long. */
   const char* name;
   size_t name_bytes;
   int32_t kind;        /* KrKind */
-  int32_t reduce_op;   /* KrReduceOp; of reductions */
-  int32_t compression; /* KrCompression; of reductions */
+  int32_t reduce_op;   /* KrReduceOp; for reductions */
+  int32_t compression; /* KrCompression; for reductions */
   int32_t device;      /* KrDeviceKind: where the tensors are */
-  int32_t root;        /* of a broadcast: a rank of the job */
-  double prescale;     /* of reductions: what is multiplied before */
-  double postscale;    /* and after */
-  /* Of an alltoall: the rows for each rank; none: as many for each. */
+  int32_t root;        /* for a broadcast: a rank of the job */
+  double prescale;     /* for reductions: the factor before */
+  double postscale;    /* and after the reduction */
+  /* For an alltoall: the rows for each rank; none: equal shares. */
   const int64_t* splits;
   size_t num_splits;
-  /* Several are agreed on, executed and ended together. */
+  /* Several tensors are agreed on, executed and ended together. */
   const KrTensorSpec* tensors;
   size_t num_tensors;
 } KrRequestSpec;
 
 typedef struct KrRequest KrRequest;
 
-/* A sum over host memory, without a name and without tensors. */
+/* Initializes a sum over host memory, without a name and without tensors. */
 void KrRequestSpecInit(KrRequestSpec* spec);
 /* INVALID_ARGUMENT: there is no such number of a kind, a type, ...; or no
- * collective can have this name or these dimensions. What the ranks must agree
- * on is checked when they do. */
+ * collective can have this name or these dimensions. Properties on which the
+ * ranks must agree are checked when they do. */
 KrStatus* KrRequestCreate(const KrRequestSpec* spec, KrRequest** request);
-/* "allreduce 'dense/kernel'", as messages call it. Lives as long as it. */
+/* "allreduce 'dense/kernel'", as in messages. Lives as long as `request`. */
 const char* KrRequestLabel(const KrRequest* request);
 void KrRequestFree(const KrRequest* request);
 
@@ -124,44 +127,47 @@ KrStatus* KrCheckReduction(int32_t kind, int32_t reduce_op,
 
 /* --- Operations: a request with this rank's memory --- */
 
-/* The way of one caller, such as an op, to the runtime of one process set: it
- * is looked up once, and again when that runtime is over. */
+/* The access of one caller, such as an op, to the runtime of one process set:
+ * it looks the runtime up once, and again when that runtime is over. */
 typedef struct KrRuntimeLookup KrRuntimeLookup;
 
-/* 0 is the set of all ranks. It need not be there yet. */
+/* 0 is the set of all ranks. The set need not exist yet. */
 KrRuntimeLookup* KrRuntimeLookupCreate(int64_t process_set);
 void KrRuntimeLookupFree(KrRuntimeLookup* lookup);
 
 typedef struct KrOperation {
   /* One per tensor of the request, valid until `done` is called. */
   const void* const* inputs;
-  /* As inputs; one may equal its input. Null where the size of a result is not
-   * that of its tensor (allgather, alltoall, reducescatter). */
+  /* Like inputs; an output may equal its input. Null if the size of a result
+   * differs from that of its tensor (allgather, alltoall, reducescatter). */
   void* const* outputs;
-  /* What `done`, `allocate` and `wait_until_ready` get. */
+  /* Passed to `done`, `allocate` and `wait_until_ready`. */
   void* context;
-  /* Ends the operation, for good or ill; once, from a thread of the runtime
-   * that it must not block. `status` is not the callee's. */
+  /* Ends the operation, with success or an error; called once, by a thread of
+   * the runtime, which it must not block. `status` does not belong to the
+   * callee. */
   void (*done)(void* context, const KrStatus* status);
-  /* Where there are no outputs: puts memory for a result of so many rows into
-   * `memory`. Called once for each, in their order. Results are one per
+  /* Used if there are no outputs: sets `*memory` to memory for a result of
+   * `rows` rows. Called once for each result, in order. There is one result per
    * tensor; an alltoall has one more: int64, the rows that came from each
    * rank. */
   KrStatus* (*allocate)(void* context, int32_t result, int64_t rows,
                         void** memory);
-  /* Of the kind in the request. */
+  /* The ordinal of a device of the kind in the request. */
   int32_t device_ordinal;
-  /* Blocks until the inputs are written and the outputs may be. Null: that is
+  /* Blocks until the inputs are written and the outputs may be. Null: this is
    * so already. Called by a thread of the runtime, before `done`. */
   void (*wait_until_ready)(void* context);
 } KrOperation;
 
 /* Submits an operation; does not block. After success `done` is called exactly
- * once; after an error it never is, and says that there is no job in this
- * process (FAILED_PRECONDITION), no such set (the same), that this rank is no
- * member or that no collective of the job serves the device of the tensors
- * (INVALID_ARGUMENT), or why the job has ended. Everything that
- * `operation` points to may go, but for what it says of memory. */
+ * once; after an error it is never called. The error says that there is no job
+ * in this process (FAILED_PRECONDITION), no such set (the same), that this rank
+ * is not a member or that no collective of the job serves the device of the
+ * tensors (INVALID_ARGUMENT), that an operation of this name is in flight (the
+ * same), that this rank has joined (FAILED_PRECONDITION), or why the job has
+ * ended. `operation` and its arrays may be freed when this returns; the memory
+ * of the tensors and `context` must stay valid until `done` is called. */
 KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
                     const KrOperation* operation);
 
@@ -172,51 +178,51 @@ typedef struct KrTopology {
   int32_t size;
   int32_t local_rank; /* among the ranks of this host */
   int32_t local_size;
-  int32_t cross_rank; /* of this host among those with such a local rank */
+  int32_t cross_rank; /* index of this host among those with local_rank */
   int32_t cross_size;
-  bool homogeneous; /* every host has as many ranks */
+  bool homogeneous; /* every host has the same number of ranks */
 } KrTopology;
 
-/* What would otherwise come from the environment. */
+/* Replaces a variable of the environment. */
 typedef struct KrSetting {
-  const char* variable; /* of those of KrOptions */
+  const char* variable; /* one of those of KrOptions */
   const char* value;
 } KrSetting;
 
-/* Meets the other ranks and starts, as `settings` say, and the environment
- * where they say nothing. `versions`: "name=value" lines that must be equal on
- * all ranks. Blocks. */
+/* Meets the other ranks and starts. Options come from `settings`, and from the
+ * environment if they are not set there. `versions`: "name=value" lines that
+ * must be equal on all ranks. Blocks. */
 KrStatus* KrInit(const char* const* versions, size_t num_versions,
                  const KrSetting* settings, size_t num_settings);
-/* In place of KrInit, in a process that a rank has started as a program of its
- * own: this process is no rank, and knows where that rank stands. Collectives
- * are errors (FAILED_PRECONDITION) that say so, metrics are zeros, and
- * KrShutdown forgets the rank. */
+/* Replaces KrInit in a process that a rank has started as a program of its own:
+ * this process is no rank, but knows the topology of that rank. Collectives are
+ * errors (FAILED_PRECONDITION) that say so, metrics are zeros, and KrShutdown
+ * forgets the rank. */
 KrStatus* KrInitChild(const KrTopology* parent, int64_t parent_pid);
-/* Ends the job in agreement with the other ranks, who are told the reason;
- * "" for a program that came to its end. Blocks. Without a job: nothing. */
+/* Ends the job in agreement with the other ranks, which are told the reason; ""
+ * for a program that finished normally. Blocks. Does nothing without a job. */
 void KrShutdown(const char* reason);
 bool KrIsInitialized(void);
-/* INVALID_ARGUMENT: one of the settings cannot be that of a rank. The
- * environment of this process is not looked at. */
+/* INVALID_ARGUMENT: one of the settings is not valid for a rank. Ignores the
+ * environment of this process. */
 KrStatus* KrCheckSettings(const KrSetting* settings, size_t num_settings);
 
 /* FAILED_PRECONDITION: there is no job. */
 KrStatus* KrGetTopology(KrTopology* topology);
-/* One number of it as an op asks for it: "local_rank", "local_size"; of a
- * process set "rank", and, for whoever is not a member too, "size" and
- * "included" (0 or 1). Errors are those of KrEnqueue. */
+/* Reads one number of the topology, as an op needs it: "local_rank",
+ * "local_size"; for a process set "rank", and, also on ranks that are not
+ * members, "size" and "included" (0 or 1). Errors are those of KrEnqueue. */
 KrStatus* KrReadTopology(const char* what, int64_t process_set, int32_t* value);
-/* Why collectives cannot run any more; null while they can and without a
- * job. */
+/* Returns why collectives cannot run any more; null while they can, and without
+ * a job. */
 KrStatus* KrJobStatus(void);
 
-/* How collectives are done, and why: lines for people, passed to `visit`
- * before this returns. FAILED_PRECONDITION: there is no job. */
+/* Describes how collectives are done, and why: lines for people, passed to
+ * `visit` before this returns. FAILED_PRECONDITION: there is no job. */
 KrStatus* KrExplain(void (*visit)(void* context, const char* text),
                     void* context);
 
-/* What a variable of KrOptions has set in this job, as text; "" of what is
+/* Reads the value of a variable of KrOptions in this job, as text; "" if it is
  * secret. Passed to `visit` before this returns. FAILED_PRECONDITION: there is
  * no job. INVALID_ARGUMENT: there is no such variable. */
 KrStatus* KrReadOption(const char* variable,
@@ -226,50 +232,53 @@ KrStatus* KrReadOption(const char* variable,
 /* A number by which the job can be tuned while it runs. */
 typedef struct KrTunable {
   const char* name;
-  const char* unit; /* "" of a choice */
+  const char* unit; /* "" for a choice */
   int64_t value;    /* now */
   int64_t low;
   int64_t high;
 } KrTunable;
-/* Each is passed to `visit` before this returns; names and units live for
- * ever. FAILED_PRECONDITION: there is no job. */
+/* Passes each tunable to `visit` before this returns; names and units live as
+ * long as the process. FAILED_PRECONDITION: there is no job. */
 KrStatus* KrTunables(void (*visit)(void* context, const KrTunable* tunable),
                      void* context);
-/* Gives it another value, on all ranks between the same two operations; does
- * not wait for that. FAILED_PRECONDITION: there is no job, or this is not
- * rank 0. INVALID_ARGUMENT: there is no such number in this job, or it cannot
- * have this value. Else why the job has ended. */
+/* Sets a tunable on all ranks between the same two operations; does not wait
+ * for that. FAILED_PRECONDITION: there is no job, or this is not rank 0.
+ * INVALID_ARGUMENT: there is no such tunable in this job, or it cannot have
+ * this value. Otherwise the error says why the job has ended. */
 KrStatus* KrTune(const char* name, int64_t value);
 
-/* Sets of ranks: `num_ranks[i]` of `ranks` for each, one after the other; all
- * are made or none, and their numbers written to `process_sets`. All ranks make
- * the same calls in the same order. Both wait for all ranks of the job. */
+/* Creates sets of ranks: `ranks` has the `num_ranks[i]` ranks of each set, one
+ * set after the other. Either all are created, and their numbers are written to
+ * `process_sets`, or none. All ranks must make the same calls in the same
+ * order. Both functions wait for all ranks of the job. */
 KrStatus* KrAddProcessSets(const int32_t* ranks, const size_t* num_ranks,
                            size_t num_sets, uint32_t* process_sets);
 KrStatus* KrRemoveProcessSet(int64_t process_set);
 
 /* --- The arena: memory of this process that the host's ranks can read ---
  *
- * For a framework's allocator of tensors. One per process, which stays to its
- * end, for tensors may outlive every job. */
+ * For a framework's allocator of tensors. There is one per process, which
+ * exists until the process ends, since tensors may outlive every job. */
 
 typedef struct KrArena KrArena;
 
-/* Of how many ranks the tensors should lie in arenas, as the environment has
- * it; 0: of none. `job_size`: the number of ranks that whoever has started this
- * process tells, where the environment does not; 0: nobody does. */
+/* Returns the number of ranks whose tensors should be in arenas, according to
+ * the environment; 0 for none. `job_size`: the number of ranks as told by the
+ * program that started this process, used if the environment does not set it;
+ * 0: unknown. */
 int32_t KrZeroCopyRanks(int32_t job_size);
-/* Makes it, if there is none yet. `job_size`: the number of ranks. */
+/* Creates the arena, if there is none yet. `job_size`: the number of ranks. */
 KrStatus* KrArenaCreate(int32_t job_size, KrArena** arena);
-/* Whole pages, hence aligned to one. Null: it is full. */
+/* Returns whole pages, aligned to a page. Null: the arena is full. */
 void* KrArenaAllocate(KrArena* arena, size_t bytes);
 bool KrArenaContains(const KrArena* arena, const void* memory);
-/* Of memory that it contains. */
+/* `memory` must be contained in the arena. */
 void KrArenaRelease(KrArena* arena, void* memory);
 
-/* --- What there is to know ---
+/* --- Descriptions of the library ---
  *
- * Each returns how many rows there are, which live for ever. */
+ * Each function returns the number of rows, which live as long as the
+ * process. */
 
 typedef struct KrOption {
   const char* variable;
@@ -285,7 +294,8 @@ typedef struct KrMetric {
   const char* meaning;
 } KrMetric;
 size_t KrMetrics(const KrMetric** rows);
-/* Their values, in the same order. FAILED_PRECONDITION: there is no job. */
+/* Reads their values, in the same order. FAILED_PRECONDITION: there is no
+ * job. */
 KrStatus* KrReadMetrics(uint64_t* values);
 
 /* The compiler of the library, and the kernels that it has chosen for this
@@ -293,53 +303,56 @@ KrStatus* KrReadMetrics(uint64_t* values);
 const char* KrCompiler(void);
 const char* KrCpuLevel(void);
 
-/* --- What the program does, for whoever looks at its job ---
+/* --- What the program does, for observers of the job ---
  *
- * None of these waits for other ranks, and none does anything without a job. */
+ * None of these waits for other ranks, and none has an effect without a job. */
 
-/* Whether this rank's timeline is recorded now. */
+/* Returns whether this rank's timeline is recorded now. */
 bool KrIsTracing(void);
-/* Records it into the directory PATH.ranks, `path` being absolute.
+/* Records the timeline into the directory PATH.ranks; `path` must be absolute.
  * FAILED_PRECONDITION: there is no job, or it is recorded already. INTERNAL:
  * the files cannot be written. */
 KrStatus* KrStartTimeline(const char* path, bool mark_cycles);
-/* Writes what is left. */
+/* Writes the rest of the timeline and ends it. */
 void KrStopTimeline(void);
 /* Adds a slice. `phase`: a TracePhase from 16 on. Times are nanoseconds of the
  * steady clock. INVALID_ARGUMENT: there is no such phase. */
 KrStatus* KrTraceSlice(int32_t phase, const char* name, int64_t begin_ns,
                        int64_t end_ns, int64_t value);
-/* Adds to a metric. INVALID_ARGUMENT: there is none of this name. */
+/* Adds to a metric, or sets it. INVALID_ARGUMENT: there is none of this
+ * name. */
 KrStatus* KrCount(const char* metric, int64_t amount);
 KrStatus* KrSetMetric(const char* metric, uint64_t value);
-/* From now on the program does this: a value of the metric "activity". Returns
- * what it has done before. */
+/* The program begins `activity`: a value of the metric "activity". Returns the
+ * activity before it. */
 int32_t KrEnterActivity(int32_t activity, int64_t at_ns);
-/* The program waits for its input pipeline. Returns what it has done before,
- * which it goes on with at the end. `samples`: those that have come; they count
- * where it trains. */
+/* The program waits for its input pipeline. KrBeginInputWait returns the
+ * activity before the wait, which is passed to KrEndInputWait as `before` and
+ * resumed there. `samples`: the number of samples that have arrived; they count
+ * if `before` is 0 (computing). */
 int32_t KrBeginInputWait(int64_t at_ns);
 void KrEndInputWait(int64_t began_ns, int32_t before, int64_t ended_ns,
                     int64_t samples);
 
 /* --- Log lines on their way to another logging system ---
  *
- * Without a queue they go to standard error. With one a thread of the other
- * system's own takes them, for no thread of the runtime may wait for it. */
+ * Without a queue they go to standard error. With a queue, a thread of the
+ * other system takes them, since no thread of the runtime may wait for that
+ * system. */
 
 typedef struct KrLogQueue KrLogQueue;
 
-/* Lines come here from now on. */
+/* Lines go to this queue from now on. */
 KrLogQueue* KrLogQueueCreate(void);
-/* Waits for lines and visits them. `level`: 0 debug, 1 info, 2 warning,
- * 3 error. False: it was closed, and is empty. */
+/* Waits for lines and visits them. `level`: 0 debug, 1 info, 2 warning, 3
+ * error. Returns false if the queue was closed, and is empty. */
 bool KrLogQueueTake(KrLogQueue* queue,
                     void (*visit)(void* context, int32_t level,
                                   const char* line),
                     void* context);
-/* Lines go to standard error again; whoever waits is let go. */
+/* Lines go to standard error again; a waiting KrLogQueueTake returns. */
 void KrLogQueueClose(KrLogQueue* queue);
-/* Once it is closed and nobody waits. */
+/* To be called once it is closed and nobody waits. */
 void KrLogQueueFree(KrLogQueue* queue);
 
 #ifdef __cplusplus

@@ -134,7 +134,7 @@ TensorEntry EntryOf(const KrRequest& request, const KrOperation& operation) {
     entry.ready = std::make_shared<const CallbackEvent>(
         operation.wait_until_ready, context);
   }
-  // Two pointers, which std::function keeps without memory of its own.
+  // Two pointers, which std::function stores without an allocation.
   entry.completion =
       Completion([done = operation.done, context](const Status& status) {
         if (status.ok()) return done(context, nullptr);

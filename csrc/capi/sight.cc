@@ -1,4 +1,4 @@
-// What the program does, for whoever looks at its job.
+// The program's own activity, for observers of its job.
 #include <chrono>
 #include <string>
 
@@ -12,12 +12,12 @@
 namespace keras_ring {
 namespace {
 
-// Of the metric "activity".
+// Values of the metric "activity".
 constexpr int32_t kActivityCompute = 0;
 constexpr int32_t kActivityInput = 1;
 
-// Null without a job, and in a process that a rank has forked or started, where
-// nothing is recorded.
+// Returns null without a job, and in a process that a rank has forked or
+// started, where nothing is recorded.
 std::shared_ptr<Runtime> OwnRuntime() {
   return CheckIsRank().ok() ? ProcessRuntime() : nullptr;
 }
