@@ -31,9 +31,9 @@ uint64_t IdentityOf(const std::string& directory) {
   return stat(directory.c_str(), &facts) == 0 ? facts.st_ino : 0;
 }
 
-// A group has no more than any of those that it is in. In a container the path
-// may be that on the host, which is not there: then what is mounted is the
-// group itself.
+// A group may use no more than each of the groups that contain it. In a
+// container the path may be the host's, which does not exist there: then the
+// mounted directory is the group itself.
 void TakeTightest(const std::string& mount, std::string path,
                   std::optional<CpuQuota>* tightest) {
   while (true) {

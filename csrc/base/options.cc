@@ -21,7 +21,7 @@ struct Row {
   const char* variable;  // without the prefix
   const char* type;
   const char* meaning;
-  // An explanation of what was expected, or null on success.
+  // Returns an explanation of what was expected, or null on success.
   const char* (*parse)(const std::string& text, Options& options);
   std::string (*show)(const Options& options);
   bool must_be_equal;  // on all ranks
@@ -464,8 +464,9 @@ Status CheckDeterministic(const Options& options) {
       "tensor is in; unset one of them");
 }
 
-// `given`: the variables that are set, without what all begin with. A part of
-// what makes a rank must not be a job of one rank that trains alone.
+// `given`: the variables that are set, without their common prefix. If only
+// some of a rank's variables are set, the process must not become a job of one
+// rank that trains alone.
 Status CheckTogether(const Options& options,
                      const std::set<std::string>& given) {
   const bool has_size = given.count("SIZE") > 0;

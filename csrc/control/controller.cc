@@ -8,8 +8,8 @@
 namespace keras_ring {
 namespace {
 
-// Names that some ranks asked for and others did not. No program has so many
-// operations in flight.
+// The limit of names that some ranks asked for and others did not. No program
+// has so many operations in flight.
 constexpr size_t kMaxPending = 1 << 20;
 
 // Checks that the items of a bucket may share a collective.
@@ -385,8 +385,8 @@ Result<ExecuteCommand> Controller::Apply(const ExecuteDecision& decision) {
     counters_.late_ns += Duration(decision.last.late).count();
   }
   command.items.reserve(decision.slots.size() + decision.uncached.size());
-  // Touch before insert: an insertion may evict, and what this decision uses
-  // must not be what goes.
+  // Touch before insert: an insertion may evict, and must not evict the slots
+  // that this decision uses.
   for (uint64_t slot : decision.slots) {
     const std::shared_ptr<const Response>& agreed = cache_.At(slot);
     if (agreed == nullptr) {

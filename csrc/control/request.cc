@@ -144,7 +144,7 @@ Status Validate(const Request& request, int size, const RankSet& ranks) {
   return OkStatus();
 }
 
-// A NaN is what it is: ranks that all pass it agree.
+// Two NaNs are equal here: ranks that all pass a NaN agree.
 bool SameNumber(double a, double b) {
   return a == b || (std::isnan(a) && std::isnan(b));
 }
@@ -190,7 +190,7 @@ std::string ListText(const std::vector<int64_t>& values) {
 Status ValidateSplits(const Request& request, int64_t rows,
                       const std::vector<int64_t>& splits, int32_t rank,
                       int size) {
-  // Texts are made of what is wrong alone: there may be millions of splits.
+  // Texts are made for wrong values only: there may be millions of splits.
   const auto error = [&](const std::string& text) {
     return InvalidArgumentError(request.Label() + ": rank " +
                                 std::to_string(rank) + text);
@@ -218,7 +218,7 @@ Status ValidateSplits(const Request& request, int64_t rows,
   return wrong(", which must add up to its " + std::to_string(rows) + " rows");
 }
 
-// Puts what may differ from rank to rank in the order of all ranks.
+// Puts the properties that may differ from rank to rank into rank order.
 Status TakeWhatDiffers(const std::vector<RequestVariant>& variants, int size,
                        const RankSet& ranks, Response& agreed) {
   const bool has_splits = agreed.request.kind == RequestKind::kAlltoall;
@@ -252,7 +252,7 @@ const char* RequestKindName(RequestKind kind) {
 }
 
 int64_t TensorSpec::num_elements() const {
-  // First, for what stands before a 0 may have a product beyond any number.
+  // Checked first, since the product of the dimensions before a 0 may overflow.
   if (HasZero(shape.begin(), shape.end())) return 0;
   int64_t count = 1;
   for (int64_t dim : shape) count *= dim;

@@ -121,8 +121,8 @@ std::string StallInspector::SubjectText(
   return who + (ranks.size() > 1 ? " have" : " has");
 }
 
-// Tensors are matched by name, so names tell: whoever has asked for what others
-// wait for has been in their loop, and is not there now.
+// Tensors are matched by name, so names tell: a rank that has asked before for
+// the names that others wait for has been in their loop, and has left it.
 std::string StallInspector::Explanation(
     const std::vector<StalledTensor>& stalled,
     const ActivityReplies& answers) const {

@@ -7,8 +7,9 @@
 namespace keras_ring {
 namespace {
 
-// A report waits so long for ranks to say what they do. They answer whatever
-// their program does, so who has not by then will not.
+// How long a report waits for ranks to say what they are doing. They answer
+// whatever their program does, so a rank that has not answered by then will
+// not.
 constexpr Duration kAnswerLimit = std::chrono::seconds(1);
 
 // Between two looks of a node: a part of the check time, and not more than

@@ -42,7 +42,7 @@ StepEnd StepPlanner::EndStep() {
     ++equal_steps_;
     if (equal_steps_ == needed_steps_) Adopt(MakePlan());
   } else {
-    // From here on anew; what this step had is the first of the next.
+    // Learning starts again; the slots of this step are the first of the next.
     equal_steps_ = 0;
     seen_.clear();
     for (Slot slot : order_) {
@@ -122,7 +122,7 @@ StepPlan StepPlanner::MakePlan() const {
 }
 
 void StepPlanner::Adopt(StepPlan plan) {
-  // The same slots again: what works is left alone.
+  // The same slots as before: a plan that works is not changed.
   const bool same_slots =
       order_.size() == bucket_of_.size() &&
       std::all_of(order_.begin(), order_.end(),

@@ -12,8 +12,8 @@ namespace {
 
 constexpr char kAuto[] = "auto";
 
-// The fastest first. The ring can always be, so what comes after it has to be
-// asked for.
+// The fastest come first. The ring is always available, so backends after it
+// must be chosen by name.
 const CollectiveBackend* const kBackends[] = {&kShmBackend, &kHierarchyBackend,
                                               &kRingBackend, &kMpiBackend};
 
@@ -58,7 +58,7 @@ Result<const CollectiveBackend*> ChooseBackend(const BackendDeps& deps) {
     why_not = backend->available(deps);
     if (why_not.ok()) return backend;
   }
-  // A job of one rank moves nothing: what its ring does, all do.
+  // A job of one rank moves nothing: every backend does what its ring does.
   if (deps.options.size == 1) return &kRingBackend;
   return FailedPreconditionError("KERAS_RING_COLLECTIVE is '" + wanted +
                                  "', but " + why_not.message() +

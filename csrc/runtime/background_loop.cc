@@ -89,7 +89,8 @@ void BackgroundLoop::Run() {
     const std::optional<TimePoint> until = NextWakeUp();
     Listen(until ? &*until : nullptr);
     queue_.PopRequests(requests_);
-    // In this order, so that what was asked for upon a result comes after it.
+    // In this order, so that requests made after a result are handled after its
+    // launch.
     controller_.OnLaunched(inbox_.TakeLaunched());
     HandleTuned();
     for (const RequestPtr& request : requests_) controller_.Submit(request);
@@ -146,7 +147,8 @@ void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
   if (event.kind == MessageChannel::Event::Kind::kClosed) {
     return HandleClosed(event.peer, event.status);
   }
-  // After an agreed end a peer may still say that it leaves, or who was lost.
+  // After an agreed end a peer may still say that it leaves, or which rank was
+  // lost.
   if (state_ == State::kBroken) return;
   Status status = controller_.OnMessage(event.peer, event.message);
   if (!status.ok() && !agreed()) {
@@ -159,10 +161,10 @@ void BackgroundLoop::HandleEvent(const MessageChannel::Event& event) {
 }
 
 void BackgroundLoop::HandleClosed(int peer, const Status& why) {
-  // First what it said before: it may have left because of another.
+  // First its earlier messages: it may have left because of another rank.
   Collect();
-  // In shared memory it is marked before this rank gives up its collective:
-  // who waits for this one then blames the other.
+  // Marks it in shared memory before this rank gives up its collective: ranks
+  // that wait for this one then blame the other.
   executor_.PeerGone(peer);
   // The end is agreed on, and some buckets are still to run. A peer that was
   // faster may go.
@@ -340,8 +342,8 @@ void BackgroundLoop::CarryOut(ReconfigureCommand command) {
   Finish(State::kDraining, command.status);
 }
 
-// A rank may be lost while its bucket runs, and others may depend on what this
-// one passes on. New commands wait their turn.
+// A rank may be lost while its bucket runs, and others may depend on messages
+// that this one passes on. New commands wait until the bucket has run.
 void BackgroundLoop::PollControl() {
   const TimePoint now = clock_.Now();
   Listen(&now);
@@ -363,8 +365,8 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   if (options_.ranks.is_job()) LogLoss(cause);
   // As things stood when it happened.
   std::vector<FlightRecord> records = queue_.recorder().Records();
-  // First of all nothing new is taken: whoever hears of the end from the
-  // executor must find it everywhere.
+  // First of all, stops taking entries: code that learns of the end from the
+  // executor must see it everywhere.
   Finish(State::kBroken, cause);
   executor_.Abort(cause);
   broken_.Tell(cause);

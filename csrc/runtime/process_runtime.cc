@@ -131,8 +131,8 @@ std::shared_ptr<ProcessSets> TakeProcessSets() {
   TheSlot().parent = nullptr;
   std::shared_ptr<ProcessSets> sets = std::exchange(TheSlot().sets, nullptr);
   if (!TheSlot().forked.exchange(false)) return sets;
-  // Never destroyed: it would wait for threads that are not here, and use what
-  // belongs to the parent.
+  // Never destroyed: it would wait for threads that do not exist here, and use
+  // the parent's resources.
   static auto* of_parents = new std::vector<std::shared_ptr<ProcessSets>>;
   of_parents->push_back(std::move(sets));
   return nullptr;

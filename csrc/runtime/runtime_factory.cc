@@ -186,8 +186,8 @@ Result<std::shared_ptr<ProcessSets>> CreateJob(
   if (connected.ok()) {
     connected = ConnectParts(*mesh, arena, nullptr, mesh->deadline(), deps);
   }
-  // Nobody goes on who could wait for a rank that does not: it would take it
-  // for lost when it says nothing.
+  // No rank goes on that could wait for a rank which does not: it would take a
+  // silent rank for lost.
   KR_RETURN_IF_ERROR(mesh->StartBarrier(connected));
   deps.mesh = std::move(mesh);
   if (options.size > 1 && !deps.host) deps.memory_holder = HoldMemory();

@@ -20,8 +20,8 @@
 namespace keras_ring {
 namespace {
 
-// The longest that a thread looks for what it waits for before it sleeps: about
-// the time between two steps of a small model.
+// The longest time that a thread spins before it sleeps: about the time between
+// two steps of a small model.
 constexpr Duration kSpin = std::chrono::microseconds(200);
 
 // The ranks of the own host, ascending.
@@ -36,7 +36,7 @@ std::vector<int> RanksOfHost(const std::vector<std::string>& host_ids,
 
 constexpr size_t kCacheLine = 64;
 
-// Ranks that share a core take turns: whoever spins holds the others up.
+// Ranks that share a core take turns: a spinning rank delays the others.
 Duration SpinOf(const HostGroup& host) {
   return host.NumUsableCores() >= host.size() ? kSpin : Duration::zero();
 }
@@ -50,7 +50,7 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
   const RankSet& set = deps.ranks;
   const std::vector<int> ranks = RanksOfHost(deps.host_ids, options.rank);
   if (ranks.size() == 1) return std::unique_ptr<HostGroup>();
-  // The job has tried, and said why it could not.
+  // The job has tried this, and logged why it could not.
   if (!set.is_job() && job_host == nullptr) return std::unique_ptr<HostGroup>();
   const int size = static_cast<int>(ranks.size());
   std::vector<int> peers = {ranks.front()};

@@ -76,7 +76,7 @@ class OpenSslSession final : public TlsSession {
                         size_t identity_bytes, SSL_SESSION** session);
   // Null when memory runs out.
   SSL_SESSION* SecretSession() const;
-  // Forgets what went wrong before, so that Failure tells of this call.
+  // Clears earlier errors, so that Failure reports those of this call.
   void Begin() {
     ERR_clear_error();
     error_ = 0;
@@ -84,7 +84,8 @@ class OpenSslSession final : public TlsSession {
   Status Failure();
   Status CheckAgreed();
   Status TakeNewKeysIfDue();
-  // Writes one record, or goes on with the one under way. 0: not now.
+  // Writes one record, or continues the one in flight. Returns 0 if nothing can
+  // be written now.
   Result<size_t> SendRecord(const char* data, size_t bytes);
 
   const int fd_;
@@ -110,8 +111,8 @@ Status OpenSslSession::Start(SSL_CTX* context, const BIO_METHOD* method,
   SSL_set_bio(ssl_.get(), bio, bio);  // takes it
   SSL_set_app_data(ssl_.get(), this);
   if (role == Tls::Role::kClient) {
-    // There are no certificates that it trusts: so who does not hold the secret
-    // cannot come with one instead.
+    // It trusts no certificates: so a peer that does not hold the secret cannot
+    // present one instead.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
     SSL_set_psk_use_session_callback(ssl_.get(), UseSecret);
     SSL_set_connect_state(ssl_.get());
@@ -211,7 +212,7 @@ Status OpenSslSession::Failure() {
   return UnavailableError(ErrorText());
 }
 
-// That the secret was what both ends have proved. OpenSSL says "reused" of it.
+// Checks that both ends have proved the secret. OpenSSL calls this "reused".
 Status OpenSslSession::CheckAgreed() {
   const SSL_CIPHER* cipher = SSL_get_current_cipher(ssl_.get());
   if (SSL_session_reused(ssl_.get()) != 1 ||
@@ -326,7 +327,7 @@ Result<Received> OpenSslSession::Receive(const iovec* parts, size_t num_parts) {
       if (result > 0) {
         filled += result;
         received.bytes += result;
-        // One record at a time: whoever asks has others to look after.
+        // One record at a time, since the caller has other links to serve.
         if (SSL_pending(ssl_.get()) == 0) return received;
         continue;
       }

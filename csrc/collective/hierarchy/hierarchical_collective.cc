@@ -155,7 +155,7 @@ template <typename Function>
 Status HierarchicalCollective::Guard(uint64_t tag, Function collective) {
   barrier_.SetTag(tag);
   Status status = broken_.Run(collective);
-  // The others of the host need not wait for what will not come.
+  // The other ranks of the host need not wait for steps that will not come.
   if (!status.ok()) barrier_.Leave();
   return status;
 }
@@ -408,7 +408,7 @@ Status HierarchicalCollective::Run(HostMethod& method, const StageParts& parts,
                   bytes >= options_.helper_bytes ? helper_.get() : nullptr);
   next_chunk_ += parts.num_chunks();
   if (group_->local_rank() >= parts.lanes()) return RunStage(stage);
-  // Chunks follow each other: what counts is how much they are together.
+  // Chunks follow each other: their total size counts.
   const std::vector<Range> chunks = parts.PartsOf(group_->local_rank());
   int64_t count = 0;
   for (const Range& chunk : chunks) count += chunk.count();

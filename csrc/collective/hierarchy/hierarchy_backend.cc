@@ -94,8 +94,8 @@ HostStageOptions StageOptionsFor(int num_hosts, int ranks_per_host) {
   HostStageOptions options;
   options.part_bytes = least * std::clamp(DivideUp(wanted, least), size_t{1},
                                           kMostPartBytes / least);
-  // Two chunks are under way on the top, and on each level below it almost
-  // twice as many as above (LevelsShape).
+  // Two chunks are in flight on the top, and on each level below almost twice
+  // as many as above (LevelsShape).
   int64_t lag = 2;
   const size_t levels = LargestGroups(num_hosts, side).size();
   for (size_t level = 1; level < levels; ++level) lag = 2 * lag - 1;
@@ -108,7 +108,7 @@ Status HierarchyAvailable(const BackendDeps& deps) {
   if (placement.num_hosts() == 1) {
     return FailedPreconditionError("the ranks are on one host");
   }
-  // Up to so many, they exchange without it.
+  // Up to this number of hosts, ranks exchange without the hierarchy.
   if (placement.is_hierarchical() ||
       placement.num_hosts() > CpuCollectiveOptions().max_exchange_ranks ||
       AlgorithmsOf(deps.options).in_pairs) {

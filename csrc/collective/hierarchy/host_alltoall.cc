@@ -65,7 +65,7 @@ Status HostAlltoall::RunDirect() {
 }
 
 Status HostAlltoall::RunByLanes(const std::vector<AlltoallStep>& steps) {
-  // One to collect, and one for what each step receives.
+  // One buffer to collect parcels, and one for what each step receives.
   while (scratch_.size() < steps.size() + 1) scratch_.emplace_back();
   LocalMoves moves(local_size());
   AddBlocksOfHost(moves);

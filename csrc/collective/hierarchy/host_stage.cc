@@ -158,7 +158,8 @@ void HostStage::Reduce(int64_t step, char* sums) {
 
 bool HostStage::HasReduced(int64_t step) {
   if (reduced_.load() <= step) return false;
-  // Other hosts cannot tell what was read of tensors that were given up.
+  // Other hosts cannot tell whether values were read from tensors that their
+  // rank had given up.
   if (places_ != nullptr && failure_.ok()) {
     failure_ = barrier_.CheckNobodyLeft();
   }
@@ -239,8 +240,8 @@ void HostStage::Disarm() {
   ClearSignal(group_.data_bell(local_rank_));
 }
 
-// Whoever has left will not do what is left of the last chunk; perhaps it has
-// left because it runs another collective.
+// A rank that has left will not do its part of the last chunk; it may have left
+// because it runs another collective.
 Status HostStage::Check() {
   if (num_chunks_ == 0) return OkStatus();
   KR_RETURN_IF_ERROR(failure_);

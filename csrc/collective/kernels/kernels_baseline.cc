@@ -6,7 +6,7 @@
 namespace keras_ring {
 namespace {
 
-// Vectors of 16 bytes are what x86-64 and AArch64 both have.
+// x86-64 and AArch64 both have vectors of 16 bytes.
 struct Baseline {
   static constexpr int kVectorBytes = 16;
   using Floats = Vector<float, 4>;

@@ -14,7 +14,7 @@
 namespace keras_ring {
 namespace {
 
-// Steps of an exchange that may be under way.
+// The limit of steps of an exchange that are in flight.
 constexpr int64_t kExchangeLag = 4;
 
 // How much less, and how much more, than by default an exchange may hold.

@@ -259,8 +259,8 @@ bool ExchangeRun::HasValues(int64_t step) const {
   });
 }
 
-// The values of a step are there; and what the fold overwrites is not needed
-// any more.
+// Returns whether the values of the step are there, and the memory that the
+// fold overwrites is not needed any more.
 bool ExchangeRun::CanFold() const {
   if (is_below_ || folded_ == num_steps() || !HasValues(folded_)) return false;
   if (schedule_.one_shot && !staged_ && in_place_) {
@@ -342,8 +342,8 @@ void ExchangeRun::NoteDone() {
   }
 }
 
-// The slot is free once all have been sent, and this rank has folded, what it
-// holds.
+// The slot is free once all peers have received its contents, and this rank has
+// folded them.
 bool ExchangeRun::CanStageForAll() const {
   if (!stages_for_all() || stagings_ == num_steps()) return false;
   if (stagings_ >= reduced_ + schedule_.lag) return false;
@@ -405,8 +405,8 @@ bool ExchangeRun::AllowsBlock(size_t peer, const Block& block) const {
   }
   if (!staged_) return true;
   if (below_ == nullptr) return block.step < in_[peer].results + schedule_.lag;
-  // The memory below for results is free when its values are there, and when
-  // what went out from it is out.
+  // The memory below for results is free when the step's values are there, and
+  // when the results sent from it have left.
   return block.step < staged_steps_ && HasSentResults(block.step);
 }
 

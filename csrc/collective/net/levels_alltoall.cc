@@ -44,8 +44,8 @@ class Level {
   bool owns() const { return place_ < cut_.owners(); }
   int group() const { return group_; }
 
-  // Within the group: what goes to its members, and what leaves it, to those
-  // who take it on.
+  // Within the group: parcels for its members go to them, and parcels that
+  // leave the group go to the members that send them on.
   AlltoallStep Gather() const {
     AlltoallStep step;
     for (int i = 1; i < group_size(); ++i) {
@@ -57,7 +57,8 @@ class Level {
     return step;
   }
 
-  // To members whom nobody stands for above, from those who took theirs.
+  // Sends the parcels for members that no participant above represents, from
+  // the owners that received them.
   AlltoallStep Deliver() const {
     AlltoallStep step;
     for (int extra = cut_.owners(); extra < group_size(); ++extra) {
@@ -97,7 +98,8 @@ class Level {
   const Participant& member(int place) const {
     return all_[cut_.begin(group_) + place];
   }
-  // The member of this group that takes what is for participant `x`.
+  // Returns the member of this group that takes the parcels for participant
+  // `x`.
   int Taker(int x) const {
     const int group = cut_.GroupOf(x);
     const int place = x - cut_.begin(group);

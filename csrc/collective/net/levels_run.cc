@@ -80,7 +80,8 @@ class GroupPlan {
            traffic_.root < group_.begins[member + 1];
   }
 
-  // `results`: the part of what `from` has folded that `to` gets, or null.
+  // `results`: returns the part of what `from` has folded that `to` gets; or
+  // null.
   template <typename Folds, typename Results>
   ExchangeSchedule Plan(const Folds& folds, const Results& results) const {
     ExchangeRanges ranges;
@@ -96,7 +97,7 @@ class GroupPlan {
     return PlanChunks(exchange_, covers_, ranges);
   }
 
-  // Everybody has all values from those who have them.
+  // Each rank gets all values straight from the ranks that have them.
   ExchangeSchedule OneShot() const {
     return Plan([this](int, int64_t step) { return covers_[step]; }, nullptr);
   }

@@ -200,8 +200,8 @@ Status ChunkBarrier::Wait(int local_rank, Phase phase, uint64_t chunk) {
     if (progress_ != nullptr) (*progress_)();
     const uint32_t calls = wait.calls.load();
     wait.asleep.store(ProgressPage::WaitWord::kOnWord);
-    // Whoever has left and not done this will not do it, and then the awaited
-    // one may not come so far either.
+    // A rank that has left without doing this will not do it, and then the
+    // awaited rank may not get so far either.
     const int lost = FirstLost(phase, chunk);
     const bool over = lost >= 0 || done();
     (void)clock.Look();
@@ -235,7 +235,7 @@ std::string ChunkBarrier::IdleText(int local_rank, Duration idle) const {
 
 Status ChunkBarrier::Outcome(int local_rank, Phase phase, uint64_t chunk,
                              int lost) {
-  // Whatever else happened: what is done is done.
+  // Whatever else has happened, a phase that is done stays done.
   if (HasDone(local_rank, phase, chunk)) return OkStatus();
   MutexLock lock(mutex_);
   if (!cause_.ok()) return cause_;

@@ -78,7 +78,7 @@ template <typename Function>
 Status ShmCollective::Guard(uint64_t tag, Function collective) {
   barrier_.SetTag(tag);
   Status status = broken_.Run(collective);
-  // The others need not wait for what will not come.
+  // The other ranks need not wait for steps that will not come.
   if (!status.ok()) barrier_.Leave();
   return status;
 }
@@ -169,7 +169,7 @@ Status ShmCollective::Allreduce(const AllreduceArgs& args) {
   });
 }
 
-// One chunk tells what follows, and that the inputs may be read.
+// A single chunk announces what follows, and that the inputs may be read.
 Status ShmCollective::ReduceDirectly(const std::vector<TensorSpan>& tensors,
                                      const Plan& plan) {
   const size_t element_size = spans_.element_size();

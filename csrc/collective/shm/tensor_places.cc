@@ -53,7 +53,7 @@ Status TensorPlaces::LearnOf(int local_rank, size_t element_size) {
   outputs_[local_rank].clear();
   for (size_t t = 0; t < counts_.size(); ++t) {
     const uint64_t bytes = counts_[t] * element_size;
-    // A copy: what is checked must be what is used.
+    // A copy: the values that are checked must be the values that are used.
     const Table::Row row = tables_[local_rank]->rows[t];
     for (auto [offset, pointers] :
          {std::pair{row.input, &inputs_}, std::pair{row.output, &outputs_}}) {

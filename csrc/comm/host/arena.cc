@@ -115,8 +115,8 @@ void Arena::Free(void* block) {
   GiveBack(excess);
 }
 
-// Joins the neighbours that are alike: what has been given back stays apart
-// from what is still there.
+// Merges neighbours of the same kind: blocks that were given back stay apart
+// from those that are kept.
 void Arena::AddFree(Offset begin, FreeBlock block) {
   auto join =
       [&](std::map<Offset, FreeBlock>::iterator neighbour) KR_REQUIRES(mutex_) {
@@ -155,7 +155,7 @@ void Arena::RemoveFree(Offset begin) {
 void Arena::NoteUse() {
   const TimePoint now = clock_.Now();
   if (now >= window_end_) {
-    // Two windows or more without a call: what was before does not count.
+    // No call for two windows or more: the peak before does not count.
     last_peak_ =
         now >= window_end_ + options_.window ? stats_.bytes_in_use : peak_;
     peak_ = stats_.bytes_in_use;
@@ -233,8 +233,8 @@ void Arena::BeforeFork() {
   mutex_.Lock();
   if (!shared()) return;
   int ends[2];
-  // Without it the parent does not wait, and a child that reads a tensor may
-  // see what the parent does to it meanwhile.
+  // Without a pipe the parent does not wait, and a child that reads a tensor
+  // may see changes that the parent makes meanwhile.
   if (pipe2(ends, O_CLOEXEC) != 0) return;
   for (int i = 0; i < 2; ++i) copied_[i] = Socket(ends[i]);
 }
@@ -247,8 +247,9 @@ void Arena::AfterFork(bool in_child) {
     if (in_child) LeaveParent();
     copied_[1] = Socket();
     if (!in_child && copied_[0].valid()) {
-      // The end, for nothing is written: the child has closed it, or is dead.
-      // It may also hang, in what another library does after a fork.
+      // Waits for the end of the stream, as nothing is written: the child has
+      // closed the pipe, or is dead. It may also hang in an atfork handler of
+      // another library.
       const Deadline deadline = Deadline::After(options_.fork_copy_limit);
       pollfd entry = {copied_[0].fd(), POLLIN, 0};
       while (poll(&entry, 1, deadline.PollTimeoutMs()) < 0 && errno == EINTR) {

@@ -25,7 +25,8 @@ namespace keras_ring {
 struct ArenaOptions {
   // The length of the "last seconds" in the comment on Arena.
   Duration window = std::chrono::seconds(10);
-  // Free bytes that may be kept beyond the recent peak, for fragmentation.
+  // Bytes that may be kept beyond the recent peak, for fragmentation; at most a
+  // quarter of that peak.
   uint64_t slack = uint64_t{64} << 20;
   // The most bytes that the child of a fork gets a copy of, and how long its
   // parent waits for that copy: many times what it takes.
@@ -40,11 +41,11 @@ struct ArenaOptions {
 // For blocks of many pages: a block is whole pages, found by best fit among the
 // freed ones, else taken from the untouched rest. Freed pages are kept, since a
 // training step asks for the same memory again and again, and a page costs more
-// to get than to fill. The number of kept pages is limited to the most that
-// were in use at once in the last seconds, plus some slack for fragmentation:
-// threads ask in another order in every step, and without slack each would get
-// new pages for a large block and give others back. Pages beyond that limit go
-// back to the system.
+// to get than to fill. Used and kept pages together are limited to the most
+// that were in use at once in the last seconds, plus some slack for
+// fragmentation: threads ask in another order in every step, and without slack
+// each would get new pages for a large block and give others back. Pages beyond
+// that limit go back to the system.
 //
 // The child of a fork gets a copy of the blocks that are in use, in memory of
 // its own, and nobody else can read what it writes there. If they are more than

@@ -93,8 +93,8 @@ Status MapArena(Socket descriptor, HostGroup::Member& member,
   return OkStatus();
 }
 
-// Once all have mapped what they can: ranks must agree on which tensors they
-// read from each other.
+// Called once all have mapped what they can: ranks must agree on which tensors
+// they read from each other.
 void DropArenas(std::vector<HostGroup::Member>& members) {
   for (const HostGroup::Member& member : members) {
     if (FactsOf(member).maps_no_arenas == 0) continue;

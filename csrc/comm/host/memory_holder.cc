@@ -28,8 +28,8 @@
 #define SYS_close_range 436
 #endif
 
-// A sanitizer would keep books on what the second process does under the name
-// of the thread that started it.
+// A sanitizer would attribute what the second process does to the thread that
+// started it.
 #if defined(__clang__)
 #define KR_UNINSTRUMENTED __attribute__((disable_sanitizer_instrumentation))
 #else
@@ -109,8 +109,8 @@ Status MemoryHolder::Start() {
   owner_ = getpid();
   {
     const AllSignalsBlocked blocked;
-    // Without a signal at its end, so that nobody who waits for children of his
-    // own gets this one.
+    // Without a signal at its end, so that code that waits for its own children
+    // does not get this one.
     const int pid =
         __clone(&Run, hold_->stack + sizeof(hold_->stack), CLONE_VM, hold_);
     if (pid < 0) {

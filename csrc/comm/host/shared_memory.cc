@@ -28,8 +28,9 @@ Socket NewMemfd(const char* name) {
 
 Status Prepare(const Socket& memfd, size_t bytes) {
   const int fd = memfd.fd();
-  // It has no name, but whoever is handed a descriptor of it could otherwise
-  // open it again with more rights: it begins with those of everybody.
+  // It has no name, but a process that receives its descriptor could otherwise
+  // open it again with more rights: memfds are created with access for
+  // everybody.
   if (fchmod(fd, 0600) != 0) {
     return InternalError("fchmod of a memfd: " + ErrnoText(errno));
   }

@@ -16,7 +16,8 @@ namespace keras_ring {
 namespace {
 
 constexpr Duration kOutOfDescriptorsPause = std::chrono::milliseconds(100);
-// Then it is the turn of those that are inside already, whoever else comes.
+// After this number, the connections already accepted get a turn, even if more
+// wait.
 constexpr int kAcceptsInARow = 64;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
@@ -89,10 +90,10 @@ void Acceptor::Run() {
   }
 }
 
-// Milliseconds until the oldest handshake expires or, if this is not
-// `accepting`, that resumes; -1, for ever, when there is neither. Whether it is
-// must be decided once: a pause that ended since then would have nobody wake
-// the thread for those who wait at the door.
+// Returns the milliseconds until the oldest handshake expires or, if not
+// `accepting`, until accepting resumes; -1, for no limit, if there is neither.
+// The caller must decide once whether it accepts: if a pause ended between two
+// decisions, nothing would wake the thread for waiting connections.
 int Acceptor::TimeoutMs(bool accepting) const {
   TimePoint until = TimePoint::max();
   if (!pending_.empty()) {

@@ -37,9 +37,9 @@ Sha256Digest ClientProof(const JobKey& key, std::string_view opening,
   return HmacSha256(key.bytes(), message);
 }
 
-// Over the whole exchange, so that only the one for whom the hello was meant
-// can say it. The server's first proof does not name the server: any rank of
-// the job gives one to whoever asks, who may pass it on.
+// Over the whole exchange, so that only the server that the hello was meant for
+// can compute it. The server's first proof does not name the server: any rank
+// of the job gives one to any client, which may pass it on.
 Sha256Digest VerdictProof(const JobKey& key, std::string_view opening,
                           std::string_view server_message,
                           std::string_view claim, uint8_t verdict) {
@@ -260,8 +260,8 @@ ServerHandshake::State ServerHandshake::Fail(std::string why) {
   return state_ = State::kFailed;
 }
 
-// Reads up to `wanted` bytes in all, never one more: what follows the
-// handshake belongs to the link.
+// Reads up to `wanted` bytes in all, never one more: bytes after the handshake
+// belong to the link.
 ServerHandshake::State ServerHandshake::ReadInput(size_t wanted) {
   while (input_.size() < wanted) {
     char bytes[kClientProofBytes];

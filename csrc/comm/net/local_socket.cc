@@ -20,7 +20,7 @@ socklen_t AbstractAddress(const std::string& name, sockaddr_un* address) {
   KR_CHECK(!name.empty() && name.size() <= 100);
   *address = {};
   address->sun_family = AF_UNIX;
-  // A leading zero byte is what makes it abstract.
+  // A leading zero byte makes the name abstract.
   std::memcpy(address->sun_path + 1, name.data(), name.size());
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                 name.size());

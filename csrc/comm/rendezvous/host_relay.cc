@@ -126,7 +126,7 @@ void HostRelay::Run() {
     break;
   }
   rank_zero_.reset();
-  // Whoever comes now belongs to the next job.
+  // Any rank that comes now belongs to the next job.
   acceptor_->Stop();
   if (!has_answer()) server_.Stop(Duration::zero());
 }

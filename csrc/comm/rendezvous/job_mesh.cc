@@ -7,12 +7,12 @@
 namespace keras_ring {
 namespace {
 
-// A listener that the table names is there, or its process has gone. So a
-// refusal is final but for what passes: a full backlog, an evicted handshake.
+// A listener that the table names exists, or its process has gone. So a refusal
+// is final, except for transient causes: a full backlog, an evicted handshake.
 constexpr Duration kDialAgainFor = std::chrono::seconds(3);
 constexpr Duration kDialPause = std::chrono::milliseconds(50);
-// A rank that dials again has given up what it had. Two are on their way when
-// it asks for two in a row; more than a few are a fault.
+// A rank that dials again has given up its earlier link. There are two links if
+// it dials twice in a row; more than a few are a fault.
 constexpr size_t kMaxLinksPerUse = 4;
 
 Deadline DialAgainUntil(Deadline deadline) {

@@ -8,7 +8,7 @@
 namespace keras_ring {
 namespace {
 
-// Room for what is said besides the bytes: a rank, and lengths.
+// Room for the rest of the message: a rank, and lengths.
 constexpr size_t kBytesPerRank = kMaxExchangedBytes + 32;
 
 using Parts = std::map<int, std::string>;  // by rank

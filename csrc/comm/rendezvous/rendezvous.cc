@@ -263,7 +263,7 @@ Result<JobTable> AskForTable(TcpStoreClient& store, const MemberRecord& own,
   if (entries.status().code() != StatusCode::kDeadlineExceeded) {
     return entries.status();
   }
-  // Rank 0 has a later deadline and still waits: say for whom.
+  // Rank 0 has a later deadline and still waits: asks it for the missing ranks.
   const Deadline soon = Deadline::After(kAnswerGrace);
   const std::string asker =
       std::to_string(own.rank) + "/" + std::to_string(own.target) + ".";

@@ -15,8 +15,8 @@ constexpr Duration kWordGrace = std::chrono::milliseconds(500);
 constexpr Duration kVerdictGrace = std::chrono::seconds(1);
 // Ranks that are lost together are named together.
 constexpr Duration kTroubleGrace = std::chrono::milliseconds(200);
-// Rank 0 stays so long for those that have not taken the verdict. Whoever can
-// still take it has asked for it before.
+// How long rank 0 stays for ranks that have not taken the verdict. A rank that
+// can still take it has asked for it before.
 constexpr Duration kVerdictLinger = std::chrono::milliseconds(300);
 constexpr char kSilent[] =
     "nothing came from it within KERAS_RING_START_TIMEOUT; its process is "
@@ -71,7 +71,7 @@ std::string AllLost(const std::vector<int>& ranks,
          " ranks, on " + text + ") while the job started, of each: " + why;
 }
 
-// Such an error may come of what happened to another rank.
+// Such an error may be a consequence of another rank's failure.
 bool MayBeConsequence(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded;
@@ -147,7 +147,7 @@ Status StartVerdict(const StoreEntries& words,
       why = said;
     }
   }
-  // Whoever is silent may still wait for one that has gone.
+  // A silent rank may itself still wait for one that has gone.
   if (!gone.empty()) {
     return UnavailableError(
         AllLost(gone, members, "its connection to rank 0 ended"));

@@ -188,9 +188,9 @@ Status MessageChannel::Receive(Connection& connection,
                                std::vector<Event>& events) {
   Result<size_t> got = connection.framed.Read();
   if (connection.local) {
-    // Nothing comes this way but the news that the peer is gone. What it said
-    // before is still to be heard, and acted on: the news will be there again
-    // at the next look.
+    // The only event on this socket is that the peer is gone. Messages that it
+    // sent before must still be read and handled: the next poll reports the
+    // event again.
     if (got.ok()) {
       return *got == 0 ? OkStatus() : InternalError("unexpected bytes");
     }

@@ -128,7 +128,7 @@ class LibraryPort final : public MpiPort {
   bool Close() override {
     int is_finalized = 0;
     mpi_.is_finalized(&is_finalized);
-    // MPI has ended all that was under way, and must not be called.
+    // MPI_Finalize has ended everything in flight, and MPI must not be called.
     if (is_finalized != 0) return true;
     for (size_t i = 0; i < requests_.size(); ++i) {
       if (messages_[i].is_receive) mpi_.cancel(&requests_[i]);

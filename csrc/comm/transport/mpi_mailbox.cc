@@ -6,7 +6,7 @@
 namespace keras_ring {
 namespace {
 
-// Not zeroed: what is not used takes no memory.
+// Not zeroed: unused pages take no memory.
 std::unique_ptr<char[]> NewBuffer() {
   return std::unique_ptr<char[]>(new char[kMpiMessageBytes]);
 }

@@ -32,7 +32,7 @@ timespec AsTimespec(Duration time) {
   return spec;
 }
 
-// Keeps what MPI may still use, to the end of the process.
+// Keeps buffers that MPI may still use until the end of the process.
 template <typename Port, typename Mailboxes>
 void KeepForEver(Port port, Mailboxes mailboxes) {
   static Mutex* const mutex = new Mutex;
@@ -43,7 +43,7 @@ void KeepForEver(Port port, Mailboxes mailboxes) {
 
 }  // namespace
 
-// The streams of a plan under way.
+// The streams of a running plan.
 class MpiTransport::Streams {
  public:
   Streams(SendReceivePlan& plan, MpiTransport& transport) {
@@ -224,7 +224,7 @@ Result<bool> MpiTransport::Look() {
 Result<bool> MpiTransport::Move(Streams& streams) {
   KR_ASSIGN_OR_RETURN(const bool sent,
                       streams.Send(*port_, counters_.data_bytes_sent));
-  // So that what was sent leaves, even if what has come is an error.
+  // Tests now, so that sent messages leave even if a received one is an error.
   KR_ASSIGN_OR_RETURN(const bool any_done, Look());
   KR_ASSIGN_OR_RETURN(const bool taken,
                       streams.Take(*port_, counters_.data_bytes_received));

@@ -6,7 +6,8 @@
 namespace keras_ring {
 namespace {
 
-// Read in one call: what is then used while it is in the core's cache.
+// The limit of one read: the bytes are then used while they are in the core's
+// cache.
 constexpr size_t kMaxReadBytes = size_t{256} << 10;
 
 // Returns whether the system had no room, or no bytes, for the rest of `parts`.

@@ -12,7 +12,7 @@ uint64_t TotalBytes(const Segments& segments) {
   return total;
 }
 
-// Moves (`segment`, `offset`) on by `bytes`, over what is full or empty.
+// Advances (`segment`, `offset`) by `bytes`, past full or empty segments.
 template <typename Segments>
 void SkipBytes(const Segments& segments, size_t end, size_t bytes,
                size_t& segment, size_t& offset) {

@@ -25,7 +25,7 @@ constexpr size_t kMuchBytes = size_t{2} << 20;
 
 }  // namespace
 
-// The streams of a plan under way.
+// The streams of a running plan.
 class TcpTransport::Streams {
  public:
   Streams(SendReceivePlan& plan, const std::map<int, Peer>& peers,
@@ -82,7 +82,8 @@ class TcpTransport::Streams {
     for (const auto& flow : receives_) {
       if (IsBlocked(flow)) AddEntry(flow, POLLIN);
     }
-    // Whoever waits for others hears of a lost receiver by an error alone.
+    // While a stream waits for other peers, a poll error is the only sign of a
+    // lost receiver.
     for (const auto& flow : sends_) {
       AddEntry(flow, IsBlocked(flow) ? POLLOUT : 0);
     }
@@ -311,8 +312,8 @@ Result<bool> TcpTransport::Spin(Streams& streams, PlanEvents* events) {
   return ready;
 }
 
-// The descriptor of `events` is looked at between Arm and Disarm alone: before,
-// it may still be readable because of what has been seen long since.
+// The descriptor of `events` is polled only between Arm and Disarm: before, it
+// may still be readable because of earlier events.
 Result<bool> TcpTransport::Sleep(Streams& streams, PlanEvents* events,
                                  Deadline deadline) {
   if (events == nullptr) return streams.Poll({wake_.fd()}, deadline);

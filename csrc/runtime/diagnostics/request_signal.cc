@@ -48,7 +48,7 @@ void Serve(int requests, const char* name, void (*answer)()) {
 // Starts the thread that answers; returns whether it runs.
 bool StartServing(int signal, const char* name, void (*answer)()) {
   int ends[2];
-  // A full pipe must not block the handler: what is asked for is on its way.
+  // A full pipe must not block the handler: a request is pending then anyway.
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   (void)fcntl(ends[1], F_SETFL, O_NONBLOCK);
   BellOf(signal) = ends[1];

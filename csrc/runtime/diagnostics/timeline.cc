@@ -130,7 +130,7 @@ class Timeline::Recording {
   Status Open() {
     KR_RETURN_IF_ERROR(lines_file_.Open());
     KR_RETURN_IF_ERROR(spans_file_.Open());
-    // At once: whoever cannot write learns it from Start.
+    // Written at once, so that Start reports a failure to write.
     const std::string lines = TakeLines();
     return lines_file_.Write(lines.data(), lines.size());
   }
