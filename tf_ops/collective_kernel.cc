@@ -193,7 +193,8 @@ void CollectiveKernel::Call::Finish(const absl::Status& status) {
   if (cancellation_ != nullptr && token_ != kNoToken) {
     cancellation_->DeregisterCallback(token_);
   }
-  // Before `done`: the next op may reuse the buffer if nobody else holds it.
+  // Before `done`: the next op may reuse the buffer if it has no other
+  // reference.
   held_.clear();
   RunDone(context, std::move(done), status);
 }

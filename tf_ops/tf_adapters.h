@@ -13,7 +13,7 @@
 namespace keras_ring {
 
 absl::Status ToAbsl(const KrStatus* status);
-// The same, and frees it.
+// The same, and frees `status`.
 absl::Status TakeStatus(KrStatus* status);
 // Converts an error; the receiver frees it.
 KrStatus* ToKr(const absl::Status& status);

@@ -30,7 +30,7 @@ namespace {
 namespace ffi = ::xla::ffi;
 
 ffi::Error ToFfi(const absl::Status& status) {
-  // Both have the same numbers.
+  // Both enumerations have the same numbers.
   return ffi::Error(static_cast<ffi::ErrorCode>(status.code()),
                     std::string(status.message()));
 }
@@ -144,7 +144,7 @@ class Wait : public std::enable_shared_from_this<Wait> {
       status = status_;
     }
     if (!status.ok()) {
-      // The program ends here, and nobody will wait for the others.
+      // The program ends here, and no call will wait for the other tickets.
       for (int64_t other : others_) XlaTicketTable::OfProcess().Take(other);
       return promise_.SetError(ToFfi(status));
     }
@@ -200,7 +200,7 @@ ffi::Future Done(ffi::RemainingArgs numbers, ffi::RemainingRets results,
   }
   for (const auto& ticket : tickets) {
     if (ticket != nullptr) continue;
-    // The program ends here, and nobody will wait for the others.
+    // The program ends here, and no call will wait for the other tickets.
     for (int64_t other : others) XlaTicketTable::OfProcess().Take(other);
     return Failed(ffi::Error(ffi::ErrorCode::kCancelled,
                              "another collective of this step failed"));

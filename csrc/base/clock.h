@@ -32,7 +32,8 @@ class SystemClock final : public Clock {
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// The system's, for whoever was given no other. Lives for ever.
+// The system's clock, for objects that were given no other. Lives as long as
+// the process.
 inline const Clock& SystemTime() {
   static const SystemClock clock;
   return clock;

@@ -17,7 +17,7 @@ enum class Compression : uint8_t {
 };
 inline constexpr int kNumCompressions = 3;
 
-// As Python spells it: "fp16".
+// Returns the name in Python: "fp16".
 inline const char* CompressionName(Compression compression) {
   constexpr const char* kNames[] = {"none", "fp16", "bf16"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kNumCompressions);

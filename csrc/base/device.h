@@ -1,4 +1,4 @@
-// Where the memory of a tensor is.
+// The device that holds the memory of a tensor.
 #ifndef KERAS_RING_BASE_DEVICE_H_
 #define KERAS_RING_BASE_DEVICE_H_
 

@@ -9,8 +9,8 @@
 
 namespace keras_ring {
 
-// Sleeps if `word` is `expected`, until somebody wakes it, at most `limit`. May
-// return for no reason: the caller looks again.
+// Sleeps if `word` is `expected`, until another thread wakes it, at most for
+// `limit`. May return spuriously: the caller must check again.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, Duration limit);
 void FutexWakeAll(std::atomic<uint32_t>& word);
 

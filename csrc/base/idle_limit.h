@@ -1,4 +1,4 @@
-// IdleLimit: how long a collective may stand still before it fails.
+// IdleLimit: how long a collective may make no progress before it fails.
 #ifndef KERAS_RING_BASE_IDLE_LIMIT_H_
 #define KERAS_RING_BASE_IDLE_LIMIT_H_
 

@@ -19,7 +19,7 @@ struct LogState {
   std::atomic<int> rank{-1};
   Mutex mutex;
   std::shared_ptr<LogSink> sink KR_GUARDED_BY(mutex);
-  // In the child of a fork; see ForgetInChild.
+  // Set in the child of a fork; see ForgetInChild.
   LogState* of_parent = nullptr;
 };
 

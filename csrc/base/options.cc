@@ -55,7 +55,8 @@ bool ParseNumber(const std::string& text, double low, double high,
   return true;
 }
 
-// So many digits that no other number is shown alike: ranks compare them.
+// Shows as many digits as it takes to tell all numbers apart: ranks compare
+// them.
 std::string ShowNumber(double value) {
   char text[32];
   const std::to_chars_result end =

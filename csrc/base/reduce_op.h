@@ -20,7 +20,7 @@ inline constexpr int kNumReduceOps = 6;
 // The first of them: those that combine each element by itself.
 inline constexpr int kNumElementwiseOps = 5;
 
-// As the Python enum spells it: "Average".
+// Returns the name in the Python enum: "Average".
 inline const char* ReduceOpName(ReduceOp op) {
   constexpr const char* kNames[] = {"Average", "Sum",     "Min",
                                     "Max",     "Product", "Adasum"};

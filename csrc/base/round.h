@@ -12,7 +12,7 @@ constexpr T DivideUp(T value, std::common_type_t<T> by) {
   return (value + by - 1) / by;
 }
 
-// To a multiple of `to`.
+// Rounds up to a multiple of `to`.
 template <typename T>
 constexpr T RoundUp(T value, std::common_type_t<T> to) {
   return DivideUp(value, to) * to;

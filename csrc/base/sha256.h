@@ -37,7 +37,7 @@ Sha256Digest Sha256Of(std::string_view bytes);
 // RFC 2104 over SHA-256.
 Sha256Digest HmacSha256(std::string_view key, std::string_view message);
 
-// Takes the same time whichever bytes differ, so that nobody can find a
+// Takes the same time whichever bytes differ, so that an attacker cannot find a
 // proof byte by byte.
 bool ConstantTimeEqual(std::string_view a, std::string_view b);
 

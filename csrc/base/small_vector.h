@@ -1,4 +1,4 @@
-// SmallVector: a vector whose first elements need no memory of their own.
+// SmallVector: a vector whose first elements need no allocation.
 #ifndef KERAS_RING_BASE_SMALL_VECTOR_H_
 #define KERAS_RING_BASE_SMALL_VECTOR_H_
 

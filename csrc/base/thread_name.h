@@ -1,4 +1,4 @@
-// SetThreadName: so that `top -H` and stack dumps say who is who.
+// SetThreadName: names a thread, for `top -H` and stack dumps.
 #ifndef KERAS_RING_BASE_THREAD_NAME_H_
 #define KERAS_RING_BASE_THREAD_NAME_H_
 

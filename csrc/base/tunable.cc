@@ -8,7 +8,7 @@ struct Row {
   const char* unit;
 };
 
-// By the number of the tunable.
+// Indexed by the number of the tunable.
 constexpr Row kRows[] = {
     {"fusion_threshold", "bytes"},  {"linger", "microseconds"},
     {"planned_bucket", "bytes"},    {"allreduce_preference", ""},

@@ -152,7 +152,7 @@ class Collective {
   virtual void Set(Tunable, int64_t) {}
 };
 
-// A collective whose calls do not return before they are done.
+// A collective whose calls return only when they are done.
 class BlockingCollective : public Collective {
  public:
   // See Start. Calls do not overlap.

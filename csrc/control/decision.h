@@ -37,7 +37,7 @@ struct EndDecision {
   Status status;
 };
 
-// From now on the steps are planned like this.
+// From now on steps use this plan.
 struct PlanDecision {
   StepPlan plan;
 };

@@ -59,7 +59,7 @@ StallMonitor::StallMonitor(const ControlTree& tree, const RankSet& ranks,
 void StallMonitor::OnPending(TimePoint now, bool first) {
   if (first) {
     inspector_.Reset();
-    // They were about something else.
+    // The old replies were about other tensors.
     if (!inquiry_due_) answers_ = ActivityReplies();
     if (!inquiry_due_ && waiting_below_.empty()) report_wanted_ = false;
   }

@@ -228,7 +228,7 @@ void BackgroundLoop::HandleSuspicion(const Status& suspicion, TimePoint now) {
 std::vector<MessageChannel::Event> BackgroundLoop::Poll(
     const TimePoint* until) {
   std::vector<MessageChannel::Event> events = channel_.Poll(until);
-  // A loop that watches nobody sleeps for any time.
+  // A loop without peers may sleep for any time.
   if (until == nullptr || contacts_.empty()) {
     (void)running_.Skip();
   } else if (const Duration lost = running_.Look(); lost > Duration::zero()) {
@@ -363,7 +363,7 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   if (finished()) return broken_.Tell(cause);
   TellCause(cause, reported_by);
   if (options_.ranks.is_job()) LogLoss(cause);
-  // As things stood when it happened.
+  // The records at the moment when the job broke.
   std::vector<FlightRecord> records = queue_.recorder().Records();
   // First of all, stops taking entries: code that learns of the end from the
   // executor must see it everywhere.

@@ -151,8 +151,8 @@ class BackgroundLoop {
   // A peer was lost after the end was agreed on, while buckets still run.
   void AbortTheRest(const Status& cause, int reported_by);
   void TellPeers(const std::vector<std::pair<int, std::string>>& messages);
-  // Sends the cause of an abort to the peers. From here on the end of this
-  // process is no news.
+  // Sends the cause of an abort to the peers. From here on this process may end
+  // without being reported as lost.
   void TellCause(const Status& cause, int reported_by);
   // Leaves State::kRunning.
   void Finish(State state, const Status& status);

@@ -327,7 +327,7 @@ void Executor::TraceEnd(const Flight& flight, TimePoint done,
 
 Status Executor::StartCalls(Flight& flight) {
   std::vector<TensorEntry>& entries = flight.bucket.entries;
-  // That all ranks asked was the point.
+  // A barrier moves nothing: that all ranks have asked for it is enough.
   if (entries.front().request->kind == RequestKind::kBarrier) return OkStatus();
   KR_ASSIGN_OR_RETURN(Collective* const collective,
                       collectives_.For({entries.front().request->device,

@@ -33,8 +33,8 @@ Slot& TheSlot() {
   return *slot;
 }
 
-// Around a fork nobody else has the lock. It is taken in one of them and
-// released in another.
+// Around a fork no other thread has the lock. One of these functions takes it
+// and another one releases it.
 void BeforeFork() KR_NO_THREAD_SAFETY_ANALYSIS { TheSlot().mutex.Lock(); }
 void InParent() KR_NO_THREAD_SAFETY_ANALYSIS { TheSlot().mutex.Unlock(); }
 void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {

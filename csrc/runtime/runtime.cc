@@ -243,7 +243,7 @@ Status Runtime::Tune(const std::string& name, int64_t value) {
   for (TunableRange& range : tunables_) {
     if (range.tunable == found.tunable) range.value = value;
   }
-  // In this order on the loop, too.
+  // Under the lock, so that the loop gets the values in this order, too.
   loop_->Tune(found.tunable, value);
   return OkStatus();
 }

@@ -1,5 +1,5 @@
 // Tls by OpenSSL: TLS 1.3 without certificates. Both ends prove a secret that
-// they share, and agree on keys that nobody can find from it later.
+// they share, and agree on keys that cannot be derived from it later.
 #ifndef KERAS_RING_TLS_OPENSSL_TLS_H_
 #define KERAS_RING_TLS_OPENSSL_TLS_H_
 

@@ -21,7 +21,7 @@ void Drop(SendReceivePlan& plan, const Predicate& predicate) {
   drop(plan.incoming);
 }
 
-// All may move from the start.
+// All segments may move from the start.
 void ReleaseAll(SendReceivePlan& plan) {
   Drop(plan, [](const auto& stream) { return stream.segments.empty(); });
   for (Outgoing& each : plan.outgoing) each.released = each.segments.size();
@@ -150,7 +150,7 @@ void HostAlltoall::AddBlocksOfHost(LocalMoves& moves) const {
 }
 
 Status HostAlltoall::AddBlocksForLanes(LocalMoves& moves) {
-  // Only those of one's own lane need a place here.
+  // Only the parcels of this rank's own lane need memory here.
   std::vector<Parcel> collected;
   size_t bytes = 0;
   for (int to = 0; to < placement_.num_hosts() && has_lane(); ++to) {
@@ -234,7 +234,7 @@ Status HostAlltoall::RunLocal(const LocalMoves& moves) {
                                   piece.bytes);
                             });
       }));
-  // The next collective begins with slots that nobody reads.
+  // When the next collective begins, no rank may still read the slots.
   return next_chunk_ == first
              ? OkStatus()
              : streams_.barrier.AwaitAll(Phase::kReduced, next_chunk_ - 1);

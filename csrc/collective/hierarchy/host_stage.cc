@@ -122,7 +122,7 @@ void HostStage::Pack(int64_t chunk) {
     }
   }
   barrier_.Publish(Phase::kPacked, Number(chunk));
-  // It owes the others nothing more.
+  // A rank without a lane has nothing to reduce.
   if (!owns_lane()) barrier_.Publish(Phase::kReduced, Number(chunk));
 }
 

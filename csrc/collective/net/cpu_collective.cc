@@ -294,7 +294,7 @@ Status CpuCollective::RunReduction(RingReduction& plan,
   void* const widened = Advance(
       arrivals, SegmentBytes(element_size, options_.max_segment_bytes), 1);
   // The owner of a chunk finishes it: while it is in cache, once instead of on
-  // every rank, and alike for all.
+  // every rank, and with the same result for all.
   const auto reduce = [&](size_t i) {
     const TimedPhase time = Time(TracePhase::kReduce, plan.duplex.tag);
     const SegmentReduction& step = plan.reductions[i];

@@ -102,8 +102,8 @@ class GroupPlan {
     return Plan([this](int, int64_t step) { return covers_[step]; }, nullptr);
   }
 
-  // From the root a part to each of the others, who pass it on to the rest. It
-  // sends each byte once.
+  // The root sends a part to each of the others, which pass it on to the rest.
+  // It sends each byte once.
   //
   //   R. A. van de Geijn, "On global combine operations", Journal of Parallel
   //   and Distributed Computing 22, 1994

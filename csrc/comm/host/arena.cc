@@ -76,7 +76,8 @@ bool Arena::TakeFree(uint64_t size, bool kept, Offset* begin) {
   return true;
 }
 
-// The addresses are used up in pieces: neighbours need not be alike any more.
+// The address space is fragmented: merges neighbours even if their kinds
+// differ.
 void Arena::JoinAll() {
   auto it = free_.begin();
   while (it != free_.end()) {

@@ -14,7 +14,7 @@ namespace {
 // Between two calls that wake the thread which is to end: see AwaitEnd.
 constexpr Duration kWakeInterval = std::chrono::milliseconds(1);
 
-// For a wait that is always woken.
+// The sleep limit of a wait that is always woken.
 constexpr Duration kLong = std::chrono::hours(1);
 
 }  // namespace

@@ -14,15 +14,15 @@
 namespace keras_ring {
 
 // One thread, `kr-watch`. It holds this rank's liveness futex, so that the
-// other ranks hear of the end of this process; and it sleeps in that of the
-// rank before it on the host or, once that has left or died, of the one before
-// that. So each rank that lives is watched by one that lives, and the first to
-// hear of the leader's end is its deputy: see BuildJobTree.
+// other ranks learn of the end of this process; and it sleeps on the futex of
+// the rank before it on the host or, once that rank has left or died, of the
+// one before that. So each live rank is watched by a live one, and the first to
+// learn of the leader's end is its deputy: see BuildJobTree.
 //
 // A rank leaves when its end is no news any more: when it has told others why
-// it gives up, or when all that it had to do is done. Whoever watches it then
-// goes on to the one before: so each rank of the host meets the one that died,
-// if nobody tells it before, and takes no other for dead.
+// it gives up, or when all its work is done. The rank that watches it then goes
+// on to the one before: so each rank of the host learns of the rank that died,
+// unless it was told before, and takes no other for dead.
 class DeathWatch {
  public:
   // `group` must outlive the object.

@@ -360,7 +360,7 @@ Result<std::unique_ptr<HostGroup>> HostGroup::FormWithin(
 int HostGroup::NumUsableCores() const {
   cpu_set_t all;
   CPU_ZERO(&all);
-  // By group: those of a group share one quota.
+  // By group: the ranks of a group share one quota.
   std::map<uint64_t, double> quotas;
   bool bounded = true;
   for (const Member& member : members_) {

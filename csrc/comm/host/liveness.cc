@@ -16,8 +16,8 @@ namespace {
 // No thread has this id: a system has four million at most.
 constexpr uint32_t kLeftWord = FUTEX_TID_MASK;
 
-// The kernel wakes one waiter, which wakes the others. Where it dies itself
-// before it does, they look after this time.
+// The kernel wakes one waiter, which wakes the others. If that waiter dies
+// before it does, they check again after this time.
 constexpr Duration kNap = std::chrono::seconds(1);
 
 }  // namespace
@@ -51,7 +51,7 @@ LivenessFutex::State LivenessFutex::AwaitEnd(
     if (state == State::kDied) WakeAll();
     if (state == State::kDied || state == State::kLeft) return state;
     if (stop.load() != 0) return state;
-    // Without it the kernel wakes nobody.
+    // Without this bit the kernel wakes no waiter.
     const uint32_t waited = word | FUTEX_WAITERS;
     if (word != waited && !word_.compare_exchange_weak(word, waited)) continue;
     FutexWait(word_, waited, kNap);

@@ -13,8 +13,8 @@ namespace keras_ring {
 // A robust futex in memory that processes share. One thread of its owner holds
 // it. When that thread dies, the kernel marks it and wakes a waiter, before it
 // frees the memory of the process and long before it closes the connections:
-// these come up to a third of a second later for each GiB. Zero pages are a
-// futex that nobody holds yet.
+// that happens up to a third of a second later per GiB. Zero pages are a futex
+// that no thread has held yet.
 class LivenessFutex {
  public:
   enum class State {

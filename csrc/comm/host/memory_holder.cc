@@ -90,7 +90,7 @@ KR_UNINSTRUMENTED int MemoryHolder::Run(void* hold) {
 }
 
 Status MemoryHolder::Start() {
-  // It may not fail in the second process.
+  // Checked here, as it must not fail in the second process.
   if (syscall(SYS_close_range, ~0u, ~0u, 0u) != 0) {
     return NoHolder("close_range");
   }

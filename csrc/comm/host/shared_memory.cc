@@ -120,9 +120,8 @@ Status SharedMemory::MapPages(size_t bytes, Access access) {
   bytes_ = bytes;
   // A forked child has no part in the job. Not there: it cannot harm it.
   (void)madvise(data, bytes, MADV_DONTFORK);
-  // The system writes a shared mapping to a core dump whole, and allocates the
-  // pages of a sparse one that nobody has touched. That is more than the host
-  // has.
+  // The system writes all of a shared mapping to a core dump, and allocates the
+  // untouched pages of a sparse one. That is more memory than the host has.
   (void)madvise(data, bytes, MADV_DONTDUMP);
   return OkStatus();
 }

@@ -121,7 +121,7 @@ void Acceptor::AcceptWaiting() {
     pending_.push_back(
         {ServerHandshake(std::move(socket).value(), key_, options_.tls),
          std::move(peer), Now()});
-    // Its first message has often come with it.
+    // The client's first message has often arrived with the connection.
     Drive(std::prev(pending_.end()));
   }
 }
@@ -131,7 +131,7 @@ TimePoint Acceptor::EvictedAt(const Pending& pending) const {
                                                      : options_.silence_age);
 }
 
-// Drops the one whose time came first, or waits for it.
+// Drops the handshake that is the first to be evictable, or waits for it.
 void Acceptor::MakeRoom() {
   auto first = std::min_element(pending_.begin(), pending_.end(),
                                 [this](const Pending& a, const Pending& b) {

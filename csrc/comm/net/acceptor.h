@@ -22,7 +22,7 @@ namespace keras_ring {
 struct AcceptorOptions {
   // A connection that has not finished its handshake by then is dropped.
   Duration handshake_limit = std::chrono::seconds(10);
-  // At most so many handshakes at once; more wait in the listener's backlog.
+  // The limit of handshakes at once; more wait in the listener's backlog.
   size_t max_pending = 256;
   // When that many are pending and another waits, the oldest is dropped that
   // is older than this: an honest handshake takes milliseconds.

@@ -9,8 +9,8 @@
 
 namespace keras_ring {
 
-// Makes room for so many descriptors beside those that are open: raises this
-// process's limit as far as it may, and no further than is needed.
+// Makes room for `count` descriptors besides those that are open: raises this
+// process's limit as far as it may, and no further than needed.
 // kResourceExhausted, naming `purpose`, if that is not enough.
 Status MakeRoomForDescriptors(size_t count, const std::string& purpose);
 

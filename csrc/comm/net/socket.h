@@ -62,9 +62,9 @@ Result<Socket> ListenEverywhere(uint16_t port);
 // its backlog.
 Result<Socket> AdoptListener(int fd);
 
-// kUnavailable when nobody listens there, or nobody knows the host (worth
-// trying again while a job starts). `host` may be several, separated by commas;
-// of several addresses, see ConnectToAny.
+// kUnavailable if nothing listens there, or the host is unknown (worth trying
+// again while a job starts). `host` may be several, separated by commas; for
+// several addresses, see ConnectToAny.
 Result<Socket> Connect(const std::string& host, uint16_t port,
                        Deadline deadline);
 

@@ -128,7 +128,7 @@ Result<std::unique_ptr<JobMesh>> JobMesh::Start(int rank, int size,
 
 Verdict JobMesh::Admit(const Hello& hello) const {
   if (hello.kind == LinkKind::kStore) {
-    // Whose rank is wrong is told so by rank 0, in its table.
+    // A rank with a wrong number is told so by rank 0, in its table.
     if (store_server_ == nullptr) return Verdict::kWrongTarget;
     return store_server_->sealed() ? Verdict::kNotNow : Verdict::kAccepted;
   }

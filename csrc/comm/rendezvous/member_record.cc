@@ -11,7 +11,7 @@ namespace keras_ring {
 namespace {
 
 constexpr size_t kMaxTextBytes = 64 << 10;
-// One that may come again for each member.
+// The limit of a text that may be repeated for each member.
 constexpr size_t kMaxSharedTextBytes = 1 << 10;
 // The limit of the fingerprint's bytes. More would not make an error clearer.
 constexpr size_t kMaxFingerprintBytes = 4096;
@@ -64,7 +64,7 @@ class TextTable {
       texts_.emplace_back(reader.Text(kMaxSharedTextBytes));
     }
   }
-  // The text whose number comes next.
+  // Reads a number, and returns the text that it stands for.
   std::string ReadOne(WireReader& reader) const {
     const uint64_t number = reader.Varint();
     if (number < texts_.size()) return texts_[number];

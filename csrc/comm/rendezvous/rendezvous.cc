@@ -206,7 +206,7 @@ Result<std::unique_ptr<StartingMesh>> JoinAsRankZero(
   KR_RETURN_IF_ERROR(server.store().Set(JoinKey(own), Encode(own), deadline));
   JobTable table = JobOf(server.store(), options.size, deadline);
   if (table.status.code() == StatusCode::kDeadlineExceeded) {
-    // One of them may be a rank that is missing.
+    // One of the refused connections may be a missing rank.
     const std::string refusals = mesh->refusals();
     if (!refusals.empty()) {
       table.status =
@@ -240,8 +240,8 @@ std::string ListenAddress(const RendezvousOptions& options,
   // hosts do not reach.
   if (IsList(options.store_host) && route.peer == address) return "";
   if (one_host || !MeansLoopback(address)) return address;
-  // Rank 0 is on this host, whose name is loopback here. For ranks of others it
-  // is not.
+  // Rank 0 is on this host, whose name is loopback here, but not on other
+  // hosts.
   const std::string outside = OutsideAddress();
   return outside.empty() ? address : outside;
 }

@@ -196,7 +196,7 @@ Status AgreeAsOther(TcpStoreClient& store, uint64_t asked, int rank,
                     int through, const std::vector<Member>& members,
                     const Status& own, Deadline deadline) {
   const Deadline patient(deadline.at() + kWordGrace + kVerdictGrace);
-  // It may be there: then nobody waits for our word.
+  // The verdict may be there: then no rank waits for this one's report.
   Result<StoreEntries> entries =
       store.EndList(asked, Deadline::After(Duration::zero()));
   if (entries.status().code() == StatusCode::kDeadlineExceeded) {

@@ -35,7 +35,7 @@ constexpr Duration kAnswerGrace = std::chrono::milliseconds(300);
 // For one of several addresses, where another has turned out to be wrong.
 constexpr Duration kPatience = std::chrono::seconds(2);
 
-// Pauses between tries: longer and longer, and of no two ranks alike.
+// Pauses between tries: they grow, and differ between ranks.
 class Pauses {
  public:
   explicit Pauses(int rank)

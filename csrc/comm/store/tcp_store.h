@@ -129,8 +129,8 @@ class TcpStoreServer {
 };
 
 // Opens a client's link to the store at `host`. Retries until the deadline
-// while nobody listens there, or the listener is just closing. kUnauthenticated
-// at once if the keys differ.
+// while nothing listens there, or the listener is just closing.
+// kUnauthenticated at once if the keys differ.
 Result<Link> OpenStoreLink(const std::string& host, uint16_t port,
                            const JobKey& key, int rank, Deadline deadline,
                            Tls* tls = nullptr);

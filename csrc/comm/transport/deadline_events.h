@@ -35,7 +35,7 @@ class DeadlineEvents final : public PlanEvents {
   DeadlineEvents(Socket bell, Deadline deadline, std::string what)
       : bell_(std::move(bell)), deadline_(deadline), what_(std::move(what)) {}
 
-  Socket bell_;  // nobody rings it
+  Socket bell_;  // never rung
   Deadline deadline_;
   std::string what_;
 };

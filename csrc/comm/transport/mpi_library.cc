@@ -23,7 +23,7 @@ struct MpiStatus {
   alignas(std::max_align_t) char bytes[kStatusBytes];
 };
 
-// Where a function of MPI goes once it was found.
+// Looks up a function of MPI and stores it.
 template <typename Function>
 Status Find(void* library, const char* name, Function* function) {
   void* const found = dlsym(library, name);
@@ -114,7 +114,7 @@ class LibraryPort final : public MpiPort {
                       &index, &is_done, &status);
     const int count = static_cast<int>(requests_.size());
     if (error != kSuccess) {
-      // It may not say which.
+      // MPI may not report which message has failed.
       index = std::clamp(index, 0, count - 1);
       return MpiDone{Remove(index).id, 0, ErrorOf(error)};
     }

@@ -31,7 +31,7 @@
 
 namespace keras_ring {
 
-// In general MPI does not report a lost rank: whoever learns of it must call
+// In general MPI does not report a lost rank: code that learns of it must call
 // Abort.
 class MpiTransport final : public Transport {
  public:

@@ -89,7 +89,7 @@ class TcpTransport::Streams {
     }
     return Look(deadline);
   }
-  // The same once more.
+  // Polls once more.
   Result<bool> Look(Deadline deadline) {
     const int ready =
         poll(entries_.data(), entries_.size(), deadline.PollTimeoutMs());

@@ -27,7 +27,7 @@ struct Outgoing {
   int peer = -1;  // rank
   std::vector<ConstSegment> segments;
   size_t released = 0;  // segments[i] may leave once i < released
-  size_t sent = 0;      // so many have left in full: the transport counts
+  size_t sent = 0;      // set by the transport: segments that left in full
 };
 
 // The data that one rank receives from one peer, in this order.
@@ -35,7 +35,7 @@ struct Incoming {
   int peer = -1;
   std::vector<Segment> segments;
   size_t allowed = 0;   // segments[i] may be written to once i < allowed
-  size_t received = 0;  // so many have come in full: the transport counts
+  size_t received = 0;  // set by the transport: segments that came in full
 };
 
 // The events that a plan waits for besides its streams: progress of other ranks

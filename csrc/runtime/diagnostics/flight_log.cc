@@ -136,7 +136,7 @@ std::string FlightLogText(const FlightLog& log) {
 std::string FlightDirectory(const Options& options) {
   if (options.flight_directory == "off") return "";
   if (!options.flight_directory.empty()) return options.flight_directory;
-  // Without others there is nothing to compare.
+  // Without other ranks there is nothing to compare.
   if (options.job_key.empty()) return "";
   return "/tmp/keras-ring-flight-" + std::to_string(getuid()) + "-" +
          HexText(HmacSha256(options.job_key, "flight directory"), 8);

@@ -57,7 +57,7 @@ bool StartServing(int signal, const char* name, void (*answer)()) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  // For ever, like the handler.
+  // Never joined: it lives as long as the handler.
   Result<std::thread> thread = StartThread(
       name,
       [requests = ends[0], name, answer] { Serve(requests, name, answer); });

@@ -42,7 +42,7 @@ std::string RawKey(const std::string& hexadecimal) {
   return bytes;
 }
 
-// Makes a directory that nobody else can use, or finds it.
+// Creates a directory that no other user can access, or finds it.
 Status EnsurePrivate(const std::string& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     return InternalError("cannot make " + directory + ": " + ErrnoText(errno));
@@ -61,7 +61,7 @@ Status EnsurePrivate(const std::string& directory) {
   return OkStatus();
 }
 
-// As `ps` shows it.
+// In the form in which `ps` shows it.
 std::string CommandLine() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string line((std::istreambuf_iterator<char>(file)),
@@ -101,7 +101,7 @@ std::string Describe(const Options& options, int local_rank,
       NowText<std::chrono::steady_clock>() + R"(,"command":)" +
       JsonText(CommandLine()) + R"(,"cwd":)" + JsonText(WorkingDirectory()) +
       R"(,"counters":[)";
-  // Where a member lies in any object of the class.
+  // The offset of a member in any object of the class.
   const Counters probe;
   for (const CounterDescription& row : DescribeCounters()) {
     const auto offset = reinterpret_cast<const char*>(&(probe.*row.count)) -

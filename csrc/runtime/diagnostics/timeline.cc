@@ -135,7 +135,7 @@ class Timeline::Recording {
     return lines_file_.Write(lines.data(), lines.size());
   }
 
-  // False once it is over: nobody needs to come again.
+  // Returns false once the recording is over: callers need not try again.
   bool Add(const TraceSpan* spans, size_t count) KR_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (over_) return false;
