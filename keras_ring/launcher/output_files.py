@@ -15,7 +15,8 @@ from keras_ring.launcher.usage import UsageError
 # Of a disk or of its server, which are not the user's mistake.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 _FOLDER = re.compile(r"rank\.([0-9]+)")
-_FLIGHT = re.compile(r"flight\.[0-9]+\.([0-9]+\.)?json")
+# Of a rank, and of a process set.
+_FLIGHT = re.compile(r"flight\.[0-9]+\.([0-9]+\.(set\.[0-9]+\.)?)?json")
 _FILE = re.compile(r"std(out|err)(\.[0-9]+)?")
 
 

@@ -116,7 +116,8 @@ def test_what_ranks_of_an_earlier_job_have_left_goes(tmp_path):
 
     run(4)
     (tmp_path / "flight").mkdir()
-    for name in ("flight.0.json", "flight.3.12.json", "of the user.json"):
+    records = ("flight.0.json", "flight.3.12.json", "flight.1.12.set.3.json")
+    for name in (*records, "of the user.json"):
         (tmp_path / "flight" / name).touch()
     (tmp_path / "rank.3" / "of the user").touch()
     (tmp_path / "rank.x").mkdir()
