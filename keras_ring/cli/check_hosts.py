@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from keras_ring.launcher import host_facts, job
+from keras_ring.launcher import host_facts, job, open_files
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.frames import Frame
@@ -199,8 +199,12 @@ def run(plan: LaunchPlan, *, as_json: bool) -> int:
 
     Returns:
         0 when a job can run there, else 1.
+
+    Raises:
+        UsageError: If this process may not open as many files as it needs.
     """
-    report = _Check(plan).run()
+    with open_files.room(ranks=0, hosts=len(plan.places)) as before:
+        report = _Check(replace(plan, open_files=before)).run()
     ready = not report.problems
     if as_json:
         print(json.dumps({"ready": ready, **asdict(report)}))

@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(240)
 
 
-def _run(*words, soft=None, hard=None, cwd=None, **environment):
+def _run(*words, soft=None, hard=None, cwd=None, verb="run", **environment):
     def limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     return subprocess.run(
-        [sys.executable, "-m", "keras_ring", "run", *words],
+        [sys.executable, "-m", "keras_ring", verb, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         cwd=cwd,
         preexec_fn=limit if soft else None,
@@ -54,6 +54,17 @@ def test_agents_raise_it_too(shell_here):
         f"[{rank}] 40" for rank in range(16)
     )
     assert len(shown) == 32
+
+
+def test_a_check_of_more_hosts_than_open_files(shell_here):
+    names = ["localhost", *(f"host-{index}" for index in range(9))]
+    words = ["-H", ",".join(names), "--rsh", shell_here()]
+    done = _run(*words, soft=32, hard=HARD, verb="check")
+    assert done.returncode == 0, done.stderr
+    assert "a job can run on these hosts" in done.stdout
+    done = _run(*words, soft=32, hard=32, verb="check")
+    assert done.returncode == 2
+    assert "may have 32 files open, and 10 hosts need" in done.stderr
 
 
 @pytest.mark.long("launcher-kills")
