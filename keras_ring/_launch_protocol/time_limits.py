@@ -86,7 +86,8 @@ LIMITS: Mapping[str, TimeLimit] = {
         1.0,
         False,
         "seconds for ssh to connect to a host, which then has as many, and"
-        " at least 30, to answer",
+        " at least 30, to answer; hosts have a third of them, and at least 3,"
+        " to connect to each other",
     ),
 }
 

@@ -150,16 +150,18 @@ class _Check:
             if self._interrupted:
                 return
             pair = (one.host, other.host)
+            addresses = self._serving[other.host]["addresses"]
             one.say(
                 "measure",
                 host=other.host,
-                addresses=self._serving[other.host]["addresses"],
+                addresses=addresses,
                 port=self._serving[other.host]["port"],
                 token=token,
             )
             preflight.wait_for(
                 f"reach {other.host}",
-                seconds,
+                # It tries them one after the other.
+                seconds + len(addresses) * self._plan.patience.reach_timeout,
                 lambda agent, pair=pair: pair in self._measured,  # type: ignore[misc]
                 [one],
             )

@@ -11,16 +11,14 @@ from keras_ring.launcher import job, link_probe
 from keras_ring.launcher.agent_answers import AnswerLater
 from keras_ring.launcher.frames import Frame, encode
 
-# Seconds for one address to answer.
-_REACH_TIMEOUT = 3.0
-
 
 class HostNetwork:
     """Opens ports of this host, and tries those of others.
 
     Args:
         hello: What the launcher has said first: `interface` and `ports` are
-            those that the job may use.
+            those that the job may use, `reach` the seconds for one address to
+            answer.
         say: Sends a message to the launcher.
         answer_later: Sends what a function returns, from a thread of its own.
     """
@@ -84,7 +82,7 @@ class HostNetwork:
 
         def connect(address: str) -> bytes:
             reached = interfaces.answers(
-                address, frame.fields["port"], _REACH_TIMEOUT
+                address, frame.fields["port"], self._hello["reach"]
             )
             return encode("reached", address=address, reached=reached)
 
@@ -101,7 +99,7 @@ class HostNetwork:
         listener = self._open("serving", link_probe.BACKLOG)
         if listener is not None:
             self._link_server = link_probe.LinkServer(
-                listener, frame.fields["token"]
+                listener, frame.fields["token"], self._hello["reach"]
             )
 
     def _stop_serving(self, frame: Frame) -> None:
@@ -118,7 +116,10 @@ class HostNetwork:
             for address in told["addresses"]:
                 try:
                     speed = link_probe.measure(
-                        address, told["port"], told["token"]
+                        address,
+                        told["port"],
+                        told["token"],
+                        self._hello["reach"],
                     )
                 except (OSError, ValueError) as error:
                     failures.append(f"{address}: {error}")

@@ -112,7 +112,9 @@ def run(
         host_timeout: Float, seconds without a sign of life after which a host
             is lost. Defaults to `3.5`.
         connect_timeout: Float, seconds for ssh to connect to a host, which
-            then has as many, and at least 30, to answer. Defaults to `10`.
+            then has as many, and at least 30, to answer; hosts have a third
+            of them, and at least 3, to connect to each other. Defaults to
+            `10`.
         log_level: String, one of `"debug"`, `"info"`, `"warning"`, `"error"`
             and `"off"`.
         log_format: String, `"text"` or `"json"`, for which each line is an

@@ -21,7 +21,6 @@ _PING, _STREAM = b"p", b"s"
 _ROUNDS = 20
 _STREAM_SECONDS = 0.3
 _CHUNK = 1 << 18
-_TIMEOUT = 3.0
 _MAX_CONNECTIONS = 16
 # What ends one connection, or none yet, and not the listener.
 _PASSING = frozenset(
@@ -53,12 +52,16 @@ class LinkServer:
     Args:
         listener: Where others connect; closed with this object.
         token: 64 hexadecimal characters that those who measure must send.
+        timeout: Seconds for a token to come, and for what comes after it.
     """
 
-    def __init__(self, listener: socket.socket, token: str) -> None:
+    def __init__(
+        self, listener: socket.socket, token: str, timeout: float
+    ) -> None:
         self.port = int(listener.getsockname()[1])
         self._listener = listener
         self._token = bytes.fromhex(token)
+        self._timeout = timeout
         self._places = Places(_MAX_CONNECTIONS)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -104,11 +107,11 @@ class LinkServer:
         self._places.leave()
 
     def _answer(self, peer: socket.socket) -> None:
-        token = _receive(peer, _TOKEN_BYTES)
+        token = _receive(peer, _TOKEN_BYTES, self._timeout)
         if not hmac.compare_digest(token, self._token):
             return
         self._places.keep(peer)
-        peer.settimeout(_TIMEOUT)
+        peer.settimeout(self._timeout)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if peer.recv(1) == _PING:
             while byte := peer.recv(1):
@@ -120,22 +123,28 @@ class LinkServer:
         peer.sendall(str(total).encode())
 
 
-def _receive(peer: socket.socket, count: int) -> bytes:
+def _receive(peer: socket.socket, count: int, timeout: float) -> bytes:
     """Returns so many bytes, fewer at the end, within the time for all."""
-    reader = TimelyReader(peer, _TIMEOUT)
+    reader = TimelyReader(peer, timeout)
     data = b""
     while len(data) < count and (more := reader.read(count - len(data))):
         data += more
     return data
 
 
-def measure(address: str, port: int, token: str) -> LinkSpeed:
+def measure(address: str, port: int, token: str, timeout: float) -> LinkSpeed:
     """Measures the connection to a host that serves.
+
+    Args:
+        address: Of the host.
+        port: Where it serves.
+        token: That of its `LinkServer`.
+        timeout: Seconds for it to answer, each time.
 
     Raises:
         OSError: If it is not reached, or does not answer.
     """
-    with _connect(address, port, token, _PING) as peer:
+    with _connect(address, port, token, _PING, timeout) as peer:
         times = []
         for _ in range(_ROUNDS):
             began = time.perf_counter()
@@ -143,7 +152,7 @@ def measure(address: str, port: int, token: str) -> LinkSpeed:
             if not peer.recv(1):
                 raise ConnectionError("it does not answer")
             times.append(time.perf_counter() - began)
-    with _connect(address, port, token, _STREAM) as peer:
+    with _connect(address, port, token, _STREAM, timeout) as peer:
         chunk = bytes(_CHUNK)
         began = time.perf_counter()
         while time.perf_counter() < began + _STREAM_SECONDS:
@@ -154,8 +163,10 @@ def measure(address: str, port: int, token: str) -> LinkSpeed:
     return LinkSpeed(1e6 * statistics.median(times), total / 1e6 / seconds)
 
 
-def _connect(address: str, port: int, token: str, what: bytes) -> socket.socket:
-    peer = socket.create_connection((address, port), timeout=_TIMEOUT)
+def _connect(
+    address: str, port: int, token: str, what: bytes, timeout: float
+) -> socket.socket:
+    peer = socket.create_connection((address, port), timeout=timeout)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.sendall(bytes.fromhex(token) + what)
     return peer

@@ -10,6 +10,10 @@ from keras_ring.launcher.usage import UsageError
 # Seconds between SIGTERM and SIGKILL where a host is lost, unless the user
 # says: that it is took some seconds to be known.
 _LOSS_GRACE = 1.0
+# Of the seconds that ssh gets to connect to a host, those that a connection
+# between two hosts gets; and how many these are at least.
+_REACH_SHARE = 1 / 3
+_LEAST_REACH = 3.0
 
 
 def _default(name: str) -> float:
@@ -35,6 +39,11 @@ class Patience:
     loss_grace: float = _LOSS_GRACE
     host_timeout: float = _default(time_limits.HOST_TIMEOUT)
     connect_timeout: float = _default(time_limits.CONNECT_TIMEOUT)
+
+    @property
+    def reach_timeout(self) -> float:
+        """Seconds for one host to answer another one, at one address."""
+        return max(_LEAST_REACH, _REACH_SHARE * self.connect_timeout)
 
     @classmethod
     def of(

@@ -105,6 +105,7 @@ class Preflight:
                 interface=self._plan.interface,
                 ports=list(self._plan.ports or ()),
                 silence=self._plan.patience.host_timeout,
+                reach=self._plan.patience.reach_timeout,
             )
 
     def wait_for(
@@ -234,7 +235,9 @@ class Preflight:
             )
         raise HostsError(
             f"{where}: there is a firewall, or they do not share that network"
-            " (--interface and --port-range choose others)"
+            " (--interface and --port-range choose others), or it takes more"
+            f" than {self._plan.patience.reach_timeout:.3g} s to answer"
+            " (--connect-timeout gives it more)"
         )
 
     def _is_flooded(self, first: AgentConnection) -> bool:

@@ -23,7 +23,7 @@ PATIENCE = 20.0
 @pytest.fixture
 def server():
     """A server on loopback."""
-    made = LinkServer(interfaces.listen(HOME, None, 64), TOKEN)
+    made = LinkServer(interfaces.listen(HOME, None, 64), TOKEN, PATIENCE)
     yield made
     made.close()
 
@@ -37,18 +37,18 @@ def strangers(server, count):
 
 
 def test_a_link_is_measured(server):
-    speed = measure(HOME, server.port, TOKEN)
+    speed = measure(HOME, server.port, TOKEN, PATIENCE)
     assert speed.microseconds > 0
     assert speed.megabytes > 0
 
 
 def test_who_does_not_know_the_token_measures_nothing(server):
     with pytest.raises(OSError):
-        measure(HOME, server.port, "a5" * 32)
+        measure(HOME, server.port, "a5" * 32, PATIENCE)
 
 
-def test_silent_strangers_take_some_threads_and_no_more(server, monkeypatch):
-    monkeypatch.setattr(link_probe, "_TIMEOUT", 10 * PATIENCE)
+def test_silent_strangers_take_some_threads_and_no_more(server):
+    server._timeout = 10 * PATIENCE
     before = set(threading.enumerate())
     held = strangers(server, 2 * link_probe._MAX_CONNECTIONS)
     # The oldest are closed for those that come after them.
@@ -56,13 +56,13 @@ def test_silent_strangers_take_some_threads_and_no_more(server, monkeypatch):
         assert connection.recv(1) == b""
     taken = set(threading.enumerate()) - before
     assert len(taken) <= link_probe._MAX_CONNECTIONS
-    assert measure(HOME, server.port, TOKEN).microseconds > 0
+    assert measure(HOME, server.port, TOKEN, PATIENCE).microseconds > 0
     for connection in held:
         connection.close()
 
 
-def test_a_token_has_a_limit_however_it_comes(server, monkeypatch):
-    monkeypatch.setattr(link_probe, "_TIMEOUT", 0.5)
+def test_a_token_has_a_limit_however_it_comes(server):
+    server._timeout = 0.5
     (one,) = strangers(server, 1)
     one.settimeout(0.1)
     closed, sent = False, 0
@@ -99,13 +99,13 @@ class ShortOfDescriptors:
 def test_a_lack_of_descriptors_passes():
     listener = interfaces.listen(HOME, None, 64)
     with contextlib.closing(
-        LinkServer(ShortOfDescriptors(listener), TOKEN)
+        LinkServer(ShortOfDescriptors(listener), TOKEN, PATIENCE)
     ) as server:
-        assert measure(HOME, server.port, TOKEN).microseconds > 0
+        assert measure(HOME, server.port, TOKEN, PATIENCE).microseconds > 0
 
 
 def test_a_server_that_is_closed_listens_no_more():
-    server = LinkServer(interfaces.listen(HOME, None, 64), TOKEN)
+    server = LinkServer(interfaces.listen(HOME, None, 64), TOKEN, PATIENCE)
     server.close()
     assert not server._thread.is_alive()
     with pytest.raises(ConnectionRefusedError):
@@ -122,17 +122,20 @@ def network(monkeypatch):
     )
     with socket.create_server((HOME, 0)) as taken:
         low = taken.getsockname()[1]
-        yield Network({"interface": "lan", "ports": [low, low + 20]})
+        ports = [low, low + 20]
+        yield Network({"interface": "lan", "ports": ports, "reach": PATIENCE})
 
 
 class Network:
     """A host's part in finding out how hosts reach each other."""
 
-    def __init__(self, hello):
+    def __init__(self, hello, answer_later=None):
         self.hello = hello
         self.said = []
         self.made = HostNetwork(
-            hello, lambda kind, **fields: self.said.append((kind, fields)), None
+            hello,
+            lambda kind, **fields: self.said.append((kind, fields)),
+            answer_later,
         )
 
     def ask(self, kind, **fields):
@@ -174,3 +177,20 @@ def test_it_is_told_that_a_port_is_flooded(network, monkeypatch):
     interfaces.drop_waiting(network.made.listener)
     assert network.ask("count") == ("counted", {"full": False})
     network.made.listener.close()
+
+
+@pytest.mark.parametrize("question", ["reach", "measure"])
+def test_a_host_is_given_the_time_that_the_job_has(monkeypatch, question):
+    given = []
+
+    def connect(address, timeout):
+        given.append(timeout)
+        raise TimeoutError
+
+    def at_once(answer, *arguments):
+        answer(*arguments)
+
+    monkeypatch.setattr(link_probe.socket, "create_connection", connect)
+    network = Network({"reach": 21.0}, at_once)
+    network.ask(question, host="b", addresses=[HOME], port=1, token=TOKEN)
+    assert given == [21.0]

@@ -123,3 +123,9 @@ def test_a_plan_has_them_and_ranks_have_not():
     assert "ConnectTimeout=61" in there.shell.start_agent("node1")
     here = plan(num_ranks=1)
     assert not [name for name in here.environment if name in LIMITS]
+
+
+def test_hosts_reach_each_other_in_a_part_of_the_time_of_ssh():
+    assert Patience().reach_timeout == pytest.approx(10 / 3)
+    assert Patience(connect_timeout=1.0).reach_timeout == 3.0
+    assert Patience(connect_timeout=60.0).reach_timeout == 20.0

@@ -68,6 +68,9 @@ def test_a_firewall_is_suspected(preflight):
     text = str(failure.value)
     assert text.startswith(f"host1 cannot reach host0 at {ADDRESS}, port 7: ")
     assert "there is a firewall, or" in text
+    assert text.endswith(
+        "more than 3.33 s to answer (--connect-timeout gives it more)"
+    )
 
 
 def test_a_port_that_is_flooded_is_no_firewall(preflight):
