@@ -72,7 +72,7 @@ def _install(settings: AutoSettings) -> None:
     whole_functions.install()
     own_steps.install(settings)
     single_batches.install(settings)
-    once.install()
+    once.install(settings)
     files.install()
     cache_files.install()
     paths.install()

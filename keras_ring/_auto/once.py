@@ -25,8 +25,10 @@ from typing import Any, TypeVar
 
 from keras_ring._auto import passes, script
 from keras_ring._auto.said import say
+from keras_ring._auto.settings import AutoSettings
 from keras_ring._fit import one_writer
 from keras_ring._keras.patching import patch_once
+from keras_ring._launch_protocol import contract
 from keras_ring._runtime import topology
 from keras_ring.core.meeting import Meeting, bytes_of_rank_0
 from keras_ring.core.objects import as_bytes, from_bytes
@@ -35,11 +37,11 @@ from keras_ring.errors import AutoError, JobEndedError
 _Result = TypeVar("_Result")
 _ASKS = ("rank", "local_rank", "cross_rank", "rank_op", "local_rank_op")
 _NAME = "auto/once"
-# Seconds until it is said who waits for what, and until it is an error; and
-# until a rank goes on alone, that handles an error or was told by the program.
-_SAID_AFTER = 30.0
-_GIVEN_UP_AFTER = 300.0
-_ALONE_AFTER = 10.0
+# Of the seconds after which it is an error, those until it is said who waits
+# for what; and until a rank goes on alone, that handles an error or was told
+# by the program.
+_SAID_SHARE = 1 / 10
+_ALONE_SHARE = 1 / 30
 # On an error that all ranks have raised.
 _SHARED = "_keras_ring_on_all_ranks"
 _running: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -47,14 +49,19 @@ _running: contextvars.ContextVar[bool] = contextvars.ContextVar(
 )
 _pid = 0
 _rank = 0
+_wait = float(AutoSettings().wait)
 _is_asked = False
 _is_given_up = False
 
 
-def install() -> None:
-    """Has it noted when a program asks for its rank. Once is enough."""
-    global _pid, _rank
-    _pid, _rank = os.getpid(), topology.rank()
+def install(settings: AutoSettings) -> None:
+    """Has it noted when a program asks for its rank. Once is enough.
+
+    Args:
+        settings: What was asked for.
+    """
+    global _pid, _rank, _wait
+    _pid, _rank, _wait = os.getpid(), topology.rank(), float(settings.wait)
     # What a program imports, which this is a part of.
     package = sys.modules["keras_ring"]
     for name in _ASKS:
@@ -218,26 +225,26 @@ def _have_come(meeting: Meeting, doing: str) -> bool:
     """
     global _is_given_up
     if is_failing() or _is_asked:
-        _is_given_up = not meeting.wait(_ALONE_AFTER)
+        _is_given_up = not meeting.wait(_ALONE_SHARE * _wait)
         return not _is_given_up
-    if meeting.wait(_SAID_AFTER):
+    if meeting.wait(_SAID_SHARE * _wait):
         return True
     say(
         f"rank {topology.rank()} waits: {doing}, which is done once, when all "
         "ranks have come there",
         rank=topology.rank(),
     )
-    if meeting.wait(_GIVEN_UP_AFTER - _SAID_AFTER):
+    if meeting.wait((1 - _SAID_SHARE) * _wait):
         return True
     # The others may still come there: nothing is asked of them meanwhile.
     _is_given_up = True
     raise AutoError(
         f"{doing} on rank {topology.rank()}. It is done once for all ranks, by "
-        f"rank 0, and in {_GIVEN_UP_AFTER:g} s not all of them have come "
-        "there. If the program does it on some ranks alone, by something that "
-        "differs between them (the time, a lock, a file that one of them has "
-        "made), take that away; or say who does it, after `import keras_ring "
-        "as kr`:\n"
+        f"rank 0, and in {_wait:g} s not all of them have come there "
+        f"({contract.AUTO_WAIT} gives them more). If the program does it on "
+        "some ranks alone, by something that differs between them (the time, "
+        "a lock, a file that one of them has made), take that away; or say "
+        "who does it, after `import keras_ring as kr`:\n"
         "    if kr.rank() == 0:"
     )
 

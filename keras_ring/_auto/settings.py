@@ -19,6 +19,8 @@ class AutoSettings(NamedTuple):
     """How the learning rate grows with the ranks: `KEEP`, `LINEAR`, `SQRT`."""
     warmup_epochs: int = 0
     """Epochs in which that learning rate is reached."""
+    wait: int = 300
+    """Seconds for all ranks to come where something is done once for all."""
 
 
 def settings_of(environment: Mapping[str, str]) -> AutoSettings | None:
@@ -40,4 +42,5 @@ def settings_of(environment: Mapping[str, str]) -> AutoSettings | None:
         per_rank=of(contract.AUTO_BATCH, environment) == auto_options.PER_RANK,
         learning_rate=of(contract.AUTO_LEARNING_RATE, environment),
         warmup_epochs=int(of(contract.AUTO_WARMUP_EPOCHS, environment)),
+        wait=int(of(contract.AUTO_WAIT, environment)),
     )

@@ -57,6 +57,15 @@ OPTIONS: Mapping[str, AutoOption] = {
         "Epochs in which such a learning rate is reached.",
         _is_number,
     ),
+    contract.AUTO_WAIT: AutoOption(
+        "an integer from 1 to 999999",
+        "300",
+        "Seconds for all ranks to come where rank 0 does something once for "
+        "all, such as `os.makedirs`; then it is an error. After a tenth of "
+        "them it is said who waits. A rank that handles an error, or whose "
+        "program has asked for its rank, goes on alone after a thirtieth.",
+        lambda text: _is_number(text) and int(text) > 0,
+    ),
 }
 
 

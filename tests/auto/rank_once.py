@@ -89,7 +89,7 @@ def paths_of_one_rank(folder):
 
 def path_that_one_rank_makes(folder):
     """One rank comes where the others do not; returns what it is told."""
-    once._SAID_AFTER, once._GIVEN_UP_AFTER = 0.5, 1.0
+    once._wait = 1.0
     text = None
     if once._rank == 1:
         texts = []

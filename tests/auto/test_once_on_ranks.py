@@ -93,7 +93,10 @@ def test_a_rank_that_comes_alone_is_told(three_ranks, folders):
     assert "keras_ring: rank 1 waits: rank_once.py:" in said
     assert text.startswith("AutoError: rank_once.py:"), text
     assert "calls `os.mkdir` for " in text
-    assert "not all of them have come there" in text
+    assert (
+        "in 1 s not all of them have come there (KERAS_RING_AUTO_WAIT gives "
+        "them more)" in text
+    )
     assert not any(exists)
 
 

@@ -19,7 +19,7 @@ def test_what_is_asked_for():
     assert _settings("") is None
     assert _settings("0", BATCH="per-rank") is None
     assert _settings("1") == AutoSettings()
-    assert _settings("1") == AutoSettings(False, False, "keep", 0)
+    assert _settings("1") == AutoSettings(False, False, "keep", 0, 300)
     # Empty is not set.
     unset = dict.fromkeys(("BATCH", "LEARNING_RATE", "WARMUP_EPOCHS"), "")
     assert _settings("explain", **unset) == AutoSettings(explain=True)
@@ -28,6 +28,7 @@ def test_what_is_asked_for():
         "1", BATCH="per-rank", LEARNING_RATE="sqrt", WARMUP_EPOCHS="5"
     ) == AutoSettings(False, True, "sqrt", 5)
     assert _settings("1", BATCH="per-rank") == AutoSettings(per_rank=True)
+    assert _settings("1", WAIT="3600") == AutoSettings(wait=3600)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,13 @@ def test_what_is_asked_for():
             )
             # Python reads the digit of another script, and ranks may not.
             for epochs in ("-1", "1.5", " 1", "٣", "9" * 5000)
+        ),
+        *(
+            (
+                {"auto": "1", "WAIT": seconds},
+                f"AUTO_WAIT is '{seconds}': expected an integer from 1",
+            )
+            for seconds in ("0", "-1", "never")
         ),
         # What would do nothing.
         (
