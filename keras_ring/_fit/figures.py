@@ -26,9 +26,8 @@ class Figures(NamedTuple):
         data_wait_ns: Nanoseconds, waiting for the input pipeline.
         checkpoint_ns: Nanoseconds, writing or reading checkpoints.
         execute_ns: Nanoseconds, of collectives.
-        stepped_ns: Nanoseconds, of collectives in the steady steps.
-        hidden_ns: Nanoseconds of these, until the last tensor of a step was
-            asked for: behind computation.
+        hidden_ns: Nanoseconds of these, in steps, until the last tensor of the
+            step was asked for: behind computation.
         buckets: Number of buckets.
         last_buckets: Number of those that waited for this rank.
         late_ns: Nanoseconds that they waited for it, altogether.
@@ -44,7 +43,6 @@ class Figures(NamedTuple):
     data_wait_ns: int
     checkpoint_ns: int
     execute_ns: int
-    stepped_ns: int
     hidden_ns: int
     buckets: int
     last_buckets: int
@@ -67,11 +65,6 @@ class Figures(NamedTuple):
     def communication(self) -> float:
         """Of the time, how much a collective was executed."""
         return self.share(self.execute_ns)
-
-    @property
-    def hidden(self) -> float:
-        """Of the time of collectives, how much was behind computation."""
-        return self.hidden_ns / max(self.stepped_ns, 1)
 
     def share(self, nanoseconds: int) -> float:
         """Returns nanoseconds as a part of the usual time."""

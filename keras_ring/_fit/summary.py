@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from keras_ring._fit.figures import Figures
-from keras_ring.live.judge import percent
+from keras_ring.live.judge import hidden_share, percent
 from keras_ring.live.view import JobView, RankView
 from keras_ring.live.waiting import explain
 
@@ -71,7 +71,10 @@ def _communication(by_rank: Sequence[Figures]) -> str:
     share = statistics.mean(figures.communication for figures in by_rank)
     if share < _NOTABLE_SHARE:
         return f"Communication takes {percent(share)} of the time."
-    hidden = statistics.mean(figures.hidden for figures in by_rank)
+    hidden = hidden_share(
+        sum(figures.hidden_ns for figures in by_rank),
+        sum(figures.execute_ns for figures in by_rank),
+    )
     return (
         f"Communication takes {percent(share)} of the time, of which"
         f" {percent(hidden)} is hidden behind computation."

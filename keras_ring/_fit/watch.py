@@ -49,7 +49,6 @@ class Watch:
         self._steady_steps = 0
         # What was executed before the step that runs.
         self._executed_ns = 0
-        self._stepped_ns = 0
         self._hidden_ns = 0
         self._by_rank: list[Figures] = []
 
@@ -89,7 +88,6 @@ class Watch:
             data_wait_ns=since["data_wait_ns"],
             checkpoint_ns=since["checkpoint_ns"],
             execute_ns=since["execute_ns"],
-            stepped_ns=self._stepped_ns,
             hidden_ns=self._hidden_ns,
             buckets=since["buckets"],
             last_buckets=since["last_buckets"],
@@ -109,16 +107,19 @@ class Watch:
             self._usual = (now, counters)
         if self._row is None and self._calls > 1:
             self._row = (now, counters["fit_steps"])
-        elif self._row is not None and self._step is not None:
-            asked = counters["submitted_ns"]
-            if self._step <= asked <= counters["done_ns"]:
-                before = self._executed_ns
-                executed = counters["execute_ns"] - before
-                hidden = counters["submitted_execute_ns"] - before
-                self._stepped_ns += executed
-                self._hidden_ns += min(max(hidden, 0), executed)
         self._executed_ns = counters["execute_ns"]
         self._step = now
+
+    def step_end(self) -> None:
+        """Notes what was executed in the step until its last tensor came."""
+        if self._row is None or self._step is None:
+            return
+        counters = topology.metrics()
+        # Else the last tensor is of an earlier step.
+        if counters["submitted_ns"] >= self._step:
+            executed = counters["execute_ns"] - self._executed_ns
+            hidden = counters["submitted_execute_ns"] - self._executed_ns
+            self._hidden_ns += min(max(hidden, 0), executed)
 
     def pause(self) -> None:
         """Notes that no step comes next."""
@@ -177,6 +178,9 @@ class _WatchCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self, batch: int, logs: Logs | None = None
     ) -> None:
         self._tell(Watch.step_begin)
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self._tell(Watch.step_end)
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
         self._tell(Watch.pause)

@@ -41,6 +41,20 @@ def is_most(late: Sequence[float]) -> bool:
     return bool(late) and max(late) >= _MAINLY * sum(late) > 0
 
 
+def hidden_share(hidden: float, communication: float) -> float:
+    """Returns how much of communication is hidden behind computation.
+
+    That is what runs on a rank within a step, until the last tensor of the
+    step is submitted: the program still computes then. It waits for what runs
+    after that, and for what runs between two steps, as at the end of an epoch.
+
+    Args:
+        hidden: Time of that kind, of all ranks together.
+        communication: All time in which collectives run, likewise.
+    """
+    return min(hidden / communication, 1.0) if communication else 0.0
+
+
 def percent(share: float) -> str:
     """Returns a share as people read it, such as `"14%"`."""
     value = 100 * share

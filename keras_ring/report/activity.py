@@ -41,7 +41,8 @@ class Activity:
             nothing is left for it but to wait.
         communication: In which buckets ran.
         exposed: From `submitted` until the last bucket was done.
-        hidden: Of `communication`, before `submitted`.
+        hidden: Of `communication`, before `submitted`, and not before the
+            program came into the step (`judge.hidden_share`).
         core: Sums over tensors or buckets, by phase.
     """
 
@@ -133,7 +134,9 @@ def _communicate(
     index = steps.index(row, begin)
     communication[:] = np.bincount(index, length, steps.count + 1)[:-1]
     limit = np.append(submitted, np.nan)[index]
-    early = np.nan_to_num(np.clip(limit - begin, 0, length))
+    entered = np.append(steps.entered[row], np.nan)[index]
+    until = np.minimum(limit, begin + length)
+    early = np.nan_to_num(np.maximum(until - np.maximum(begin, entered), 0))
     hidden[:] = np.bincount(index, early, steps.count + 1)[:-1]
     done = steps.last(row, begin, end)
     exposed[:] = np.maximum(np.nan_to_num(done - submitted), 0)

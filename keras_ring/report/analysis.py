@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_ring._timeline.model import Timeline
+from keras_ring.live import judge
 from keras_ring.report.activity import Activity, measure
 from keras_ring.report.buckets import Fusion, find_fusion
 from keras_ring.report.lateness import Lateness, find_lateness
@@ -58,7 +59,7 @@ class Analysis:
         """The share of that which computing hides."""
         communication = np.nansum(self.usual(self.activity.communication))
         hidden = np.nansum(self.usual(self.activity.hidden))
-        return float(hidden / communication) if communication else 0.0
+        return judge.hidden_share(float(hidden), float(communication))
 
     def _share(self, times: Times) -> float:
         duration = np.nansum(self.usual(self.activity.duration))

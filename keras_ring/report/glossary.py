@@ -22,8 +22,8 @@ TERMS = (
     ),
     (
         "hidden",
-        "communication while the program still computes; the rest comes after"
-        " a step's last tensor was submitted",
+        "communication in a step that still computes; the rest comes after its"
+        " last tensor was submitted, or between two steps",
     ),
     ("data", "the program waits for its input pipeline"),
     (

@@ -29,11 +29,14 @@ class Steps:
     Args:
         numbers: Of the steps.
         begin: By rank and step.
+        entered: Likewise, when the program came into it, after what it did
+            between the two.
         end: Likewise.
     """
 
     numbers: Indices
     begin: Times
+    entered: Times
     end: Times
 
     @property
@@ -117,15 +120,15 @@ def find_steps(timeline: Timeline) -> Steps:
         rows = _recurring(timeline)
     numbers = np.unique(np.concatenate([row[0] for row in rows]))
     shape = (len(rows), len(numbers))
-    begin, end = np.full(shape, np.nan), np.full(shape, np.nan)
+    begin, entered, end = (np.full(shape, np.nan) for _ in range(3))
     for row, (own, begins, ends) in enumerate(rows):
         place = np.searchsorted(numbers, own)
-        end[row, place] = ends
+        entered[row, place], end[row, place] = begins, ends
         before = np.concatenate([begins[:1], ends[:-1]])
         # Not over a pause, in which nobody recorded.
         follows = np.diff(own, prepend=own[:1]) == 1
         begin[row, place] = np.where(follows, before, begins)
-    return Steps(numbers, begin, end)
+    return Steps(numbers, begin, entered, end)
 
 
 def _named(rank: RankTimeline, base: int) -> _Row:

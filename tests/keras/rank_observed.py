@@ -22,7 +22,13 @@ def _slowly(x, y):
 
 def _data(slow, batches=6):
     x = np.arange(batches * 4 * 3, dtype=np.float32).reshape(-1, 3) / 50
-    data = tf.data.Dataset.from_tensor_slices((x, x.sum(1))).batch(4)
+    return batched((x, x.sum(1)), 4, slow)
+
+
+def batched(arrays, rows, slow):
+    """Returns batches of two arrays, each of which may take a while."""
+    data = tf.data.Dataset.from_tensor_slices(arrays).batch(rows)
+    width = arrays[0].shape[1]
     if slow:
         data = data.map(
             lambda x, y: tf.numpy_function(
@@ -30,7 +36,7 @@ def _data(slow, batches=6):
             )
         ).map(
             lambda x, y: (
-                tf.ensure_shape(x, [None, 3]),
+                tf.ensure_shape(x, [None, width]),
                 tf.ensure_shape(y, [None]),
             )
         )

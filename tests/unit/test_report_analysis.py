@@ -88,6 +88,25 @@ def test_communication_is_hidden_while_tensors_are_submitted():
     assert found.communication_share == pytest.approx(4 / 21.5, rel=0.02)
 
 
+def test_what_runs_between_two_steps_is_not_hidden():
+    """As what ranks exchange at the end of an epoch."""
+
+    def exchange(rank, spans):
+        # While rank 0 saves, before it comes into the next step.
+        saves = rank.of(Phase.CHECKPOINT)
+        more = np.resize(rank.of(Phase.EXECUTE), len(saves)).copy()
+        more["begin"], more["end"] = saves["begin"], saves["end"]
+        spans = np.concatenate([spans, more])
+        return spans[np.lexsort((-spans["end"], spans["begin"]))]
+
+    job = Job(size=2, steps=9, checkpoint=80.0, checkpoint_every=4)
+    found = analyse(changed(make(job), exchange))
+    hidden = found.usual(found.activity.hidden)[0]
+    np.testing.assert_allclose(hidden, 3 * MS, atol=10)
+    communication = found.usual(found.activity.communication)[0]
+    assert communication.sum() == pytest.approx((8 * 4 + 2 * 80) * MS)
+
+
 def test_buckets_on_two_threads_count_once(slow):
     """A bucket that is within another takes no time of its own."""
 
