@@ -5,8 +5,10 @@ import io
 import logging
 import os
 import random
+import re
 import sys
 import time
+import traceback
 import zipfile
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -944,6 +946,11 @@ def refused(function):
     try:
         function()
     except kr.errors.KerasRingError as error:
+        # A user reads all that is chained, and finds ours there once.
+        shown = "".join(traceback.format_exception(error))
+        assert len(re.findall(r"^keras_ring\.errors\.", shown, re.M)) == 1, (
+            shown
+        )
         return f"{type(error).__name__}: {error}"
     return "nothing"
 
