@@ -78,3 +78,27 @@ for fd in (0, 1):
     file = tmp_path / "err"
     assert _run(["-c", program], f"0<&- 1>&- 2>{file}") == 0
     assert file.read_text() == "to a file\n"
+
+
+STARTS = """
+import os, sys
+import keras_ring as kr
+kr.init()
+where = [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)]
+print("goes nowhere")
+with open(sys.argv[1] + str(kr.rank()), "w") as file:
+    file.write(" ".join(where))
+kr.shutdown()
+"""
+
+
+def test_a_rank(tmp_path):
+    """Whoever started it (a shell script between) closed them."""
+    program = [sys.executable, "-c", STARTS, str(tmp_path / "rank")]
+    line = f"exec {shlex.join(program)} {ALL_CLOSED}"
+    words = ["-m", "keras_ring", "run", "-np", "2", "--", "sh", "-c", line]
+    assert _run(words, "") == 0
+    for rank in range(2):
+        # Not a socket of the job.
+        text = (tmp_path / f"rank{rank}").read_text()
+        assert text == " ".join(["/dev/null"] * 3)

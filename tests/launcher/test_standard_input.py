@@ -47,6 +47,28 @@ def test_a_program_that_a_pipe_brings(two):
     assert sorted(done.stdout.splitlines()) == shown
 
 
+TRAINS = """
+import keras
+import numpy as np
+
+model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x = np.ones((8, 1))
+model.fit(x, x, batch_size=4, verbose=0)
+import keras_ring as kr
+
+print("trained", kr.rank(), kr.size(), int(model.optimizer.iterations))
+"""
+
+
+def test_a_program_of_one_process_that_a_pipe_brings():
+    words = ("--auto", "-np", "2", "--", sys.executable, "-")
+    done = _run(*words, given=TRAINS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained 0 2 2\n"
+    assert "those of the whole batch" in done.stderr
+
+
 def test_data_of_a_file_is_for_each_and_stays(two, tmp_path):
     path = tmp_path / "data"
     path.write_text("one\ntwo\nthree\n")
