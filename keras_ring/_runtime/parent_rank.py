@@ -8,12 +8,18 @@ id was started by that rank, and is none itself.
 
 The mark counts as long as the variables are as they were which placed the
 rank: where they have changed, somebody has placed the process anew.
+
+There is no mark before the rank has been through `init()`. What it starts then
+may well be the rank, as where a program trains in a process of its own; but not
+where `multiprocessing` runs the first lines of the program again: the rank runs
+them itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -94,6 +100,15 @@ def found(environment: Mapping[str, str]) -> ParentRank | None:
     if marked is None or marked["placing"] != _placing(environment):
         return None
     return ParentRank(pid=marked["process"][0], place=Place(**marked["place"]))
+
+
+def runs_first_lines() -> bool:
+    """Whether `multiprocessing` runs the first lines of a program here again.
+
+    It does so in each process that it starts by "spawn" or "forkserver".
+    """
+    main = sys.modules["__main__"]
+    return sys.modules.get("__mp_main__", main) is not main
 
 
 def leave(environment: MutableMapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from importlib import metadata
 
 from keras_ring import _version, errors
 from keras_ring._autotune import worker as autotune
-from keras_ring._engines import mpi
+from keras_ring._engines import known, mpi
 from keras_ring._engines.rank_settings import rank_settings
 from keras_ring._launch_protocol import (
     contract,
@@ -78,7 +78,9 @@ def init(
         ValueError: If a process set has ranks that the job has not, or is
             there twice; or, in a second call, if it is not part of the job.
         ConfigurationError: If a `KERAS_RING_*` variable does not parse; or if
-            `comm` is given and `keras-ring run` has started the program. On
+            `comm` is given and `keras-ring run` has started the program; or in
+            a process that `multiprocessing` has started before the program
+            came to `init()`, whose lines it runs there. On
             rank 0, if the job is to be tuned, and Optuna is not installed.
         StartError: If the ranks do not come together within
             `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
@@ -114,6 +116,8 @@ def init(
             sets.note_unconnected(static)
             return
         parent_rank.leave(os.environ)
+        if comm is None and parent_rank.runs_first_lines():
+            _require_one_process()
         with rank_settings(os.environ, comm) as settings:
             # Not before: a rank that fails here must not be missed by others
             # that wait for it without a limit, in a collective of MPI.
@@ -132,6 +136,20 @@ def init(
             leave_first()
             _forget_in_forks()
         _log_forwarder = log_forwarder
+
+
+def _require_one_process() -> None:
+    """Raises an error where this process would be one of several ranks."""
+    size = os.environ.get(contract.SIZE)
+    if size == "1" or not (size or known.place_among_several(os.environ)):
+        return
+    raise errors.ConfigurationError(
+        "`multiprocessing` has started this process, and runs the first lines "
+        "of the program in it, before the rank that asked for it has called "
+        "`keras_ring.init()`: so it would take itself for that rank. Call "
+        "`init()` before anything that starts processes, or only under "
+        '`if __name__ == "__main__":`.'
+    )
 
 
 def _start(
