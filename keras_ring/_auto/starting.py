@@ -12,7 +12,6 @@ from pathlib import Path
 
 from keras_ring import errors
 from keras_ring._launch_protocol import contract
-from keras_ring._runtime import parent_rank
 
 _PATH = "PYTHONPATH"
 HOOK = os.path.abspath(Path(__file__).with_name("hook"))
@@ -64,7 +63,9 @@ def _is_worker() -> bool:
 
     Its children run the first lines of the program once more.
     """
-    if parent_rank.runs_first_lines():
+    main = sys.modules["__main__"]
+    if sys.modules.get("__mp_main__", main) is not main:
+        # It is just running them.
         return True
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from keras_ring._launch_protocol import contract
@@ -105,10 +106,16 @@ def found(environment: Mapping[str, str]) -> ParentRank | None:
 def runs_first_lines() -> bool:
     """Whether `multiprocessing` runs the first lines of a program here again.
 
-    It does so in each process that it starts by "spawn" or "forkserver".
+    It does so in each process that it starts by "spawn" or "forkserver", under
+    a name that it has for them.
     """
-    main = sys.modules["__main__"]
-    return sys.modules.get("__mp_main__", main) is not main
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        is_module = frame.f_code.co_name == "<module>"
+        if is_module and frame.f_globals.get("__name__") == "__mp_main__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def leave(environment: MutableMapping[str, str]) -> None:
