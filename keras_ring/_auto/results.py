@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_ring._auto import (
     batch_watchers,
+    counted,
     passes,
     returned,
     states,
@@ -27,8 +28,7 @@ from keras_ring._keras.steps import steps
 from keras_ring._ops import gathers
 from keras_ring._runtime import topology
 from keras_ring._runtime.process_sets import global_process_set
-from keras_ring._training import whole_batch
-from keras_ring._typing import Logs, Model, Tensor, Variable
+from keras_ring._typing import Logs, Model, Variable
 from keras_ring.callbacks.metric_average import combine_metric_state
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.objects import broadcast_object
@@ -45,17 +45,7 @@ def install() -> None:
     patch_once(model, "evaluate", _evaluated, _PURPOSE)
     patch_once(model, "reset_metrics", _reset, _PURPOSE)
     patch_once(model, "predict", _predicted, _PURPOSE)
-    steps.hook_means(_weight_of_step, _PURPOSE)
-
-
-def _weight_of_step() -> Tensor | None:
-    """Returns what a mean over the rows of this rank counts.
-
-    That of all ranks counts 1, as of one process: also in the state of a metric
-    that Keras 2 has among the weights of a model.
-    """
-    step = whole_batch.current()
-    return step.share() if step is not None and step.is_part else None
+    steps.hook_means(counted.of_share, _PURPOSE)
 
 
 def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:

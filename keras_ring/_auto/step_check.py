@@ -29,6 +29,7 @@ from keras_ring._agreement.next_batch import (
     next_of,
 )
 from keras_ring._auto import (
+    counted,
     kept_state,
     occasions,
     passes,
@@ -272,7 +273,7 @@ def _find_state(model: Model, batch: Structure) -> bool:
     batch = same_data.of_rank_0(batch)
     if int(batch_rows.num_rows(batch)) < topology.size():
         return False
-    before, kept.is_searched = kept.choices(), True
+    before, kept.is_searched = _traced_for(model), True
     compared = Comparison(model, batch, _number(model))
     problem = None
     with passes.running(None):
@@ -280,6 +281,8 @@ def _find_state(model: Model, batch: Structure) -> bool:
             try:
                 whole = compared.on_whole(by_rows)
                 part = compared.on_part(by_rows, whole.state)
+                # Where it has to be an error, it is one after the step.
+                compared.problem_of_metrics(whole, part, is_first=True)
                 problem = compared.narrow(whole, part)
                 if problem is None and kept.is_undecided:
                     # As it goes on, of which it may tell more.
@@ -294,10 +297,15 @@ def _find_state(model: Model, batch: Structure) -> bool:
                 return False
             if problem is None:
                 kept.say_ways()
-                return kept.choices() != before
+                return _traced_for(model) != before
         if not compared.repeats(compared.on_whole(by_rows), by_rows):
             return False
     raise AutoError(problem)
+
+
+def _traced_for(model: Model) -> object:
+    """Returns what a step has to be traced again for, if it changes."""
+    return kept_state.of(model).choices(), counted.num_by_share(model)
 
 
 def _check(model: Model, batch: Structure) -> bool:
@@ -345,7 +353,9 @@ def _check(model: Model, batch: Structure) -> bool:
             )
             if value is not None:
                 continue
-            problem = compared.narrow(whole, part)
+            problem = compared.problem_of_metrics(
+                whole, part, is_first=False
+            ) or compared.narrow(whole, part)
             if problem is not None:
                 continue
             kept.say_ways()

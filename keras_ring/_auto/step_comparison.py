@@ -10,7 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._auto import apart, kept_state, passes, whole_functions
+from keras_ring._auto import (
+    apart,
+    counted,
+    kept_state,
+    passes,
+    whole_functions,
+)
+from keras_ring._auto.counted import Count, Counter
 from keras_ring._auto.recorded_state import Recorder
 from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
@@ -47,12 +54,14 @@ class Ran(NamedTuple):
         logs: What it has returned.
         results: The results of metrics after it.
         state: What it has assigned.
+        counts: What it has counted in metrics.
     """
 
     updates: apart.Updates
     logs: Logs
     results: Logs
     state: Recorder
+    counts: list[Count]
 
 
 def run(
@@ -77,6 +86,7 @@ def run(
     place = step.place() if by_rows else None
     state = Recorder(model, whole, begin)
     with state.running():
+        counter = Counter(model)
         with steps.without_chance(place), whole_batch.step(step):
             with whole_functions.metrics_of_all(model):
                 logs = model.train_step(step.rows_of(batch))
@@ -97,7 +107,8 @@ def run(
         )
         results = dict(model.get_metrics_result()) if is_named else {}
         results = tf.nest.map_structure(np.asarray, results)
-    return Ran(updates, logs, results, state)
+        counts = counter.counts()
+    return Ran(updates, logs, results, state, counts)
 
 
 class Comparison:
@@ -149,6 +160,20 @@ class Comparison:
             self.own_rows / self.rows,
             self.num_bytes,
             self.number,
+        )
+
+    def problem_of_metrics(
+        self, whole: Ran, part: Ran, *, is_first: bool
+    ) -> str | None:
+        """Says which metric counts what does not add up, if one does."""
+        return counted.problem_of(
+            self.model,
+            whole.counts,
+            part.counts,
+            (self.rows, self.own_rows),
+            self.num_bytes,
+            self.number,
+            is_first=is_first,
         )
 
     def repeats(self, whole: Ran, by_rows: bool) -> bool:

@@ -49,8 +49,8 @@ def variables_of_ranks(model: Model) -> tuple[list[Variable], list[Variable]]:
     """
     whole = {
         id(variable)
-        for metric in _metrics_of(model)
-        if hasattr(metric, _COUNTS_ALL)
+        for metric in metrics_of(model)
+        if counts_all(metric)
         for variable in metric.variables
     }
     found: tuple[list[Variable], list[Variable]] = [], []
@@ -59,8 +59,21 @@ def variables_of_ranks(model: Model) -> tuple[list[Variable], list[Variable]]:
     return found
 
 
-def _metrics_of(model: Model) -> list[Metric]:
-    """Returns the metrics of a model, also those that it was compiled with."""
+def counts_all(metric: Metric) -> bool:
+    """Whether a metric counts the rows of all ranks, on each.
+
+    Args:
+        metric: A `keras.metrics.Metric`.
+    """
+    return hasattr(metric, _COUNTS_ALL)
+
+
+def metrics_of(model: Model) -> list[Metric]:
+    """Returns the metrics of a model, also those that it was compiled with.
+
+    Args:
+        model: A `keras.Model`.
+    """
     compiled = getattr(model, compat.COMPILED_METRICS, None)
     found = [*model.metrics, *(getattr(compiled, "metrics", None) or ())]
     return [each for each in found if isinstance(each, keras.metrics.Metric)]
@@ -76,7 +89,7 @@ def refuse_no_sum(metric: Metric, problem: str) -> None:
     Raises:
         AutoError: If it counts this rank's rows alone.
     """
-    if hasattr(metric, _COUNTS_ALL):
+    if counts_all(metric):
         return
     raise AutoError(
         f"{script.line()} updates metric {metric.name!r} (class "
@@ -106,7 +119,7 @@ def metrics_of_all(model: Model) -> Iterator[None]:
     def compute_of_all(*args: Any, **kwargs: Any) -> Any:
         if step.is_part:
             args, kwargs = _of_all_ranks(step, (args, kwargs))
-        with _whole(step), _noting(_metrics_of(model)):
+        with _whole(step), _noting(metrics_of(model)):
             return compute(*args, **kwargs)
 
     with _in_place_of(model, "compute_metrics", compute_of_all):

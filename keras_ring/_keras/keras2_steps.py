@@ -215,13 +215,15 @@ def hook_chance(purpose: str) -> None:
     del purpose
 
 
-def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
-    """Has a function say what a scalar counts that a metric is a mean of.
+def hook_means(
+    counts: Callable[[Any, Structure, Structure], tuple[Structure, Structure]],
+    purpose: str,
+) -> None:
+    """Has a function say what a value counts that a metric is a mean or sum of.
 
     Args:
-        weight: Returns a scalar, or `None` for 1: 0 of a rank without rows,
-            whose scalar may then be no number. Where the program has said what
-            it counts, that holds.
+        counts: Takes the metric, and the values and weights that it is given;
+            returns those that it is updated with.
         purpose: String, what for.
     """
 
@@ -230,17 +232,13 @@ def hook_means(weight: Callable[[], Tensor | None], purpose: str) -> None:
         def update_state(
             self: Any, values: Tensor, sample_weight: Tensor = None
         ) -> Any:
-            counts = None if len(getattr(values, "shape", ())) else weight()
-            if counts is not None:
-                values = tf.convert_to_tensor(values)
-                values = tf.where(counts > 0, values, tf.zeros_like(values))
-                if sample_weight is None:
-                    sample_weight = counts
+            values, sample_weight = counts(self, values, sample_weight)
             return update(self, values, sample_weight=sample_weight)
 
         return update_state
 
-    patch_once(keras.metrics.Mean, "update_state", around_update, purpose)
+    for metric in (keras.metrics.Mean, keras.metrics.Sum):
+        patch_once(metric, "update_state", around_update, purpose)
 
 
 def is_own_train_step(model: Model) -> bool:
