@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._training import divergence
+from keras_ring._agreement import looks
 from keras_ring._training.mixin import distributed_settings
+from tests.harness.set_known import set_known
 from tests.keras2.counting import Counted
 
 v1 = tf.compat.v1
@@ -167,7 +168,7 @@ def changed_in_a_session(what, settings_name):
     """Rank 0 alone changes a variable; returns after which step it is told."""
     settings = SETTINGS[settings_name]
     # As often on a busy machine as on another one.
-    divergence._ALLOWANCE = 1e6
+    set_known(looks, "_ALLOWANCE", 1e6)
     with tf.Graph().as_default():
         program = Program()
         optimizer = kr.DistributedOptimizer(OPTIMIZERS["Adam"](), **settings)
