@@ -140,6 +140,7 @@ def reach(callback: Callback) -> Reach:
     # Functions that it was given, connections, runs.
     for value in vars(callback).values():
         seen.look_at(value)
+        seen.look_at_object(value)
     return Reach(
         tuple(sorted(seen.outside)),
         bool(seen.names & _KEEPS_TO_ITSELF) or seen.works_with_ranks,
@@ -173,6 +174,27 @@ class _Seen:
             self.outside.add(top)
         elif isinstance(value, types.FunctionType):
             self._look_into(value, depth)
+
+    def look_at_object(self, value: Any, depth: int = 0) -> None:
+        """Looks at what is called of an object of the program's own."""
+        kinds = [each for each in type(value).__mro__ if each is not object]
+        if (
+            id(value) in self._done
+            or depth > _DEEP
+            or not all(map(_is_class_of_program, kinds))
+        ):
+            return
+        self._done.add(id(value))
+        before: set[str] | None = None
+        # What is called may call more of it.
+        while before != self.names:
+            before = set(self.names)
+            for kind in kinds:
+                for name in before & vars(kind).keys():
+                    self.look_at(vars(kind)[name], depth + 1)
+        for each in getattr(value, "__dict__", {}).values():
+            self.look_at(each, depth + 1)
+            self.look_at_object(each, depth + 1)
 
     def _look_into(self, function: types.FunctionType, depth: int) -> None:
         if id(function) in self._done or depth > _DEEP:
@@ -252,6 +274,12 @@ def _is_of_others(value: Any) -> bool:
     module = sys.modules.get(top)
     path = getattr(module, "__file__", None)
     return path is not None and not script.is_file_of_program(path)
+
+
+def _is_class_of_program(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    path = getattr(module, "__file__", None)
+    return path is not None and script.is_file_of_program(path)
 
 
 def is_of_program_or_others(callback: Callback) -> bool:

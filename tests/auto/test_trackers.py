@@ -1,7 +1,10 @@
 """What a program begins once outside of its model: runs of trackers."""
 
+import http.server
+import json
 import os
 import sys
+import threading
 import types
 
 import pytest
@@ -73,6 +76,98 @@ def test_there_is_one_run(tmp_path):
         if "own place" in line
     ]
     assert sorted(map(os.path.exists, places)) == [False, True]
+
+
+PACKAGE = """
+import keras
+from . import client
+class Recorder(keras.callbacks.Callback):
+    def __init__(self, where):
+        super().__init__()
+        self.client = client.Client(where)
+    def on_train_begin(self, logs=None):
+        self.client.send("begin", {})
+    def on_epoch_end(self, epoch, logs=None):
+        self.client.send("row", {"epoch": epoch, **logs})
+"""
+CLIENT = """
+import json, urllib.request
+class Client:
+    def __init__(self, where):
+        self.where = where
+    def send(self, kind, values):
+        values = {each: float(value) for each, value in values.items()}
+        data = json.dumps([kind, values]).encode()
+        request = urllib.request.Request(self.where, data)
+        urllib.request.urlopen(request, timeout=30).close()
+"""
+RECORDED = """
+import json, os, urllib.request
+import keras, numpy as np
+from experiments import Recorder
+where = os.environ["TRACKERS_SERVER"]
+class Posts(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        data = json.dumps(["own", {"epoch": epoch}]).encode()
+        urllib.request.urlopen(where, data, timeout=30).close()
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(
+    np.ones((8, 3)), np.ones((8, 1)), epochs=3, verbose=0,
+    callbacks=[Recorder(where), Posts()],
+)
+print(json.dumps(history.history["loss"]))
+"""
+
+
+class _Posted(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        size = int(self.headers["Content-Length"])
+        self.server.posted.append(json.loads(self.rfile.read(size)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *args):
+        del args
+
+
+@pytest.fixture
+def server():
+    with http.server.HTTPServer(("127.0.0.1", 0), _Posted) as found:
+        found.posted = []
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+@pytest.mark.timeout(120)
+def test_callbacks_of_packages_post_once(tmp_path, server):
+    site = tmp_path / "site-packages"
+    (site / "experiments").mkdir(parents=True)
+    (site / "experiments" / "__init__.py").write_text(PACKAGE)
+    (site / "experiments" / "client.py").write_text(CLIENT)
+    (tmp_path / "train.py").write_text(RECORDED)
+    words = [str(site), os.environ.get("PYTHONPATH", "")]
+    command = Command(
+        *("run", "-np", "2", "--auto", "--"),
+        *(sys.executable, str(tmp_path / "train.py")),
+        PYTHONPATH=os.pathsep.join(filter(None, words)),
+        TRACKERS_SERVER=f"http://127.0.0.1:{server.server_port}/",
+    )
+    try:
+        done = command.wait()
+    finally:
+        assert command.wait_until_gone(5.0) == set()
+    assert done.returncode == 0, done.stderr
+    losses = json.loads(done.stdout.splitlines()[-1])
+    rows = [values for kind, values in server.posted if kind == "row"]
+    assert [kind for kind, _ in server.posted].count("begin") == 1
+    assert [each["epoch"] for each in rows] == [0, 1, 2]
+    assert [each["loss"] for each in rows] == pytest.approx(losses)
+    own = [values["epoch"] for kind, values in server.posted if kind == "own"]
+    assert own == [0, 1, 2]
 
 
 @pytest.fixture
