@@ -20,7 +20,8 @@ from keras_ring._auto.said import say
 # Module -> variables, and what they are where nothing is to be recorded; as
 # the documentation of each tracker says. W&B takes "disabled", Neptune 1.x
 # "debug" and neptune-scale "disabled", Comet a flag that its settings in code
-# call `disabled`. MLflow writes to where its variable says.
+# call `disabled`. MLflow writes to where its variable says; and ClearML, which
+# in its offline mode reaches no server, keeps a session in its cache.
 _MUTED: Mapping[str, Mapping[str, str]] = {
     "comet_ml": {"COMET_AUTO_LOG_DISABLE": "1"},
     "neptune": {"NEPTUNE_MODE": "debug"},
@@ -28,8 +29,8 @@ _MUTED: Mapping[str, Mapping[str, str]] = {
     "swanlab": {"SWANLAB_MODE": "disabled"},
     "wandb": {"WANDB_MODE": "disabled"},
 }
-_MLFLOW = "mlflow"
-MODULES = frozenset({*_MUTED, _MLFLOW})
+_CLEARML, _MLFLOW = "clearml", "mlflow"
+MODULES = frozenset({*_MUTED, _CLEARML, _MLFLOW})
 
 
 def mute(rank: int) -> None:
@@ -44,9 +45,12 @@ def mute(rank: int) -> None:
         if _is_installed(module):
             os.environ.update(variables)
     if _is_installed(_MLFLOW):
-        os.environ["MLFLOW_TRACKING_URI"] = f"file://{_own_folder()}"
+        os.environ["MLFLOW_TRACKING_URI"] = f"file://{_own_folder(_MLFLOW)}"
         # MLflow 3 wants a database else.
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    if _is_installed(_CLEARML):
+        os.environ["CLEARML_OFFLINE_MODE"] = "1"
+        os.environ["CLEARML_CACHE_DIR"] = _own_folder(_CLEARML)
 
 
 def tell() -> None:
@@ -64,8 +68,8 @@ def _is_installed(module: str) -> bool:
         return True
 
 
-def _own_folder() -> str:
+def _own_folder(module: str) -> str:
     """Makes a directory that is removed when this process ends."""
-    folder = tempfile.mkdtemp(prefix="keras_ring-mlflow-")
+    folder = tempfile.mkdtemp(prefix=f"keras_ring-{module}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

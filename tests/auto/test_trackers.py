@@ -12,7 +12,8 @@ import pytest
 from keras_ring._auto import trackers
 from tests.launcher.command import Command
 
-# As the real ones go by their variables (tried with wandb 0.2x and MLflow 3).
+# As the real ones go by their variables (tried with wandb 0.2x and MLflow 3; of
+# ClearML, as its documentation says).
 WANDB = """
 import os, pathlib
 def init():
@@ -26,13 +27,26 @@ def log_metric(value):
     top.mkdir(parents=True, exist_ok=True)
     (top / f"mlflow-{os.getpid()}").write_text(str(value))
 """
+CLEARML = """
+import os, pathlib
+class Task:
+    @staticmethod
+    def init():
+        place = os.environ["CLEARML_CACHE_DIR"]
+        if os.environ.get("CLEARML_OFFLINE_MODE") != "1":
+            place = os.environ["CLEARML_SERVER"]
+        pathlib.Path(place).mkdir(parents=True, exist_ok=True)
+        pathlib.Path(place, f"clearml-{os.getpid()}").write_text("run")
+        print("own place", f"file://{place}")
+"""
 PROGRAM = """
 import atexit, os, pathlib
 os.chdir(os.environ["TRACKERS_FOLDER"])
 atexit.register(lambda: pathlib.Path("summary.txt").write_text("done"))
-import mlflow, wandb
+import clearml, mlflow, wandb
 import keras, numpy as np
 wandb.init()
+clearml.Task.init()
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 history = model.fit(np.ones((8, 3)), np.ones((8, 1)), verbose=0)
@@ -47,6 +61,7 @@ def test_there_is_one_run(tmp_path):
     for name, text in (
         ("wandb", WANDB),
         ("mlflow", MLFLOW),
+        ("clearml", CLEARML),
         ("train", PROGRAM),
     ):
         (tmp_path / f"{name}.py").write_text(text)
@@ -57,6 +72,8 @@ def test_there_is_one_run(tmp_path):
         TRACKERS_FOLDER=str(tmp_path),
         MLFLOW_TRACKING_URI=f"file://{runs}",
         WANDB_MODE="offline",
+        CLEARML_CACHE_DIR=str(tmp_path / "cache"),
+        CLEARML_SERVER=str(tmp_path / "server"),
     )
     try:
         done = command.wait()
@@ -65,17 +82,19 @@ def test_there_is_one_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("wandb-*"))) == 1
     assert len(list(runs.iterdir())) == 1
+    assert len(list((tmp_path / "server").iterdir())) == 1
+    assert not (tmp_path / "cache").exists()
     assert (tmp_path / "summary.txt").read_text() == "done"
-    for module in ("mlflow", "wandb"):
+    for module in ("clearml", "mlflow", "wandb"):
         said = f"keras_ring: {module} records what rank 0 does, once"
         assert done.stderr.count(said) == 1, done.stderr
-    # The other rank's place is its own, and gone.
+    # The other rank's places are its own, and gone.
     places = [
         line.partition("file://")[2]
         for line in done.stdout.splitlines()
         if "own place" in line
     ]
-    assert sorted(map(os.path.exists, places)) == [False, True]
+    assert sorted(map(os.path.exists, places)) == [False, False, True, True]
 
 
 PACKAGE = """
