@@ -18,6 +18,7 @@ import numpy as np
 from keras_ring._agreement.difference import first_difference
 from keras_ring._auto import (
     recorded_state,
+    script,
     state_advice,
     state_ways,
 )
@@ -160,9 +161,11 @@ class KeptState:
         """Says what is put together, if anything is."""
         shown = self._shown()
         if shown:
+            place = script.place()
             say(
-                f"what the step of model {self._model.name!r} keeps is that of "
-                f"the whole batch: {'; '.join(shown)}"
+                f"what the step of model {self._model.name!r}{place} keeps is "
+                f"that of the whole batch: {'; '.join(shown)}",
+                place=place,
             )
 
     @property

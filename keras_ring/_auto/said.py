@@ -9,7 +9,7 @@ from keras_ring._runtime import topology
 _said: set[str] = set()
 
 
-def say(text: str, rank: int = 0) -> None:
+def say(text: str, rank: int = 0, place: str = "") -> None:
     """Prints a line, if it was not printed before.
 
     On the standard error, as the standard output is the program's.
@@ -17,10 +17,14 @@ def say(text: str, rank: int = 0) -> None:
     Args:
         text: String, the line.
         rank: Integer, who prints it. Defaults to `0`.
+        place: String, what in the text says where in the program it is. The
+            same line for another place is not printed again. Defaults to
+            nothing.
     """
-    if text in _said:
+    known = text.replace(place, "", 1)
+    if known in _said:
         return
-    _said.add(text)
+    _said.add(known)
     if topology.rank() == rank:
         print(f"keras_ring: {text}", file=sys.stderr, flush=True)
 

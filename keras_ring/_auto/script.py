@@ -39,6 +39,15 @@ def line() -> str:
     return ""
 
 
+def place() -> str:
+    """Returns the innermost line of the program, as " (train.py:34)".
+
+    Empty where none of its code is running.
+    """
+    found = line()
+    return f" ({found})" if found else ""
+
+
 def line_of_own_call() -> tuple[str, bool]:
     """Returns the line of the program that has called for this by itself.
 

@@ -80,7 +80,11 @@ def _on_all_ranks(
                 "away."
             )
         training.prepare(self)
-        say(f"train_on_batch of model {self.name!r}: divided by rows")
+        place = script.place()
+        say(
+            f"train_on_batch of model {self.name!r}{place}: divided by rows",
+            place=place,
+        )
         if settings.explain:
             said.say("explained; nothing is trained, and the program ends here")
             sys.exit(0)

@@ -318,7 +318,8 @@ def _check(model: Model, batch: Structure) -> bool:
     Returns:
         Whether the step has to be traced again.
     """
-    what = f"the step of model {model.name!r}"
+    place = script.place()
+    what = f"the step of model {model.name!r}{place}"
     batch = same_data.of_rank_0(batch)
     if int(batch_rows.num_rows(batch)) < topology.size():
         # There is no part for each.
@@ -339,7 +340,8 @@ def _check(model: Model, batch: Structure) -> bool:
             except Exception as error:
                 say(
                     f"{what} is not checked, for it does not run eagerly "
-                    f"({type(error).__name__}: {error})"
+                    f"({type(error).__name__}: {error})",
+                    place=place,
                 )
                 return False
             found = compared.difference(whole, part)
@@ -362,7 +364,8 @@ def _check(model: Model, batch: Structure) -> bool:
             say(
                 f"{what} is the program's own; on parts of a batch it "
                 "gives the gradients of the whole (checked on batches 1, "
-                "2, 4 and so on)"
+                "2, 4 and so on)",
+                place=place,
             )
             return kept.choices() != before
         repeats = compared.repeats(whole, by_rows)
@@ -370,7 +373,8 @@ def _check(model: Model, batch: Structure) -> bool:
         say(
             f"WARNING: {what} is not checked, for it draws random numbers "
             "that are not TensorFlow's. Its loss is taken to be a mean over "
-            "the rows of a batch"
+            "the rows of a batch",
+            place=place,
         )
         return False
     if value is not None:

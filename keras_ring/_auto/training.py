@@ -25,6 +25,7 @@ from keras_ring._auto import (
     returned,
     said,
     same_data,
+    script,
     state_combining,
     states,
     step_check,
@@ -102,9 +103,11 @@ def _on_all_ranks(
         if passes.is_alone():
             return fit(self, *args, **kwargs)
         if not passes.is_of_all_ranks(self, (wanted["x"], wanted["y"])):
+            place = script.place()
             say(
-                f"model {self.name!r}: the program divides its data, or has "
-                "made its optimizer one of all ranks, so it is left alone"
+                f"model {self.name!r}{place}: the program divides its data, or "
+                "has made its optimizer one of all ranks, so it is left alone",
+                place=place,
             )
             with passes.alone():
                 return fit(self, *args, **kwargs)
@@ -151,13 +154,15 @@ def prepare(model: Model) -> None:
 def distribute(model: Model) -> None:
     """Has the optimizers of a model average what ranks make of a batch."""
     settings = ReductionSettings(whole_batch=True)
+    place = script.place()
     for optimizer in model_optimizers.optimizers_of(model).values():
         if distributed_settings(optimizer) is None:
             distribute_optimizer(optimizer, settings)
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         say(
-            f"optimizer {type(inner).__name__} of model {model.name!r}: "
-            f"gradients averaged over {topology.size()} ranks"
+            f"optimizer {type(inner).__name__} of model {model.name!r}{place}: "
+            f"gradients averaged over {topology.size()} ranks",
+            place=place,
         )
     num_norms = sum(
         isinstance(layer, steps.BATCH_NORMALIZATION)
@@ -166,7 +171,10 @@ def distribute(model: Model) -> None:
     what = "losses and metrics"
     if num_norms:
         what += f", and the moments of {count(num_norms, 'normalization')},"
-    say(f"{what} of model {model.name!r} are those of the whole batch")
+    say(
+        f"{what} of model {model.name!r}{place} are those of the whole batch",
+        place=place,
+    )
 
 
 def _ours(

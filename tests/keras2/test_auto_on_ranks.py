@@ -139,7 +139,8 @@ def test_a_step_that_is_no_mean_over_rows_is_refused(three_ranks):
 
 def test_a_step_that_cannot_be_checked_is_said_to_be(three_ranks):
     first, *others = three_ranks("own_step_that", "chance")
-    assert "WARNING: the step of model 'own' is not checked" in first
+    assert "WARNING: the step of model 'own' (rank_auto.py:" in first
+    assert ") is not checked, for it draws random numbers" in first
     assert others == ["", ""]
 
 

@@ -1,0 +1,29 @@
+"""What is said once of a model, with the line of the program."""
+
+import types
+
+import pytest
+
+from keras_ring._auto import said, script
+
+
+@pytest.fixture(autouse=True)
+def rank_0(monkeypatch):
+    rank = types.SimpleNamespace(rank=lambda: 0)
+    monkeypatch.setattr(said, "topology", rank)
+    monkeypatch.setattr(said, "_said", set())
+
+
+def test_a_line_names_the_first_place_and_comes_once(capsys):
+    for place in (" (train.py:3)", " (train.py:9)"):
+        said.say(f"model 'm'{place}: divided", place=place)
+    said.say("model 'm': divided")
+    said.say("model 'n' (train.py:9): divided", place=" (train.py:9)")
+    assert capsys.readouterr().err.splitlines() == [
+        "keras_ring: model 'm' (train.py:3): divided",
+        "keras_ring: model 'n' (train.py:9): divided",
+    ]
+
+
+def test_the_place_is_the_line_of_the_program():
+    assert script.place().startswith(" (test_said.py:")
