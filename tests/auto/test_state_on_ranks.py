@@ -125,7 +125,7 @@ def test_what_ranks_keep_for_themselves_is_found(call, when, three_ranks):
 
 def test_it_is_said_what_is_put_together(three_ranks):
     text, *others = three_ranks("said")
-    assert "what the step of model 'sequential' (rank_auto.py:" in text
+    assert "what the step of model 'sequential' (rank_state.py:" in text
     assert (
         ") keeps is that of the whole batch: 'sequential/keeps/kept' of layer "
         "'keeps' a mean over its rows"
