@@ -79,6 +79,7 @@ SCRIPTS = {
         Script("transformer_plain"),
         Script("autoencoder_anomaly"),
         _random("vae_train_step"),
+        Script("vae_given_noise"),
         _random("vae_add_loss"),
         _random("gan"),
         Script("siamese_contrastive"),
