@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_ring as kr
 from keras_ring._auto import batches
 from keras_ring._keras import keras
-from tests.auto import rank_auto, rank_loops, rank_state
+from tests.auto import rank_auto, rank_counted, rank_loops, rank_state
 from tests.auto.rank_auto import compiled, data, dense, refused, trained
 
 layers = keras.layers
@@ -133,7 +133,7 @@ def own_losses_and_masks():
     return trained(model, x, targets, batch_size=10, shuffle=False)
 
 
-MORE_CALLS = (rank_auto, rank_loops, rank_state)
+MORE_CALLS = (rank_auto, rank_counted, rank_loops, rank_state)
 COLUMNS = rank_auto.COLUMNS
 SGD = keras.optimizers.SGD
 before_each_call = rank_auto.before_each_call

@@ -29,6 +29,8 @@ EXACT = [
     ("own_loss", "ratio"),
     ("layer", "center"),
     ("layer", "codebook"),
+    ("tracked", 31, "weighted", "rows_told", "kl", "rate"),
+    ("tracked", 45, "one_told", "columns", "sum_of_means"),
 ]
 if IS_KERAS2_LANE:
     EXACT += [
@@ -101,6 +103,7 @@ def three_ranks(folder):
         [
             *EXACT,
             *(("own_step_that", how) for how in ("sum", "pairs", "chance")),
+            *(("tracked_that", kind) for kind in ("root", "own_class")),
             *(("normalization_that", how) for how in OTHERS),
             ("train_function",),
             ("without_eager_execution",),
@@ -119,7 +122,9 @@ def three_ranks(folder):
 
 
 @pytest.mark.parametrize("ranks", ["two_ranks", "three_ranks"])
-@pytest.mark.parametrize("call", EXACT, ids=lambda call: "-".join(call))
+@pytest.mark.parametrize(
+    "call", EXACT, ids=lambda call: "-".join(map(str, call))
+)
 def test_it_is_what_one_process_makes(call, ranks, one_rank, request):
     (wanted,) = one_rank(*call)
     of_ranks = request.getfixturevalue(ranks)(*call)
@@ -135,6 +140,13 @@ def test_a_step_that_is_no_mean_over_rows_is_refused(three_ranks):
         for text in three_ranks("own_step_that", how):
             assert text.startswith("AutoError: The step of model 'own'"), text
             assert "gradients of the whole: of 'own/dense/kernel'" in text
+
+
+@pytest.mark.parametrize("kind", ["root", "own_class"])
+def test_a_metric_of_what_is_no_mean_is_refused(kind, three_ranks):
+    for text in three_ranks("tracked_that", kind):
+        assert text.startswith("AutoError: The step of model 'tracks"), text
+        assert f"updates metric '{kind}' (class " in text
 
 
 def test_a_step_that_cannot_be_checked_is_said_to_be(three_ranks):
