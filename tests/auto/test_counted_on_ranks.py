@@ -38,9 +38,7 @@ def test_means_count_as_in_one_process(call, one_rank, three_ranks):
     (wanted,) = one_rank(*call)
     of_ranks = three_ranks(*call)
     for found in of_ranks:
-        # The state of metrics has 32 bits.
-        require_alike(found, wanted, bound=1e-6)
-        require_alike(found["weights"], wanted["weights"])
+        require_alike(found, wanted)
     require_same_weights([found["weights"] for found in of_ranks])
 
 
