@@ -5,7 +5,7 @@ samples     how fast the job is, from what the runtime counts
 proposals   which setting to try next: the optimiser
 verdict     whether a setting is faster than the default
 tuning      from the first sample to the last: a state machine without clocks
-log_file    what was tried, as CSV
-kept        what was found, for the next job of this kind
+log_file    the samples of a search, as CSV
+kept        tuned settings, cached for the next job of the same kind
 worker      the thread that does all this
 """

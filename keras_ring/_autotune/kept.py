@@ -1,8 +1,8 @@
-"""What was found, kept for the next job of this kind.
+"""A cache of tuned settings, for the next job of the same kind.
 
-One small file for each cluster and model, named after both: jobs that end at
-once each write one of their own and rename it, so a reader finds the old one or
-the new one, whole.
+Each pair of cluster and model has one small file, named after both. A job
+writes a temporary file and renames it, so jobs that end at the same time do
+not disturb each other, and a reader finds the old file or the new one, whole.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from keras_ring._autotune.knobs import Knob, Setting
 from keras_ring._version import __version__
 
 _FORMAT = 1
-# More is none of ours.
+# A larger file was not written by keras_ring.
 _MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a setting is good for: nothing of it may differ.
+    """Key of a cached setting, which applies to jobs with an equal key only.
 
     Args:
         cluster: The ranks and how they communicate, as text by name.
-        tensors: How many of them a step reduces, on average.
-        num_bytes: How large they are together.
+        tensors: Integer, the mean number of tensors that a step reduces.
+        num_bytes: Integer, the size of these tensors together, in bytes.
     """
 
     cluster: Mapping[str, str]
@@ -40,7 +40,7 @@ class Kind:
     num_bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as the file has it."""
+        """Returns the key as it is written to the file."""
         return {
             "format": _FORMAT,
             "keras_ring": __version__,
@@ -76,7 +76,8 @@ class KeptSettings:
     """The folder of kept settings.
 
     Args:
-        directory: Where it is, or is to be. None: nothing is kept.
+        directory: Path of the folder, which need not exist yet. If `None`,
+            nothing is kept.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -86,7 +87,7 @@ class KeptSettings:
         """Returns what was kept for this kind of job, if anything was.
 
         Raises:
-            ValueError: If the file makes no sense: what is wrong with it.
+            ValueError: If the content of the file is invalid.
         """
         if self._directory is None:
             return None

@@ -1,4 +1,4 @@
-"""What can be tuned, and on which scale it is searched."""
+"""The parameters that autotune can set, and the scale of their search."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 # A value for each knob, by name.
 Setting = dict[str, int]
 
-# Where the runtime would take almost anything: what is worth trying.
+# Narrower bounds for knobs of which the runtime accepts almost any value.
 _WORTH_TRYING = {
     "fusion_threshold": (2**16, 2**28),
     "planned_bucket": (2**16, 2**26),
     "linger": (0, 5000),
 }
-# A knob is held where its variable is set: the user has decided.
+# A knob is not tuned if the user has set its environment variable.
 _HELD_BY = {
     "fusion_threshold": "KERAS_RING_FUSION_THRESHOLD",
     "planned_bucket": "KERAS_RING_PLANNED_BUCKET",
@@ -26,15 +26,15 @@ _HELD_BY = {
 
 @dataclass(frozen=True)
 class Knob:
-    """One number that the job can be given while it runs.
+    """One number that can be changed while the job runs.
 
     Args:
-        name: As the runtime calls it.
-        unit: "bytes", "microseconds", or `""` of a choice among numbers that
+        name: Name of the number in the runtime.
+        unit: "bytes", "microseconds", or `""` for a choice among numbers that
             have no order.
-        default: What the job has started with.
-        low: The least.
-        high: The most.
+        default: Integer, the value that the job has started with.
+        low: Integer, the smallest value.
+        high: Integer, the largest value.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Knob:
 
     @property
     def is_choice(self) -> bool:
-        """Whether its numbers have no order."""
+        """Returns whether the numbers are choices without an order."""
         return not self.unit
 
     def at(self, position: float) -> int:
         """Returns the value at a position from 0 to 1.
 
-        In steps of equal factors: what matters of a size is its magnitude.
+        The scale is logarithmic: what matters of a size is its magnitude.
         """
         low, high = math.log2(1 + self.low), math.log2(1 + self.high)
         value = round(2 ** (low + position * (high - low))) - 1
@@ -71,8 +71,9 @@ def knobs_of(
     """Returns the knobs of a job.
 
     Args:
-        rows: As the runtime tells them: name, unit, value and bounds.
-        environment: Of this process. What it sets is not tuned.
+        rows: Name, unit, value and bounds of each knob, from the runtime.
+        environment: Environment of this process. A knob that it sets is not
+            tuned.
     """
     knobs = []
     for name, unit, value, low, high in rows:

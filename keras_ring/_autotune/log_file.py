@@ -1,4 +1,4 @@
-"""What was tried, as CSV: one row per sample."""
+"""A CSV file of the settings that were tried: one row per sample."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TuningLog:
     """A file that is written while the job is tuned.
 
     Args:
-        path: Of the file, which is replaced; `""` for none.
-        knobs: What is tuned: a column for each.
+        path: Path of the file, which is replaced; `""` for none.
+        knobs: The knobs that are tuned. Each has a column.
 
     Raises:
         ConfigurationError: If it cannot be written.
@@ -71,7 +71,7 @@ class TuningLog:
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:
-        """Goes on without a file that cannot be written any more."""
+        """Closes the file and goes on without it if a write fails."""
         try:
             yield
         except OSError as error:
@@ -81,6 +81,6 @@ class TuningLog:
             )
             file, self._file = self._file, None
             if file is not None:
-                # Which tries once more to write what is in its buffer.
+                # `close` tries once more to write what is buffered.
                 with contextlib.suppress(OSError):
                     file.close()

@@ -27,13 +27,13 @@ class Proposals(Protocol):
 class OptunaProposals:
     """Proposals of Optuna's tree-structured Parzen estimator.
 
-    It is made for mixed spaces like this one, where some knobs are numbers on
-    a logarithmic scale and others are choices, and a proposal takes it
+    The estimator suits mixed spaces like this one, where some knobs are
+    numbers on a logarithmic scale and others are choices. A proposal takes
     milliseconds. The first proposal is the default.
 
     Args:
-        knobs: What is tuned.
-        seed: Integer, of what it draws.
+        knobs: The knobs that are tuned.
+        seed: Integer, the seed of the estimator.
 
     Raises:
         ConfigurationError: If Optuna is not installed.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Reading(NamedTuple):
-    """What the runtime has counted until now, of equal steps."""
+    """Totals that the runtime has counted so far, over equal steps."""
 
     steps: int
     nanoseconds: int
@@ -17,7 +17,7 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, metrics: Mapping[str, int]) -> Reading:
-        """Returns these of the runtime's counters."""
+        """Returns the reading in a snapshot of the runtime's counters."""
         return cls(
             metrics["steps"],
             metrics["step_ns"],
@@ -29,10 +29,10 @@ class Reading(NamedTuple):
 class Sampler:
     """Makes samples of readings, which come at any times.
 
-    A sample is of `steps_per_sample` steps or a few more. Between any two
-    readings in it lie one step or several, whose speed [bytes of tensors per
-    second of their wall time] is one number; the sample is the median of these,
-    so that a step with a checkpoint or a validation in it does not count.
+    A sample covers `steps_per_sample` steps or a few more. One step or several
+    lie between two readings in it, and have one speed (bytes of tensors per
+    second of wall time). The sample is the median of these speeds, so that a
+    step with a checkpoint or a validation in it does not count.
 
     Args:
         steps_per_sample: Integer.
@@ -46,7 +46,7 @@ class Sampler:
         self._speeds: list[float] = []
 
     def restart(self, settling: int) -> None:
-        """Begins a sample, once so many steps more are over."""
+        """Begins a new sample after `settling` more steps."""
         self._skip = settling
         self._began = self._last = None
         self._speeds = []
@@ -55,7 +55,7 @@ class Sampler:
         """Takes a reading; returns the sample, if that was its last."""
         if self._began is None:
             self._began = reading
-            # The step that is under way has begun under another setting.
+            # The current step has begun under another setting.
             self._skip += 1
         if self._last is None:
             if reading.steps - self._began.steps >= self._skip:

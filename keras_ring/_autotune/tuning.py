@@ -1,7 +1,8 @@
-"""From the first sample to the last: a state machine without clocks.
+"""The search, from the first sample to the last: a state machine.
 
-It says which setting to measure, is told how fast that was, and so on until it
-says what the job is to keep. Whoever drives it has the job, or a simulation.
+It yields a setting to measure and receives its speed, again and again, until
+it returns the setting that the job keeps. It reads no clock: the caller drives
+it with a job or with a simulation.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from keras_ring._autotune.knobs import Setting
 from keras_ring._autotune.proposals import Proposals
 from keras_ring._autotune.verdict import Comparison
 
-# Of those that were tried, how many are measured again, and how often. One
-# sample is noise: the best of many is rather the luckiest.
+# How many of the settings that were tried are measured again, and how often.
+# One sample is noisy: the best of many is likely to be a lucky one.
 _FINALISTS = 3
 _REPEATS = 2
 
@@ -35,12 +36,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the job is to keep.
+    """The setting that the job keeps.
 
     Args:
         setting: The value of each knob.
-        gain: By what it is faster than the default, as a share; 0.0 of the
-            default itself.
+        gain: Float, the relative increase in speed over the default; 0.0 for
+            the default itself.
     """
 
     setting: Setting
@@ -54,13 +55,13 @@ Tuning = Generator[Trial, float, Outcome]
 def tuning(
     default: Setting, proposals: Proposals, warmup: int, max_samples: int
 ) -> Tuning:
-    """Tunes.
+    """Yields settings to measure and returns the setting to keep.
 
     Args:
         default: The setting to begin with, and to go back to.
-        proposals: Of settings to try.
-        warmup: Samples that do not count.
-        max_samples: Settings to try.
+        proposals: Source of the settings to try.
+        warmup: Integer, the number of first samples that do not count.
+        max_samples: Integer, the number of settings to try.
     """
     for _ in range(warmup):
         yield Trial("warmup", default)

@@ -1,4 +1,4 @@
-"""Whether a setting is faster than the default, or only looks so."""
+"""A sequential test of whether a setting is faster than the default."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Comparison:
 
     @property
     def gain(self) -> float:
-        """By what the setting is faster, as a share: 0.05 is 5 %."""
+        """Relative increase in speed over the default: 0.05 is 5 %."""
         return math.expm1(statistics.fmean(self._ratios))
 
     def is_better(self) -> bool | None:
-        """Whether the setting is better; None: that cannot be said yet."""
+        """Returns whether the setting is better, or `None` if undecided."""
         count = len(self._ratios)
         if count not in _LIMITS:
             return None

@@ -24,25 +24,25 @@ from keras_ring._autotune.tuning import Trial, Tuning, tuning
 from keras_ring._runtime import notices
 
 _PREFIX = "KERAS_RING_AUTOTUNE"
-# Between two looks at the counters. A look takes microseconds.
+# Seconds between two readings of the counters. One takes microseconds.
 _PERIOD = 0.02
-# Steps that do not count after a change: the coordinator takes three equal
-# steps to plan anew, which begin after the one that is under way.
+# Steps that do not count after a change: the coordinator needs three equal
+# steps to make a new plan, and these begin after the current step.
 SETTLING = 6
-# Steps after which the job is known to train, and what.
+# Steps after which it is known that the job trains, and what.
 _STEPS_TO_KNOW = 3
 
 
 @dataclass(frozen=True)
 class TunedJob:
-    """What the worker works with.
+    """The job that a worker tunes.
 
     Args:
         core: The runtime.
-        knobs: What is tuned.
-        tuning: What to measure.
-        log: Where samples are written.
-        kept: Where the outcome is.
+        knobs: The knobs that are tuned.
+        tuning: Generator of the settings to measure.
+        log: File that samples are written to.
+        kept: Cache that the outcome is written to.
         cluster: See `Kind`.
         steps_per_sample: See `Sampler`.
     """
@@ -57,10 +57,10 @@ class TunedJob:
 
 
 class Worker:
-    """Tunes a job, tick by tick, until it is tuned.
+    """Tunes a job in small steps, one for each call of `tick`.
 
     Args:
-        job: What it works with.
+        job: The job that it tunes.
     """
 
     def __init__(self, job: TunedJob) -> None:
@@ -74,7 +74,7 @@ class Worker:
         self.done = False
 
     def tick(self) -> None:
-        """Looks at what the job has done since, and goes on from there."""
+        """Reads the counters of the job and takes the next step, if any."""
         reading = self._read()
         if reading is None or self.done:
             return
@@ -84,7 +84,7 @@ class Worker:
             self._go_on(score)
 
     def restore(self) -> None:
-        """Gives the job its defaults back."""
+        """Restores the default setting of the job."""
         self._apply(self._default)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Worker:
         self._job.log.close()
 
     def _read(self) -> Reading | None:
-        """Counters are no snapshot: those that stand still are."""
+        """Returns the counters if they do not change while they are read."""
         readings = []
         for _ in range(2):
             readings.append(Reading.of(self._job.core.metrics()))
@@ -164,10 +164,10 @@ class Worker:
 
 
 class Autotune:
-    """A thread that ticks a worker, and never disturbs the training.
+    """A thread that calls a worker, and never disturbs the training.
 
     Args:
-        worker: What it ticks.
+        worker: The worker, whose `tick` it calls.
         core: The runtime.
     """
 
@@ -181,7 +181,7 @@ class Autotune:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread; the job keeps what it has."""
+        """Ends the thread; the job keeps its current setting."""
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -215,7 +215,7 @@ def start(core: Any) -> Autotune | None:
         core: The runtime, initialized.
 
     Returns:
-        The thread; None: on another rank than 0, or if nobody has asked for it.
+        The thread, or `None` on ranks other than 0 and if tuning is off.
 
     Raises:
         ConfigurationError: If the optimiser is not installed, or the log
