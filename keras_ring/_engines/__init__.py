@@ -1,17 +1,17 @@
 """Engines: what else starts processes, and how these become ranks of a job.
 
-An engine is one class, or one row of a table. It says which place a process
-has among those that were started together, and where it can, it brings them
-together. Knows no TensorFlow.
+An engine is one class, or one row of a table. It reads the place of a process
+among those that were started together, and connects them if it has the means.
+This package does not import TensorFlow.
 
 place          the place of a process, and what an engine is
 variables      engines that have a variable for each number
 kubernetes     Indexed Jobs, and what is made of them
-tf_config      whoever describes a cluster in `TF_CONFIG`
+tf_config      clusters that are described in `TF_CONFIG`
 mpi            MPI, through mpi4py
 slurm          srun
 known          all of them, in the order in which they are asked
-meeting        where rank 0 is, and the key, for the others
+meeting        the address of rank 0 and the key of the job, for other ranks
 job_key        the key of a job that an engine does not hand out
-rank_settings  what `init()` makes of it all
+rank_settings  the settings that `init()` derives from all of this
 """

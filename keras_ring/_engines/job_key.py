@@ -9,7 +9,7 @@ from keras_ring._launch_protocol import contract
 
 
 def given(environment: Mapping[str, str]) -> str:
-    """Returns the key that the user has set, itself or by a file, or `""`.
+    """Returns the key that the user has set, directly or in a file, or `""`.
 
     Raises:
         StartError: If others can read the file, or it cannot be read.

@@ -7,8 +7,9 @@ from keras_ring._engines.place import Engine, Place
 from keras_ring._engines.slurm import SlurmEngine
 from keras_ring._engines.tf_config import TfConfigEngine
 
-# Who starts through another comes before that one: under mpirun in an
-# allocation each rank sees its node's daemon as Slurm's task.
+# An engine that starts processes through another one comes before that one:
+# under mpirun in an allocation, each rank sees the variables of its node's
+# daemon, which is a task of Slurm.
 ENGINES: tuple[Engine, ...] = (
     variables.HOROVODRUN,
     mpi.OPEN_MPI,
@@ -32,12 +33,13 @@ def place_among_several(
     """Returns the place of a process that was started with others.
 
     Args:
-        environment: Of the process.
+        environment: Environment of the process.
 
     Returns:
-        The first engine that has started more than one process, and what it
-        tells; None if there is none. One that does not say how many, or which
-        this is, counts only if no other says that this is the only one.
+        The first engine that has started more than one process, and the place
+        that it reads, or `None` if there is none. An engine that does not tell
+        the number of processes, or the index of this one, counts only if no
+        other engine says that this is the only process.
     """
     told = [(engine, engine.place(environment)) for engine in ENGINES]
     alone = any(place is not None and place.size == 1 for _, place in told)

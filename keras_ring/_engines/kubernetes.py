@@ -1,4 +1,4 @@
-"""What Kubernetes, and what is built on it, tell a container."""
+"""Variables that Kubernetes, and systems built on it, set in a container."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from keras_ring._launch_protocol import contract
 
 _INDEX = "JOB_COMPLETION_INDEX"
 _PER_NODE = "PET_NPROC_PER_NODE"
-# Free in each pod, which has a network of its own.
+# This port is free in each pod: a pod has a network of its own.
 _PORT = 29400
 
 
@@ -17,7 +17,7 @@ _PORT = 29400
 class IndexedJob(Engine):
     """A Job whose pods are numbered; also those of a JobSet.
 
-    Of the number of pods it says nothing.
+    It does not tell the number of pods.
     https://kubernetes.io/docs/concepts/workloads/controllers/job
     """
 
@@ -41,7 +41,7 @@ class IndexedJob(Engine):
 
 @dataclass(frozen=True)
 class TrainJob(Engine):
-    """Kubeflow's TrainJob, of a runtime for PyTorch, without its torchrun.
+    """Kubeflow's TrainJob with a runtime for PyTorch, but without torchrun.
 
     https://www.kubeflow.org/docs/components/trainer
     """
@@ -49,7 +49,7 @@ class TrainJob(Engine):
     name: str = "Kubernetes (Kubeflow TrainJob)"
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place of the node, whose only process this is."""
+        """Returns the place of the node, which runs this process only."""
         place = _NODES.place(environment)
         per_node = environment.get(_PER_NODE, "1")
         if place is None or per_node in ("1", "auto"):

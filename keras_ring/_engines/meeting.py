@@ -1,4 +1,4 @@
-"""Where rank 0 is, and the key of the job, for the others."""
+"""The address of rank 0 and the key of the job, for the other ranks."""
 
 import contextlib
 import ipaddress
@@ -12,18 +12,18 @@ from keras_ring import errors
 from keras_ring._engines import job_key
 from keras_ring._launch_protocol import contract, interfaces
 
-# Ranks that come at once; the kernel allows fewer where it is told to.
+# Number of ranks that may connect at once; the kernel may allow fewer.
 _BACKLOG = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invitation:
-    """What rank 0 tells the others.
+    """The address and the key that rank 0 sends to the other ranks.
 
     Args:
-        addresses: Of its host, the best first.
-        port: On which it listens there.
-        key: 64 hexadecimal characters, the secret of the job.
+        addresses: Addresses of its host, the best one first.
+        port: Integer, the port on which rank 0 listens.
+        key: String of 64 hexadecimal characters, the secret of the job.
     """
 
     addresses: tuple[str, ...]
@@ -31,7 +31,7 @@ class Invitation:
     key: str
 
     def __repr__(self) -> str:
-        """Leaves the key out, so no log can hold it."""
+        """Returns a description without the key, which no log may hold."""
         return f"Invitation({self.rendezvous})"
 
     @property
@@ -41,15 +41,15 @@ class Invitation:
         return f"{','.join(hosts)}:{self.port}"
 
     def encode(self) -> str:
-        """Returns it as text."""
+        """Returns the invitation as text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def decode(cls, text: str) -> "Invitation":
-        """Returns what `encode` was called on.
+        """Returns the invitation that `encode` has turned into `text`.
 
         Raises:
-            ValueError: If the text is none of `encode`.
+            ValueError: If `encode` did not make the text.
         """
         try:
             told = json.loads(text)
@@ -64,14 +64,14 @@ class Invitation:
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """A place where ranks meet, as one of them sees it.
+    """The rendezvous of the ranks, as one of them sees it.
 
     Args:
-        size: Number of ranks.
-        rank: Index of this one.
-        invitation: Of rank 0.
-        listener: Socket of rank 0; None on the others.
-        mpi: The MPI through which they are to send; empty for none.
+        size: Integer, the number of ranks.
+        rank: Integer, the index of this rank.
+        invitation: The invitation of rank 0.
+        listener: Socket on which rank 0 listens; `None` on other ranks.
+        mpi: Value of `KERAS_RING_MPI` if the ranks send through MPI, or `""`.
     """
 
     size: int
@@ -81,7 +81,7 @@ class Meeting:
     mpi: str = ""
 
     def settings(self) -> dict[str, str]:
-        """Returns the values of our variables."""
+        """Returns the values of the `KERAS_RING_*` variables."""
         values = {
             contract.SIZE: str(self.size),
             contract.RANK: str(self.rank),
@@ -99,13 +99,13 @@ class Meeting:
 def invite(
     environment: Mapping[str, str], *, one_host: bool
 ) -> Iterator[tuple[Invitation, socket.socket]]:
-    """Listens, as rank 0.
+    """Listens for the other ranks. Only rank 0 calls this.
 
     Args:
-        environment: Of this process: which interface and ports, and the key,
-            if the user has set them.
-        one_host: Boolean, whether all ranks are on this host; then only they
-            can connect.
+        environment: Environment of this process: the interface, the ports and
+            the key, if the user has set them.
+        one_host: Boolean, whether all ranks are on this host. If so, no other
+            host can connect.
 
     Raises:
         StartError: If this host has no address for the others, or no port.
@@ -115,7 +115,7 @@ def invite(
     addresses = ("127.0.0.1",) if one_host else _addresses(environment)
     try:
         listener = interfaces.listen(
-            # Each of the others takes the one by which it comes.
+            # Each of the other ranks uses the address that it can reach.
             addresses[0] if len(addresses) == 1 else "",
             _ports(environment),
             _BACKLOG,
@@ -141,13 +141,13 @@ def _addresses(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def own_addresses(wanted: str) -> tuple[str, ...]:
-    """Returns the addresses of this host that the user means.
+    """Returns the addresses of this host that the user has chosen.
 
-    An address and the name of a host stay as they are: where addresses are
-    translated, no interface has them.
+    An address or a host name is returned unchanged: with network address
+    translation, no interface has that address.
 
     Args:
-        wanted: Value of `KERAS_RING_INTERFACE`, `""` for all.
+        wanted: Value of `KERAS_RING_INTERFACE`; `""` for all addresses.
 
     Raises:
         ConfigurationError: If this host has no such interface.

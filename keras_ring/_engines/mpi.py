@@ -1,4 +1,4 @@
-"""MPI: its processes meet by one broadcast, through mpi4py."""
+"""MPI: its processes exchange the invitation by a broadcast of mpi4py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class MpiEngine(VariableEngine):
         """Brings the processes of `MPI.COMM_WORLD` together.
 
         Raises:
-            StartError: If mpi4py is missing, or is not that of this launcher.
+            StartError: If mpi4py is missing, or uses another MPI than this
+                launcher.
         """
         found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
         started = (
@@ -56,7 +57,7 @@ class MpiEngine(VariableEngine):
 
 
 def is_usable(communicator: Communicator) -> bool:
-    """Whether its processes can be the ranks of a job."""
+    """Returns whether the processes of a communicator can form a job."""
     if not hasattr(communicator, "Split_type"):
         return False
     from mpi4py import MPI
@@ -72,11 +73,11 @@ def meet(
 
     Args:
         communicator: An intracommunicator.
-        environment: Of this process.
+        environment: Environment of this process.
 
     Raises:
-        StartError: If rank 0 cannot be reached by the others, or they are to
-            send through an MPI that cannot; on all of them.
+        StartError: On all processes, if the others cannot reach rank 0, or if
+            they are to send through an MPI that does not support it.
     """
     from mpi4py import MPI
 
@@ -94,9 +95,9 @@ def meet(
                 told = invitation.encode()
             except Exception as error:
                 failure = error
-        # What ranks must do alike is not up to the environment of each.
+        # Rank 0 decides: the environments of the ranks may differ.
         through_mpi = environment.get(contract.COLLECTIVE) == "mpi"
-        # The others hear of it in any case.
+        # The other processes receive the reason if rank 0 has failed.
         told, reason, through_mpi = communicator.bcast(
             (
                 told,
@@ -121,11 +122,11 @@ def meet(
 def _plane(communicator: Communicator) -> str:
     """Returns the value of `KERAS_RING_MPI`. All processes must call it.
 
-    The communicator in it is a new one, so that no message of the program is
-    taken for one of ours. The core frees it.
+    The communicator is a new one, so that messages of the program do not mix
+    with those of keras_ring. The core frees it.
 
     Raises:
-        StartError: If MPI does not take calls of several threads at a time.
+        StartError: If MPI does not support calls of several threads at a time.
     """
     from mpi4py import MPI
 
@@ -147,15 +148,15 @@ def _plane(communicator: Communicator) -> str:
     return " ".join(map(str, words))
 
 
-# As long as MPI may take to end when ranks were lost. It can wait for them.
+# Limit on the time that MPI takes to end. It may wait for lost ranks.
 _FINALIZE_SECONDS = 10.0
 
 
 def limit_finalize() -> None:
-    """Has the end of MPI last for seconds at most. For whoever lost the job.
+    """Limits the time that MPI takes to end after a job was lost.
 
-    MPI ends with its processes, in agreement. Where one was lost, the others
-    may wait for it; they then end by SIGALRM.
+    The processes of MPI end together. If one was lost, the others may wait for
+    it without end; SIGALRM ends them after `_FINALIZE_SECONDS`.
     """
     module = sys.modules.get("mpi4py.MPI")
     if module is None or not module.Is_initialized() or module.Is_finalized():
@@ -191,7 +192,7 @@ class Hydra(MpiEngine):
     """The launcher of MPICH and Intel MPI."""
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns what it says, unless srun speaks the same protocol."""
+        """Returns the place, unless srun has set the same variables."""
         if "MPI_LOCALRANKID" not in environment and (
             "SLURM_STEP_ID" in environment
         ):

@@ -9,17 +9,18 @@ from keras_ring._engines.meeting import Meeting
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The place of this process, as an engine tells it.
+    """The place of this process, as an engine reads it.
 
     Args:
         engine: Name of the engine.
-        size: Number of processes that were started together; None where the
-            engine does not say.
-        rank: Index of this one; None where the engine does not say.
-        variables: What it was read from, with the values.
-        address: `host:port` where process 0 can serve the others; None where
-            the engine does not say.
-        advice: What to do about what it does not say.
+        size: Integer, the number of processes that were started together, or
+            `None` if the engine does not tell it.
+        rank: Integer, the index of this process, or `None` if the engine does
+            not tell it.
+        variables: The variables that the place was read from, with values.
+        address: String `host:port` on which process 0 can serve the others,
+            or `None` if the engine does not tell it.
+        advice: String, how the user can supply what the engine does not tell.
     """
 
     engine: str
@@ -33,33 +34,34 @@ class Place:
 class Engine:
     """Something that starts processes."""
 
-    # How a user calls it.
+    # Name of the engine for users.
     name: str
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns what it tells this process, None if it tells nothing."""
+        """Returns the place of this process, or `None` if it is not known."""
         raise NotImplementedError
 
     def meet(
         self, place: Place, environment: Mapping[str, str]
     ) -> AbstractContextManager[Meeting] | None:
-        """Brings the processes together by means of its own.
+        """Connects the processes by means of the engine.
 
         Args:
-            place: Of this process; size and rank are known.
-            environment: Of this process.
+            place: Place of this process, with a known size and rank.
+            environment: Environment of this process.
 
         Returns:
-            What holds the meeting open until the ranks have started; None if
-            the engine has no such means, as most.
+            A context manager that keeps the meeting open until the ranks have
+            started, or `None` if the engine has no such means, as most have
+            not.
 
         Raises:
-            StartError: If they do not come together, now or on entry.
+            StartError: If the processes do not meet, now or on entry.
         """
         return None
 
 
 def number(environment: Mapping[str, str], name: str) -> int | None:
-    """Returns the number that a variable holds, None if it holds none."""
+    """Returns the number in a variable, or `None` if there is none."""
     text = environment.get(name, "")
     return int(text) if text.isascii() and text.isdigit() else None

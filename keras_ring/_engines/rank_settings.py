@@ -1,4 +1,4 @@
-"""What makes a process a rank of what an engine has started."""
+"""Settings that make a process a rank of the job that an engine started."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from keras_ring._typing import Communicator
 def rank_settings(
     environment: Mapping[str, str], communicator: Communicator | None = None
 ) -> Iterator[dict[str, str]]:
-    """Yields what makes this process a rank, for as long as the job starts.
+    """Yields the settings of this rank, and keeps the meeting open meanwhile.
 
-    Where an engine does not tell all that a rank needs, the processes would
-    train alone, each of them.
+    If an engine does not tell all that a rank needs, that is an error: each
+    process would train alone.
 
     Args:
-        environment: Of this process.
-        communicator: Of mpi4py, whose processes are the ranks. Defaults to
-            what the engine says that has started this process.
+        environment: Environment of this process.
+        communicator: A communicator of mpi4py, whose processes are the ranks.
+            Defaults to the processes that the engine has started.
 
     Yields:
-        Values for variables of ours, which count before the environment's.
+        Values of `KERAS_RING_*` variables, which override the environment.
 
     Raises:
         StartError: If this is one of several processes, and something is
@@ -74,7 +74,7 @@ def _of_communicator(
 
 
 def _of_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings where the size is told by our own variable."""
+    """Returns the settings if `KERAS_RING_SIZE` is set."""
     settings = {}
     if not environment.get(contract.RANK):
         found = known.place_among_several(environment)
@@ -145,7 +145,7 @@ def _of_engine(
 
 
 def _uses_network(told: Mapping[str, str]) -> bool:
-    """Whether ranks of other hosts may reach this one."""
+    """Returns whether ranks on other hosts may connect to this one."""
     if told.get(contract.SIZE, "1") == "1":
         return False
     host = told.get(contract.RENDEZVOUS, "").rpartition(":")[0]

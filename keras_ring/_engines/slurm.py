@@ -1,4 +1,4 @@
-"""Slurm: the tasks of a step meet by a file in their user's home."""
+"""Slurm: the tasks of a step share a file in the home of their user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SlurmEngine(Engine):
         return Place(
             engine=self.name if in_step else "an allocation of Slurm",
             size=num_tasks,
-            # Of a script of sbatch it says 0, without its being a task.
+            # In a script of sbatch this is 0, but the script is no task.
             rank=number(environment, "SLURM_PROCID") if in_step else None,
             variables={name: environment.get(name, "") for name in names},
             advice=""
@@ -61,7 +61,7 @@ class SlurmEngine(Engine):
         the ranks have started.
 
         Raises:
-            StartError: If the file cannot be written, or does not come.
+            StartError: If the file cannot be written, or does not appear.
         """
         if place.size is None or place.rank is None:
             raise ValueError(f"`place` must be whole. Received: {place}")
@@ -120,7 +120,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _await(path: Path, patience: float) -> Invitation:
-    """Returns what rank 0 has written, when it has."""
+    """Waits for the invitation that rank 0 writes, and returns it."""
     give_up = time.monotonic() + patience
     pause = _FIRST_PAUSE
     while True:
@@ -150,7 +150,7 @@ def _await(path: Path, patience: float) -> Invitation:
 
 
 def _patience(size: int, environment: Mapping[str, str]) -> float:
-    """Returns the seconds in which all ranks must come, as the core has it."""
+    """Returns the time limit of the start in seconds, as the core has it."""
     try:
         return float(environment[contract.START_TIMEOUT])
     except (KeyError, ValueError):
@@ -158,7 +158,7 @@ def _patience(size: int, environment: Mapping[str, str]) -> float:
 
 
 def _check_owner(path: Path) -> None:
-    """Raises an error if others could have written it, or can."""
+    """Raises an error if another user could have written the file, or can."""
     found = path.stat()
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(

@@ -1,4 +1,4 @@
-"""Whoever describes a cluster in `TF_CONFIG`, as `tf.distribute` reads it."""
+"""Clusters that are described in `TF_CONFIG`, as for `tf.distribute`."""
 
 import json
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ _TRAINING = ("chief", "master", "worker")
 
 @dataclass(frozen=True)
 class TfConfigEngine(Engine):
-    """Whoever has set `TF_CONFIG`."""
+    """Any engine that sets `TF_CONFIG`."""
 
     name: str = "the one that has set TF_CONFIG"
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place among chief and workers; others do not train."""
+        """Returns the place among chief and workers, which alone train."""
         text = environment.get("TF_CONFIG", "")
         try:
             config = json.loads(text)

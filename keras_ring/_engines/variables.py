@@ -11,18 +11,18 @@ from keras_ring._engines.place import Engine, Place, number
 class VariableEngine(Engine):
     """An engine that has a variable for each number.
 
-    Of several names for one number the first that is set counts.
+    If a number has several names, the first one that is set counts.
 
     Args:
-        name: As a user knows it.
-        size: Number of processes.
-        rank: Index of this one.
-        address: Host on which process 0 can be reached; where there is no
-            `port`, with a port, and perhaps of several processes.
-        port: Port on that host.
-        port_taken: Variable that is `"True"` where the engine itself listens
-            on that port; the next one is ours then.
-        advice: What to do about what it does not say.
+        name: Name of the engine for users.
+        size: Variables for the number of processes.
+        rank: Variables for the index of this process.
+        address: Variables for the host of process 0. If there is no `port`,
+            the value has a port, too, and may list several processes.
+        port: Variables for the port on that host.
+        port_taken: Variable that is `"True"` if the engine itself listens on
+            that port. The job then uses the next port.
+        advice: String, how the user can supply what the engine does not tell.
     """
 
     name: str
@@ -34,7 +34,7 @@ class VariableEngine(Engine):
     advice: str = ""
 
     def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns what the variables say, None if none gives a size."""
+        """Returns the place, or `None` if no variable gives a size."""
         size = _first(self.size, environment)
         if size is None:
             return None
