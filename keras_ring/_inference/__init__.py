@@ -1,5 +1,5 @@
 """`evaluate` and `predict` by all ranks together.
 
-inference  what each does
-parts      which batches a rank has
+inference  the two functions
+parts      the batches of each rank
 """

@@ -36,11 +36,11 @@ def evaluate(
 ) -> Any:
     """Returns the loss and the metrics of a model, computed by all ranks.
 
-    As `model.evaluate`, whose arguments these are, with the same result on
-    all ranks. Each computes its part of the batches, which are those of one
-    process: of arrays and of a `keras.utils.PyDataset` it reads only these;
-    of a `tf.data.Dataset` and a generator it reads all. No batch is left out
-    or used twice, whatever their number. Metrics are combined as by
+    The arguments are those of `model.evaluate`, and the result is the same on
+    all ranks. The batches are those of one process, and each rank computes its
+    part of them. Of arrays and of a `keras.utils.PyDataset` a rank reads its
+    part only; it reads all of a `tf.data.Dataset` or a generator. No batch is
+    left out or used twice, whatever their number. Metrics are combined as by
     `kr.callbacks.MetricAverageCallback`.
 
     All ranks must call this, with the same data, which must not be sharded.
@@ -51,7 +51,7 @@ def evaluate(
         x: Arrays of shape `[n, ...]`, a `tf.data.Dataset` that yields batches
             and has an end, a `keras.utils.PyDataset` or a generator.
         y: Arrays of shape `[n, ...]`, where `x` is of arrays.
-        batch_size: As in `keras.Model.evaluate`: integer, of arrays alone.
+        batch_size: Integer, as in `keras.Model.evaluate`, for arrays only.
         verbose: As in `keras.Model.evaluate`. Rank 0 shows its part.
         sample_weight: Arrays of shape `[n]`, where `x` is of arrays.
         steps: Integer, the number of batches of all ranks together. Defaults
@@ -111,9 +111,9 @@ def predict(
 ) -> Structure:
     """Returns the predictions of a model, computed by all ranks.
 
-    As `model.predict`, whose arguments these are, with the predictions for
-    all data on all ranks, in the order of the data. Each rank computes its
-    part of the batches, which are those of one process, see `kr.evaluate`.
+    The arguments are those of `model.predict`. All ranks get the predictions
+    for all data, in the order of the data. The batches are those of one
+    process, and each rank computes its part of them, see `kr.evaluate`.
 
     All ranks must call this, with the same data, which must not be sharded.
 
@@ -121,7 +121,7 @@ def predict(
         model: A `keras.Model`, with the same weights on all ranks.
         x: Arrays of shape `[n, ...]`, a `tf.data.Dataset` that yields batches
             and has an end, a `keras.utils.PyDataset` or a generator.
-        batch_size: As in `keras.Model.predict`: integer, of arrays alone.
+        batch_size: Integer, as in `keras.Model.predict`, for arrays only.
         verbose: As in `keras.Model.predict`. Rank 0 shows its part.
         steps: Integer, the number of batches of all ranks together. Defaults
             to `None`, which means all.
@@ -158,13 +158,13 @@ def predict(
 def predict_part(
     model: Model, part: Part, process_set: ProcessSet, **arguments: Any
 ) -> Structure:
-    """Returns the predictions for all data, of which this rank makes a part.
+    """Returns the predictions for all data; this rank computes its part.
 
     Args:
         model: A `keras.Model`.
-        part: That of this rank.
-        process_set: Whose ranks make the others.
-        **arguments: More of `model.predict`.
+        part: The part of this rank.
+        process_set: A `kr.ProcessSet`, whose ranks compute the other parts.
+        **arguments: Further arguments of `model.predict`.
     """
     own_part = model.predict(
         part.data[0], batch_size=part.batch_size, **arguments
@@ -201,12 +201,12 @@ def _in_order(
 
 
 def _order(sizes_by_rank: list[list[int]]) -> npt.NDArray[Any]:
-    """Returns where each row of the data is in what was gathered.
+    """Returns the index of each row of the data in the gathered rows.
 
     Args:
-        sizes_by_rank: For each rank, the numbers of rows of its pieces. Of
-            all ranks' first pieces that of the first rank comes first, and
-            then their second ones, and so on.
+        sizes_by_rank: For each rank, the numbers of rows of its pieces. In the
+            data, the first pieces of all ranks come first, in the order of
+            ranks, then their second pieces, and so on.
     """
     begins = np.cumsum([0, *(sum(sizes) for sizes in sizes_by_rank)])
     done = list(begins[:-1])

@@ -1,8 +1,8 @@
-"""Which batches a rank evaluates: those of one process, each on one rank.
+"""The batches that each rank evaluates: those of one process, divided.
 
-Nothing is padded and nothing left out, because no step waits for another
-rank. A rank for which there is no batch gets one of another, so that it makes
-the same calls, and its results do not count.
+Nothing is padded or left out, because no step waits for another rank. A rank
+without a batch evaluates one of another rank, so that it makes the same calls,
+but its results do not count.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _BATCH_SIZE = 32  # Keras' default
 
 @dataclasses.dataclass
 class Part:
-    """What a rank evaluates.
+    """The part of the data that a rank evaluates.
 
     Args:
         data: Three structures: inputs, targets and weights, or `None`.
-        batch_size: Integer, or `None` where data come in batches.
-        is_stand_in: Boolean, whether it does not count.
-        sizes: Returns the numbers of rows of the batches, once they are read,
-            or `None` where the rows of all ranks follow one another.
+        batch_size: Integer, or `None` if the data come in batches.
+        is_stand_in: Boolean, whether the results of this part do not count.
+        sizes: Function that returns the number of rows of each batch, once
+            the batches are read. `None` if the data are divided into one
+            contiguous range of rows for each rank, in the order of ranks.
     """
 
     data: tuple[Any, Structure, Structure]
@@ -58,7 +59,7 @@ def part_of(
         data: Inputs, targets and weights, as Keras takes them.
         batch_size: Integer or `None`.
         steps: Integer, the number of batches of all ranks, or `None`.
-        process_set: Whose members evaluate.
+        process_set: A `kr.ProcessSet`, whose ranks evaluate.
     """
     x = data[0]
     if isinstance(x, tf.data.Dataset):
@@ -71,7 +72,7 @@ def part_of(
 
 
 def _bounds(count: int, process_set: ProcessSet) -> tuple[int, int]:
-    """Returns which of `count` batches are those of this rank."""
+    """Returns the begin and the end of this rank's range of `count` batches."""
     size, rank = process_set.size(), process_set.rank()
     return count * rank // size, count * (rank + 1) // size
 
@@ -186,7 +187,7 @@ def _of_dataset(
                 tf.identity, element, expand_composites=True
             )
 
-    # By the place, because Keras may read the first batch twice.
+    # Sizes are kept by index, because Keras may read the first batch twice.
     noting = mine.enumerate().map(noted)
     return Part(
         (noting, None, None),
