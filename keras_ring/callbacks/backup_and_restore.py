@@ -1,4 +1,4 @@
-"""Goes on where a training that was interrupted had come to."""
+"""Resumes an interrupted training at the step that it had reached."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from keras_ring.data import epochs
 
 
 class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves the state of training, and goes on from it in the next run.
+    """Saves the state of training, and resumes from it in the next run.
 
-    As Keras' callback of this name, with these differences. Rank 0 writes,
-    and all ranks go on at the same epoch and step. With `save_freq` in steps
-    the run goes on at the very step: the batches of the epoch that were
-    trained on before are read and passed over, and metrics and accumulated
-    gradients are as they were. Files are written atomically and verified, see
+    It works as Keras' callback of this name, with these differences. Rank 0
+    writes, and all ranks resume at the same epoch and step. With `save_freq`
+    in steps, the run resumes at that very step: the batches of the epoch that
+    were trained on before are read and skipped, and metrics and accumulated
+    gradients are restored. Files are written atomically and verified, see
     `kr.checkpoint.save`.
 
     With the same ranks and the same data in the same order, the run ends with
@@ -33,14 +33,15 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
     epoch must read its data from the start, so `steps_per_epoch`, if it is
     set, must be the number of batches.
 
-    What a rank has of its own, it has again: see `kr.checkpoint.save`. With
-    another number of ranks, metrics and accumulated gradients start anew.
+    State that differs between ranks is restored on each rank, see
+    `kr.checkpoint.save`. With another number of ranks, metrics and accumulated
+    gradients start anew.
 
     The state of other callbacks, such as the patience of `EarlyStopping`, is
-    not saved. While batches are passed over, callbacks are called as if they
-    were trained on; but `kr.callbacks.ModelCheckpoint` saves nothing, and
-    `kr.callbacks.RankZeroOnly` does not call its callback for these batches,
-    for which the run before has done so.
+    not saved. While batches are skipped, callbacks are called as if the model
+    were trained on them. But `kr.callbacks.ModelCheckpoint` saves nothing, and
+    `kr.callbacks.RankZeroOnly` does not call its callback for these batches:
+    the previous run has done so.
 
     Args:
         backup_dir: Path of a directory, for this training only.
@@ -48,18 +49,18 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
             saves. Defaults to `"epoch"`, which saves when the next epoch
             begins, so that all callbacks have done what they do at the end
             of the last one.
-        double_checkpoint: Boolean, whether to keep the last two, so that
-            there is another one if the disk damages the last. Defaults to
+        double_checkpoint: Boolean, whether to keep the last two checkpoints,
+            so that one is left if the disk damages the other. Defaults to
             `True`.
-        delete_checkpoint: Boolean, whether to delete them when the training
-            has ended. Defaults to `True`.
-        keep: Integer, how many of the last ones to keep. Defaults to `None`,
-            which leaves it to `double_checkpoint`.
-        optimizers: Optimizers that train the model, beside those that are
-            attributes of it.
+        delete_checkpoint: Boolean, whether to delete the checkpoints when the
+            training has ended. Defaults to `True`.
+        keep: Integer, the number of checkpoints to keep. Defaults to `None`,
+            which means that `double_checkpoint` decides.
+        optimizers: Optimizers that train the model and are not attributes of
+            it.
         asynchronous: Boolean. If `True`, rank 0 copies the state and writes it
-            in another thread while the training goes on. What it could not
-            write is an error on all ranks within the next steps. Defaults to
+            in another thread while the training goes on. If a write fails, it
+            is an error on all ranks within the next steps. Defaults to
             `True`; `False` saves the memory of the copy.
         copy_dir: Path of a second directory, to which each checkpoint is
             copied, and from which it is restored if `backup_dir` has lost it.
@@ -156,7 +157,7 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
         if self._resumed is not None:
             self._batch = done
             if done >= self._resumed.batches:
-                # Now: callbacks behind this one may not have come to here.
+                # Now, because later callbacks have not yet been called.
                 self._resumed.train()
                 self._resumed.assign()
                 self._resumed = None
@@ -197,12 +198,12 @@ class BackupAndRestore(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Resumed:
-    """The state to go on from, until the training has come to it.
+    """The state to resume from, until the training has reached that step.
 
     Args:
         model: A `keras.Model` whose state was restored.
-        optimizers: Those that are not attributes of the model.
-        batches: Number of batches of the epoch that were trained on.
+        optimizers: Optimizers that are not attributes of the model.
+        batches: Integer, the number of batches of the epoch to skip.
         local: The bytes of `local_variables`, or `None`.
     """
 
@@ -217,8 +218,8 @@ class _Resumed:
         self._model = model
         self._local = local
         self._train: Callable[[Iterator[Structure]], Any] | None = None
-        # Callbacks may change it until the training goes on: all of it while
-        # batches are passed over, and what is this rank's own at the start.
+        # Callbacks may change the state until the training resumes: all of it
+        # while batches are skipped, and this rank's own part at the start.
         self._variables = model_state.state_variables(model, optimizers)
         if not batches:
             self._variables = [
@@ -235,7 +236,7 @@ class _Resumed:
             )
 
     def skip_batch(self) -> None:
-        """Has the next batches read, but not trained on."""
+        """Makes Keras read the next batches without training on them."""
         model = self._model
         self._train = model.train_function
         passed = 0
@@ -245,7 +246,7 @@ class _Resumed:
             for _ in range(compat.steps_per_execution(model)):
                 batch = next(iterator)
                 if passed == 0:
-                    # Metrics have no variables before.
+                    # Metrics have no variables before the first batch.
                     compat.build_from_batch(model, batch)
                     self._assign_local()
                 passed += 1
@@ -254,7 +255,7 @@ class _Resumed:
         model.train_function = skipped_batches.skipping(skip_batch)
 
     def train(self) -> None:
-        """Has the next batches trained on."""
+        """Makes Keras train on the next batches again."""
         self._model.train_function = self._train
 
     def assign(self) -> None:
@@ -263,7 +264,7 @@ class _Resumed:
         self._assign_local()
 
     def assign_own(self) -> None:
-        """Sets what is this rank's own, and accumulated gradients."""
+        """Sets the state of this rank alone, and accumulated gradients."""
         self._assign_state()
         if self._local is not None:
             count = len(model_state.accumulators(self._model))

@@ -26,19 +26,18 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     The state is that of the model, its optimizers, its metrics and its
     generators of random numbers. Weights that were loaded on one rank alone
     are the weights of all ranks afterwards. Random numbers, such as dropout
-    masks, are those of each rank, and the same in each run: the rank is folded
-    into each seed. `kr.broadcast_model` does it, and says how.
+    masks, differ between ranks and are the same in each run: the rank is
+    folded into each seed, as `kr.broadcast_model` explains.
 
     A model that has no weights yet, because its input shape is not known
     before it sees data, is built from the first batch, and the state is
     shared before the model is trained on that batch.
 
-    It also looks after what would otherwise go wrong without a word, or make
-    ranks wait for each other for ever, and makes it an error on all ranks:
-    numbers of batches that differ, weights that differ at the end of an epoch
-    (see `ConsistencyCheck`), and a training that ends on some ranks only. If
-    ranks train on the same first batch, because nobody split the data, it
-    warns.
+    It also detects mistakes that would otherwise go unnoticed, or make ranks
+    wait for each other for ever, and makes them an error on all ranks: numbers
+    of batches that differ, weights that differ at the end of an epoch (see
+    `ConsistencyCheck`), and a training that ends on some ranks only. It warns
+    if ranks train on the same first batch, because the data were not split.
 
     Args:
         root_rank: Integer, the rank whose state all ranks get. Defaults to
@@ -49,12 +48,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             are not compared. Those that were registered as local with an
             optimizer need not be given. Defaults to `None`.
         check: Boolean, whether weights are compared at the ends of epochs:
-            of each at first, then so rarely that it takes a hundredth of the
-            time, and of the last. Defaults to `True`.
+            first of each epoch, later so rarely that the comparisons take a
+            hundredth of the time, and of the last epoch. Defaults to `True`.
         fold_rank: Boolean. If `False`, all ranks draw the same random
             numbers, those of `root_rank`. Defaults to `True`.
-        optimizers: Optimizers that train the model, beside those that are
-            attributes of it.
+        optimizers: Optimizers that train the model and are not attributes of
+            it.
         process_set: A `kr.ProcessSet`, whose ranks train the model. Give it
             to the optimizer, too. `root_rank` must be one of its members.
             Defaults to all ranks.
@@ -108,7 +107,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             self._broadcast_at_first_step()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Makes sure that all ranks go on."""
+        """Raises an error on all ranks unless all of them go on."""
         if self._epochs_begun:
             training_end.require_same_end(True, self.process_set)
         else:
@@ -125,7 +124,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             self._comparison.at_epoch_end(self.model, epoch, self.process_set)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Makes sure that no rank goes on."""
+        """Raises an error on all ranks if one of them goes on."""
         if self._epochs_begun:
             training_end.require_same_end(False, self.process_set)
             if self.check:
@@ -143,11 +142,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             )
 
     def _broadcast_at_first_step(self) -> None:
-        """Puts the broadcast between the building of the model and its use.
+        """Inserts the broadcast between building and training the model.
 
-        Keras builds such a model while it traces the first training step. So
-        the step is replaced, for its first call, by one that has Keras build
-        the model from the shapes of the batch, shares the state, and trains.
+        Keras builds a model without an input shape while it traces the first
+        training step. So the first call of the step goes to another function,
+        which makes Keras build the model from the shapes of the batch, shares
+        the state, and trains.
         """
         model = self.model
         train_step = model.train_step
@@ -158,11 +158,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 del model.train_step
                 if own_train_step is not None:
                     model.train_step = own_train_step
-                # What is traced to build it updates nothing.
+                # The trace that builds the model updates nothing.
                 with allow_local_updates():
                     compat.build_from_batch(model, batch, train_step)
-                # Out of the graph that is being traced: done now, once, and
-                # not a part of each step.
+                # Outside of the graph that is being traced: this runs once,
+                # now, and does not become a part of each step.
                 with tf.init_scope():
                     self._broadcast()
             return train_step(batch)

@@ -1,4 +1,4 @@
-"""Finds out that ranks train different models."""
+"""Detects ranks that train different models."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from keras_ring._typing import Logs
 class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
     """Compares the weights of all ranks from time to time.
 
-    They are equal to the bit as long as every rank starts from the same ones
-    and makes the same updates. A fingerprint of 16 bytes is exchanged. Where
-    it differs, it is an error on all ranks, which names the first weight and
-    the ranks that differ.
+    The weights are equal to the bit as long as every rank starts from the same
+    ones and makes the same updates. The ranks exchange a fingerprint of 16
+    bytes. If it differs, that is an error on all ranks, which names the first
+    weight that differs, and the ranks.
 
-    Not compared is what a layer sets for itself, such as the moving
-    statistics of `keras.layers.BatchNormalization`, which are each rank's
-    own. Those of `kr.SyncBatchNormalization` are compared.
+    Weights that a layer sets for itself are not compared, such as the moving
+    statistics of `keras.layers.BatchNormalization`, which differ between
+    ranks. Those of `kr.SyncBatchNormalization` are compared.
 
-    `BroadcastGlobalVariablesCallback` does this at the end of each epoch. Use
-    this callback to find out earlier.
+    `BroadcastGlobalVariablesCallback` does this at the ends of epochs. Use
+    this callback to detect a difference earlier.
 
     Args:
         every: `"epoch"`, or an integer, the number of batches between two
@@ -50,7 +50,7 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
         self.every = every
         self.process_set = process_set
         self._epoch = 0
-        self._checked = -1  # the last batch before which it was done
+        self._checked = -1  # the batch before which weights were last compared
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes the epoch."""
@@ -58,14 +58,14 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
         self._checked = -1
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Compares, if it is time to."""
+        """Compares the weights if a check is due."""
         if isinstance(self.every, int) and batch - self._checked >= self.every:
             self._checked = batch
             when = f"after batch {batch + 1} of epoch {self._epoch + 1}"
             require_consistent(self.model, when, self.process_set)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Compares, whatever `every` is."""
+        """Compares the weights, whatever `every` is."""
         require_consistent(
             self.model, f"after epoch {epoch + 1}", self.process_set
         )

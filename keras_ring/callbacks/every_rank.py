@@ -8,22 +8,22 @@ from keras_ring._typing import Callback
 
 
 def EveryRank(callback: Callback) -> Callback:
-    """Has every rank do what a callback of Keras would do on rank 0 only.
+    """Makes a callback of Keras write or show its output on every rank.
 
-    Of the ranks that train a model, the lowest does what `CSVLogger`,
-    `TensorBoard`, `RemoteMonitor`, `ModelCheckpoint`, `BackupAndRestore` and
-    the progress bar of Keras write or show; the others leave it out. Use this
-    where each rank has a file of its own. Callbacks of your own run on every
-    rank anyway.
+    Without this, `CSVLogger`, `TensorBoard`, `RemoteMonitor`,
+    `ModelCheckpoint`, `BackupAndRestore` and the progress bar of Keras write
+    or show their output on one rank only: the lowest of those that train the
+    model. Use this function if each rank has a file of its own. Callbacks of
+    your own run on every rank anyway.
 
     Args:
-        callback: A `keras.callbacks.Callback`. It is marked.
+        callback: A `keras.callbacks.Callback`, which is changed in place.
 
     Returns:
         `callback`.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: If `callback` is not a callback.
 
     Example:
     ```python

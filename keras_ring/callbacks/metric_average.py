@@ -1,4 +1,4 @@
-"""Makes metrics those of all ranks."""
+"""Computes metrics over the data of all ranks."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     and for all other callbacks, whatever their order.
 
     State is summed, unless a metric declares another `aggregation` for a
-    variable: `"mean"` is averaged, and what has none is taken from the lowest
-    rank. A metric of your own whose state says that it is a sum, which is what
-    Keras takes for granted, and is none, such as a maximum, is an error.
+    variable: with `"mean"` it is averaged, and without any it is taken from
+    the lowest rank. Keras declares the state of a metric as a sum by default.
+    If the state of a metric of your own is not a sum, such as a maximum, and
+    does not say so, that is an error.
     Values that a `train_step` or `test_step` of your own returns, and that do
     not come from the metrics of the model, are averaged.
 
-    The progress bar shows metrics of its own rank while an epoch runs.
+    While an epoch runs, the progress bar shows the metrics of its own rank.
 
     In a program of Keras 2 that has switched off eager execution, the results
-    of the ranks are averaged at the end of an epoch, which is exact where
-    ranks have equally many examples, and metrics are means. Callbacks before
-    this one see those of their rank.
+    of the ranks are averaged at the end of an epoch. This is exact if the
+    metrics are means and ranks have equally many examples. Callbacks before
+    this one see the results of their own rank.
 
-    Give it to `fit`, which makes the metrics of its validation right too, or
-    to `evaluate`. All ranks must do so.
+    Give this callback to `fit`, where it also covers validation, or to
+    `evaluate`. All ranks must do so.
 
     Args:
         process_set: A `kr.ProcessSet`, whose ranks' metrics are combined.
@@ -66,10 +67,10 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.process_set = process_set
         self._in_fit = False
-        # What the results that come next are called between ranks, for a rank
-        # that evaluates alone.
+        # Name of the exchange of the next results; `None` while a rank may
+        # evaluate alone.
         self._due: str | None = None
-        # Whether this rank had no data of its own, and its state does not
+        # Whether this rank had no data of its own, so its state must not
         # count.
         self._has_no_data = False
 
@@ -104,11 +105,11 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._uninstall()
 
     def _install(self) -> None:
-        """Gets in before Keras computes the results of an epoch.
+        """Replaces the method by which Keras computes the results of an epoch.
 
-        Callbacks see results only, and the first of them sees them first. The
-        state is there until the results are made, which Keras does once
-        after each pass over the data and nowhere else.
+        A callback sees results only, and callbacks before it see them first.
+        The state of the metrics exists until Keras computes the results, which
+        it does once after each pass over the data and nowhere else.
         """
         if is_alone(self.process_set) or is_graph_program():
             return
@@ -179,8 +180,9 @@ def combine_metric_state(
 
     Args:
         variables: Variables of metrics.
-        process_set: Whose members combine it. Defaults to all ranks.
-        name: String, what the names of the collectives begin with.
+        process_set: A `kr.ProcessSet`, whose ranks combine the state. Defaults
+            to all ranks.
+        name: String, the prefix of the names of the collectives.
     """
     by_aggregation: dict[str, list[Variable]] = {
         "sum": [],

@@ -22,24 +22,25 @@ from keras_ring.errors import CheckpointError
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     """Saves the model or its weights, as Keras' callback of this name does.
 
-    Rank 0 decides and writes, and the others wait, so that what it cannot
-    write is an error on all ranks. A file appears by a rename after it has
-    reached the disk: whenever the program ends, it is the old one or the new
-    one, and whole. The file is plain Keras': it opens without keras_ring.
+    Rank 0 decides and writes, and the others wait, so that a failed write is
+    an error on all ranks. A file is renamed to its final name after it has
+    reached the disk: whenever the program ends, the old file or the new one is
+    there, and whole. The file is a plain Keras file: it opens without
+    keras_ring.
     Beside it is a manifest, `best.keras.manifest.json` for `best.keras`, with
     its size and SHA-256, which `kr.load_model` compares.
 
-    The arguments are those of `keras.callbacks.ModelCheckpoint`, and those
+    The arguments are those of `keras.callbacks.ModelCheckpoint` and the ones
     below. All ranks must have this callback, with the same arguments. With
-    `save_best_only`, use `MetricAverageCallback` as well, or rank 0 judges by
-    its own data.
+    `save_best_only`, use `MetricAverageCallback` as well; otherwise rank 0
+    decides by the metrics of its own data.
 
     Args:
         filepath: Path of the file, as in Keras.
         *args: As in Keras.
-        keep: Integer, how many files to keep if `filepath` has a place for
-            the epoch, the batch or a metric in the name of the file. Defaults
-            to `None`, which keeps all.
+        keep: Integer, the number of files to keep if the file name in
+            `filepath` has a placeholder for the epoch, the batch or a metric.
+            Defaults to `None`, which keeps all.
         average_statistics: Boolean, whether moving statistics of
             `keras.layers.BatchNormalization` are saved as those of all ranks
             together, as `kr.checkpoint.save` does it. Defaults to `False`,
@@ -56,7 +57,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     ```
     """
 
-    # It knows itself which rank writes.
+    # This class decides itself which rank writes.
     _keras_ring_every_rank = True
 
     def __init__(
@@ -86,7 +87,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     ) -> None:
         """Saves the model if it is to be saved. Keras calls this."""
         if skipped_batches.is_skipping(self.model):
-            # The run before has saved it, with the weights of this batch.
+            # The previous run has saved the model with these weights.
             return
         logs = logs or {}
 
@@ -105,7 +106,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
                     description=description,
                 )
             except Exception as error:
-                # With what stands for `{epoch}` and the like.
+                # The path with values in place of `{epoch}` and the like.
                 raise CheckpointError(
                     f"{path}: {type(error).__name__}: {error}"
                 ) from error
@@ -123,7 +124,7 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
 
 
 def _moment(epoch: int, batch: int | None) -> list[int]:
-    """Returns how many epochs, and how many batches of the next, are done."""
+    """Returns the numbers of complete epochs and of batches in the next."""
     return [epoch + 1, 0] if batch is None else [epoch, batch + 1]
 
 
@@ -134,17 +135,17 @@ def save_atomically(
     weights_only: bool,
     description: Mapping[str, Any],
 ) -> None:
-    """Saves a model to a file that is the old one or the new one, and whole.
+    """Saves a model to a file, by a rename: it is never there in part.
 
     Args:
         model: A `keras.Model`.
-        path: Where to, with a suffix that Keras knows.
+        path: Path of the file, with a suffix that Keras knows.
         weights_only: Boolean, whether to call `save_weights`.
-        description: What the manifest says besides size and SHA-256.
+        description: Entries of the manifest besides size and SHA-256.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Keras goes by the suffix, so the name is changed in front. The next save
-    # overwrites what a program that was killed has left.
+    # Keras chooses the format by the suffix, so the name gets a prefix. The
+    # next save overwrites the file that a killed program has left.
     part = path.with_name(f".writing-{path.name}")
     try:
         saved_files.require_room(part, model_state.num_bytes(model))
@@ -157,14 +158,14 @@ def save_atomically(
             os.fsync(file.fileno())
         saved_files.replace(path, part, description)
     finally:
-        # Where the disk is read-only, there is an error already.
+        # On a read-only disk, the save itself has raised an error already.
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _said_to_be_built(model: Model) -> Iterator[None]:
-    """Lets Keras save a model that is trained in parts, and never called."""
+    """Lets Keras save a model that is trained in parts and never called."""
     built = model.built
     model.built = built or compat.is_built(model)
     try:

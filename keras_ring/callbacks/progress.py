@@ -20,29 +20,30 @@ from keras_ring._runtime import native, topology
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Logs
 
-# Between lines inside of an epoch, where no bar can be drawn.
+# Seconds between two lines within an epoch, if no bar can be drawn.
 _LINE_EVERY_SECONDS = 30.0
 
 
 class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
-    """Shows the training of all ranks by one bar, on the lowest of them.
+    """Shows the training of all ranks by one bar, on the lowest rank.
 
-    `fit` has it by itself in a job of several ranks, instead of Keras' own
-    bar, as long as `verbose` is not 0. It is that bar, with the samples that
-    all ranks together train on in a second. Before the first epoch it says
-    who trains, how, and on which part of the data; after the last, how fast it
-    was, how much of the time ranks communicate and how much of that is hidden
-    behind computation, and which rank the others have waited for, and why.
+    In a job of several ranks `fit` uses this callback instead of Keras' own
+    bar, unless `verbose` is 0. It is that bar, with the number of samples that
+    all ranks together train on in a second. Before the first epoch it prints
+    which ranks train, how, and on which part of the data. After the last epoch
+    it prints how fast the training was, which share of the time ranks
+    communicated and how much of that computation has hidden, and which rank
+    the others have waited for, and why.
 
-    The lines about all ranks need `BroadcastGlobalVariablesCallback`, in
-    whose last exchange the ranks tell each other what they have measured.
-    Otherwise the lines are about rank 0. Of the first steps, which are traced,
-    only their time is counted.
+    The lines about all ranks need `BroadcastGlobalVariablesCallback`: in its
+    last exchange the ranks send each other their measurements. Otherwise the
+    lines are about rank 0. Of the first steps, which are traced, only the time
+    is counted.
 
-    Where no bar can be drawn, as in a file, it prints a line for each epoch,
-    and one every 30 seconds, without any control characters.
+    If no bar can be drawn, as in a file, it prints a line for each epoch and
+    one every 30 seconds, without control characters.
 
-    Give `keras.callbacks.ProgbarLogger()` to `fit` to have that instead.
+    Give `keras.callbacks.ProgbarLogger()` to `fit` to use Keras' bar instead.
 
     Args:
         enabled: Boolean. If `False`, nothing is shown, as with `verbose=0`.
@@ -62,12 +63,12 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         self._watch: Watch | None = None
         self._num_ranks = 1
         self._said = 0.0
-        # When the first step of this epoch had ended, and which it was.
+        # Time at which the first step of this epoch ended, and its batch.
         self._epoch: tuple[float, int] | None = None
         watching.install()
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Takes what `fit` was given."""
+        """Takes the parameters of `fit`."""
         super().set_params(params)
         if not self.enabled:
             self.verbose = 0
@@ -75,7 +76,7 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
             self.verbose = 2
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Says who trains, and how."""
+        """Prints which ranks train, and how."""
         super().on_train_begin(logs)
         self._watch = None
         self._said = time.monotonic()
@@ -93,7 +94,7 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         super().on_train_batch_end(batch, logs)
         now = time.monotonic()
         if self._epoch is None:
-            # From the first step of an epoch on, as the bar counts.
+            # Counted from the first step of an epoch on, as by the bar.
             self._epoch = (now, batch)
         if self.verbose != 2 or now - self._said < _LINE_EVERY_SECONDS:
             return
@@ -110,7 +111,7 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         self._epoch = None
 
     def _implements_train_batch_hooks(self) -> bool:
-        """Keras 2 asks, and would leave away the lines within an epoch."""
+        """Returns `True`: otherwise Keras 2 omits the calls in an epoch."""
         return True
 
     def _maybe_init_progbar(self) -> None:
@@ -131,8 +132,8 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         """Returns the samples per second of all ranks, if they are known.
 
         Args:
-            step_seconds: What a step of this epoch takes, as the bar says it
-                on the same line.
+            step_seconds: Float, the seconds of a step of this epoch, which
+                the bar shows on the same line.
         """
         if self._watch is None or step_seconds <= 0:
             return ""
@@ -145,7 +146,7 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
 
 
 def _can_draw() -> bool:
-    """Whether a line can be drawn again and again: Keras' own rule."""
+    """Returns whether a line can be redrawn, by the same rule as Keras."""
     return (
         sys.stdout.isatty()
         or "ipykernel" in sys.modules

@@ -15,14 +15,14 @@ from keras_ring._typing import Callback, Model
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
     """Runs another callback on rank 0, and nothing on the other ranks.
 
-    For callbacks of your own that write files or show something. Those of
-    Keras, such as `CSVLogger` and `TensorBoard`, do so on one rank anyway. Do
-    not use it for a callback that acts on the training, such as
+    Use it for callbacks of your own that write files or show something. Those
+    of Keras, such as `CSVLogger` and `TensorBoard`, do so on one rank anyway.
+    Do not use it for a callback that acts on the training, such as
     `EarlyStopping`: the other ranks would not follow.
-    What the callback calls must not need the other ranks.
+    The callback must not need other ranks: it must call no collective.
 
-    It is not called for batches that `kr.callbacks.BackupAndRestore` passes
-    over: it was, in the run before.
+    It is not called for batches that `kr.callbacks.BackupAndRestore` skips:
+    the previous run has called it for these.
 
     Args:
         callback: A `keras.callbacks.Callback`.
@@ -42,17 +42,17 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
                 f"{callback!r}"
             )
         self.callback = callback
-        # What the callback does not have, Keras need not wait for.
+        # Keras need not wait for hooks that the callback does not implement.
         for name in _HOOKS:
             if not self._has(name):
                 default = getattr(keras.callbacks.Callback, name)
                 setattr(self, name, types.MethodType(default, self))
 
     def _has(self, name: str) -> bool:
-        """Whether the callback does something there."""
+        """Returns whether the callback implements a hook."""
         names = [name]
         if name.startswith("on_train_batch_"):
-            # What Keras' own calls there.
+            # The hook that Keras' own `on_train_batch_*` calls.
             names.append(name.replace("train_", ""))
         return not all(
             getattr(getattr(self.callback, each), "_is_default", False)
@@ -63,7 +63,7 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
         return topology.rank() == 0
 
     def _run(self, name: str, args: Any, kwargs: Any) -> None:
-        """Has the callback do what it does, on rank 0."""
+        """Calls a hook of the callback while only this rank writes."""
         with one_writer.writing_alone():
             getattr(self.callback, name)(*args, **kwargs)
 
