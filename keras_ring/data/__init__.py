@@ -50,42 +50,41 @@ def shard(
       are left out.
     * `"error"`: it is a `ValueError`.
 
-    All ranks must be given the same data in the same order, and the same
-    arguments. For arrays and datasets that is compared, once, here: a few rows
-    of arrays, and the sources and seeds of a `tf.data.Dataset`, of which
-    nothing is read and no iteration begins. A difference is an error on all
-    ranks, and so is a dataset that was shuffled before without a seed, which
-    would have another order on each rank. Each rank that splits must call
-    this, as it would a collective.
+    All ranks must pass the same data in the same order, and the same
+    arguments. For arrays and datasets this is compared here, once: a few rows
+    of arrays, and the sources and seeds of a `tf.data.Dataset`, from which
+    nothing is read. A difference is an error on all ranks. So is a dataset
+    that was shuffled without a seed, because its order would differ between
+    ranks. All ranks must call this function, like a collective.
 
-    Of many files each rank reads its own only, if it is given `files`. They
-    are divided so that ranks have about the same number of elements, and
-    read several at a time, in turn. Where files are fewer than ranks, all
-    ranks read all of them.
+    With `files`, each rank reads its own files only. They are divided so that
+    ranks have about the same number of elements. A rank reads several of its
+    files at a time, in turn. If there are fewer files than ranks, all ranks
+    read all files.
 
     Args:
         dataset: One of:
 
             - Arrays or tensors, pandas frames and series, or a tuple, list or
-              dictionary of them, with first dimensions of one length. What is
-              split is the first dimension. Sample weights are split with the
+              dictionary of them, whose first dimensions have one length. The
+              first dimension is split. Sample weights are split with the
               rest: `kr.data.shard((x, y, weights))`.
             - A `tf.data.Dataset` that yields single elements. Shard it before
-              `batch`, and early: all elements up to here are read by all
-              ranks. A data set that yields batches is split batch by batch,
-              and the number of batches is what is made even; a smaller last
-              batch then goes to one rank only. A data set without end, made
-              by `repeat`, stays one, and needs `steps_per_epoch`.
+              `batch`, and early: all ranks read all elements up to here. A
+              dataset that yields batches is split batch by batch, so that all
+              ranks have the same number of batches; a smaller last batch then
+              goes to one rank only. An infinite dataset, made by `repeat`,
+              stays infinite, and needs `steps_per_epoch`.
             - A `keras.utils.PyDataset`, which is split batch by batch. Each
               rank reads its batches only.
-            - A generator, which is split element by element (a batch, if it
-              yields batches). All of it is read by all ranks.
+            - A generator, which is split element by element (batch by batch if
+              it yields batches). All ranks read all of it.
             - With `files`, a function from the path of a file, a string
               tensor, to a `tf.data.Dataset` of its elements. Defaults to
               `tf.data.TFRecordDataset`.
 
-            What the `tf.data` service hands out needs no shard, if all ranks
-            read it with one `job_name`.
+            Elements from the `tf.data` service are divided already, if all
+            ranks read them with one `job_name`.
         uneven: String, see above. Defaults to `"pad"`.
         shuffle: Boolean or integer. If `True`, the elements are shuffled.
             Arrays are shuffled once, before they are split; `fit` shuffles
@@ -111,7 +110,7 @@ def shard(
 
     Returns:
         For arrays, a structure like `dataset` with arrays of this rank's
-        elements. For anything else, another one of its kind.
+        elements. Otherwise, an object of the same kind as `dataset`.
 
     Raises:
         TypeError: If `dataset` is of another kind.
@@ -169,7 +168,7 @@ def shard(
 def _remembered(
     data: Any, what: str, mine: int | None = None, whole: int | None = None
 ) -> Any:
-    """Has `fit` say which part of the data each rank has."""
+    """Records which part of the data this rank has, for the output of `fit`."""
     if topology.size() > 1:
         remember(data, DataPart(what, mine, whole))
     return data
@@ -285,7 +284,7 @@ def _shard_files(
     seed: int,
     check: bool,
 ) -> Dataset:
-    """Returns this rank's part of what is in files."""
+    """Returns this rank's part of the elements in files."""
     dataset, per_rank = files_of_this_rank(
         tf.data.TFRecordDataset if read is None else read,
         files,

@@ -12,16 +12,16 @@ from keras_ring.data import epochs
 def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Dataset:
     """Shuffles anew in each epoch, by `seed` and the number of the epoch.
 
-    `Dataset.shuffle` draws the order of an epoch from that of the one before,
-    and so could not start at any.
+    `Dataset.shuffle` derives the order of an epoch from the epoch before, so
+    it cannot start at a later epoch.
     """
     counter = _EpochVariable()
     spec = dataset.element_spec
 
     @do_not_convert
     def shuffled(_: Tensor) -> Dataset:
-        # Called when an epoch begins to read. The op and not the method,
-        # which mixes the seed with that of TensorFlow.
+        # Called when an epoch begins. This uses the op, not the method, which
+        # mixes the seed with the global seed of TensorFlow.
         variant = tf.raw_ops.ShuffleDataset(
             input_dataset=tf.data.experimental.to_variant(dataset),
             buffer_size=tf.constant(buffer_size, tf.int64),
@@ -40,7 +40,7 @@ def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Dataset:
         result = result.apply(
             tf.data.experimental.assert_cardinality(cardinality)
         )
-    # The variable must live as long as what reads it.
+    # The variable must live as long as the dataset that reads it.
     result._keras_ring_epochs = counter
     return result
 
@@ -54,9 +54,9 @@ class _EpochVariable:
         epochs.register(self)
 
     def next(self) -> Tensor:
-        """Returns the number of the epoch that begins."""
+        """Returns the number of the epoch that begins, as a tensor."""
         return self._next.assign_add(1) - 1
 
     def set_next_epoch(self, epoch: int) -> None:
-        """Says which epoch reads the data next."""
+        """Sets the number of the epoch that reads the data next."""
         self._next.assign(epoch)

@@ -1,7 +1,7 @@
-"""The number of the epoch, for data whose order depends on it.
+"""Sets the epoch number of data whose order depends on it.
 
-Data are not told which epoch of a training reads them; they count. A training
-that goes on at a later epoch has to tell them from where.
+Keras does not tell the data which epoch reads them, so they count epochs. A
+training that resumes at a later epoch has to set the number.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ class Counter(Protocol):
     """Data that count the epochs that read them."""
 
     def set_next_epoch(self, epoch: int) -> None:
-        """Says which epoch is the next one."""
+        """Sets the number of the epoch that reads the data next."""
 
 
 _counters: weakref.WeakSet[Counter] = weakref.WeakSet()
 
 
 def register(counter: Counter) -> None:
-    """Has `resume_at` tell these data, as long as they are there."""
+    """Adds data that `resume_at` notifies while they exist."""
     _counters.add(counter)
 
 
 def resume_at(epoch: int) -> None:
-    """Says that the next epoch is number `epoch`."""
+    """Sets the number of the next epoch in all registered data."""
     for counter in list(_counters):
         counter.set_next_epoch(epoch)

@@ -1,4 +1,4 @@
-"""A rank's part of what yields batches one by one, without `tf.data`."""
+"""A rank's part of a `PyDataset` or of a generator."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
 
     Args:
         dataset: A `keras.utils.PyDataset`.
-        total: Number of batches that all ranks read together, or `None` for
-            one without end.
-        shuffle: Boolean, whether batches come in another order in each epoch.
+        total: Integer, the number of batches that all ranks read together, or
+            `None` if the dataset is infinite.
+        shuffle: Boolean, whether the order of batches changes in each epoch.
         seed: Integer, the seed of that order.
     """
 
@@ -60,22 +60,22 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
         count = compat.num_batches(self._dataset)
         order = np.arange(count)
         if self._shuffle:
-            # Of the epoch, so that a rank may start at any.
+            # The order depends on the epoch alone, so a run may start at any.
             entropy = [self._seed, max(self._epoch, 0)]
             order = np.random.default_rng(entropy).permutation(count)
         # `resize` repeats from the start what it needs to pad.
         return np.resize(order, self._total)
 
     def set_next_epoch(self, epoch: int) -> None:
-        """Says which epoch reads the data next."""
+        """Sets the number of the epoch that reads the data next."""
         self._epoch = epoch
 
     def on_epoch_begin(self) -> None:
-        """Tells the data set."""
+        """Notifies the dataset."""
         self._dataset.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Tells the data set, and goes on to the next order."""
+        """Notifies the dataset, and advances to the order of the next epoch."""
         self._epoch += 1
         self._dataset.on_epoch_end()
 
@@ -85,15 +85,15 @@ def shard_generator(
 ) -> Iterator[Structure]:
     """Yields the elements of a generator that belong to this rank.
 
-    Elements are taken in groups of one per rank, so that all ranks come to
-    the end at the same time, without a word between them.
+    Elements are taken in groups of one per rank, so that all ranks reach the
+    end after equally many, without communication.
 
     Args:
-        generator: Yields the same elements on all ranks.
+        generator: Iterator that yields the same elements on all ranks.
         uneven: `"pad"`, `"drop"` or `"error"`, see `kr.data.shard`.
 
     Yields:
-        Elements.
+        Elements of this rank.
     """
     size = topology.size()
     first: list[Structure] = []

@@ -23,24 +23,25 @@ def files_of_this_rank(
     seed: int | None,
     check: bool,
 ) -> tuple[Dataset, list[int]]:
-    """Returns what is in the files of this rank, and how much that is.
+    """Returns the elements in this rank's files, and their number.
 
     Args:
         read: Function from the path of a file to a `tf.data.Dataset`.
         files: Paths, or a pattern.
         lengths: Integers, the number of elements of each file, or `None`.
-        seed: Integer, by which the order of files is shuffled, or `None`.
+        seed: Integer, the seed of the order of files, or `None`.
         check: Boolean, whether the lists of files of the ranks are compared.
 
     Returns:
-        A `tf.data.Dataset` whose length is known, and the number of elements
-        of each rank. Where files are fewer than ranks: that of all files, and
-        one number.
+        A `tf.data.Dataset` of known length with the elements of this rank, and
+        a list with the number of elements of each rank. If there are fewer
+        files than ranks, the dataset has the elements of all files, and the
+        list has one entry, the total number.
 
     Raises:
         ValueError: If there are no files or elements, if the number of
-            `lengths` is not that of the files, or if the ranks have other
-            files.
+            `lengths` is not that of the files, or if the files differ between
+            ranks.
     """
     paths = _paths(files)
     if lengths is not None and len(lengths) != len(paths):
@@ -76,17 +77,17 @@ def files_of_this_rank(
 
 
 def divided(counts: Sequence[int], size: int) -> list[list[int]]:
-    """Divides files so that the parts have about as many elements.
+    """Divides files so that all parts have about the same size.
 
-    The largest first, each to the part that has least so far; the same on all
-    ranks.
+    The largest file comes first, and each file goes to the part that has the
+    fewest elements so far. The result is the same on all ranks.
 
     Args:
         counts: Integers, the number of elements of each file.
         size: Integer, the number of parts.
 
     Returns:
-        For each part, the places of its files, in order.
+        For each part, the indices of its files, in ascending order.
     """
     parts: list[list[int]] = [[] for _ in range(size)]
     totals = [0] * size
@@ -108,7 +109,7 @@ def _paths(files: str | Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def _counted(read: Callable[[Tensor], Dataset], paths: list[str]) -> list[int]:
-    """Counts the elements of files, each on one rank."""
+    """Returns the number of elements of each file, counted on one rank each."""
     mine = {
         place: _length(read(tf.constant(paths[place])))
         for place in range(topology.rank(), len(paths), topology.size())
@@ -139,7 +140,7 @@ def _interleaved(
     count: int,
     seed: int | None,
 ) -> Dataset:
-    """Returns the elements of files, of each a piece in turn."""
+    """Returns the elements of files, a piece of each file in turn."""
     if seed is not None:
         order = np.random.default_rng(seed).permutation(len(paths))
         paths = [paths[place] for place in order]
