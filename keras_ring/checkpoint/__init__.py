@@ -1,4 +1,4 @@
-"""Saves the state of training, and goes on from it."""
+"""Saves the state of training, and restores it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def save(
 ) -> None:
     """Saves the weights, the optimizers' state and the seed generators.
 
-    All ranks must call it; rank 0 writes. When it returns, the checkpoint is
-    complete and on the disk, and no rank has gone on before. A program that is
-    killed while it saves leaves the checkpoints it had.
+    All ranks must call it; rank 0 writes. It returns on all ranks when the
+    checkpoint is complete and on the disk. If a program is killed while it
+    saves, its earlier checkpoints are still there.
 
-    What is not the same on all ranks is saved for each of them: weights that
-    were registered as local, and what the optimizer remembers of them; moving
-    statistics of `keras.layers.BatchNormalization` and other weights that
-    layers set for themselves; the states of stateful layers; and the seeds.
+    State that differs between ranks is saved for each rank: weights that were
+    registered as local, and their optimizer variables; moving statistics of
+    `keras.layers.BatchNormalization` and other weights that layers set for
+    themselves; the states of stateful layers; and the seeds.
 
     A directory is for one job. A checkpoint is a folder in it, with a
     `manifest.json` that has the step, the number of ranks, the versions, and
@@ -38,14 +38,14 @@ def save(
 
     Args:
         model: A `keras.Model` that is built.
-        directory: Path of a directory, made if it is not there. Other ranks
-            than 0 need not see it.
-        step: Integer, at least 0, that tells checkpoints apart; the highest
-            one is restored. A step that is there already is replaced.
-        keep: Integer, how many checkpoints to keep. Those of steps above
-            `step` are left alone. Defaults to `3`.
-        optimizers: Optimizers that train the model, beside those that are
-            attributes of it. Give them to `restore`, too.
+        directory: Path of a directory, which is made if it does not exist.
+            Only rank 0 needs access to it.
+        step: Integer, at least 0, that identifies the checkpoint; the highest
+            one is restored. A checkpoint of the same step is replaced.
+        keep: Integer, the number of checkpoints to keep. Those of steps above
+            `step` are not deleted. Defaults to `3`.
+        optimizers: Optimizers that train the model and are not attributes of
+            it. Give them to `restore`, too.
         average_statistics: Boolean. If `True`, the moving statistics of each
             `keras.layers.BatchNormalization` are saved as those of the data
             of all ranks together: the mean of the means, and the mean of the
@@ -53,16 +53,17 @@ def save(
             Defaults to `False`.
         asynchronous: Boolean. If `True`, rank 0 copies the state and writes
             it in another thread, while all ranks go on. The checkpoint is
-            there when the next call of `save`, `restore` or `wait` returns,
+            complete when the next call of `save`, `restore` or `wait` returns,
             or the program has ended. Defaults to `False`.
-        copy_dir: Path of a second directory, to which the checkpoint is
-            copied when it is on the disk: on another disk, say, where the
-            first is lost with its host. It keeps as many. Defaults to `None`.
+        copy_dir: Path of a second directory, to which the checkpoint is copied
+            when it is on the disk. It may be on another disk, in case the
+            first one is lost with its host. It keeps as many checkpoints.
+            Defaults to `None`.
 
     Raises:
         ValueError: If an argument is wrong, or the model is not built.
-        CheckpointError: On all ranks, with rank 0's cause in it, if rank 0
-            could not write: this one, or the last one that was asynchronous.
+        CheckpointError: On all ranks, with the cause, if rank 0 could not
+            write this checkpoint or the last asynchronous one.
 
     Example:
     ```python
@@ -87,9 +88,10 @@ def save(
 def wait() -> None:
     """Waits until a checkpoint that is being written is on the disk.
 
-    All ranks must call it. It does nothing if there is none. At the end of a
-    program it tells what went wrong with the last one; without it, rank 0
-    still waits before it ends, but nobody learns that it could not write.
+    All ranks must call it. It does nothing if no checkpoint is being written.
+    Call it at the end of a program to learn whether the last write has failed.
+    Without this call, rank 0 still waits before it ends, but a failure goes
+    unnoticed.
 
     Raises:
         CheckpointError: On all ranks, with rank 0's cause in it, if rank 0
@@ -114,35 +116,35 @@ def restore(
 ) -> int | None:
     """Gives all ranks the state of the newest checkpoint.
 
-    All ranks must call it; rank 0 reads, and shares what it has read, so that
-    all have the same step, weights and optimizer state. What a rank had of its
-    own when the checkpoint was saved, it has again: see `save`.
+    All ranks must call it. Rank 0 reads the checkpoint and shares it, so that
+    all ranks have the same step, weights and optimizer state. State that
+    differed between ranks is restored on each rank: see `save`.
 
-    The number of ranks may be another one than that which saved. Ranks that
-    were not there have what rank 0 had, and random numbers of their own, as
+    The number of ranks may differ from that of the job that saved. New ranks
+    get the state of rank 0, and random numbers of their own, as
     `kr.broadcast_model` makes them.
 
-    Optimizers that were used before the model was saved, and not yet since it
-    was made, get their variables here.
+    If an optimizer had variables when the model was saved and has none yet,
+    they are made here.
 
-    Files are compared with their manifest first. A checkpoint that is damaged
-    is passed over for the one before, with a warning that says which file is
-    wrong and how.
+    Files are compared with their manifest first. If a checkpoint is damaged,
+    the one before is restored, with a warning that names the damaged file and
+    what is wrong with it.
 
     Args:
-        model: A `keras.Model`, built and compiled as the one that was saved.
+        model: A `keras.Model`, built and compiled as the saved one.
         directory: The directory given to `save`.
-        optimizers: Optimizers that train the model, beside those that are
-            attributes of it: the same as given to `save`.
+        optimizers: Optimizers that train the model and are not attributes of
+            it, as given to `save`.
         fold_rank: Boolean. If `False`, all ranks have the seeds of rank 0,
             and draw the same random numbers. Defaults to `True`.
-        copy_dir: Path of the second directory that `save` was given. What
-            `directory` has not, or only damaged, is read from here. Defaults
-            to `None`.
+        copy_dir: Path of the second directory that was given to `save`. A
+            checkpoint that is missing or damaged in `directory` is read from
+            here. Defaults to `None`.
 
     Returns:
-        The step of the checkpoint, or `None` if there is none, and then
-        nothing is changed.
+        The step of the checkpoint. `None` if there is no checkpoint; the model
+        is unchanged then.
 
     Raises:
         ValueError: If the model is not built.

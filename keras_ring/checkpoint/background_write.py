@@ -1,11 +1,11 @@
 """Writes on rank 0 while the training goes on; one write at a time.
 
-All ranks call these functions at the same places, so that what rank 0 could
-not write is an error on all of them. The thread touches files only: what it
-writes was copied before, and it knows no variables and no other ranks.
+All ranks call these functions at the same points, so that a failed write is an
+error on all of them. The thread touches files only: it writes a copy of the
+state, and uses no variables and no collectives.
 
-The program does not end before the last write has: `concurrent.futures` waits
-for its threads.
+The program ends after the last write, because `concurrent.futures` waits for
+its threads.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from keras_ring._runtime.process_sets import global_process_set, is_alone
 from keras_ring.checkpoint.rank_zero import on_rank_zero
 from keras_ring.core import arrays, reduce_ops
 
-_ALLOWANCE = 0.1  # seconds of looking whether a write has ended
+_ALLOWANCE = 0.1  # seconds of frequent checks whether a write has ended
 
 
 class _Pending:
-    """What has begun and was not waited for; the same on all ranks."""
+    """The write that all ranks have begun and have not waited for yet."""
 
     def __init__(self) -> None:
         self.what: str | None = None
@@ -46,8 +46,8 @@ def begin(what: str, write: Callable[[], None]) -> None:
     """Begins to write. All ranks must call it, after `wait`.
 
     Args:
-        what: String, what rank 0 does, for the error: "write x".
-        write: Called on rank 0, in another thread.
+        what: String, the action of rank 0 for an error, such as "write x".
+        write: Function that rank 0 calls in another thread.
     """
     _pending.what = what
     _pending.budget = Budget(_ALLOWANCE)
@@ -56,10 +56,10 @@ def begin(what: str, write: Callable[[], None]) -> None:
 
 
 def wait() -> None:
-    """Waits until what has begun is on the disk. All ranks must call it.
+    """Waits until the current write is on the disk. All ranks must call it.
 
     Raises:
-        CheckpointError: On all ranks, if it could not be written.
+        CheckpointError: On all ranks, if the write has failed.
     """
     if _pending.what is None:
         return
@@ -69,11 +69,11 @@ def wait() -> None:
 
 
 def look() -> None:
-    """Has what could not be written be an error soon, and not at the end.
+    """Raises the error of a failed write soon, and not only at the end.
 
-    All ranks must call it after the same steps. It costs nothing when nothing
-    is being written; and then, after a tenth of a second of looking, a
-    hundredth of the time.
+    All ranks must call it after the same steps. It costs nothing while nothing
+    is being written. The first checks take a tenth of a second together, and
+    all later ones a hundredth of the time.
 
     Raises:
         CheckpointError: As in `wait`.
@@ -97,4 +97,4 @@ def look() -> None:
 
 
 def _nothing() -> None:
-    """What other ranks have to wait for."""
+    """Does nothing: the work of the ranks that do not write."""

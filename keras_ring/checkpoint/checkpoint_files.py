@@ -1,13 +1,13 @@
-"""The checkpoints of one directory, as files. Knows no model and no ranks.
+"""The checkpoints of one directory, as files, without a model or ranks.
 
-A checkpoint is a folder `step-00000120`, with a number behind it (`.2`) where
-a step was written again. In it are files and a manifest that names them with
-their sizes and SHA-256.
+A checkpoint is a folder `step-00000120`. If a step is written again, its name
+gets a number (`.2`). The folder holds files and a manifest with their names,
+sizes and SHA-256.
 
-It appears by one rename, after everything in it has reached the disk; it goes
-by one rename, before anything in it is deleted. So whenever the program ends,
-a folder of that name is complete. Where it is not, because the disk or a
-person damaged it, the manifest tells.
+The folder gets its name by one rename, after everything in it has reached the
+disk, and loses it by one rename, before anything in it is deleted. So whenever
+the program ends, a folder of that name is complete. The manifest shows whether
+it was damaged later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 
 _NAME = re.compile(r"step-([0-9]{8,})(?:\.([0-9]+))?")
-# What a manifest may name: nothing in other folders.
+# File names that a manifest may have: no paths into other folders.
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _WRITING = ".writing-"
 _DELETING = ".deleting-"
@@ -46,7 +46,7 @@ class Checkpoint:
 
 
 class Damaged(Exception):
-    """A checkpoint is not what its manifest says."""
+    """A checkpoint differs from its manifest."""
 
 
 def find(directory: Path) -> list[Checkpoint]:
@@ -67,13 +67,13 @@ def write(
     files: Mapping[str, Callable[[BinaryIO], None]],
     description: Mapping[str, Any],
 ) -> Checkpoint:
-    """Writes a checkpoint: all of it, or nothing that looks like one.
+    """Writes a checkpoint. If that fails, no part of it is taken for one.
 
     Args:
-        directory: Where checkpoints are; made if it is not there.
+        directory: Path of the directory, which is made if it does not exist.
         step: Integer, at least 0.
-        files: What writes each file, by name.
-        description: What else the manifest says.
+        files: Function that writes the file, by file name.
+        description: Further entries of the manifest.
 
     Returns:
         The checkpoint.
@@ -101,18 +101,19 @@ def write(
 
 
 def copy(checkpoint: Checkpoint, directory: Path) -> Checkpoint:
-    """Copies a checkpoint to another directory: all of it, or nothing.
+    """Copies a checkpoint to another directory, as `write` writes it.
 
     Args:
-        checkpoint: One that was written.
-        directory: Where copies are; made if it is not there.
+        checkpoint: The checkpoint to copy.
+        directory: Path of the directory of copies, which is made if it does
+            not exist.
 
     Returns:
         The copy, whose files were compared with the manifest.
 
     Raises:
-        OSError: If it cannot be written.
-        Damaged: If the copy is not what the manifest says.
+        OSError: If the copy cannot be written.
+        Damaged: If the copy differs from the manifest.
     """
 
     def fill(folder: Path) -> None:
@@ -127,7 +128,7 @@ def copy(checkpoint: Checkpoint, directory: Path) -> Checkpoint:
 def _appear(
     directory: Path, step: int, fill: Callable[[Path], None]
 ) -> Checkpoint:
-    """Makes a folder, has it filled, and gives it its name at the end."""
+    """Makes a folder, fills it, and renames it to its final name."""
     directory.mkdir(parents=True, exist_ok=True)
     _sweep(directory)
     folder = directory / f"{_WRITING}{step}-{uuid.uuid4().hex}"
@@ -150,11 +151,11 @@ def _appear(
 def prune(directory: Path, newest: Checkpoint, keep: int) -> None:
     """Deletes checkpoints older than the `keep` last ones.
 
-    Those of steps after `newest` are not counted, nor deleted: they are of
-    another run, or damaged, and `newest` must not go because of them.
+    Checkpoints of steps after `newest` are neither counted nor deleted: they
+    belong to another run or are damaged, and `newest` must be kept.
 
     Args:
-        directory: Where checkpoints are.
+        directory: Path of the directory of the checkpoints.
         newest: The checkpoint that was just written.
         keep: Integer, at least 1.
     """
@@ -181,7 +182,7 @@ def read_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the manifest, after comparing all files with it.
 
     Raises:
-        Damaged: If a file is missing, or not as the manifest says; the text
+        Damaged: If a file is missing or differs from the manifest; the text
             names the file and what is wrong with it.
     """
     path = checkpoint.path / MANIFEST
@@ -198,7 +199,7 @@ def read_manifest(checkpoint: Checkpoint) -> dict[str, Any]:
         }
     except OSError as error:
         raise Damaged(f"{path}: {error}") from error
-    # Nested too deeply, among others.
+    # RecursionError: the JSON is nested too deeply.
     except (
         ValueError,
         TypeError,
@@ -252,7 +253,7 @@ def _sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def durably(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file to write to; what was written is on the disk at the end."""
+    """Opens a file for writing, and syncs it to the disk at the end."""
     with path.open("wb") as file:
         yield file
         file.flush()
@@ -260,7 +261,7 @@ def durably(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Has the names in a directory reach the disk."""
+    """Syncs a directory, so that the names in it are on the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -269,7 +270,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _sweep(directory: Path) -> None:
-    """Deletes what a program that was killed has left behind."""
+    """Deletes the unfinished folders that a killed program has left."""
     for path in directory.iterdir():
         if path.name.startswith((_WRITING, _DELETING)):
             shutil.rmtree(path, ignore_errors=True)

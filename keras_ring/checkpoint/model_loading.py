@@ -28,9 +28,9 @@ def load_model(
 ) -> Model:
     """Loads a model by `keras.saving.load_model` and distributes its optimizer.
 
-    A model file says nothing of the job that wrote it: it can be opened by
-    plain Keras, and training in a job again needs the settings again. Every
-    rank reads the file. One that `kr.callbacks.ModelCheckpoint` wrote is
+    A model file does not depend on the job that wrote it: plain Keras can open
+    it. So the settings of the optimizer have to be given again to train in a
+    job. Every rank reads the file. A file of `kr.callbacks.ModelCheckpoint` is
     compared with its manifest first.
 
     Args:
@@ -39,17 +39,17 @@ def load_model(
         custom_objects: As in `keras.saving.load_model`.
         custom_optimizers: A list of classes of optimizers, as in
             `custom_objects` under their names.
-        compile: Boolean, whether the model is compiled as it was. If not, it
-            has no optimizer. Defaults to `True`.
+        compile: Boolean, whether the model is compiled as it was when it was
+            saved. If `False`, it has no optimizer. Defaults to `True`.
         safe_mode: As in `keras.saving.load_model`.
         **settings: The arguments of `DistributedOptimizer` after the first.
 
     Returns:
-        A `keras.Model`. If it was compiled, its optimizer has the state that
-        was saved, and reduces.
+        A `keras.Model`. If it is compiled, its optimizer has the saved state
+        and reduces gradients.
 
     Raises:
-        CheckpointError: If the file is not what its manifest says.
+        CheckpointError: If the file differs from its manifest.
         TypeError: If there is no such setting.
         ValueError: If a setting has no meaning.
 
@@ -60,7 +60,7 @@ def load_model(
     ```
     """
     if settings:
-        # Also of a model that has no optimizer: a mistake in them is one.
+        # Checks the settings also if the model has no optimizer.
         DistributedOptimizer(keras.optimizers.SGD(), **settings)
     for each in custom_optimizers or ():
         custom_objects = {each.__name__: each, **(custom_objects or {})}

@@ -1,8 +1,8 @@
-"""What each rank has of its own, on its way to rank 0's disk and back.
+"""Moves the state of each single rank to rank 0's disk and back.
 
-One file of each rank is in a checkpoint. It holds those of the state's
-variables that have another value on this rank than on rank 0, by their place;
-and, within an epoch, the state of the metrics and accumulated gradients.
+A checkpoint has one file for each rank. It holds, by index, the variables
+whose values on this rank differ from those on rank 0; and, within an epoch,
+the state of the metrics and accumulated gradients.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def file_name(rank: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What is in the file of this rank, as bytes.
+    """Contents of the file of this rank, as bytes.
 
     Attributes:
-        owned: By their places in the state, its variables with other values
-            than on rank 0.
-        local: Of `model_state.local_variables`, or nothing.
+        owned: Values that differ from those on rank 0, by the index of the
+            variable in the state.
+        local: Values of `model_state.local_variables`, or an empty list.
     """
 
     owned: dict[int, npt.NDArray[Any]]
@@ -53,8 +53,8 @@ def to_bytes(
 
     Args:
         variables: The variables of the state.
-        owned: Places of those that may differ between ranks.
-        local: Arrays.
+        owned: Indices of the variables that may differ between ranks.
+        local: Arrays, the values of `model_state.local_variables`.
     """
     contents: dict[str, npt.NDArray[Any]] = model_state.numbered(local)
     if owned:
@@ -75,7 +75,7 @@ def to_bytes(
 
 
 def from_bytes(content: bytes) -> Contents | None:
-    """Returns what `to_bytes` made a file of, `None` if there was none."""
+    """Returns the contents that `to_bytes` has encoded, or `None` for none."""
     if not content:
         return None
     found = model_state.read_bytes(io.BytesIO(content))
@@ -91,7 +91,7 @@ def from_bytes(content: bytes) -> Contents | None:
 
 
 def gather(content: bytes) -> list[bytes]:
-    """Gives rank 0 the bytes of all ranks, by rank; the others get nothing."""
+    """Returns the bytes of all ranks, by rank, on rank 0; others get none."""
     rows = [len(content), *[0] * (topology.size() - 1)]
     received, counts = _exchanged(content, rows, "checkpoint/gather")
     if topology.rank() != 0:
@@ -104,10 +104,11 @@ def gather(content: bytes) -> list[bytes]:
 
 
 def scatter(contents: Sequence[bytes]) -> bytes:
-    """Gives each rank its bytes.
+    """Sends each rank its bytes, and returns those of this rank.
 
     Args:
-        contents: Those of all ranks, on rank 0. On others, anything.
+        contents: The bytes of all ranks on rank 0. Other ranks may pass
+            anything.
     """
     if topology.rank() != 0:
         contents = [b""] * topology.size()

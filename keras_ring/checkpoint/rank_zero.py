@@ -1,4 +1,4 @@
-"""Lets rank 0 do something that touches the disk, for all ranks."""
+"""Runs a function that touches the disk on rank 0, for all ranks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def on_rank_zero(
 ) -> _Result:
     """Runs `function` on rank 0; all ranks get its result, or its error.
 
-    A rank that raised alone would leave the others waiting for it in their
-    next collective, so all learn how it went before any of them goes on.
+    If rank 0 alone raised an error, the others would wait for it in their next
+    collective. So all ranks learn the outcome before any of them goes on.
 
     Args:
-        what: String, what rank 0 does, for the error: "write x".
-        function: Called on rank 0 alone. Its result must pickle.
+        what: String, the action of rank 0 for an error, such as "write x".
+        function: Function that rank 0 alone calls. Its result must pickle.
         name: String, the name of the exchange, the same on all ranks.
 
     Returns:
@@ -31,7 +31,7 @@ def on_rank_zero(
     Raises:
         CheckpointError: On all ranks, with one text, if `function` raised.
     """
-    # For the others, too, who wait for it.
+    # This is also the activity of the ranks that wait.
     with sight.activity("checkpoint", what):
         return _on_rank_zero(what, function, name)
 

@@ -1,11 +1,11 @@
-"""Files that are replaced while a program runs, each with a manifest beside it.
+"""Files that a running program replaces, each with a manifest beside it.
 
 The manifest of `best.keras` is `best.keras.manifest.json`, with the size and
-SHA-256 of the file. Two files cannot be renamed at once: while a file is
-replaced, its manifest describes both the old one and the new one, so whichever
-is there when the program ends is known to be whole.
+SHA-256 of the file. Two files cannot be renamed at once. So while a file is
+replaced, its manifest describes both the old file and the new one, and either
+of them can be verified if the program ends in between.
 
-Knows no model and no ranks.
+This module uses no model and no ranks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keras_ring.checkpoint.checkpoint_files import (
 SUFFIX = ".manifest.json"
 FORMAT = 1
 
-# Of a file system that cannot tell.
+# Error numbers of file systems without `fallocate`.
 _NOT_KNOWN = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV)
 
 
@@ -37,10 +37,10 @@ def manifest_path(path: Path) -> Path:
 
 
 def require_room(part: Path, num_bytes: int) -> None:
-    """Makes a file of a size, to see whether the disk takes it.
+    """Makes a file of a given size, to check that the disk has room for it.
 
-    For what is written by HDF5, which ends the process (a segmentation fault)
-    some time after it could not write.
+    Use it before HDF5 writes: after a failed write, HDF5 ends the process
+    later by a segmentation fault.
 
     Raises:
         OSError: If the disk is full, read-only and so on.
@@ -54,13 +54,13 @@ def require_room(part: Path, num_bytes: int) -> None:
 
 
 def replace(path: Path, part: Path, description: Mapping[str, Any]) -> None:
-    """Has a file appear under its name, with its manifest.
+    """Renames a finished file to its final name, and writes its manifest.
 
     Args:
-        path: Where the file is to be, and may be already.
-        part: The file, written, in the same folder. It is not there
+        path: The final path, where an old file may be.
+        part: Path of the finished file, in the same folder. It does not exist
             afterwards.
-        description: What else the manifest says.
+        description: Further entries of the manifest.
 
     Raises:
         OSError: If the disk is full, read-only and so on. The old file and
@@ -78,11 +78,11 @@ def replace(path: Path, part: Path, description: Mapping[str, Any]) -> None:
 def require_whole(path: Path) -> None:
     """Compares a file with its manifest, if there is one.
 
-    A file that was changed after its manifest was written is somebody else's,
-    who needs no manifest.
+    A file that was changed after its manifest was written comes from another
+    program, and is not compared.
 
     Raises:
-        Damaged: If they differ, with a text that says how.
+        Damaged: If they differ; the text says how.
     """
     manifest = _read(path)
     if manifest is None or not path.is_file():
@@ -99,11 +99,11 @@ def require_whole(path: Path) -> None:
 
 
 def prune(newest: Path, keep: int) -> None:
-    """Deletes files of the kind of `newest`, but for the `keep` last ones.
+    """Deletes files of the kind of `newest`, except for the last `keep`.
 
-    Files are of one kind if their manifests have the same `"template"`, and in
-    the order of their `"at"`. Those after `newest` are not counted, nor
-    deleted: they are of another run.
+    Files are of one kind if their manifests have the same `"template"`. Their
+    order is that of `"at"`. Files after `newest` are neither counted nor
+    deleted: they belong to another run.
 
     Args:
         newest: Path of the file that was written last.
@@ -121,14 +121,14 @@ def prune(newest: Path, keep: int) -> None:
         if manifest["at"] <= own["at"]:
             found.append((manifest["at"], path))
     for _, path in sorted(found, reverse=True)[keep:]:
-        # A manifest that is left over is deleted the next time.
+        # If the manifest stays behind, the next call deletes it.
         path.unlink(missing_ok=True)
         manifest_path(path).unlink(missing_ok=True)
     sync_directory(newest.parent)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Returns the manifest of a file; `None` if there is none of ours."""
+    """Returns the manifest of a file, or `None` if there is no valid one."""
     try:
         manifest = json.loads(manifest_path(path).read_bytes())
     except (FileNotFoundError, ValueError):

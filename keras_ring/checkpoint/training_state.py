@@ -1,4 +1,4 @@
-"""How the state of training gets to rank 0's disk and back, on all ranks."""
+"""Moves the state of training of all ranks to rank 0's disk and back."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def save(
     asynchronous: bool = False,
     copy_dir: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Does what `kr.checkpoint.save` does, and may save more.
+    """Implements `kr.checkpoint.save`, and can save more.
 
     Args:
         model: As there.
         directory: As there.
         step: As there.
         keep: As there.
-        progress: What JSON can hold; `restore` returns it.
+        progress: Value that JSON can hold; `restore` returns it.
         with_local_state: Boolean, whether each rank's metrics and accumulated
             gradients are saved as well.
         optimizers: As there.
@@ -137,7 +137,7 @@ def restore(
     fold_rank: bool = True,
     copy_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any] | None:
-    """Does what `kr.checkpoint.restore` does.
+    """Implements `kr.checkpoint.restore`.
 
     Args:
         model: As there.
@@ -147,15 +147,15 @@ def restore(
         copy_dir: As there.
 
     Returns:
-        The manifest, or `None` if there is no checkpoint. It has this rank's
-        local variables, as bytes, under `"local"`, or `None` there if they
-        were not saved, or by another number of ranks.
+        The manifest, or `None` if there is no checkpoint. Its entry `"local"`
+        has this rank's local variables, as bytes. It is `None` if they were
+        not saved, or were saved by another number of ranks.
     """
     background_write.wait()
     directories = _with_copy(directory, copy_dir)
     what = f"restore a checkpoint from {' or '.join(map(str, directories))}"
     optimizers = list(optimizers)
-    # Before anything is read: an error if it is not built.
+    # Raises an error before anything is read if the model is not built.
     model_state.state_variables(model, optimizers)
     read: tuple[Checkpoint, dict[str, Any]] | None = None
 
@@ -206,13 +206,13 @@ def remove_all(
     directory: str | os.PathLike[str],
     copy_dir: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Deletes all checkpoints of a directory, and it, if it is empty then.
+    """Deletes all checkpoints of a directory, and the directory if empty.
 
     All ranks must call it.
 
     Args:
         directory: The directory given to `save`.
-        copy_dir: Where copies are, as given to `save`.
+        copy_dir: The directory of copies that was given to `save`.
     """
     background_write.wait()
 
@@ -240,7 +240,7 @@ def _newest_good(
 ) -> tuple[Checkpoint, dict[str, Any]] | None:
     problems = []
     found = [c for each in directories for c in checkpoint_files.find(each)]
-    # Of one step, what stands first.
+    # The sort is stable: of one step, `directory` comes before the copies.
     found.sort(key=lambda checkpoint: checkpoint.step, reverse=True)
     for checkpoint in found:
         try:
@@ -268,7 +268,7 @@ def _write_bytes(content: bytes, file: BinaryIO) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of what makes checkpoints, for manifests."""
+    """Returns the versions of the packages involved, for manifests."""
     return {
         "keras_ring": __version__,
         "tensorflow": tf.__version__,
