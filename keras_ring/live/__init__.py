@@ -1,17 +1,18 @@
-"""Looks at running jobs from outside, through what their ranks show.
+"""Observes running jobs from outside, by the status pages of their ranks.
 
-Each rank keeps a page of memory in a file up to date, which other processes of
-the same user may read at any time; that costs the rank nothing. Programs that
-look load this room, and it needs neither TensorFlow nor NumPy.
+Each rank updates a page of memory that is mapped to a file. Other processes of
+the same user may read it at any time, which costs the rank nothing. This
+package is loaded by the observing programs, and needs neither TensorFlow nor
+NumPy.
 
-    process      whether a process lives, its memory, its ancestors
-    directory    where the pages are, and whether they can be trusted
+    process      state, memory and ancestors of a process
+    directory    the directory of the pages, and checks of its permissions
     pages        reads a page
-    jobs         finds jobs and reads their ranks, on other hosts, too
-    view         two readings -> what there is to say about a job
-    waiting      who waits for whom, and for which reason
-    words        the reasons, and ranks, in words
-    record       the same as an object of JSON
-    frame        the same on a terminal, by rich
-    metrics      the pages as metrics of Prometheus
+    jobs         finds jobs and reads the pages of their ranks, on all hosts
+    view         computes the state and the rates of a job from two readings
+    waiting      explains which ranks wait for which, and why
+    words        names of causes, activities and ranks
+    record       a view as a JSON object
+    frame        a view on a terminal, by rich
+    metrics      the pages as Prometheus metrics
 """

@@ -1,7 +1,7 @@
-"""Where ranks keep their status pages, and whether these can be trusted.
+"""The directory of the status pages, and checks of its permissions.
 
-The directory is in `/tmp`, where any user could have prepared one: nothing in
-it counts unless it belongs to this user and nobody else can write there.
+The directory is in `/tmp`, where any user could have made one of this name. It
+is used only if it belongs to this user and no other user can write to it.
 """
 
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 from keras_ring.errors import ConfigurationError
 
 VARIABLE = "KERAS_RING_STATUS_DIR"
-# Its value for no pages.
+# Value of the variable that switches status pages off.
 OFF = "off"
 _JOB = re.compile(r"[0-9a-f]{12}|pid-[0-9]+")
 
 
 def status_directory(environment: Mapping[str, str]) -> Path | None:
-    """Returns where the jobs of this user have their pages; None if nowhere.
+    """Returns the directory of this user's status pages, or `None` if off.
 
     Args:
-        environment: That of the ranks, or of whoever looks.
+        environment: Environment of a rank or of the observing process.
     """
     text = environment.get(VARIABLE, "")
     if text == OFF:
@@ -31,15 +31,15 @@ def status_directory(environment: Mapping[str, str]) -> Path | None:
 
 
 def is_job_id(text: str) -> bool:
-    """Returns whether a job could have this name."""
+    """Returns whether a text is a valid name of a job."""
     return _JOB.fullmatch(text) is not None
 
 
 def is_private(directory: Path) -> bool:
-    """Returns whether a directory is there and this user's alone.
+    """Returns whether a directory exists and only this user can use it.
 
     Raises:
-        ConfigurationError: If it is there, but not this user's alone.
+        ConfigurationError: If it exists, but others can use it.
     """
     try:
         found = os.lstat(directory)
@@ -64,10 +64,10 @@ def is_private(directory: Path) -> bool:
 
 
 def make_private(directory: Path) -> None:
-    """Makes a directory that only this user can use, unless it is there.
+    """Makes a directory that only this user can use, unless it exists.
 
     Raises:
-        ConfigurationError: If it is there, but not this user's alone.
+        ConfigurationError: If it exists, but others can use it.
         OSError: If it cannot be made.
     """
     directory.mkdir(mode=0o700, parents=False, exist_ok=True)

@@ -1,6 +1,6 @@
-"""A job on a terminal: what there is to say, then a row for each rank.
+"""A job on a terminal: a summary, then a row for each rank.
 
-Needs rich, so whoever shows no frame does not load this.
+This module needs rich, so import it only to show a frame.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from keras_ring.live.view import JobView, RankView
 from keras_ring.live.waiting import cause_of, explain
 
 _UNKNOWN = "-"
-# Of text above and below the rows.
+# Number of lines of text above and below the rows.
 _OTHER_LINES = 9
 _MIN_ROWS = 3
 _MAX_ERRORS = 3
@@ -28,11 +28,12 @@ _STYLES = {
 
 
 def frame(job: JobView, *, rows: int) -> RenderableType:
-    """Returns a job as it is shown.
+    """Returns a job as text and a table, to be shown by rich.
 
     Args:
-        job: What is seen of it.
-        rows: How many ranks are shown at most: the most interesting.
+        job: View of the job.
+        rows: Integer, the largest number of ranks to show. The most
+            interesting ones are shown.
     """
     parts: list[RenderableType] = [_title(job), _rates(job)]
     parts += [Text(text, style="bold yellow") for text in explain(job)]
@@ -54,8 +55,8 @@ def rows_for(console: Console) -> int:
 def most_interesting(job: JobView, limit: int) -> list[RankView]:
     """Returns the ranks to show, in their order.
 
-    Those that have gone, that met an error, that others wait for, that were
-    late, and that wait for data come before others.
+    Ranks that have ended, that have met an error, that others wait for, that
+    were late, or that wait for data are chosen before others.
     """
     waiting = any(rank.pending for rank in job.running)
 
@@ -105,8 +106,8 @@ def _table(job: JobView, ranks: Sequence[RankView]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("memory", justify="right", no_wrap=True)
     table.add_column("does", no_wrap=True)
-    # On several hosts a process id is of little use without the host, and
-    # there is no room for both.
+    # With several hosts, the host is shown in place of the process id: there
+    # is no room for both.
     several = len(job.hosts) > 1
     table.add_column("host" if several else "pid", no_wrap=True)
     slowest, _ = cause_of(job)

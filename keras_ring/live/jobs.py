@@ -1,4 +1,4 @@
-"""Finds the jobs of this user, and reads what their ranks show."""
+"""Finds the jobs of this user, and reads the pages of their ranks."""
 
 import contextlib
 import os
@@ -14,10 +14,10 @@ from keras_ring.live import launcher_socket, process
 from keras_ring.live.pages import Page, read_page
 
 _PAGE = re.compile(r"rank\.[0-9]+\.[0-9]+\.page")
-# What a job has left that was killed is of use for a while.
+# The pages of a killed job are kept for a day, for diagnosis.
 _KEPT_NS = 24 * 3600 * 10**9
 _MAX_NAMES = 8
-# Counters that are times of the steady clock.
+# Counters whose values are times of the steady clock.
 _MOMENTS = ("submitted_ns", "done_ns", "began_ns", "activity_ns")
 
 
@@ -29,8 +29,8 @@ class SeveralJobsError(LookupError):
     """It is not clear which job is meant.
 
     Args:
-        text: What to say.
-        jobs: Those that it may be.
+        text: String, the message.
+        jobs: The jobs that it may be.
     """
 
     def __init__(self, text: str, jobs: Sequence["Job"]) -> None:
@@ -40,13 +40,13 @@ class SeveralJobsError(LookupError):
 
 @dataclass(frozen=True)
 class Job:
-    """A job of which something is to be seen on this host.
+    """A job that has pages or its launcher on this host.
 
     Args:
         path: The directory of its pages.
-        pages: Those that were read last, by rank.
+        pages: The pages that were read last, by rank.
         launcher: Process id of a launcher on this host that serves the pages
-            of others; None if there is none.
+            of other hosts, or `None` if there is none.
     """
 
     path: Path
@@ -55,16 +55,16 @@ class Job:
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """Name of the job."""
         return self.path.name
 
     @property
     def runs(self) -> bool:
-        """Whether any process of it lives."""
+        """Returns whether a process of the job lives."""
         return self.launcher is not None or any(p.alive for p in self.pages)
 
     def local(self) -> "Job":
-        """Returns the job with what this host shows of it now."""
+        """Returns the job with the current pages of this host."""
         pages: dict[int, Page] = {}
         launcher = None
         for path in _entries(self.path):
@@ -79,9 +79,9 @@ class Job:
         return Job(self.path, in_order, launcher)
 
     def read(self) -> "Job":
-        """Returns the job with what all of its hosts show of it now.
+        """Returns the job with the current pages of all of its hosts.
 
-        Those of other hosts come by its launcher, if that is on this host.
+        Its launcher sends those of other hosts, if it runs on this host.
         """
         found = self.local()
         if found.launcher is None:
@@ -94,10 +94,11 @@ class Job:
 
 
 def _newness(page: Page) -> tuple[bool, int]:
-    """Returns what is greater the sooner a page is the one of its rank.
+    """Returns a sort key: the greatest page is the current one of its rank.
 
-    Jobs that have one key have one directory, and so do the generations of a
-    job: who lives comes before the dead, and whoever began later.
+    Jobs with the same key share a directory, and so do the generations of a
+    job. A page of a live process counts before one of a dead process, and a
+    later one before an earlier one.
     """
     return page.alive, page.started_unix_ns
 
@@ -106,16 +107,16 @@ def _entries(path: Path) -> list[Path]:
     try:
         return sorted(path.iterdir())
     except OSError:
-        # The job has ended, or it is somebody else's.
+        # The job has ended, or it belongs to another user.
         return []
 
 
 def local_pages(directory: Path | None, job: str) -> tuple[Page, ...]:
-    """Returns what the ranks of a job on this host show now.
+    """Returns the current pages of the ranks of a job on this host.
 
     Args:
-        directory: Where the pages of all jobs are; None for nowhere.
-        job: Its name.
+        directory: The directory of the pages of all jobs, or `None`.
+        job: Name of the job.
     """
     try:
         if directory is None or not places.is_private(directory):
@@ -126,10 +127,10 @@ def local_pages(directory: Path | None, job: str) -> tuple[Page, ...]:
 
 
 def find_jobs(directory: Path | None) -> list[Job]:
-    """Returns all jobs that show something on this host, the oldest first.
+    """Returns the jobs with pages or a launcher here, the oldest first.
 
     Args:
-        directory: Where their pages are.
+        directory: The directory of the pages of all jobs, or `None`.
 
     Raises:
         ConfigurationError: If the directory cannot be trusted.
@@ -149,16 +150,17 @@ def find_jobs(directory: Path | None) -> list[Job]:
 
 
 def pick(jobs: Sequence[Job], name: str | None) -> Job:
-    """Returns the job that a user means.
+    """Returns the job that a user has chosen.
 
     Args:
-        jobs: All that there are.
+        jobs: All jobs.
         name: The beginning of its name, or the process id of one of its ranks
-            or of what has started these; None for the one that runs.
+            or of a process that has started these. `None` chooses the only
+            running job.
 
     Raises:
         NoJobError: If there is none.
-        SeveralJobsError: If it may be several.
+        SeveralJobsError: If several jobs match.
     """
     if name is None:
         found = [job for job in jobs if job.runs]
@@ -191,7 +193,7 @@ def pick(jobs: Sequence[Job], name: str | None) -> Job:
 
 
 def _names(jobs: Sequence[Job]) -> str:
-    """Returns the names of jobs, the newest first, if there are some."""
+    """Returns the names of jobs as text, the newest first."""
     names = [job.id for job in reversed(jobs)]
     more = len(names) - _MAX_NAMES
     text = ", ".join(names[:_MAX_NAMES])
@@ -214,21 +216,21 @@ def _by_process(jobs: Sequence[Job], text: str) -> list[Job]:
 
 
 def _starters(pid: int) -> list[int]:
-    # Whoever started the shell has started much else.
+    # Process 1 has started much else, so it identifies no job.
     return [each for each in process.ancestors(pid) if each != 1]
 
 
 def tidy(directory: Path | None) -> None:
-    """Removes what dead jobs have left in a directory more than a day ago."""
+    """Removes the files of jobs in a directory that died over a day ago."""
     with contextlib.suppress(ConfigurationError):
         clean(find_jobs(directory))
 
 
 def clean(jobs: Sequence[Job]) -> list[Job]:
-    """Removes what dead jobs have left more than a day ago.
+    """Removes the files of jobs that died more than a day ago.
 
     Returns:
-        The jobs that stay.
+        The other jobs.
     """
     now = time.time_ns()
     kept = []
@@ -250,7 +252,7 @@ def clean(jobs: Sequence[Job]) -> list[Job]:
 def _last_sign(job: Job) -> int:
     """Returns when a job was last known to live, in ns since the epoch.
 
-    What is written into a page by memory need not change the time of its file.
+    A write to mapped memory need not change the time of the file.
     """
     signs = [0]
     with contextlib.suppress(OSError):

@@ -1,42 +1,45 @@
-"""What is worth a sentence, and whether a rank is named in it.
+"""Thresholds for what is reported about a job, and which ranks are named.
 
-One rule for all that explain a job: `fit`, `top`, `status`, `report`, `doctor`.
+All programs that explain a job share them: `fit`, `top`, `status`, `report`
+and `doctor`.
 """
 
 from collections.abc import Sequence
 
-# What costs less than this share of the time is not worth a change.
+# A cost below this share of the time is not reported.
 NOTABLE_SHARE = 0.05
-# Some communication there always is. Links are named where ranks wait for it
-# for this share of the time ...
+# There is always some communication. Links are reported as a cause if ranks
+# wait for communication for this share of the time ...
 MUCH_COMMUNICATION = 0.15
-# ... or, where nobody knows what is hidden behind computation, where it goes on
-# for this share.
+# ... or, if the part that computation hides is not known, if communication
+# takes this share.
 MUCH_MAYBE_HIDDEN = 0.3
-# What has run for so many seconds on all ranks does not get on. A collective
-# may take long where tensors are large.
+# A collective that has run for so many seconds on all ranks makes no progress.
+# It may take long if tensors are large.
 STANDSTILL_SECONDS = 5.0
-# Of equal ranks each is last 1/N of the times. By this much more it is often.
+# Each of N equal ranks is last in 1/N of the cases. A rank is often last if
+# its share exceeds that by this much.
 _MORE_OFTEN = 0.15
-# Of what all ranks together are late, how much one may be if they take turns.
+# The largest share that one rank may have of the lateness of all ranks if they
+# are late in turns.
 _MAINLY = 0.6
 
 
 def is_often_last(share: float, num_ranks: int) -> bool:
-    """Returns whether a rank is last clearly more often than others are.
+    """Returns whether a rank is last clearly more often than others.
 
     Args:
-        share: Of the times, how often the others have waited for it.
-        num_ranks: How many ranks there are.
+        share: Float, the share of cases in which the others waited for it.
+        num_ranks: Integer, the number of ranks.
     """
     return num_ranks > 1 and share >= 1 / num_ranks + _MORE_OFTEN
 
 
 def is_most(late: Sequence[float]) -> bool:
-    """Returns whether one rank alone is most of what all are late.
+    """Returns whether one rank causes most of the lateness of all ranks.
 
     Args:
-        late: What each rank is late, in any unit.
+        late: Floats, the lateness of each rank, in any unit.
     """
     return bool(late) and max(late) >= _MAINLY * sum(late) > 0
 

@@ -1,4 +1,4 @@
-"""Asks the launcher of a job for the pages that lie on other hosts."""
+"""Requests the pages of other hosts from the launcher of a job."""
 
 import json
 import os
@@ -11,25 +11,25 @@ from keras_ring.live import process
 from keras_ring.live.pages import Page
 
 _NAME = re.compile(r"launcher\.([0-9]+)\.sock")
-# The launcher itself waits for its hosts for less.
+# Seconds; longer than the launcher itself waits for its hosts.
 _PATIENCE = 4.0
 _READ = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 
 
 def socket_name(pid: int) -> str:
-    """Returns what the socket of a launcher is called."""
+    """Returns the file name of the socket of a launcher."""
     return f"launcher.{pid}.sock"
 
 
 def launcher_of(path: Path) -> int | None:
-    """Returns the process id of the launcher whose socket this is."""
+    """Returns the process id of a launcher by the path of its socket."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 
 
 def is_own_user(connection: socket.socket) -> bool:
-    """Returns whether the other end is a process of this user."""
+    """Returns whether the peer is a process of this user."""
     data = connection.getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
     )
@@ -37,11 +37,11 @@ def is_own_user(connection: socket.socket) -> bool:
 
 
 def short_address(directory_fd: int, name: str) -> str:
-    """Returns a path of a socket that is short enough for the system.
+    """Returns a path of a socket that is within the system's limit.
 
     Args:
-        directory_fd: Descriptor of its directory, whose own path may be long.
-        name: Its name there.
+        directory_fd: Descriptor of its directory, whose path may be too long.
+        name: File name of the socket.
     """
     return f"/proc/self/fd/{directory_fd}/{name}"
 
@@ -49,7 +49,7 @@ def short_address(directory_fd: int, name: str) -> str:
 def ask(path: Path) -> list[Page]:
     """Returns the pages of all ranks that a launcher reaches.
 
-    None of them if it does not answer: it may be about to end.
+    The list is empty if the launcher does not answer: it may be about to end.
     """
     pid = launcher_of(path)
     if pid is None or process.look(pid) is None:

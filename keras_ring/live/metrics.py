@@ -1,8 +1,8 @@
-"""Status pages as metrics of Prometheus.
+"""Status pages as Prometheus metrics.
 
 Names and units follow Prometheus' conventions: seconds and bytes, `_total` for
-what only grows, times since the epoch for moments. Needs prometheus_client, so
-whoever serves no metrics does not load this.
+counters, and points in time in seconds since the epoch. This module needs
+prometheus_client, so import it only to serve metrics.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ from keras_ring.live.words import ACTIVITIES
 
 _PREFIX = "keras_ring_"
 _LABELS = ("job", "rank", "host")
-# Counters of kr.metrics() that say how things are, not how often they were.
+# Entries of kr.metrics() that are current values, not totals.
 _GAUGES = frozenset(
     ("pending", "epoch", "arena_bytes_in_use", "arena_bytes_kept")
 )
-# Those that are times of a host's steady clock.
+# Entries that are times of a host's steady clock.
 _MOMENTS = frozenset(
     (
         "submitted_ns",
@@ -32,7 +32,7 @@ _MOMENTS = frozenset(
     )
 )
 _ACTIVITY = "activity"
-# What a gauge counts is a part of its name.
+# Units of gauges that are a part of their names.
 _GAUGE_UNITS = {"pending": "_tensors"}
 
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -40,12 +40,12 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 @dataclass(frozen=True)
 class _Series:
-    """How a counter of `kr.metrics()` is shown.
+    """The Prometheus form of a counter of `kr.metrics()`.
 
     Args:
-        name: Of the metric, without `_total`.
+        name: Name of the metric, without `_total`.
         kind: `"counter"`, `"gauge"` or `"moment"`.
-        scale: What its values are multiplied with.
+        scale: Number by which values are multiplied.
     """
 
     name: str
@@ -54,11 +54,11 @@ class _Series:
 
 
 def series_of(name: str, unit: str) -> _Series:
-    """Returns how a counter of `kr.metrics()` is shown.
+    """Returns the Prometheus form of a counter of `kr.metrics()`.
 
     Args:
-        name: Its name there.
-        unit: Its unit there.
+        name: Name of the counter.
+        unit: Unit of the counter.
     """
     if name in _MOMENTS:
         stem = name.removesuffix("_ns")
@@ -78,7 +78,7 @@ def families(pages: Sequence[Page]) -> list[Family]:
     """Returns the metrics of a job.
 
     Args:
-        pages: What its ranks show now.
+        pages: The current pages of its ranks.
     """
     ranks = _Families()
     for page in pages:
@@ -116,7 +116,7 @@ def _add_process(
 
 
 class _Families:
-    """Metrics by name, in the order in which they are first asked for."""
+    """Metrics by name, in the order of the first call of `of` for each."""
 
     def __init__(self) -> None:
         self._families: dict[str, Any] = {}
@@ -163,19 +163,19 @@ def _activities(pages: Sequence[Page]) -> list[Family]:
 
 
 class PageCollector(Collector):
-    """Has pages read when somebody asks for metrics, and only then.
+    """A collector that reads the pages whenever metrics are requested.
 
     Args:
-        read: Returns what the ranks show now.
+        read: Function that returns the current pages of the ranks.
     """
 
     def __init__(self, read: Callable[[], Sequence[Page]]) -> None:
         self._read = read
 
     def describe(self) -> list[Family]:
-        """Returns nothing: what there is, ranks say."""
+        """Returns an empty list: the metrics depend on the pages."""
         return []
 
     def collect(self) -> list[Family]:
-        """Returns the metrics as they are now."""
+        """Returns the current metrics."""
         return families(self._read())

@@ -1,7 +1,8 @@
-"""Reads the status page that a rank keeps up to date.
+"""Reads the status page of a rank.
 
-Whoever can write into the directory is this user, but a file there may be torn,
-of another version, or something else altogether: that is no page, and no error.
+Only this user can write to the directory, but a file there may be incomplete,
+of another version, or not a page at all. Such a file is ignored without an
+error.
 The layout is that of `csrc/runtime/diagnostics/status_page.h`.
 """
 
@@ -27,33 +28,34 @@ _HEADER = struct.Struct("<8sII")
 _COUNTER = struct.Struct("<Q")
 _ERROR = struct.Struct("<II")
 _MAX_ERROR = 1016
-# An error is written in no time: whoever has been killed meanwhile never ends.
+# Writing an error takes no time. If it seems to take longer, the rank was
+# killed while it wrote.
 _ERROR_ATTEMPTS = 3
 _MAX_RANKS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What one rank shows, as it was at one moment.
+    """Snapshot of the status page of a rank.
 
     Args:
         rank: Index of the rank.
         size: Number of ranks of its job.
         local_rank: Its index among the ranks of its host.
         host: Name of its host.
-        pid: Its process id there.
+        pid: Its process id on that host.
         job: Name of the job.
-        command: What it runs.
-        cwd: Where.
-        started_unix_ns: When it joined the job, since the epoch.
-        started_ns: The same by the steady clock of its host.
-        read_ns: When this was read, by the same clock.
-        alive: Whether its process lives.
-        stopped: Whether a signal has stopped its process, for a while.
+        command: The command that it runs.
+        cwd: Its working directory.
+        started_unix_ns: Time at which it joined the job, in ns since the epoch.
+        started_ns: The same time by the steady clock of its host.
+        read_ns: Time at which the page was read, by the same clock.
+        alive: Boolean, whether its process lives.
+        stopped: Boolean, whether its process is stopped by a signal.
         memory: Bytes of memory that the process uses; 0 if it has ended.
-        counters: Name -> value, those of `kr.metrics()`.
-        units: Name -> unit.
-        error: The last error that it has met; `""` for none.
+        counters: Counters of `kr.metrics()` by name.
+        units: Units of the counters by name.
+        error: The last error of the rank; `""` for none.
     """
 
     rank: int
@@ -75,16 +77,16 @@ class Page:
     error: str = ""
 
     def unix_ns(self, steady_ns: int) -> int:
-        """Returns a time of its host's steady clock as one since the epoch."""
+        """Converts a time of its host's steady clock to ns since the epoch."""
         return self.started_unix_ns + steady_ns - self.started_ns
 
     def to_record(self) -> dict[str, Any]:
-        """Returns it as an object of JSON."""
+        """Returns the page as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: Any) -> "Page | None":
-        """Returns the page of which this is the record; None if of none."""
+        """Returns the page that `to_record` has encoded, or `None`."""
         if not isinstance(record, dict):
             return None
         try:
@@ -94,7 +96,7 @@ class Page:
 
 
 def read_page(path: Path) -> Page | None:
-    """Returns what a rank shows; None if the file is no page of this user."""
+    """Returns the page in a file, or `None` if it is no page of this user."""
     data = _read(path)
     if data is None:
         return None
@@ -113,9 +115,9 @@ def read_page(path: Path) -> Page | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Returns the bytes of a file that nobody but this user can change."""
+    """Returns the bytes of a file if only this user can change it."""
     try:
-        # Without waiting: somebody may have put a pipe there.
+        # O_NONBLOCK, because the file may be a pipe.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
@@ -174,7 +176,7 @@ def _last_error(path: Path, data: bytes) -> str:
         again = _read(path)
         if again is None:
             return ""
-        # The number is odd while somebody writes, and another one afterwards.
+        # The number is odd during a write, and has increased after it.
         same = _ERROR.unpack_from(again, ERROR_OFFSET) == (sequence, length)
         if same and sequence % 2 == 0:
             begin = ERROR_OFFSET + _ERROR.size
@@ -185,5 +187,5 @@ def _last_error(path: Path, data: bytes) -> str:
 
 
 def _printable(text: Any) -> str:
-    """Returns a text that does nothing to a terminal but to be shown."""
+    """Returns a text without control characters, safe for a terminal."""
     return "".join(c if c.isprintable() else " " for c in str(text))

@@ -1,4 +1,4 @@
-"""What the system tells about a process."""
+"""State of a process, as the system reports it."""
 
 import os
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# How much later than what it has written a process may seem to have begun.
+# Tolerance for a process that seems to have begun after its own writes.
 _CLOCK_SLACK_NS = 2 * 10**9
 
 
@@ -17,10 +17,11 @@ class Process:
     """A live process.
 
     Args:
-        parent: Process id of the one that started it.
-        started_ns: When it began, by this host's `time.monotonic_ns()`.
-        memory: Bytes of its memory that are in use, shared ones included.
-        stopped: Whether a signal has stopped it, for a while.
+        parent: Process id of its parent.
+        started_ns: Time at which it began, by this host's
+            `time.monotonic_ns()`.
+        memory: Bytes of memory that it uses, including shared memory.
+        stopped: Boolean, whether it is stopped by a signal.
     """
 
     parent: int
@@ -30,7 +31,7 @@ class Process:
 
 
 def look(pid: int) -> Process | None:
-    """Returns what a process is now; None if it has ended."""
+    """Returns the current state of a process, or `None` if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
         # The name, in parentheses, may itself hold spaces and parentheses.
@@ -40,7 +41,7 @@ def look(pid: int) -> Process | None:
         return None
     if state in (b"Z", b"X"):
         return None
-    # The system counts from its start, the time asleep included.
+    # The system counts from its boot and includes suspended time.
     asleep = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return Process(
         parent=int(parent),
@@ -51,9 +52,9 @@ def look(pid: int) -> Process | None:
 
 
 def look_since(pid: int, started_ns: int) -> Process | None:
-    """Returns a process if it is the one that had this id at that time.
+    """Returns a process if it has had this id since a given time.
 
-    Ids are used again: whoever has begun later is another process.
+    Ids are reused: if the process has begun later, it is another one.
     """
     found = look(pid)
     if found is None or found.started_ns > started_ns + _CLOCK_SLACK_NS:
@@ -62,7 +63,7 @@ def look_since(pid: int, started_ns: int) -> Process | None:
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """Yields the process that started this one, and so on."""
+    """Yields the ids of the ancestors of a process, the nearest first."""
     seen = {pid}
     while (found := look(pid)) is not None and found.parent not in seen:
         pid = found.parent

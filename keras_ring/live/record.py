@@ -1,4 +1,4 @@
-"""A job as an object of JSON, for programs that look."""
+"""The view of a job as a JSON object, for other programs."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,7 +8,7 @@ from keras_ring.live.waiting import cause_of, explain
 
 
 def record(job: JobView) -> dict[str, Any]:
-    """Returns what is seen of a job; docs/watching.md lists the keys."""
+    """Returns the view of a job by the keys of docs/watching.md."""
     slowest, cause = cause_of(job)
     return {
         **asdict(job),

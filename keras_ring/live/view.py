@@ -1,6 +1,6 @@
-"""What there is to say about a job, from two looks at its ranks.
+"""Computes the state and the rates of a job from two readings of its pages.
 
-Functions over values: whoever looks says when.
+These are functions of values; the caller decides when to read.
 """
 
 import statistics
@@ -15,34 +15,35 @@ _NS = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class RankView:
-    """One rank.
+    """View of one rank.
 
-    Rates and shares are of the time between the two looks, and None where
-    there was one look only.
+    Rates and shares refer to the time between the two readings. They are
+    `None` if there was one reading only.
 
     Args:
         rank: Index of the rank.
         host: Name of its host.
-        pid: Its process id there.
-        state: `"running"`; `"failed"`, if its process has ended after an
-            error; `"killed"`, if it has ended without a word; `"gone"`, if its
-            page was there at the first look only.
-        activity: What it does: one of `words.ACTIVITIES`, `"communicate"`
-            where it computes and has tensors under way, or `"stopped"`.
-        pending: Tensors that it has asked for and that are not finished.
-        quiet: Seconds since it has asked for a tensor or finished one; None
-            if it has never.
+        pid: Its process id on that host.
+        state: `"running"`; `"failed"` if its process has ended after an error;
+            `"killed"` if it has ended without an error; `"gone"` if its page
+            was there at the first reading only.
+        activity: Its current activity: one of `words.ACTIVITIES`,
+            `"communicate"` if it computes and has submitted tensors that are
+            not finished, or `"stopped"`.
+        pending: Number of submitted tensors that are not finished.
+        quiet: Seconds since a tensor was last submitted or finished, or `None`
+            if there was none.
         steps_per_second: Steps of training.
         samples_per_second: Samples that it has trained on.
         communication: Share of time in which a collective was executed.
-        data: Share of time in which it has waited for its input pipeline.
-        checkpoint: Share of time in which it has saved.
-        last: Of the buckets, the share that waited for this rank.
-        late: Seconds per second for which steps have waited for it; buckets,
-            where the program does not tell of steps.
-        late_mean: Seconds, of one such bucket.
+        data: Share of time in which it waited for its input pipeline.
+        checkpoint: Share of time in which it saved.
+        last: Share of the buckets that waited for this rank.
+        late: Seconds per second for which steps have waited for it, or
+            buckets if the program does not mark steps.
+        late_mean: Mean time in seconds for which such a bucket waited.
         memory: Bytes that its process uses.
-        error: The last error that it has met; `""` for none.
+        error: The last error of the rank; `""` for none.
     """
 
     rank: int
@@ -66,24 +67,25 @@ class RankView:
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """A job.
+    """View of a job.
 
     Args:
-        job: Its name.
+        job: Name of the job.
         size: Number of its ranks.
-        command: What it runs.
-        cwd: Where.
-        hosts: Names of the hosts of the ranks that are seen.
-        seconds: For how long it has run.
-        epoch: The epoch that it is in.
+        command: The command that it runs.
+        cwd: Its working directory.
+        hosts: Names of the hosts of the visible ranks.
+        seconds: Seconds since it has begun.
+        epoch: Number of the current epoch.
         steps_per_second: Steps of training.
         samples_per_second: Samples, of all ranks.
         communication: Mean share of time in which a collective was executed.
         data: Mean share of time waiting for input pipelines.
         checkpoint: Mean share of time in which ranks have saved.
         memory: Bytes that its processes use.
-        ranks: Those that are seen.
-        unseen: Those that are not: on other hosts, not started, or ended.
+        ranks: The visible ranks.
+        unseen: Indices of the other ranks, which are on other hosts, have not
+            started, or have ended.
     """
 
     job: str
@@ -104,16 +106,16 @@ class JobView:
 
     @property
     def running(self) -> tuple[RankView, ...]:
-        """The ranks that live."""
+        """The ranks whose processes live."""
         return tuple(rank for rank in self.ranks if rank.state == "running")
 
 
 def view(before: Sequence[Page], now: Sequence[Page]) -> JobView | None:
-    """Returns what two looks at a job tell; None if nothing was seen.
+    """Returns the view of a job from two readings, or `None` without pages.
 
     Args:
-        before: What was read first; may be empty.
-        now: What was read after it.
+        before: Pages of the first reading; may be empty.
+        now: Pages of the second reading.
     """
     earlier = {page.rank: page for page in before}
     ranks = [_rank(earlier.get(page.rank), page) for page in now]
@@ -161,7 +163,7 @@ def _known(
 
 
 class _Between:
-    """What has happened on a rank between two looks."""
+    """The changes on a rank between two readings."""
 
     def __init__(self, before: Page | None, now: Page) -> None:
         self._now = now
@@ -183,7 +185,7 @@ class _Between:
         return None if change is None else change / self._seconds
 
     def share(self, name: str) -> float | None:
-        """Of a time in ns that passes once at a time."""
+        """Returns the rate of a counter of ns as a share of the time."""
         rate = self.rate(name)
         return None if rate is None else min(1.0, rate / _NS)
 
@@ -200,7 +202,7 @@ def _rank(
     late = between.rate("late_ns")
     in_step = between.ratio("buckets", "fit_steps")
     if late is not None and in_step is not None:
-        # The buckets of a step wait at the same time.
+        # The buckets of a step wait at the same time, so their sum is divided.
         late /= max(in_step, 1.0)
     return RankView(
         rank=now.rank,
@@ -236,7 +238,7 @@ def _steps(between: _Between, now: Page) -> float | None:
     """Returns steps per second, those of `fit` if it is used."""
     if now.counters.get("fit_steps"):
         return between.rate("fit_steps")
-    # Of other programs rank 0 alone knows what a step is.
+    # In other programs only rank 0 knows the steps.
     return between.rate("steps") if now.rank == 0 else None
 
 

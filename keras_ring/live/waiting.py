@@ -1,4 +1,4 @@
-"""Who waits for whom, and why: the sentences above the table of ranks."""
+"""Sentences that explain which ranks wait for which others, and why."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from keras_ring.live.judge import (
 from keras_ring.live.view import JobView, RankView
 from keras_ring.live.words import CAUSES, doing, listed, rank_names, sentence
 
-# Whoever waits for longer does not just wait as in every step.
+# A rank that waits for longer does not merely wait as in every step.
 _WAITING_SECONDS = 1.0
 _MAX_CLAUSES = 3
 
@@ -26,11 +26,11 @@ def explain(job: JobView) -> list[str]:
 
 
 def cause_of(job: JobView) -> tuple[RankView | None, str]:
-    """Returns the rank that holds the others up, and the cause.
+    """Returns the rank that delays the others, and the cause.
 
     Returns:
-        The rank, None if it is none in particular; and a key of `CAUSES`, or
-        `""` where nothing holds the job up.
+        The rank, or `None` if no single rank delays the others; and a key of
+        `CAUSES`, or `""` if nothing delays the job.
     """
     if (slowest := _slowest(job)) is not None:
         return slowest, _cause_of_lateness(slowest, job)
@@ -68,9 +68,9 @@ def _lost(job: JobView) -> list[str]:
 
 
 def _waiting(job: JobView) -> list[str]:
-    """Says whom some ranks have waited for, for a time that is not usual."""
+    """Returns sentences on ranks that have waited for unusually long."""
     running = job.running
-    # A rank that has been stopped waits for nobody, whatever it has asked for.
+    # A stopped rank waits for no other, whatever it has submitted.
     asking = [
         rank for rank in running if rank.pending and rank.activity != "stopped"
     ]
@@ -103,11 +103,11 @@ def _waiting(job: JobView) -> list[str]:
 
 
 def _awaited(ranks: Sequence[RankView]) -> str:
-    """Returns whom others wait for, such as `"rank 2, which computes"`."""
+    """Returns the awaited ranks in words, as `"rank 2, which computes"`."""
     groups: dict[str, list[int]] = {}
     for rank in ranks:
         groups.setdefault(rank.activity, []).append(rank.rank)
-    # What is no training comes first: it is the likelier reason.
+    # Activities other than training come first: they are likelier causes.
     order = sorted(
         groups,
         key=lambda activity: (activity != "stopped", activity == "compute"),
@@ -143,7 +143,7 @@ def _slow(job: JobView) -> list[str]:
 
 def _slowest(job: JobView) -> RankView | None:
     known = [rank for rank in job.running if rank.late is not None]
-    # A rank that was late once, for longer than another is in all, is not slow.
+    # A slow rank is last often: a single long delay is not enough.
     slow = [
         rank
         for rank in known
@@ -160,7 +160,7 @@ def _turns(job: JobView) -> float:
 
 
 def _cause_of_lateness(slowest: RankView, job: JobView) -> str:
-    """Returns what this rank has spent more time on than the others have."""
+    """Returns the activity on which this rank spends more time than others."""
     others = [rank for rank in job.running if rank is not slowest]
 
     def excess(share: Callable[[RankView], float | None]) -> float:

@@ -1,4 +1,4 @@
-"""Causes and ranks in words: everything that looks at a job uses these."""
+"""Names of causes, activities and ranks, for all that describe a job."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,10 +9,10 @@ CAUSES = {
     "link": "the links between ranks",
     "turns": "their computation, which varies from step to step",
 }
-"""Why a job is not faster, or a rank late, and what to call that."""
+"""Causes of a slow job or a late rank, and their names."""
 
 ACTIVITIES = ("compute", "data", "checkpoint", "evaluate", "predict")
-"""What a rank does, as the counter `activity` numbers it."""
+"""Activities of a rank, by the value of the counter `activity`."""
 
 _DOING = {
     "compute": "computes",
@@ -34,12 +34,12 @@ _MAX_RUNS = 6
 
 
 def doing(activity: str, ranks: Collection[int]) -> str:
-    """Returns what ranks do, as the end of "..., which ..."."""
+    """Returns an activity of ranks, as the end of "..., which ..."."""
     return (_DOING if len(ranks) == 1 else _DOING_TOGETHER)[activity]
 
 
 def rank_runs(ranks: Collection[int]) -> list[tuple[int, int]]:
-    """Returns ranks as runs of neighbours: the lowest and the highest."""
+    """Returns runs of consecutive ranks, each as its lowest and highest."""
     runs: list[tuple[int, int]] = []
     for rank in sorted(ranks):
         if runs and runs[-1][1] == rank - 1:
