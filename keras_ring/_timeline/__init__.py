@@ -1,5 +1,5 @@
-"""Timelines: what each rank of a job did, and when.
+"""Timelines: records of the activities of each rank of a job.
 
-The core writes the parts of a timeline, one per rank. Here they are read, and
-written as files that other programs show. NumPy, and no TensorFlow.
+The core writes the parts of a timeline, one per rank. This package reads them
+and writes files that other programs show. It needs NumPy, but not TensorFlow.
 """

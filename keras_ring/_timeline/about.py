@@ -1,4 +1,4 @@
-"""What a timeline says of a rank itself: an instant with arguments."""
+"""Properties of a rank in a timeline, as the arguments of an instant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTES = "notes"
 
 
 def title(rank: RankTimeline) -> str:
-    """Returns what the rank is called in a viewer."""
+    """Returns the name of the rank in a viewer."""
     return (
         f"rank {rank.rank} ({rank.host})"
         if rank.host
@@ -35,16 +35,16 @@ def title(rank: RankTimeline) -> str:
 
 
 def clock(rank: RankTimeline) -> str:
-    """Returns how well its times can be compared with those of others."""
+    """Returns a text on how exactly the clock of a rank is known."""
     if rank.error_ns is None:
         return "its clock was not compared with others"
     return f"clock within {rank.error_ns / 1e3:.1f} us"
 
 
 def facts(rank: RankTimeline) -> Arguments:
-    """Returns what is known of a rank, but for its spans.
+    """Returns the properties of a rank, without its spans.
 
-    What is not known is left out: `error_ns` if its clock was not compared,
+    Unknown properties are left out: `error_ns` if its clock was not compared,
     `ended_ns` if it was killed.
     """
     found: Arguments = {key: getattr(rank, key) for key in _NUMBERS}
@@ -58,7 +58,7 @@ def facts(rank: RankTimeline) -> Arguments:
 
 
 def arguments_of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `RankTimeline` that `facts` has told."""
+    """Returns the arguments of `RankTimeline` in the result of `facts`."""
     return {
         **{key: int(found.get(key, 0)) for key in _NUMBERS},
         **{key: str(found.get(key, "")) for key in _TEXTS},

@@ -1,4 +1,4 @@
-"""Brings times of a rank's clock to rank 0's."""
+"""Converts times of a rank's clock to rank 0's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ClockReading:
-    """How far rank 0's clock was ahead of a rank's, at one time.
+    """The offset between rank 0's clock and a rank's, at one time.
 
     Args:
-        at_ns: When, by the rank's own clock.
-        offset_ns: What to add to that for rank 0's.
-        error_ns: By how much that may be wrong.
+        at_ns: Time of the reading by the rank's own clock.
+        offset_ns: Nanoseconds to add to get the time of rank 0's clock.
+        error_ns: Largest error of the offset, in ns.
     """
 
     at_ns: int
@@ -27,14 +27,17 @@ class ClockReading:
 
 
 class Alignment:
-    """The way from a rank's clock to rank 0's.
+    """The conversion from a rank's clock to rank 0's.
 
-    Between two readings the offset changes evenly, for clocks run at different
-    speeds; before the first and after the last it stays.
+    Between two readings the offset is interpolated linearly, because clocks
+    run at different speeds. Before the first and after the last reading it is
+    constant.
 
     Args:
-        readings: In any order. None of them: the clocks are the same.
-        error_ns: How wrong that is then; `None` if nobody knows.
+        readings: Readings in any order. If there are none, both clocks are
+            taken to be the same.
+        error_ns: Error of the offset without readings, in ns; `None` if it is
+            not known.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class Alignment:
         """The largest error of all readings."""
         self.offset_ns = readings[-1].offset_ns
         """The last offset."""
-        # Differences to one reading are small enough to be exact as floats.
+        # Differences from one reading are small enough to be exact floats.
         self._at = readings[0].at_ns
         self._offset = readings[0].offset_ns
         self._ats = np.array([each.at_ns - self._at for each in readings])
@@ -60,7 +63,7 @@ class Alignment:
         )
 
     def apply(self, times: Times) -> Times:
-        """Returns times by rank 0's clock."""
+        """Returns times converted to rank 0's clock."""
         drift = np.interp(times - self._at, self._ats, self._offsets)
         moved: Times = times + self._offset + np.rint(drift).astype(np.int64)
         return moved

@@ -1,4 +1,4 @@
-"""Makes one file of the parts of a timeline, and reads either."""
+"""Merges the parts of a timeline into one file, and reads both forms."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from keras_ring._timeline.parts import read_parts
 _JSON = ".json"
 _GZIP = ".gz"
 _GZIP_MAGIC = b"\x1f\x8b"
-# Level 9 takes five times as long for a tenth less.
+# Level 9 takes five times as long for files a tenth smaller.
 _LEVEL = 6
 
 
 def merge(path: Path, command: str = "") -> Timeline:
-    """Makes one file of what the ranks of a job have left, and removes that.
+    """Merges the parts of a timeline into one file, and removes the parts.
 
     Args:
         path: The file: `.json` or `.json.gz` for the Trace Event Format,
             anything else for a trace of Perfetto. The parts are in a directory
             beside it.
-        command: How the job was started, to be noted in it.
+        command: Command line of the job, to be noted in the file.
 
     Returns:
-        What was written.
+        The timeline that was written.
 
     Raises:
         TimelineError: If there is nothing to merge.
@@ -52,11 +52,12 @@ def merge(path: Path, command: str = "") -> Timeline:
 
 
 def write(timeline: Timeline, path: Path) -> None:
-    """Writes a timeline, whole or not at all.
+    """Writes a timeline to a file that is complete or not there.
 
     Args:
-        timeline: What to write.
-        path: Its extension is that of the format; see `merge`.
+        timeline: The timeline to write.
+        path: Path of the file, whose extension selects the format; see
+            `merge`.
     """
     descriptor, name = tempfile.mkstemp(
         prefix=f".{path.name}.", dir=path.parent
@@ -64,7 +65,7 @@ def write(timeline: Timeline, path: Path) -> None:
     try:
         with open(descriptor, "wb") as file:
             _write(timeline, file, path.name)
-            # As any other file: what mkstemp makes is private.
+            # Usual permissions: the file of mkstemp is private.
             os.fchmod(file.fileno(), 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException:
@@ -73,7 +74,7 @@ def write(timeline: Timeline, path: Path) -> None:
 
 
 def _umask() -> int:
-    # There is no way to look at it alone.
+    # The mask cannot be read without setting it.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -81,14 +82,14 @@ def _umask() -> int:
 
 def _write(timeline: Timeline, file: IO[bytes], name: str) -> None:
     if name.endswith(_GZIP):
-        # Without a time and a name, equal timelines make equal files.
+        # No time and no name, so that equal timelines make equal files.
         with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
             plain = name.removesuffix(_GZIP)
             _write(timeline, cast(IO[bytes], packed), plain)
     elif name.endswith(_JSON):
         text = io.TextIOWrapper(file, "utf-8")
         trace_events.write(timeline, text)
-        # Whoever has opened it will close it.
+        # The caller closes the file.
         text.detach()
     else:
         perfetto.write(timeline, file)
@@ -101,7 +102,7 @@ def read(path: Path) -> Timeline:
         path: A file that `merge` has written, or a directory of parts.
 
     Raises:
-        TimelineError: If it is none.
+        TimelineError: If the path holds no timeline.
     """
     if path.is_dir():
         return read_parts(path)
@@ -133,7 +134,7 @@ def _read_file(path: Path) -> Timeline:
     with cast(IO[bytes], opened) as file:
         start = file.read(1)
         file.seek(0)
-        # A trace of Perfetto begins with the field of a packet.
+        # A Perfetto trace begins with the field of a packet.
         if start in (b"{", b"["):
             with io.TextIOWrapper(file, "utf-8") as text:
                 return trace_events.read(text)

@@ -1,4 +1,4 @@
-"""What a timeline holds: the spans of each rank, on one clock."""
+"""The contents of a timeline: the spans of each rank, on one clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 Spans = npt.NDArray[Any]
 """Records of `SPAN`."""
 
-# As the core writes them: little endian, without padding.
+# Layout of the records that the core writes: little endian, without padding.
 SPAN = np.dtype(
     [
         ("kind", "u1"),
@@ -31,7 +31,7 @@ SPAN = np.dtype(
 
 
 class Kind(enum.IntEnum):
-    """What a record is."""
+    """Kind of a record."""
 
     SPAN = 0
     COUNTER = 1
@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
 
 
 class Phase(enum.IntEnum):
-    """What a span is of. The first ones are the core's, in a step's order."""
+    """Phase of a span. Those of the core come first, in a step's order."""
 
     NEGOTIATE = 0
     QUEUE = 1
@@ -67,30 +67,31 @@ class TimelineError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class RankTimeline:
-    """What one rank did.
+    """The records of one rank.
 
     Args:
-        rank: Whose.
+        rank: Index of the rank.
         size: Number of ranks of the job.
-        local_rank: Its number among those of its host.
+        local_rank: Index of the rank among those of its host.
         host: Name of its host.
         pid: Its process id.
-        version: Of keras_ring.
-        settings: The `KERAS_RING_*` variables that count.
-        started_unix_ns: When it was begun, in ns since the epoch.
-        started_ns: The same by rank 0's steady clock.
-        offset_ns: What was added to its own clock at the end of the timeline.
-        error_ns: By how much its times may be wrong at the worst; `None` if
-            nobody has measured it.
-        ended_ns: When it was ended; `None` if it was not: the rank was killed.
-        dropped: How many spans it had no room for.
-        reason: Why it ended, if not as it should.
-        command: How the job was started, on rank 0.
-        notes: What is wrong with its files.
+        version: Version of keras_ring.
+        settings: The `KERAS_RING_*` variables in effect.
+        started_unix_ns: Time of the start of recording, in ns since the epoch.
+        started_ns: The same time by rank 0's steady clock.
+        offset_ns: Offset of its clock to rank 0's at the end of the timeline,
+            in ns.
+        error_ns: Largest error of its times, in ns; `None` if it was not
+            measured.
+        ended_ns: Time of the end of recording; `None` if the rank was killed.
+        dropped: Number of spans that were lost for lack of room.
+        reason: Reason of the end, if it was not a regular one.
+        command: Command line of the job, on rank 0.
+        notes: Problems with its files.
         spans: Records of `SPAN`, in the order in which they began. Their times
             are by rank 0's steady clock.
-        names: By the numbers in `spans`; 0 is no name.
-        threads: Likewise.
+        names: Names by the numbers in `spans`; 0 is no name.
+        threads: Names of threads by their numbers in `spans`.
     """
 
     rank: int
@@ -114,21 +115,21 @@ class RankTimeline:
     threads: Mapping[int, str]
 
     def of(self, *phases: Phase) -> Spans:
-        """Returns its spans of these phases."""
+        """Returns the spans of the given phases."""
         spans = self.spans
         return self._chosen(
             (spans["kind"] == Kind.SPAN) & np.isin(spans["phase"], phases)
         )
 
     def instants(self, phase: Phase) -> Spans:
-        """Returns its instants of this phase."""
+        """Returns the instants of a phase."""
         spans = self.spans
         return self._chosen(
             (spans["kind"] == Kind.INSTANT) & (spans["phase"] == phase)
         )
 
     def counters(self) -> Spans:
-        """Returns the samples of its counters."""
+        """Returns the samples of counters."""
         return self._chosen(self.spans["kind"] == Kind.COUNTER)
 
     def _chosen(self, which: npt.NDArray[np.bool_]) -> Spans:
@@ -136,16 +137,16 @@ class RankTimeline:
         return chosen
 
     def name_of(self, number: int) -> str:
-        """Returns a name; one that was lost is shown by its number."""
+        """Returns the name with a number, or the number if it was lost."""
         return self.names.get(number, f"name {number}") if number else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What the ranks of a job did.
+    """The records of all ranks of a job.
 
     Args:
-        ranks: Those that have left something, in their order.
+        ranks: Timelines of the ranks that have left records, by rank.
     """
 
     ranks: tuple[RankTimeline, ...]
@@ -157,7 +158,7 @@ class Timeline:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The ranks that have left nothing."""
+        """The ranks that have left no records."""
         there = {each.rank for each in self.ranks}
         return tuple(rank for rank in range(self.size) if rank not in there)
 
@@ -168,7 +169,7 @@ class Timeline:
 
     @property
     def begin_ns(self) -> int:
-        """When the first span began, by rank 0's clock."""
+        """Time of the first begin of a span, by rank 0's clock."""
         return min(
             (int(each.spans["begin"][0]) for each in self._recorded()),
             default=0,
@@ -176,7 +177,7 @@ class Timeline:
 
     @property
     def end_ns(self) -> int:
-        """When the last span ended."""
+        """Time of the last end of a span, by rank 0's clock."""
         return max(
             (int(each.spans["end"].max()) for each in self._recorded()),
             default=0,

@@ -1,7 +1,7 @@
 """Reads the parts of a timeline, one per rank, as the core leaves them.
 
-Ranks may have been killed at any moment, so anything may be missing or torn:
-what can be read is read, and what cannot is noted.
+Ranks may have been killed at any moment, so any part may be missing or
+incomplete. All that can be read is read, and problems are noted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Notes:
     garbage: int = 0
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Takes a line; raises if it is none of those that there are."""
+        """Takes a line, and raises an error if its type is unknown."""
         kind = line["type"]
         if kind == "rank":
             _check_format(line)
@@ -61,12 +61,12 @@ class _Notes:
 
     @property
     def reads_hosts_clock(self) -> bool:
-        """Whether it is known what its clock says in terms of the epoch."""
+        """Returns whether its steady clock can be related to the epoch."""
         return bool(self.rank.get("started_unix_ns"))
 
     @property
     def boot_ns(self) -> int:
-        """When its steady clock was 0, by its host's wall clock."""
+        """Time at which its steady clock was 0, by its host's wall clock."""
         unix, steady = (_number(self.rank, f"started{x}_ns") for x in _CLOCKS)
         return unix - steady
 
@@ -83,9 +83,9 @@ def _check_format(line: Mapping[str, Any]) -> None:
         )
 
 
-# What the launcher starts is less.
+# The launcher starts fewer ranks.
 _MOST_RANKS = 1 << 20
-# Times of more than a century, and offsets between such, are garbage.
+# Times beyond a century, and offsets between such times, are invalid.
 _LARGEST = 1 << 62
 
 
@@ -97,13 +97,14 @@ def _number(line: Mapping[str, Any], key: str, default: int = 0) -> int:
 
 
 def read_parts(directory: Path) -> Timeline:
-    """Reads what the ranks of a job have left.
+    """Reads the files that the ranks of a job have left.
 
     Args:
-        directory: Where the `rank.N.jsonl` and `rank.N.spans` are.
+        directory: Path of the directory of the `rank.N.jsonl` and
+            `rank.N.spans`.
 
     Raises:
-        TimelineError: If nothing there is of a timeline, or of one of another
+        TimelineError: If the directory holds no timeline, or one of another
             version.
     """
     try:
@@ -141,7 +142,7 @@ def read_parts(directory: Path) -> Timeline:
 
 
 def _size(notes: Mapping[int, _Notes]) -> int:
-    """Returns the number of ranks: what they say, or what there are."""
+    """Returns the number of ranks that they state, or else of those there."""
     said = [_number(each.rank, "size") for each in notes.values()]
     size = max((each for each in said if each <= _MOST_RANKS), default=0)
     return size if size > min(notes) else max(notes) + 1
@@ -166,14 +167,14 @@ def _read_notes(path: Path) -> _Notes:
 
 
 def _read_spans(path: Path) -> tuple[Spans, int]:
-    """Returns the records of a file, and how many were none."""
+    """Returns the records of a file, and the number of invalid ones."""
     try:
         data = path.read_bytes()
     except OSError:
         return np.empty(0, SPAN), 0
     whole = len(data) // SPAN.itemsize
     spans = np.frombuffer(data, SPAN, whole)
-    # Of a file that grew ahead of what was written, the rest is zeros.
+    # If a file was enlarged before it was written, its end is zeros.
     right = (spans["begin"] > 0) & (spans["kind"] <= max(Kind))
     right &= (spans["begin"] < _LARGEST) & (spans["end"] < _LARGEST)
     right &= (spans["end"] >= spans["begin"]) | (spans["kind"] != Kind.SPAN)
@@ -211,7 +212,7 @@ def _rank_timeline(
     spans["end"] = alignment.apply(spans["end"])
     instant = spans["kind"] != Kind.SPAN
     spans["end"][instant] = spans["begin"][instant]
-    # What begins first comes first; of these, what holds the others.
+    # By begin; of spans that begin together, the longest comes first.
     spans = spans[np.lexsort((-spans["end"], spans["begin"]))]
     said, end = notes.rank, notes.end or {}
     settings = said.get("settings")

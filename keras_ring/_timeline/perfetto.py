@@ -1,6 +1,6 @@
 """Perfetto's own trace: https://perfetto.dev/docs/reference/synthetic-track-event.
 
-Smaller than the Trace Event Format, and times are in nanoseconds.
+It is smaller than the Trace Event Format, and its times are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from keras_ring._timeline.rebuilding import Rebuilding
 from keras_ring._timeline.tracks import Event, Track, flows, tracks
 from keras_ring._timeline.words import Arguments
 
-# Of the packets of one writer; which number is of no account.
+# Sequence number of the packets of one writer; its value does not matter.
 _SEQUENCE = 1
 # Tracks of a rank are numbered below this.
 _TRACKS = 1 << 20
-# What field 1 of `Trace`, a message, begins with.
+# The encoded tag of field 1 of `Trace`, which is a message.
 _PACKET = b"\x0a"
 
 
@@ -35,8 +35,8 @@ def write(timeline: Timeline, file: IO[bytes]) -> None:
     """Writes a timeline as a trace of Perfetto.
 
     Args:
-        timeline: What to write.
-        file: Takes bytes.
+        timeline: The timeline to write.
+        file: A binary file.
     """
     for packet in _packets(timeline):
         data = packet.SerializeToString()
@@ -68,7 +68,7 @@ def _uuid(rank: int, number: int = 0) -> int:
 
 
 def _last_of_flows(timeline: Timeline) -> dict[int, int]:
-    """Returns the ranks in which the flows of collectives end."""
+    """Returns the rank at which the flow of each collective ends."""
     begun = (
         (tag, begin, rank.rank)
         for rank in timeline.ranks
@@ -88,7 +88,7 @@ def _process(rank: RankTimeline) -> Any:
         track_descriptor={
             "uuid": _uuid(rank.rank),
             "process": {
-                # Hosts may give the same number to several.
+                # Not the process id: hosts may use the same one.
                 "pid": rank.rank + 1,
                 "process_name": about.title(rank),
                 "process_labels": [about.clock(rank)],
@@ -106,7 +106,7 @@ def _descriptor(track: Track, uuid: int, order: int) -> Any:
         track_descriptor={
             "uuid": uuid,
             "parent_uuid": _uuid(track.rank),
-            # Perfetto shows tracks of one name as one.
+            # Perfetto merges tracks of the same name.
             "name": track.name,
             "sibling_order_rank": order,
             **kind,
@@ -115,7 +115,7 @@ def _descriptor(track: Track, uuid: int, order: int) -> Any:
 
 
 def _edges(track: Track) -> Iterator[tuple[int, Event | None]]:
-    """Returns when slices begin, and when, without an event, they end."""
+    """Yields each event with its begin, and `None` with the end of a slice."""
     ends: list[int] = []
     for event in track.events:
         while ends and ends[-1] <= event.begin:
@@ -166,7 +166,7 @@ def read(file: IO[bytes]) -> Timeline:
     """Reads a timeline that `write` has written.
 
     Raises:
-        TimelineError: If it is of somebody else, or no trace.
+        TimelineError: If another program wrote it, or it is no trace.
     """
     try:
         trace = schema.messages()["Trace"].FromString(file.read())
@@ -177,7 +177,7 @@ def read(file: IO[bytes]) -> Timeline:
     for packet in trace.packet:
         if packet.HasField("track_descriptor"):
             described[packet.track_descriptor.uuid] = packet.track_descriptor
-    # By their tracks, what has begun and has not ended.
+    # The slices of each track that have begun and have not ended.
     open_slices: dict[int, list[tuple[int, Any]]] = {}
     for packet in trace.packet:
         if not packet.HasField("track_event"):

@@ -1,9 +1,9 @@
-"""The messages of a Perfetto trace, as far as they are used here.
+"""The messages of a Perfetto trace that are used here.
 
-Perfetto publishes them in protos/perfetto/trace. They are made at run time, by
-what TensorFlow needs anyway, so that neither a compiler nor another package is
-needed. Fields and numbers are the published ones; fields that are not here are
-passed over.
+Perfetto publishes them in protos/perfetto/trace. Their classes are made at run
+time by protobuf, which TensorFlow requires anyway, so that neither a compiler
+nor another package is needed. Fields and numbers are the published ones; fields
+that are not listed here are ignored.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _TYPES = {
     "string": _Field.TYPE_STRING,
 }
 
-# Message -> field -> type and number. A type in brackets is repeated; one that
-# is not above is a message. Enumerations are integers of the same encoding.
+# Type and number by message and field. A type in brackets is repeated; a type
+# that is not listed above is a message. Enumerations have the same encoding as
+# integers.
 _MESSAGES: dict[str, dict[str, tuple[str, int]]] = {
     "Trace": {"packet": ("[TracePacket]", 1)},
     "TracePacket": {
@@ -70,9 +71,9 @@ _MESSAGES: dict[str, dict[str, tuple[str, int]]] = {
     },
 }
 
-# Of TrackEvent.
+# Values of TrackEvent.Type.
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
-# Of TrackDescriptor: children come in the order of their ranks.
+# Value in TrackDescriptor that orders children by their ranks.
 EXPLICIT_ORDER = 3
 
 
@@ -86,7 +87,7 @@ def messages() -> dict[str, Any]:
         message = file.message_type.add(name=name)
         for field, (kind, number) in fields.items():
             message.field.append(_field(field, kind, number))
-    # Not the default pool, where Perfetto's own package may have the names.
+    # Perfetto's own package may have these names in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {

@@ -1,4 +1,4 @@
-"""Makes a timeline of the events that a viewer's file holds."""
+"""Makes a timeline of the events in a file for a viewer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keras_ring._timeline.model import (
 
 
 class _Numbers:
-    """Gives each text a number, from 1."""
+    """Numbers texts, from 1 on."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -59,16 +59,16 @@ class Rebuilding:
         times: tuple[int, int],
         arguments: Mapping[str, Any],
     ) -> None:
-        """Takes an event; one that is not of keras_ring is passed over.
+        """Adds an event, unless it is not an event of keras_ring.
 
         Args:
-            process: The key of its process in the file.
-            track: What is written beside its track.
-            kind: What it is.
-            category: Its category.
-            title: What it is called.
-            times: When it began, and when it ended.
-            arguments: What is said about it.
+            process: Key of its process in the file.
+            track: Label of its track.
+            kind: Kind of the event.
+            category: Category of the event.
+            title: Title of the event.
+            times: Begin and end of the event, in ns.
+            arguments: Arguments of the event.
         """
         if category == about.CATEGORY:
             self._processes[process].facts = arguments
@@ -99,10 +99,10 @@ class Rebuilding:
         )
 
     def timeline(self) -> Timeline:
-        """Returns what has been taken.
+        """Returns the timeline of all events that were added.
 
         Raises:
-            TimelineError: If none of it tells of a rank.
+            TimelineError: If no event describes a rank.
         """
         ranks = [
             _rank_timeline(rank)

@@ -10,36 +10,36 @@ from keras_ring import errors
 from keras_ring._launch_protocol.timeline_parts import parts_directory
 from keras_ring._runtime import native, notices, topology
 
-# Of the recording that this process has started.
+# Path of the recording that this process has started.
 _path: Path | None = None
 
-# Who has made this joins the parts.
+# The rank that has made this file merges the parts.
 _CLAIM = "joined"
 
 
 def start_timeline(path: str | Path, mark_cycles: bool = False) -> None:
-    """Starts to record what this rank does.
+    """Starts to record the activities of this rank.
 
     Every rank that is to be in the timeline calls this, at any time after
     `init()`; the ranks need not call it together, and do not wait for each
-    other. What is recorded goes to the disk ten times in a second, so that a
-    rank that is killed leaves what it has done until then.
+    other. Records are written to the disk ten times in a second, so that a
+    killed rank leaves all but the last ones.
 
-    `keras-ring run --timeline FILE` does the same from the start of a job to
-    its end, and a SIGUSR2 to a rank for five seconds.
+    `keras-ring run --timeline FILE` records a job from its start to its end.
+    The signal SIGUSR2 makes a rank record for five seconds.
 
     Args:
         path: The file of all ranks: `.json` or `.json.gz` for the Trace Event
             Format, which https://ui.perfetto.dev and chrome://tracing open,
             anything else for a trace of Perfetto. The ranks write into a
             directory beside it, with `.ranks` after its name.
-        mark_cycles: Boolean, whether each decision of the coordinator is shown.
-            Defaults to `False`.
+        mark_cycles: Boolean, whether each decision of the coordinator is
+            recorded. Defaults to `False`.
 
     Raises:
         NotInitializedError: Before `init()`.
-        ConfigurationError: If one is being recorded, or cannot be written; the
-            text says why.
+        ConfigurationError: If a timeline is being recorded already, or cannot
+            be written; the text says why.
 
     Example:
     ```python
@@ -64,14 +64,14 @@ def start_timeline(path: str | Path, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> None:
-    """Ends what `start_timeline()` has begun.
+    """Ends the recording that `start_timeline()` has begun.
 
-    The rank that is the last of the job to stop makes the file of all ranks, if
-    they are on one host or share the directory. Else, or where a rank never
-    stops, `keras-ring report` reads the directory of the parts. Without a
-    recording it does nothing.
+    The last rank of the job to stop makes the file of all ranks, if they are on
+    one host or share the directory. Otherwise, or if a rank never stops,
+    `keras-ring report` can read the directory of the parts. Without a recording
+    this does nothing.
 
-    A file that cannot be written is a warning; the parts are still there.
+    If the file cannot be written, that is a warning, and the parts are kept.
     """
     global _path
     if not native.core().is_initialized():
@@ -92,7 +92,7 @@ def stop_timeline() -> None:
 
 
 def _is_last(parts: Path) -> bool:
-    """Whether all ranks have stopped, and no other one joins the parts."""
+    """Returns whether all ranks have stopped and this one is to merge them."""
     ends = 0
     for rank in range(topology.size()):
         with contextlib.suppress(OSError):

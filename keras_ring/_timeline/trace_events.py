@@ -1,7 +1,7 @@
-"""The Trace Event Format, as chrome://tracing and Perfetto show it.
+"""The Trace Event Format, which chrome://tracing and Perfetto show.
 
-A file of JSON: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-Its times are in microseconds, from the first span on.
+A JSON file: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+Its times are in microseconds since the begin of the first span.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def write(timeline: Timeline, file: IO[str]) -> None:
-    """Writes a timeline as Trace Event Format.
+    """Writes a timeline in the Trace Event Format.
 
     Args:
-        timeline: What to write.
-        file: Takes text.
+        timeline: The timeline to write.
+        file: A text file.
     """
     base = timeline.begin_ns
     about_it = {
@@ -105,7 +105,7 @@ def _flows(
                 "pid": process,
                 "tid": thread,
             }
-            # Else the last arrow would end at what comes next.
+            # Otherwise the last arrow would end at the next slice.
             yield event | ({"bp": "e"} if last else {})
 
 
@@ -121,7 +121,7 @@ def read(file: IO[str]) -> Timeline:
     """Reads a timeline that `write` has written.
 
     Raises:
-        TimelineError: If it is of somebody else.
+        TimelineError: If another program wrote it.
         ValueError: If it is no JSON.
     """
     content = json.load(file)

@@ -1,8 +1,8 @@
-"""A timeline as tracks of events, as viewers show it.
+"""A timeline as tracks of events for viewers.
 
-On no track do two slices overlap unless one lies within the other: viewers draw
-them as a stack. So tensors, of which many are negotiated at a time, get as many
-tracks as there are at a time.
+Two slices of a track do not overlap unless one contains the other, because
+viewers draw them as a stack. Many tensors are negotiated at a time, so they
+get as many tracks as needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keras_ring._timeline.model import (
 )
 from keras_ring._timeline.words import Arguments
 
-# On tracks of their own, for many tensors and buckets are so far at a time.
+# Phases with tracks of their own: many tensors or buckets are in them at once.
 _LANES = {Phase.QUEUE: "queue", Phase.NEGOTIATE: "negotiate"}
 
 
@@ -38,7 +38,7 @@ class Event(NamedTuple):
     category: str
     arguments: Arguments
     collective: int = 0
-    """Of the slice that runs a bucket: what it is called on all ranks."""
+    """Number of a bucket, the same on all ranks, in the slice that runs it."""
 
 
 @dataclass
@@ -46,11 +46,11 @@ class Track:
     """A row of a viewer.
 
     Args:
-        rank: Whose.
-        name: What is written beside it.
-        kind: What its events are. Slices are in the order in which they
-            begin, outer ones before inner ones.
-        events: In the order of their times.
+        rank: Index of the rank.
+        name: Label of the track.
+        kind: Kind of its events.
+        events: The events in the order of their times. Slices are in the order
+            in which they begin, outer ones before inner ones.
     """
 
     rank: int
@@ -99,7 +99,7 @@ def _about(timeline: Timeline, rank: RankTimeline) -> Track:
 def _events(rank: RankTimeline, spans: Spans) -> list[Event]:
     events = []
     columns = ("phase", "flags", "name", "peer", "tag", "begin", "end", "value")
-    # Python's own integers, all at once: one by one takes ten times as long.
+    # Converted to Python integers all at once, which is ten times as fast.
     for phase, flags, number, peer, tag, begin, end, value in zip(
         *(spans[column].tolist() for column in columns), strict=True
     ):
@@ -139,9 +139,9 @@ def _counters(rank: RankTimeline) -> Iterator[Track]:
 
 
 def _nested(events: Iterable[Event]) -> list[list[Event]]:
-    """Divides slices so that in a part they follow or contain each other."""
+    """Divides slices into lists in which they follow or contain each other."""
     lanes: list[list[Event]] = []
-    # Of each lane, the ends of the slices that are open.
+    # For each lane, the ends of the slices that are open.
     open_ends: list[list[int]] = []
     for event in events:
         for lane, ends in zip(lanes, open_ends, strict=True):
@@ -158,9 +158,9 @@ def _nested(events: Iterable[Event]) -> list[list[Event]]:
 
 
 def _flat(events: Iterable[Event]) -> list[list[Event]]:
-    """Divides slices so that in a part they follow each other."""
+    """Divides slices into lists in which they follow each other."""
     lanes: list[list[Event]] = []
-    # The end of the last slice of each lane; the first that is free is taken.
+    # The end of the last slice of each lane; the first free lane is taken.
     ends: list[tuple[int, int]] = []
     for event in events:
         if ends and ends[0][0] <= event.begin:
@@ -176,7 +176,7 @@ def _flat(events: Iterable[Event]) -> list[list[Event]]:
 def flows(
     begun: Iterable[tuple[int, int, Any]],
 ) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
-    """Joins the slices of a collective over the ranks that have it.
+    """Connects the slices of each collective over the ranks that have it.
 
     Args:
         begun: Collective, begin and place of each slice.

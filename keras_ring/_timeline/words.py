@@ -1,4 +1,4 @@
-"""What a span is called in a viewer, and back."""
+"""Translates spans to titles and arguments in a viewer, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Arguments = dict[str, int | str]
 
 
 class _Keys(NamedTuple):
-    """What the numbers of a span of some phase mean; `""` for nothing."""
+    """Names of the fields of a span in a viewer; `""` for the default name."""
 
     value: str = "bytes"
     peer: str = "peer"
@@ -26,7 +26,7 @@ _KEYS: Mapping[int, _Keys] = {
     Phase.EPOCH: _Keys(value="epoch"),
     Phase.LATE: _Keys(value="late_ns", peer="last_rank"),
 }
-# These are called by the name that they have; all others by their phase.
+# Spans of these phases are shown by their names, all others by their phases.
 _NAMED = (
     Phase.EXECUTE,
     Phase.EPOCH,
@@ -42,12 +42,12 @@ _WORDS = {number: text for text, number in _BY_WORD.items()}
 
 
 def word(phase: int) -> str:
-    """Returns the word for a phase, also for one that is not known yet."""
+    """Returns the word for a phase, which may be unknown to this version."""
     return _WORDS.get(phase) or f"phase {phase}"
 
 
 def phase_of(text: str) -> int | None:
-    """Returns the phase of such a word; `None` if it is none."""
+    """Returns the phase of a word, or `None` if the word is no phase."""
     known = _BY_WORD.get(text)
     if known is not None:
         return known
@@ -58,7 +58,7 @@ def phase_of(text: str) -> int | None:
 
 
 def title(phase: int, name: str, peer: int, value: int) -> str:
-    """Returns what a span is called."""
+    """Returns the title of a span."""
     if phase == Phase.NEGOTIATE and name:
         return f"negotiate {name}"
     if phase == Phase.WAIT and peer >= 0:
@@ -71,12 +71,12 @@ def title(phase: int, name: str, peer: int, value: int) -> str:
 
 
 def arguments(phase: int, name: str, fields: Mapping[str, int]) -> Arguments:
-    """Returns what a viewer shows of a span beside its name and its times.
+    """Returns the arguments that a viewer shows of a span.
 
     Args:
-        phase: Its phase.
-        name: Its name, or `""`.
-        fields: Its `value`, `peer`, `tag` and `flags`.
+        phase: Phase of the span.
+        name: Name of the span, or `""`.
+        fields: The `value`, `peer`, `tag` and `flags` of the span.
     """
     keys = _KEYS.get(phase, _OTHERS)
     found: Arguments = {}
@@ -96,12 +96,12 @@ def arguments(phase: int, name: str, fields: Mapping[str, int]) -> Arguments:
 def fields_of(
     phase: int, shown: str, found: Mapping[str, Any]
 ) -> tuple[str, dict[str, int]]:
-    """Returns the name and the fields of a span as `arguments` has shown it.
+    """Returns the name and the fields of a span, from title and arguments.
 
     Args:
-        phase: Its phase.
-        shown: What it is called.
-        found: Its arguments.
+        phase: Phase of the span.
+        shown: Title of the span.
+        found: Arguments of the span.
     """
     keys = _KEYS.get(phase, _OTHERS)
     name = str(found.get(keys.name or "name", ""))
