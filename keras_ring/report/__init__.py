@@ -1,4 +1,4 @@
-"""`keras-ring report`: what a timeline tells of a job, as one page.
+"""`keras-ring report`: the analysis of a timeline, as one page.
 
 The modules `steps` to `verdict` compute, `figures` draws, `page` writes.
 """

@@ -1,4 +1,4 @@
-"""What ranks did in each step: data, checkpoints, compute, communication."""
+"""Measures how ranks spent each step: data, checkpoints, compute and so on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from keras_ring._timeline.model import Phase, RankTimeline, Spans, Timeline
 from keras_ring.report.steps import Steps, Times
 
-# What a program does apart from computing.
+# Activities of a program other than computing.
 PROGRAM = {
     "data": Phase.DATA,
     "checkpoint": Phase.CHECKPOINT,
@@ -31,18 +31,18 @@ CORE = (
 
 @dataclass(frozen=True)
 class Activity:
-    """Times in ns, all by rank and step.
+    """Times in ns, all of them by rank and step.
 
     Args:
-        duration: Of the step, without evaluation and prediction in it.
-        program: By the keys of `PROGRAM`.
-        submitted: When the last tensor of the step was submitted, from the
-            timeline's begin on: before it the program computes, after it
-            nothing is left for it but to wait.
-        communication: In which buckets ran.
-        exposed: From `submitted` until the last bucket was done.
-        hidden: Of `communication`, before `submitted`, and not before the
-            program came into the step (`judge.hidden_share`).
+        duration: Duration of the step without evaluation and prediction.
+        program: Times of activities, by the keys of `PROGRAM`.
+        submitted: Time since the timeline's begin at which the last tensor of
+            the step was submitted. Before it the program computes, after it
+            the program only waits.
+        communication: Time in which buckets ran.
+        exposed: Time from `submitted` until the last bucket was done.
+        hidden: Part of `communication` before `submitted` and after the
+            program entered the step (`judge.hidden_share`).
         core: Sums over tensors or buckets, by phase.
     """
 
@@ -56,23 +56,23 @@ class Activity:
 
     @property
     def waiting(self) -> Times:
-        """Of `exposed`, what passes until the last rank is ready.
+        """The part of `exposed` until the last rank is ready.
 
-        The rank that is last waits for nobody, so what it sees is the way of
-        the bytes; that is the least of all ranks.
+        The last rank does not wait for others, so its exposed time is that of
+        the transfer alone, and the smallest of all ranks.
         """
         waiting: Times = self.exposed - np.fmin.reduce(self.exposed, axis=0)
         return waiting
 
     @property
     def compute(self) -> Times:
-        """What is left of `duration`."""
+        """The rest of `duration`, in which the program computes."""
         rest = self.duration - self.program["data"] - self.exposed
         return np.maximum(rest - self.program["checkpoint"], 0)
 
 
 def measure(timeline: Timeline, steps: Steps) -> Activity:
-    """Returns what each rank did in each step."""
+    """Returns the activity of each rank in each step."""
     base = timeline.begin_ns
     shape = (len(timeline.ranks), steps.count)
     program = {key: np.zeros(shape) for key in PROGRAM}
@@ -125,7 +125,7 @@ def _communicate(
 ) -> None:
     communication, exposed, hidden = results
     begin, end = ((spans[key] - base).astype(float) for key in ("begin", "end"))
-    # Small buckets run on another thread: what overlaps counts once.
+    # Small buckets run on another thread: overlapping times count once.
     covered = np.maximum.accumulate(end) if len(end) else end
     begin = np.maximum(begin, np.concatenate([[-np.inf], covered[:-1]]))[
         : len(end)

@@ -1,4 +1,4 @@
-"""All that is computed of a timeline, once."""
+"""Computes all results of a report from a timeline, once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_ring.report.waits import Waits, find_waits
 
 @dataclass(frozen=True)
 class Analysis:
-    """A timeline, and what it tells."""
+    """A timeline and the results computed from it."""
 
     timeline: Timeline
     steps: Steps
@@ -28,35 +28,35 @@ class Analysis:
 
     @property
     def step_times(self) -> Times:
-        """How long each usual step took, in ns: the median of the ranks."""
+        """Durations of the usual steps in ns, each the median of the ranks."""
         durations = self.activity.duration[:, self.steps.usual]
         times: Times = np.nanmedian(durations, axis=0)
         return times
 
     @property
     def step_time(self) -> float:
-        """The median step, in ns; 0 if there is none."""
+        """Median duration of a usual step in ns; 0 if there is none."""
         times = self.step_times
         return float(np.median(times)) if len(times) else 0.0
 
     @property
     def total(self) -> float:
-        """How long all usual steps took, in ns."""
+        """Total duration of the usual steps in ns."""
         return float(self.step_times.sum())
 
     def usual(self, times: Times) -> Times:
-        """Returns of times by rank and step those of the usual steps."""
+        """Returns the part of times by rank and step in the usual steps."""
         chosen: Times = times[..., self.steps.usual]
         return chosen
 
     @property
     def communication_share(self) -> float:
-        """The share of the steps in which buckets ran."""
+        """Share of the time of steps in which buckets ran."""
         return self._share(self.activity.communication)
 
     @property
     def hidden_share(self) -> float:
-        """The share of that which computing hides."""
+        """Share of the communication that computation hides."""
         communication = np.nansum(self.usual(self.activity.communication))
         hidden = np.nansum(self.usual(self.activity.hidden))
         return judge.hidden_share(float(hidden), float(communication))
@@ -67,7 +67,7 @@ class Analysis:
 
 
 def analyse(timeline: Timeline) -> Analysis:
-    """Returns what a timeline tells."""
+    """Returns the analysis of a timeline."""
     steps = find_steps(timeline)
     activity = measure(timeline, steps)
     lateness = find_lateness(timeline, steps, activity)

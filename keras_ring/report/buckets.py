@@ -1,4 +1,4 @@
-"""What fusion made of the tensors: the buckets of a step."""
+"""Finds the buckets of a step into which fusion has put the tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from keras_ring._timeline.model import Phase, RankTimeline, Spans, Timeline
 from keras_ring.report.steps import Steps
 
-# The collectives of one decision, of different types, have tags of their own.
+# A decision may have several collectives, of different types. Each has a tag.
 _TAGS_PER_DECISION = 16
 
 
@@ -20,13 +20,14 @@ class Bucket:
     """Buckets of the same tensors, over all steps.
 
     Args:
-        label: What they are called.
-        count: How many there were.
-        tensors: In each, in the median.
-        num_bytes: Likewise.
-        seconds: For which each ran, in the median.
-        total: For which all of them ran.
-        algorithm: How they were reduced, mostly; `""` if that is not known.
+        label: Text that names the tensors.
+        count: Number of such buckets.
+        tensors: Median number of tensors in a bucket.
+        num_bytes: Median size of a bucket, in bytes.
+        seconds: Median duration of a bucket, in seconds.
+        total: Total duration of the buckets, in seconds.
+        algorithm: Most frequent algorithm of the reductions; `""` if it is not
+            known.
     """
 
     label: str
@@ -48,12 +49,12 @@ class Tensor:
     """A tensor over all steps.
 
     Args:
-        name: What it is called.
-        num_bytes: Its size.
-        count: How often it was reduced.
-        negotiate: Seconds until all ranks have agreed, in the median.
-        shared_with: How many tensors were in its bucket, in the median.
-        cost: Seconds of all its buckets' time, by its share of the bytes.
+        name: Name of the tensor.
+        num_bytes: Size of the tensor, in bytes.
+        count: Number of its reductions.
+        negotiate: Median time until all ranks had agreed, in seconds.
+        shared_with: Median number of tensors in its bucket.
+        cost: Its share of the time of its buckets, by bytes, in seconds.
     """
 
     name: str
@@ -66,15 +67,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Fusion:
-    """The buckets of a step, as one rank has seen them.
+    """The buckets of a step, as one rank has recorded them.
 
     Args:
-        rank: Which.
-        per_step: Number of buckets in a step, in the median.
-        median_bytes: Of a bucket.
-        step_bytes: Of a step, in the median.
-        buckets: Those that took most time first.
-        tensors: Likewise.
+        rank: Index of the rank.
+        per_step: Median number of buckets in a step.
+        median_bytes: Median size of a bucket, in bytes.
+        step_bytes: Median number of bytes in a step.
+        buckets: The buckets, by falling total time.
+        tensors: The tensors, by falling cost.
     """
 
     rank: int
@@ -86,10 +87,10 @@ class Fusion:
 
 
 def find_fusion(timeline: Timeline, steps: Steps) -> Fusion | None:
-    """Returns what fusion did; None if no bucket ran.
+    """Returns the buckets that fusion made, or `None` if no bucket ran.
 
-    Decisions are the same on all ranks, so one of them tells: that which has
-    recorded most.
+    Decisions are the same on all ranks, so one of them is enough: the rank
+    that has recorded most.
     """
     counts = [len(rank.of(Phase.EXECUTE)) for rank in timeline.ranks]
     if not any(counts):

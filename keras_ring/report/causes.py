@@ -1,4 +1,4 @@
-"""What made the steps of a job longer than they had to be, by what it cost."""
+"""Finds the causes of long steps, and the time that each of them has cost."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from keras_ring.report.analysis import Analysis
 from keras_ring.report.lateness import CAUSES
 from keras_ring.report.waits import slow_peer
 
-# A bucket of fewer bytes takes as long as one of none (docs/performance.md).
+# A bucket of fewer bytes takes as long as an empty one (docs/performance.md).
 _TINY_BYTES = 64 << 10
 _MANY_BUCKETS = 8
 _HALF = 0.5
 
 
 class Kind(enum.Enum):
-    """What may take time."""
+    """Kind of a cause."""
 
     DATA = "data"
     CHECKPOINT = "checkpoint"
@@ -34,12 +34,12 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that took time from the steps.
+    """A cause of lost time in steps.
 
     Args:
-        kind: What it is.
-        lost: The share of all steps' time that it took.
-        rank: On which rank; None on all of them.
+        kind: Kind of the cause.
+        lost: Share of the time of all steps that was lost.
+        rank: Index of the rank that caused it, or `None` for all ranks.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Cause:
 
 
 def find_causes(analysis: Analysis) -> list[Cause]:
-    """Returns what took time, the most expensive first."""
+    """Returns the causes of lost time, the most expensive first."""
     total = analysis.total
     if not total:
         return []
@@ -58,7 +58,7 @@ def find_causes(analysis: Analysis) -> list[Cause]:
         everywhere = float(np.median(times, axis=0).sum())
         found.append(Cause(Kind(key), everywhere / total))
     exposed = analysis.usual(analysis.activity.exposed)
-    # Of the last rank, which has waited for nobody.
+    # The exposed time of the last rank, which did not wait for others.
     moving = float(np.nansum(np.fmin.reduce(exposed, axis=0)))
     if _is_unfused(analysis):
         found.append(Cause(Kind.UNFUSED, moving / total))
@@ -72,7 +72,7 @@ def find_causes(analysis: Analysis) -> list[Cause]:
 
 
 def _late_ranks(analysis: Analysis) -> list[Cause]:
-    """Returns what made the others wait for a rank."""
+    """Returns the causes for which ranks waited for a late one."""
     lateness, usual = analysis.lateness, analysis.steps.usual
     found = []
     for name in CAUSES:
@@ -94,9 +94,9 @@ def _late_ranks(analysis: Analysis) -> list[Cause]:
 
 
 def _is_named(analysis: Analysis, name: str, rank: int) -> bool:
-    """Whether a rank is last clearly more often than others are.
+    """Returns whether a rank is last clearly more often than others.
 
-    Of the steps that somebody was late for because of that.
+    Only those steps count in which this cause made a rank late.
     """
     lateness, usual = analysis.lateness, analysis.steps.usual
     mainly = lateness.parts[name][usual] > lateness.late[usual] / 2
@@ -106,10 +106,10 @@ def _is_named(analysis: Analysis, name: str, rank: int) -> bool:
 
 
 def _is_one_slow(analysis: Analysis, lost: Mapping[int, float]) -> bool:
-    """Whether one rank computes more slowly than the others.
+    """Returns whether one rank computes more slowly than the others.
 
-    It costs most of what all do, and where it was last its own computing took
-    longer than that of the others by most of what it was late.
+    That is so if most of the lost time is due to this rank, and if slower
+    computing explains most of its lateness in the steps in which it was last.
     """
     if not is_most(list(lost.values())):
         return False
@@ -122,7 +122,7 @@ def _is_one_slow(analysis: Analysis, lost: Mapping[int, float]) -> bool:
         each[~np.isnan(each)] for each in (compute[mine], compute[~mine])
     )
     if not own.size or not others.size:
-        # There is nobody to compare it with.
+        # There are no times to compare.
         return True
     more = np.median(own) - np.median(others)
     return bool(more > _HALF * np.median(analysis.lateness.late[steps]))

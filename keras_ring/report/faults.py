@@ -1,4 +1,4 @@
-"""What went wrong, with the job or with its timeline."""
+"""Finds faults of the job or of its timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def killed(timeline: Timeline) -> list[int]:
 
 
 def faults(timeline: Timeline) -> list[tuple[str, list[int]]]:
-    """Returns what is wrong, and with which ranks."""
+    """Returns a text for each fault, and the ranks that it concerns."""
     found: dict[str, list[int]] = {}
     if timeline.missing:
         found["has left no timeline"] = list(timeline.missing)

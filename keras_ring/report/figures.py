@@ -1,4 +1,4 @@
-"""The figures of a report, each an SVG text."""
+"""The figures of a report, each as SVG text."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from keras_ring.report.waterfall import (
 )
 
 _WIDTH = 9.5
-# So many rows can still be read, one by one.
+# The largest number of rows that can be read one by one.
 MOST_ROWS = 32
 _CELLS = 64
 _POINTS = 1000
 
 
 def step_times(analysis: Analysis) -> str:
-    """How long steps took: how often, and when."""
+    """Draws the durations of steps: a histogram, and their course."""
     times = analysis.step_times / 1e6
     figure = new_figure(_WIDTH, 2.6)
     with style():
         left, right = figure.subplots(1, 2, width_ratios=(1, 2))
-        # A few steps that saved or traced would squeeze all others.
+        # Long steps, such as those that saved, would squeeze all others.
         usual = times <= 2 * np.percentile(times, 95)
         bins = min(40, max(5, len(times) // 3))
         left.hist(times[usual], bins=bins, color=_compute)
@@ -64,7 +64,7 @@ _compute, _hidden = COLORS["compute"], COLORS["hidden"]
 
 
 def _thinned(values: Times, how: Callable[[Times], float]) -> Times:
-    """Returns as many values as a figure can show."""
+    """Returns values thinned to the number that a figure can show."""
     width = -(-len(values) // _POINTS)
     if width <= 1:
         return values
@@ -73,10 +73,10 @@ def _thinned(values: Times, how: Callable[[Times], float]) -> Times:
 
 
 def one_step(analysis: Analysis) -> str:
-    """A step that took as long as most, on all ranks.
+    """Draws a step of median duration on all ranks.
 
-    Of many ranks, those that were last most often are also shown by
-    themselves, and one that is like most.
+    If there are many ranks, those that were last most often and a typical one
+    are also shown separately.
     """
     shown = waterfall(analysis)
     ranks = [rank.rank for rank in analysis.timeline.ranks]
@@ -115,12 +115,12 @@ def _draw_states(axes: Axes, shown: Waterfall, rows: list[int]) -> None:
     )
 
 
-# Between rows: gray, for the page is light or dark.
+# Color between rows: gray, because the page may be light or dark.
 _PAPER = "#8080804d"
 
 
 def _buckets(axes: Axes, rows: list[list[tuple[float, float]]]) -> None:
-    """Draws the buckets that run while the program computes."""
+    """Draws the buckets that ran while the program computed."""
     for row, bars in enumerate(rows):
         axes.broken_barh(
             [(begin / 1e6, (end - begin) / 1e6) for begin, end in bars],
@@ -145,7 +145,7 @@ def _legend(figure: Figure, entries: tuple[tuple[str, str], ...]) -> None:
 
 
 def _parts(analysis: Analysis) -> Iterator[tuple[str, str, Times]]:
-    """Returns what a step is made of, in ns by rank."""
+    """Yields label, color and times in ns by rank of each part of a step."""
     activity = analysis.activity
     waiting = np.nan_to_num(activity.waiting)
     for label, color, times in (
@@ -159,7 +159,7 @@ def _parts(analysis: Analysis) -> Iterator[tuple[str, str, Times]]:
 
 
 def phases(analysis: Analysis) -> str:
-    """What a step of each rank is made of, in the mean."""
+    """Draws the mean composition of a step on each rank."""
     figure = new_figure(_WIDTH, 3)
     with style():
         axes = figure.subplots()
@@ -173,7 +173,7 @@ def phases(analysis: Analysis) -> str:
 def _stack(
     axes: Axes, analysis: Analysis, parts: list[tuple[str, Times]]
 ) -> None:
-    """Draws bars by rank, one path for each part however many ranks."""
+    """Draws stacked bars by rank, as a single path for each part."""
     ranks = [rank.rank for rank in analysis.timeline.ranks]
     edges = np.arange(len(ranks) + 1) - 0.5
     below = np.zeros(len(ranks))
@@ -187,14 +187,14 @@ def _stack(
     axes.set_xlim(-0.5, len(ranks) - 0.5)
 
 
-# From nothing to much, on a page that is light or dark.
+# Colors for small to large values, on a page that is light or dark.
 _HEAT = LinearSegmentedColormap.from_list(
     "heat", [COLORS["wait"] + "00", COLORS["wait"] + "ff"]
 )
 
 
 def waiting(analysis: Analysis) -> str:
-    """Who was last, and who waited for whom."""
+    """Draws how often each rank was last, and which ranks waited for which."""
     figure = new_figure(_WIDTH, 3)
     usual = analysis.steps.usual
     with style():
@@ -234,7 +234,7 @@ def waiting(analysis: Analysis) -> str:
 
 
 def _blocks(cells: Times) -> tuple[Times, int]:
-    """Returns means of blocks of a square, as many as can be seen."""
+    """Returns the means of blocks of a square matrix, and the block width."""
     width = -(-len(cells) // _CELLS)
     if width == 1:
         return cells, 1
@@ -245,7 +245,7 @@ def _blocks(cells: Times) -> tuple[Times, int]:
 
 
 def overlap(analysis: Analysis) -> str:
-    """How much of the communication computing hides, over time."""
+    """Draws the part of the communication that computing hides, over time."""
     figure = new_figure(_WIDTH, 2.4)
     activity = analysis.activity
     with style():

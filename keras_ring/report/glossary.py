@@ -1,4 +1,4 @@
-"""What the words of a report mean, a line for each."""
+"""The glossary of a report, one line for each term."""
 
 TERMS = (
     ("rank", "a process of the job, numbered from 0"),

@@ -1,4 +1,4 @@
-"""Who was last in which step, by how much, and what kept it."""
+"""Finds the last rank of each step, its lateness, and the causes of that."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ CAUSES = ("data", "checkpoint", "evaluate", "compute")
 
 @dataclass(frozen=True)
 class Lateness:
-    """Who the ranks waited for.
+    """The ranks that the others waited for, by step.
 
     Args:
-        last: By step, the rank that was last; -1 if nobody was.
-        late: By step, how long after the first it came, in ns.
-        parts: By cause and step, what of that is due to it.
+        last: By step, the index of the last rank; -1 if there is none.
+        late: By step, the time in ns by which the last rank came after the
+            first.
+        parts: By cause and step, the part of `late` that is due to the cause.
     """
 
     last: Indices
@@ -29,13 +30,13 @@ class Lateness:
     parts: dict[str, Times]
 
     def because_of(self, rank: int, cause: str) -> npt.NDArray[np.bool_]:
-        """Returns in which steps a rank was last mainly because of that."""
+        """Returns a mask of the steps in which a cause made a rank last."""
         mainly: npt.NDArray[np.bool_] = self.parts[cause] > self.late / 2
         chosen: npt.NDArray[np.bool_] = mainly & (self.last == rank)
         return chosen
 
     def share(self, rank: int, usual: slice) -> float:
-        """Returns in which share of the steps a rank was last."""
+        """Returns the share of the usual steps in which a rank was last."""
         last = self.last[usual]
         return float(np.mean(last == rank)) if len(last) else 0.0
 
@@ -43,10 +44,10 @@ class Lateness:
 def find_lateness(
     timeline: Timeline, steps: Steps, activity: Activity
 ) -> Lateness:
-    """Returns for each step who was last.
+    """Returns the last rank of each step, and its lateness.
 
-    A step has many buckets, for each of which somebody was last. A rank that is
-    late is so for all that follow, so the largest lateness counts, not the sum.
+    A step has many buckets, and each of them has a last rank. A late rank is
+    late for all following buckets, so the largest lateness counts, not the sum.
     """
     last = np.full(steps.count, -1)
     late = np.zeros(steps.count)
@@ -60,7 +61,7 @@ def find_lateness(
             spans["value"].tolist(),
             strict=True,
         ):
-            # All ranks say the same; some may have lost a part of it.
+            # All ranks record the same, but some may have lost records.
             if step < steps.count and value > late[step]:
                 last[step], late[step] = peer, value
     return Lateness(last, late, _parts(timeline, activity, last, late))
@@ -82,13 +83,12 @@ def _parts(
 
 
 def _excess(times: Times, row: npt.NDArray[np.int64]) -> Times:
-    """Returns by how much the last rank's exceeds what others have."""
+    """Returns by how much the last rank's times exceed those of the others."""
     step = np.arange(times.shape[1])
     own: Times = np.where(row < 0, 0.0, times[row, step])
     if len(times) < 2:
         return own
-    # The median of the others: without the last rank's own, which may be of
-    # two only.
+    # The median of the others, without the last rank: there may be only two.
     others = times.copy()
     others[row, step] = np.nan
     excess: Times = own - np.nanmedian(others, axis=0)

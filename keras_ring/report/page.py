@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else."""
+"""The report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Section(NamedTuple):
     """A part of the page.
 
     Args:
-        key: By which links find it.
-        title: Its head.
-        text: What is to be seen.
-        figure: An SVG, or nothing.
-        tables: Of rows; those without are left out.
+        key: Anchor of the section for links.
+        title: Heading of the section.
+        text: Explanation of the figure and the tables.
+        figure: SVG text, or `None`.
+        tables: Tables of the section. Those without rows are left out.
     """
 
     key: str
@@ -86,7 +86,7 @@ def _facts(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 def _sections(analysis: Analysis) -> Iterator[Section]:
     def drawn(draw: Callable[[Analysis], str]) -> Markup | None:
-        # What matplotlib has drawn, with all text escaped.
+        # The output of matplotlib, which escapes all text.
         return Markup(draw(analysis)) if analysis.step_time else None
 
     yield Section(

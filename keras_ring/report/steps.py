@@ -1,4 +1,4 @@
-"""The steps of a job, and what falls into each of them on each rank."""
+"""Finds the steps of a job, and assigns spans of each rank to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from keras_ring._timeline.model import Phase, RankTimeline, Spans, Timeline
 
 Times = npt.NDArray[np.float64]
-"""In ns, from the timeline's begin on; NaN where there is nothing."""
+"""Times in ns since the timeline's begin; NaN if there is none."""
 Indices = npt.NDArray[np.int64]
 
 # The first step traces functions and allocates; the others are alike.
@@ -21,17 +21,18 @@ _ENOUGH = 3
 
 @dataclass(frozen=True)
 class Steps:
-    """When each rank was in which step.
+    """The begins and ends of steps on each rank.
 
-    A step begins where the one before it has ended, so that what a program does
-    between them (it fetches data, it saves) is in the later one.
+    A step begins when the one before it has ended, so the work of a program
+    between two steps, such as fetching data and saving, belongs to the later
+    one.
 
     Args:
-        numbers: Of the steps.
-        begin: By rank and step.
-        entered: Likewise, when the program came into it, after what it did
-            between the two.
-        end: Likewise.
+        numbers: Numbers of the steps.
+        begin: Begins, by rank and step.
+        entered: Times at which the program entered the steps, after its work
+            between two steps; by rank and step.
+        end: Ends, by rank and step.
     """
 
     numbers: Indices
@@ -41,30 +42,30 @@ class Steps:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of steps."""
         return len(self.numbers)
 
     @property
     def usual(self) -> slice:
-        """Those that are not the first."""
+        """The steps after the warm-up, as a slice."""
         return slice(_WARMUP if self.count > _ENOUGH else 0, None)
 
     def index(
         self, row: int, times: Times, side: Literal["left", "right"] = "right"
     ) -> Indices:
-        """Returns into which step of a rank times fall.
+        """Returns the indices of the steps of a rank at given times.
 
         Args:
-            row: Of the rank, in the order of the timeline.
-            times: When.
-            side: Whether the moment between two steps is of the `"left"` one,
-                as for what ends then, or of the `"right"` one.
+            row: Index of the rank, in the order of the timeline.
+            times: Times to look up.
+            side: Whether the moment between two steps belongs to the `"left"`
+                one, as for ends, or to the `"right"` one.
 
         Returns:
-            `count` for what comes after the last step.
+            An array of indices; `count` for times after the last step.
         """
         ends = self.end[row]
-        # A rank may lack steps at both ends, and none in between.
+        # A rank may lack steps at the begin and at the end, but not between.
         known = np.flatnonzero(~np.isnan(ends))
         if not len(known):
             return np.full(len(times), self.count)
@@ -77,7 +78,7 @@ class Steps:
         return index
 
     def sum(self, row: int, spans: Spans, base: int) -> Times:
-        """Returns the time that spans of a rank take in each step."""
+        """Returns the total time of a rank's spans in each step."""
         return self.add(
             row,
             (spans["end"] - base).astype(float),
@@ -92,13 +93,13 @@ class Steps:
         values: Times,
         side: Literal["left", "right"] = "right",
     ) -> Times:
-        """Returns the sum of values in each step."""
+        """Returns the sum of the values in each step."""
         index = self.index(row, at, side)
         sums = np.bincount(index, values, self.count + 1)[: self.count]
         return sums.astype(np.float64)
 
     def last(self, row: int, at: Times, values: Times) -> Times:
-        """Returns the largest of values in each step; NaN where is none."""
+        """Returns the largest value in each step; NaN if there is none."""
         found = np.full(self.count + 1, -np.inf)
         np.maximum.at(found, self.index(row, at), values)
         found[np.isinf(found)] = np.nan
@@ -109,10 +110,10 @@ _Row = tuple[Indices, Times, Times]
 
 
 def find_steps(timeline: Timeline) -> Steps:
-    """Returns the steps that the program has named, or else those that recur.
+    """Returns the steps that a program has marked, or else recurring ones.
 
-    A program that names none reduces the same tensors in each step: it ends
-    when the bucket of the last of them is done.
+    A program that marks no steps reduces the same tensors in each step. A step
+    ends when the bucket of the last of these tensors is done.
     """
     base = timeline.begin_ns
     rows = [_named(rank, base) for rank in timeline.ranks]
@@ -125,7 +126,7 @@ def find_steps(timeline: Timeline) -> Steps:
         place = np.searchsorted(numbers, own)
         entered[row, place], end[row, place] = begins, ends
         before = np.concatenate([begins[:1], ends[:-1]])
-        # Not over a pause, in which nobody recorded.
+        # A step must not span a pause of the recording.
         follows = np.diff(own, prepend=own[:1]) == 1
         begin[row, place] = np.where(follows, before, begins)
     return Steps(numbers, begin, entered, end)
@@ -135,7 +136,7 @@ def _named(rank: RankTimeline, base: int) -> _Row:
     spans = rank.of(Phase.STEP)
     numbers = spans["value"].astype(np.int64)
     if len(numbers) and not (np.diff(numbers) > 0).all():
-        # They may be counted anew in each epoch.
+        # Steps may be counted anew in each epoch.
         numbers = np.arange(len(spans))
     begin, end = (spans[key] - base for key in ("begin", "end"))
     return numbers, begin.astype(float), end.astype(float)
@@ -145,7 +146,7 @@ def _recurring(timeline: Timeline) -> list[_Row]:
     most = max(timeline.ranks, key=lambda rank: len(rank.spans))
     name = _last_of_step(most)
     ends = [_ends(rank, name) for rank in timeline.ranks]
-    # Their numbers are alike on all ranks, whenever each began to record.
+    # The numbers are the same on all ranks, whenever each began to record.
     numbers = np.unique(np.concatenate([tags for tags, _ in ends]))
     rows: list[_Row] = []
     for tags, at in ends:
@@ -164,13 +165,13 @@ def _last_of_step(rank: RankTimeline) -> str:
     if not len(names):
         return ""
     often = np.flatnonzero(counts == counts.max())
-    # Decisions are numbered in their order.
+    # Decisions are numbered in order.
     last = often[np.argmax(spans["tag"][first[often]])]
     return rank.name_of(int(names[last]))
 
 
 def _ends(rank: RankTimeline, name: str) -> tuple[Indices, Indices]:
-    """Returns numbers and ends of the buckets with a tensor."""
+    """Returns the numbers and ends of the buckets that contain a tensor."""
     spans, runs = rank.of(Phase.NEGOTIATE), rank.of(Phase.EXECUTE)
     numbers = [
         number for number in rank.names if name and rank.names[number] == name

@@ -1,4 +1,4 @@
-"""Figures as SVG that takes its text's colour and font from the page."""
+"""Figures as SVG whose text has the color and font of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-# Found again in the SVG, where it becomes the colour of the page's text.
+# Placeholder that is replaced in the SVG by the color of the page's text.
 _INK = "#010203"
 _STYLE: Any = {
     "axes.edgecolor": _INK,
@@ -27,7 +27,7 @@ _STYLE: Any = {
     "xtick.color": _INK,
     "ytick.color": _INK,
 }
-# These can be told apart by those who see few colours, on light and on dark.
+# Colors that color-blind readers can tell apart, on light and on dark pages.
 COLORS = {
     "data": "#e69f00",
     "checkpoint": "#cc79a7",
@@ -56,8 +56,8 @@ def as_svg(figure: Figure, name: str) -> str:
     """Returns a figure for a page.
 
     Args:
-        figure: What to draw.
-        name: Another one for each figure of a page.
+        figure: The figure.
+        name: Name of the figure, unique within the page.
     """
     text = io.StringIO()
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
@@ -66,13 +66,13 @@ def as_svg(figure: Figure, name: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = svg.replace(_INK, "currentColor")
-    # The page has a font of its own.
+    # The page defines the font family.
     svg = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1", svg)
     return _own_names(svg, name)
 
 
 def _own_names(svg: str, name: str) -> str:
-    """Makes the names in a figure those of this one, and drops the unused."""
+    """Prefixes the ids in a figure, and drops unused ones."""
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
 
     def rename(match: re.Match[str]) -> str:

@@ -23,9 +23,9 @@ class Table:
     """Rows of text.
 
     Args:
-        columns: Their heads.
-        rows: As many as are shown.
-        more: How many are not.
+        columns: Headings of the columns.
+        rows: The rows that are shown.
+        more: Number of rows that are not shown.
     """
 
     columns: tuple[str, ...]
@@ -39,7 +39,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def core_phases(analysis: Analysis) -> Table:
-    """What the core's phases take in a step."""
+    """Returns the times of the core's phases in a step."""
     ranks = [rank.rank for rank in analysis.timeline.ranks]
     rows = []
     for phase in CORE if analysis.step_time else ():
@@ -59,7 +59,7 @@ def core_phases(analysis: Analysis) -> Table:
 
 
 def last_ranks(analysis: Analysis) -> Table:
-    """The ranks that were last most often, and because of what."""
+    """Returns the ranks that were last most often, and the causes."""
     lateness, usual = analysis.lateness, analysis.steps.usual
     shares = [
         (lateness.share(rank.rank, usual), rank)
@@ -91,7 +91,7 @@ _BECAUSE = tuple(f"in all because of {cause}" for cause in CAUSES)
 
 
 def tensors(analysis: Analysis) -> Table:
-    """The tensors that cost most."""
+    """Returns the tensors with the highest cost."""
     fusion = analysis.fusion
     columns = (
         "tensor",
@@ -119,7 +119,7 @@ def tensors(analysis: Analysis) -> Table:
 
 
 def buckets(analysis: Analysis) -> Table:
-    """The buckets that took most time."""
+    """Returns the buckets that took most time."""
     fusion = analysis.fusion
     columns = (
         *("bucket", "tensors", "bytes", "ran", "median", "rate", "in all"),
@@ -152,7 +152,7 @@ def _short(text: str) -> str:
 
 
 def hosts(analysis: Analysis) -> Table:
-    """What each host's ranks move, and how well their clocks are known."""
+    """Returns the traffic of each host and the errors of its clocks."""
     columns = (
         "host",
         "ranks",
@@ -197,7 +197,7 @@ def _by_host(analysis: Analysis) -> Mapping[str, list[int]]:
 
 
 def memory(analysis: Analysis) -> Table:
-    """The counters of bytes that the timeline has."""
+    """Returns the counters of bytes in the timeline."""
     most: dict[str, list[tuple[int, int]]] = {}
     for rank in analysis.timeline.ranks:
         samples = rank.counters()
@@ -219,7 +219,7 @@ def memory(analysis: Analysis) -> Table:
 
 
 def problems(analysis: Analysis) -> Table:
-    """What went wrong."""
+    """Returns the faults of the job and of its timeline."""
     rows = [
         (units.ranks(ranks), what) for what, ranks in faults(analysis.timeline)
     ]
@@ -227,7 +227,7 @@ def problems(analysis: Analysis) -> Table:
 
 
 def settings(analysis: Analysis) -> Table:
-    """The settings, and where they differ."""
+    """Returns the settings, and the ranks on which they differ."""
     values: dict[str, dict[str, list[int]]] = {}
     for rank in analysis.timeline.ranks:
         for name, value in rank.settings.items():

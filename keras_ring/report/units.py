@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formats numbers with units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def time(nanoseconds: float) -> str:
-    """Returns a time with three digits and its unit."""
+    """Returns a time as text, with three digits and a unit."""
     for unit, size in (("s", 1e9), ("ms", 1e6)):
         if nanoseconds >= size:
             return f"{_digits(nanoseconds / size)} {unit}"
@@ -19,7 +19,7 @@ def time(nanoseconds: float) -> str:
 
 
 def num_bytes(number: float) -> str:
-    """Returns a number of bytes with its unit."""
+    """Returns a number of bytes as text, with a unit."""
     units = iter(_BYTES)
     unit = next(units)
     while number >= 1024 and unit != _BYTES[-1]:
@@ -28,7 +28,7 @@ def num_bytes(number: float) -> str:
 
 
 def rate(bytes_per_second: float) -> str:
-    """Returns a bandwidth."""
+    """Returns a bandwidth as text, with a unit."""
     for unit, size in (("GB/s", 1e9), ("MB/s", 1e6)):
         if bytes_per_second >= size / 10:
             return f"{_digits(bytes_per_second / size)} {unit}"
@@ -36,7 +36,7 @@ def rate(bytes_per_second: float) -> str:
 
 
 def share(part: float) -> str:
-    """Returns a share in percent."""
+    """Returns a share as text, in percent."""
     return percent(part)
 
 
@@ -47,7 +47,7 @@ def _digits(number: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """Returns "rank 3", "ranks 0-3, 7", or fewer and how many more."""
+    """Returns ranks as text: "rank 3", or "ranks 0-3, 7" and how many more."""
     runs = rank_runs(numbers)
     texts = [f"{a}-{b}" if b > a else str(a) for a, b in runs]
     more = len(texts) - 8

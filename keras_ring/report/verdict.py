@@ -1,4 +1,4 @@
-"""What stands out, in three sentences at most."""
+"""Summarizes an analysis in at most three sentences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DOES = {
 
 
 def verdict(analysis: Analysis) -> list[str]:
-    """Returns at most three sentences."""
+    """Returns at most three sentences on the speed of a job."""
     dead = killed(analysis.timeline)
     last = []
     if dead:
@@ -144,7 +144,7 @@ def _why(analysis: Analysis, cause: Cause) -> str:
 def _of_rank(
     analysis: Analysis, cause: Cause, times: Mapping[str, Times]
 ) -> tuple[float, float]:
-    """Returns medians of a rank and of the others, where it was last."""
+    """Returns medians of a rank and of the others in steps it was last in."""
     steps = analysis.lateness.because_of(cause.rank or 0, cause.kind.value)
     steps[: analysis.steps.usual.start] = False
     every = times[cause.kind.value][:, steps]

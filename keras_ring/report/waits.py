@@ -1,4 +1,4 @@
-"""Who waits for whom, within collectives and for their beginning."""
+"""Finds which ranks wait for which, before and within collectives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from keras_ring.report.steps import Steps, Times
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds that ranks waited, by who waited and for whom.
+    """Seconds that ranks waited, by waiting rank and awaited rank.
 
-    Both are places in the order of the timeline's ranks.
+    Both are indices in the order of the timeline's ranks.
 
     Args:
-        start: Until the last rank was ready.
-        within: While a bucket ran, for the bytes of another rank.
+        start: Seconds until the last rank was ready.
+        within: Seconds of waiting for bytes of another rank while a bucket ran.
     """
 
     start: Times
@@ -30,7 +30,7 @@ class Waits:
 def find_waits(
     timeline: Timeline, steps: Steps, activity: Activity, lateness: Lateness
 ) -> Waits:
-    """Returns who waited for whom in the usual steps."""
+    """Returns the waits between ranks in the usual steps."""
     ranks = [rank.rank for rank in timeline.ranks]
     row_of = {rank: row for row, rank in enumerate(ranks)}
     start = np.zeros((len(ranks), len(ranks)))
@@ -55,13 +55,14 @@ def find_waits(
 
 
 def slow_peer(waits: Waits) -> tuple[int, float] | None:
-    """Returns for whose bytes most was waited, and in which share of it.
+    """Returns the rank whose bytes were awaited longest, and its share.
 
     Args:
-        waits: Who waited for whom.
+        waits: Result of `find_waits`.
 
     Returns:
-        None where it cannot be told: of two ranks each waits for the other.
+        The index of the rank and its share of the waiting time, or `None` if
+        it cannot be known: of two ranks, each waits for the other.
     """
     columns = waits.within.sum(axis=0)
     if len(columns) < 3 or not columns.any():

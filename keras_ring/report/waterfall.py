@@ -1,4 +1,4 @@
-"""One step of all ranks, as rows of states."""
+"""The median step of all ranks, as rows of states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keras_ring.report.activity import PROGRAM
 from keras_ring.report.analysis import Analysis
 from keras_ring.report.svg import COLORS
 
-# What a rank does at a time, and its colour. Numbers are places in here.
+# States of a rank and their colors. Numbers of states are indices in here.
 STATES = (
     ("compute", COLORS["compute"]),
     ("data", COLORS["data"]),
@@ -29,14 +29,14 @@ _OFTEN_LAST = 5
 
 @dataclass(frozen=True)
 class Waterfall:
-    """A step as it can be drawn.
+    """A step in a form that can be drawn.
 
     Args:
-        number: Of the step.
-        length: In ns.
-        states: By rank and column, places in `STATES`.
-        buckets: By rank, begins and ends in ns of the step's buckets that ran
-            while the program computed.
+        number: Number of the step.
+        length: Duration of the step in ns.
+        states: Indices in `STATES`, by rank and column.
+        buckets: By rank, begins and ends in ns of the buckets that ran while
+            the program computed.
     """
 
     number: int
@@ -46,17 +46,17 @@ class Waterfall:
 
 
 def median_step(analysis: Analysis) -> int:
-    """Returns the place of a step that took as long as most."""
+    """Returns the index of a step of median duration."""
     times = analysis.step_times
     offset = analysis.steps.count - len(times)
     return offset + int(np.argsort(times)[len(times) // 2])
 
 
 def outstanding(analysis: Analysis) -> list[int]:
-    """Returns the places of the ranks to look at first.
+    """Returns the indices of the ranks to look at first.
 
-    These are the ones that were last most often, and one that waited as long
-    as most.
+    These are the ranks that were last most often, and one with a median
+    waiting time.
     """
     usual = analysis.steps.usual
     shares = [
