@@ -1,6 +1,6 @@
-"""Measures collectives and checks what they return: `keras-ring bench`.
+"""Measures collectives and checks their results: `keras-ring bench`.
 
-`keras_ring` does not import it. All but `ours`, `graph_step` and `command`
-needs NumPy alone, so that systems without TensorFlow are measured by the same
-code (`benchmarks/peers`).
+`keras_ring` does not import this package. All modules but `ours`, `graph_step`
+and `command` need only NumPy, so that systems without TensorFlow are measured
+by the same code (`benchmarks/peers`).
 """

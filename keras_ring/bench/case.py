@@ -1,4 +1,4 @@
-"""One thing to measure."""
+"""A case to measure: tensors and the way to reduce them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ WIRE_DTYPES = {"none": None, "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A set of tensors, and how they are reduced.
+    """A set of tensors, and the settings of their reduction.
 
     Args:
-        name: What the case is called; collectives are named by it.
-        shapes: One per tensor.
+        name: Name of the case, from which collectives are named.
+        shapes: The shape of each tensor.
         dtype: TensorFlow's name of the dtype.
         op: The name of a `keras_ring.ReduceOp`.
-        grouped: Whether all tensors are one atomic operation, not one each.
-        fresh: Whether the tensors are made in the step, as gradients are, so
-            that an operation may reuse their memory. Else the caller holds
-            them.
+        grouped: Boolean, whether all tensors are reduced by one atomic
+            operation, instead of one operation each.
+        fresh: Boolean, whether the tensors are made in the step, as gradients
+            are, so that an operation may reuse their memory. Otherwise the
+            caller holds them.
         compression: The name of a `keras_ring.Compression`.
     """
 
@@ -39,13 +40,13 @@ class Case:
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of one rank's tensors."""
+        """Size of one rank's tensors, in bytes."""
         elements = sum(math.prod(shape) for shape in self.shapes)
         return elements * itemsize(self.dtype)
 
     @property
     def wire_dtype(self) -> str:
-        """The dtype in which values travel."""
+        """The dtype of values on the wire."""
         narrow = WIRE_DTYPES[self.compression]
         if narrow is None or "float" not in self.dtype:
             return self.dtype
@@ -53,25 +54,25 @@ class Case:
 
     @property
     def wire_bytes(self) -> int:
-        """What one rank's tensors take on their way."""
+        """Size of one rank's tensors on the wire, in bytes."""
         return (
             self.num_bytes * itemsize(self.wire_dtype) // itemsize(self.dtype)
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what `from_dict` takes, for JSON."""
+        """Returns the case as a dictionary for JSON and `from_dict`."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Case:
-        """Returns the case that `to_dict` was called on."""
+        """Returns the case that `to_dict` has encoded."""
         shapes = tuple(tuple(shape) for shape in fields["shapes"])
         return cls(**{**fields, "shapes": shapes})
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element, by the number in the name of its dtype.
+    """Returns the bytes of an element, by the number in the dtype's name.
 
-    Not through `numpy.dtype`, which does not know bfloat16.
+    It does not use `numpy.dtype`, which does not know bfloat16.
     """
     return int("".join(filter(str.isdigit, dtype))) // 8

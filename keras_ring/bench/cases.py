@@ -1,4 +1,4 @@
-"""The cases of `keras-ring bench`, by its three kinds."""
+"""The three kinds of cases of `keras-ring bench`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_ring.bench.case import Case, itemsize
 
 
 def size_name(num_bytes: int) -> str:
-    """Returns "4 B", "64 KiB", "2 GiB": the largest unit that divides it."""
+    """Returns a size as text in the largest unit that divides it: "64 KiB"."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if num_bytes and num_bytes % (1 << shift) == 0:
             return f"{num_bytes >> shift} {unit}"
@@ -18,7 +18,7 @@ def size_name(num_bytes: int) -> str:
 
 
 def ladder(min_bytes: int, max_bytes: int, factor: int) -> list[int]:
-    """Returns sizes from the least on, each `factor` times the last."""
+    """Returns sizes from the smallest on, each `factor` times the last."""
     sizes = []
     while min_bytes <= max_bytes:
         sizes.append(min_bytes)
@@ -27,7 +27,7 @@ def ladder(min_bytes: int, max_bytes: int, factor: int) -> list[int]:
 
 
 def allreduce(sizes: Sequence[int], *, dtype: str, op: str) -> list[Case]:
-    """One tensor of each size, in whole elements."""
+    """Returns a case of one tensor for each size, in whole elements."""
     return [
         Case(
             name=f"allreduce {size_name(size)}",
@@ -47,7 +47,7 @@ def parts(
     op: str,
     grouped: bool,
 ) -> list[Case]:
-    """The same number of bytes in one tensor, or ten, and so on."""
+    """Returns cases that divide the same bytes into one tensor, ten or more."""
     return [
         Case(
             name=f"{size_name(num_bytes)} in {count}"
@@ -64,12 +64,12 @@ def parts(
 
 
 def step(name: str, *, dtype: str, op: str, grouped: bool, fresh: bool) -> Case:
-    """What a training step reduces.
+    """Returns a case with the tensors that a training step reduces.
 
     Args:
         name: A key of `shapes.STEPS`.
-        dtype: Of the tensors.
-        op: How they are reduced.
+        dtype: Name of the dtype of the tensors.
+        op: Name of the `keras_ring.ReduceOp`.
         grouped: See `Case`.
         fresh: See `Case`.
     """
@@ -85,7 +85,7 @@ def step(name: str, *, dtype: str, op: str, grouped: bool, fresh: bool) -> Case:
 
 
 def compressed(case: Case, compression: str) -> Case:
-    """Returns the case with values that travel so; see `Case`."""
+    """Returns the case with a compression; see `Case`."""
     if compression == "none":
         return case
     return replace(

@@ -19,13 +19,13 @@ _FAILED = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures what was asked for; rank 0 prints it.
+    """Measures the requested cases; rank 0 prints the results.
 
     Args:
-        arguments: As `keras_ring.cli.bench_arguments` parses them.
+        arguments: The arguments that `keras_ring.cli.bench_arguments` parses.
 
     Returns:
-        The exit code: 1 if a result was wrong or no job came about.
+        The exit code: 1 if a result was wrong or the job did not start.
     """
     if arguments.kind == "processor":
         return _run_processor(arguments)
@@ -92,7 +92,7 @@ def _fail(text: str) -> int:
 
 
 def make_cases(arguments: argparse.Namespace) -> list[Case]:
-    """Returns the cases that were asked for."""
+    """Returns the requested cases."""
     return [
         cases.compressed(case, arguments.compression)
         for case in _plain_cases(arguments)

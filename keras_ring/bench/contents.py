@@ -1,4 +1,4 @@
-"""What the ranks put into a case's tensors, and what must come out."""
+"""The contents of a case's tensors, and the expected results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from keras_ring.bench.case import Case
 
-# Values repeat after so many elements. A prime: a part of a tensor that lands
-# where another belongs is not mistaken for it.
+# Values repeat after so many elements. It is a prime number, so that a part of
+# a tensor that ends up at the position of another one is detected.
 _PERIOD = 61
 # Results are compared in parts of so many elements, so that the comparison
-# takes no memory to speak of; that of the measured system is measured.
+# needs little memory: the memory of the measured system is measured.
 _PART = _PERIOD << 12
 # The distance from 1 to the next number.
 _PRECISIONS = {
@@ -25,7 +25,7 @@ _PRECISIONS = {
 }
 
 Values = npt.NDArray[np.float64]
-# Gives the result of a reduction for all ranks' values, stacked.
+# Functions from the stacked values of all ranks to the result of a reduction.
 _REDUCTIONS: dict[str, Callable[[Values], Values]] = {
     "Average": lambda values: values.mean(axis=0),
     "Sum": lambda values: values.sum(axis=0),
@@ -36,18 +36,18 @@ _REDUCTIONS: dict[str, Callable[[Values], Values]] = {
 
 
 class WrongResultError(RuntimeError):
-    """A collective returned something else than it should."""
+    """A collective returned a wrong result."""
 
 
 def period(op: str, index: int, rank: int) -> Values:
-    """One period of what a rank puts into tensor number `index`.
+    """Returns one period of a rank's values in tensor number `index`.
 
-    Small integers, which every dtype holds, as it does the sums of the first
-    dozens of ranks.
+    The values are small integers. Every dtype can represent them, and their
+    sums over dozens of ranks.
     """
     values = 1.0 + (np.arange(_PERIOD) + index) % 7
     if op == "Product":
-        # Else it would soon be too large.
+        # Otherwise the product would soon be too large.
         values = values if rank == 0 else np.full(_PERIOD, 1.0 + (rank == 1))
     else:
         values = values + rank % 3
@@ -55,13 +55,13 @@ def period(op: str, index: int, rank: int) -> Values:
 
 
 def expected_period(op: str, index: int, size: int) -> Values:
-    """One period of what must come out of the reduction."""
+    """Returns one period of the expected result of the reduction."""
     ranks = np.stack([period(op, index, rank) for rank in range(size)])
     return _REDUCTIONS[op](ranks)
 
 
 def arrays(case: Case, rank: int) -> list[npt.NDArray[Any]]:
-    """Returns a rank's tensors, for what works on NumPy's memory."""
+    """Returns a rank's tensors as NumPy arrays."""
     return [
         np.resize(period(case.op, index, rank), shape).astype(case.dtype)
         for index, shape in enumerate(case.shapes)
@@ -69,7 +69,7 @@ def arrays(case: Case, rank: int) -> list[npt.NDArray[Any]]:
 
 
 def expected(case: Case, size: int) -> list[Values]:
-    """Returns one period of each of the right results."""
+    """Returns one period of each expected result."""
     return [
         expected_period(case.op, index, size)
         for index in range(len(case.shapes))
@@ -82,12 +82,13 @@ def check(
     """Compares all elements of a case's results.
 
     Args:
-        case: What was run.
-        results: Arrays, or what converts to them, in the order of the shapes.
-        right: One period of each, as `expected` returns it.
+        case: The case that was run.
+        results: Arrays, or objects that convert to arrays, in the order of the
+            shapes.
+        right: One period of each result, as `expected` returns it.
 
     Raises:
-        WrongResultError: If any is not what it must be; names the first.
+        WrongResultError: If an element is wrong; the text names the first.
     """
     if len(results) != len(case.shapes):
         raise WrongResultError(
@@ -134,8 +135,8 @@ def _wrong_places(
     right = right[: found.size]
     wrong = found != right
     if wrong.any() and dtype in _PRECISIONS:
-        # Not exact, for the rounding of an average and of large sums. Seldom
-        # needed, hence only where the two differ.
+        # Averages and large sums are rounded, so this comparison has a
+        # tolerance. It is seldom needed, hence only for elements that differ.
         wrong[wrong] = ~np.isclose(
             found[wrong].astype(np.float64),
             right[wrong].astype(np.float64),

@@ -1,4 +1,4 @@
-"""A case as a `tf.function`, for whatever reduces TensorFlow's tensors."""
+"""A case as a `tf.function`, for systems that reduce TensorFlow tensors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ReduceGroup = Callable[[list[Tensor], str], Sequence[Tensor]]
 def make_inputs(case: Case, rank: int) -> list[Tensor]:
     """Returns a rank's tensors, in TensorFlow's own memory."""
     dtype = tf.as_dtype(case.dtype).as_numpy_dtype
-    # A copy: a tensor made from an array may lie in NumPy's memory, and no
-    # gradient does.
+    # Copied, because a tensor made from an array may use NumPy's memory, which
+    # gradients never do.
     return [
         tf.raw_ops.DeepCopy(
             x=np.resize(
@@ -36,16 +36,17 @@ def make_body(
     reduce_one: ReduceOne,
     reduce_group: ReduceGroup,
 ) -> Callable[[], Sequence[Tensor]]:
-    """Returns what belongs into a `tf.function`: it reduces the tensors once.
+    """Returns the body of a `tf.function` that reduces the tensors once.
 
-    It returns the results themselves: an operation that nothing but a control
-    dependency uses may be dropped from the graph.
+    The body returns the results themselves: TensorFlow may drop an operation
+    that only a control dependency uses.
 
     Args:
-        case: What is measured.
+        case: The case to measure.
         inputs: The tensors of `make_inputs`.
-        reduce_one: Takes a tensor and its name.
-        reduce_group: Takes a list of tensors and the name of the group.
+        reduce_one: Function of a tensor and its name that reduces it.
+        reduce_group: Function of a list of tensors and the name of the group
+            that reduces them.
     """
     one = tf.Variable(tf.ones([], case.dtype), trainable=False)
 
@@ -53,7 +54,7 @@ def make_body(
         tensors = [x * one for x in inputs] if case.fresh else list(inputs)
         if case.grouped:
             return reduce_group(tensors, case.name)
-        # Backwards, as gradients come.
+        # In reverse order, as gradients are computed.
         results = [
             reduce_one(tensor, f"{case.name}/{index}")
             for index, tensor in reversed(list(enumerate(tensors)))

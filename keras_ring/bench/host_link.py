@@ -1,4 +1,4 @@
-"""What lies between the hosts of a job, and what it makes impossible."""
+"""The link between the hosts of a job, and the bounds that it sets."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HostLink:
-    """How each host is connected to the others.
+    """The connection of each host to the others.
 
     Args:
-        hosts: How many the job has.
+        hosts: Integer, the number of hosts of the job.
         gb_s: GB per second that plain TCP carries from each host while it
-            carries as much to it; `None` if that is not known.
-        problem: Why it is not known, if it was tried.
-        cpu_s_per_gb: CPU seconds that this costs all hosts together, per GB
-            that each sends and receives at the same time.
+            carries as much to it; `None` if it is not known.
+        problem: String, the reason if a measurement has failed.
+        cpu_s_per_gb: CPU seconds of all hosts together, per GB that each of
+            them sends and receives at the same time.
     """
 
     hosts: int = 1
@@ -24,14 +24,14 @@ class HostLink:
     cpu_s_per_gb: float | None = None
 
     def bound_us(self, num_bytes: int) -> float | None:
-        """Returns the least time of an allreduce; `None` if it is not known.
+        """Returns the shortest time of an allreduce, or `None` if not known.
 
-        Whatever the algorithm, a host sends all that it has but its share of
-        the sum, and receives the sum but for that share: 2 (h - 1) / h of the
-        bytes one way, and as many the other way.
+        With any algorithm, each of h hosts sends its values except for its
+        share, and later receives the sum except for that share. So it sends
+        2 (h - 1) / h of the bytes, and receives as many.
 
         Args:
-            num_bytes: What a rank's tensors take on their way.
+            num_bytes: Integer, the size of a rank's tensors on the wire.
         """
         if self.gb_s is None:
             return None
@@ -39,9 +39,9 @@ class HostLink:
 
     @property
     def bound_cpu_s_per_gb(self) -> float | None:
-        """What plain TCP costs for the bytes that cross links, whatever else.
+        """CPU time of plain TCP for the bytes that have to cross links.
 
-        CPU seconds of all hosts per GB that is reduced; `None` if it is not
+        In CPU seconds of all hosts per GB that is reduced; `None` if it is not
         known.
         """
         if self.cpu_s_per_gb is None:

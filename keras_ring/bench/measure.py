@@ -1,4 +1,4 @@
-"""Runs a case and takes the time. The same for every system."""
+"""Runs and times a case, in the same way for every system."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CONTROL = ("control_bytes_sent", "control_bytes_received")
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How long a case is measured.
+    """The duration of the measurement of a case.
 
     Args:
-        iterations: How often it runs; `None` for as often as fits into
-            `seconds`, from 5 to 200 times.
-        seconds: See `iterations`.
-        warmup: How often it runs before that.
+        iterations: Integer, the number of measured runs. If `None`, as many as
+            fit into `seconds`, from 5 to 200.
+        seconds: Float, see `iterations`.
+        warmup: Integer, the number of runs before the measurement.
     """
 
     iterations: int | None = None
@@ -44,9 +44,9 @@ class Meter:
     """Measures cases of one system in this process, one after another.
 
     Args:
-        system: What is measured. Its job has begun.
-        budget: How long each case is measured.
-        link: What lies between the hosts of the job. Defaults to one host.
+        system: The system to measure, whose job has begun.
+        budget: The duration of the measurement of each case.
+        link: The link between the hosts of the job. Defaults to one host.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Meter:
     def measure(self, case: Case) -> Record:
         """Runs a case on all ranks; each of them must call it.
 
-        The first and the last results are checked. In between nothing looks
-        at them, so that caches stay as the collective left them.
+        The first and the last results are checked. In between, results are not
+        read, so that caches stay as the collective has left them.
 
         Raises:
-            WrongResultError: If a result is not as it must be.
+            WrongResultError: If a result is wrong.
         """
         prepared = self._system.prepare(case)
         contents.check(case, self._loop(prepared, 1).results, prepared.expected)
-        # Without its results, whose memory the next loop needs.
+        # The results are not kept: the next loop needs their memory.
         warm_times = self._loop(prepared, max(1, self._budget.warmup)).times
         loop = self._loop(prepared, self._num_iterations(warm_times))
         contents.check(case, loop.results, prepared.expected)
@@ -77,7 +77,7 @@ class Meter:
     def _num_iterations(self, times: Sequence[float]) -> int:
         if self._budget.iterations is not None:
             return self._budget.iterations
-        # From what all ranks saw, so that they come to the same number.
+        # Computed from the times of all ranks, so that the number is the same.
         slowest = self._system.gather(np.array(times)).max(axis=0)
         fitting = int(self._budget.seconds / float(np.median(slowest)))
         return min(_MAX_ITERATIONS, max(_MIN_ITERATIONS, fitting))
@@ -86,7 +86,7 @@ class Meter:
         loop = _Loop(times=[], cpu_times=[], counted={}, results=())
         with _no_garbage_collection():
             for _ in range(iterations):
-                # A training step's gradients do not outlive it either.
+                # Results are freed at once, as gradients of a training step.
                 loop.results = ()
                 prepared.reset()
                 self._system.barrier()
@@ -104,7 +104,7 @@ class Meter:
     def _record(self, case: Case, loop: _Loop) -> Record:
         iterations = len(loop.times)
         keys = sorted(loop.counted)
-        # Its results are still there.
+        # Measured while the results are still in memory.
         self._most_memory = max(self._most_memory, usage.memory_bytes())
         extra = self._most_memory - self._memory
         counted = [loop.counted[key] / iterations for key in keys]
@@ -151,7 +151,7 @@ class _Loop:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """As `timeit` does: it comes at its own times, on one rank or another."""
+    """Disables garbage collection, which would delay single ranks."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

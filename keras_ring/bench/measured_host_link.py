@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 
 
 def measure() -> HostLink:
-    """Measures what plain TCP carries; each rank must call it.
+    """Measures the link by plain TCP; all ranks must call it.
 
-    One rank of each host does it while the others wait. That it cannot is no
-    error: the link is then one of which nothing is known but why.
+    One rank of each host measures while the others wait. A failure raises no
+    error: the link then has the reason in `problem`, and no rates.
     """
     local_ranks = kr.allgather_object(kr.local_rank(), name="bench/local")
     leaders = [rank for rank, local in enumerate(local_ranks) if local == 0]
@@ -39,7 +39,7 @@ def measure() -> HostLink:
             for chunk in plain_tcp.CHUNKS:
                 hosts.do(lambda: neighbours.connect(hosts.following(endpoints)))
                 streams = hosts.do(partial(neighbours.stream, chunk))
-                # What is slowest has to be waited for.
+                # A collective has to wait for the slowest host.
                 rate = min(stream.gb_s for stream in streams)
                 cpu = sum(stream.cpu_s_per_gb for stream in streams)
                 found.append((rate, cpu))
@@ -50,26 +50,26 @@ def measure() -> HostLink:
 
 
 class _LinkError(Exception):
-    """A step failed on a host, and so on all of them."""
+    """A step has failed on one host, which makes it an error on all."""
 
 
 class _Hosts:
-    """The hosts of the job, each of them a rank.
+    """The hosts of the job, each represented by one of its ranks.
 
     Args:
-        leaders: These ranks.
+        leaders: Integers, the ranks that represent the hosts.
     """
 
     def __init__(self, leaders: list[int]) -> None:
         self._leaders = leaders
 
     def do(self, step: Callable[[], _T]) -> list[_T]:
-        """Takes a step on each host, and returns all results on all ranks.
+        """Runs a function on each host, and returns all results on all ranks.
 
-        Nobody goes on before all are done.
+        It returns when all hosts are done.
 
         Raises:
-            _LinkError: If it fails on any.
+            _LinkError: If the function fails on a host.
         """
         own: tuple[_T | None, str] = (None, "")
         if kr.rank() in self._leaders:
@@ -84,6 +84,6 @@ class _Hosts:
         return [ranks[leader][0] for leader in self._leaders]
 
     def following(self, endpoints: list[_T]) -> _T:
-        """Returns what belongs to the host after this one."""
+        """Returns the endpoint of the host after this one."""
         index = self._leaders.index(kr.rank())
         return endpoints[(index + 1) % len(endpoints)]

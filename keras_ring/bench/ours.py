@@ -1,4 +1,4 @@
-"""keras_ring as a system to be measured, and the floor below it."""
+"""keras_ring as a system to measure, and the cost without collectives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keras_ring.bench.system import Prepared
 
 
 class KerasRing:
-    """The job that this process is in, or a job of one. Joins it."""
+    """keras_ring in the job of this process, which it joins when it is made."""
 
     name = "keras_ring"
     version = kr.__version__
@@ -30,7 +30,7 @@ class KerasRing:
         self.size = kr.size()
 
     def link(self) -> HostLink:
-        """Measures what lies between the hosts of the job."""
+        """Measures the link between the hosts of the job."""
         return measured_host_link.measure()
 
     def barrier(self) -> None:
@@ -40,16 +40,16 @@ class KerasRing:
     def gather(
         self, values: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """Returns all ranks' vectors, one row per rank."""
+        """Returns the vectors of all ranks, one row per rank."""
         rows = kr.allgather(values[np.newaxis], name="bench/gather")
         return np.asarray(rows)
 
     def counters(self) -> Mapping[str, int]:
-        """Returns the runtime's own numbers."""
+        """Returns the counters of the runtime."""
         return kr.metrics()
 
     def prepare(self, case: Case) -> Prepared:
-        """Makes the tensors and the graph."""
+        """Makes the tensors and the graph of a case."""
         op = kr.ReduceOp[case.op]
         compression = getattr(kr.Compression, case.compression)
 
@@ -69,12 +69,12 @@ class KerasRing:
 
 
 class AsGradients(KerasRing):
-    """The same as a training reduces them: small gradients share ops."""
+    """keras_ring as it reduces gradients: small ones share ops."""
 
     name = "keras_ring, as gradients"
 
     def prepare(self, case: Case) -> Prepared:
-        """Makes the tensors and the graph, of one call for all of them."""
+        """Makes the tensors, and a graph with one call for all of them."""
         op = kr.ReduceOp[case.op]
         compression = getattr(kr.Compression, case.compression)
         inputs = graph_step.make_inputs(case, self.rank)
@@ -100,35 +100,35 @@ class AsGradients(KerasRing):
 
 
 class _HeldTape(tf.GradientTape):  # type: ignore[misc]
-    """A tape of gradients that are there already."""
+    """A tape that returns given gradients."""
 
     def __init__(self, gradients: list[Tensor]) -> None:
         super().__init__()
         self._gradients = gradients
 
     def gradient(self, *args: Any, **kwargs: Any) -> list[Tensor]:
-        """Returns them, whatever is asked for."""
+        """Returns the given gradients, whatever the arguments."""
         return self._gradients
 
 
 class NoCollective(KerasRing):
-    """What is left when nothing is reduced: TensorFlow and the measuring.
+    """A system that reduces nothing: the cost of TensorFlow and measuring.
 
-    The ranks meet and add up their times through keras_ring all the same.
+    The ranks still start and combine their times through keras_ring.
     """
 
     name = "none"
 
     def link(self) -> HostLink:
-        """Returns none: nothing of a case goes to another host."""
+        """Returns a link of one host: a case sends nothing to other hosts."""
         return HostLink()
 
     def counters(self) -> Mapping[str, int]:
-        """Returns nothing: there is no collective to count."""
+        """Returns no counters: there are no collectives to count."""
         return {}
 
     def prepare(self, case: Case) -> Prepared:
-        """Makes the tensors and a graph that hands them on."""
+        """Makes the tensors, and a graph that returns them."""
         inputs = graph_step.make_inputs(case, self.rank)
         return Prepared(
             run=graph_step.make_step(

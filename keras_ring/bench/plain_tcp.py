@@ -1,8 +1,8 @@
-"""What plain TCP carries between hosts, all of them at once and both ways.
+"""Measures plain TCP between hosts, all at once and in both directions.
 
 Each host sends to the next one and receives from the one before it, as fast as
-one connection of each goes. A collective has to carry its bytes so, too; this
-is the same without anything that is ours.
+one connection in each direction allows. A collective has to move its bytes in
+the same way; this is the speed without keras_ring.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from dataclasses import dataclass
 
 from keras_ring._launch_protocol import interfaces
 
-# Of these one is best or another: short ones stay in caches, long ones take
-# fewer calls.
+# Sizes to try: small chunks stay in caches, large chunks need fewer calls.
 CHUNKS = (1 << 17, 1 << 19, 1 << 20)
 _TIMEOUT = 5.0
-# At first a connection is slow: it has to find out what the way can carry.
+# Share of the time that does not count: TCP has to find the rate of the link.
 _UNCOUNTED = 0.3
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a host is reached.
+    """Address of a host.
 
     Args:
-        addresses: The best first.
-        port: The same at each of them.
+        addresses: Addresses of the host, the best one first.
+        port: Integer, the port, the same on each address.
     """
 
     addresses: tuple[str, ...]
@@ -40,12 +39,12 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Stream:
-    """What a host has sent and received at the same time.
+    """Rates of a host that sends and receives at the same time.
 
     Args:
-        gb_s: GB per second that came in.
-        cpu_s_per_gb: CPU seconds of this host, for both ways, per GB that came
-            in.
+        gb_s: GB received per second.
+        cpu_s_per_gb: CPU seconds of this host for both directions, per GB
+            received.
     """
 
     gb_s: float
@@ -56,8 +55,8 @@ class Neighbours:
     """One host's connections to the next one and from the one before it.
 
     Args:
-        token: What shows that a connection belongs to this measurement: the
-            same bytes on all hosts, and secret.
+        token: Secret bytes, the same on all hosts, that identify connections
+            of this measurement.
     """
 
     def __init__(self, token: bytes) -> None:
@@ -65,13 +64,13 @@ class Neighbours:
         self._open: list[socket.socket] = []
 
     def listen(self, wanted: str = "", ports: range | None = None) -> Endpoint:
-        """Opens a port; returns where the host before this one finds it.
+        """Opens a port, and returns its address for the host before this one.
 
         Args:
-            wanted: The addresses at which this host is to be reached, as
-                `interfaces.choose` takes them; the first is taken. Defaults
-                to all that it has.
-            ports: Those to choose from. Defaults to any.
+            wanted: String, the addresses of this host to choose from, as for
+                `interfaces.choose`; the first one is used. Defaults to all of
+                its addresses.
+            ports: Ports to choose from. Defaults to any port.
 
         Raises:
             OSError: If none of the ports is free.
@@ -90,10 +89,11 @@ class Neighbours:
         """Connects to the next host, and waits for the one before this one.
 
         Args:
-            following: Of the next host.
+            following: Endpoint of the next host.
 
         Raises:
-            OSError: If the one is not reached or the other does not come.
+            OSError: If the next host cannot be reached, or the one before does
+                not connect.
         """
         self._to = _reach(following)
         self._open.append(self._to)
@@ -106,14 +106,14 @@ class Neighbours:
     def stream(self, chunk: int, seconds: float = 0.6) -> Stream:
         """Sends and receives at the same time.
 
-        All hosts have to begin it together. It ends the connections.
+        All hosts have to call it together. It ends the connections.
 
         Args:
-            chunk: Bytes that go to and come from the kernel at a time.
-            seconds: How long.
+            chunk: Integer, the bytes of one call of the kernel.
+            seconds: Float, the duration of the measurement.
 
         Raises:
-            OSError: If a connection breaks, or nothing moves.
+            OSError: If a connection breaks, or no data arrive.
         """
         began = time.perf_counter()
         end = began + seconds
@@ -140,7 +140,7 @@ class Neighbours:
             self._listener.settimeout(left)
             peer, _ = self._listener.accept()
             peer.settimeout(left)
-            # Whoever else comes is a stranger.
+            # Connections with another token are closed.
             if hmac.compare_digest(self._greeting(peer), self._token):
                 return peer
             peer.close()
@@ -158,7 +158,7 @@ class Neighbours:
     def _send(self, chunk: int, end: float) -> float:
         data = bytes(chunk)
         used = time.thread_time()
-        # The one who receives tells why it gets no more.
+        # The receiver reports why no more data arrive.
         with contextlib.suppress(OSError):
             while time.perf_counter() < end:
                 self._to.sendall(data)
@@ -168,7 +168,7 @@ class Neighbours:
     def _receive(
         self, chunk: int, counted_from: float, end: float
     ) -> tuple[float, int]:
-        """Returns GB/s while it counted, and all bytes."""
+        """Returns GB/s in the counted time, and the number of all bytes."""
         buffer = bytearray(chunk)
         counted = total = 0
         first = last = 0.0
@@ -198,7 +198,7 @@ def _reach(endpoint: Endpoint) -> socket.socket:
 
 
 def _block(connection: socket.socket) -> None:
-    """Lets the kernel keep the time limit, which saves a poll per call."""
+    """Sets time limits in the kernel, which saves a poll for each call."""
     connection.settimeout(None)
     limit = struct.pack("ll", int(_TIMEOUT), 0)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):

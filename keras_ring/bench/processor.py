@@ -1,8 +1,7 @@
-"""What a processor takes for messages, and what its memory carries.
+"""Measures the cost of messages and the memory bandwidth of a processor.
 
-The simulation of large jobs (docs/scale.md) is given these numbers. The sends
-and receives are those of the system, over loopback, of memory that is in no
-cache; nothing of ours is in between.
+The simulation of large jobs (docs/scale.md) uses these numbers. The messages go
+over loopback by plain system calls, from memory that is in no cache.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-# Bytes of a message between hosts, and of one whose bytes hardly count.
+# Bytes of a message between hosts, and of one that is almost empty.
 _LARGE = 60 << 10
 _SMALL = 64
-# Larger than caches are.
+# Bytes; larger than all caches.
 _MEMORY = 64 << 20
-# Each is measured so often. What else the machine does makes it slower, so the
-# quickest counts.
+# Number of measurements, of which the fastest counts: other work of the machine
+# makes them slower.
 _ROUNDS = 5
 _SECONDS = 0.1
 
@@ -31,9 +30,9 @@ class Processor:
     """Costs of this machine.
 
     Args:
-        message_us: Microseconds of a processor for a send, whatever its bytes.
-        send_ns_per_byte: Nanoseconds of a processor for each byte sent.
-        receive_ns_per_byte: Likewise received.
+        message_us: CPU microseconds for a send, whatever its size.
+        send_ns_per_byte: CPU nanoseconds for each byte sent.
+        receive_ns_per_byte: CPU nanoseconds for each byte received.
         memory_gb_per_s: GB per second that one thread reads and writes.
         host_memory_gb_per_s: GB per second that all processors read and write
             together.
@@ -46,7 +45,7 @@ class Processor:
     host_memory_gb_per_s: float
 
     def settings(self) -> dict[str, float]:
-        """Returns what the simulation calls them, rounded."""
+        """Returns the rounded costs by their names in the simulation."""
         return {
             name: float(f"{value:.3g}") for name, value in asdict(self).items()
         }
@@ -64,7 +63,7 @@ def measure() -> Processor:
     send_small = min(_stream(_SMALL)[0] for _ in range(_ROUNDS))
     send_byte = max(send_large - send_small, 0.0) / (_LARGE - _SMALL)
     message = max(send_small - _SMALL * send_byte, 0.0)
-    # A receive takes what has come, so its calls are fewer than sends.
+    # A receive takes all bytes that have arrived, so there are fewer of them.
     receive_byte = max(receive_large * _LARGE - message, 0.0) / _LARGE
     return Processor(
         message_us=message * 1e6,
@@ -76,7 +75,7 @@ def measure() -> Processor:
 
 
 def table(found: Processor) -> str:
-    """Returns what was measured, for people, and as the simulation takes it."""
+    """Returns the costs as text, for people and for the simulation."""
     settings = found.settings()
     rows = [f"{name:22} {value:g}" for name, value in settings.items()]
     words = " ".join(f"{name}={value:g}" for name, value in settings.items())
@@ -86,7 +85,7 @@ def table(found: Processor) -> str:
 
 
 def _stream(message: int) -> tuple[float, float]:
-    """Returns seconds of a processor for a send, and for a byte received."""
+    """Returns CPU seconds for a send, and for a byte received."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver, _ = listener.accept()
@@ -126,7 +125,7 @@ def _receive(receiver: socket.socket) -> float:
 
 
 def _memory(threads: int) -> float:
-    """Returns the GB per second that so many threads read and write."""
+    """Returns the GB per second that a number of threads read and write."""
     with ThreadPoolExecutor(threads) as all_threads:
         return max(
             sum(all_threads.map(lambda _: _copy(), range(threads)))

@@ -1,4 +1,4 @@
-"""What was measured of one case, and its statistics."""
+"""The measurements of one case, and their statistics."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ class Record:
         size: Number of ranks.
         case: Name of the case.
         num_bytes: Bytes of one rank's tensors.
-        num_tensors: How many they are.
-        dtype: Of the tensors.
-        op: How they were reduced.
-        wire_bytes: What they take on their way: less if they are compressed.
-        link: What lay between the hosts.
+        num_tensors: Number of tensors.
+        dtype: Name of the dtype of the tensors.
+        op: Name of the `keras_ring.ReduceOp`.
+        wire_bytes: Bytes of the tensors on the wire: fewer if they are
+            compressed.
+        link: The link between the hosts.
         times_us: For each iteration, the time of its slowest rank.
         cpu_us: CPU time of one iteration, user and system, of all ranks.
-        memory_extra_bytes: By how much the memory of a process has grown
-            since it joined the job, after the case, of this one and those
-            before it, where that is most; of the rank where it is most.
-            Shared pages count in equal parts to those that share them.
-        control_bytes: What a rank sent, or received if that is more, to agree
-            on one iteration; `None` if unknown.
-        phases_ns: Where the time of one iteration went, the mean of the ranks.
+        memory_extra_bytes: Largest growth of the memory of a process since it
+            joined the job, measured after this case and those before it, over
+            all ranks. Shared pages count in equal parts to the processes that
+            share them.
+        control_bytes: Bytes that a rank sent, or received if that is more, to
+            agree on one iteration; `None` if unknown.
+        phases_ns: Mean time of the ranks in each phase of one iteration.
     """
 
     system: str
@@ -54,24 +55,24 @@ class Record:
     phases_ns: Mapping[str, float] = field(default_factory=dict)
 
     def percentile_us(self, percent: float) -> float:
-        """Returns the time that so many percent of the iterations kept."""
+        """Returns a percentile of the times of the iterations."""
         return float(np.percentile(self.times_us, percent))
 
     @property
     def median_us(self) -> float:
-        """The time of the iteration in the middle."""
+        """Median time of the iterations."""
         return self.percentile_us(50)
 
     @property
     def algbw(self) -> float:
-        """GB per second of a rank's tensors, by the median."""
+        """GB per second of a rank's tensors, by the median time."""
         return self.num_bytes / self.median_us / 1e3
 
     @property
     def busbw(self) -> float:
-        """GB per second that a link must carry whatever the algorithm.
+        """GB per second that a link must carry with any algorithm.
 
-        As nccl-tests define it: `algbw` * 2 (n - 1) / n.
+        nccl-tests define it as `algbw` * 2 (n - 1) / n.
         """
         return self.algbw * 2 * (self.size - 1) / self.size
 
@@ -82,17 +83,17 @@ class Record:
 
     @property
     def link_bound_us(self) -> float | None:
-        """The least time that the link allows; `None` if it is not known."""
+        """Shortest time that the link allows, or `None` if it is not known."""
         return self.link.bound_us(self.wire_bytes)
 
     @property
     def link_ratio(self) -> float | None:
-        """How many times that least time the median is."""
+        """Ratio of the median time to the shortest time of the link."""
         bound = self.link_bound_us
         return None if bound is None else self.median_us / bound
 
     def summary(self) -> dict[str, Any]:
-        """Returns all but the single times, for JSON."""
+        """Returns all values except single times, for JSON."""
         fields = asdict(self)
         for name in ("times_us", "link"):
             del fields[name]
@@ -109,17 +110,17 @@ class Record:
             "p90_us": round(self.percentile_us(90), 2),
             "algbw_gb_s": round(self.algbw, 4),
             "busbw_gb_s": round(self.busbw, 4),
-            # A wrong result is an error, not a row.
+            # A wrong result raises an error and makes no record.
             "check": "ok",
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what `from_dict` takes, for JSON."""
+        """Returns the record as a dictionary for JSON and `from_dict`."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Record:
-        """Returns the record that `to_dict` was called on."""
+        """Returns the record that `to_dict` has encoded."""
         made = {
             "times_us": tuple(fields["times_us"]),
             "link": HostLink(**fields["link"]),

@@ -1,4 +1,4 @@
-"""The sets of tensors that are measured: models' gradients among them."""
+"""Sets of tensors to measure, among them the gradients of models."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ Shape = tuple[int, ...]
 
 
 def resnet50() -> list[Shape]:
-    """The 161 trainable tensors of ResNet-50 v1.5, 25,557,032 parameters.
+    """Returns the 161 trainable tensors of ResNet-50 v1.5.
 
-    K. He et al., "Deep Residual Learning for Image Recognition", 2015, with
-    the stride in the 3x3 convolution; convolutions have no bias.
+    They have 25,557,032 parameters. K. He et al., "Deep Residual Learning for
+    Image Recognition", 2015, with the stride in the 3x3 convolution;
+    convolutions have no bias.
     """
     shapes: list[Shape] = []
 
@@ -31,15 +32,16 @@ def resnet50() -> list[Shape]:
 
 
 def many_small() -> list[Shape]:
-    """A thousand tensors of 1 KiB in float32."""
+    """Returns a thousand tensors of 1 KiB in float32."""
     return [(256,)] * 1000
 
 
 def vgg16() -> list[Shape]:
-    """The 32 tensors of VGG-16, 138,357,544 parameters: three of them large.
+    """Returns the 32 tensors of VGG-16, three of which are large.
 
-    K. Simonyan and A. Zisserman, "Very Deep Convolutional Networks for
-    Large-Scale Image Recognition", 2014, configuration D.
+    They have 138,357,544 parameters. K. Simonyan and A. Zisserman, "Very Deep
+    Convolutional Networks for Large-Scale Image Recognition", 2014,
+    configuration D.
     """
     shapes: list[Shape] = []
     num_in = 3
@@ -53,10 +55,11 @@ def vgg16() -> list[Shape]:
 
 
 def bert_large() -> list[Shape]:
-    """The 391 tensors of BERT-large, 335,141,888 parameters.
+    """Returns the 391 tensors of BERT-large.
 
-    J. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers
-    for Language Understanding", 2018; without the heads of its tasks.
+    They have 335,141,888 parameters. J. Devlin et al., "BERT: Pre-training of
+    Deep Bidirectional Transformers for Language Understanding", 2018; without
+    the heads of its tasks.
     """
     width, inner = 1024, 4096
     norm: list[Shape] = [(width,), (width,)]
@@ -66,7 +69,7 @@ def bert_large() -> list[Shape]:
 
     shapes = [(30522, width), (512, width), (2, width), *norm]
     for _ in range(24):
-        # Query, key, value and what comes out; then the two dense layers.
+        # Query, key, value and output; then the two dense layers.
         for _ in range(4):
             shapes += dense(width, width)
         shapes += [*norm, *dense(width, inner), *dense(inner, width), *norm]
@@ -74,22 +77,22 @@ def bert_large() -> list[Shape]:
 
 
 def mixed() -> list[Shape]:
-    """3,000 tensors of 4 B to 256 KiB in float32, of each size as many.
+    """Returns 3,000 tensors of 4 B to 256 KiB, equally many of each size.
 
-    Sizes that follow each other differ, as a model's do.
+    They are float32. Consecutive sizes differ, as in a model.
     """
     count, largest = 3000, 1 << 16
-    # A step that has no divisor in common with the count meets all of them.
+    # The step has no common divisor with the count, so it visits all of them.
     order = [i * 997 % count for i in range(count)]
     return [(round(largest ** (i / (count - 1))),) for i in order]
 
 
 def equal_parts(num_tensors: int, num_elements: int) -> list[Shape]:
-    """So many elements in so many tensors, of at least one element each."""
+    """Returns tensors of equal sizes, of at least one element each."""
     return [(max(1, num_elements // num_tensors),)] * num_tensors
 
 
-# What a training step may reduce, by name.
+# Sets of tensors of training steps, by name.
 STEPS = {
     "resnet50": resnet50,
     "many_small": many_small,

@@ -1,4 +1,4 @@
-"""What can be measured: keras_ring, or something that does the same."""
+"""The interface of systems to measure: keras_ring, or another library."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Prepared:
     """A case, ready to run on one rank.
 
     Args:
-        run: Reduces the case's tensors once and returns the results.
+        run: Function that reduces the case's tensors once and returns the
+            results.
         expected: One period of each result (see `contents.check`).
-        reset: Called before each run, outside the measured time, by what
-            reduces in place.
+        reset: Function to call before each run, outside the measured time, for
+            systems that reduce in place.
     """
 
     run: Callable[[], Sequence[npt.ArrayLike]]
@@ -33,15 +34,15 @@ class Prepared:
 
 
 class System(Protocol):
-    """One rank's end of a system."""
+    """A system to measure, as one of its ranks sees it."""
 
     @property
     def name(self) -> str:
-        """What results are labelled with."""
+        """Name of the system in results."""
 
     @property
     def version(self) -> str:
-        """Of what is measured."""
+        """Version of the system."""
 
     @property
     def rank(self) -> int:
@@ -57,10 +58,10 @@ class System(Protocol):
     def gather(
         self, values: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """Returns all ranks' vectors of one length, one row per rank."""
+        """Returns the vectors of all ranks, one row per rank."""
 
     def prepare(self, case: Case) -> Prepared:
-        """Makes a case's tensors."""
+        """Makes the tensors of a case."""
 
     def counters(self) -> Mapping[str, int]:
-        """Numbers that grow while it works; empty if it has none."""
+        """Returns counters of the system; empty if it has none."""

@@ -15,7 +15,7 @@ HEADER = _LEFT + _RIGHT
 
 
 def header(link: HostLink) -> str:
-    """Returns the line above; jobs of several hosts have more columns."""
+    """Returns the heading; jobs of several hosts have more columns."""
     return _LEFT + (_BETWEEN_HOSTS if link.hosts > 1 else "") + _RIGHT
 
 

@@ -1,4 +1,4 @@
-"""What a process uses, as Linux counts it."""
+"""Resource usage of this process, as Linux counts it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _SUM = Path("/proc/self/smaps_rollup")
 
 
 def memory_bytes() -> int:
-    """The memory of this process that is in RAM, with its share of others'.
+    """Returns the bytes of RAM of this process, with its share of shared pages.
 
-    A page that several processes have mapped counts in equal parts to each
-    (`Pss`), so that the sum over processes is what they take together. In
-    `VmRSS` it counts to each of them in full.
+    A page that several processes have mapped counts in equal parts to each of
+    them (`Pss`), so that the sum over processes is their total. In `VmRSS` it
+    counts in full to each of them.
     """
     for line in _SUM.read_text().splitlines():
         if line.startswith("Pss:"):
