@@ -1,4 +1,4 @@
-"""The derivative of an Adasum. csrc/collective/adasum.h says what that is."""
+"""The derivative of an Adasum, which csrc/collective/adasum.h defines."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from keras_ring._typing import Tensor
 
 
 def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
-    """Takes the gradient of an Adasum back to what one rank contributed.
+    """Returns the gradient of an Adasum by the vector of one rank.
 
-    The factors depend on the vectors, too, so this is not the gradient times
-    a factor: what it loses is along the vectors themselves.
+    The factors of an Adasum depend on the vectors, so the result is not just
+    the gradient times a factor: it has terms along the vectors themselves.
 
     Args:
-        everyone: A tensor of floats with what each rank contributed, in their
-            order, along its first dimension, whose size is known.
+        everyone: A tensor of floats with the vectors of all ranks in their
+            order along the first dimension, whose size is known.
         rank: Integer, the rank whose gradient is wanted.
-        gradient: A tensor, that of the result.
+        gradient: A tensor, the gradient of the result.
 
     Returns:
         A tensor like `gradient`.
     """
-    # As in the reduction: 16 bits are too few for products.
+    # As in the reduction, because 16 bits are too few for products.
     wide = tf.float32 if everyone.dtype.size < 4 else everyone.dtype
     vectors = [tf.cast(vector, wide) for vector in tf.unstack(everyone)]
     pairs = []
@@ -43,13 +43,13 @@ def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
 
 
 class _Pair:
-    """Two vectors: that on the way to the wanted rank, and the other."""
+    """Two vectors: the one that contains the wanted rank's, and the other."""
 
     def __init__(self, own: Tensor, other: Tensor) -> None:
         self._own = own
         self._other = other
         self._product = tf.reduce_sum(own * other)
-        # Zero where there is no norm: then the factor is 1, and stays so.
+        # Zero if the norm is zero: the factor is then the constant 1.
         self._by_own = tf.math.reciprocal_no_nan(tf.reduce_sum(own * own))
         self._by_other = tf.math.reciprocal_no_nan(tf.reduce_sum(other * other))
 

@@ -1,4 +1,4 @@
-"""What AutoGraph may leave as it is written."""
+"""Keeps AutoGraph out of functions that need no conversion."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def do_not_convert(function: _Function) -> _Function:
-    """Keeps AutoGraph out of a function, and of all that it calls.
+    """Keeps AutoGraph out of a function and of all functions that it calls.
 
-    There is nothing in it to convert: no loop or branch depends on a tensor.
-    AutoGraph would find that out for half a second per process.
+    The function needs no conversion: no loop or branch depends on a tensor.
+    AutoGraph would need half a second per process to find that out.
 
     Args:
-        function: What is called while a `tf.function` is traced.
+        function: A function that is called while a `tf.function` is traced.
 
     Returns:
         The function, with its signature.

@@ -1,4 +1,4 @@
-"""Narrower number formats for tensors on their way between ranks."""
+"""Narrower number formats for tensors on the wire."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Compressor(WireFormat):
     Only floating-point tensors wider than `wire_dtype` are rounded; all others
     pass unchanged.
 
-    An allreduce with one of `keras_ring.Compression` does this itself, as it
-    copies values out of tensors and results back into them: it makes no ops
-    and no narrow tensors. For what is not reduced there are `compress` and
-    `decompress`, which are ordinary casts. An allreduce also takes any other
-    object with these two methods, and calls them before and after.
+    An allreduce with one of `keras_ring.Compression` rounds values while it
+    copies them out of tensors and results back into them, without ops and
+    narrow tensors. For other uses there are `compress` and `decompress`, which
+    are ordinary casts. An allreduce also takes any other object with these two
+    methods, and calls them before and after.
 
     Args:
         wire_dtype: String, the type on the wire, or `None` for no cast.
@@ -29,7 +29,7 @@ class Compressor(WireFormat):
 
     @property
     def native(self) -> int | None:
-        """The number of the native `KrCompression`, `None` if there is none.
+        """The number of the native `KrCompression`, or `None` for none.
 
         A class that derives from this one may cast in its own way, so it has
         none either.
@@ -59,7 +59,7 @@ class Compressor(WireFormat):
 
         Args:
             tensor: A tensor.
-            dtype: What `compress` returned beside the tensor it made.
+            dtype: The type that `compress` returned with the tensor.
 
         Returns:
             A tensor of the type that `compress` was given.
@@ -70,22 +70,22 @@ class Compressor(WireFormat):
 class Compression:
     """The formats to choose from for the `compression` arguments.
 
-    A gradient of float32 moves half the bytes then, one of float64 a quarter.
-    (Among several hosts, where sums travel from rank to rank, these are
-    float32: three ranks move 5/8 of float32's bytes, and many 3/4.)
+    With a narrow format, a gradient of float32 moves half the bytes, and one
+    of float64 a quarter. (Between several hosts, sums are sent from rank to
+    rank in float32: three ranks move 5/8 of float32's bytes, and many 3/4.)
 
-    What it costs is precision, twice. Each rank's values (times the prescale
-    factor) are rounded; the sum is taken in float32; and the result, divided
-    for an average and times the postscale factor, is rounded again. All ranks
-    get the same bits. Numbers too large for the format become infinite, which a
-    `LossScaleOptimizer` notices; those too small become zero.
+    Values lose precision twice. Each rank's values (times the prescale factor)
+    are rounded; the sum is computed in float32; and the result (divided for an
+    average, times the postscale factor) is rounded again. All ranks get the
+    same bits. Numbers too large for the format become infinite, which a
+    `LossScaleOptimizer` detects; those too small become zero.
 
     Attributes:
-        none: Tensors travel as they are.
-        fp16: Float32 and float64 travel as float16: ten bits of precision,
-            nothing above 65504.
-        bf16: Float32 and float64 travel as bfloat16: seven bits of precision,
-            the range of float32.
+        none: Tensors are sent unchanged.
+        fp16: Float32 and float64 are sent as float16: ten bits of precision,
+            no numbers above 65504.
+        bf16: Float32 and float64 are sent as bfloat16: seven bits of
+            precision, the range of float32.
 
     Example:
     ```python

@@ -1,4 +1,4 @@
-"""How this program executes operations."""
+"""The execution mode of this program: eager, or by graphs and sessions."""
 
 import tensorflow as tf
 

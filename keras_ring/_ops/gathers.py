@@ -1,4 +1,4 @@
-"""Collectives that reduce nothing: they move tensors, or wait."""
+"""Collectives without a reduction: they move tensors, or wait."""
 
 from __future__ import annotations
 
@@ -154,23 +154,23 @@ def alltoall(
             from rank to rank; dtype and the other dimensions must agree.
             {{movable}}
         splits: A vector of integers of shape `[size]`, how many rows go to
-            each rank; its sum is `n`. Defaults to as many to each, for which
-            `n` must be a multiple of `size`.
+            each rank; its sum is `n`. Defaults to equal numbers of rows, for
+            which `n` must be a multiple of `size`.
         name: {{name}}
         process_set: {{process_set}}
 
     Returns:
         A tensor of shape `[m_0 + m_1 + ..., ...]`: the `m_r` rows that each
-        rank `r` had for this one, in the order of the ranks. If `splits` is
-        given, a tuple of that and of `[m_0, m_1, ...]`, a vector of the shape
-        and dtype of `splits`.
+        rank `r` has sent to this one, in the order of the ranks. If `splits`
+        is given, a tuple of that tensor and of `[m_0, m_1, ...]`, a vector of
+        the shape and dtype of `splits`.
 
     Raises:
         TypeError: If `splits` holds no integers.
         ValueError: If `tensor` is a scalar or `splits` is not a vector.
         tf.errors.InvalidArgumentError: On all ranks, if the splits of one are
             negative, too many or too few, or do not add up to its rows, or if
-            it gives none and its rows cannot be divided evenly. Or:
+            it has no `splits` and its rows cannot be divided evenly. Or:
             {{impossible}}
         tf.errors.FailedPreconditionError: {{disagreement}}
         tf.errors.UnavailableError: {{lost}}
@@ -304,10 +304,10 @@ def barrier(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Operation | None:
-    """Waits until every rank has come here.
+    """Waits until every rank has called this.
 
     In a `tf.function` it is ordered among the function's other side effects,
-    but other collectives are free to overlap with it.
+    but other collectives may overlap with it.
 
     Args:
         name: {{name}}
@@ -344,33 +344,33 @@ def barrier(
 @do_not_convert
 @described
 def join() -> int | Tensor:
-    """Says that this rank has no more data, and waits until all have said so.
+    """Declares that this rank has no more data, and waits until all have.
 
-    For ranks with different numbers of steps. One that has joined is left out
-    of what the others go on doing:
+    Use it if ranks have different numbers of steps. A rank that has joined is
+    left out of the later collectives of the others:
 
-    * `allreduce`: it brings nothing. `Average` divides by the number of ranks
-      that do; extrema and products are theirs; in an `Adasum` it is a vector
-      of zeros.
-    * `allgather` and `alltoall`: it brings no rows. `broadcast` goes on, and
-      a `barrier` counts it as come.
-    * What would need it, or would lose what is meant for it, is an error on
-      all others: a `broadcast` from it, a `reducescatter`, an `alltoall` with
-      rows for it.
+    * `allreduce`: it contributes nothing. `Average` divides by the number of
+      ranks that contribute; extrema and products are theirs; in an `Adasum` it
+      counts as a vector of zeros.
+    * `allgather` and `alltoall`: it contributes no rows. `broadcast` works
+      without it, and `barrier` does not wait for it.
+    * Collectives that need it, or have data for it alone, are an error on all
+      others: a `broadcast` from it, a `reducescatter`, an `alltoall` with rows
+      for it.
 
-    It begins when all that this rank has asked for before is agreed on, and
-    until it returns, the rank can ask for nothing else. Then all ranks go on
-    together, and may join again. Process sets have no part in it: ranks join
-    the job, and collectives on a set still need all of its members.
+    It begins when all earlier collectives of this rank are agreed on, and until
+    it returns, the rank can start no other. Then all ranks go on together, and
+    may join again. It does not apply to process sets: ranks join the job, and
+    collectives on a set still need all of its members.
 
     In a `tf.function` it waits for the collectives made before it; make none
     after it. In a TensorFlow 1 graph run it by itself, or with
-    `tf.control_dependencies` on what comes before.
+    `tf.control_dependencies` on the collectives before it.
 
     Returns:
-        The last rank to join, alike on all: an integer, or in a graph a
-        scalar tensor of type int32. Of ranks that are last together it is
-        the lowest; they have taken part in the same collectives.
+        The last rank to join, the same on all ranks: an integer, or in a graph
+        a scalar tensor of type int32. If several ranks are last together, it
+        is the lowest; they have taken part in the same collectives.
 
     Raises:
         tf.errors.UnavailableError: If a rank is lost or has left the job

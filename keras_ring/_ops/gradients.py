@@ -1,8 +1,8 @@
 """The gradients of the collectives.
 
-What is differentiated is the sum of the ranks' losses. So the gradient of a
-collective is a collective: what a rank contributed went to other ranks, and
-the gradients come back from there. Every rank must compute it.
+They are the derivatives of the sum of the ranks' losses. So the gradient of a
+collective is a collective, too: the values of a rank went to other ranks, and
+their gradients come back from there. Every rank must compute it.
 
 docs/collectives.md has the formulas.
 """
@@ -33,7 +33,7 @@ def _name_of(op: Operation) -> str:
 
 
 def _set_of(op: Operation) -> ProcessSet:
-    """The process set of an op, which is also that of its gradient."""
+    """Returns the process set of an op, which its gradient uses, too."""
     return process_sets.by_id(op.get_attr("process_set_id"))
 
 
@@ -42,13 +42,13 @@ def _of_members(
     gradients: Sequence[Gradient],
     compute: Callable[[list[int], list[Tensor]], list[Tensor]],
 ) -> list[Gradient]:
-    """Computes gradients of those members of a group that have one.
+    """Computes the gradients of the members of a group that have one.
 
     Args:
         op: The operation, whose inputs are the members.
-        gradients: Those of its outputs.
-        compute: Takes the positions of these members and the gradients of
-            their outputs; returns those of their inputs.
+        gradients: The gradients of its outputs.
+        compute: Function of the positions of these members and the gradients
+            of their outputs that returns the gradients of their inputs.
 
     Returns:
         The gradients of all members; `None` for integers and booleans.
@@ -63,7 +63,7 @@ def _of_members(
         known = [
             tf.zeros_like(op.outputs[i])
             if gradients[i] is None
-            # From a lookup in the result come `tf.IndexedSlices`.
+            # A lookup in the result has `tf.IndexedSlices` as its gradient.
             else tf.convert_to_tensor(gradients[i])
             for i in members
         ]
@@ -75,7 +75,7 @@ def _of_members(
 def _sums(
     tensors: Sequence[Tensor], name: str, process_set: ProcessSet
 ) -> list[Tensor]:
-    """Sums over the ranks, also of complex numbers."""
+    """Returns sums over the ranks, also of complex numbers."""
     parts = [
         tf.stack([tf.math.real(tensor), tf.math.imag(tensor)], -1)
         if tensor.dtype.is_complex
@@ -94,7 +94,7 @@ def _sums(
 
 
 def _as_reduced(op: Operation, members: Sequence[int]) -> list[Tensor]:
-    """Inputs of a reduction as they were reduced: scaled, then rounded."""
+    """Returns the inputs of a reduction, scaled and rounded as in it."""
     compression = op_attributes.compression_of(op)
     prescale, _ = op_attributes.factors_of(op)
     inputs = [op.inputs[i] for i in members]
@@ -114,7 +114,7 @@ def _rows_of_everyone(
     process_set: ProcessSet,
     compression: Compressor = Compression.none,
 ) -> Tensor:
-    """Concatenates the ranks' rows; also under XLA, which has no allgather."""
+    """Concatenates the ranks' rows; under XLA, by a sum of padded rows."""
     if not xla.is_tracing():
         sent, dtype = compression.compress(rows)
         gathered = gathers.allgather(sent, name=name, process_set=process_set)
@@ -131,7 +131,7 @@ def _rows_of_everyone(
 
 
 def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Tensor:
-    """The ranks' tensors, along a new first dimension."""
+    """Returns the ranks' tensors, stacked along a new first dimension."""
     size = process_set.size()
     everyone = _rows_of_everyone(
         tensor[tf.newaxis], process_set.rank(), size, name, process_set
@@ -142,7 +142,7 @@ def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Tensor:
 def _product_of_others(
     tensor: Tensor, name: str, process_set: ProcessSet
 ) -> Tensor:
-    """The product of the other ranks' tensors; no division, for zeros."""
+    """Returns the product of other ranks' tensors, also if they have zeros."""
     place = process_set.rank()
     everyone = _of_everyone(tensor, f"{name}/factors", process_set)
     before = tf.math.cumprod(everyone, exclusive=True)
@@ -158,15 +158,15 @@ def _through_reduction(
     name: str,
     process_set: ProcessSet,
 ) -> list[Tensor]:
-    """Takes gradients back through Min, Max, Product or Adasum.
+    """Returns the gradients of a Min, Max, Product or Adasum.
 
     Args:
-        reduce_op: Which of them.
-        gradients: Those of the results, summed over the ranks.
-        inputs: What this rank contributed.
-        outputs: Returns the results.
+        reduce_op: The `ReduceOp`.
+        gradients: The gradients of the results, summed over the ranks.
+        inputs: The tensors of this rank.
+        outputs: Function that returns the results.
         name: String, from which the names of collectives are made.
-        process_set: Whose collectives they are.
+        process_set: The process set of the reduction.
 
     Returns:
         The gradients of the inputs.
@@ -189,7 +189,7 @@ def _through_reduction(
                 zip(gradients, inputs, strict=True)
             )
         ]
-    # Min, Max: to the ranks that hold the extremum, in equal parts.
+    # Min, Max: the ranks that hold the extremum get equal parts.
     holds = [
         tf.cast(tf.equal(tensor, extremum), tensor.dtype)
         for tensor, extremum in zip(inputs, outputs(), strict=True)
@@ -223,8 +223,8 @@ def _allreduce_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
                 process_set,
             )
             return reduction_calls.allreduce_calls([call])[0]
-        # Factors of 1 but for Adasum, whose derivative does not depend on the
-        # first one.
+        # The factors are 1, except for Adasum, whose derivative does not
+        # depend on the prescale factor.
         prescale, postscale = op_attributes.factors_of(op)
         total = reductions.grouped_allreduce(
             known,
@@ -259,7 +259,7 @@ def _reducescatter_gradient(
         inputs = _as_reduced(op, members)
 
         def whole(parts: Sequence[Tensor], name: str) -> list[Tensor]:
-            """The rows of all ranks."""
+            """Returns the rows of all ranks."""
             if not xla.is_tracing():
                 pairs = [compression.compress(part) for part in parts]
                 gathered = gathers.grouped_allgather(
@@ -309,7 +309,7 @@ def _reducescatter_gradient(
 
 
 def _rows_before(rows: int, process_set: ProcessSet) -> int:
-    """How many of the rows `reducescatter` gives to the ranks before this."""
+    """Returns how many rows `reducescatter` gives to the ranks before this."""
     return sum(
         reduction_calls.scattered_rows(rows, place, process_set.size())
         for place in range(process_set.rank())
@@ -339,9 +339,9 @@ def _allgather_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
 def _sum_of_parts(
     tensor: Tensor, rows: Tensor, name: str, process_set: ProcessSet
 ) -> Tensor:
-    """Sums over the ranks; each gets its rows, of which it has any number.
+    """Sums rows over the ranks; each rank gets its own rows, of any number.
 
-    Each rank gets all that the others have for it, and sums it in their order.
+    Each rank receives its rows of all others, and sums them in rank order.
     """
     parts, _ = gathers.alltoall(
         tensor, rows, name=name, process_set=process_set
@@ -352,7 +352,7 @@ def _sum_of_parts(
         0,
     )
     parts = tf.reshape(parts, shape)
-    # As in collectives, rounded once.
+    # Rounded only once, as in collectives.
     wide = parts.dtype.is_floating and parts.dtype.size < 4
     total = tf.reduce_sum(tf.cast(parts, tf.float32) if wide else parts, 0)
     return tf.cast(total, tensor.dtype)

@@ -1,15 +1,15 @@
-"""Names under which ranks recognise each other's tensors.
+"""Names by which ranks match their tensors.
 
-A name must be the same on every rank, so it is made of what the ranks have in
-common: the path of a variable, a position in a structure, or the place in the
-program. What depends on what a process has traced before is of no use: one rank
-alone may trace a function again, because its last batch is smaller.
+A name must be the same on every rank, so it is made from things that all ranks
+share: the path of a variable, a position in a structure, or the place in the
+program. It must not depend on earlier traces of the process: one rank alone may
+trace a function again, because its last batch is smaller.
 
-And a name must mean one thing. Two collectives of one function may be in flight
-in any order, which can differ between ranks; so no two of them have the same
-name, whoever has given it. What a function calls, as often as it likes, and the
-loops and branches in it run in the order of the program
-(`ordering.run_independently`), and may have its names.
+A name must also be unique. Two collectives of one function may be in flight in
+any order, which can differ between ranks, so no two of them have the same name,
+not even if the user has given it. Functions that a function calls, and loops
+and branches in it, run in the order of the program
+(`ordering.run_independently`), so they may use its names again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from keras_ring.core.names import eager_name
 
 
 class _Uses:
-    """How often each name was given out.
+    """The number of uses of each name.
 
     Args:
-        before: Those that were given out before a branch begins.
-        around: What the branch is in.
+        before: Numbers of uses before a branch begins.
+        around: Uses of names in the graph around the branch.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class _Uses:
         self._before_branches = None
 
     def add(self, name: str) -> int:
-        """Counts a use of a name; returns the number of those before."""
+        """Counts a use of a name, and returns the number of earlier uses."""
         self._raise_to(name, self._counts[name] + 1)
         return self._counts[name] - 1
 
     def branch(self, num_ops: int) -> _Uses:
-        """Returns that of a branch: names of the other one are free in it.
+        """Returns the uses in a branch, which may use names of other branches.
 
         Args:
             num_ops: Integer, how many ops there are around it: the same for
@@ -71,14 +71,14 @@ class _Uses:
 # same names again.
 _UsesByGraph = weakref.WeakKeyDictionary[Graph, _Uses]
 _uses_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
-# The same of collectives.
+# Uses of names of collectives.
 _collectives_in_graph: _UsesByGraph = weakref.WeakKeyDictionary()
 
 
 def _uses_of(graph: Graph, by_graph: _UsesByGraph) -> _Uses:
-    """Returns the uses of names that those in a graph must differ from.
+    """Returns the uses of names that new names in a graph must differ from.
 
-    They are those of the graph, and of what it runs beside.
+    They are those of the graph and of graphs that run at the same time.
     """
     found = by_graph.get(graph)
     if found is None:
@@ -96,15 +96,15 @@ def _uses_of(graph: Graph, by_graph: _UsesByGraph) -> _Uses:
 
 
 def collective_name(kind: str, name: str | None) -> str:
-    """Returns the name of a collective that is being made here.
+    """Returns the name of a collective that is being made.
 
-    In a graph it is that of no other collective there: a name that was given
-    before gets a number behind it, in the order of the program.
+    In a graph the name is unique: if it was used before, it gets a number as
+    suffix, in the order of the program.
 
     Args:
-        kind: String, what is made, such as `"allreduce"`.
-        name: String, or `None` for the place in the program: the function
-            that is traced, and which loop or branch of it.
+        kind: String, the kind of collective, such as `"allreduce"`.
+        name: String, or `None` for a name by the place in the program: the
+            function that is traced, and the loop or branch in it.
 
     Returns:
         A string.
@@ -122,9 +122,9 @@ def collective_name(kind: str, name: str | None) -> str:
 
 
 def _numbered(name: str, uses: _Uses) -> str:
-    """Returns `name`, with how often it was used before, if it was."""
+    """Returns `name`, with the number of earlier uses if there are any."""
     before = uses.add(name)
-    # The user may have given that one, too.
+    # The user may have given the numbered name, too.
     return _numbered(f"{name}#{before}", uses) if before else name
 
 
@@ -148,14 +148,14 @@ def variable_path(variable: Variable) -> str | None:
 def unique_names(prefix: str, paths: Iterable[str]) -> list[str]:
     """Returns one name per path, all different.
 
-    Two models may hold variables of one path, and one function may reduce the
-    gradients of one variable twice, while both reductions are in flight. So
-    a path that was used before, in this call or in the graph that is being
-    traced, gets a number behind it. Eager calls finish before the next one
-    starts: there only the call itself is looked at.
+    Two models may have variables of the same path, and one function may reduce
+    the gradients of a variable twice, with both reductions in flight. So a path
+    that was used before, in this call or in the graph that is being traced,
+    gets a number as suffix. Eager calls finish before the next one starts, so
+    there only paths of the same call count.
 
     Args:
-        prefix: String. What the names are for, such as `"gradient"`.
+        prefix: String, the purpose of the names, such as `"gradient"`.
         paths: Paths of variables, in an order that all ranks share.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The attributes of TensorFlow operations that say how they reduce."""
+"""The attributes of TensorFlow operations that specify a reduction."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from keras_ring.core.reduce_ops import ReduceOp
 
 
 class Kind(enum.IntEnum):
-    """What there is under XLA: the numbers of the native RequestKind."""
+    """Collectives under XLA, with the numbers of the native RequestKind."""
 
     allreduce = 0
     broadcast = 2
     reducescatter = 4
 
 
-# By the numbers of the native Compression.
+# Indexed by the numbers of the native Compression.
 _COMPRESSIONS = (Compression.none, Compression.fp16, Compression.bf16)
 
 

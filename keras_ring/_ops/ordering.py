@@ -1,4 +1,4 @@
-"""The one place that touches how TensorFlow orders stateful ops."""
+"""Controls the order of stateful ops in TensorFlow, in this module only."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _MARKS = "KerasRingInputWait"
 _PARTS = "_keras_ring_parts"
 _IN_ORDER = "_keras_ring_in_order"
 _COLLECTIVES = "_keras_ring_collectives"
-# Ops that run functions, and the attributes that name those.
+# Ops that run functions, and the attributes that name these functions.
 _CALLS = {
     "StatefulPartitionedCall": ("f",),
     "If": ("then_branch", "else_branch"),
     "Case": ("branches",),
     "While": ("cond", "body"),
 }
-# What TensorFlow makes of the name of a function: the number counts upwards.
+# The name that TensorFlow gives to a function: the number counts upwards.
 _GENERATED = re.compile(r"__(inference|forward|backward)_(?P<name>.*)_\d+")
 
 
 def run_independently(op: Operation) -> None:
     """Lets `op` overlap with other stateful ops of its graph.
 
-    Our ops are stateful, so that TensorFlow runs each as often as the program
-    says. In a `tf.function` its automatic control dependencies would then also
-    run them one after another, and no two reductions would ever be in flight
-    together. The ranks agree on an order of their own, so ours need none, but
-    for what `_run_calls_in_order` says.
+    The ops of keras_ring are stateful, so that TensorFlow runs each of them as
+    often as the program says. In a `tf.function`, automatic control
+    dependencies would also run them one after another, and no two reductions
+    would ever be in flight together. The ranks agree on their own order, so
+    these ops need none, except as described in `_run_calls_in_order`.
 
-    `experimental_acd_manager` is TensorFlow's own, not public: set while a
-    `tf.function` is traced, and `None` in graphs that have no automatic
-    control dependencies. `tests/multiprocess/collectives/test_graph.py` fails
-    if it stops doing what is said here.
+    `experimental_acd_manager` is private to TensorFlow: it is set while a
+    `tf.function` is traced, and `None` in graphs without automatic control
+    dependencies. `tests/multiprocess/collectives/test_graph.py` fails if this
+    changes.
 
     Args:
         op: A `tf.Operation` made in the current graph.
@@ -61,21 +61,21 @@ def run_independently(op: Operation) -> None:
 
 
 def _run_calls_in_order(op: Operation, reads: object, writes: object) -> bool:
-    """Orders what a function calls with its own collectives.
+    """Orders calls of functions with the collectives of the caller.
 
-    Collectives of one graph have different names. Those of a function that it
-    calls, of a loop or of a branch may have the same ones, and one function
-    may be called twice. So what contains collectives runs after all that the
-    program has before it, and before all that it has behind: TensorFlow alone
-    orders calls only if they change the same variables.
+    Collectives of one graph have different names. Those of a called function,
+    a loop or a branch may have the same names, and a function may be called
+    twice. So an op that contains collectives runs after all collectives before
+    it in the program, and before all that follow. TensorFlow itself orders
+    calls only if they change the same variables.
 
-    TensorFlow asks this of each op of a function when all of it was traced,
-    for resources that it does not know of.
+    TensorFlow calls this for each op of a function after tracing, to find
+    resources that it does not know.
 
     Args:
         op: A `tf.Operation`.
-        reads: Resources, which are left as they are.
-        writes: The same.
+        reads: Resources that the op reads, which are not changed here.
+        writes: Resources that the op writes, which are not changed here.
 
     Returns:
         Boolean, whether resources were changed.
@@ -83,7 +83,7 @@ def _run_calls_in_order(op: Operation, reads: object, writes: object) -> bool:
     if op.type in _CALLS and not hasattr(op.graph, _IN_ORDER):
         setattr(op.graph, _IN_ORDER, True)
         operations = op.graph.get_operations()
-        # What XLA compiles has an order of its own.
+        # Functions that XLA compiles have an order of their own.
         if any(each.type.startswith(_OF_XLA) for each in operations):
             return False
         last: Operation = None
@@ -105,7 +105,7 @@ auto_control_deps.register_acd_resource_resolver(_run_calls_in_order)
 
 
 def _is_collective(op: Operation) -> bool:
-    # Marks around the input pipeline wait for nobody.
+    # Marks around the input pipeline do not wait for other ranks.
     return bool(
         op.type.startswith("KerasRing") and not op.type.startswith(_MARKS)
     )
@@ -135,15 +135,15 @@ def _has_collectives(graph: Graph, name: str) -> bool:
 
 
 def is_branch(graph: Graph) -> bool:
-    """Whether a graph is one of several of which one runs."""
+    """Returns whether a graph is one branch of a conditional."""
     return isinstance(graph, CondBranchFuncGraph)
 
 
 def runs_beside(graph: Graph, *, compiled: bool) -> Graph | None:
-    """Returns the graph around, if collectives of both may run together.
+    """Returns the outer graph if collectives of both may run together.
 
-    In a `tf.function` they do not (`_run_calls_in_order`). In what XLA
-    compiles, and in loops and branches of a graph of TensorFlow 1, they may.
+    In a `tf.function` they do not (`_run_calls_in_order`). In functions that
+    XLA compiles, and in loops and branches of a TensorFlow 1 graph, they may.
 
     Args:
         graph: A `tf.Graph` that is being built.
@@ -163,23 +163,23 @@ def runs_beside(graph: Graph, *, compiled: bool) -> Graph | None:
 
 
 def place(graph: Graph, *, compiled: bool = False) -> str:
-    """Returns which function of the program a graph is, for names.
+    """Returns the place of a graph in the program, for names.
 
-    It is the same whatever was traced before, here or elsewhere: the name of
-    the function; for the body of a loop or a branch, that of the function
-    around it, and its number among those of the function that have
-    collectives.
+    The place does not depend on earlier traces. It is the name of the
+    function; or for the body of a loop or a branch, the name of the outer
+    function and the number of the body among the bodies of that function that
+    have collectives.
 
-    Functions of one name that a function calls run one after the other, but
-    not in a program that XLA has compiled. They are traced with it, so there
-    they are numbered like bodies.
+    Called functions of the same name run one after the other, except in a
+    program that XLA compiles. There they are traced with the caller, and
+    numbered like bodies.
 
     Args:
         graph: A `tf.Graph`.
         compiled: Boolean, whether XLA compiles the function.
 
     Returns:
-        A string, empty for a graph that is no function.
+        A string, which is empty for a graph that is no function.
     """
     found = getattr(graph, _PLACE, None)
     if found is None:
@@ -189,7 +189,7 @@ def place(graph: Graph, *, compiled: bool = False) -> str:
 
 
 def function_of(graph: Graph) -> Graph:
-    """Returns the function that a graph is, or is a loop or branch of."""
+    """Returns the function that a graph is, or belongs to as loop or branch."""
     while isinstance(graph, ControlFlowFuncGraph):
         graph = graph.outer_graph
     return graph
@@ -201,7 +201,7 @@ def _find_place(graph: Graph, compiled: bool) -> str:
     around = graph.outer_graph
     is_body = isinstance(graph, ControlFlowFuncGraph)
     if is_body:
-        # Its own name has a number, too, but of all that there ever were.
+        # TensorFlow's own number counts all functions of the process.
         name = re.sub(r"[_\d]+$", "", graph.name)
     else:
         generated = _GENERATED.fullmatch(graph.name)
@@ -219,8 +219,8 @@ def _find_place(graph: Graph, compiled: bool) -> str:
 def collectives_so_far() -> list[Operation]:
     """Returns the collectives made in the function that is being traced.
 
-    All of them run whenever the function does. In a TensorFlow 1 graph there
-    are none: what runs there is what a session is asked for.
+    All of them run whenever the function runs. For a TensorFlow 1 graph the
+    list is empty: there a session chooses the ops to run.
     """
     graph = tf.compat.v1.get_default_graph()
     if not graph.building_function:
@@ -229,13 +229,14 @@ def collectives_so_far() -> list[Operation]:
 
 
 class StartsAndWaits:
-    """Orders the ops of one graph that start something and those that wait.
+    """Orders the ops of one graph that start operations and those that wait.
 
-    The level of an op is how many ops it needs, one through the other, that
-    wait. An op that starts something runs before all that wait at its own
-    level or above. So a rank that waits at some level has started all up to
-    it, and ranks on which things have the same levels cannot wait for each
-    other, in whatever order each waits within a level.
+    The level of an op is the largest number of waiting ops on a path of
+    dependencies to it. An op that starts an operation runs before all waiting
+    ops of its own level or above. So a rank that waits at some level has
+    started all operations up to that level. If operations have the same levels
+    on all ranks, ranks cannot wait for each other for ever, in whatever order
+    each waits within a level.
     """
 
     def __init__(self) -> None:
@@ -248,8 +249,8 @@ class StartsAndWaits:
 
     @classmethod
     def of(cls, graph: Graph) -> StartsAndWaits:
-        """Returns that of `graph`."""
-        # Kept in the graph, because its ops hold on to it.
+        """Returns the order of `graph`."""
+        # Kept in the graph, because it refers to the ops of the graph.
         if not hasattr(graph, _ORDER):
             setattr(graph, _ORDER, cls())
         found: StartsAndWaits = getattr(graph, _ORDER)
@@ -259,8 +260,8 @@ class StartsAndWaits:
         """Puts new ops in order with those added before.
 
         Args:
-            starts: Operations that start something.
-            wait: The operation that waits for it.
+            starts: Ops that start operations.
+            wait: The op that waits for them.
         """
         self._look(wait.graph)
         self._starts += starts
@@ -280,15 +281,15 @@ class StartsAndWaits:
         return self._levels.get(op.name, 0)
 
     def _look(self, graph: Graph) -> None:
-        """Finds the levels of the ops that were made since the last time.
+        """Finds the levels of the ops that were made since the last call.
 
         When the graph is complete, TensorFlow adds an order among the uses of
-        a variable, among prints, and so on. What it will add is not known yet,
-        only that it follows the order in which ops were made. So a stateful
-        op counts as needing all stateful ops made before it, but for ours.
+        a variable, among prints, and so on. That order is not known yet, but
+        it follows the order in which ops were made. So a stateful op counts as
+        depending on all earlier stateful ops, except for those of keras_ring.
         """
         operations = graph.get_operations()
-        # Before the first op that waits, all have level 0.
+        # Before the first waiting op, all ops have level 0.
         for op in operations[self._looked_at :] if self._waits else ():
             level = 0
             for source in (*(t.op for t in op.inputs), *op.control_inputs):

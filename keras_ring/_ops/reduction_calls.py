@@ -1,4 +1,4 @@
-"""Reductions as the native ops take them: checked, scaled and compressed."""
+"""Checks, scales and compresses reductions for the native ops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
 
 @dataclasses.dataclass(frozen=True)
 class AllreduceCall:
-    """One call of `grouped_allreduce` or `grouped_reducescatter`."""
+    """The arguments of `grouped_allreduce` or `grouped_reducescatter`."""
 
     tensors: Sequence[Tensor]
     op: ReduceOp
@@ -37,10 +37,10 @@ class AllreduceCall:
 
 
 def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Tensor]]:
-    """Reduces what several calls ask for.
+    """Runs several allreduces.
 
-    The same as one `grouped_allreduce` after the other. But under XLA all are
-    started before any is waited for.
+    The result is that of one `grouped_allreduce` after the other. Under XLA
+    all of them are started before the first wait.
 
     Args:
         calls: A list of `AllreduceCall`.
@@ -60,7 +60,7 @@ def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Tensor]]:
 def run_reductions(
     calls: Sequence[AllreduceCall], kind: Kind
 ) -> list[list[Tensor]]:
-    """Runs reductions that are named already, of one kind.
+    """Runs reductions of one kind that have names.
 
     Args:
         calls: The calls, each with a name.
@@ -114,7 +114,7 @@ def _rows_of_results(
                 "with a tensor of a known shape.",
             )
     members = call.process_set
-    # Of a rank that is no member, whatever: it fails when it runs.
+    # Any value will do for a rank that is no member: its op fails when it runs.
     place = members.rank() if members.included() else 0
     return [
         scattered_rows(tensor.shape[0], place, members.size())
@@ -130,7 +130,7 @@ def scattered_rows(rows: int, rank: int, size: int) -> int:
 def _prepare(
     call: AllreduceCall, kind: Kind
 ) -> tuple[list[Tensor], dict[str, int | str], list[Any]]:
-    """Returns a call's tensors and attributes, and what `_finish` needs."""
+    """Returns a call's tensors and attributes, and the state for `_finish`."""
     op = call.op
     if not isinstance(op, ReduceOp):
         raise TypeError(
@@ -171,7 +171,7 @@ def _prepare(
 def _finish(
     call: AllreduceCall, reduced: Sequence[Tensor], contexts: Sequence[Any]
 ) -> list[Tensor]:
-    """Undoes in the results what `_prepare` did to the tensors."""
+    """Reverses in the results the changes that `_prepare` made."""
     if not _factors_are_fused(call.op, reduced):
         reduced = [scaled(tensor, call.postscale_factor) for tensor in reduced]
     if _native_compression(call.compression) is None:
@@ -183,7 +183,7 @@ def _finish(
 
 
 def check_list(tensors: object) -> None:
-    """Raises a `TypeError` if `tensors` is no list."""
+    """Raises a `TypeError` if `tensors` is not a list or tuple."""
     if not isinstance(tensors, list | tuple):
         raise TypeError(
             "`tensors` must be a list of tensors. Received: "
@@ -208,7 +208,7 @@ def _reducible() -> frozenset[str]:
 
 
 def check_reducible(kind: Kind, op: ReduceOp, tensor: Tensor) -> None:
-    """Raises a `TypeError` if there is no such reduction of a tensor."""
+    """Raises a `TypeError` if `op` cannot reduce tensors of this type."""
     dtype = tensor.dtype
     if dtype.name in _reducible() and (op is not Adasum or dtype.is_floating):
         return
@@ -229,19 +229,19 @@ def check_reducible(kind: Kind, op: ReduceOp, tensor: Tensor) -> None:
 
 
 def _native_compression(compression: Any) -> int | None:
-    """The number of a compression; `None` where it has methods to call."""
+    """Returns the number of a compression, or `None` if it has none."""
     if compression is None:
         compression = Compression.none
     return compression.native if isinstance(compression, Compressor) else None
 
 
 def _factors_are_fused(op: ReduceOp, tensors: Sequence[Tensor]) -> bool:
-    """Whether the copies of a reduction multiply by its factors."""
+    """Returns whether a reduction applies the factors while it copies."""
     return op in SCALED and all(each.dtype.is_floating for each in tensors)
 
 
 def scaled(tensor: Tensor, factor: float) -> Tensor:
-    """Returns a tensor times a number; that of integers in float64."""
+    """Returns a tensor times a number; integers are multiplied in float64."""
     if factor == 1.0:
         return tensor
     if tensor.dtype.is_floating:
@@ -251,12 +251,12 @@ def scaled(tensor: Tensor, factor: float) -> Tensor:
 
 
 def _double_bits(value: float) -> int:
-    """The bits of a double as an int64, as the op's attribute takes it."""
+    """Returns the bits of a double as an int64, for an attribute of an op."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits
 
 
 def independent(output: Tensor) -> None:
-    """Lets a collective run beside others that TensorFlow would order."""
+    """Lets a collective run at the same time as other stateful ops."""
     if not tf.executing_eagerly():
         ordering.run_independently(output.op)

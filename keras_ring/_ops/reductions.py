@@ -195,8 +195,8 @@ def reducescatter(
 ) -> Tensor:
     """Reduces a tensor over all ranks; every rank gets its part of the rows.
 
-    The rows are divided in the order of the ranks. Where their number cannot
-    be divided, the first ranks get one more.
+    The rows are divided in the order of the ranks. If their number cannot be
+    divided evenly, the first ranks get one row more.
 
     Args:
         tensor: {{reducible}} Its shape is `[n, ...]`.

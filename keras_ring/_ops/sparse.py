@@ -1,4 +1,4 @@
-"""`tf.IndexedSlices`: tensors of which only some rows are there."""
+"""Reduces `tf.IndexedSlices`: tensors with only some of their rows."""
 
 from __future__ import annotations
 
@@ -27,29 +27,28 @@ def allreduce_indexed_slices(
 ) -> tf.IndexedSlices:
     """Sums or averages `tf.IndexedSlices` over all ranks.
 
-    Rows of one index are added up before they travel, then values and indices
-    are gathered from all ranks, then rows of one index are added up again.
-    So each index appears once in the result, as optimizers that square
-    gradients need it: the square of a sum is not the sum of the squares.
+    Rows of the same index are added up on each rank; values and indices are
+    gathered from all ranks; then rows of the same index are added up again. So
+    each index appears once in the result, as optimizers that square gradients
+    require: the square of a sum is not the sum of the squares.
 
     Args:
         slices: A `tf.IndexedSlices`. It may hold no rows on some ranks.
         op: `kr.Average` or `kr.Sum`.
         name: String, the same on all ranks.
-        prescale_factor: Float, by which values are multiplied before.
-        postscale_factor: Float, by which values are multiplied after.
+        prescale_factor: Float, the factor of values before the reduction.
+        postscale_factor: Float, the factor of values after the reduction.
         compression: The format of the values on the wire.
         process_set: As in `allreduce`.
         keeps_duplicates: Boolean. If `True`, no rows are added up: the result
-            has the rows of all ranks one after the other, as one process has
-            them for the batches of all ranks, whatever an optimizer makes of
-            that. Defaults to `False`.
+            has the rows of all ranks one after the other, exactly as one
+            process has them for the batches of all ranks. Defaults to `False`.
 
     Returns:
         A `tf.IndexedSlices`, the same on all ranks.
 
     Raises:
-        TypeError: If there is no such reduction of the type of the values.
+        TypeError: If the type of the values cannot be reduced by `op`.
         ValueError: If `op` is not `kr.Average` or `kr.Sum`.
     """
     if op not in (reduce_ops.Average, reduce_ops.Sum):
@@ -72,7 +71,7 @@ def allreduce_indexed_slices(
     if prescale_factor != 1.0:
         slices = scaled_gradient(slices, prescale_factor)
     values, dtype = compression.compress(slices.values)
-    # One of each rank that brings something: not of those that have joined.
+    # `ones` counts the ranks that contribute: a joined rank does not.
     values, indices, ones = gathers.grouped_allgather(
         [values, slices.indices, tf.ones([1], tf.int8)],
         name=name,
@@ -101,14 +100,14 @@ def allreduce_indexed_slices(
 
 
 def scaled_gradient(gradient: Gradient, factor: float) -> Gradient:
-    """Returns a gradient, dense or not, times a factor."""
+    """Returns a dense or sparse gradient times a factor."""
     return map_gradient(
         lambda values: reduction_calls.scaled(values, factor), gradient
     )
 
 
 def values_of(gradient: Gradient) -> Tensor:
-    """Returns the numbers of a gradient as one tensor."""
+    """Returns the values of a gradient as one tensor."""
     if isinstance(gradient, tf.IndexedSlices):
         return gradient.values
     return gradient
@@ -129,7 +128,7 @@ def _as_they_are(slices: tf.IndexedSlices) -> tf.IndexedSlices:
 def map_gradient(
     function: Callable[[Tensor], Tensor], gradient: Gradient
 ) -> Gradient:
-    """Applies `function` to the numbers of a gradient.
+    """Applies `function` to the values of a gradient.
 
     Args:
         function: Maps a tensor to one of the same shape.

@@ -8,7 +8,7 @@ from keras_ring._typing import Variable
 
 
 def num_bytes(variable: Variable) -> int | None:
-    """Returns the size of a variable; `None` where its shape is not known."""
+    """Returns the bytes of a variable, or `None` if its shape is not known."""
     elements = tf.TensorShape(variable.shape).num_elements()
     if elements is None:
         return None

@@ -1,7 +1,7 @@
-"""Where a rank stands, as values that a graph finds out when it runs.
+"""Rank, size and so on as ops, whose values are found when a graph runs.
 
-`rank()` and `size()` are Python numbers: in a graph they are constants, of the
-job in which it was traced.
+`rank()` and `size()` return Python numbers. In a graph these are constants of
+the job in which it was traced.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def rank_op(
     *,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """Returns this process's rank, found out when the graph runs.
+    """Returns the rank of this process when the graph runs.
 
     Args:
         name: {{op_name}}
-        process_set: A `ProcessSet`, to be told the place in it. Defaults to
+        process_set: A `ProcessSet`, in which the rank is wanted. Defaults to
             all ranks.
 
     Returns:
@@ -57,7 +57,7 @@ def size_op(
     *,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """Returns the number of ranks, found out when the graph runs.
+    """Returns the number of ranks when the graph runs.
 
     Args:
         name: {{op_name}}
@@ -75,7 +75,7 @@ def size_op(
 def process_set_included_op(
     process_set_id: int = 0, name: str | None = None
 ) -> Tensor:
-    """Returns whether this process is a member, found out when the graph runs.
+    """Returns whether this process is a member when the graph runs.
 
     Args:
         process_set_id: Integer, the `process_set_id` of a `ProcessSet`.

@@ -1,9 +1,9 @@
 """Collectives in functions that XLA compiles (`jit_compile=True`).
 
-XLA runs what has side effects one after another, in an order of its own. So a
-collective is two ops there: one that starts it and one that waits for it.
-`ordering.StartsAndWaits` sees to it that ranks which wait in different orders
-do not wait for each other.
+XLA runs ops with side effects one after another, in an order of its own. So a
+collective consists of two ops there: one that starts it and one that waits for
+it. `ordering.StartsAndWaits` ensures that ranks that wait in different orders
+do not wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from keras_ring._ops.autograph import do_not_convert
 from keras_ring._runtime import native
 from keras_ring._typing import Gradient, Operation, Tensor
 
-# Gradients of a compiled function may be traced outside of it.
+# True inside of `compiling()`: gradients of a compiled function may be traced
+# outside of it.
 _compiling: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "keras_ring_compiling", default=False
 )
 
 
 def is_tracing() -> bool:
-    """Whether ops made now become part of a program that XLA compiles.
+    """Returns whether new ops become part of a program that XLA compiles.
 
-    `GraphOrParentsInXlaContext` is TensorFlow's own, not public; its loops ask
-    the same question there. `tests/multiprocess/collectives/test_xla.py` fails
-    if it stops doing what is said here.
+    `GraphOrParentsInXlaContext` is private to TensorFlow, whose loops use it
+    for the same purpose. `tests/multiprocess/collectives/test_xla.py` fails if
+    its meaning changes.
     """
     if tf.executing_eagerly():
         return False
@@ -47,7 +48,7 @@ def is_tracing() -> bool:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Makes `is_tracing` true, where a graph is being built."""
+    """Makes `is_tracing` return `True` while a graph is being built."""
     token = _compiling.set(True)
     try:
         yield
@@ -56,7 +57,7 @@ def compiling() -> Iterator[None]:
 
 
 def reject(what: str, name: str, advice: str) -> NoReturn:
-    """Refuses a collective that XLA cannot compile.
+    """Raises the error for a collective that XLA cannot compile.
 
     Raises:
         NotImplementedError: Always.
@@ -72,10 +73,10 @@ class Start:
     """A collective to be started.
 
     Args:
-        tensors: What it is given.
-        attributes: Those of its `KerasRingXlaStart`.
-        rows: For each tensor, the rows of its result, or -1 if it has as many
-            as the tensor. Defaults to that for all.
+        tensors: The inputs of the collective.
+        attributes: The attributes of its `KerasRingXlaStart`.
+        rows: For each tensor, the number of rows of its result, or -1 for that
+            of the tensor. Defaults to -1 for all tensors.
     """
 
     tensors: Sequence[Tensor]
@@ -91,7 +92,7 @@ def run(starts: Sequence[Start]) -> list[list[Tensor]]:
         starts: A list of `Start`.
 
     Returns:
-        For each, the list of results.
+        For each collective, the list of results.
     """
     ops = native.xla_ops()
     tickets = [
@@ -120,14 +121,15 @@ def run(starts: Sequence[Start]) -> list[list[Tensor]]:
 def started(
     op: Operation, gradients: Sequence[Gradient]
 ) -> Iterator[tuple[Operation, Sequence[Gradient]]]:
-    """Takes an op that waits apart into the collectives it waits for.
+    """Yields the collectives that a waiting op waits for.
 
     Args:
         op: A `KerasRingXlaDone`.
-        gradients: Those of its results.
+        gradients: The gradients of its results.
 
     Yields:
-        For each collective, something like its op, and its gradients.
+        For each collective, an object with the interface of its op, and its
+        gradients.
     """
     tickets = op.get_attr("N")
     position = 0
