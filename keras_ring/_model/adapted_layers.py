@@ -1,10 +1,10 @@
-"""Layers that keep what they have learned outside of their weights.
+"""Layers with learned state outside of their weights.
 
-Layers with `adapt` do. Some compute what they use from weights, in
-`finalize_state`, and have to do it again when the weights have been assigned:
-`Normalization`. Others have no weights for it: the vocabularies of
-`TextVectorization` and `StringLookup`, the boundaries of `Discretization`.
-These can only be compared.
+These are layers with `adapt`. `Normalization` computes tensors from its weights
+in `finalize_state`, and has to do so again when the weights were assigned.
+Other layers have no weights for their state, such as the vocabularies of
+`TextVectorization` and `StringLookup` and the boundaries of `Discretization`.
+Such state can only be compared.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from keras_ring._typing import Layer, Model
 from keras_ring.core.objects import allgather_object
 from keras_ring.errors import ConsistencyError
 
-# What such layers have, beside a vocabulary. Of `Normalization`, what it was
-# given instead of being adapted.
+# Attributes of such layers, besides a vocabulary. Those of `Normalization` are
+# arguments that replace `adapt`.
 _ATTRIBUTES = ("bin_boundaries", "input_mean", "input_variance", "idf_weights")
 
 
 def finalize(model: Model, process_set: ProcessSet) -> None:
-    """Has layers compute anew what they make of their weights.
+    """Makes layers recompute the state that they derive from their weights.
 
-    Functions that were traced hold what was computed before as constants. So
-    they are traced anew, on all ranks, if something has changed on one.
+    Traced functions hold the earlier state as constants. So they are traced
+    again on all ranks if the state has changed on one rank.
 
     Args:
         model: A `keras.Model`, whose weights are the same on all ranks.
-        process_set: Whose ranks have the model.
+        process_set: A `kr.ProcessSet`, whose ranks have the model.
     """
     layers = [
         layer
         for layer in model._flatten_layers()
         if hasattr(layer, "finalize_state") and layer.weights
     ]
-    # Without eager execution these are tensors that read the weights.
+    # Without eager execution, the state consists of tensors that read weights.
     if not layers or is_graph_program():
         return
     changed = False
@@ -58,14 +58,14 @@ def finalize(model: Model, process_set: ProcessSet) -> None:
 
 
 def require_same(model: Model, process_set: ProcessSet) -> None:
-    """Raises an error on all ranks if what layers have learned differs.
+    """Raises an error on all ranks if the learned state of layers differs.
 
     Args:
         model: A `keras.Model`.
-        process_set: Whose ranks compare.
+        process_set: A `kr.ProcessSet`, whose ranks compare.
 
     Raises:
-        ConsistencyError: If it differs; it names the layer and the ranks.
+        ConsistencyError: If it differs; the text names the layer and ranks.
     """
     if is_alone(process_set):
         return
@@ -98,7 +98,7 @@ def require_same(model: Model, process_set: ProcessSet) -> None:
 
 
 def _learned(layer: Layer) -> list[tuple[str, object]]:
-    """Returns what a layer uses beside its weights, by what it is called."""
+    """Returns the learned state of a layer outside of its weights, by name."""
     found: list[tuple[str, object]] = []
     if hasattr(layer, "get_vocabulary"):
         found.append(("vocabulary", layer.get_vocabulary()))

@@ -14,14 +14,14 @@ from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Model, Variable
 from keras_ring.errors import ConsistencyError
 
-_ALLOWANCE = 1.0  # seconds of checks at the ends of epochs
+_ALLOWANCE = 1.0  # seconds of frequent checks at the ends of epochs
 
 
 def compared_weights(model: Model) -> list[Variable]:
     """Returns the weights that must be the same on all ranks.
 
-    Those that were made to be trained, frozen or not, but for those that were
-    registered as local to each rank. Others are a layer's own:
+    These are all weights that were made to be trained, frozen or not, except
+    those that were registered as local to each rank. Other weights may differ:
     `keras.layers.BatchNormalization` keeps statistics of the batches of its
     rank.
     """
@@ -51,17 +51,19 @@ def require_consistent(
 
     Args:
         model: A `keras.Model`.
-        when: String, for the error, such as "after epoch 3".
-        process_set: Whose members train the model. Defaults to all ranks.
-        wish: Integer, not negative, that travels with the fingerprint.
+        when: String, the time of the check for the error, such as "after
+            epoch 3".
+        process_set: A `kr.ProcessSet`, whose ranks train the model. Defaults
+            to all ranks.
+        wish: Integer, not negative, that is exchanged with the fingerprint.
         but: Variables that are not compared.
 
     Returns:
         The largest `wish` of all ranks.
 
     Raises:
-        ConsistencyError: If they differ; it names the first weight that does,
-            and the ranks.
+        ConsistencyError: If they differ; the text names the first weight that
+            differs, and the ranks.
     """
     if process_sets.is_alone(process_set):
         return wish
@@ -91,10 +93,10 @@ def require_consistent(
 
 
 class EpochComparison:
-    """Compares weights at the ends of epochs, as often as it is cheap.
+    """Compares weights at the ends of epochs, as often as that is cheap.
 
-    After each of the first epochs, until that has taken a second; then so
-    rarely that it takes a hundredth of the time; and at the end.
+    It does so after each epoch until the comparisons have taken a second, then
+    so rarely that they take a hundredth of the time, and at the end.
 
     Args:
         but: Variables that are not compared.
@@ -108,13 +110,13 @@ class EpochComparison:
     def at_epoch_end(
         self, model: Model, epoch: int, process_set: ProcessSet
     ) -> None:
-        """Compares after epoch number `epoch`, if it is time to."""
+        """Compares after epoch number `epoch` if a comparison is due."""
         self._is_left_out = not self._budget.is_due()
         if not self._is_left_out:
             self._compare(model, f"after epoch {epoch + 1}", process_set)
 
     def at_end(self, model: Model, process_set: ProcessSet) -> None:
-        """Compares at the end, if it was left out after the last epoch."""
+        """Compares at the end, unless that was done after the last epoch."""
         if self._is_left_out:
             self._compare(model, "at the end of the training", process_set)
 

@@ -1,11 +1,11 @@
-"""Finds metrics whose state is no sum, although it says so.
+"""Detects metrics whose state is declared as a sum and is not.
 
-The state of a metric is added up over ranks if its variables say "sum", which
-is what Keras writes where a metric says nothing. A maximum of 2 and one of 3
-would be 5. Whether state is a sum can be told without the data: started from
-zero, what two batches leave is the sum of what each of them leaves. That is
-tried with numbers made up for the shapes that the metric is called with, once,
-at its first call. Keras' own metrics are known to be right.
+The state of a metric is added up over ranks if its variables declare "sum",
+which is the default of Keras. Then a maximum of 2 and one of 3 would become 5.
+A test needs no data: if state is a sum and starts at zero, its value after two
+batches is the sum of its values after each of them. Each metric is tested once,
+at its first call, with random numbers in the shapes of its arguments. Keras'
+own metrics are known to be right.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from keras_ring._typing import Metric, Model, Structure, Variable
 
 _WATCHED = "_keras_ring_watched"
 _IS_SUM = "_keras_ring_is_sum"
-# Called with a metric and what is wrong with its state.
+# A function of a metric and of a text that says what is wrong with its state.
 Refuse = Callable[[Metric, str], None]
-_UNKNOWN = 4  # for a dimension that is not known
-_TOLERANCE = 1e-3  # of the largest: sums in another order
+_UNKNOWN = 4  # the size that replaces an unknown dimension
+_TOLERANCE = 1e-3  # relative to the largest value: sums in another order
 
 
 def watch(model: Model, refuse: Refuse | None = None) -> None:
-    """Has the metrics of a model tried at their first call.
+    """Sets up a test of the metrics of a model at their first call.
 
     Args:
         model: A `keras.Model`.
-        refuse: Called, in the first call, with a metric that fails and with
-            what is wrong, as "variable 'total' is 3 ...". Defaults to raising
-            a `ValueError`.
+        refuse: Function that is called, in the first call, with a metric that
+            fails and a text such as "variable 'total' is 3 ...". Defaults to
+            one that raises a `ValueError`.
     """
     for metric in _metrics_of_users(model):
         if not hasattr(metric, _WATCHED):
@@ -45,9 +45,9 @@ def watch(model: Model, refuse: Refuse | None = None) -> None:
 
 
 def are_sums(model: Model) -> bool:
-    """Whether the state of each metric of a model is known to be a sum.
+    """Returns whether the state of each metric of a model is known as a sum.
 
-    That of a user's metric is not before it was tried.
+    The state of a user's metric is unknown until the metric was tested.
 
     Args:
         model: A `keras.Model`.
@@ -101,7 +101,7 @@ def _problem(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str | None:
-    """Tries a metric; returns what is wrong with it, if anything is."""
+    """Tests a metric, and returns what is wrong with it, or `None`."""
     rng = np.random.default_rng(0)
     before = [np.array(compat.as_numpy(v)) for v in metric.variables]
     try:
@@ -112,7 +112,7 @@ def _problem(
         )
         start = _state_after(metric, update, [])
     except Exception as error:
-        # Not every metric takes any numbers. Then it is believed.
+        # Some metrics refuse such numbers. Their declaration is trusted.
         logging.debug("keras_ring: %s was not tried: %s", metric.name, error)
         return None
     finally:
@@ -147,7 +147,7 @@ def _state_after(
 
 
 def _made_up(arguments: Structure, rng: np.random.Generator) -> Structure:
-    """Returns numbers in the place of tensors."""
+    """Returns a structure with random numbers in place of tensors."""
 
     def number_for(value: object) -> object:
         if not isinstance(value, tf.Tensor):

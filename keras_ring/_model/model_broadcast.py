@@ -37,23 +37,23 @@ def broadcast_model(
     the metrics, and the generators of random numbers: those of the layers, the
     model's own, and that of `keras.random`.
 
-    Ranks draw other random numbers than each other afterwards, dropout masks
-    among them, and the same ones in each run: the rank is folded into each
-    seed, which becomes `seed XOR mix(place)`. `place` is the rank, counted from
-    `root_rank`, and `mix` the finalizer of MurmurHash3 for 32 bits, with
-    `mix(0) = 0`. So `root_rank` keeps its seeds, no two ranks have the same,
-    and calling this again gives the same seeds again.
+    Afterwards random numbers, such as dropout masks, differ between ranks and
+    are the same in each run: the rank is folded into each seed, which becomes
+    `seed XOR mix(place)`. `place` is the rank, counted from `root_rank`, and
+    `mix` is the finalizer of MurmurHash3 for 32 bits, with `mix(0) = 0`. So
+    `root_rank` keeps its seeds, no two ranks have the same, and calling this
+    again gives the same seeds again.
 
-    Layers that compute something from their weights (`finalize_state`, as
-    `keras.layers.Normalization` has it) do so again. What layers have learned
-    outside of their weights, such as a vocabulary, is compared.
+    Layers that derive state from their weights (in `finalize_state`, such as
+    `keras.layers.Normalization`) compute it again. Learned state outside of
+    weights, such as a vocabulary, is compared.
 
     Args:
         model: A `keras.Model` that is built.
         root_rank: Integer, the rank whose state all ranks get. Defaults to
             `0`.
-        optimizers: Optimizers that train the model, beside those that are
-            attributes of it.
+        optimizers: Optimizers that train the model and are not attributes of
+            it.
         fold_rank: Boolean. If `False`, all ranks draw the random numbers of
             `root_rank`. Defaults to `True`.
         local_variables: Variables that each rank keeps as they are. Those
@@ -65,7 +65,7 @@ def broadcast_model(
         ValueError: If `root_rank` is not a member, or the ranks have different
             models, or a layer with `synchronized=True` is trained by some of
             the ranks.
-        ConsistencyError: If layers have learned different things.
+        ConsistencyError: If learned state outside of weights differs.
 
     Example:
     ```python
@@ -77,7 +77,7 @@ def broadcast_model(
     require_all_ranks(model, process_set)
     found = model_optimizers.optimizers_of(model, optimizers)
     if any(distributed_settings(each) for each in found.values()):
-        # What is reduced will be matched by these.
+        # Gradients will be matched by these paths.
         shared_paths.agree(
             model.variables, "model", "variables of the model", process_set
         )
@@ -117,7 +117,7 @@ def broadcast_model(
 def _build(
     model: Model, optimizers: dict[str, Optimizer], process_set: ProcessSet
 ) -> None:
-    """Has all ranks have the variables of the same optimizers."""
+    """Makes the variables of the same optimizers on all ranks."""
     model_optimizers.build_only_one(model, optimizers)
     if len(optimizers) > 1:
         of_ranks = allgather_object(

@@ -1,10 +1,10 @@
-"""The optimizers that train a model: the compiled one, and attributes of it.
+"""The optimizers that train a model: the compiled one, and other attributes.
 
-A GAN has two, and a third one that `compile` makes and nobody uses. The
-variables of an optimizer are made for the weights that it is used with. For
-one alone these are known: all that the model trains. Of several, each is left
-as it is until it was used, or until it is known, from another rank or from a
-checkpoint, what it was used with.
+A GAN has two optimizers, and a third, unused one that `compile` makes. The
+variables of an optimizer are made for the weights that it trains. A single
+optimizer trains all trainable weights of the model. If there are several, an
+optimizer is not built until it is used, or until another rank or a checkpoint
+tells which weights it trains.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._training.local_variables import local_variables_of
 from keras_ring._typing import Model, Optimizer, Variable
 
-# By the name of an optimizer: the places, among the variables of the model,
-# of those that it was built for.
+# By name of an optimizer: the indices, among the variables of the model, of
+# those that it was built for.
 Places = dict[str, list[int]]
 
 _COMPILED = "optimizer"
@@ -30,7 +30,7 @@ def optimizers_of(
 
     Args:
         model: A `keras.Model`.
-        more: Optimizers that train it and are not among its attributes.
+        more: Optimizers that train it and are not attributes of it.
     """
     attributes = sorted(vars(model).items(), key=lambda named: named[0])
     found: dict[str, object] = {
@@ -38,7 +38,7 @@ def optimizers_of(
         **dict(attributes),
     }
     for name, value in attributes:
-        # Where TensorFlow notes down all attributes.
+        # TensorFlow tracks the other attributes under `_self_...` names.
         if not name.startswith("_self_"):
             found.update(_members(name, value))
     found.update(_members("given", list(more)))
@@ -47,19 +47,19 @@ def optimizers_of(
     for name, each in found.items():
         if compat.is_optimizer(each) and id(each) not in seen:
             optimizers[name] = each
-            # What is inside of another one is a part of that.
+            # An inner optimizer is a part of the outer one.
             seen |= {id(each), id(inner_optimizer(each))}
     return optimizers
 
 
 def build_only_one(model: Model, optimizers: Mapping[str, Optimizer]) -> None:
-    """Makes the variables of the optimizer of a model that has one alone."""
+    """Makes the variables of the optimizer if the model has only one."""
     if list(optimizers) == [_COMPILED]:
         compat.built_optimizer(optimizers[_COMPILED], model.trainable_variables)
 
 
 def places(model: Model, optimizers: Mapping[str, Optimizer]) -> Places:
-    """Returns which variables of a model optimizers were built for."""
+    """Returns the indices of the variables that optimizers were built for."""
     variables = model.variables
     position = {id(variable): i for i, variable in enumerate(variables)}
     return {
@@ -72,12 +72,12 @@ def places(model: Model, optimizers: Mapping[str, Optimizer]) -> Places:
 def build_for(
     model: Model, optimizers: Mapping[str, Optimizer], wanted: Places
 ) -> None:
-    """Makes the variables of optimizers that were not used here yet.
+    """Makes the variables of optimizers that are not built on this rank.
 
     Args:
         model: A `keras.Model`.
-        optimizers: What `optimizers_of` returned.
-        wanted: What `places` returned, elsewhere, for the same program.
+        optimizers: Result of `optimizers_of`.
+        wanted: Result of `places` on another rank or in an earlier run.
     """
     present = places(model, optimizers)
     variables = model.variables
@@ -90,7 +90,7 @@ def build_for(
 
 
 def merged(of_ranks: Iterable[Places]) -> Places:
-    """Returns the places of the lowest rank that has them, for each name."""
+    """Returns for each name the indices of the lowest rank that has any."""
     result: Places = {}
     for of_rank in of_ranks:
         result = {**of_rank, **result}
@@ -98,7 +98,7 @@ def merged(of_ranks: Iterable[Places]) -> Places:
 
 
 def is_local(variable: Variable, optimizers: Mapping[str, Optimizer]) -> bool:
-    """Whether one of the optimizers leaves a variable to each rank."""
+    """Returns whether a variable is local to each rank for an optimizer."""
     return any(
         variable in local_variables_of(each) for each in optimizers.values()
     )
@@ -107,7 +107,7 @@ def is_local(variable: Variable, optimizers: Mapping[str, Optimizer]) -> bool:
 def local_slots(
     model: Model, optimizers: Mapping[str, Optimizer]
 ) -> list[Variable]:
-    """Returns what optimizers remember of the variables of each rank's own."""
+    """Returns the optimizer variables that belong to local variables."""
     return [
         slot
         for optimizer in optimizers.values()

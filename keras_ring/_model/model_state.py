@@ -32,8 +32,8 @@ def state_variables(
 ) -> list[Variable]:
     """Returns the variables that training continues from, in a fixed order.
 
-    Weights, seed generators and the optimizers' variables; not the metrics,
-    whose state is that of one epoch on one rank.
+    These are weights, seed generators and the optimizers' variables, but not
+    metrics, whose state belongs to one epoch on one rank.
 
     Args:
         model: A `keras.Model` that is built. Its optimizer is built here if
@@ -89,7 +89,7 @@ def owned_variables(
 
 
 def layer_states(model: Model) -> list[Variable]:
-    """Returns the states of stateful layers, which are not their weights."""
+    """Returns the states of stateful layers, which are not weights."""
     return [
         state
         for layer in model._flatten_layers()
@@ -100,10 +100,10 @@ def layer_states(model: Model) -> list[Variable]:
 
 
 def local_variables(model: Model) -> list[Variable]:
-    """Returns what each rank has of its own within an epoch.
+    """Returns the variables that differ between ranks within an epoch.
 
-    The gradients that accumulate until the optimizer uses them, and then the
-    state of the metrics.
+    These are first the gradients that accumulate until the optimizer uses
+    them, then the state of the metrics.
     """
     variables = [*accumulators(model), *compat.metrics_variables(model)]
     return list({id(variable): variable for variable in variables}.values())
@@ -117,7 +117,7 @@ def accumulators(model: Model) -> list[Variable]:
 
 
 def described(variables: Iterable[Variable]) -> list[dict[str, Any]]:
-    """Returns what a manifest says of variables."""
+    """Returns the descriptions of variables for a manifest."""
     return [
         {
             "path": variable_path(variable),
@@ -153,7 +153,7 @@ def as_arrays(variables: Iterable[Variable]) -> list[npt.NDArray[Any]]:
 def write_arrays(
     contents: Mapping[str, npt.NDArray[Any]], file: BinaryIO
 ) -> None:
-    """Writes arrays of any type of number, as a `.npz` of bytes."""
+    """Writes arrays of any numeric type, as a `.npz` file of bytes."""
     as_bytes: dict[str, Any] = {
         name: np.ascontiguousarray(array).reshape(-1).view("uint8")
         for name, array in contents.items()
@@ -162,14 +162,14 @@ def write_arrays(
 
 
 def numbered(arrays: Iterable[npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Returns arrays by their place, as `write_arrays` takes them."""
+    """Returns arrays by their indices, as names for `write_arrays`."""
     return {str(place): array for place, array in enumerate(arrays)}
 
 
 def read_bytes(
     file: str | os.PathLike[str] | IO[bytes],
 ) -> dict[str, npt.NDArray[Any]]:
-    """Returns the bytes of what `write_arrays` wrote, by name.
+    """Returns the bytes of arrays that `write_arrays` has written, by name.
 
     Args:
         file: A path or a file.
@@ -181,14 +181,14 @@ def read_bytes(
 def in_order(
     contents: Mapping[str, npt.NDArray[Any]],
 ) -> list[npt.NDArray[Any]]:
-    """Returns what `numbered` was given."""
+    """Returns the arrays in the order that they had in `numbered`."""
     return [contents[str(place)] for place in range(len(contents))]
 
 
 def assign_bytes(
     variables: Sequence[Variable], contents: Sequence[npt.NDArray[Any]]
 ) -> None:
-    """Gives variables the values whose bytes these are."""
+    """Assigns values that are given as bytes to variables."""
     for variable, content in zip(variables, contents, strict=True):
         present = np.asarray(compat.as_numpy(variable))
         variable.assign(content.view(present.dtype).reshape(present.shape))
@@ -202,8 +202,8 @@ def require_same_variables(
     Names are not compared: Keras numbers the layers that a process makes.
 
     Args:
-        saved: What `described` returned for those that were saved.
-        variables: Those of the model.
+        saved: Result of `described` for the saved variables.
+        variables: The variables of the model.
     """
     present = described(variables)
     for position in range(max(len(saved), len(present))):

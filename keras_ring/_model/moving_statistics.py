@@ -18,12 +18,12 @@ from keras_ring.core import reduce_ops
 
 @contextlib.contextmanager
 def averaged_statistics(model: Model, wanted: bool = True) -> Iterator[None]:
-    """Gives a model the statistics of all ranks, and its own at the end.
+    """Sets the moving statistics of all ranks inside of a context.
 
-    All ranks must enter it. The mean is the mean of the ranks' means, and the
-    variance that of all data together: the mean of the variances plus the
-    variance of the means (the law of total variance, ranks being alike in
-    size).
+    All ranks must enter it. At the end the model gets its own statistics back.
+    The mean is the mean of the ranks' means. The variance is that of all data:
+    the mean of the variances plus the variance of the means (the law of total
+    variance, for ranks with equally many data).
 
     Args:
         model: A `keras.Model`.
@@ -53,7 +53,7 @@ def averaged_statistics(model: Model, wanted: bool = True) -> Iterator[None]:
     for (mean, variance), average in zip(statistics, averages, strict=True):
         of_all, squares = average.numpy()
         mean.assign(of_all)
-        # Rounding may leave less than nothing of a constant.
+        # Rounding may make the variance of a constant negative.
         variance.assign(np.maximum(squares - of_all**2, 0.0))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Gives each rank random numbers of its own, all of them from one seed.
+"""Gives each rank different random numbers, all derived from one seed.
 
 Ranks that hold the same state of a generator draw the same numbers: the same
 dropout masks, noise and latents for different examples, which is one draw for
@@ -43,15 +43,15 @@ _WORD = 0xFFFFFFFF
 
 
 def place_of(rank: int, root_rank: int, process_set: ProcessSet) -> int:
-    """Returns the place of a rank, counted from the one that is followed."""
+    """Returns the place of a rank, counted from `root_rank`."""
     ranks = process_set.ranks
     return (ranks.index(rank) - ranks.index(root_rank)) % len(ranks)
 
 
 def is_state(variable: Variable) -> bool:
-    """Whether a variable is the state of a `keras.random.SeedGenerator`.
+    """Returns whether a variable is the state of a `SeedGenerator` of Keras.
 
-    A model has them among its variables. Of other generators it has none.
+    A model has such states among its variables, but none of other generators.
     """
     return (
         getattr(variable, "name", "") == "seed_generator_state"
@@ -68,7 +68,7 @@ def fold(
     Args:
         variables: The states of generators, equal on all ranks.
         root_rank: Integer, the rank whose states they are.
-        process_set: Whose ranks share them.
+        process_set: A `kr.ProcessSet`, whose ranks share them.
     """
     place = place_of(topology.rank(), root_rank, process_set)
     for variable in variables:
@@ -93,12 +93,12 @@ def folded(state: Tensor, place: int) -> Tensor:
     if count == 2:
         counted[1] = place
     words = tf.bitwise.bitwise_xor(tf.cast(state, tf.int64), key) + counted
-    # What does not fit wraps around.
+    # Values that do not fit wrap around.
     return tf.cast(words, state.dtype)
 
 
 def mix(place: int) -> int:
-    """Returns 32 bits for a place, other ones for each place below 2^32."""
+    """Returns a hash of 32 bits, different for each place below 2^32."""
     bits = place & _WORD
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = ((bits ^ (bits >> shift)) * factor) & _WORD

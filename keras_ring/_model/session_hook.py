@@ -13,10 +13,10 @@ from keras_ring.errors import JobEndedError
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Gives all ranks the variables of one rank when a session is created.
 
-    For `tf.compat.v1.train.MonitoredTrainingSession`, and for `tf.estimator`
-    where TensorFlow has it (up to 2.15). A checkpoint is read by one rank
-    alone; the others get what it holds, the global step with it. Give the hook
-    before hooks that look at the global step, such as `StopAtStepHook`.
+    Use it with `tf.compat.v1.train.MonitoredTrainingSession`, and with
+    `tf.estimator` in TensorFlow up to 2.15. Only one rank reads a checkpoint;
+    the others get its values, including the global step. Put this hook before
+    hooks that read the global step, such as `StopAtStepHook`.
 
     Args:
         root_rank: Integer, the rank whose variables all ranks get.
@@ -44,20 +44,20 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         self._broadcast: Operation = None
 
     def begin(self) -> None:
-        """Makes the operation. Its graph may be another one each time."""
+        """Makes the operation, for a graph that may differ each time."""
         with tf.device(self.device or None):
             self._broadcast = broadcast_global_variables(self.root_rank)
 
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: object
     ) -> None:
-        """Shares the variables."""
+        """Broadcasts the variables."""
         del coord
         if topology.size() == 1:
             return
         try:
             session.run(self._broadcast)
         except tf.errors.UnavailableError as error:
-            # A `MonitoredSession` takes that for a reason to make another
-            # session, again and again: it came here in that way.
+            # A `MonitoredSession` would treat this error as a reason to make
+            # another session, again and again.
             raise JobEndedError(error.message) from error

@@ -21,23 +21,24 @@ from keras_ring.core import reduce_ops
 class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
     """Normalizes by the mean and variance of the batches of all ranks.
 
-    `keras.layers.BatchNormalization` takes those of its own rank's batch,
-    which may be too small for that. This layer gives what one process would
-    compute from the batches of all ranks together, whatever the size of each,
-    and the moving statistics are the same on all ranks.
+    `keras.layers.BatchNormalization` uses those of its own rank's batch, which
+    may be too small. The result of this layer is that of one process with the
+    batches of all ranks together, whatever their sizes, and the moving
+    statistics are the same on all ranks.
 
-    It costs one small reduction forward and one backward. In inference, and
-    where the layer is frozen, there is none. All arguments are those of
-    `keras.layers.BatchNormalization`; `synchronized` has no effect.
+    It costs one small reduction in the forward pass and one in the backward
+    pass. In inference, and if the layer is frozen, there is none. All arguments
+    are those of `keras.layers.BatchNormalization`; `synchronized` has no
+    effect.
 
-    A mask is honoured, also where ranks mask different numbers of elements.
+    Masks are applied, and ranks may mask different numbers of elements.
 
     Args:
         axis: As in `keras.layers.BatchNormalization`.
-        process_set: A `kr.ProcessSet`, whose ranks' batches count, or its
-            ranks. It is saved as these, and found again among the sets of the
-            job that loads it, where it must be added first. Defaults to all
-            ranks.
+        process_set: A `kr.ProcessSet`, whose ranks' batches count, or a list
+            of its ranks. It is saved as such a list. A job that loads the
+            layer must have added a process set of these ranks before. Defaults
+            to all ranks.
 
     Example:
     ```python
@@ -70,17 +71,17 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
         return config
 
     def is_alone(self) -> bool:
-        """Whether there are no other ranks whose batches count."""
+        """Returns whether only the batches of this rank count."""
         return process_sets.is_alone(self.process_set)
 
     def moments_of_all_ranks(
         self, inputs: Tensor, axes: Sequence[int], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Returns mean and variance. Called in training.
+        """Returns mean and variance in training.
 
         Args:
             inputs: A tensor.
-            axes: All of its axes but that of the channels.
+            axes: Integers, all axes of `inputs` except that of the channels.
             mask: A boolean tensor, or `None`.
         """
         return moments_of_all_ranks(
@@ -91,12 +92,12 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
     def convert(
         cls, model: Model, *, process_set: ProcessSet = global_process_set
     ) -> Model:
-        """Makes each `BatchNormalization` of a model one of all ranks.
+        """Converts each `BatchNormalization` of a model to this class.
 
         The layers are changed in place: weights, names and the state of the
-        optimizer stay, and whoever holds the model or a layer of it holds the
-        changed one. Layers of models inside are changed too; those of classes
-        of one's own, made from `BatchNormalization`, are not.
+        optimizer stay, and references to the model or to a layer stay valid.
+        Layers of nested models are changed, too. Layers of subclasses of
+        `BatchNormalization` in the program are not.
 
         Args:
             model: A `keras.Model`, such as one of `keras.applications`, or a
@@ -132,10 +133,10 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
             # Past the layer's own `__setattr__`, which tracks what is set.
             object.__setattr__(layer, "process_set", process_set)
             object.__setattr__(layer, "synchronized", compat.SYNCHRONIZED)
-            # Keras 2 has an operation that does all in one.
+            # The fused operation of Keras 2 cannot include other ranks.
             object.__setattr__(layer, "fused", False)
             object.__setattr__(layer, "__class__", cls)
-        # What was traced has the layers as they were.
+        # Traced functions contain the layers before the change.
         for name in ("train_function", "test_function", "predict_function"):
             if found and getattr(model, name, None) is not None:
                 setattr(model, name, None)
@@ -172,10 +173,10 @@ def counted_moments_of_all_ranks(
     mask: Tensor,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns mean, variance, and the number of elements that they are of.
+    """Returns mean, variance, and the number of elements that were counted.
 
     Args:
-        moving_mean: As for `moments_of_all_ranks`, as are the others.
+        moving_mean: As for `moments_of_all_ranks`, like the others.
         inputs: A tensor.
         axes: All of its axes but that of the channels.
         mask: A boolean tensor, or `None`.
@@ -190,7 +191,7 @@ def counted_moments_of_all_ranks(
         weights = tf.cast(
             tf.broadcast_to(tf.expand_dims(mask, -1), shape), inputs.dtype
         )
-        # The same for each channel: the mask has none.
+        # The count is the same for each channel: a mask has no channels.
         count = tf.reduce_max(tf.reduce_sum(weights, axes))
         mean = tf.math.divide_no_nan(
             tf.reduce_sum(inputs * weights, axes), count
@@ -211,8 +212,9 @@ def _of_all_ranks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Combines the moments of each rank, weighted by its batch.
 
-    In float64, because the mean of the squares and the square of the mean may
-    be far larger than the variance. It is a few numbers per channel.
+    It computes in float64, because the mean of the squares and the square of
+    the mean may be far larger than the variance. These are a few numbers per
+    channel.
     """
     dtype = mean.dtype
     count, mean, variance = (
@@ -235,7 +237,7 @@ def _of_all_ranks(
     total, means, squares = tf.split(sums, [1, mean.shape[0], mean.shape[0]])
     mean = tf.math.divide_no_nan(means, total)
     variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)
-    # Rounding may leave less than nothing of a constant.
+    # Rounding may make the variance of a constant negative.
     variance = tf.maximum(variance, tf.zeros_like(variance))
     return tf.cast(mean, dtype), tf.cast(variance, dtype), total[0]
 

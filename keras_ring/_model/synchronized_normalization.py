@@ -1,7 +1,8 @@
-"""Takes over `keras.layers.BatchNormalization(synchronized=True)`.
+"""Implements `keras.layers.BatchNormalization(synchronized=True)` for jobs.
 
-Keras synchronizes between the replicas of a `tf.distribute.Strategy`, of which
-a rank has one, so the layer would be that of its own rank without a word.
+Keras synchronizes between the replicas of a `tf.distribute.Strategy`. A rank
+has one replica, so without this the layer would silently use the batches of its
+own rank only.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from keras_ring._typing import Layer, Model, Tensor
 
 
 def install() -> None:
-    """Changes the class of Keras. Once is enough."""
+    """Patches the class of Keras. A second call changes nothing."""
     compat.hook_synchronized_moments(_moments)
 
 
 def require_all_ranks(model: Model, process_set: ProcessSet) -> None:
-    """Raises an error if such a layer is trained by some of the ranks.
+    """Raises an error if only some of the ranks train such a layer.
 
-    A layer does not know by whom its model is trained.
+    A layer does not know which ranks train its model.
 
     Args:
         model: A `keras.Model`.
-        process_set: Whose ranks share its state.
+        process_set: A `kr.ProcessSet`, whose ranks share its state.
 
     Raises:
-        ValueError: If not all ranks do, or train it.
+        ValueError: If only some ranks share the state of a model with such a
+            layer, or train it.
     """
     for ranks in (process_set.ranks, trained_by(model).ranks):
         if len(ranks) == topology.size():
@@ -56,7 +58,7 @@ def require_all_ranks(model: Model, process_set: ProcessSet) -> None:
 def _moments(
     layer: Layer, inputs: Tensor, axes: Sequence[int], mask: Tensor
 ) -> tuple[Tensor, Tensor] | None:
-    """Returns mean and variance over all ranks, `None` where there is one."""
+    """Returns mean and variance over all ranks, or `None` for one rank."""
     if not topology.is_initialized() or is_alone(global_process_set):
         return None
     return moments_of_all_ranks(layer.moving_mean, inputs, axes, mask)

@@ -19,7 +19,7 @@ from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.objects import require_member
 
-# What is broadcast at once; more of one variable.
+# Largest size of a broadcast, unless a single variable is larger.
 _GROUP_BYTES = 64 << 20
 
 
@@ -39,11 +39,11 @@ def broadcast_variables(
 
     All ranks (of the process set) must call this with the same number of
     variables, with the same shapes and types in the same order. In eager
-    execution that is checked first, so a difference is an error on every rank.
+    execution this is checked first, so a difference is an error on every rank.
 
-    The states of seed generators are made those of each rank, so that ranks
-    draw random numbers of their own: the rank is folded into each seed. For a
-    whole model, `kr.broadcast_model` does that and more.
+    The rank is folded into the states of seed generators, so that random
+    numbers differ between ranks. For a whole model, `kr.broadcast_model` does
+    that and more.
 
     Args:
         variables: Keras or TensorFlow variables.
@@ -77,14 +77,14 @@ def share(
     process_set: ProcessSet,
     folded: Iterable[Variable],
 ) -> Operation | None:
-    """Does what `broadcast_variables` does.
+    """Implements `broadcast_variables`.
 
     Args:
-        variables: As there.
-        root_rank: As there.
-        process_set: As there.
-        folded: Those of the variables that are states of generators, into
-            which the rank is folded.
+        variables: As in `broadcast_variables`.
+        root_rank: As in `broadcast_variables`.
+        process_set: As in `broadcast_variables`.
+        folded: The variables that are states of generators, into which the
+            rank is folded.
     """
     require_member(root_rank, process_set)
     if process_sets.is_alone(process_set) or not variables:
@@ -123,7 +123,7 @@ def share(
             assigned.append(variable.assign(value))
     if tf.executing_eagerly():
         return None
-    # A Keras variable tells nothing of its assignment.
+    # `assign` of a Keras variable may return `None`.
     return tf.group(*(each for each in assigned if each is not None))
 
 
@@ -141,9 +141,9 @@ def broadcast_(
 ) -> Structure:
     """Gives variables, in place, the values they have on one rank.
 
-    As one atomic operation, without a check of what differs between ranks
-    beyond that of `broadcast`. It works eagerly, in a `tf.function` and in a
-    TensorFlow 1 graph.
+    It is one atomic operation, without further checks than those of
+    `broadcast`. It works eagerly, in a `tf.function` and in a TensorFlow 1
+    graph.
 
     Args:
         variables: A variable, or a list of variables.
@@ -152,8 +152,8 @@ def broadcast_(
         process_set: {{process_set}}
 
     Returns:
-        What `assign` returns for the variable, or a list of that: in a
-        TensorFlow 1 graph, what to run.
+        The result of `assign` for the variable, or a list of results. In a
+        TensorFlow 1 graph these are to be run.
 
     Raises:
         tf.errors.FailedPreconditionError: {{disagreement}}
@@ -239,13 +239,13 @@ def _carried() -> frozenset[str]:
 def _in_groups(variables: list[Variable]) -> list[list[Variable]]:
     """Divides variables, in their order, for one collective each.
 
-    One for each variable takes as many round trips as there are variables;
-    one for all, memory for all of them at once.
+    One collective for each variable would take as many round trips as there
+    are variables; a single one would take memory for all of them at once.
     """
     groups: list[list[Variable]] = []
     room = 0
     for variable in variables:
-        # Where the shape is not known, a group of its own is none too large.
+        # A variable of unknown shape may be large, so it gets its own group.
         size = tensors.num_bytes(variable)
         size = _GROUP_BYTES if size is None else size
         if not groups or size > room:
@@ -257,7 +257,7 @@ def _in_groups(variables: list[Variable]) -> list[list[Variable]]:
 
 
 def _as_carried(tensor: Tensor) -> Tensor:
-    """Returns the tensor, or its bytes if collectives have no such type."""
+    """Returns the tensor, or its bytes if collectives lack its type."""
     dtype = tensor.dtype
     if dtype.name in _carried():
         return tensor
