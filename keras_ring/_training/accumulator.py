@@ -1,4 +1,4 @@
-"""Adds up the gradients of several passes, where an optimizer cannot."""
+"""Accumulates gradients of several passes for optimizers that cannot."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from keras_ring._typing import Gradient, Tensor, Variable
 
 
 class Accumulator:
-    """Sums of gradients, by the variable they belong to.
+    """Sums of gradients by variable.
 
-    Works eagerly, in a `tf.function` and in TensorFlow 1 graphs, where its
-    variables are local ones: never saved, and made anew where a training goes
-    on from a checkpoint.
+    It works eagerly, in a `tf.function` and in TensorFlow 1 graphs. There its
+    variables are local ones, which are never saved, and start anew if a
+    training resumes from a checkpoint.
 
     Args:
-        passes: Integer, after how many passes the sums are used.
-        average: Boolean, whether they are divided by that number.
+        passes: Integer, the number of passes after which sums are used.
+        average: Boolean, whether sums are divided by that number.
     """
 
     def __init__(self, passes: int, average: bool) -> None:
@@ -87,5 +87,5 @@ def _local_variable(value: Tensor) -> Variable:
 
 
 def _in_graph(tensors: list[Tensor]) -> list[Tensor]:
-    """Returns what can be waited for: in eager execution, all has been."""
+    """Returns the tensors in a graph, or none in eager execution."""
     return [] if tf.executing_eagerly() else tensors

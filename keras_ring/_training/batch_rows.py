@@ -1,4 +1,4 @@
-"""Rows of a batch, which ranks have parts of: the first axis of its tensors."""
+"""Rows of a batch, which ranks share: the first axis of its tensors."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from keras_ring._typing import Structure, Tensor
 
 
 def rows_of_rank(rows: Any, process_set: ProcessSet) -> Any:
-    """Returns how many rows of a batch this rank has, in equal parts.
+    """Returns the number of this rank's rows if a batch is divided evenly.
 
     Args:
-        rows: Integer, or an integer scalar, of the whole batch.
-        process_set: Whose ranks have the others.
+        rows: Integer or integer scalar, the rows of the whole batch.
+        process_set: A `kr.ProcessSet`, whose ranks share the batch.
     """
     size, rank = process_set.size(), process_set.rank()
     return rows * (rank + 1) // size - rows * rank // size
 
 
 def rows_between(leaf: Structure, begin: Any, end: Any) -> Structure:
-    """Returns some rows of a tensor; what has no rows as it is.
+    """Returns a range of rows of a tensor, or a leaf without rows unchanged.
 
     Args:
-        leaf: A tensor, of whichever kind.
-        begin: Integer, or an integer scalar, of the first.
-        end: The same, behind the last.
+        leaf: A tensor of any kind.
+        begin: Integer or integer scalar, the first row.
+        end: Integer or integer scalar, the row after the last.
     """
     if isinstance(leaf, tf.SparseTensor):
         shape = leaf.dense_shape
@@ -40,13 +40,13 @@ def rows_between(leaf: Structure, begin: Any, end: Any) -> Structure:
 
 
 def num_rows(batch: Structure) -> Tensor:
-    """Returns how many rows a batch has: those of its first tensor.
+    """Returns the number of rows of a batch, by its first tensor with rows.
 
     Args:
         batch: A structure of tensors.
 
     Raises:
-        ValueError: If there is none with rows.
+        ValueError: If no tensor has rows.
     """
     for leaf in tf.nest.flatten(batch):
         if isinstance(leaf, tf.RaggedTensor):
@@ -59,7 +59,7 @@ def num_rows(batch: Structure) -> Tensor:
 
 
 def static_rows(batch: Structure) -> int | None:
-    """Returns how many rows a batch has, where its shape tells.
+    """Returns the number of rows of a batch if its static shape has it.
 
     Args:
         batch: A structure of tensors.
@@ -74,13 +74,13 @@ def static_rows(batch: Structure) -> int | None:
 
 
 def has_rows(leaf: Structure) -> bool:
-    """Whether something of a batch has rows: it is no scalar.
+    """Returns whether a leaf of a batch has rows: it is not a scalar.
 
     Args:
-        leaf: A tensor or array; or anything, which has none.
+        leaf: A tensor or array. Any other object has no rows.
     """
     shape = getattr(leaf, "shape", None)
     if shape is None:
         return False
-    # Of NumPy, or of TensorFlow, which may not know the number of dimensions.
+    # A shape of NumPy or of TensorFlow, whose rank may be unknown (`None`).
     return getattr(shape, "rank", len(shape) if shape else 0) != 0

@@ -1,18 +1,19 @@
-"""Finds ranks whose trainings have come apart after they had begun alike.
+"""Detects ranks whose values diverge after they have begun equal.
 
 `initial_values` compares variables before their first update. Afterwards they
-stay the same as long as all that an update is made of is the same on all ranks:
-the variables, those of the optimizer (what it remembers, the number of the
-step, the learning rate), and settings that are in no variable. So what a rank
-trains is compared with others again: before the first update, when a `fit`
-begins, and from then on ever more rarely, a part of it (`looks`).
+stay equal as long as all inputs of an update are equal on all ranks: the
+variables, those of the optimizer (slots, the number of the step, the learning
+rate), and settings outside of variables. So these are compared again: before
+the first update, when a `fit` begins, and from then on ever more rarely, in
+part (`looks`).
 
-When that is, is counted in updates, of which all ranks make the same number
-between two collectives; the time that it takes is agreed on. An update in eager
-execution is counted when it is made. One in a `tf.function` is counted when the
-function runs, and not when it is traced: one rank may trace again, or for
-other arguments. In a graph of TensorFlow 1 it is counted by a variable, and
-compared by an operation behind the update.
+The interval is counted in updates, because all ranks make the same number of
+them between two collectives. The ranks agree on the interval by the time that
+comparisons take. In eager execution an update is counted when it is made. In a
+`tf.function` it is counted when the function runs, and not when it is traced,
+because one rank may trace again, or for other arguments. In a graph of
+TensorFlow 1 a variable counts updates, and an operation after the update
+compares.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from keras_ring.core.arrays import has_joined
 from keras_ring.errors import ConsistencyError
 
 _PURPOSE = "what ranks train is compared from time to time"
-# On the graph of a function: what it updates.
+# Attribute of the graph of a function: the trainings that it updates.
 _UPDATES = "_keras_ring_updates"
 
 _Members = tuple[int, ...]
@@ -58,15 +59,16 @@ _State = tuple[list[Variable], Pieces]
 
 
 class _Training:
-    """What one optimizer trains together with other ranks.
+    """The variables that one optimizer trains together with other ranks.
 
     Args:
         optimizer: The optimizer.
-        process_set: Whose members train together.
+        process_set: A `kr.ProcessSet`, whose ranks train together.
         grace: Boolean, whether ranks may differ until the first update is
             over.
-        passes: Integer, how many updates of Keras are one of ours: it adds up
-            gradients in between, which not all ranks need do as often.
+        passes: Integer, the number of calls of the optimizer for one update.
+            In the others it accumulates gradients, and ranks need not make
+            equally many of them.
     """
 
     def __init__(
@@ -85,17 +87,17 @@ class _Training:
         self._trained: dict[int, Variable] = {}
         self._own: dict[int, Variable] = {}
         self._calls = 0
-        # Before the comparison that is being made.
+        # Number of calls before the current comparison.
         self._made = 0
         self._looks = Looks()
-        # What ranks have in common, and of what it was made.
+        # The variables and values that ranks share, and the key of this cache.
         self._state: _State = [], Pieces([])
         self._made_of: tuple[list[Variable], tuple[int, ...]] = [], ()
 
     def add(
         self, sources: Sequence[Source], local: Container[Source] = ()
     ) -> None:
-        """Adds what an update changes, but for what is not a variable."""
+        """Adds the variables that an update changes."""
         for source in sources:
             key = id(compat.tf_variable(source))
             if key in self._trained or key in self._own:
@@ -108,17 +110,17 @@ class _Training:
             (self._own if is_own else self._trained)[key] = source
 
     def begin_again(self) -> None:
-        """Has the next update be compared."""
+        """Requests a comparison before the next update."""
         self._looks.begin_again()
 
     def before_update(self) -> None:
-        """Counts an update, and compares before it if it is time to.
+        """Counts an update, and compares before it if a comparison is due.
 
         Raises:
             ConsistencyError: On all members, if they differ.
         """
         if has_joined():
-            # What one rank has counted, others have passed over.
+            # Ranks may have counted different numbers of updates.
             return
         self._made, self._calls = self._calls, self._calls + 1
         if self._made % self.passes or not self._trained:
@@ -135,15 +137,15 @@ class _Training:
         values: Sequence[Tensor],
         count: int,
     ) -> int:
-        """Compares values behind an update in a session.
+        """Compares values after an update in a session.
 
         Args:
-            variables: What `state` returned.
-            values: Their values.
-            count: Integer, how many updates there were since the last time.
+            variables: Result of `state`.
+            values: Values of the variables.
+            count: Integer, the number of updates since the last comparison.
 
         Returns:
-            How many updates there are to be until the next time.
+            The number of updates until the next comparison.
         """
         if has_joined():
             return LONGEST
@@ -152,10 +154,10 @@ class _Training:
         return self._compare(variables, Pieces(variables), values)
 
     def state(self) -> _State:
-        """Returns what ranks have in common, the likely causes first."""
+        """Returns the state that ranks share, the likely causes first."""
         optimizer = self._optimizer()
         every = [] if optimizer is None else optimizer_state.all_of(optimizer)
-        # It is the same most of the time, and takes long to make of thousands.
+        # It seldom changes, and takes long to make from thousands of variables.
         made_of = (len(self._trained), len(self._own), *map(id, every))
         if made_of != self._made_of[1]:
             own, shared = list(self._own.values()), every
@@ -180,7 +182,7 @@ class _Training:
         with self._looks.looking(pieces) as part:
             content = fingerprints.of_pieces(variables, part, values)
         if content is None:
-            # Of variables of a function that makes them when it runs first.
+            # The variables of a function that makes them in its first run.
             return 1
         path = shared_path(next(iter(self._trained.values())))
         name = f"training_state/{path}"
@@ -193,7 +195,7 @@ class _Training:
         updates = max(1, updates)
         self._looks.agreed(updates, max(1, parts))
         if not same:
-            # In all that there is, of which the part is one.
+            # Searches the whole state, of which only a part was compared.
             found = difference.first_difference(
                 variables, name, self._process_set, values
             )
@@ -235,7 +237,7 @@ class _Training:
 
 
 _Trainings = dict[_Members, _Training]
-# What optimizers train, as long as they live.
+# The trainings of optimizers, as long as the optimizers live.
 _trainings: weakref.WeakKeyDictionary[Optimizer, _Trainings] = (
     weakref.WeakKeyDictionary()
 )
@@ -251,24 +253,24 @@ def updating(
     grace: bool = False,
     passes: int = 1,
 ) -> Any:
-    """Makes an update, and has it be compared whether ranks have come apart.
+    """Makes an update, and compares the ranks if a comparison is due.
 
     Args:
         optimizer: The optimizer that makes it.
         sources: The variables that have gradients, in an order that all ranks
             share.
-        process_set: Whose members reduce the gradients.
-        update: Makes the update.
+        process_set: A `kr.ProcessSet`, whose ranks reduce the gradients.
+        update: Function that makes the update.
         local: The sources that each rank trains on its own.
         grace: Boolean, whether ranks may differ until the first update is
             over.
-        passes: Integer, after how many calls gradients are reduced.
+        passes: Integer, the number of calls after which gradients are reduced.
 
     Returns:
-        What `update` returns; in a graph of TensorFlow 1, an operation.
+        The result of `update`; in a graph of TensorFlow 1, an operation.
 
     Raises:
-        ConsistencyError: On all members, if it is time to look, and they
+        ConsistencyError: On all members, if a comparison is due and they
             differ.
     """
     if process_set.size() == 1 or not process_set.included():
@@ -297,7 +299,7 @@ def _install() -> None:
 
 
 def _note(graph: Graph, trainings: Sequence[_Training]) -> None:
-    """Notes what a function updates, and those that are around it."""
+    """Notes the trainings that a function and its outer functions update."""
     while getattr(graph, "building_function", False):
         noted: list[_Training] = getattr(graph, _UPDATES, [])
         new = [each for each in trainings if each not in noted]
@@ -306,12 +308,12 @@ def _note(graph: Graph, trainings: Sequence[_Training]) -> None:
 
 
 def _counted(call: Callable[..., Structure]) -> Callable[..., Structure]:
-    """Returns what runs a traced function, with its updates counted.
+    """Returns a method that runs a traced function and counts its updates.
 
-    `ConcreteFunction._call_flat` is TensorFlow's own, not public: all calls of
-    a function come there, those of a `tf.function` and of what its
-    `get_concrete_function` returns. `tests/keras/test_divergence_on_ranks.py`
-    fails if they do not.
+    `ConcreteFunction._call_flat` is private to TensorFlow. All calls of a
+    function use it: those of a `tf.function` and those of the result of its
+    `get_concrete_function`. `tests/keras/test_divergence_on_ranks.py` fails if
+    that changes.
     """
 
     @functools.wraps(call)
@@ -329,13 +331,13 @@ def _counted(call: Callable[..., Structure]) -> Callable[..., Structure]:
 
 
 def _begun(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `fit`, at whose begin and end all is compared anew."""
+    """Returns a `fit` that requests comparisons at its begin and its end."""
 
     @functools.wraps(fit)
     def fit_compared(self: Model, *args: Any, **kwargs: Any) -> Any:
         _begin_again(self)
         history = fit(self, *args, **kwargs)
-        # Before a loop of its own that the program may go on with.
+        # For a loop of the program that may follow.
         _begin_again(self)
         return history
 
@@ -343,23 +345,24 @@ def _begun(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin_again(model: Model) -> None:
-    """Has the next update of each optimizer of a model be compared."""
+    """Requests a comparison before the next update of each optimizer."""
     for optimizer in vars(model).values():
         for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
-            # What is no optimizer may have no hash.
+            # Objects other than optimizers may not be hashable.
             if compat.is_optimizer(each):
                 for training in _trainings.get(each, {}).values():
                     training.begin_again()
 
 
 def _in_session(training: _Training, update: Callable[[], Any]) -> Any:
-    """Makes an update in a graph, and compares behind it.
+    """Makes an update in a graph, and compares after it.
 
-    Not before: what the optimizer remembers is made with the update.
+    It does not compare before, because the update makes the slots of the
+    optimizer.
     """
     with tf.init_scope():
-        # How many updates there are until the next comparison. In no
-        # collection: nobody else initializes it, and each session begins anew.
+        # Number of updates until the next comparison. The variable is in no
+        # collection: it is initialized here only, and each session begins anew.
         left = tf.compat.v1.Variable(
             0,
             trainable=False,

@@ -1,20 +1,21 @@
-"""Finds ranks that begin to train from different values.
+"""Detects ranks that begin to train from different values.
 
-Gradients that are the same on all ranks keep the same what was the same: a
-program that forgets to share the initial values trains as many models as there
-are ranks, and nothing looks wrong. So the variables are compared between ranks
-when their gradients are reduced for the first time.
+Equal gradients keep variables equal only if they were equal before. A program
+that forgets to share the initial values trains as many models as there are
+ranks, and nothing looks wrong. So variables are compared between ranks when
+their gradients are reduced for the first time.
 
-In eager execution, and outside of a `tf.function` while that is traced, it is
+In eager execution, and outside of a `tf.function` while that is traced, this is
 done once for each variable and process set, and costs nothing afterwards. All
-ranks come there: what follows is a collective. One that traces again, because
-its last batch is smaller, finds its variables compared. In a graph of
+ranks reach this point, because a collective follows. A rank that traces again,
+because its last batch is smaller, finds its variables compared. In a graph of
 TensorFlow 1 it is an operation before the first update of a session. A rank
 without data may have joined before its first update, while others compared
 without it; so nothing is compared after a `join`.
 
-A tape lets one update pass, because programs that were written for Horovod
-share the variables after the first step, when the optimizer has its own.
+A tape allows one update with different values, because programs that were
+written for Horovod share variables after the first step, when the optimizer
+has made its own.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from keras_ring._typing import Operation, Source, Tensor, Variable
 from keras_ring.core.arrays import has_joined
 from keras_ring.errors import ConsistencyError
 
-# On a TensorFlow variable: the ranks with which it was compared, those with
-# which it is not to be, and by ranks the number of updates since it was found
-# to differ.
+# Attributes of a TensorFlow variable: the ranks with which it was compared,
+# those with which it is not to be compared, and, by ranks, the number of
+# updates since it was found to differ.
 _COMPARED = "_keras_ring_compared"
 _LEFT_OUT = "_keras_ring_left_out"
 _APART = "_keras_ring_apart"
@@ -58,9 +59,9 @@ def compared(
     """Compares variables before the updates that are made inside.
 
     Args:
-        sources: Variables, and tensors, which are passed over. In an order
-            that all ranks share.
-        process_set: Whose members train them.
+        sources: Variables, and tensors, which are ignored, in an order that
+            all ranks share.
+        process_set: A `kr.ProcessSet`, whose ranks train the variables.
         local: The sources that each rank trains on its own.
         grace: Boolean, whether they may differ until the first update is
             over.
@@ -88,7 +89,7 @@ def compared(
 
 
 def leave_out(variables: Iterable[Variable], process_set: ProcessSet) -> None:
-    """Has variables that each rank keeps as they are not be compared."""
+    """Excludes variables that each rank keeps from comparisons."""
     for variable in variables:
         members = tuple(process_set.ranks)
         _of(variable, _COMPARED)[members] = 1
@@ -96,7 +97,7 @@ def leave_out(variables: Iterable[Variable], process_set: ProcessSet) -> None:
 
 
 def is_left_out(variable: Variable, members: tuple[int, ...]) -> bool:
-    """Whether `leave_out` was told of a variable.
+    """Returns whether `leave_out` has excluded a variable.
 
     Args:
         variable: A variable.
@@ -132,7 +133,7 @@ class _Comparison:
             found = self._look() if outside_is_eager else None
         if not outside_is_eager:
             graph = tf.compat.v1.get_default_graph()
-            # A function of such a program runs who knows where.
+            # A function of such a program may run in any session.
             return None if graph.building_function else self._at_first_run()
         if found is None:
             return None
@@ -144,11 +145,11 @@ class _Comparison:
         return None
 
     def _look(self, *, again: bool = False) -> Difference | None:
-        """Returns how values differ; the same on all members."""
+        """Returns the difference of values, the same on all members."""
         variables = [compat.tf_variable(each) for each in self._variables]
         if not all(bool(each.is_initialized()) for each in variables):
-            # Made by the function that is being traced, which TensorFlow
-            # traces once more when they have values.
+            # The function that is being traced makes these variables, and
+            # TensorFlow traces it once more when they have values.
             return None
         if not again:
             self._agree_on_paths()
@@ -185,7 +186,7 @@ class _Comparison:
         return found
 
     def _pass_once(self, found: Difference) -> None:
-        """Counts an update with values that differ; raises at the second."""
+        """Counts an update with different values, and raises at the second."""
         for variable in self._variables:
             updates = _of(variable, _APART)
             updates[self._members] = updates.get(self._members, 0) + 1
@@ -193,7 +194,7 @@ class _Comparison:
                 self._fail(found)
 
     def _at_each_run(self) -> Operation:
-        """Returns what looks again whenever the function runs."""
+        """Returns an operation that compares whenever the function runs."""
 
         def look_again() -> None:
             if self._done or (found := self._look(again=True)) is None:
@@ -203,10 +204,10 @@ class _Comparison:
         return tf.py_function(look_again, [], [])
 
     def _at_first_run(self) -> Operation:
-        """Returns what compares when a session runs it first."""
+        """Returns an operation that compares in its first run in a session."""
         for variable in self._variables:
             _of(variable, _COMPARED)[self._members] = 1
-        # In no collection: nobody else initializes it.
+        # The variable is in no collection: it is initialized here only.
         is_done = tf.compat.v1.Variable(
             True, trainable=False, collections=[], use_resource=True
         )
@@ -261,7 +262,7 @@ def _after(operation: Operation) -> Tensor:
 
 
 def _of(variable: Variable, attribute: str) -> dict[tuple[int, ...], int]:
-    """Returns what a variable remembers, by ranks."""
+    """Returns a dictionary by ranks that is an attribute of a variable."""
     variable = compat.tf_variable(variable)
     if not hasattr(variable, attribute):
         setattr(variable, attribute, {})

@@ -1,9 +1,10 @@
-"""Keras 2 optimizers that reduce: of `tf.keras` up to 2.15, and of `tf_keras`.
+"""Keras 2 optimizers that reduce, of `tf.keras` up to 2.15 and `tf_keras`.
 
 Gradients are reduced at the top of `apply_gradients`, that is before clipping
-and weight decay; under a `LossScaleOptimizer` before it looks for an overflow,
-as for Keras 3 (`keras3_optimizer`). Keras 2 does not accumulate gradients, so
-we do, and the number of the step counts those in which they are used.
+and weight decay. Under a `LossScaleOptimizer` they are reduced before it tests
+for an overflow, as in Keras 3 (`keras3_optimizer`). Keras 2 does not accumulate
+gradients, so this module does, and `iterations` counts steps in which they are
+used.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from keras_ring._typing import (
 
 
 def family_of(optimizer: Optimizer) -> ModuleType | None:
-    """Returns the Keras 2 that an optimizer is of, or `None`."""
+    """Returns the module of Keras 2 of an optimizer, or `None`."""
     for keras in reduction_guard.keras2_families():
         if isinstance(
             optimizer,
@@ -83,8 +84,8 @@ def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
 class _Keras2CopyableMixin(CopyableMixin):
     """Keeps an optimizer distributed when it is copied.
 
-    Keras 2 copies optimizers by their configuration alone; the state goes
-    along here, and is there as soon as the copy is given its variables.
+    Keras 2 copies optimizers by their configuration alone. Here the state is
+    copied, too, and is assigned as soon as the copy has its variables.
     """
 
     _distribute = staticmethod(distribute)
@@ -104,7 +105,7 @@ class _Keras2CopyableMixin(CopyableMixin):
         )
 
     def __deepcopy__(self, memo: object) -> Optimizer:
-        # The legacy ones have a way of their own, which not all of them take.
+        # Legacy optimizers have another `__deepcopy__`, which some cannot use.
         del memo
         restore, arguments = self.__reduce__()
         return restore(*arguments)
@@ -117,12 +118,12 @@ def _restore(
     local_paths: list[str],
     state: list[npt.NDArray[Any]],
 ) -> Optimizer:
-    """Makes again what `__reduce__` took apart."""
+    """Reconstructs an optimizer from the arguments of `__reduce__`."""
     optimizer = wrapped_class.from_config(config)
     optimizer = distributed_again(optimizer, settings, distribute, local_paths)
     inner = inner_optimizer(optimizer)
     object.__setattr__(inner, "_state_to_come", state)
-    # A schedule is asked for the first learning rate before that.
+    # At once: a schedule computes the first learning rate before the build.
     inner.iterations.assign(state[0])
     return optimizer
 
@@ -159,7 +160,7 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
         if minimizing is not None and minimizing.optimizer is self:
             if minimizing.is_comparison:
                 return cast(Any, self).iterations
-            # Of a tape that has reduced them.
+            # A tape has reduced these gradients.
             return apply(grads_and_vars)
         return _apply_reduced(self, self, apply, grads_and_vars)
 
@@ -168,7 +169,7 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
         if state is None:
             return
         variables = keras2_variables.variables_of(self)
-        # Fewer if it was copied before it was built.
+        # There are fewer values if it was copied before it was built.
         for variable, value in zip(variables, state, strict=False):
             variable.assign(value)
 
@@ -194,7 +195,7 @@ class _Minimizing(NamedTuple):
     is_comparison: bool
 
 
-# The optimizer whose `minimize` runs, with a tape that reduces.
+# The optimizer whose `minimize` is running with a tape that reduces.
 _minimizing: contextvars.ContextVar[_Minimizing | None] = (
     contextvars.ContextVar("keras_ring_minimizing", default=None)
 )
@@ -217,7 +218,7 @@ def _apply_reduced(
     Args:
         optimizer: The optimizer, or the `LossScaleOptimizer` around it.
         reducer: The optimizer.
-        apply: Called with pairs of reduced gradients and variables.
+        apply: Function of pairs of reduced gradients and variables.
         grads_and_vars: Pairs of gradients and variables.
     """
     pairs = [(g, v) for g, v in grads_and_vars if g is not None]
@@ -255,7 +256,7 @@ def _apply_reduced(
         optimizer_state.build(optimizer, sources)
     local = local_variables_of(reducer)
     with initial_values.compared(sources, settings.process_set, local):
-        # Of the paths that the ranks have agreed on.
+        # Names by the paths that the ranks have agreed on.
         names += gradient_names(sources)
         if local_updates.are_allowed():
             return update()
@@ -276,7 +277,7 @@ def _accumulated(
     sources: list[Variable],
     reduce_and_apply: Callable[[list[Gradient]], Any],
 ) -> Variable:
-    """Adds up gradients, and uses them when it is time."""
+    """Adds up gradients, and uses them after the last pass."""
     accumulator = _accumulator_of(reducer)
 
     def update() -> Tensor:
@@ -299,17 +300,17 @@ def _accumulator_of(reducer: Optimizer) -> Accumulator:
             settings.backward_passes_per_step,
             settings.average_aggregated_gradients,
         )
-        # Past the tracking of what is assigned: it is not to be saved.
+        # Bypasses the tracking of attributes, because it must not be saved.
         object.__setattr__(reducer, "_passes", accumulator)
     found: Accumulator = reducer._passes
     return found
 
 
 def _hook_loss_scale_optimizers(keras: ModuleType) -> None:
-    """Has both `LossScaleOptimizer` reduce before they look for an overflow.
+    """Makes both `LossScaleOptimizer` reduce before the test for overflow.
 
-    `model.compile` puts one around the optimizer it is given if the policy is
-    `mixed_float16`. They behave as before around an optimizer that is not
+    `model.compile` wraps its optimizer in one of them if the policy is
+    `mixed_float16`. They behave as before with an optimizer that is not
     distributed.
     """
     for each in keras.mixed_precision.LossScaleOptimizer.__subclasses__():

@@ -1,8 +1,8 @@
-"""Keras 2 optimizers whose class changes gradients before they are used.
+"""Keras 2 optimizers whose class changes gradients before `apply_gradients`.
 
-Between the tape and `apply_gradients`, where they would be reduced, methods of
-the program see gradients: `minimize`, `compute_gradients`. Those of one rank
-are not what they see in one process, so the tape reduces for them.
+Such a class overrides `minimize` or `compute_gradients`. These methods see
+gradients before `apply_gradients` would reduce them. The gradients of one rank
+differ from those of one process, so the tape reduces them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _METHODS = ("minimize", "compute_gradients", "_compute_gradients")
 
 
 class Given(NamedTuple):
-    """What `minimize` is called with.
+    """The arguments of a call of `minimize`.
 
     Args:
         arguments: Its arguments, with a tape that reduces.
-        is_comparison: Whether the step only captures gradients, and nothing
-            is to be updated.
+        is_comparison: Boolean, whether the step only captures gradients and
+            must not update.
     """
 
     arguments: inspect.BoundArguments
@@ -45,19 +45,20 @@ def with_tape(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Given | None:
-    """Has the tape reduce, if the program's class changes its gradients.
+    """Makes the tape reduce if the program's class changes its gradients.
 
     Args:
         optimizer: An optimizer that reduces.
         minimize: The method of its class.
-        args: What it is called with.
-        kwargs: The same, by name.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
 
     Returns:
-        What to call it with, or `None` where `apply_gradients` is to reduce.
+        The arguments to call it with, or `None` if `apply_gradients` is to
+        reduce.
 
     Raises:
-        ValueError: If gradients are added up first, which happens after them.
+        ValueError: If gradients are accumulated, which happens later.
     """
     settings: ReductionSettings = optimizer._settings
     method = _changing_method(optimizer)
@@ -96,7 +97,7 @@ def with_tape(
 
 
 def _changing_method(optimizer: Optimizer) -> str | None:
-    """Returns the method, not of Keras, that sees gradients of the tape."""
+    """Returns the name of a method of the program that sees gradients."""
     for method in _METHODS:
         for each in optimizer._wrapped_class.__mro__:
             if method in vars(each):
@@ -108,7 +109,7 @@ def _changing_method(optimizer: Optimizer) -> str | None:
 
 
 class _StepTape(tf.GradientTape):  # type: ignore[misc]
-    """Scales gradients of this rank's rows to their part of the batch's.
+    """Scales the gradients of this rank to their part of the batch's.
 
     Args:
         tape: A `tf.GradientTape`.

@@ -3,16 +3,17 @@
 Where gradients are reduced:
 
 * at the top of `apply` or `apply_gradients`, whichever is called first: before
-  clipping, weight decay, the moving average of weights, and what the class of a
-  program has in these methods;
+  clipping, weight decay, the moving average of weights, and code of the
+  program's class in these methods;
 * with `gradient_accumulation_steps`, when the accumulated gradients are about
   to be used, that is once in so many steps; but in each step if the program's
-  class has methods of its own that see the gradients of a step, or if steps are
-  on parts of one batch (`--auto`), as what was added up may be saved;
-* under a `LossScaleOptimizer`, before it looks for an overflow. It calls the
-  inner optimizer only if all gradients are finite. Were they reduced inside, a
-  rank with an overflow would skip the step and the others would wait for it.
-  Reduced before, an infinity reaches every rank, and all skip together.
+  class has methods that see the gradients of a step, or if steps are on parts
+  of one batch (`--auto`), because accumulated gradients may be saved;
+* under a `LossScaleOptimizer`, before it tests for an overflow. It calls the
+  inner optimizer only if all gradients are finite. If they were reduced inside,
+  a rank with an overflow would skip the step and the others would wait for it.
+  If they are reduced before, an infinity reaches every rank, and all skip the
+  step together.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ from keras_ring._training.reduction import (
 )
 from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
 
-# The gradients that an optimizer which accumulates will hand to its
-# `_clip_gradients`: the variables they belong to, and their names.
+# The variables and the names of the gradients that an accumulating optimizer
+# will pass to its `_clip_gradients`.
 _update_step: contextvars.ContextVar[
     tuple[list[Variable], list[str]] | None
 ] = contextvars.ContextVar("keras_ring_update_step", default=None)
-# The methods of an optimizer that are given the gradients of a step, before it
-# adds them up.
+# The methods of an optimizer that get the gradients of a step before it
+# accumulates them.
 _OF_EACH_STEP = ("apply", "apply_gradients", "_backend_apply_gradients")
 
 
@@ -76,7 +77,7 @@ def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
 
 
 def _accumulate(optimizer: Optimizer, settings: ReductionSettings) -> None:
-    """Sets `gradient_accumulation_steps`, which is what the passes are."""
+    """Sets `gradient_accumulation_steps` to the number of passes."""
     passes = settings.backward_passes_per_step
     present = optimizer.gradient_accumulation_steps
     if passes == 1 or present == passes:
@@ -111,7 +112,8 @@ class _Keras3CopyableMixin(CopyableMixin):
 
     def __reduce__(self) -> tuple[Any, ...]:
         construct, arguments = cast(Any, super().__reduce__())
-        # A class method of this class, which no pickle could find by name.
+        # Pickle cannot find the class of this class method by name, so the
+        # method of the wrapped class is used.
         construct = getattr(self._wrapped_class, construct.__name__)
         paths = local_variables_of(self).paths()
         return _restore, (construct, arguments, self._settings, paths)
@@ -123,7 +125,7 @@ def _restore(
     settings: ReductionSettings,
     local_paths: list[str],
 ) -> Optimizer:
-    """Makes again what `__reduce__` took apart."""
+    """Reconstructs an optimizer from the arguments of `__reduce__`."""
     return distributed_again(
         construct(*arguments), settings, distribute, local_paths
     )
@@ -171,9 +173,9 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
         )
 
     def _clip_gradients(self, grads: Sequence[Gradient]) -> list[Gradient]:
-        # Keras calls this with the accumulated gradients, in the branch that
-        # is taken when they are about to be used. The branch depends on the
-        # number of the step, which all ranks share.
+        # Keras calls this with the accumulated gradients when they are about
+        # to be used, in a branch that depends on the number of the step, which
+        # all ranks share.
         settings = self._settings
         if (pending := _update_step.get()) is not None:
             sources, names = pending
@@ -181,7 +183,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
             grads = reduce_gradients(grads, sources, settings, names, local)
         passes = settings.backward_passes_per_step
         if passes > 1 and not settings.average_aggregated_gradients:
-            # Keras gives their average.
+            # Keras passes their average.
             grads = [
                 map_gradient(
                     lambda values: values * tf.cast(passes, values.dtype),
@@ -200,7 +202,7 @@ def _apply_reduced(
     gradients: Iterable[Gradient],
     variables: Iterable[Variable] | None,
 ) -> Any:
-    """Reduces `gradients` and applies them, or arranges for both."""
+    """Reduces `gradients` and applies them, now or after the last pass."""
     if reduction_guard.is_reduced() or topology.size() == 1:
         return apply(gradients, variables)
     if process_sets.shares_nothing(settings.process_set):
@@ -211,7 +213,7 @@ def _apply_reduced(
         variables = list(variables)
     sources = variables or getattr(optimizer, "_trainable_variables", [])
     if len(gradients) != len(sources):
-        # Nothing to apply, or a mistake. Keras has the words for it.
+        # Nothing to apply, or a mistake, for which Keras raises an error.
         with reduction_guard.reduced():
             return apply(gradients, variables)
 
@@ -252,7 +254,7 @@ def _apply_reduced(
 
 
 def _passes(optimizer: Optimizer) -> int:
-    """Returns after how many calls an optimizer makes an update."""
+    """Returns the number of calls of an optimizer for one update."""
     inner = inner_optimizer(optimizer)
     return int(inner.gradient_accumulation_steps or 1)
 
@@ -268,8 +270,8 @@ def _reduce_and_apply(
     local = local_variables_of(optimizer)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if _adds_up_first(optimizer.inner_optimizer, settings):
-            # The inner optimizer reduces, once in so many steps. But whether
-            # a step counts at all is decided at each.
+            # The inner optimizer reduces only in the last of several steps.
+            # But each step decides whether it counts at all.
             gradients = agree_on_overflow(
                 gradients, sources, settings.process_set
             )
@@ -287,10 +289,11 @@ def _reduce_and_apply(
 
 
 def _adds_up_first(optimizer: Optimizer, settings: ReductionSettings) -> bool:
-    """Whether gradients are added up before they are reduced.
+    """Returns whether gradients are accumulated before they are reduced.
 
-    Not where a program of one process is trained: it may save its optimizer at
-    any step, and what has been added up is to be that of the whole batches.
+    They are not if the program was written for one process: it may save its
+    optimizer at any step, and the accumulated gradients must be those of whole
+    batches.
     """
     return bool(
         optimizer.gradient_accumulation_steps
@@ -300,7 +303,7 @@ def _adds_up_first(optimizer: Optimizer, settings: ReductionSettings) -> bool:
 
 
 def _sees_each_step(optimizer: Optimizer) -> bool:
-    """Whether a method that is not of Keras sees the gradients of each step."""
+    """Returns whether a method of the program sees gradients of each step."""
     for method in _OF_EACH_STEP:
         for each in optimizer._wrapped_class.__mro__:
             if method in vars(each):
@@ -314,7 +317,7 @@ def _sees_each_step(optimizer: Optimizer) -> bool:
 def _reduce_on_update(
     gradients: list[Gradient], sources: list[Variable]
 ) -> Iterator[None]:
-    """Tells `_clip_gradients` what it will be called with."""
+    """Announces to `_clip_gradients` the gradients that it will get."""
     accumulated = [
         source
         for gradient, source in zip(gradients, sources, strict=True)
@@ -336,7 +339,7 @@ def _overwritten_reduced(
     sources: list[Variable],
     settings: ReductionSettings,
 ) -> list[Gradient]:
-    """Reduces what Keras assigns to variables instead of accumulating it."""
+    """Reduces gradients that Keras assigns to variables at each step."""
     if not any(_is_overwritten(source) for source in sources):
         return gradients
     picked = [
@@ -354,12 +357,12 @@ def _overwritten_reduced(
 
 
 def _hook_loss_scale_optimizer() -> None:
-    """Has `LossScaleOptimizer` reduce before it looks for an overflow.
+    """Makes `LossScaleOptimizer` reduce before it tests for an overflow.
 
-    `model.compile` puts a `LossScaleOptimizer` around the optimizer it is
-    given if the policy is `mixed_float16`. The inner optimizer is not told,
-    and is called too late, so the class itself has to be changed. It behaves
-    as before around an optimizer that is not distributed.
+    `model.compile` wraps its optimizer in a `LossScaleOptimizer` if the policy
+    is `mixed_float16`. The inner optimizer does not know that, and is called
+    too late, so the class itself has to be changed. It behaves as before with
+    an optimizer that is not distributed.
     """
     patch_once(
         keras.optimizers.LossScaleOptimizer,

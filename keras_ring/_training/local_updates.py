@@ -1,4 +1,4 @@
-"""Lets ranks make updates of their own, where a program means to."""
+"""Allows single ranks to make updates of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
 
 
 def are_allowed() -> bool:
-    """Whether the caller runs inside `allow_local_updates()`."""
+    """Returns whether the caller runs inside `allow_local_updates()`."""
     return _allowed.get()
 
 

@@ -13,21 +13,21 @@ class LocalVariables:
     """A set of variables whose gradients are not reduced.
 
     Args:
-        paths: Paths of variables. A copy of an optimizer knows no more of
-            those of the original.
+        paths: Paths of variables. A copy of an optimizer knows the variables
+            of the original by their paths only.
     """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._paths = frozenset(paths)
         self._variables: list[Variable] = []
-        # Asked when it matters: they may have no weights yet.
+        # Layers are kept, because they may have no weights yet.
         self._layers: list[Layer] = []
 
     def add(self, variable: Variable) -> None:
         """Adds a variable.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If it is not a variable.
         """
         if variable_path(variable) is None:
             raise ValueError(
@@ -66,7 +66,7 @@ def local_variables_of(optimizer: Optimizer) -> LocalVariables:
     """Returns the variables that an optimizer leaves to each rank.
 
     Args:
-        optimizer: Optimizer optimizer, or `None`.
+        optimizer: An optimizer, or `None`.
     """
     while optimizer is not None:
         found = getattr(optimizer, "_local_variables", None)

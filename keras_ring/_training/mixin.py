@@ -1,4 +1,4 @@
-"""Makes the class that an optimizer changes to: the one it has, and a mixin."""
+"""Makes the class that an optimizer changes to: its own with a mixin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keras_ring._training.reduction import (
 )
 from keras_ring._typing import Optimizer, Variable
 
-# Under which names TensorFlow and Keras 2 export a class.
+# Attributes with the names under which TensorFlow and Keras 2 export a class.
 _EXPORTS = ("_keras_api_names", "_keras_api_names_v1", "_tf_api_names")
 
 
@@ -33,20 +33,20 @@ class CopyableMixin:
     _settings: ReductionSettings
     _wrapped_class: type
     _local_variables: LocalVariables
-    # That of the family of optimizers.
+    # The function of the family of optimizers.
     _distribute: Distribute
 
     @classmethod
     def from_config(cls, *args: Any, **kwargs: Any) -> Optimizer:
-        """Makes an optimizer that reduces as this one does."""
+        """Makes an optimizer with the reduction settings of this one."""
         plain = cast(Any, cls._wrapped_class).from_config(*args, **kwargs)
         return distributed_again(plain, cls._settings, cls._distribute)
 
     def register_local_var(self, var: Variable) -> None:
-        """Leaves the gradients of a variable to each rank.
+        """Excludes the gradients of a variable from the reduction.
 
-        It is trained on this rank's data alone, and its value differs between
-        ranks. It must be registered on all ranks, before the first step.
+        The variable is trained on this rank's data alone, and its value differs
+        between ranks. It must be registered on all ranks before the first step.
 
         Args:
             var: A variable.
@@ -82,7 +82,7 @@ def make_distributed(
     Args:
         optimizer: An optimizer, distributed already or not.
         settings: A `ReductionSettings`.
-        distribute: Changes the class of an optimizer of that family.
+        distribute: Function that changes the class of an optimizer.
 
     Returns:
         `optimizer`.
@@ -107,11 +107,11 @@ def make_distributed(
 
 
 def distributed_settings(optimizer: Optimizer) -> ReductionSettings | None:
-    """Returns how `optimizer` reduces, or `None` if it does not.
+    """Returns the settings by which `optimizer` reduces, or `None`.
 
     Args:
-        optimizer: An optimizer. Keras puts a `LossScaleOptimizer` of its own
-            around an optimizer; such a one counts as its inner one.
+        optimizer: An optimizer. If it is a `LossScaleOptimizer`, which Keras
+            adds, its inner optimizer counts.
     """
     while optimizer is not None:
         if isinstance(optimizer, ReducingMixin):
@@ -127,16 +127,16 @@ def change_class(
     keras: ModuleType | None,
     beneath: type | None = None,
 ) -> None:
-    """Gives an optimizer its class with a mixin before it.
+    """Changes an optimizer's class to a subclass with a mixin.
 
     Args:
         optimizer: The optimizer.
         mixin: A subclass of `CopyableMixin`.
         settings: A `ReductionSettings`.
-        keras: The Keras that the class is of, or `None`.
-        beneath: A subclass of the base class of the family, whose methods are
-            to come after those of the optimizer's class and before those of
-            that base; or `None`.
+        keras: The Keras module of the class, or `None`.
+        beneath: A subclass of the base class of the family, or `None`. In the
+            method resolution order it comes after the optimizer's class and
+            before that base class.
     """
     wrapped_class: type = type(optimizer)
     if issubclass(wrapped_class, CopyableMixin):
@@ -144,7 +144,7 @@ def change_class(
     distributed = _distributed_class(
         mixin, wrapped_class, beneath, settings, keras
     )
-    # Past the optimizer's own `__setattr__`, which tracks what is assigned.
+    # Bypasses the optimizer's own `__setattr__`, which tracks attributes.
     object.__setattr__(optimizer, "__class__", distributed)
     if issubclass(mixin, ReducingMixin) and not hasattr(
         optimizer, "_local_variables"
@@ -160,10 +160,10 @@ def _distributed_class(
     settings: ReductionSettings,
     keras: ModuleType | None,
 ) -> type:
-    """Makes the class, which saved files must not tell from the one wrapped.
+    """Makes the class, which saved files name like the wrapped one.
 
-    Keras writes the module and the name of the class of an optimizer, and the
-    name it is registered under, if it is. A loader finds the wrapped class by
+    Keras writes the module and the name of an optimizer's class, and the name
+    under which it is registered, if any. A loader finds the wrapped class by
     them.
     """
     name = wrapped_class.__name__
@@ -199,7 +199,7 @@ def _register_alike(
         wrapped_class
     ).rpartition(">")
     if separator:
-        # The later registration is the one that loading goes by, so plain
-        # Keras still gets the plain class.
+        # Loading uses the later registration, so plain Keras still gets the
+        # plain class.
         for each in (distributed_class, wrapped_class):
             keras.saving.register_keras_serializable(package, registered)(each)

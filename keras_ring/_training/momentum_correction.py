@@ -1,4 +1,4 @@
-"""Scales what an optimizer keeps of past updates with its learning rate."""
+"""Scales the momentum of an optimizer with its learning rate."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _IN_STEP = "_keras_ring_scaled_in_step"
 class MomentumCorrection:
     """Multiplies the momentum of an optimizer by a factor, before a step.
 
-    The step does it, which reads the factor from a variable. But steps that
-    were traced before this was made do not. So the momentum of an optimizer
-    that has been used is multiplied before the step, by one call of one
-    function. So is that of an optimizer that accumulates gradients: it may be
-    saved before its next update, and a factor is not.
+    The step itself multiplies by a factor that it reads from a variable. Steps
+    that were traced before this object was made do not. So the momentum of an
+    optimizer that was used before is multiplied before the step, by one call of
+    one function. The same holds for an optimizer that accumulates gradients: it
+    may be saved before its next update, and the factor is not saved.
 
     Args:
         optimizer: The optimizer, without a `LossScaleOptimizer` around it.
@@ -42,7 +42,7 @@ class MomentumCorrection:
         self._multiply: Any = None
 
     def scale(self, factor: float) -> None:
-        """Has the next update find all momentum multiplied by `factor`."""
+        """Multiplies all momentum by `factor` before the next update."""
         if self._in_step is not None:
             self._in_step.multiply(factor)
             return
@@ -72,15 +72,15 @@ def _multiply(variable: Variable, factor: Tensor) -> None:
 
 
 def _nothing() -> None:
-    """Is the other branch."""
+    """Does nothing: the other branch of the condition."""
 
 
 class _ScaledInStep:
-    """The factor of the next step, which that step takes back to 1.
+    """The factor for the next step, which that step resets to 1.
 
-    A step multiplies each momentum variable by `optimizer.momentum` anyway.
-    Where it does nothing else with that number, the number has the factor, and
-    no operation more is needed for any variable.
+    A step multiplies each momentum variable by `optimizer.momentum` anyway. If
+    it uses that number for nothing else, the number is replaced by its product
+    with the factor, and no further operation is needed for each variable.
 
     Args:
         optimizer: The optimizer, whose updates are hooked.
@@ -95,17 +95,17 @@ class _ScaledInStep:
         object.__setattr__(optimizer, compat.UPDATES, self._hooked(update))
 
     def multiply(self, factor: float) -> None:
-        """Multiplies the factor.
+        """Multiplies the current factor by another one.
 
-        Not sets: a step that finds an overflow does not update, and leaves the
-        factor to the next.
+        It does not set the factor, because a step with an overflow does not
+        update, and leaves the factor to the next step.
         """
         scalars.write(self._factor, scalars.read(self._factor) * factor)
 
     def reset(self) -> None:
-        """Forgets a factor that no step has taken.
+        """Resets a factor that no step has used.
 
-        Whoever goes on after an error may have restored the momentum.
+        A program that goes on after an error may have restored the momentum.
         """
         scalars.write(self._factor, 1.0)
 
@@ -134,10 +134,10 @@ class _ScaledInStep:
         made: dict[tuple[int, DType], Tensor] = {}
 
         def scaled(dtype: DType) -> Tensor:
-            # Once for each graph and dtype, not for each variable.
+            # Made once for each graph and dtype, not for each variable.
             key = (id(tf.compat.v1.get_default_graph()), dtype)
             if key not in made or tf.executing_eagerly():
-                # As the optimizer alone rounds it: without a dtype, to float32.
+                # Rounded as by the optimizer: to float32 without a dtype.
                 rounded = tf.convert_to_tensor(plain, dtype)
                 product = tf.cast(rounded, tf.float64) * self._factor
                 made[key] = (
@@ -155,11 +155,11 @@ class _ScaledInStep:
 
 
 def _in_step_of(optimizer: Optimizer) -> _ScaledInStep | None:
-    """Returns what scales in all steps of an optimizer, if something can."""
+    """Returns an object that scales in all steps of an optimizer, or `None`."""
     found: _ScaledInStep | None = getattr(optimizer, _IN_STEP, None)
     if found is None and not (
         is_graph_program()
-        # Of others nobody knows, in a job of one rank, whether they were used.
+        # In a job of one rank it is unknown whether a plain optimizer was used.
         or not isinstance(optimizer, CopyableMixin)
         or reduction_guard.has_applied(optimizer)
         or not compat.can_scale_in_step(optimizer)
@@ -170,9 +170,9 @@ def _in_step_of(optimizer: Optimizer) -> _ScaledInStep | None:
 
 
 def _only_scales_by_momentum(optimizer: Optimizer) -> bool:
-    """Whether a step uses `optimizer.momentum` to scale momentum, once.
+    """Returns whether a step uses `optimizer.momentum` just once, to scale.
 
-    With `nesterov` it uses the number twice.
+    With `nesterov` a step uses the number twice.
     """
     known = (
         keras.optimizers.SGD.update_step,
@@ -184,9 +184,9 @@ def _only_scales_by_momentum(optimizer: Optimizer) -> bool:
 
 
 class _Number(float):
-    """A number that is another one when it becomes a tensor."""
+    """A number that converts to a tensor of another value."""
 
-    # What Keras asks for: it makes it of the dtype of the other operand.
+    # Keras reads it, and converts the number to the other operand's dtype.
     dtype = float
     tensor: Callable[[DType], Tensor]
 

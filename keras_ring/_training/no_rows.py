@@ -1,16 +1,16 @@
-"""Convolution and pooling of no rows, for a rank that has none of a batch.
+"""Convolution and pooling of empty tensors, for ranks without rows of a batch.
 
 On CPUs TensorFlow's kernels for these do not work on 0 rows. Those of oneDNN
-make results of wrong shapes or end the process, `max_pool_with_argmax` is an
-error, and gradients of depthwise kernels are what was in memory before. So, in
-a step on a part of a batch, an operation without rows gets a row of zeros, of
-whose result no row is kept.
+return results of wrong shapes or end the process, `max_pool_with_argmax` raises
+an error, and gradients of depthwise kernels are uninitialized memory. So, in a
+step on a part of a batch, an operation without rows gets a row of zeros, and
+that row is removed from its result.
 
-This stands where `tf.nn` calls the kernels, so it holds for layers of both
-versions of Keras, for `keras.ops` and for what programs call. What is given and
-kept goes through a `tf.cond` each, which copies nothing where there are rows.
-The operation itself is in none: there it takes up to twice as long, as
-TensorFlow leaves it and its gradient as they are.
+This is patched where `tf.nn` calls the kernels, so it applies to layers of both
+versions of Keras, to `keras.ops` and to calls of programs. The input and the
+result each pass a `tf.cond`, which copies nothing if there are rows. The
+operation itself is outside of it: inside it would take up to twice as long,
+because TensorFlow does not optimize it and its gradient there.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from keras_ring._ops import xla
 from keras_ring._training import whole_batch
 from keras_ring._typing import Structure, Tensor
 
-# What has the rows, by the names of the operations.
+# The argument that has the rows, by the names of the operations.
 _OPERATIONS = {
     "conv2d": "input",
     "conv3d": "input",
     "depthwise_conv2d_native": "input",
-    # Convolutions that are transposed.
+    # Transposed convolutions.
     "conv2d_backprop_input": "out_backprop",
     "conv3d_backprop_input_v2": "out_backprop",
     "avg_pool": "value",
@@ -44,14 +44,14 @@ _OPERATIONS = {
     "max_pool3d": "input",
     "max_pool_with_argmax": "input",
 }
-# Of the result, where they are told.
+# The argument with the sizes of the result, if there is one.
 _SIZES = "input_sizes"
 
 
 def install() -> None:
-    """Has `tf.nn` convolve and pool no rows. Once is enough."""
-    # Not the module itself: gradients look there, too, and those of an
-    # operation that had rows need nothing.
+    """Makes `tf.nn` convolve and pool empty tensors. Needed only once."""
+    # The module itself is not changed, because gradients use it, too, and the
+    # gradient of an operation with rows needs nothing.
     patch_once(
         nn_ops, "gen_nn_ops", _for_no_rows, "ranks may have no rows of a batch"
     )
@@ -98,7 +98,7 @@ def _around(
 def _with_a_row(rows: Tensor, has_rows: Tensor) -> Tensor:
     def row() -> Tensor:
         shape = tf.concat([[1], tf.shape(rows)[1:]], 0)
-        # Put together with what has no rows, to which a gradient is to come.
+        # Concatenated with the empty tensor, which is to get a gradient.
         return tf.concat([rows, tf.zeros(shape, rows.dtype)], 0)
 
     return tf.cond(has_rows, lambda: rows, row)
@@ -107,11 +107,11 @@ def _with_a_row(rows: Tensor, has_rows: Tensor) -> Tensor:
 def _transposed(
     operation: Callable[..., Tensor], given: dict[str, Any]
 ) -> Tensor:
-    """Returns a transposed convolution of what has a row, told of none."""
+    """Returns a transposed convolution of a row, for sizes without rows."""
     sizes = tf.convert_to_tensor(given[_SIZES])
     has_row = tf.concat([tf.maximum(sizes[:1], 1), sizes[1:]], 0)
     result = operation(**{**given, _SIZES: has_row})
-    # Which TensorFlow does not see through the maximum.
+    # TensorFlow cannot infer the sizes through the maximum.
     known = tensor_util.constant_value_as_shape(sizes)
     result.set_shape([None, *known[1:]])
     return result

@@ -1,10 +1,10 @@
 """Makes an optimizer reduce its gradients over all ranks.
 
-The optimizer is not wrapped in another one: it changes its class, to a
-subclass of the class it has, with the same name. So it keeps its slots, its
-iterations and its schedule, `isinstance` holds, and a saved model names an
-optimizer that Keras knows. What differs between the kinds of optimizers is in
-`keras3_optimizer`, `keras2_optimizer` and `v1_optimizer`.
+The optimizer is not wrapped in another one: its class is changed to a subclass
+of the same name. So it keeps its slots, its iterations and its schedule,
+`isinstance` holds, and a saved model names an optimizer that Keras knows. The
+code for each family of optimizers is in `keras3_optimizer`, `keras2_optimizer`
+and `v1_optimizer`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def distribute_optimizer(
 
     Args:
         optimizer: As for `DistributedOptimizer`.
-        settings: How they are reduced.
+        settings: A `ReductionSettings`.
     """
     if not _is_of_keras2(optimizer) and not _is_v1(optimizer):
         optimizer = keras.optimizers.get(optimizer)
@@ -201,7 +201,7 @@ def PartialDistributedOptimizer(
 def _distribute_of(
     optimizer: Optimizer, settings: ReductionSettings
 ) -> Distribute:
-    """Returns what makes an optimizer of such a family reduce."""
+    """Returns the function that makes an optimizer of its family reduce."""
     is_v1 = _is_v1(optimizer)
     if settings.weighted and (is_v1 or _is_of_keras2(optimizer)):
         raise ValueError(

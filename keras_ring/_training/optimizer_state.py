@@ -1,7 +1,7 @@
-"""Which variables of an optimizer are the same on all ranks.
+"""Finds the variables of an optimizer that are the same on all ranks.
 
-All of them, but for what an optimizer remembers of variables that each rank
-trains on its own, and for gradients that a rank adds up until they are reduced.
+These are all variables, except slots of variables that each rank trains on its
+own, and gradients that a rank accumulates until they are reduced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def all_of(optimizer: Optimizer) -> list[Variable]:
     if compat.is_optimizer(optimizer):
         found: list[Variable] = compat.optimizer_variables(optimizer)
         return found
-    # Of the Keras 2 beside Keras 3.
+    # An optimizer of Keras 2, in a program that also has Keras 3.
     return keras2_variables.all_of(optimizer)
 
 
@@ -38,7 +38,7 @@ def shared_variables(
 
     Args:
         optimizer: An optimizer, of whichever kind; it may not be built.
-        own: Variables that it trains and that differ between ranks.
+        own: Trained variables that differ between ranks.
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         others = [
@@ -68,11 +68,12 @@ def shared_variables(
 def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Makes the variables of an optimizer, as its first update would.
 
-    What waits for them, as a checkpoint that was read before, gets into them.
+    Deferred values, as those of a checkpoint that was read before, are assigned
+    to them.
 
     Args:
         optimizer: An optimizer. Those of TensorFlow 1 are left as they are.
-        variables: What it is about to update.
+        variables: The variables that it is about to update.
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return
@@ -85,10 +86,10 @@ def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
 
 
 def name_of(optimizer: Optimizer) -> str:
-    """Returns what an optimizer calls itself, in the scope of its variables.
+    """Returns the name of an optimizer in the scope of its variables.
 
     Args:
-        optimizer: An optimizer of any Keras; those of before 2.11 have no
+        optimizer: An optimizer of any Keras. Before Keras 2.11 it has no
             public name.
     """
     name = getattr(optimizer, "_name", None) or getattr(optimizer, "name", None)
@@ -96,8 +97,8 @@ def name_of(optimizer: Optimizer) -> str:
 
 
 def _parts(optimizer: Optimizer) -> Iterator[Optimizer]:
-    """Yields the optimizers that one consists of, itself among them."""
+    """Yields an optimizer and the optimizers inside of it."""
     inner = inner_optimizer(optimizer)
     yield inner
-    # Of a `MultiOptimizer`.
+    # The members of a `MultiOptimizer`.
     yield from getattr(inner, "optimizers", ())

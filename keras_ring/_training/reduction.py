@@ -1,4 +1,4 @@
-"""Reduces lists of gradients, dense and sparse, as one set of rules."""
+"""Reduces lists of dense and sparse gradients by the same settings."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ from keras_ring.core import reduce_ops
 
 @dataclasses.dataclass(frozen=True)
 class ReductionSettings:
-    """How gradients are reduced, by an optimizer or a tape.
+    """Settings of the reduction of gradients by an optimizer or a tape.
 
-    It takes a user's arguments. Plain values only, so that it pickles.
+    They are made from a user's arguments. All values are plain, so that an
+    object can be pickled.
 
     Args:
-        op: The reduction.
-        compression: The format on the wire.
+        op: A `kr.ReduceOp`.
+        compression: The number format on the wire.
         sparse_as_dense: Boolean, whether `tf.IndexedSlices` become tensors.
         gradient_predivide_factor: Float, by which gradients are divided
-            before the sum; the rest of the average is done after it.
-        groups: Number of groups, or the variables of each. It has their paths.
-        process_set: Whose gradients are reduced.
+            before the sum. After it they are divided by the rest.
+        groups: Number of groups, or the variables of each group, of which it
+            keeps the paths.
+        process_set: A `kr.ProcessSet`, whose ranks reduce.
         scale_local_gradients: Boolean, whether gradients that are not reduced
-            are divided by the number of ranks where the others are averaged.
-        backward_passes_per_step: Number of gradients that an optimizer adds
-            up before it reduces and uses them.
+            are divided by the number of ranks if the others are averaged.
+        backward_passes_per_step: Number of passes whose gradients an optimizer
+            adds up before it reduces and uses them.
         average_aggregated_gradients: Boolean, whether their sum is divided by
             that number.
-        weighted: Boolean, whether ranks count by what their losses were
-            divided by.
-        whole_batch: Boolean, whether what the ranks train on are parts of one
-            batch (`whole_batch`). Not an argument of users.
+        weighted: Boolean, whether ranks are weighted by the divisors of their
+            losses.
+        whole_batch: Boolean, whether the ranks train on parts of one batch
+            (`whole_batch`). Not an argument of users.
 
     Raises:
         ValueError: If an argument has no meaning, alone or with the others.
@@ -109,7 +111,7 @@ class ReductionSettings:
                 "`backward_passes_per_step` must be an integer above 0. "
                 f"Received: backward_passes_per_step={passes!r}"
             )
-        # As values that compare, whatever they were given as.
+        # Converted to values that can be compared.
         for name, value in (
             ("sparse_as_dense", bool(self.sparse_as_dense)),
             ("gradient_predivide_factor", float(factor)),
@@ -127,7 +129,7 @@ class ReductionSettings:
 def settings_that_differ(
     settings: ReductionSettings, other: ReductionSettings
 ) -> str:
-    """Returns those of `settings` that `other` has not, as they are written."""
+    """Returns the settings in which `other` differs, as text."""
     return ", ".join(
         f"{field.name}={getattr(settings, field.name)!r}"
         for field in dataclasses.fields(settings)
@@ -203,15 +205,15 @@ def reduce_gradients(
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
-        sources: What the gradients belong to.
+        sources: The variables or tensors that the gradients belong to.
         settings: A `ReductionSettings`.
         names: One name per source. Defaults to `gradient_names(sources)`.
         local: The sources whose gradients stay with their rank.
 
     Returns:
-        A list like `gradients`. Where there is one rank, or this one is no
-        member of the process set, it holds the very same objects, and nothing
-        is added to the graph.
+        A list like `gradients`. If there is one rank, or if this rank is not
+        a member of the process set, it holds the very same objects, and
+        nothing is added to the graph.
     """
     reduced = list(gradients)
     if process_sets.shares_nothing(settings.process_set):
@@ -228,13 +230,13 @@ def reduce_gradients(
                 settings.scale_local_gradients
                 and settings.op is reduce_ops.Average
             ):
-                # What is averaged is the loss, of which this rank's is a part.
+                # The loss is the average of the ranks', so this is a part.
                 reduced[i] = scaled_gradient(
                     gradient, 1.0 / settings.process_set.size()
                 )
             continue
         if isinstance(gradient, tf.IndexedSlices):
-            # XLA has no tensors whose size depends on their values.
+            # Under XLA, sizes of tensors must not depend on values.
             if not (settings.sparse_as_dense or xla.is_tracing()):
                 reduced[i] = allreduce_indexed_slices(
                     gradient,
@@ -242,14 +244,14 @@ def reduce_gradients(
                     name=names[i],
                     compression=settings.compression,
                     process_set=settings.process_set,
-                    # Optimizers of Keras square the rows that they are given.
+                    # Optimizers of Keras square rows, so duplicates stay.
                     keeps_duplicates=settings.whole_batch,
                 )
                 continue
             reduced[i] = tf.convert_to_tensor(gradient)
-        # Keras puts new values of float8 scales where their gradients would
-        # be, and combines those of several steps by their maximum. So do we
-        # with those of several ranks.
+        # Keras returns new values of float8 scales in place of gradients, and
+        # combines those of several steps by their maximum. Those of several
+        # ranks are combined in the same way.
         if getattr(sources[i], "overwrite_with_gradient", False):
             overwritten.append(i)
         else:
@@ -289,8 +291,8 @@ def reduce_gradients(
     return reduced
 
 
-# From this number of gradients on, those of at most `_SMALL_BYTES` share ops:
-# docs/performance.md, "Models of many small variables".
+# From this number of gradients on, gradients of at most `_SMALL_BYTES` share
+# ops: docs/performance.md, "Models of many small variables".
 _MANY = 256
 _SMALL_BYTES = 256 << 10
 _PART_TENSORS = 32
@@ -300,7 +302,7 @@ _PART_BYTES = 1 << 20
 def _buckets(
     positions: list[int], sources: Sequence[Source], settings: ReductionSettings
 ) -> list[list[int]]:
-    """Says which gradients are submitted as one atomic group."""
+    """Returns which gradients are submitted as one atomic group."""
     groups = settings.groups
     if not positions:
         return []
@@ -317,8 +319,8 @@ def _buckets(
         rest = [i for i in rest if i not in bucket]
         buckets.append(bucket)
     if tf.executing_eagerly():
-        # Each eager op waits for its result: one op for all of them costs
-        # one round instead of one per gradient. In a graph the ops overlap.
+        # Each eager op waits for its result, so one op for all gradients
+        # costs one round trip instead of many. In a graph the ops overlap.
         buckets.append(rest)
     else:
         buckets.extend(_small_ones_together(rest, sources, settings))
@@ -328,15 +330,15 @@ def _buckets(
 def _small_ones_together(
     positions: list[int], sources: Sequence[Source], settings: ReductionSettings
 ) -> list[list[int]]:
-    """Divides the gradients of a graph: most models have one in each part.
+    """Divides the gradients of a graph into groups, mostly of one gradient.
 
-    Each op costs the same time, whatever its size: more than the sum of a small
-    tensor does. A model of many small ones spends most of its reductions with
-    that, so there neighbours share an op. The parts are small, too, so that
+    Each op has a fixed cost, which is higher than that of the sum of a small
+    tensor. In a model of many small tensors it is most of the cost of
+    reductions, so there neighbours share an op. The groups are small, so that
     their members become ready at about the same time.
 
-    All sources are divided, and not the positions alone: a gradient that one
-    rank alone has not got changes one part of it, and not all that follow.
+    All sources are divided, not only those with gradients: if one rank lacks a
+    gradient, only one group changes, and not all that follow.
     """
     if len(sources) < _MANY or settings.op is reduce_ops.Adasum:
         return [[i] for i in positions]
@@ -374,16 +376,16 @@ def _allreduce_call(
 def agree_on_overflow(
     gradients: list[Gradient], sources: list[Source], process_set: ProcessSet
 ) -> list[Gradient]:
-    """Makes an overflow on one rank an overflow on all of them.
+    """Makes an overflow on one rank an overflow on all ranks.
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
-        sources: What the gradients belong to.
-        process_set: Whose members agree.
+        sources: The variables or tensors that the gradients belong to.
+        process_set: A `kr.ProcessSet`, whose ranks agree.
 
     Returns:
-        A list like `gradients`, one of which is not a number where any of
-        any rank was not finite.
+        A list like `gradients`. If any gradient of any rank was not finite, one
+        of them is not a number.
     """
     present = [i for i, g in enumerate(gradients) if g is not None]
     if not present or process_sets.shares_nothing(process_set):

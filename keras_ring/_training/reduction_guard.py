@@ -1,17 +1,17 @@
-"""Stops a job whose ranks would drift apart without a word.
+"""Stops a job whose ranks would train different models unnoticed.
 
-In a job of several ranks, an optimizer that applies gradients nobody reduced
-trains as many different models as there are ranks, and nothing looks wrong.
-So what applies gradients in the optimizers of Keras and TensorFlow is given one
-check, when `keras_ring.init()` runs, and again at each `DistributedOptimizer`
-for a Keras that was imported later. It costs nothing per step: a compiled step
-is checked while it is traced.
+In a job of several ranks, an optimizer that applies gradients that were not
+reduced trains as many different models as there are ranks, and nothing looks
+wrong. So the methods that apply gradients in the optimizers of Keras and
+TensorFlow get a check, when `keras_ring.init()` runs, and again at each
+`DistributedOptimizer`, for a Keras that was imported later. It costs nothing
+per step: a compiled step is checked while it is traced.
 
 Gradients count as reduced if one of these holds.
 
 * The update runs inside a `DistributedOptimizer`, which reduces.
-* A `DistributedGradientTape` has reduced gradients of the variables, which were
-  not applied since (`tape_marks`).
+* A `DistributedGradientTape` has reduced gradients of the variables that were
+  not yet applied (`tape_marks`).
 * The update runs inside `allow_local_updates()`.
 """
 
@@ -56,7 +56,7 @@ _APPLIED = "_keras_ring_applied"
 
 @contextlib.contextmanager
 def reduced() -> Iterator[None]:
-    """Says that the gradients of the updates inside were reduced."""
+    """Declares that the gradients of the updates inside were reduced."""
     token = _reduced.set(True)
     try:
         yield
@@ -65,7 +65,7 @@ def reduced() -> Iterator[None]:
 
 
 def is_reduced() -> bool:
-    """Whether the caller runs inside `reduced()`."""
+    """Returns whether the caller runs inside `reduced()`."""
     return _reduced.get()
 
 
@@ -79,7 +79,7 @@ def require_unreduced(
     Args:
         optimizer: The optimizer that is about to reduce them.
         gradients: Tensors, `tf.IndexedSlices` or `None`, one per source.
-        sources: Their variables.
+        sources: The variables of the gradients.
 
     Raises:
         ValueError: If a tape has reduced one of them.
@@ -104,13 +104,14 @@ def require_step(optimizer: Optimizer) -> Step | None:
     """Returns the step on a part of a batch that an update belongs to.
 
     Args:
-        optimizer: One that is for such steps only.
+        optimizer: An optimizer that supports such steps only.
 
     Returns:
-        The step; `None` where updates of one rank are allowed.
+        The step, or `None` if updates of one rank are allowed.
 
     Raises:
-        RuntimeError: If there is none: what the gradients are of is not known.
+        RuntimeError: If there is no step, so that the rows of the gradients
+            are unknown.
     """
     step = whole_batch.current()
     if step is None and not local_updates.are_allowed():
@@ -121,34 +122,34 @@ def require_step(optimizer: Optimizer) -> Step | None:
 def explain_by(
     make_error: Callable[[Optimizer, Source], KerasRingError],
 ) -> None:
-    """Has a function make the errors.
+    """Sets the function that makes the errors.
 
     Args:
-        make_error: Takes the optimizer, and a variable that it was about to
-            update, or `None`; returns what is raised.
+        make_error: Function of the optimizer and of a variable that it was
+            about to update, or `None`, that returns the error to raise.
     """
     global _make_error
     _make_error = make_error
 
 
 def adopt_by(adopt: Callable[[Optimizer], bool]) -> None:
-    """Has a function make optimizers average that do not.
+    """Sets the function that converts optimizers to ones that average.
 
     Args:
-        adopt: Takes an optimizer that is about to apply gradients of this rank
-            alone; returns whether it has made it one that averages.
+        adopt: Function of an optimizer that is about to apply gradients of this
+            rank alone. It returns whether it has converted the optimizer.
     """
     global _adopt
     _adopt = adopt
 
 
 def has_applied(optimizer: Optimizer) -> bool:
-    """Whether an optimizer was used, or a step that uses it was traced."""
+    """Returns whether an optimizer was used, or a step with it was traced."""
     return hasattr(optimizer, _APPLIED)
 
 
 def install() -> None:
-    """Gives optimizers the check. Calling it again changes nothing."""
+    """Adds the check to optimizers. A second call changes nothing."""
     if hasattr(keras.optimizers.Optimizer, "apply"):
         patch_once(keras.optimizers.Optimizer, "apply", _checked, _PURPOSE)
     classes = [tf.compat.v1.train.Optimizer]
@@ -171,7 +172,7 @@ def keras2_families() -> list[ModuleType]:
     ]
 
 
-# Keras keeps AutoGraph away from its own code; these are now part of it.
+# Keras excludes its own code from AutoGraph, and these are now part of it.
 def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns Keras 3's `apply` with the check."""
 
@@ -198,7 +199,7 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the `apply_gradients` of the others with the check."""
+    """Returns the `apply_gradients` of other optimizers with the check."""
 
     @do_not_convert
     @functools.wraps(apply)
@@ -236,7 +237,9 @@ def _is_adopted(
     gradients: Iterable[Gradient],
     variables: Iterable[Variable] | None,
 ) -> bool:
-    """Whether the optimizer has become one that averages, and is to be asked.
+    """Returns whether the optimizer was just converted to one that averages.
+
+    If so, the caller has to call the method of the converted optimizer.
 
     Raises:
         RuntimeError: If it applies gradients of this rank alone.

@@ -1,4 +1,4 @@
-"""A gradient tape whose gradients are those of all ranks."""
+"""A gradient tape that reduces gradients over all ranks."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from keras_ring.core.horovod_arguments import takes_horovods
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     """A `tf.GradientTape` that reduces gradients over all ranks.
 
-    It is put around a tape, before or after that one has recorded, and has
-    all of its methods. Only `gradient` is different. `jacobian` and
-    `batch_jacobian` are those of this rank alone, and the tape inside still
-    gives local gradients.
+    It wraps a tape, before or after that one has recorded, and has all of its
+    methods. Only `gradient` is different. `jacobian` and `batch_jacobian` are
+    those of this rank alone, and the inner tape still returns local gradients.
 
     An optimizer that applies the gradients must not be a
     `DistributedOptimizer`: it would reduce them again, which is an error.
@@ -47,7 +46,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         tape: A `tf.GradientTape`.
         op: How gradients are combined: `kr.Average`, `kr.Sum`, `kr.Min`,
             `kr.Max`, `kr.Product` or `kr.Adasum`. Defaults to `kr.Average`.
-        compression: The number format of gradients on their way. Defaults to
+        compression: The number format of gradients on the wire. Defaults to
             `kr.Compression.none`.
         sparse_as_dense: Boolean. If `True`, `tf.IndexedSlices` are made dense
             and summed, otherwise their rows are gathered. Defaults to
@@ -64,11 +63,11 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             variables that were registered by `register_local_source` are
             divided by the number of ranks, as their part in the average of
             the losses is. Defaults to `True`.
-        weighted: Boolean. With `kr.Average`, whether ranks count by what
-            their losses were divided by, such as the number of their tokens
-            that are not masked, so that the result is the mean over the whole
-            batch. For losses of `keras.losses` that are computed inside
-            of `with` this tape; of others, give `gradient` the weight.
+        weighted: Boolean. With `kr.Average`, whether ranks are weighted by the
+            divisors of their losses, such as the number of tokens that are not
+            masked, so that the result is the mean over the whole batch. It
+            works for losses of `keras.losses` that are computed inside of
+            `with` this tape; for others, pass the weight to `gradient`.
             Defaults to `False`.
 
     Example:
@@ -138,8 +137,8 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
 
         Args:
             tape: A `tf.GradientTape`.
-            settings: Those of the optimizer.
-            local: The variables that it leaves to each rank.
+            settings: The `ReductionSettings` of the optimizer.
+            local: The variables whose gradients it does not reduce.
         """
         made = cls(tape, settings.op, process_set=settings.process_set)
         made._settings = settings
@@ -147,7 +146,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         return made
 
     def __getattr__(self, name: str) -> Any:
-        # The state of a tape, which this one leaves to the tape inside.
+        # Other attributes are the state of a tape, which the inner tape has.
         if name in ("_local_tape", "_local_variables"):
             raise AttributeError(name)
         return getattr(self._local_tape, name)
@@ -192,10 +191,10 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         return self._local_tape.batch_jacobian(*args, **kwargs)
 
     def register_local_source(self, var: Variable) -> None:
-        """Leaves the gradients of a variable to each rank.
+        """Excludes the gradients of a variable from the reduction.
 
-        It is trained on this rank's data alone, and its value differs between
-        ranks. It must be registered on all ranks, before `gradient`.
+        The variable is trained on this rank's data alone, and its value differs
+        between ranks. It must be registered on all ranks before `gradient`.
 
         Args:
             var: A variable.
@@ -203,7 +202,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         self._local_variables.add(var)
 
     def register_local_layers(self, layers: Layer | Iterable[Layer]) -> None:
-        """Leaves the gradients of the weights of layers to each rank.
+        """Excludes the gradients of the weights of layers from the reduction.
 
         Args:
             layers: A layer, or a list of layers. They may have no weights
@@ -233,17 +232,18 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             sources: A nested structure of variables and tensors.
             output_gradients: As in `tf.GradientTape.gradient`.
             unconnected_gradients: As in `tf.GradientTape.gradient`.
-            weight: A scalar, what this rank has divided `target` by, such as
-                the sum of a mask. The ranks count by it in the average. Not
-                for losses of which a tape with `weighted=True` knows it.
+            weight: A scalar, the number by which this rank has divided
+                `target`, such as the sum of a mask. It is the weight of this
+                rank in the average. Do not pass it if a tape with
+                `weighted=True` knows the divisor of the loss.
 
         Returns:
-            A structure like `sources`, the same on all ranks but for those
-            of local sources.
+            A structure like `sources`, the same on all ranks except for local
+            sources.
 
         Raises:
-            ValueError: If nothing tells the weight of a tape with
-                `weighted=True`, or both the loss and `weight` do.
+            ValueError: If the weight is unknown to a tape with
+                `weighted=True`, or if both the loss and `weight` give one.
         """
         self._check_weight(weight)
         gradients = self._local_tape.gradient(

@@ -1,13 +1,13 @@
-"""Remembers which gradients a `DistributedGradientTape` has reduced.
+"""Records which gradients a `DistributedGradientTape` has reduced.
 
-Variables are marked and not gradients, because clipping or scaling a gradient
-makes a new tensor. A mark is used up, so that a variable does not count as
-reduced for ever:
+Variables are marked instead of gradients, because clipping or scaling a
+gradient makes a new tensor. A mark is used up, so that a variable does not
+count as reduced for ever:
 
 * in eager execution, when an optimizer applies gradients of the variable;
-* in a function that is traced, it holds in this function alone once an
-  optimizer has applied gradients there. Until then they may be what the
-  function returns, and be applied whenever it was called.
+* in a function that is traced, once an optimizer has applied gradients there,
+  the mark holds in this function alone. Until then the function may return the
+  gradients, and they may be applied after any call of it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MARKS = "_keras_ring_marks"
 
 @dataclasses.dataclass(frozen=True)
 class ReducedBy:
-    """Whose gradients a tape has reduced.
+    """The ranks over which a tape has reduced.
 
     Args:
-        process_set: Whose members have.
-        local: The variables whose gradients it has left to each rank.
+        process_set: A `kr.ProcessSet`, whose ranks have reduced.
+        local: The variables whose gradients were not reduced.
     """
 
     process_set: ProcessSet
@@ -41,7 +41,7 @@ class ReducedBy:
 
 
 class _InFunction:
-    """What a tape has reduced in one function or graph."""
+    """The reductions of a tape in one function or graph."""
 
     def __init__(self) -> None:
         self.is_applied = False
@@ -57,7 +57,7 @@ class _Marks:
         self.functions: weakref.WeakKeyDictionary[Graph, _InFunction] = (
             weakref.WeakKeyDictionary()
         )
-        # May be applied again: two optimizers may share it.
+        # The last applied gradient, which two optimizers may share.
         self.applied: Callable[[], Gradient] = lambda: None
 
 
@@ -66,7 +66,7 @@ def mark(
     gradients: Sequence[Gradient],
     by_whom: ReducedBy | None = None,
 ) -> None:
-    """Remembers that gradients of the variables among `sources` are reduced."""
+    """Records that gradients of the variables among `sources` are reduced."""
     function = None
     if not tf.executing_eagerly():
         function = ordering.function_of(tf.compat.v1.get_default_graph())
@@ -83,7 +83,7 @@ def mark(
 
 
 def is_marked(variable: Variable, gradient: Gradient) -> bool:
-    """Whether a gradient of a variable may be one that a tape has reduced."""
+    """Returns whether a tape may have reduced a gradient of a variable."""
     marks = _of(variable)
     if marks.is_reduced or marks.applied() is gradient:
         return True
@@ -95,16 +95,16 @@ def is_marked(variable: Variable, gradient: Gradient) -> bool:
 
 
 def reduced_by(variables: Sequence[Variable]) -> ReducedBy | None:
-    """Returns by whom gradients of variables were reduced the last time.
+    """Returns the ranks that have last reduced gradients of variables.
 
     Args:
-        variables: What an optimizer is about to update.
+        variables: The variables that an optimizer is about to update.
     """
     return _of(variables[0]).by_whom if variables else None
 
 
 def use(variable: Variable, gradient: Gradient) -> None:
-    """Notes that an optimizer applies a gradient that was marked."""
+    """Records that an optimizer applies a marked gradient."""
     marks = _of(variable)
     if tf.executing_eagerly():
         marks.applied = weakref.ref(gradient)
@@ -115,7 +115,7 @@ def use(variable: Variable, gradient: Gradient) -> None:
 
 
 def comes_from_tape(variable: Variable, gradient: Gradient) -> bool:
-    """Whether a gradient that is about to be reduced is reduced already."""
+    """Returns whether a tape has reduced a gradient already."""
     marks = _of(variable)
     if tf.executing_eagerly():
         return marks.is_reduced
@@ -146,7 +146,7 @@ def _tensors(gradient: Gradient) -> list[Tensor]:
 
 
 def _traced() -> Iterator[Graph]:
-    """Yields the function that is being traced, and those around it."""
+    """Yields the function that is being traced, and its outer functions."""
     if tf.executing_eagerly():
         return
     graph = tf.compat.v1.get_default_graph()

@@ -1,4 +1,4 @@
-"""Which ranks train a model together."""
+"""Finds the ranks that train a model together."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """`tf.compat.v1.train` optimizers that reduce.
 
-Gradients are reduced by `compute_gradients` of TensorFlow, so that what a
-program does to them before `apply_gradients`, in a method of its own class or
-outside of it, such as clipping by the global norm, is done to those of all
-ranks. What did not come from there is reduced by `compute_gradients` of the
-program's class, or else by `apply_gradients`.
+Gradients are reduced by `compute_gradients` of TensorFlow. So a program sees
+reduced gradients before `apply_gradients`, in a method of its own class or
+outside of it, for example to clip them by the global norm. Gradients that were
+not computed there are reduced by `compute_gradients` of the program's class, or
+else by `apply_gradients`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
 
 
 class _Pending:
-    """What lies between `compute_gradients` and `apply_gradients`."""
+    """State between `compute_gradients` and `apply_gradients`."""
 
     def __init__(self, settings: ReductionSettings) -> None:
         self.reduced: set[Hashable] = set()
-        # Whether it is time to use the gradients, of several passes.
+        # Whether this is the last of several passes, which uses the gradients.
         self.is_update: Tensor = None
         self.accumulator = Accumulator(
             settings.backward_passes_per_step,
@@ -87,13 +87,13 @@ class _V1ReducingMixin(ReducingMixin):
         pairs: list[tuple[Gradient, Variable]] = compute(*args, **kwargs)
         if reduction_guard.is_reduced() or self._pending.reduced:
             return pairs
-        # A class of the program that computes them by itself.
+        # A class of the program that computes gradients itself.
         return self._reduce_computed(pairs)
 
     def _reduce_computed(
         self, pairs: GradsAndVars
     ) -> list[tuple[Gradient, Variable]]:
-        """Returns the pairs reduced, which `apply_gradients` leaves alone."""
+        """Returns the pairs reduced, and marks them for `apply_gradients`."""
         pairs = self._reduced(pairs)
         self._pending.reduced |= {
             variable.ref()
@@ -185,7 +185,7 @@ class _V1ReducingMixin(ReducingMixin):
         with initial_values.compared(
             sources, settings.process_set, local_variables_of(self)
         ):
-            # Of the paths that the ranks have agreed on.
+            # Names by the paths that the ranks have agreed on.
             names += gradient_names(sources)
             reduced = accumulate_and_reduce()
         by_source = {
@@ -196,9 +196,10 @@ class _V1ReducingMixin(ReducingMixin):
 
 
 class _ReducingSource(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
-    """Reduces what TensorFlow computes, before a program's class changes it.
+    """Reduces gradients before a program's class can change them.
 
-    It comes after that class, and before TensorFlow's.
+    In the method resolution order it comes after that class, and before the
+    class of TensorFlow.
     """
 
     def compute_gradients(
@@ -217,7 +218,7 @@ def _restore(
     settings: ReductionSettings,
     local_paths: list[str],
 ) -> Optimizer:
-    """Makes again what `__reduce_ex__` took apart, but for its state."""
+    """Reconstructs an optimizer, without its state, after `__reduce_ex__`."""
     return distributed_again(
         wrapped_class.__new__(wrapped_class), settings, distribute, local_paths
     )

@@ -1,22 +1,23 @@
-"""Makes a mean over what each rank happens to hold one over the whole batch.
+"""Weights the losses of ranks, so that their mean is that of the whole batch.
 
 A loss that is divided by the number of its tokens, or by the sum of its
 weights, is
 
     L_r = S_r / W_r
 
-on rank r: `S_r` is the sum of the weighted losses of its elements and `W_r`
-what Keras divides by. Ranks with few tokens would count as much as those with
-many if gradients were averaged. The loss of the whole batch is
+on rank r: `S_r` is the sum of the weighted losses of its elements and `W_r` is
+the divisor of Keras. If gradients were averaged, ranks with few tokens would
+count as much as those with many. The loss of the whole batch is
 
     L = sum_r S_r / sum_r W_r = mean_r (n W_r / sum_q W_q) L_r
 
-of n ranks. So on its way back the gradient of each loss is multiplied by its
-factor, and the mean over the ranks is that of the whole batch, also of a model
-with several losses and with regularizers, which have no such factor. The value
-of a loss stays that of its rank.
+of n ranks. So in the backward pass the gradient of each loss is multiplied by
+its factor, and the mean over the ranks is that of the whole batch. This also
+holds for a model with several losses, and with regularizers, which have no such
+factor. The value of a loss stays that of its rank.
 
-Who does not ask for it is told, once, that his loss is of this kind.
+A program that does not set `weighted` gets a warning, once, if its loss is of
+this kind.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ SettingsOf = Callable[[Optimizer], ReductionSettings | None]
 
 
 class Weighting:
-    """The losses of one training, on which the ranks have to agree.
+    """The losses of one training, weighted over all ranks.
 
     Args:
-        process_set: Whose members train.
+        process_set: A `kr.ProcessSet`, whose ranks train.
     """
 
     def __init__(self, process_set: ProcessSet) -> None:
@@ -63,10 +64,10 @@ class Weighting:
 
         Args:
             loss: A scalar.
-            divisor: Returns what it was divided by, a scalar. `None` for a
-                sum, which is left as it is.
-            of_data: Boolean, whether that is told by this rank's data, and not
-                by the size of its batch alone.
+            divisor: Function that returns the divisor of the loss, a scalar.
+                `None` for a sum, which is not changed.
+            of_data: Boolean, whether the divisor depends on this rank's data,
+                and not on the size of its batch alone.
         """
         del of_data
         if divisor is None:
@@ -95,7 +96,7 @@ class OfWholeBatch:
     def shared(
         self, loss: Tensor, divisor: Divisor | None, of_data: bool
     ) -> Tensor:
-        """Returns the part that the loss is of that of the whole batch."""
+        """Returns the loss as a part of the loss of the whole batch."""
         step = whole_batch.current()
         if step is None:
             return loss
@@ -103,10 +104,10 @@ class OfWholeBatch:
 
 
 class Unweighted:
-    """The losses of one training that takes each rank's mean as it is.
+    """The losses of one training without weights.
 
     Args:
-        process_set: Whose members train.
+        process_set: A `kr.ProcessSet`, whose ranks train.
     """
 
     def __init__(self, process_set: ProcessSet) -> None:
@@ -116,13 +117,13 @@ class Unweighted:
     def shared(
         self, loss: Tensor, divisor: Divisor | None, of_data: bool
     ) -> Tensor:
-        """Returns the loss, having seen whether it needs a factor."""
+        """Returns the loss unchanged, and notes whether it needs a factor."""
         del divisor
         self._needs_weights = self._needs_weights or of_data
         return loss
 
     def warn(self) -> None:
-        """Says, if it is so, that the mean is not that of the whole batch."""
+        """Warns if the mean of the losses is not that of the whole batch."""
         if self._needs_weights and not shares_nothing(self.process_set):
             _warn_once(self.process_set.ranks[0])
 
@@ -150,7 +151,7 @@ _active: contextvars.ContextVar[Losses | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def weighting(found: Losses) -> Iterator[None]:
-    """Has the losses that Keras computes inside belong to `found`."""
+    """Registers the losses that Keras computes inside with `found`."""
     token = _active.set(found)
     try:
         yield
@@ -159,11 +160,11 @@ def weighting(found: Losses) -> Iterator[None]:
 
 
 def factor_of(weight: Tensor, process_set: ProcessSet) -> Tensor:
-    """Returns `n W_r / sum_q W_q`, a scalar; 0 where nothing has a weight.
+    """Returns the scalar `n W_r / sum_q W_q`, or 0 if all weights are 0.
 
     Args:
         weight: A scalar, the `W_r` of this rank.
-        process_set: Whose ranks count.
+        process_set: A `kr.ProcessSet`, whose ranks count.
     """
     weight = tf.convert_to_tensor(weight)
     if not weight.dtype.is_floating or weight.dtype.size < 4:
@@ -176,11 +177,11 @@ def factor_of(weight: Tensor, process_set: ProcessSet) -> Tensor:
 
 
 def check_losses(settings: ReductionSettings, what: str) -> None:
-    """Looks, when gradients are about to be reduced, at their losses.
+    """Checks the losses of gradients that are about to be reduced.
 
     Raises:
-        ValueError: If weights are asked for, and the update is not that of a
-            `fit` with losses of Keras.
+        ValueError: If `weighted` is set, and the update is not that of a `fit`
+            with losses of Keras.
     """
     found = _active.get()
     if isinstance(found, Unweighted):
@@ -201,7 +202,7 @@ def check_losses(settings: ReductionSettings, what: str) -> None:
 
 
 def of_settings(settings: ReductionSettings) -> Losses | None:
-    """Returns what looks at the losses of a training with these settings."""
+    """Returns the object for the losses of a training with these settings."""
     if settings.whole_batch:
         return OfWholeBatch()
     if settings.weighted:
@@ -218,12 +219,13 @@ def of_settings(settings: ReductionSettings) -> Losses | None:
 
 
 def install(settings_of: SettingsOf, *, whole_batches: bool = False) -> None:
-    """Has Keras tell of its losses, if it can. A second call changes nothing.
+    """Hooks the losses of Keras if possible. A second call changes nothing.
 
     Args:
-        settings_of: Returns the `ReductionSettings` of an optimizer, or `None`.
-        whole_batches: Boolean, whether there are steps on parts of batches. Of
-            these, Keras 2 tells, too.
+        settings_of: Function that returns the `ReductionSettings` of an
+            optimizer, or `None`.
+        whole_batches: Boolean, whether there are steps on parts of batches. If
+            so, losses of Keras 2 are hooked, too.
     """
     if not compat.TELLS_DIVISORS and not whole_batches:
         return
@@ -250,13 +252,13 @@ def _is_part() -> bool:
 def _in_weighting(
     function: Callable[..., Any], settings_of: SettingsOf
 ) -> Callable[..., Any]:
-    # AutoGraph is let in: with Keras 2, it converts what the model calls.
+    # AutoGraph must convert this: with Keras 2 it converts code of the model.
     @functools.wraps(function)
     def weighted(self: Model, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(getattr(self, "optimizer", None))
         if settings is None:
             return function(self, *args, **kwargs)
-        # One for all calls: a compiled step tells of its losses once.
+        # One object for all calls, because a step is traced only once.
         made_for, found = vars(self).get(_WEIGHTED, (None, None))
         if made_for != settings:
             found = of_settings(settings)

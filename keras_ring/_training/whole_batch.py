@@ -1,27 +1,28 @@
-"""Makes the parts of a batch that ranks train on count as that batch.
+"""Makes steps on parts of a batch equal to a step on the whole batch.
 
-Of a batch of `B` rows, rank `r` of `n` has `b_r`, of which some may have none:
-the last batch of an epoch is as small as it likes. Whatever is a mean over the
-rows is, of the whole batch,
+Of a batch of `B` rows, rank `r` of `n` has `b_r` rows. Some ranks may have
+none, because the last batch of an epoch may be small. A mean over the rows of
+the whole batch is
 
     L = sum_r (b_r / B) L_r = mean_r f_r L_r,    f_r = n b_r / B
 
-so the gradients of each rank count with the factor `f_r` in the average. What
-does not depend on the rows, as the penalty of a regularizer, stays what it is:
-the factors of all ranks are `n` together.
+so the gradients of each rank have the factor `f_r` in the average. Terms that
+do not depend on the rows, such as the penalty of a regularizer, are unchanged,
+because the factors of all ranks add up to `n`.
 
-A tape adds up what it differentiates. A loss with a number for each row is so a
-sum over the rows, of which those of all ranks are the mean of `n` times each.
+A tape adds up the elements of its target. So a loss with one number for each
+row is a sum over the rows, and the sum of all ranks is the mean of `n` times
+the sum of each rank.
 
-A loss that is divided by something else, `W_r` on rank `r` (the number of its
-tokens that are not masked, the sum of its weights), and one that is a sum, get
-another factor before:
+A loss with another divisor, `W_r` on rank `r` (the number of tokens that are
+not masked, or the sum of weights), and a loss that is a sum, first get another
+factor:
 
     c_r = (W_r / sum_q W_q) / (b_r / B)  and  c_r = B / b_r,
 
-of loss and gradient, so that what metrics make of the loss of each rank,
-weighted by its rows, is that of the whole batch, too. A rank without rows has
-the loss 0.
+This is a factor of the loss and of its gradient. So metrics, which weight the
+loss of each rank by its rows, have the loss of the whole batch, too. A rank
+without rows has the loss 0.
 """
 
 from __future__ import annotations
@@ -56,17 +57,17 @@ class Step:
     """One step of training, in which this rank has some rows of a batch.
 
     Args:
-        process_set: Whose ranks have the others.
-        captured: A list that gets the updates, as pairs of variables and their
-            gradients, which are then not made. Defaults to `None`: they are.
+        process_set: A `kr.ProcessSet`, whose ranks have the other rows.
+        captured: A list that gets pairs of variables and gradients in place of
+            updates. Defaults to `None`, which makes the updates.
     """
 
     # Whether other ranks have rows of the batch.
     is_part = True
-    # Whether all have as many.
+    # Whether all ranks have equally many rows.
     is_even = True
-    # How many this rank has, and which share of all rows that is: scalars of
-    # float64, where they are not even.
+    # The number of rows of this rank, and its share of all rows: scalars of
+    # float64, if ranks have different numbers of rows.
     _rows: Tensor = None
     _share: Tensor = None
 
@@ -77,12 +78,12 @@ class Step:
         self.captured = captured
         # Whether a tape has scaled the loss.
         self.is_scaled = False
-        # Tensors of this rank's rows, with those of all rows: in each graph,
-        # for in that of a loop there may be others.
+        # Tensors of this rank's rows with those of all rows, for each graph,
+        # because the graph of a loop may have others.
         self._wholes: dict[tuple[int, int], tuple[Structure, Structure]] = {}
 
     def rows_of(self, batch: Structure) -> Structure:
-        """Returns the rows of this rank, of what was read."""
+        """Returns the rows of this rank in a batch."""
         return batch
 
     def place(self) -> Rows:
@@ -90,10 +91,10 @@ class Step:
         return WHOLE
 
     def place_for_xla(self) -> tuple[Any, Any]:
-        """Returns its first row, and how many all have, as XLA can know them.
+        """Returns its first row and the number of all rows, as known to XLA.
 
         Raises:
-            NotImplementedError: If only the other ranks know.
+            NotImplementedError: If only the other ranks know them.
         """
         raise NotImplementedError(
             "How many rows the batches of other ranks have is known only when "
@@ -102,7 +103,7 @@ class Step:
         )
 
     def whole_of(self, leaf: Structure) -> Structure:
-        """Returns a tensor of all rows whose part is known; else `None`.
+        """Returns the tensor of all rows for a part, or `None` if not known.
 
         Args:
             leaf: A tensor of this rank's rows.
@@ -111,15 +112,15 @@ class Step:
         return whole
 
     def note_whole(self, leaf: Structure, whole: Structure) -> None:
-        """Notes a tensor of all rows, beside that of this rank's rows."""
-        # That of the rank is kept, so that no other one has its `id`.
+        """Records a tensor of all rows for the tensor of this rank's rows."""
+        # The part is kept alive, so that no other tensor gets its `id`.
         self._wholes[_key(leaf)] = leaf, whole
 
     def static_rows_with(self, own: int | None) -> int | None:
-        """Returns how many rows all have, where the shape of a part tells.
+        """Returns the number of all rows if the shape of a part has it.
 
         Args:
-            own: Integer, the rows of the part, `None` if they are not known.
+            own: Integer, the rows of the part, or `None` if they are not known.
         """
         del own
         return None
@@ -141,13 +142,13 @@ class Step:
         raise NotImplementedError
 
     def factor_of(self, target: Tensor) -> Tensor | None:
-        """Returns what counts of the gradients of a target of a tape.
+        """Returns the factor of the gradients of a target of a tape.
 
         Args:
-            target: A loss, which is a mean over the rows; or one for each row.
+            target: A loss that is a mean over the rows, or losses by row.
 
         Returns:
-            A scalar of float64, or `None` where it is 1.
+            A scalar of float64, or `None` if it is 1.
         """
         mean = None if self.is_even else self.factor()
         if target.shape.rank in (0, None):
@@ -162,10 +163,10 @@ class Step:
         return tf.where(has_rows, total, self.factor())
 
     def scale(self, gradients: list[Gradient]) -> list[Gradient]:
-        """Returns gradients as they count, if their loss did not count so.
+        """Returns gradients with their factor, unless a tape has applied it.
 
-        It does where a tape has differentiated it (`_counted`): before layers
-        that exchange something with other ranks on the way back.
+        A tape does so when it differentiates the loss (`_counted`), before
+        layers that communicate with other ranks in the backward pass.
         """
         if self.is_even or self.is_scaled:
             return gradients
@@ -182,14 +183,14 @@ class Step:
     def shared_loss(
         self, loss: Tensor, divisor: Callable[[], Tensor] | None, of_data: bool
     ) -> Tensor:
-        """Returns a loss of Keras as its part of that of the whole batch.
+        """Returns a loss of Keras as a part of the loss of the whole batch.
 
         Args:
             loss: A scalar.
-            divisor: Returns what it was divided by, a scalar. `None` for a
-                sum.
-            of_data: Boolean, whether that is told by this rank's data, and not
-                by the number of its rows alone.
+            divisor: Function that returns the divisor of the loss, a scalar.
+                `None` for a sum.
+            of_data: Boolean, whether the divisor depends on this rank's data,
+                and not on the number of its rows alone.
         """
         factor = self._correction(divisor, of_data)
         if factor is not None:
@@ -201,7 +202,7 @@ class Step:
     def _correction(
         self, divisor: Callable[[], Tensor] | None, of_data: bool
     ) -> Tensor | None:
-        """Returns `c_r`, or `None` where it is 1."""
+        """Returns `c_r`, or `None` if it is 1."""
         share = self.share()
         if divisor is None:
             return tf.math.divide_no_nan(tf.ones_like(share), share)
@@ -219,14 +220,14 @@ class Step:
 class PartStep(Step):
     """A step on this rank's part of a batch that all ranks have read.
 
-    Rank `r` of `n` has rows `r B // n` to `(r + 1) B // n`, so parts differ by
-    a row at most. Nothing is sent to know how many others have.
+    Rank `r` of `n` has rows `r B // n` to `(r + 1) B // n`, so sizes of parts
+    differ by one at most. A rank knows the other sizes without communication.
 
     Args:
         batch: The whole batch.
-        process_set: Whose ranks have the other parts.
+        process_set: A `kr.ProcessSet`, whose ranks have the other parts.
         captured: As for `Step`.
-        weights: Integers, one for each rank, by which the rows are divided.
+        weights: Integers, the weight of each rank in the division of the rows.
             Defaults to equal parts.
     """
 
@@ -257,7 +258,7 @@ class PartStep(Step):
 
     def rows_of(self, batch: Structure) -> Structure:
         """Returns this rank's part of the batch."""
-        # Where it was read: what others have need not be copied to a device.
+        # On the CPU, so that the rows of others are not copied to a device.
         with tf.device(None if xla.is_tracing() else "CPU"):
             return tf.nest.map_structure(self._part_of, batch)
 
@@ -270,35 +271,35 @@ class PartStep(Step):
         return Rows(self._begin, self.own_rows())
 
     def place_for_xla(self) -> tuple[Any, Any]:
-        """Returns its first row, and how many all have."""
+        """Returns its first row and the number of all rows."""
         return self._begin, self._whole
 
     def static_rows_with(self, own: int | None) -> int | None:
-        """Returns how many rows all have, where the shape of a part tells."""
+        """Returns the number of all rows if the shape of a part has it."""
         if own is None or not isinstance(self._whole, int):
             return None
         return self._whole if own == self.own_rows() else None
 
     def _part_of(self, leaf: Structure) -> Structure:
         part = rows_between(leaf, self._begin, self._end)
-        # All ranks have read all of it.
+        # All ranks have read the whole batch.
         self.note_whole(part, leaf)
         return part
 
 
 class OwnBatchStep(Step):
-    """A step on a batch of this rank's own, beside those of other ranks.
+    """A step on this rank's own batch, while other ranks have others.
 
     Args:
         batch: The batch.
-        process_set: Whose ranks have the others.
+        process_set: A `kr.ProcessSet`, whose ranks have the other batches.
     """
 
     is_even = False
 
     def __init__(self, batch: Structure, process_set: ProcessSet) -> None:
         super().__init__(process_set)
-        # At the beginning: it is there when the loss is.
+        # Exchanged at once, so that the result is there before the loss.
         self._rows = tf.cast(num_rows(batch), tf.float64)
         (name,) = unique_names("whole_batch", ["rows"])
         whole = reductions.allreduce(
@@ -312,7 +313,7 @@ class OwnBatchStep(Step):
 
 
 class WholeStep(Step):
-    """One step on a whole batch, to compare with: of this rank alone."""
+    """A step of this rank alone on a whole batch, for comparison."""
 
     is_part = False
 
@@ -336,7 +337,7 @@ def current() -> Step | None:
 
 @contextlib.contextmanager
 def step(found: Step) -> Iterator[None]:
-    """Has what is computed inside be of one step."""
+    """Sets the current step for the computations inside."""
     token = _current.set(found)
     try:
         yield
@@ -345,7 +346,7 @@ def step(found: Step) -> Iterator[None]:
 
 
 def install() -> None:
-    """Has tapes of TensorFlow scale what they differentiate in a step."""
+    """Makes tapes of TensorFlow scale gradients inside of a step."""
     patch_once(tf.GradientTape, "gradient", _counted, "rows of a rank count")
 
 
@@ -360,7 +361,7 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
         **kwargs: Any,
     ) -> Structure:
         step = _current.get()
-        # By a tensor, it is a part of the loss, as a penalty on gradients.
+        # A gradient by a tensor may be part of a loss, as a gradient penalty.
         of_weights = all(
             variable_path(source) is not None
             for source in tf.nest.flatten(sources)
@@ -383,7 +384,7 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
 
 
 def _as_it_counts(step: Step, target: Tensor) -> Tensor:
-    """Returns what a tape multiplies the gradients of a target by."""
+    """Returns output gradients that apply a target's factor, or `None`."""
     factor = step.factor_of(target)
     if factor is None:
         return None

@@ -1,15 +1,15 @@
-"""Puts the rows of all ranks together, in a step on parts of a batch.
+"""Gathers the rows of all ranks in a step on parts of a batch.
 
-A function that compares rows, or divides by what is not their number, is of
-the whole batch alone. If it is computed on each rank of the rows of all, with
-the result L, rank `r` needs the gradient by its own rows `y_r`, and
+A function that compares rows, or divides by a number other than theirs, needs
+the whole batch. If each rank computes it from the rows of all ranks, with the
+result L, rank `r` needs the gradient by its own rows `y_r`, and
 
     dL/dw = sum_r dL/dy_r dy_r/dw = mean_r n dL/dy_r dy_r/dw
 
-of `n` ranks. What a step differentiates counts with `f_r = n b_r / B`
-(`whole_batch`), so on the way back the gradient of the own rows is divided by
-`b_r / B`. A weight that the function itself has gets the whole gradient on each
-rank, whose factors are `n` together: its mean is right as it is.
+of `n` ranks. Gradients in a step have the factor `f_r = n b_r / B`
+(`whole_batch`), so in the backward pass the gradient of the own rows is divided
+by `b_r / B`. A weight of the function itself gets the whole gradient on each
+rank. The factors of the ranks add up to `n`, so its mean is right.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from keras_ring.core import reduce_ops
 
 
 def of_all_ranks(step: Step, values: Structure) -> Structure:
-    """Returns tensors with the rows that all ranks have.
+    """Returns tensors with the rows of all ranks.
 
-    What has no rows, and what is no tensor, is returned as it is. All ranks
+    Scalars, and objects that are not tensors, are returned unchanged. All ranks
     must call this.
 
     Args:
@@ -74,7 +74,7 @@ def _of_tensor(step: Step, tensor: Tensor) -> Tensor:
         whole, begin = gather(step, own, name)
 
         def gradient(upstream: Tensor) -> Tensor:
-            # Dense, also where the function takes some rows.
+            # Made dense, because the gradient of some rows is sparse.
             upstream = tf.convert_to_tensor(upstream)
             part = upstream[begin : begin + tf.shape(own, tf.int64)[0]]
             share = tf.cast(step.share(), tf.float64)
@@ -90,7 +90,7 @@ def _of_tensor(step: Step, tensor: Tensor) -> Tensor:
 
 
 def _gathered(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Returns the rows of all ranks, and which of them this one begins with."""
+    """Returns the rows of all ranks, and the index of this rank's first row."""
     whole, counts = gathers.grouped_allgather(
         [own, tf.shape(own, tf.int64)[:1]],
         name=name,
@@ -100,7 +100,7 @@ def _gathered(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 
 def _added(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """The same for XLA, which has no operations of unknown shapes."""
+    """Does the same for XLA, which has no operations of unknown shapes."""
     begin, rows = step.place_for_xla()
     before = tf.cast(begin, tf.int64)
     after = tf.cast(rows, tf.int64) - before - tf.shape(own, tf.int64)[0]
