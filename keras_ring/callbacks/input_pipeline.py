@@ -1,4 +1,4 @@
-"""Measures what the input pipeline costs a training."""
+"""Measures the time that a training loses to its input pipeline."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from keras_ring._typing import Logs, Model, Structure, Variable
 from keras_ring.core import arrays
 from keras_ring.live.judge import percent
 
-# The first call traces, and in the second one a batch is kept.
+# The first call traces, and the second one keeps a batch.
 _FIRST_MEASURED = 3
 _FEWEST_CALLS = 3
-# Less than this of a step is not worth anybody's time.
+# A smaller share of a step is not worth a change.
 _NOTABLE_SHARE = 0.05
 _STANDS_OUT = 1.2
 _CLOSES_IT = (
@@ -47,26 +47,24 @@ _CLOSES_IT = (
 
 
 class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
-    """Says how much faster the training would be if data cost nothing.
+    """Measures how much faster training would be without an input pipeline.
 
-    After some steps of the first epoch, one batch is trained on again and
-    again, for `synthetic_steps` steps: as fast as it goes without reading,
-    decoding or augmenting anything. The difference to the real steps is what
-    the input pipeline costs. Rank 0 says it, and what usually helps; the
-    numbers are in `results`, on all ranks.
+    After some steps of the first epoch, `synthetic_steps` steps train on the
+    same batch, without reading, decoding or augmenting data. The difference
+    from the real steps is the cost of the input pipeline. Rank 0 prints it,
+    with advice; the numbers are in `results`, on all ranks.
 
-    The training goes on as if nothing had happened: the weights, the
-    optimizer's variables, metrics and seed generators are as they were before.
-    Random operations of TensorFlow that have no generator, which are those of
-    `tf.random` and of Keras 2's `Dropout`, draw other numbers than without
-    this callback.
+    Then the training goes on unchanged: the weights, the optimizer's variables,
+    metrics and seed generators are restored. But random operations of
+    TensorFlow without a generator, which are those of `tf.random` and of
+    Keras 2's `Dropout`, draw other numbers than without this callback.
 
     All ranks must have it, with the same arguments. It works in a job of one
     rank, too.
 
     Args:
-        synthetic_steps: Integer, how many steps repeat a batch, and about how
-            many real ones are measured before. Defaults to `50`.
+        synthetic_steps: Integer, the number of steps that repeat a batch, and
+            about the number of real steps to measure before. Defaults to `50`.
 
     Example:
     ```python
@@ -82,25 +80,25 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
                 f"synthetic_steps={synthetic_steps}"
             )
         self.synthetic_steps = synthetic_steps
-        # Seconds of a step, by rank: "real", "synthetic", and, of a real one,
-        # "data": waiting for the input pipeline.
+        # Seconds of a step, by rank: "real", "synthetic", and "data", which is
+        # the wait for the input pipeline in a real step.
         self.results: dict[str, list[float]] | None = None
         watching.install()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Begins anew."""
+        """Resets the measurement."""
         self.results = None
         self._calls = 0
         self._batch: tuple[Structure, Any] | None = None
-        # When the measured steps have begun and ended, and for how long the
-        # program had waited for data until then.
+        # Times at which the measured steps began and ended, each with the time
+        # that the program had waited for data until then.
         self._began: tuple[float, int] | None = None
         self._ended: tuple[float, int] | None = None
 
     def on_train_batch_begin(
         self, batch: int, logs: Logs | None = None
     ) -> None:
-        """Keeps a batch, and measures when there were enough real steps."""
+        """Keeps a batch, and measures after enough real steps."""
         if self.results is not None or skipped_batches.is_skipping(self.model):
             return
         self._calls += 1
@@ -112,16 +110,16 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
             self._measure()
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Notes when the steps of an epoch have ended."""
+        """Records the time at which the steps of an epoch have ended."""
         if self._ended is None:
             self._ended = (time.perf_counter(), _waited())
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Measures what a short epoch had of real steps."""
+        """Measures with the real steps of a short epoch."""
         ended, self._ended = self._ended, None
         if self.results is not None or self._began is None:
             return
-        # The step that was last is one of them.
+        # The last step counts, too.
         self._calls += 1
         if self._measured_calls() >= _FEWEST_CALLS:
             self._measure(ended)
@@ -133,12 +131,12 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         return self._calls - _FIRST_MEASURED
 
     def _num_calls(self) -> int:
-        """Returns how many calls have about `synthetic_steps` steps."""
+        """Returns the number of calls with about `synthetic_steps` steps."""
         steps: int = compat.steps_per_execution(self.model)
         return max(math.ceil(self.synthetic_steps / steps), _FEWEST_CALLS)
 
     def _keep_next_batch(self) -> None:
-        """Keeps a batch that is trained on next."""
+        """Makes the next training step keep its batch."""
         model = self.model
 
         def keep_and_train(
@@ -155,7 +153,7 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         on_next_call(model, keep_and_train)
 
     def _measure(self, ended: tuple[float, int] | None = None) -> None:
-        """Compares the real steps with those of one batch, on all ranks."""
+        """Compares real steps with steps on one batch, on all ranks."""
         now, waited = ended or (time.perf_counter(), _waited())
         began, waited_before = self._began or (now, waited)
         steps = self._measured_calls() * compat.steps_per_execution(self.model)
@@ -166,7 +164,7 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         if watch is not None:
             watch.pause()
         self.results = {}
-        # The same on all ranks, which then train as many steps.
+        # All ranks decide the same, so that they train equally many steps.
         if not _all_have(self._batch is not None, process_set):
             return
         synthetic = self._synthetic_seconds()
@@ -211,12 +209,12 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
 def described(
     results: dict[str, list[float]], ranks: Sequence[int]
 ) -> list[str]:
-    """Returns what is said of the times of all ranks, in lines.
+    """Returns lines of text on the times of all ranks.
 
     Args:
         results: Seconds of a step by rank: real, synthetic, and waiting for
             data.
-        ranks: Which ranks these are.
+        ranks: Integers, the ranks in the order of `results`.
     """
     real = statistics.mean(results["real"])
     synthetic = statistics.mean(results["synthetic"])
@@ -256,7 +254,7 @@ def _wait_for(logs: Structure) -> None:
 
 @contextlib.contextmanager
 def _unchanged(model: Model) -> Iterator[None]:
-    """Gives a model back the state that it had before the block."""
+    """Restores the state of a model at the end of a context."""
     variables = _state(model)
     values = model_state.as_arrays(variables)
     try:
@@ -271,7 +269,7 @@ def _state(model: Model) -> list[Variable]:
         *model_state.state_variables(model),
         *model_state.local_variables(model),
     ]
-    # Keras 2 counts steps beside the optimizer.
+    # Keras 2 has a counter of steps outside of the optimizer.
     counter = getattr(model, "_train_counter", None)
     if counter is not None:
         variables.append(counter)
@@ -285,7 +283,7 @@ def _state(model: Model) -> list[Variable]:
 
 @contextlib.contextmanager
 def _uncounted() -> Iterator[None]:
-    """Takes back what was counted of samples, which were no new ones."""
+    """Excludes samples inside of a context from the count of samples."""
     names = ("samples", "data_wait_ns")
     before = topology.metrics()
     try:

@@ -25,7 +25,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             of epochs.
         start_epoch: Integer, the first epoch of the range. Defaults to `0`.
         end_epoch: Integer, the first epoch after the range. Defaults to
-            `None`, which means no end.
+            `None`, which means that there is no end.
         staircase: Boolean, whether the learning rate changes between epochs
             only. Defaults to `True`.
         momentum_correction: Boolean. `SGD` and `RMSprop` keep past updates in
@@ -134,7 +134,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             self._momentum is None
             or old <= 0
             or new == old
-            # No step takes the factor, and the state is set after these.
+            # No step uses the factor then, and the state is set later.
             or skipped_batches.is_skipping(self.model)
         ):
             return
