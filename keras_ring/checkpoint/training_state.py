@@ -48,16 +48,16 @@ def save(
     """Implements `kr.checkpoint.save`, and can save more.
 
     Args:
-        model: As there.
-        directory: As there.
-        step: As there.
-        keep: As there.
+        model: As in `kr.checkpoint.save`.
+        directory: As in `kr.checkpoint.save`.
+        step: As in `kr.checkpoint.save`.
+        keep: As in `kr.checkpoint.save`.
         progress: Value that JSON can hold; `restore` returns it.
         with_local_state: Boolean, whether each rank's metrics and accumulated
             gradients are saved as well.
-        optimizers: As there.
-        asynchronous: As there.
-        copy_dir: As there.
+        optimizers: As in `kr.checkpoint.save`.
+        asynchronous: As in `kr.checkpoint.save`.
+        copy_dir: As in `kr.checkpoint.save`.
     """
     if step < 0:
         raise ValueError(f"`step` must not be negative. Received: step={step}")
@@ -140,11 +140,11 @@ def restore(
     """Implements `kr.checkpoint.restore`.
 
     Args:
-        model: As there.
-        directory: As there.
-        optimizers: As there.
-        fold_rank: As there.
-        copy_dir: As there.
+        model: As in `kr.checkpoint.restore`.
+        directory: As in `kr.checkpoint.restore`.
+        optimizers: As in `kr.checkpoint.restore`.
+        fold_rank: As in `kr.checkpoint.restore`.
+        copy_dir: As in `kr.checkpoint.restore`.
 
     Returns:
         The manifest, or `None` if there is no checkpoint. Its entry `"local"`
