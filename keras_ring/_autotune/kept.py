@@ -55,11 +55,11 @@ class Kind:
 
 
 def directory_of(option: str, environment: Mapping[str, str]) -> Path | None:
-    """Returns where settings are kept; None for nowhere.
+    """Returns the directory of the cache, or `None` if there is none.
 
     Args:
         option: Value of `KERAS_RING_AUTOTUNE_CACHE`.
-        environment: Of this process.
+        environment: Environment of this process.
     """
     if option:
         return None if option == "off" else Path(option)

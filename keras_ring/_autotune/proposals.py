@@ -1,4 +1,4 @@
-"""Which setting to try next: Optuna, behind two methods."""
+"""Proposes settings to try, by Optuna."""
 
 from __future__ import annotations
 
