@@ -104,7 +104,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         _check_owner(path.parent)
-        # Of an earlier task of the same step that was killed.
+        # A killed task of the same step may have left this file.
         part.unlink(missing_ok=True)
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(file, "w", encoding="ascii") as stream:
