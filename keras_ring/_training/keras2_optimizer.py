@@ -175,7 +175,7 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
 
 
 class _Keras2ReducingMixin(_ReducingMixin):
-    """For `keras.optimizers.Optimizer`."""
+    """The mixin for `keras.optimizers.Optimizer`."""
 
     def build(self, var_list: Sequence[Variable]) -> None:
         cast(Any, super()).build(var_list)
@@ -183,7 +183,7 @@ class _Keras2ReducingMixin(_ReducingMixin):
 
 
 class _LegacyReducingMixin(_ReducingMixin):
-    """For `keras.optimizers.legacy.Optimizer`."""
+    """The mixin for `keras.optimizers.legacy.Optimizer`."""
 
     def _create_all_weights(self, var_list: Sequence[Variable]) -> None:
         cast(Any, super())._create_all_weights(var_list)

@@ -90,7 +90,7 @@ class _ScaledInStep:
         with tf.init_scope():
             self._factor = tf.Variable(1.0, trainable=False, dtype=tf.float64)
         self._optimizer = optimizer
-        # Past the optimizer's own `__setattr__`, which tracks what it is given.
+        # Bypasses the optimizer's own `__setattr__`, which tracks attributes.
         update = getattr(optimizer, compat.UPDATES)
         object.__setattr__(optimizer, compat.UPDATES, self._hooked(update))
 

@@ -244,7 +244,7 @@ def _is_adopted(
     Raises:
         RuntimeError: If it applies gradients of this rank alone.
     """
-    # Past the optimizer's own `__setattr__`, which tracks what it is given.
+    # Bypasses the optimizer's own `__setattr__`, which tracks attributes.
     object.__setattr__(optimizer, _APPLIED, True)
     if _is_left_alone():
         return False
