@@ -130,7 +130,7 @@ class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
                     "those of all ranks."
                 )
         for layer in found:
-            # Past the layer's own `__setattr__`, which tracks what is set.
+            # Bypasses the layer's own `__setattr__`, which tracks attributes.
             object.__setattr__(layer, "process_set", process_set)
             object.__setattr__(layer, "synchronized", compat.SYNCHRONIZED)
             # The fused operation of Keras 2 cannot include other ranks.
@@ -156,9 +156,10 @@ def moments_of_all_ranks(
         moving_mean: The variable of that name, whose path is the name of the
             exchange.
         inputs: A tensor.
-        axes: All of its axes but that of the channels.
+        axes: Integers, all axes of `inputs` except that of the channels.
         mask: A boolean tensor, or `None`.
-        process_set: Whose members' batches count. Defaults to all ranks.
+        process_set: A `kr.ProcessSet`, whose ranks' batches count. Defaults to
+            all ranks.
     """
     mean, variance, _ = counted_moments_of_all_ranks(
         moving_mean, inputs, axes, mask, process_set
@@ -178,9 +179,10 @@ def counted_moments_of_all_ranks(
     Args:
         moving_mean: As for `moments_of_all_ranks`, like the others.
         inputs: A tensor.
-        axes: All of its axes but that of the channels.
+        axes: Integers, all axes of `inputs` except that of the channels.
         mask: A boolean tensor, or `None`.
-        process_set: Whose members' batches count. Defaults to all ranks.
+        process_set: A `kr.ProcessSet`, whose ranks' batches count. Defaults to
+            all ranks.
     """
     shape = tf.shape(inputs)
     if mask is None:
