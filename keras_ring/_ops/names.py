@@ -52,8 +52,8 @@ class _Uses:
         """Returns the uses in a branch, which may use names of other branches.
 
         Args:
-            num_ops: Integer, how many ops there are around it: the same for
-                all branches of one.
+            num_ops: Integer, the number of ops in the outer graph, which is the
+                same for all branches of a conditional.
         """
         if self._before_branches is None or (
             self._before_branches[0] != num_ops
