@@ -229,7 +229,7 @@ def _shard_arrays(
         if shuffle
         else np.arange(length)
     )
-    # `resize` repeats from the start what it needs to pad.
+    # `resize` pads by repeating elements from the start.
     chosen: npt.NDArray[Any] = np.resize(order, total)[
         topology.rank() :: topology.size()
     ]

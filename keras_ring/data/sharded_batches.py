@@ -63,7 +63,7 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
             # The order depends on the epoch alone, so a run may start at any.
             entropy = [self._seed, max(self._epoch, 0)]
             order = np.random.default_rng(entropy).permutation(count)
-        # `resize` repeats from the start what it needs to pad.
+        # `resize` pads by repeating batches from the start.
         return np.resize(order, self._total)
 
     def set_next_epoch(self, epoch: int) -> None:
