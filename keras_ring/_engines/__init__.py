@@ -6,7 +6,7 @@ This package does not import TensorFlow.
 
 place          the place of a process, and what an engine is
 variables      engines that have a variable for each number
-kubernetes     Indexed Jobs, and what is made of them
+kubernetes     Indexed Jobs, and systems that are built on them
 tf_config      clusters that are described in `TF_CONFIG`
 mpi            MPI, through mpi4py
 slurm          srun
