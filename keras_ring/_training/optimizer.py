@@ -76,7 +76,7 @@ def DistributedOptimizer(
             inner optimizer and to leave the rest to `model.compile`.
         op: How gradients are combined: `kr.Average`, `kr.Sum`, `kr.Min`,
             `kr.Max`, `kr.Product` or `kr.Adasum`. Defaults to `kr.Average`.
-        compression: The number format of gradients on their way, one of
+        compression: The number format of gradients on the wire, one of
             `kr.Compression.none`, `kr.Compression.fp16` and
             `kr.Compression.bf16`. Defaults to `kr.Compression.none`.
         sparse_as_dense: Boolean. If `True`, `tf.IndexedSlices` (gradients of
@@ -93,7 +93,7 @@ def DistributedOptimizer(
             `1.0`.
         groups: Gradients that are reduced together or not at all: a number of
             groups to make, or a list of lists of variables. Defaults to
-            `None`, which leaves it to the runtime what it joins.
+            `None`, which lets the runtime decide.
         process_set: A `kr.ProcessSet`. Only its ranks take part, as where
             each process set trains a model of its own; others keep their own
             gradients. Defaults to all ranks.
@@ -101,11 +101,11 @@ def DistributedOptimizer(
             variables that were registered by `register_local_var` are divided
             by the number of ranks, as their part in the average of the losses
             is. Defaults to `True`.
-        weighted: Boolean. With `kr.Average`, whether ranks count by what
-            their losses were divided by, such as the number of their tokens
-            that are not masked, so that the result is the mean over the whole
-            batch. For `fit` with losses of `keras.losses`; in a loop of
-            your own, the tape has it. Defaults to `False`.
+        weighted: Boolean. With `kr.Average`, whether ranks are weighted by the
+            divisors of their losses, such as the number of tokens that are not
+            masked, so that the result is the mean over the whole batch. It
+            works in `fit` with losses of `keras.losses`; in a loop of your
+            own, use that argument of the tape. Defaults to `False`.
 
     Returns:
         `optimizer`, which now reduces. It has one more method,

@@ -68,8 +68,8 @@ def shared_variables(
 def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Makes the variables of an optimizer, as its first update would.
 
-    Deferred values, as those of a checkpoint that was read before, are assigned
-    to them.
+    Values that wait for these variables, such as those of a checkpoint that was
+    read before, are assigned to them.
 
     Args:
         optimizer: An optimizer. Those of TensorFlow 1 are left as they are.
