@@ -17,9 +17,9 @@ class VariableEngine(Engine):
         name: Name of the engine for users.
         size: Variables for the number of processes.
         rank: Variables for the index of this process.
-        address: Variables for the host of process 0. If there is no `port`,
+        address: Variable for the host of process 0. If there is no `port`,
             the value has a port, too, and may list several processes.
-        port: Variables for the port on that host.
+        port: Variable for the port on that host.
         port_taken: Variable that is `"True"` if the engine itself listens on
             that port. The job then uses the next port.
         advice: String, how the user can supply what the engine does not tell.
