@@ -230,7 +230,7 @@ def reduce_gradients(
                 settings.scale_local_gradients
                 and settings.op is reduce_ops.Average
             ):
-                # The loss is the average of the ranks', so this is a part.
+                # The average is that of the losses: this is a part of it.
                 reduced[i] = scaled_gradient(
                     gradient, 1.0 / settings.process_set.size()
                 )
@@ -244,7 +244,7 @@ def reduce_gradients(
                     name=names[i],
                     compression=settings.compression,
                     process_set=settings.process_set,
-                    # Optimizers of Keras square rows, so duplicates stay.
+                    # One process has duplicates, too, and Keras squares each.
                     keeps_duplicates=settings.whole_batch,
                 )
                 continue
