@@ -1,12 +1,12 @@
-"""What ranks must have in common, and who says so if they have not.
+"""Checks that ranks agree on what they must have in common.
 
-shared_paths   under which paths ranks know their variables
-difference     values that differ between ranks, by digests
-same_data      data that each rank splits by itself
-cache_files    files that several ranks would write, of their input pipelines
-file_systems   which file system hosts share
-next_batch     looks at what a model is trained on next
-same_batch     the first batch: how large it is of all ranks
+shared_paths   variable paths that are the same on all ranks
+difference     values that differ between ranks, found by digests
+same_data      comparison of the data that ranks are about to split
+cache_files    cache files that several input pipelines would write
+file_systems   file systems that hosts share
+next_batch     access to the next batch that a model is trained on
+same_batch     comparison of the first batches, and their total size
 training_end   trainings that end in the same epoch and batch
-time_budget    how often to compare, so that it costs little
+time_budget    intervals between checks that keep their cost low
 """

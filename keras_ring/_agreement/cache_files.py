@@ -1,10 +1,10 @@
-"""Finds files that several ranks would write, in their input pipelines.
+"""Finds cache files that the input pipelines of several ranks would share.
 
-`Dataset.cache(file)` writes what it reads into a file, once, and goes by the
-file from then on. If ranks name the same one, of their host or on a file system
-that their hosts share, all but the first are told by TensorFlow to delete it;
-and where it was there before, behind the split of the data, each rank gets what
-another program has put into it.
+`Dataset.cache(file)` writes the elements that it reads into a file once, and
+reads them from that file from then on. If ranks name the same file, on one host
+or on a file system that their hosts share, TensorFlow asks all but the first to
+delete it. If the file exists already and the cache comes after the split of the
+data, each rank reads what another program has put into it.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ def require_own_files(
     """Raises an error on all ranks if two of them cache in the same file.
 
     Args:
-        datasets: Those that this rank is about to read; what is no
-            `tf.data.Dataset` is passed over.
+        datasets: The datasets that this rank is about to read. Objects that
+            are no `tf.data.Dataset` are ignored.
         name: String, the name of the exchange, the same on all ranks.
-        process_set: Whose members compare. Defaults to all ranks.
-        before_split: Boolean, whether the datasets are to be split yet, so
-            that all ranks have the same of what is written already.
+        process_set: The process set whose members compare. Defaults to all
+            ranks.
+        before_split: Boolean, whether the datasets are still to be split, so
+            that all ranks may read the same complete cache file.
 
     Raises:
-        ValueError: If they do; it names the file.
+        ValueError: If two ranks do. The message names the file.
     """
     if (
         not topology.is_initialized()
@@ -70,7 +71,7 @@ def require_own_files(
         }
     )
     rows = arrays.gather_digests(_SOME if files else _NONE, name, process_set)
-    # The same branch on all ranks, because of what all have gathered.
+    # All ranks take the same branch, because all have gathered the same rows.
     if not rows.any():
         return
     own = [_Place(file, shared_file_system(file) or "") for file in files]
@@ -88,14 +89,14 @@ def require_own_files(
 
 class _Place(NamedTuple):
     file: str
-    shared: str  # the file system that hosts share; empty: none
+    shared: str  # the shared file system; empty if it is of this host
 
 
 def _files_of(dataset: Dataset, before_split: bool) -> Iterator[str]:
     """Yields the files that a dataset is cached in.
 
-    Whatever goes wrong here: a rank that raised alone would leave the others
-    waiting. So a dataset that cannot be looked into has none.
+    Nothing is raised: a rank that raised alone would leave the others waiting.
+    A dataset that cannot be inspected counts as one without files.
     """
     try:
         yield from _found(dataset, before_split)
@@ -112,14 +113,14 @@ def _found(dataset: Dataset, before_split: bool) -> Iterator[str]:
         path = os.path.abspath(tf.get_static_value(file).decode())
         is_shared = before_split or id(node) in shared
         is_memory = not tf.get_static_value(file)
-        # What is complete is read by all, and written by none.
+        # A complete file is read by all ranks and written by none.
         if is_memory or (is_shared and os.path.exists(f"{path}.index")):
             continue
         yield path
 
 
 def _before_split(dataset: Dataset) -> set[int]:
-    """Returns the identities of what is before a split between ranks."""
+    """Returns the ids of the datasets that come before a split by rank."""
     return {
         id(source)
         for node in nodes(dataset)

@@ -1,4 +1,4 @@
-"""Remembers which data are one rank's part of something, as a `fit` says."""
+"""Remembers which data are one rank's part of the whole data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from keras_ring._runtime import topology
 
 @dataclasses.dataclass(frozen=True)
 class DataPart:
-    """What a rank has of data that were split.
+    """The part of split data that a rank has.
 
     Args:
-        what: String, what was counted, such as `"samples"`.
-        mine: Integer, how many each rank has, or `None` if nobody knows.
-        whole: Integer, how many there are, or `None`.
+        what: String, the unit of the counts, such as `"samples"`.
+        mine: Integer, the number that each rank has, or `None` if it is not
+            known.
+        whole: Integer, the number in the whole data, or `None`.
     """
 
     what: str
@@ -39,16 +40,16 @@ class DataPart:
         return text
 
 
-# By the identity of data: arrays have no hash, and take no attributes.
+# Keyed by `id`: arrays have no hash, and take no attributes.
 _parts: dict[int, tuple[weakref.ref[Any], DataPart]] = {}
 
 
 def remember(data: Any, part: DataPart) -> None:
-    """Notes that data are a part of something.
+    """Records that data are a part of the whole data.
 
     Args:
-        data: What `kr.data.shard` returns.
-        part: Which part that is.
+        data: Arrays or a dataset, as `kr.data.shard` returns them.
+        part: The `DataPart` that they are.
     """
     for leaf in tf.nest.flatten(data):
         number = id(leaf)
@@ -56,22 +57,25 @@ def remember(data: Any, part: DataPart) -> None:
         def forget(_: Any, number: int = number) -> None:
             _parts.pop(number, None)
 
-        # What cannot be referred to, nobody asks for.
+        # Objects without weak references are not recorded.
         with contextlib.suppress(TypeError):
             _parts[number] = (weakref.ref(leaf, forget), part)
 
 
 def is_part(data: Any) -> bool:
-    """Whether `remember` was told of these data, and not of their sources."""
+    """Returns whether these data themselves, not their sources, are a part."""
     reference, _ = _parts.get(id(data), (None, None))
     return reference is not None and reference() is data
 
 
 def find(data: Any) -> DataPart | None:
-    """Returns what is known of data, or of that which they are made from.
+    """Returns the recorded part of data, or of a dataset that they come from.
 
     Args:
-        data: What `fit` was given.
+        data: The data that `fit` was given.
+
+    Returns:
+        A `DataPart`, or `None` if none is recorded.
     """
     for leaf in tf.nest.flatten(data):
         is_dataset = isinstance(leaf, tf.data.Dataset)

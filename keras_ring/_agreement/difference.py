@@ -1,4 +1,4 @@
-"""Compares values between ranks, by digests of them."""
+"""Comparison of values between ranks, by their digests."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Variable
 from keras_ring.core import arrays
 
-_PARTS = 1024  # of an array, in one exchange of their checksums
-_SHOWN = 8  # ranks
+_PARTS = 1024  # parts of an array whose checksums one exchange compares
+_SHOWN = 8  # ranks that a message names
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """What the values of variables on several ranks have not in common.
+    """A difference between the values of variables on several ranks.
 
     Args:
-        counts: The number of variables of each rank, where they differ.
-        count: How many variables differ.
-        path: The path of the first that does.
-        ranks: Which ranks have which value of it, in words.
-        values: Where in it they differ, and what each rank has there.
+        counts: List of integers, the number of variables of each rank, if the
+            numbers differ.
+        count: Integer, the number of variables that differ.
+        path: String, the path of the first variable that differs.
+        ranks: String, which ranks have the same value of it.
+        values: String, the first index at which they differ, and the element
+            of each rank there.
     """
 
     counts: list[int] = dataclasses.field(default_factory=list)
@@ -52,12 +54,12 @@ def first_difference(
     Args:
         variables: The variables, in an order that all ranks share.
         name: String, the name of the exchange, the same on all ranks.
-        process_set: Whose members compare.
-        values: The values of the variables, as arrays. Defaults to those that
-            they have now.
+        process_set: The process set whose members compare.
+        values: The values of the variables, as arrays. Defaults to their
+            present values.
 
     Returns:
-        What differs, the same on all members, or `None`.
+        A `Difference`, the same on all members, or `None` if there is none.
     """
     return compared(variables, name, process_set, values)[0]
 
@@ -69,7 +71,15 @@ def compared(
     values: Sequence[npt.NDArray[Any]] | None = None,
     wish: int = 0,
 ) -> tuple[Difference | None, int]:
-    """Returns what differs between ranks, and the largest `wish` of them."""
+    """Returns the first difference, if any, and the largest `wish`.
+
+    Args:
+        variables: As for `first_difference`.
+        name: As for `first_difference`.
+        process_set: As for `first_difference`.
+        values: As for `first_difference`.
+        wish: Integer, not negative, sent along with the digest.
+    """
 
     def value_of(place: int) -> Any:
         if values is None:
@@ -81,7 +91,7 @@ def compared(
     same, (largest,) = alike(together.digest(), [wish], name, process_set)
     if same:
         return None, largest
-    # The same branch on all ranks, because of what all have gathered.
+    # All ranks take the same branch, because all have gathered the same rows.
     count = len(variables).to_bytes(8, "little")
     counts = _gathered(count, f"{name}/count", process_set)
     if not (counts == counts[0]).all():
@@ -103,29 +113,30 @@ def compared(
 def alike(
     content: bytes, wishes: Sequence[int], name: str, process_set: ProcessSet
 ) -> tuple[bool, list[int]]:
-    """Exchanges a fingerprint.
+    """Compares a fingerprint between ranks, and exchanges wishes.
 
     Args:
-        content: The fingerprint, of as many bytes on all ranks.
-        wishes: Integers, not negative, as many on all ranks.
+        content: Bytes, the fingerprint, of the same length on all ranks.
+        wishes: Integers, not negative, the same number on all ranks.
         name: String, the name of the exchange, the same on all ranks.
-        process_set: Whose members compare.
+        process_set: The process set whose members compare.
 
     Returns:
-        Whether it is the same on all ranks, and the largest of each wish.
+        A tuple: whether the fingerprint is the same on all ranks, and a list
+        of the largest value of each wish.
     """
     sent = content + np.array(wishes, "<u8").tobytes()
     gathered = _gathered(sent, name, process_set)
     of_ranks = np.ascontiguousarray(gathered[:, len(content) :]).view("<u8")
     gathered = gathered[:, : len(content)]
     same = bool((gathered == gathered[0]).all())
-    # Of ranks that have joined there is nothing, nor which they are.
+    # Ranks that have joined send no row, and it is not known which they are.
     same = same or len(gathered) < process_set.size()
     return same, of_ranks.max(axis=0).tolist()
 
 
 def _shown(value: npt.NDArray[Any], name: str, process_set: ProcessSet) -> str:
-    """Says where arrays first differ, and what ranks have there."""
+    """Describes where arrays first differ, and the elements of ranks there."""
     size = value.size.to_bytes(8, "little")
     sizes = _gathered(size, f"{name}/size", process_set)
     if not (sizes == sizes[0]).all():

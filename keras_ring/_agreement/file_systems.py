@@ -1,4 +1,4 @@
-"""Which file system a file is on, if hosts share it."""
+"""The file system of a path, if hosts share it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Types in /proc/self/mountinfo whose files other hosts have, too.
+# Types in /proc/self/mountinfo of file systems that several hosts share.
 _SHARED = frozenset(
     {
         "9p",
@@ -28,27 +28,27 @@ _SHARED = frozenset(
         "wekafs",
     }
 )
-# By a program of its own, such as a mounted bucket or `sshfs`.
+# File systems in user space, such as a mounted bucket or `sshfs`.
 _BY_PROGRAM = "fuse."
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def shared_file_system(path: str) -> str | None:
-    """Returns the file system of a path, by the name that all hosts know.
+    """Returns the file system of a path, under a name that hosts share.
 
     Args:
-        path: String, an absolute path. It need not be there yet.
+        path: String, an absolute path. It need not exist yet.
 
     Returns:
-        String, such as `"server:/export"`; `None` if the file system is that of
-        this host, or not known.
+        String, such as `"server:/export"`, or `None` if the file system is
+        local to this host or not known.
     """
     longest, found = "", None
     try:
         real = os.path.realpath(path)
         for place, name in _mounts():
             is_above = os.path.commonpath([place, real]) == place
-            # Of what is mounted at one place, the last hides the others.
+            # Of several mounts at one path, the last hides the others.
             if is_above and len(place) >= len(longest):
                 longest, found = place, name
     except OSError:
@@ -57,9 +57,9 @@ def shared_file_system(path: str) -> str | None:
 
 
 def _mounts() -> Iterator[tuple[str, str | None]]:
-    """Yields where file systems are mounted, and the names of shared ones.
+    """Yields each mount point, and the file system's name if it is shared.
 
-    The form of a line is that of proc_pid_mountinfo(5).
+    The format of the lines is described in proc_pid_mountinfo(5).
     """
     for line in _MOUNTS.read_text().splitlines():
         mount, _, system = line.partition(" - ")

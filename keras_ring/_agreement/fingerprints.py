@@ -1,9 +1,9 @@
 """Fingerprints of the values of variables, which ranks compare.
 
-They are checksums, which are made at several times the speed of a cryptographic
-hash: differences between ranks are accidents. A variable of TensorFlow is read
-by the operation alone, and its bits where they lie: what `tf.Variable` and
-`keras.Variable` do around that takes ten times as long.
+They are made of checksums, several times as fast as a cryptographic hash:
+differences between ranks are accidents, not attacks. A TensorFlow variable is
+read by the bare operation, and its bytes are not copied, because what
+`tf.Variable` and `keras.Variable` add takes ten times as long.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from keras_ring._runtime import topology
 from keras_ring._typing import Variable
 
 DIGEST_BYTES = 16
-_PIECE = 1 << 20  # bytes of which there is one checksum
-_THREADED = 256 << 10  # bytes that are worth a thread
-# Reading a variable takes as long as the checksum of so many bytes.
+_PIECE = 1 << 20  # bytes that one checksum covers
+_THREADED = 256 << 10  # bytes from which on a thread is worthwhile
+# Reading a variable takes as long as the checksum of this many bytes.
 _BYTES_OF_A_READ = 32 << 10
 
 _Bytes = Any  # an array of `uint8`
@@ -38,12 +38,13 @@ _Value = Any  # an array, or a tensor
 
 
 class Piece(NamedTuple):
-    """A part of the values of some variables.
+    """A part of the value of one of several variables.
 
     Args:
-        place: The place of its variable among them.
-        begin: Of the part, in bytes; `None` of a variable in one piece.
-        end: Behind the part.
+        place: Integer, the index of the variable.
+        begin: Integer, the first byte of the part, or `None` if it is the
+            whole value.
+        end: Integer, the end of the part in bytes, exclusive, or `None`.
     """
 
     place: int
@@ -52,14 +53,14 @@ class Piece(NamedTuple):
 
 
 class Pieces:
-    """The values of some variables, in pieces that are read one by one.
+    """The pieces that the values of variables are read in.
 
     Args:
         variables: The variables.
 
     Attributes:
-        effort: Integer, what it costs to read all of them.
-        largest: Integer, that of the piece that costs most.
+        effort: Integer, the cost of reading all pieces, in bytes.
+        largest: Integer, the cost of the most expensive piece, in bytes.
     """
 
     def __init__(self, variables: Iterable[Variable]) -> None:
@@ -71,8 +72,8 @@ class Pieces:
                 is_one = size <= _PIECE
                 piece = Piece(place) if is_one else Piece(place, begin, end)
                 found.append((piece, end - begin + _BYTES_OF_A_READ))
-        # In some order, the same on all ranks, so that those that follow each
-        # other are of all kinds: not of what the optimizer remembers alone.
+        # Shuffled in the same way on all ranks, so that consecutive pieces are
+        # of all kinds of variables, not of the optimizer's slots alone.
         random.Random(0).shuffle(found)
         self._pieces = [piece for piece, _ in found]
         self._efforts = [effort for _, effort in found]
@@ -83,12 +84,12 @@ class Pieces:
         return len(self._pieces)
 
     def some(self, begin: int, effort: float) -> tuple[list[Piece], int]:
-        """Returns pieces from one on, around the end, and what they cost.
+        """Returns consecutive pieces, wrapping at the end, and their cost.
 
         Args:
-            begin: Integer, the number of the first.
-            effort: Float, how much they are to cost at least, if there is as
-                much.
+            begin: Integer, the index of the first piece.
+            effort: Float, the cost to reach, or that of all pieces if it is
+                less.
         """
         if effort >= self.effort:
             return self._pieces, self.effort
@@ -110,11 +111,11 @@ def of_pieces(
 
     Args:
         variables: The variables.
-        pieces: Of their `Pieces`.
-        values: Their values. Defaults to those that they have now.
+        pieces: Pieces that `Pieces.some` of these variables has returned.
+        values: The values of the variables. Defaults to their present values.
 
     Returns:
-        Bytes; `None` if one of the variables has no value.
+        Bytes, or `None` if one of the variables is not initialized.
     """
     checksums = _checksums(
         _of_piece(
@@ -126,7 +127,7 @@ def of_pieces(
         for each in pieces
     )
     if values is None:
-        # It is 0 of no bytes, which are read of what has no value.
+        # An uninitialized variable reads as no bytes, whose checksum is 0.
         doubtful = [
             compat.tf_variable(variables[piece.place])
             for piece, checksum in zip(pieces, checksums, strict=True)
@@ -138,12 +139,12 @@ def of_pieces(
 
 
 def digest(weight: Variable) -> bytes:
-    """Returns the fingerprint of a variable, of `DIGEST_BYTES`."""
+    """Returns the fingerprint of a variable, `DIGEST_BYTES` long."""
     return _joined(map(zlib.crc32, _pieces(value_of(weight))))
 
 
 def digests(values: Iterable[_Value]) -> list[bytes]:
-    """Returns the fingerprint of each of some values."""
+    """Returns the fingerprint of each value."""
     counts: list[int] = []
 
     def pieces() -> Iterator[_Bytes]:
@@ -157,7 +158,7 @@ def digests(values: Iterable[_Value]) -> list[bytes]:
 
 
 def value_of(variable: Variable) -> _Value:
-    """Returns the value of a variable: a tensor, or else an array."""
+    """Returns the value of a variable, as a tensor or an array."""
     plain = compat.tf_variable(variable)
     if tf.executing_eagerly() and isinstance(plain, BaseResourceVariable):
         return tf.raw_ops.ReadVariableOp(
@@ -171,13 +172,13 @@ def _of_piece(value: _Value, piece: Piece) -> _Bytes:
         return _bytes(value)
     value = tf.convert_to_tensor(value)
     size = value.dtype.size
-    # By an operation: of a value on an accelerator, the piece alone is copied.
+    # By an operation, so that only the piece is copied from an accelerator.
     part = tf.reshape(value, [-1])[piece.begin // size : piece.end // size]
     return _bytes(part)
 
 
 def _bytes(value: _Value) -> _Bytes:
-    """Returns the bits of a value, not copied where that can be."""
+    """Returns the bytes of a value, without a copy if possible."""
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     return np.frombuffer(value, np.uint8)
@@ -190,14 +191,14 @@ def _pieces(value: _Value) -> list[_Bytes]:
 
 
 def _checksums(pieces: Iterable[_Bytes]) -> list[int]:
-    """Returns the checksums of values, those of large ones made in threads."""
+    """Returns the checksums of pieces, those of large ones made in threads."""
     made: list[int | Future[int]] = []
     threads = 0
     with contextlib.ExitStack() as stack:
         for each in pieces:
             is_large = len(each) >= _THREADED
             if is_large and not threads:
-                # It takes long to find out, and small ones need not know.
+                # Counting cores is slow, and small pieces need no threads.
                 threads = max(1, cores.available() // topology.local_size())
                 pool = stack.enter_context(ThreadPoolExecutor(threads))
             if is_large and threads > 1:

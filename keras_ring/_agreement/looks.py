@@ -1,8 +1,8 @@
-"""When to look at what a rank trains, and at how much of it.
+"""The schedule and size of the comparisons of variables between ranks.
 
-Ranks that do not train the same have come apart in all variables, as a rule,
-and soon: one has another learning rate. So a look at a part of them tells as
-well as one at all, and early looks must be many, and may be small.
+Ranks that train differently, for example with another learning rate, usually
+differ in all variables, and soon. So looking at a part of the variables tells
+as much as looking at all, and early looks must be frequent but may be small.
 """
 
 from __future__ import annotations
@@ -14,51 +14,53 @@ from contextlib import contextmanager
 
 from keras_ring._agreement.fingerprints import Piece, Pieces
 
-_SHARE = 0.005  # of the time
-_ALLOWANCE = 0.02  # seconds of looks, before they have to be rare
-LONGEST = 1024  # periods between two looks that take no time
-_LEAST = 512 << 10  # effort: of some 16 small variables
+_SHARE = 0.005  # of the time may be spent on looks
+_ALLOWANCE = 0.02  # seconds that looks may take before they become rare
+LONGEST = 1024  # periods between two looks whose cost is negligible
+_LEAST = 512 << 10  # effort of the smallest look, about 16 small variables
 
 
 class Looks:
-    """Looks at values ever more rarely, at as many as the time pays for.
+    """A schedule of looks at values, ever rarer, with a limited cost.
 
-    The first look, and that after `begin_again`, is at all values. Those after
-    it come 1, 2, 4 ... periods after the one before, up to 1024: at some of
-    the values, each time at others, at as many as half a hundredth of that time
-    pays for, and at least at some 16 or 1 MiB. Once these looks have taken
-    20 ms, they come so rarely that it pays for them.
+    The first look, and the first after `begin_again`, is at all values. Later
+    looks come 1, 2, 4 ... up to 1024 periods after the one before. Each covers
+    other values: as many as can be read in 0.5 % of the time since the look
+    before, and at least about 16 small variables or one piece of 1 MiB. Once
+    these looks have taken 20 ms, they become so rare that they take no more
+    than 0.5 % of the time.
 
-    What is measured differs between ranks, so each says what it would do, and
-    all do what the one does that would look least.
+    Measured times differ between ranks, so each rank tells its wishes, and all
+    follow the rank that would look least.
     """
 
     def __init__(self) -> None:
         self._gap = 1
         self._periods = 0
         self._due = 1
-        # Of the next look: into how many parts all is divided, of which it is
-        # one, and the piece that it begins with.
+        # The next look covers one of so many parts of all values, and begins
+        # with this piece.
         self._parts = 1
         self._place = 0
-        # Of all looks, and of those that need not be.
+        # Seconds and effort of all looks, and seconds of the optional ones.
         self._spent = 0.0
         self._effort = 0
         self._spent_freely = 0.0
         self._must = True
-        # When the last one was, and how long a period took before the last two:
-        # in the shorter time there was nothing that is slow once.
+        # The end of the last look, in seconds and in periods, and the seconds
+        # of a period before each of the last two looks. The shorter of these
+        # is free of work that is slow only once.
         self._ended = time.perf_counter()
         self._since = 0
         self._took: list[float] = []
 
     def is_due(self, periods: int = 1) -> bool:
-        """Counts periods that have ended; whether to look now."""
+        """Counts periods that have ended, and returns whether to look now."""
         self._periods += periods
         return self._periods >= self._due
 
     def begin_again(self) -> None:
-        """Has the next period be looked at, all of it, and those from then on.
+        """Restarts the schedule with a look at all values in the next period.
 
         All ranks must call this after the same number of periods.
         """
@@ -69,7 +71,11 @@ class Looks:
 
     @contextmanager
     def looking(self, pieces: Pieces) -> Iterator[list[Piece]]:
-        """Yields the pieces to look at now, and measures what that takes."""
+        """Yields the pieces to look at now, and measures the time of the look.
+
+        Args:
+            pieces: The `Pieces` of all values.
+        """
         began = time.perf_counter()
         if not self._must:
             periods = max(1, self._periods - self._since)
@@ -86,11 +92,14 @@ class Looks:
         self._place = (self._place + len(part)) % len(pieces)
 
     def wishes(self, pieces: Pieces) -> tuple[int, int]:
-        """Returns what this rank wishes of the next look.
+        """Returns what this rank wishes for the next look.
+
+        Args:
+            pieces: The `Pieces` of all values.
 
         Returns:
-            After how many periods, and into how many parts all is divided, of
-            which it is one.
+            A tuple: the number of periods until the next look, and the number
+            of parts that all values are divided into, of which it covers one.
         """
         least = min(max(_LEAST, pieces.largest), pieces.effort)
         gap, effort = self._gap, float(least)
@@ -103,7 +112,12 @@ class Looks:
         return gap, math.ceil(pieces.effort / effort)
 
     def agreed(self, periods: int, parts: int) -> None:
-        """Takes what all ranks do: the largest of their wishes."""
+        """Sets the next look to the largest wishes of all ranks.
+
+        Args:
+            periods: Integer, the number of periods until the next look.
+            parts: Integer, the number of parts of which it covers one.
+        """
         self._due = self._periods + periods
         self._gap = min(2 * self._gap, LONGEST)
         self._parts = parts

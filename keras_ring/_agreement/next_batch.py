@@ -1,7 +1,7 @@
-"""Stands in for the training function of a model, for its next call.
+"""Replaces the training function of a model for its next call.
 
-Keras tells callbacks of a batch, and does not show it. What is to be known of
-one is read where it is trained on.
+Keras tells callbacks that a batch is trained on, but does not pass the batch.
+So batches are read where they are trained on.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ TrainFunction: TypeAlias = Callable[[Iterator[Structure]], Any]
 def on_next_call(
     model: Model, around: Callable[[TrainFunction, Iterator[Structure]], Any]
 ) -> None:
-    """Has a function called once in place of `model.train_function`.
+    """Makes the next call of `model.train_function` call a function instead.
 
-    By then the model has its own back. Of several functions, the last one
-    stands around the others.
+    The model has its own function back when `around` is called. If this is
+    called several times, the last function wraps the others.
 
     Args:
         model: A `keras.Model` in `fit`.
-        around: Takes what it stands in for, and the iterator over batches that
-            this would be called with; returns the logs of the step.
+        around: Callable that takes the function that it replaces and the
+            iterator over batches, and returns the logs of the step.
     """
     train = model.train_function
 
@@ -40,7 +40,12 @@ def on_next_call(
 
 
 def next_of(iterator: tf.data.Iterator, count: int) -> list[Structure]:
-    """Returns the next batches, as many as there are; to be trained on yet."""
+    """Returns the next batches, which the caller is still to train on.
+
+    Args:
+        iterator: A `tf.data.Iterator`.
+        count: Integer, the number of batches. There are fewer at the end.
+    """
     batches: list[Structure] = []
     with sight.uncounted():
         for _ in range(count):
@@ -54,10 +59,15 @@ def next_of(iterator: tf.data.Iterator, count: int) -> list[Structure]:
 def iterator_of(
     batches: list[Structure], iterator: tf.data.Iterator
 ) -> tf.data.Iterator:
-    """Returns an iterator of batches, for what was traced for `iterator`."""
+    """Returns an iterator over batches that a traced function accepts.
+
+    Args:
+        batches: List of batches, at least one.
+        iterator: The iterator for which the function was traced.
+    """
 
     def as_traced(batch: Structure) -> Dataset:
-        # Of the same structure, whatever the size of this batch.
+        # With the element spec of `iterator`, whatever the size of this batch.
         one = tf.data.experimental.to_variant(
             tf.data.Dataset.from_tensors(batch)
         )

@@ -1,11 +1,11 @@
-"""How ranks are named in errors and warnings about what they differ in."""
+"""Names of ranks in errors and warnings about differences between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 SHOWN = 8
-"""So many ranks are named, and of more only that there are more."""
+"""The number of ranks that a message names; the rest are only hinted at."""
 
 
 def rank_list(ranks: Sequence[int]) -> str:

@@ -1,11 +1,11 @@
-"""Says what ranks make of the first batch: how large it is of all of them.
+"""Compares the first batch of a training between ranks, and adds up its size.
 
-A batch size that nobody divided makes a batch that is as many times as large as
-there are ranks. Data that nobody split make N ranks do the work of one, and
-nothing looks wrong; nor where they split by `Dataset.shard` what each of them
-has shuffled in its own way. So the first batch that a model is trained on is
-read here, and trained on as it is; its size, a digest of it and one of what the
-data are made from are exchanged, once.
+If the batch size was not divided by the number of ranks, the global batch is
+that many times as large. If the data were not split, N ranks do the work of
+one, and nothing looks wrong. The same holds if ranks split by `Dataset.shard`
+what each has shuffled in its own way. So the first batch that a model is
+trained on is read here, and then trained on unchanged. Its size, its digest and
+a digest of what the data are made from are exchanged once.
 """
 
 from __future__ import annotations
@@ -50,16 +50,18 @@ def watch(
     *,
     verbose: bool = False,
 ) -> None:
-    """Warns, after the next batch of the model, if ranks have the same.
+    """Makes the next batch of a model be compared between ranks.
 
-    Once for each model. All ranks must call this, before a batch of training.
-    A program without eager execution is not watched: what it trains on is not
-    read by one function.
+    Ranks are compared once for each model, and the lowest one warns if some
+    have the same batch. All ranks must call this before a batch of training.
+    Programs without eager execution are not compared, because no single
+    function reads their batches.
 
     Args:
         model: A `keras.Model` in `fit`.
-        process_set: Whose members train it. Defaults to all ranks.
-        verbose: Boolean, whether to print the size of the whole batch.
+        process_set: The process set whose members train the model. Defaults to
+            all ranks.
+        verbose: Boolean, whether to print the size of the global batch.
     """
     if is_alone(process_set) or getattr(model, _WATCHED, False):
         return
@@ -82,7 +84,7 @@ def watch(
 
 
 def leave_out(model: Model) -> None:
-    """Has the first batch of a model not looked at."""
+    """Excludes a model from the comparison of first batches."""
     object.__setattr__(model, _WATCHED, True)
 
 
@@ -94,7 +96,7 @@ def _compare(
 ) -> None:
     digest = _digest(batches[:1])
     if digest is None:
-        # Another one on each rank: nothing to compare.
+        # The rank in place of a digest: there is nothing to compare.
         digest = topology.rank().to_bytes(_DIGEST_BYTES, "little")
     size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
     members = process_set.ranks
@@ -119,10 +121,10 @@ def _compare(
 def _split(
     dataset: Dataset, num_ranks: int
 ) -> tuple[list[same_data.Part], bytes]:
-    """Returns what `Dataset.shard` splits, and its digest.
+    """Returns the parts of what `Dataset.shard` splits, and their digest.
 
-    Whatever goes wrong here: a rank that raised alone would leave the others
-    waiting. So a dataset that cannot be looked into is none.
+    Nothing is raised: a rank that raised alone would leave the others waiting.
+    A dataset that cannot be inspected counts as none.
     """
     if dataset is None:
         return [], _UNKNOWN
@@ -135,7 +137,7 @@ def _split(
 
 
 def _batch_of_all(sizes: list[int]) -> str:
-    """Says how large a batch of all ranks is."""
+    """Returns a line about the size of the global batch."""
     count = len(sizes)
     if len(set(sizes)) == 1:
         terms = f"{count} x {sizes[0]} = "
@@ -145,7 +147,7 @@ def _batch_of_all(sizes: list[int]) -> str:
 
 
 def _size(batches: list[Structure]) -> int:
-    """Returns how many rows a batch has, 0 if that is not known."""
+    """Returns the number of rows of a batch, or 0 if it is not known."""
     for tensor in tf.nest.flatten(batches):
         shape = getattr(tensor, "shape", None)
         if shape is not None and shape.rank and shape[0] is not None:
@@ -174,7 +176,7 @@ def _warn_if_same(digests: npt.NDArray[Any], members: list[int]) -> None:
 def _warn_if_split_differs(
     parts: list[same_data.Part], digests: npt.NDArray[Any]
 ) -> None:
-    """Warns where `Dataset.shard` splits what is another on each rank."""
+    """Warns if `Dataset.shard` splits data that differ between ranks."""
     why = [f"{part.what} ({part.text})" for part in parts if part.is_random]
     known = digests[digests.any(axis=1)]
     if not why and len(known) and not (known == known[0]).all():

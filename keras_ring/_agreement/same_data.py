@@ -1,8 +1,8 @@
-"""Finds out that ranks were given different data to split.
+"""Compares the data that ranks are about to split.
 
 Each rank takes every n-th element, so data in another order on each rank are
-partly used twice and partly never, and nothing looks wrong. Nothing is read
-here, and no iteration begins: arrays are looked at in a few places, and a
+partly used twice and partly never, and nothing looks wrong. No element is read
+and no iteration begins: arrays are compared by a few of their rows, and a
 `tf.data.Dataset` is walked from its end to its sources.
 """
 
@@ -28,11 +28,11 @@ from keras_ring._typing import Array, Dataset, Graph, Tensor
 from keras_ring.core import arrays
 from keras_ring.core.objects import allgather_object
 
-_ROWS = 32  # of an array that are looked at
-_NUMBERS = 16  # of a row that are
-_TOLERANCE = 1e-4  # of the largest: what other processors may compute
+_ROWS = 32  # rows of an array that are compared
+_NUMBERS = 16  # numbers of a row that are compared
+_TOLERANCE = 1e-4  # of the largest number, for rounding of other processors
 
-# What an error says to those whose ranks have data of their own.
+# The advice of an error to programs whose ranks have different data on purpose.
 OTHERWISE = (
     "they need no shard; `kr.data.shard(..., check=False)` leaves this "
     "comparison out."
@@ -44,10 +44,10 @@ class Part:
     """Something that must be the same on all ranks.
 
     Args:
-        what: String, what it is, for the error.
-        text: String, what it is on this rank. Compared as it is.
+        what: String, a description for the error.
+        text: String, the value on this rank, compared exactly.
         numbers: Array of floats, compared up to rounding, or `None`.
-        is_random: Boolean, whether it is another one on each rank.
+        is_random: Boolean, whether each rank has another one.
     """
 
     what: str
@@ -56,12 +56,12 @@ class Part:
     is_random: bool = False
 
     def content(self) -> bytes:
-        """Returns what is equal where the part is, to the bit."""
+        """Returns bytes that are equal if the part is equal to the bit."""
         numbers = b"" if self.numbers is None else self.numbers.tobytes()
         return f"{self.what}\0{self.text}\0{self.is_random}".encode() + numbers
 
     def same_as(self, other: Part) -> bool:
-        """Whether it is the same as that of another rank."""
+        """Returns whether the part equals that of another rank."""
         if (self.what, self.text) != (other.what, other.text):
             return False
         if self.numbers is None or other.numbers is None:
@@ -84,12 +84,14 @@ def require_same_arrays(
     """Raises an error on all ranks if their arrays differ.
 
     Args:
-        arrays: Arrays, tensors, pandas frames.
-        process_set: Whose members compare. Defaults to all ranks.
-        otherwise: String, what the error says to those who mean it.
+        arrays: Arrays, tensors or pandas frames.
+        process_set: The process set whose members compare. Defaults to all
+            ranks.
+        otherwise: String, the advice of the error to programs whose ranks
+            have different data on purpose.
 
     Raises:
-        ValueError: If they do.
+        ValueError: If they differ.
     """
     if _is_compared(process_set):
         _compare(_array_parts(arrays), process_set, otherwise)
@@ -104,11 +106,13 @@ def require_same_dataset(
 
     Args:
         dataset: A `tf.data.Dataset`.
-        process_set: Whose members compare. Defaults to all ranks.
-        otherwise: String, what the error says to those who mean it.
+        process_set: The process set whose members compare. Defaults to all
+            ranks.
+        otherwise: String, the advice of the error to programs whose ranks
+            have different data on purpose.
 
     Raises:
-        ValueError: If they do, or have elements in random order.
+        ValueError: If they differ, or the order of their elements is random.
     """
     if _is_compared(process_set):
         _compare(list(_dataset_parts(dataset)), process_set, otherwise)
@@ -118,10 +122,10 @@ def require_same_files(files: list[str]) -> None:
     """Raises an error on all ranks if their lists of files differ.
 
     Args:
-        files: List of paths.
+        files: List of strings, the paths.
 
     Raises:
-        ValueError: If they do.
+        ValueError: If they differ.
     """
     if _is_compared(global_process_set):
         parts = [Part("file", file) for file in files]
@@ -129,15 +133,17 @@ def require_same_files(files: list[str]) -> None:
 
 
 def parts_before_split(dataset: Dataset, num_ranks: int) -> list[Part]:
-    """Returns what is to be the same where ranks split by `Dataset.shard`.
+    """Returns the parts of a dataset that come before `Dataset.shard`.
+
+    They must be the same on all ranks. Nothing is sent.
 
     Args:
         dataset: A `tf.data.Dataset`.
-        num_ranks: Integer; a `shard` into another number of parts is not
-            between ranks.
+        num_ranks: Integer, the number of ranks. A `shard` into another number
+            of parts is not a split between ranks.
 
     Returns:
-        A list, empty if the ranks do not split it so. Nothing is sent.
+        A list of `Part`s, empty if the dataset has no such `shard`.
     """
     for node in nodes(dataset):
         count = getattr(node, "_num_shards", None)
@@ -148,7 +154,7 @@ def parts_before_split(dataset: Dataset, num_ranks: int) -> list[Part]:
 
 
 def digest_of(parts: Iterable[Part]) -> bytes:
-    """Returns 16 bytes that are equal where all parts are, to the bit."""
+    """Returns 16 bytes that are equal if all parts are equal to the bit."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(part.content() + b"\1")
@@ -156,7 +162,7 @@ def digest_of(parts: Iterable[Part]) -> bytes:
 
 
 def _is_compared(process_set: ProcessSet) -> bool:
-    """Whether there are ranks to compare with, at this place."""
+    """Returns whether ranks can be compared here."""
     return (
         topology.is_initialized()
         and not is_alone(process_set)
@@ -172,7 +178,7 @@ def _compare(
         if any(part.is_random for part in parts):
             raise ValueError(_random_error(parts, process_set.size()))
         return
-    # The same branch on all ranks, because of what all have gathered.
+    # All ranks take the same branch, because all have gathered the same rows.
     by_rank = allgather_object(parts, "data/shard/parts", process_set)
     for of_rank in by_rank:
         if any(part.is_random for part in of_rank):
@@ -286,12 +292,12 @@ def _dense(rows: Array) -> npt.NDArray[Any]:
     if hasattr(rows, "toarray"):
         rows = rows.toarray()
     dense: npt.NDArray[Any] = np.asarray(rows)
-    # NumPy knows nothing of bfloat16.
+    # NumPy has no bfloat16.
     return dense.astype(np.float32) if dense.dtype.kind == "V" else dense
 
 
 def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
-    """Yields what a dataset and all that it is made from depend on."""
+    """Yields the parts that a dataset and its sources depend on."""
     yield Part("the number of elements", str(int(dataset.cardinality())))
     in_any_order = dataset.options().deterministic is False
     for node in nodes(dataset):
@@ -324,7 +330,7 @@ def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
 
 
 def nodes(dataset: Dataset) -> Iterator[Dataset]:
-    """Yields a dataset and those it is made from, each once.
+    """Yields a dataset and the datasets that it is made from, each once.
 
     Args:
         dataset: A `tf.data.Dataset`.
@@ -341,7 +347,7 @@ def nodes(dataset: Dataset) -> Iterator[Dataset]:
 
 
 def _function_parts(graph: Graph) -> Iterator[Part]:
-    """Yields the seeds of what is shuffled inside a function of a dataset."""
+    """Yields the seeds of shuffles inside a function of a dataset."""
     bodies = [graph.node, *(f.node_def for f in graph.library.function)]
     for body in bodies:
         constants = {
@@ -353,7 +359,7 @@ def _function_parts(graph: Graph) -> Iterator[Part]:
         for node in body:
             if not node.op.startswith(("ShuffleDataset", "ShuffleAndRepeat")):
                 continue
-            # Input dataset, size of the buffer, seed, second seed.
+            # The inputs are dataset, buffer size, seed and second seed.
             seeds = [constants.get(i.split(":")[0]) for i in node.input[2:4]]
             if all(seed is not None for seed in seeds):
                 yield _seed_part(f"the seed of {node.op}", *seeds)
@@ -361,8 +367,8 @@ def _function_parts(graph: Graph) -> Iterator[Part]:
 
 def _seed_part(what: str, seed: Tensor, seed2: Tensor) -> Part:
     seeds = (int(seed), int(seed2))
-    # What TensorFlow has where no seed was given, neither here nor to
-    # `tf.random.set_seed`: it draws them anew.
+    # TensorFlow has zeros if no seed was given, neither here nor to
+    # `tf.random.set_seed`, and then draws the seeds anew.
     is_random = seeds == (0, 0)
     text = "no seed was given" if is_random else f"seeds {seeds}"
     return Part(what, text, None, is_random)

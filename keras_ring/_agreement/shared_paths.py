@@ -1,9 +1,9 @@
-"""Under which paths ranks know variables that have others on each of them.
+"""Paths of variables that are the same on all ranks.
 
-A layer of Keras has a number in its path: how many of its kind the process
-has made before. A rank that has made one more, to print its summary, has other
-paths for the same model. Models are the same by the order of their variables;
-so the paths of the lowest rank stand for those of all.
+The path of a Keras layer contains the number of layers of its kind that the
+process has made before. A rank that has made one more, to print its summary,
+has other paths for the same model. Models are compared by the order of their
+variables, so all ranks use the paths of the lowest rank.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from keras_ring.core import arrays
 from keras_ring.core.agreement import require_same
 from keras_ring.core.objects import allgather_object
 
-# On a TensorFlow variable.
+# An attribute of a TensorFlow variable.
 _SHARED = "_keras_ring_shared_path"
 
 
 def shared_path(variable: Variable) -> str | None:
-    """Returns the path that all ranks use; of what is no variable `None`."""
+    """Returns the path that all ranks use, or `None` if it has none."""
     path = variable_path(variable)
     if path is None:
         return None
@@ -36,17 +36,17 @@ def shared_path(variable: Variable) -> str | None:
 def agree(
     variables: Sequence[Variable], name: str, what: str, process_set: ProcessSet
 ) -> None:
-    """Has the members of a process set use the same paths.
+    """Makes the members of a process set use the same paths.
 
     Args:
         variables: Variables, in an order that all members share.
         name: String, the name of the exchange, the same on all members.
-        what: String, what the variables are, for the error.
-        process_set: The members.
+        what: String, a description of the variables, for the error.
+        process_set: The process set.
 
     Raises:
-        ValueError: On all members, if shapes or dtypes differ: these are not
-            the same variables.
+        ValueError: On all members, if shapes or dtypes differ, so that these
+            are not the same variables.
     """
     paths = [str(shared_path(variable)) for variable in variables]
     kinds = [f"{tf.as_dtype(v.dtype).name} {v.shape}" for v in variables]
@@ -55,7 +55,7 @@ def agree(
     ]
     digest = hashlib.sha256("\n".join(lines).encode()).digest()
     digests = arrays.gather_digests(digest, f"{name}/paths", process_set)
-    # Of ranks that have joined there is nothing.
+    # Ranks that have joined send no row.
     if (digests == digests[0]).all() or len(digests) < process_set.size():
         return
     require_same(name, what, lines, kinds, process_set)

@@ -1,4 +1,4 @@
-"""How often to do what costs time, so that it costs little."""
+"""Intervals between checks that keep their cost low."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 
 
 class Budget:
-    """Says when a check is due again.
+    """A schedule of checks with a limited cost.
 
-    Checks are free until they have taken `allowance`. From then on they are
-    made so rarely that they take `share` of the time. What is measured
-    differs between ranks, so each says how many periods it would wait, and
-    all wait for as many as the one that would wait longest.
+    A check is due in each period until checks have taken `allowance`. From
+    then on they are made so rarely that they take `share` of the time.
+    Measured times differ between ranks, so each rank tells how many periods it
+    would wait, and all wait for the largest number.
 
     Args:
-        allowance: Float, seconds.
-        share: Float, of the time between checks.
+        allowance: Float, seconds that checks may take without a limit.
+        share: Float, the fraction of the time that later checks may take.
     """
 
     def __init__(self, allowance: float, share: float = 0.01) -> None:
@@ -31,13 +31,13 @@ class Budget:
         self._due = 1
 
     def is_due(self, periods: int = 1) -> bool:
-        """Counts periods that have ended; whether to check now."""
+        """Counts periods that have ended, and returns whether to check now."""
         self._periods += periods
         return self._periods >= self._due
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """Measures a check."""
+        """Measures the time of a check, which runs in the context."""
         began = time.perf_counter()
         try:
             yield
@@ -46,7 +46,7 @@ class Budget:
             self._checks += 1
 
     def wish(self) -> int:
-        """Returns how many periods this rank would wait for the next check."""
+        """Returns the number of periods that this rank would wait."""
         if self._spent < self._allowance or not self._checks:
             return 1
         elapsed = time.perf_counter() - self._began - self._spent
@@ -55,5 +55,5 @@ class Budget:
         return max(1, min(math.ceil(wanted), 1 << 30))
 
     def agreed(self, periods: int) -> None:
-        """Takes what all ranks wait for."""
+        """Sets the number of periods until the next check of all ranks."""
         self._due = self._periods + periods

@@ -1,4 +1,4 @@
-"""Has all ranks end their training together, or say why they do not.
+"""Checks that all ranks end their training together.
 
 A rank that stopped alone would leave the others waiting for its gradients.
 """
@@ -19,31 +19,32 @@ from keras_ring._runtime.process_sets import (
 from keras_ring.core import arrays
 from keras_ring.errors import ConsistencyError
 
-# How many numbers ranks tell each other beside whether they go on.
+# The number of integers that ranks exchange beside whether they go on.
 NUM_FIGURES = 16
 
 
 class Companion(Protocol):
-    """What ranks tell each other on the occasion."""
+    """An object whose figures ranks exchange at the end of a training."""
 
     def figures(self) -> Sequence[int]:
         """Returns up to `NUM_FIGURES` integers of this rank."""
 
     def received(self, by_rank: npt.NDArray[Any]) -> None:
-        """Takes those of all ranks, a row each, where all have ended."""
+        """Takes the figures of all ranks, a row each, if all have ended."""
 
 
 _companion: Companion | None = None
 
 
 def accompany(companion: Companion | None) -> None:
-    """Has ranks tell each other more, in the exchange that is made anyway.
+    """Adds figures to the exchange at the end of each epoch.
 
-    An exchange of its own could be waited for by some ranks only.
+    In an exchange of their own, ranks might wait for others that have no
+    companion.
 
     Args:
-        companion: Of the training that begins, `None` for no other. Its
-            numbers may be those of some ranks only.
+        companion: The `Companion` of the training that begins, or `None` for
+            none. Some ranks may have none.
     """
     global _companion
     _companion = companion
@@ -57,10 +58,12 @@ def require_same_steps(
     Args:
         steps: Integer, the number of batches of an epoch on this rank, or
             `None` if it is not known.
-        process_set: Whose members train together. Defaults to all ranks.
+        process_set: The process set whose members train together. Defaults to
+            all ranks.
 
     Raises:
-        ValueError: If it is known and differs.
+        ValueError: If the numbers differ. Ranks that do not know theirs differ
+            from those that do.
     """
     by_rank = _gathered(
         [-1 if steps is None else steps], "fit/steps", process_set
@@ -85,8 +88,9 @@ def require_same_end(
     """Raises an error on all ranks if only some go on with another epoch.
 
     Args:
-        goes_on: Boolean, whether this rank does.
-        process_set: Whose members train together. Defaults to all ranks.
+        goes_on: Boolean, whether this rank goes on with another epoch.
+        process_set: The process set whose members train together. Defaults to
+            all ranks.
 
     Raises:
         ConsistencyError: If the ranks differ.
