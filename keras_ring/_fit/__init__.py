@@ -1,13 +1,13 @@
-"""What becomes of Keras' own `fit` and callbacks on several ranks.
+"""Changes to Keras' own `fit` and callbacks for several ranks.
 
-one_writer        callbacks that write files do so on one rank
-own_files         no two ranks cache their data in one file
-terminate_on_nan  a loss of any rank ends the training of all
-skipped_batches   batches that are only read, to come to where it had been
-observed_fit      steps, epochs and evaluations are counted and recorded
-input_wait        how long a program waits for its input pipeline
-watching          each `fit` is measured, and shown by one bar for all ranks
-watch             what one has done on this rank
-figures           what ranks tell each other of it
-summary           what is said of it when it has ended
+one_writer        callbacks that write files on one rank alone
+own_files         check that no two ranks cache their data in one file
+terminate_on_nan  end of the training of all ranks at a bad loss of any
+skipped_batches   batches that a resumed `fit` reads without training on them
+observed_fit      counts and records of steps, epochs and evaluations
+input_wait        time that a program waits for its input pipeline
+watching          measurement of each `fit`, and one bar for all ranks
+watch             measurements of one `fit` on this rank
+figures           measurements that ranks exchange
+summary           lines about a `fit` that has ended
 """

@@ -1,9 +1,9 @@
 """Measures how long a program waits for its input pipeline.
 
-Keras, and loops of one's own, take batches from an iterator of `tf.data`: in
-the graph of a training step, where two marks are put around that, or eagerly.
-Both count the time and the samples, and record a slice while there is a
-timeline. A mark takes a microsecond.
+Keras and custom loops take batches from an iterator of `tf.data`: eagerly, or
+in the graph of a training step, where two operations are put around it. In both
+cases the time and the samples are counted, and a slice is recorded while there
+is a timeline. Each of the operations takes a microsecond.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _share: _Share = _all
 
 
 def count_by(share: _Share) -> None:
-    """Has a function say how many of the samples that are read are counted.
+    """Sets the function that tells how many samples of a batch are counted.
 
     Args:
-        share: Takes the number of rows of a batch, an integer or a scalar of
-            int64, and returns how many of them this rank makes use of.
+        share: Callable that takes the number of rows of a batch, an integer or
+            an int64 scalar, and returns how many of them this rank uses.
     """
     global _share
     _share = share
 
 
 def install() -> None:
-    """Changes the iterator of TensorFlow. Once is enough."""
+    """Changes the iterator of TensorFlow. Calling it once is enough."""
     iterator = iterator_ops.OwnedIterator
-    # Of `next` and `get_next`. It is not public: without it nothing is
-    # measured.
+    # `next` and `get_next` call the first. It is not public, and if it is
+    # missing, they are not measured.
     for name in ("_next_internal", "get_next_as_optional"):
         if hasattr(iterator, name):
             patch_once(iterator, name, _measured, _PURPOSE)
@@ -90,7 +90,7 @@ def _num_samples(element: Any) -> int:
 
 def _in_graph(take: Callable[[Any], Any], iterator: Any) -> Any:
     ops = native.tf_ops()
-    # Iterators are on the CPU, and so is what is around them.
+    # Iterators are on the CPU, and so are the operations around them.
     with tf.device("CPU"):
         wait = ops.keras_ring_input_wait_begin()
     ordering.run_independently(wait.op)
@@ -102,7 +102,7 @@ def _in_graph(take: Callable[[Any], Any], iterator: Any) -> Any:
             end = ops.keras_ring_input_wait_end(wait=wait, element=leaf)
         ordering.run_independently(end)
         if isinstance(element, tf.experimental.Optional):
-            # In a loop the next wait begins no sooner than this one ends.
+            # In a loop, the next wait must not begin before this one ends.
             with tf.control_dependencies([end]):
                 element = tf.nest.map_structure(
                     tf.identity, element, expand_composites=True
@@ -111,7 +111,11 @@ def _in_graph(take: Callable[[Any], Any], iterator: Any) -> Any:
 
 
 def _first_leaf(element: Structure) -> Tensor | None:
-    """Returns a tensor that is there when the batch is, with as many rows."""
+    """Returns a tensor that is ready with the batch, with the counted rows.
+
+    Args:
+        element: A batch, or a `tf.experimental.Optional` of one.
+    """
     if isinstance(element, tf.experimental.Optional):
         rows = tf.cond(
             element.has_value(),

@@ -1,7 +1,7 @@
-"""Tells of steps, epochs and evaluations of `fit`, for whoever looks.
+"""Counts and records steps, epochs and evaluations, for views of the job.
 
-Keras calls its callbacks through one list, whose methods are those of a
-callback: so what happens is seen there once, whichever callbacks a program has.
+Keras calls its callbacks through one list that has the methods of a callback.
+Each event is observed there once, whichever callbacks a program has.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _COMPUTE = 0
 
 
 class _Seen:
-    """What one list of callbacks has been told."""
+    """The events that one list of callbacks has been told so far."""
 
     def __init__(self) -> None:
         self.began: dict[str, int] = {}
         self.before: dict[str, int] = {}
         self.first_batch = 0
         self.steps = 0
-        # Of an epoch, as far as `fit` has been told.
+        # The number of steps of an epoch, if `fit` knows it.
         self.known_steps: int | None = None
 
 
 def install() -> None:
-    """Changes the list of callbacks of Keras, and models. Once is enough."""
+    """Changes Keras' list of callbacks, and models. Once is enough."""
     callbacks = keras.callbacks.CallbackList
     for name, tell in _TOLD.items():
         around = functools.partial(_told, tell)
@@ -46,7 +46,7 @@ def install() -> None:
 def _saved(save: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(save)
     def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Not twice, where what writes checkpoints tells it already.
+        # Not recorded again inside an activity that writes checkpoints.
         if not topology.is_initialized() or sight.is_doing("checkpoint"):
             return save(self, *args, **kwargs)
         with sight.activity("checkpoint", save.__name__):
@@ -59,8 +59,8 @@ _Tell = Callable[[_Seen, int, int], None]
 
 
 def _told(tell: _Tell, method: Callable[..., Any]) -> Callable[..., Any]:
-    # Before the callbacks: what ends has ended then, and they have a time of
-    # their own.
+    # Recorded before the callbacks run, so that their time does not count for
+    # what has just ended.
     @functools.wraps(method)
     def told(self: Any, *args: Any, **kwargs: Any) -> Any:
         _tell(self, tell, args)
@@ -92,7 +92,7 @@ def _train_end(seen: _Seen, _: int, now: int) -> None:
 
 
 def _count_time(seen: _Seen, now: int) -> None:
-    """Counts the time in `fit` so far: others look while it runs."""
+    """Counts the time in `fit` so far, so that it is seen while `fit` runs."""
     if "train" in seen.began:
         sight.count("fit_ns", now - seen.began["train"])
         seen.began["train"] = now
@@ -106,7 +106,8 @@ def _epoch_begin(seen: _Seen, epoch: int, now: int) -> None:
 def _epoch_end(seen: _Seen, epoch: int, now: int) -> None:
     began = seen.began.pop("epoch", now)
     sight.span("epoch", f"epoch {epoch + 1}", began, now, epoch + 1)
-    # The end of the data is an error to the graph, which leaves it waiting.
+    # The end of the data is an error in the graph, so that the activity is
+    # still that of waiting for data.
     native.core().enter_activity(_COMPUTE, now)
 
 
@@ -117,8 +118,8 @@ def _batch_begin(seen: _Seen, batch: int, now: int) -> None:
 
 def _batch_end(seen: _Seen, batch: int, now: int) -> None:
     began = seen.began.pop("step", now)
-    # With `steps_per_execution`, batches come in groups. Keras says of the last
-    # one that it was as large as the others.
+    # With `steps_per_execution`, batches come in groups, and Keras reports the
+    # last group as large as the others.
     if seen.known_steps:
         batch = min(batch, seen.known_steps - 1)
     steps = max(batch - seen.first_batch, 0) + 1

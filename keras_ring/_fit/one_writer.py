@@ -1,12 +1,12 @@
-"""Has callbacks that write files or show something do so on one rank.
+"""Makes callbacks of Keras write files and show progress on one rank alone.
 
-`keras.callbacks.ModelCheckpoint`, `CSVLogger`, `TensorBoard` and the progress
-bar are in programs that were made for one process. On several ranks that train
-one model they would write the same files at the same time. What writes is
-left out on all ranks but the lowest of those that train the model; what the
-callback reads or decides for the training is not. Nothing is sent.
+Programs for one process have `keras.callbacks.ModelCheckpoint`, `CSVLogger`,
+`TensorBoard` and the progress bar. Several ranks that train one model would
+write the same files at the same time. So the methods that write do nothing on
+any rank but the lowest of those that train the model. The callbacks still read
+and decide on all ranks. Nothing is sent.
 
-Nor is anything written again after batches that a resumed training passes over.
+After batches that a resumed training skips, nothing is written again either.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from keras_ring._training import local_updates
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
 
-# The class of Keras -> its methods that write, or `None` for all that it
-# defines.
+# By the name of a class of Keras: its methods that write, or `None` for all
+# hooks that it defines.
 _WRITERS: dict[str, tuple[str, ...] | None] = {
     "CSVLogger": None,
     "TensorBoard": None,
@@ -44,9 +44,9 @@ _BETTER = {
     "BackupAndRestore": "; `kr.callbacks.BackupAndRestore` has all ranks go "
     "on at the same step",
 }
-# What the run before has written after the same batches.
+# Methods whose output the interrupted run has written for the same batches.
 _AFTER_BATCHES = ("_save_model", "on_train_batch_begin", "on_train_batch_end")
-# Those that write the model.
+# Methods that write the model.
 _SAVES = ("_save_model", *compat.BACKUP_WRITES)
 _PURPOSE = "one rank writes"
 _RESUMES = "nothing is written again for batches that are passed over"
@@ -60,18 +60,18 @@ _writing_alone: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 
 def on_every_rank(callback: Callback) -> Callback:
-    """Marks a callback, or a class of callbacks, that all ranks are to run."""
+    """Marks a callback, or a class of them, to run on all ranks; returns it."""
     setattr(callback, _EVERY_RANK, True)
     return callback
 
 
 def is_on_every_rank(callback: Callback) -> bool:
-    """Whether all ranks are to run a callback."""
+    """Returns whether all ranks are to run a callback."""
     return bool(getattr(callback, _EVERY_RANK, False))
 
 
 def writes(callback: Callback) -> bool:
-    """Whether a callback is one that writes files, for all on one rank."""
+    """Returns whether a callback writes files, on one rank for all."""
     return any(
         isinstance(callback, getattr(keras.callbacks, name, ()))
         for name in _WRITERS
@@ -80,18 +80,18 @@ def writes(callback: Callback) -> bool:
 
 
 def is_silent(callback: Callback) -> bool:
-    """Whether a callback of `fit` is left to another rank."""
+    """Returns whether another rank writes what a callback of `fit` writes."""
     return bool(getattr(callback, _SILENT, False))
 
 
 def is_writing_alone() -> bool:
-    """Whether a callback writes here that other ranks leave to this one."""
+    """Returns whether the caller runs in a write of this rank alone."""
     return _writing_alone.get()
 
 
 @contextlib.contextmanager
 def writing_alone() -> Iterator[None]:
-    """Says that other ranks do not do what is done inside."""
+    """Marks the code in the context as run by this rank alone."""
     token = _writing_alone.set(True)
     try:
         yield
@@ -100,7 +100,7 @@ def writing_alone() -> Iterator[None]:
 
 
 def install() -> None:
-    """Changes the classes of Keras. Once is enough."""
+    """Changes the classes of Keras. Calling it once is enough."""
     for name, methods in _WRITERS.items():
         writer = getattr(keras.callbacks, name, None)
         if writer is None:
@@ -151,7 +151,7 @@ def _judge_only(
     batch: int | None,
     logs: Logs | None,
 ) -> None:
-    """Has a `ModelCheckpoint` note which epoch is the best, and no more."""
+    """Makes a `ModelCheckpoint` record the best epoch without writing."""
     setattr(checkpoint, _SILENT, False)
     verbose, checkpoint.verbose = checkpoint.verbose, 0
     try:
@@ -166,17 +166,19 @@ def _judge_only(
 def _decides(
     set_model: Callable[..., Any], name: str, writes: bool
 ) -> Callable[..., Any]:
-    """Makes the method that Keras calls before any other.
+    """Returns a `set_model` that decides which rank writes.
+
+    Keras calls this method before any other.
 
     Args:
         set_model: The method of the class.
-        name: Name of the class.
-        writes: Boolean, whether `set_model` writes too.
+        name: String, the name of the class.
+        writes: Boolean, whether `set_model` itself writes.
     """
 
     @functools.wraps(set_model)
     def decide(self: Callback, model: Model) -> Any:
-        # Here, and not where it writes: that may be in another thread.
+        # Decided here, because writing may happen in another thread.
         writer = _writer_of(self, model)
         silent = writer not in (None, topology.rank())
         setattr(self, _SILENT, silent)
@@ -194,7 +196,7 @@ def _decides(
 
 
 def _writer_of(callback: Callback, model: Model) -> int | None:
-    """Returns which rank writes for all, `None` if each does for itself."""
+    """Returns the rank that writes for all, or `None` if each rank writes."""
     if not topology.is_initialized() or topology.size() == 1:
         return None
     if getattr(callback, _EVERY_RANK, False):
@@ -207,11 +209,12 @@ def _writer_of(callback: Callback, model: Model) -> int | None:
 
 
 def announce_by(announce: Callable[[str, int, int, int], None]) -> None:
-    """Has a function say what is left to one rank.
+    """Sets the function that announces that one rank alone writes.
 
     Args:
-        announce: Called on the other ranks with the name of the class, the
-            rank that writes, the next one, and how many there are.
+        announce: Callable, called on the other ranks with the name of the
+            class, the rank that writes, the rank after it, and the number of
+            ranks.
     """
     global _announce
     _announce = announce
@@ -219,7 +222,7 @@ def announce_by(announce: Callable[[str, int, int, int], None]) -> None:
 
 @functools.cache
 def _say(name: str, first: int, second: int, count: int) -> None:
-    """Says, once, on the second of the ranks, what is left to the first."""
+    """Warns once, on the second rank, that the first rank alone writes."""
     if topology.rank() == second:
         logging.warning(
             "keras_ring: rank %d alone writes what `%s` writes, for %d ranks%s."

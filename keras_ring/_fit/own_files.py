@@ -1,4 +1,4 @@
-"""Has each `fit` of several ranks look for files that two of them cache in."""
+"""Makes each `fit` check that no two ranks cache their data in one file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PURPOSE = "no two ranks cache their data in one file"
 
 
 def install() -> None:
-    """Changes the class of Keras. Once is enough."""
+    """Changes the class of Keras. Calling it once is enough."""
     patch_once(keras.Model, "fit", _looked_at, _PURPOSE)
 
 
@@ -26,7 +26,7 @@ def _looked_at(fit: Callable[..., Any]) -> Callable[..., Any]:
     def fit_looked_at(self: Model, *args: Any, **kwargs: Any) -> Any:
         settings = distributed_settings(getattr(self, "optimizer", None))
         if settings is not None and not local_updates.are_allowed():
-            # Those of the validation, too.
+            # All arguments, for the validation data, too.
             cache_files.require_own_files(
                 [*args, *kwargs.values()], "fit/files", settings.process_set
             )

@@ -1,8 +1,8 @@
 """Marks batches that a resumed `fit` reads without training on them.
 
-Callbacks do not repeat then what the interrupted run did after these batches.
-The function that stands in for the training step sets the mark, so the mark
-goes when that function does.
+For these batches, callbacks do not repeat what the interrupted run did. The
+mark is on the function that replaces the training function meanwhile, so it
+goes with that function.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _MARK = "_keras_ring_passes_over"
 def skipping(
     step: Callable[[Iterator[Structure]], Any],
 ) -> Callable[[Iterator[Structure]], Any]:
-    """Marks what reads batches instead of training on them."""
+    """Marks a function that reads batches without training; returns it."""
     setattr(step, _MARK, True)
     return step
 
 
 def is_skipping(model: Model) -> bool:
-    """Whether a model is not trained on the present batch."""
+    """Returns whether `fit` only reads the present batch of a model."""
     return hasattr(getattr(model, "train_function", None), _MARK)

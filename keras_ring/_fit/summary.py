@@ -1,4 +1,4 @@
-"""What is said of a `fit` that has ended, in lines."""
+"""The lines about a `fit` that has ended."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from keras_ring.live.judge import hidden_share, percent
 from keras_ring.live.view import JobView, RankView
 from keras_ring.live.waiting import explain
 
-# Less than this is not worth a line.
+# A smaller share of communication is reported without details.
 _NOTABLE_SHARE = 0.01
 
 
 def summary(by_rank: Sequence[Figures], ranks: Sequence[int]) -> list[str]:
-    """Returns lines on a `fit`.
+    """Returns lines about a `fit`.
 
     Args:
-        by_rank: What ranks have measured.
-        ranks: Which ranks these are.
+        by_rank: Sequence of the `Figures` of ranks.
+        ranks: Sequence of integers, the ranks in the same order.
     """
     lines = [_pace(by_rank)]
     if len(ranks) > 1:
@@ -31,14 +31,14 @@ def summary(by_rank: Sequence[Figures], ranks: Sequence[int]) -> list[str]:
 
 
 def bytes_text(count: float) -> str:
-    """Returns bytes as a text, such as `"1.4 GB"`."""
+    """Returns a number of bytes as text, such as `"1.4 GB"`."""
     if count >= 1e9:
         return f"{count / 1e9:.1f} GB"
     return f"{count / 1e6:.0f} MB"
 
 
 def rate_text(samples_per_second: float) -> str:
-    """Returns a rate as a text, such as `"4,120 samples/s"`."""
+    """Returns a rate as text, such as `"4,120 samples/s"`."""
     digits = 0 if samples_per_second >= 100 else 1
     return f"{samples_per_second:,.{digits}f} samples/s"
 
@@ -46,7 +46,8 @@ def rate_text(samples_per_second: float) -> str:
 def _pace(by_rank: Sequence[Figures]) -> str:
     first = by_rank[0]
     count = len(by_rank)
-    # Of all ranks, in a step of this one: figures of one line agree.
+    # The samples of all ranks per step of the first, so that all figures of the
+    # line fit together.
     batch = sum(figures.samples for figures in by_rank) / max(first.steps, 1)
     rate = batch / first.step_seconds if first.step_seconds else 0.0
     of_ranks = f" of {count} ranks" if count > 1 else ""
@@ -62,12 +63,12 @@ def _pace(by_rank: Sequence[Figures]) -> str:
 
 
 def _whole(batch: float) -> str:
-    """Returns the samples of a step, which may differ from step to step."""
+    """Returns the samples per step as text, "about" if they are not whole."""
     return f"{batch:.0f}" if batch == int(batch) else f"about {batch:.0f}"
 
 
 def _communication(by_rank: Sequence[Figures]) -> str:
-    """Says how much of communication the steps have waited for."""
+    """Returns a line about communication and how much of it is hidden."""
     share = statistics.mean(figures.communication for figures in by_rank)
     if share < _NOTABLE_SHARE:
         return f"Communication takes {percent(share)} of the time."
@@ -107,7 +108,8 @@ def _job(by_rank: Sequence[Figures], ranks: Sequence[int]) -> JobView:
 
 def _rank(figures: Figures, rank: int) -> RankView:
     late = figures.late_ns / 1e9
-    # The buckets of a step wait for a rank at the same time.
+    # The buckets of one step wait for a rank at the same time, so their waits
+    # do not add up.
     by_step = figures.late_ns * figures.steady_steps // max(figures.buckets, 1)
     return RankView(
         rank=rank,

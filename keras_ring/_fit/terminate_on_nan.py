@@ -1,10 +1,10 @@
-"""Has `TerminateOnNaN` go by the losses of all ranks.
+"""Makes `TerminateOnNaN` consider the losses of all ranks.
 
-It looks at the loss of each batch, which is that of its own rank, and a rank
-that stopped alone would leave the others waiting for its gradients. So ranks
-tell each other whether a loss was bad: after each batch as long as that has
-cost next to nothing, then so rarely that it takes a hundredth of the time, and
-at the end of each epoch. A rank with a bad loss goes on until then.
+The callback checks the loss of each batch, which is that of its own rank, and a
+rank that stopped alone would leave the others waiting for its gradients. So
+ranks tell each other whether a loss was bad: after each batch until this has
+taken 0.1 s, then so rarely that it takes 1 % of the time, and at the end of
+each epoch. A rank with a bad loss continues until the next exchange.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ _ALLOWANCE = 0.1  # seconds
 
 
 class _Watch:
-    """What one callback has seen on this rank since the last exchange."""
+    """The losses that a callback has seen since the last exchange.
+
+    Attributes:
+        budget: The `Budget` that limits the cost of exchanges.
+        bad: Float, the last loss that is not finite, or `None`.
+        batch: Integer, the last batch, or `None` if there was none.
+    """
 
     def __init__(self) -> None:
         self.budget = Budget(_ALLOWANCE)
@@ -38,7 +44,7 @@ class _Watch:
 
 
 def install() -> None:
-    """Changes the class of Keras. Once is enough."""
+    """Changes the class of Keras. Calling it once is enough."""
     terminate_on_nan = keras.callbacks.TerminateOnNaN
     at_the_end = functools.partial(
         _what_is_left, on_batch_end=terminate_on_nan.on_batch_end
@@ -97,7 +103,7 @@ def _watch_of(callback: Callback) -> _Watch:
 def _exchange(
     callback: Callback, watch: _Watch, on_batch_end: Callable[..., None]
 ) -> None:
-    """Learns whether a loss was bad anywhere; if so, stops on all ranks."""
+    """Stops the training of all ranks if a loss was bad on any of them."""
     with watch.budget.checking():
         anywhere, periods = arrays.allreduce(
             np.array([watch.bad is not None, watch.budget.wish()], np.int32),

@@ -1,4 +1,4 @@
-"""What one `fit` has done on this rank, and what all ranks make of it."""
+"""The measurements of one `fit` on this rank, and reports of all ranks."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ Reporter = Callable[[list[Figures], list[int]], None]
 
 
 class Watch:
-    """Measures a `fit`, for those who report on it.
+    """The measurements of one `fit`, for the reporters that it has.
 
     Args:
         model: The `keras.Model` that is trained.
-        data: What it is trained on, as `fit` was given it.
+        data: The data that it is trained on, as `fit` was given them.
     """
 
     def __init__(self, model: Model, data: Any) -> None:
         self.model = model
         self.data = data
-        # Which part of the data this rank has, where somebody knows.
+        # A text about this rank's part of the data; empty if it is not known.
         self.part = ""
-        # Are told the figures of ranks, and which ranks these are.
+        # Called with the figures of ranks, and with these ranks.
         self.reporters: list[Reporter] = []
         self._callback: Callback | None = None
         self._began = time.monotonic_ns()
         self._before = topology.metrics()
-        # Keras traces the first call, which is not like the others: what is
-        # to be explained is counted from the second on.
+        # Keras traces in the first call, which is not typical, so the figures
+        # that explain the time are counted from the second call on.
         self._calls = 0
         self._usual: tuple[int, dict[str, int]] | None = None
-        # Begin of the step that runs; of steps without a pause, and the
-        # number of steps before these.
+        # The time at which the present step began. The time at which a row of
+        # steps without a pause began, with the number of steps before it.
         self._step: int | None = None
         self._row: tuple[int, int] | None = None
         self._steady_ns = 0
         self._steady_steps = 0
-        # What was executed before the step that runs.
+        # The time of collectives before the present step.
         self._executed_ns = 0
         self._hidden_ns = 0
         self._by_rank: list[Figures] = []
 
     @property
     def is_called(self) -> bool:
-        """Whether Keras tells it what happens."""
+        """True if its callback has been made, so that Keras calls it."""
         return self._callback is not None
 
     def callback(self) -> Callback:
-        """Returns the callback that tells it what happens."""
+        """Makes and returns the callback that calls this watch."""
         self._callback = _WatchCallback(self)
         return self._callback
 
     def samples_per_step(self) -> float:
-        """Returns on how many this rank trains, 0 if that is not known yet."""
+        """Returns this rank's mean samples per step, 0 if not known yet."""
         now = topology.metrics()
         steps = now["fit_steps"] - self._before["fit_steps"]
         samples = now["samples"] - self._before["samples"]
         return samples / steps if steps else 0.0
 
     def measured(self) -> Figures:
-        """Returns what this rank has measured so far."""
+        """Returns the figures of this rank so far."""
         now, counters = time.monotonic_ns(), topology.metrics()
         steady_ns, steady_steps = self._steady_ns, self._steady_steps
         if self._row is not None:
@@ -96,11 +96,11 @@ class Watch:
         )
 
     def train_begin(self) -> None:
-        """Has ranks tell each other at the end what they have measured."""
+        """Makes ranks exchange their figures at the end of the training."""
         training_end.accompany(self)
 
     def step_begin(self) -> None:
-        """Notes that a step begins, or several that Keras runs at once."""
+        """Records the begin of a step, or of several that run at once."""
         now, counters = time.monotonic_ns(), topology.metrics()
         self._calls += 1
         if self._calls == 2:
@@ -111,18 +111,18 @@ class Watch:
         self._step = now
 
     def step_end(self) -> None:
-        """Notes what was executed in the step until its last tensor came."""
+        """Records the time of collectives before the step's last tensor."""
         if self._row is None or self._step is None:
             return
         counters = topology.metrics()
-        # Else the last tensor is of an earlier step.
+        # Otherwise the last tensor is of an earlier step.
         if counters["submitted_ns"] >= self._step:
             executed = counters["execute_ns"] - self._executed_ns
             hidden = counters["submitted_execute_ns"] - self._executed_ns
             self._hidden_ns += min(max(hidden, 0), executed)
 
     def pause(self) -> None:
-        """Notes that no step comes next."""
+        """Records that something else than a step comes next."""
         if self._row is not None:
             began, steps = self._row
             self._steady_ns += time.monotonic_ns() - began
@@ -130,22 +130,22 @@ class Watch:
         self._row = self._step = None
 
     def train_end(self) -> None:
-        """Tells whoever wants to know how it went."""
+        """Calls the reporters with the figures of the ranks."""
         if not self.reporters:
             return
         by_rank, ranks = self._by_rank, list(trained_by(self.model).ranks)
         if len(by_rank) != len(ranks):
-            # Nobody has asked all of them.
+            # The ranks have not exchanged their figures.
             by_rank, ranks = [self.measured()], [topology.rank()]
         for report in self.reporters:
             report(by_rank, ranks)
 
     def close(self) -> None:
-        """Ends, perhaps after an exception."""
+        """Stops accompanying the training, perhaps after an exception."""
         training_end.accompany(None)
 
     def figures(self) -> list[int]:
-        """Returns what other ranks are told."""
+        """Returns the figures to send to other ranks, none after an error."""
         try:
             return list(self.measured())
         except Exception as error:
@@ -153,18 +153,19 @@ class Watch:
             return []
 
     def received(self, by_rank: npt.NDArray[Any]) -> None:
-        """Takes what all ranks have told."""
+        """Takes the figures of all ranks, a row each."""
         self._by_rank = [Figures.of_row(row) for row in by_rank.tolist()]
 
 
 class _WatchCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells a watch what Keras does.
+    """The callback through which Keras calls a watch.
 
     Args:
         watch: A `Watch`.
     """
 
-    # Keras 2: it needs no results, for which the program would have to wait.
+    # For Keras 2: the callback needs no results, so the program need not wait
+    # for them.
     _supports_tf_logs = True
 
     def __init__(self, watch: Watch) -> None:
@@ -192,7 +193,7 @@ class _WatchCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._tell(Watch.train_end)
 
     def _tell(self, method: Callable[[Watch], None]) -> None:
-        """Calls a method of the watch, which must not stop a training."""
+        """Calls a method of the watch, whose errors do not stop a training."""
         if self._watch is None:
             return
         try:

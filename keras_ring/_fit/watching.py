@@ -1,6 +1,6 @@
-"""Has each `fit` measured, and shown by one bar for all ranks.
+"""Measures each `fit`, and shows one progress bar for all ranks.
 
-`observed_fit` counts for the whole program; here one `fit` is looked at.
+`observed_fit` counts for the whole program; a `Watch` measures one `fit`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _make_bar: Callable[[], Callback] | None = None
 
 
 def install(make_bar: Callable[[], Callback] | None = None) -> None:
-    """Has each `fit` watched. Once is enough.
+    """Makes each `fit` be watched. Calling it once is enough.
 
     Args:
-        make_bar: Returns the progress bar of a `fit` of several ranks, a
-            subclass of `ProgbarLogger`. Defaults to `None`: that of Keras.
+        make_bar: Callable that returns the progress bar of a `fit` of several
+            ranks, a subclass of `ProgbarLogger`. Defaults to `None`, for that
+            of Keras or of an earlier call.
     """
     global _make_bar
     _make_bar = make_bar or _make_bar
@@ -50,14 +51,14 @@ def install(make_bar: Callable[[], Callback] | None = None) -> None:
 
 
 def current() -> Watch | None:
-    """Returns what watches the `fit` that the caller runs in, if it is."""
+    """Returns the `Watch` of the `fit` that the caller runs in, or `None`."""
     return _current.get()
 
 
 def _watched(fit: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fit)
     def watched(self: Model, *args: Any, **kwargs: Any) -> Any:
-        # That of a callback is part of the one around it.
+        # A `fit` of a callback is part of the one around it.
         if not native.core().is_initialized() or _current.get() is not None:
             return fit(self, *args, **kwargs)
         watch = Watch(self, args[0] if args else kwargs.get("x"))
