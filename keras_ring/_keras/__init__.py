@@ -1,7 +1,7 @@
-"""Keras 2 or Keras 3: which it is, and what is different in it.
+"""The Keras of the program, 2 or 3, and the differences between them.
 
-Keras 2 can go from here when TensorFlow 2.15 and `tf_keras` are no longer
-supported: `keras2`, `keras2_variables` and this with them.
+When TensorFlow 2.15 and `tf_keras` are no longer supported, `keras2`,
+`keras2_variables` and this choice can be removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `fit` and its like read batches from, of either Keras."""
+"""The sources that `fit` and its like read batches from, of either Keras."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_ring._typing import Array, Dataset
 
 _MADE = "_keras_ring_made"
 _ARRAYS = ("x", "y", "sample_weight")
-# Of `fit`: what its iterator over batches is made with.
+# The arguments of `fit` that its iterator over batches is made with.
 _READ = (
     *_ARRAYS,
     "batch_size",
@@ -27,15 +27,16 @@ _Iterator = TypeVar("_Iterator")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What `fit`, `evaluate` or `predict` reads batches from.
+    """The source that `fit`, `evaluate` or `predict` reads batches from.
 
     Args:
         kind: String: "arrays", "PyDataset", "generator" or "dataset".
-        num_batches: Integer, how many it reads in an epoch. `None` if that is
-            not known.
-        num_samples: Integer, of arrays alone.
-        batch_size: Integer, the rows of a batch, `None` if that is not known.
-        arrays: List of arrays, of arrays alone.
+        num_batches: Integer, the number of batches of an epoch, or `None` if
+            it is not known.
+        num_samples: Integer, the number of samples of arrays, else `None`.
+        batch_size: Integer, the rows of a batch, or `None` if not known.
+        arrays: Tuple of arrays, empty if Keras 2 or another source does not
+            tell them.
     """
 
     kind: str
@@ -49,31 +50,32 @@ class BatchIterator(Protocol):
     """The iterator over batches that Keras makes for one call."""
 
     dataset: Dataset
-    """The batches, of one epoch or of one after another."""
+    """The batches, of one epoch or of all epochs one after another."""
 
     def source(self) -> Source:
-        """Returns what the batches come from."""
+        """Returns the source of the batches."""
 
     def set_num_batches(self, count: int) -> None:
-        """Has an epoch read another number of batches, from the first on."""
+        """Sets the number of batches of an epoch, from the first on."""
 
     def divide_num_batches(self, parts: int) -> None:
-        """Has an epoch read a part of the batches, rounded up."""
+        """Divides the number of batches of an epoch, rounding up."""
 
     def num_executed_batches(self) -> int | None:
-        """Returns how many batches one pass reads, `None` if nobody knows."""
+        """Returns the batches that one pass reads, or `None` if not known."""
 
     @property
     def num_batches_of_data(self) -> int | None:
-        """How many batches there are, `None` if nobody knows, or no end."""
+        """The number of batches, or `None` if not known or infinite."""
 
 
 class Shortened:
-    """A data adapter that has another number of batches.
+    """A data adapter with another number of batches.
 
     Args:
-        adapter: Keras' own.
-        num_batches: Integer, how many. Keras 3 reads the attribute.
+        adapter: The data adapter of Keras.
+        num_batches: Integer, the number of batches, which Keras 3 reads as an
+            attribute.
     """
 
     def __init__(self, adapter: Any, num_batches: int) -> None:
@@ -81,7 +83,7 @@ class Shortened:
         self.num_batches = num_batches
 
     def get_size(self) -> int:
-        """Returns the number, to Keras 2."""
+        """Returns the number of batches; called by Keras 2."""
         return self.num_batches
 
     def __getattr__(self, name: str) -> Any:
@@ -96,17 +98,17 @@ def hook_passes(
     begun: Callable[[Any], None],
     purpose: str,
 ) -> None:
-    """Has functions see what a class of Keras reads, and when it begins.
+    """Hooks into the iterators over batches that Keras makes.
 
     Args:
-        owner: The class, of which Keras makes one for each call of `fit` and
-            its like.
+        owner: The class of which Keras makes an object for each call of `fit`
+            and its like.
         begins: String, the name of its method that begins a pass over the
             data. It may be a generator.
-        iterator: Makes the `BatchIterator` of one.
-        made: As of `hook_batches` of either Keras.
-        begun: Likewise.
-        purpose: String, what for.
+        iterator: Callable that makes the `BatchIterator` of such an object.
+        made: As for `hook_batches` of either Keras.
+        begun: As for `hook_batches` of either Keras.
+        purpose: String, the purpose of the hook.
     """
 
     def around_init(init: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +122,7 @@ def hook_passes(
     def around_begin(begin: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(begin)
         def begin_and_tell(self: Any) -> Any:
-            # Keras 2 has a generator here, which has done nothing so far.
+            # Keras 2 returns a generator here, which has not run yet.
             result = begin(self)
             begun(getattr(self, _MADE, None))
             return result
@@ -134,10 +136,10 @@ def hook_passes(
 def training_data(
     wanted: dict[str, Any], split: Callable[..., tuple[Any, Any]]
 ) -> dict[str, Any]:
-    """Returns what `fit` makes its iterator over batches with.
+    """Returns the arguments with which `fit` makes its iterator over batches.
 
     Args:
-        wanted: The arguments of `fit` by name.
+        wanted: Dictionary of the arguments of `fit` by name.
         split: Keras' `train_validation_split`.
     """
     data = {name: wanted[name] for name in _READ}
@@ -150,7 +152,7 @@ def training_data(
 
 
 def static_rows(dataset: Dataset) -> int | None:
-    """Returns the rows of each batch, `None` if they are not all as many."""
+    """Returns the rows of each batch, or `None` if that is not static."""
     for spec in tf.nest.flatten(dataset.element_spec):
         shape = getattr(spec, "shape", None)
         if shape is not None and shape.rank:

@@ -1,7 +1,8 @@
-"""Numbers in place of random ones, to compare steps on parts of a batch with.
+"""Deterministic numbers in place of random ones, and random seeds of ranks.
 
-Those of a row depend on where it is in the whole batch, so that a part has the
-numbers that its rows have in the whole; or they are constants.
+The numbers make steps on parts of a batch comparable with the step on the whole
+batch. They depend on the position of a row in the whole batch, so that a part
+has the numbers that its rows have in the whole, or they are constants.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from keras_ring._typing import DType, Tensor
 
 
 class Rows(NamedTuple):
-    """Which rows of a batch a step has.
+    """The rows of a batch that a step has.
 
     Args:
-        begin: Integer, or an integer scalar, the first of them.
-        count: The same, how many.
+        begin: Integer, or an integer scalar, the index of the first row.
+        count: Integer, or an integer scalar, the number of rows.
     """
 
     begin: Any
     count: Any
 
 
-# Of a whole batch, whose numbers begin with its first row.
+# The rows of a whole batch, whose numbers begin with its first row.
 WHOLE = Rows(0, 1)
-# Whether `keras.random` draws other numbers on each rank in steps alone, from a
-# state that all ranks have.
+# Whether all ranks share the state of `keras.random`, which then draws other
+# numbers on each rank in steps alone.
 is_of_steps = False
-# Of the shape, in [0, 1).
+# Takes a shape and returns numbers in [0, 1).
 Uniform = Callable[[Any], Tensor]
 
 
 def numbers(rows: Rows | None) -> Uniform:
-    """Returns what makes tensors of numbers that do not depend on chance.
+    """Returns a function that makes tensors of deterministic numbers.
 
     Args:
-        rows: Which rows the numbers are for. `None` for a constant.
+        rows: The `Rows` that the numbers are for, or `None` for a constant.
     """
     if rows is None:
         return lambda shape: tf.fill(shape, tf.constant(0.25, tf.float64))
@@ -52,7 +53,7 @@ def numbers(rows: Rows | None) -> Uniform:
         if shape.shape[0] == 0:
             return tf.constant(0.25, tf.float64)
         count = tf.cast(rows.count, tf.int64)
-        # What has not as many rows, or some for each, is not of the rows.
+        # A first dimension that is no multiple of the rows is not of the rows.
         begin = tf.where(
             tf.math.floormod(shape[0], tf.maximum(count, 1)) == 0,
             tf.cast(rows.begin, tf.int64) * (shape[0] // tf.maximum(count, 1)),
@@ -60,7 +61,7 @@ def numbers(rows: Rows | None) -> Uniform:
         )
         before = begin * tf.reduce_prod(shape[1:])
         places = before + tf.range(tf.reduce_prod(shape))
-        # Digits of a sine that nobody looks at: as good as random here.
+        # The low digits of a sine are random enough here.
         mixed = tf.sin(tf.cast(places, tf.float64) * 12.9898 + 1.0) * 43758.5453
         return tf.reshape(mixed - tf.floor(mixed), shape)
 
@@ -68,11 +69,11 @@ def numbers(rows: Rows | None) -> Uniform:
 
 
 class Drawn:
-    """What stands in for functions that draw random numbers.
+    """Replacements for functions that draw random numbers.
 
     Args:
-        uniform: Makes numbers in [0, 1).
-        floatx: Returns the type where none is given.
+        uniform: Callable that takes a shape and returns numbers in [0, 1).
+        floatx: Callable that returns the default type.
     """
 
     def __init__(self, uniform: Uniform, floatx: Callable[[], str]) -> None:
@@ -80,7 +81,7 @@ class Drawn:
         self._floatx = floatx
 
     def of_tensorflow(self) -> dict[str, Callable[..., Tensor]]:
-        """Returns what is in place of functions of `tf.random`, by name."""
+        """Returns the replacements for functions of `tf.random`, by name."""
         return {
             "normal": self.normal,
             "truncated_normal": self.normal,
@@ -89,7 +90,7 @@ class Drawn:
 
     @staticmethod
     def dropout(inputs: Tensor, *_: Any, **__: Any) -> Tensor:
-        """What is dropped: nothing."""
+        """Returns the inputs: nothing is dropped."""
         return inputs
 
     def normal(
@@ -100,7 +101,7 @@ class Drawn:
         dtype: DType = None,
         **_: Any,
     ) -> Tensor:
-        """Of that mean and deviation, if not of that distribution."""
+        """Returns numbers of this mean and deviation, uniformly distributed."""
         width = math.sqrt(12.0)
         values = (self._uniform(shape) - 0.5) * width
         dtype = dtype or self._floatx()
@@ -114,7 +115,7 @@ class Drawn:
         dtype: DType = None,
         **_: Any,
     ) -> Tensor:
-        """Between these."""
+        """Returns numbers in [minval, maxval)."""
         dtype = tf.as_dtype(dtype or self._floatx())
         low = tf.cast(minval, tf.float64)
         high = tf.cast(1 if maxval is None else maxval, tf.float64)
@@ -129,20 +130,20 @@ class Drawn:
         dtype: DType = "int32",
         **_: Any,
     ) -> Tensor:
-        """Integers between these."""
+        """Returns integers in [minval, maxval)."""
         return self.uniform(shape, minval, maxval, dtype)
 
 
 @contextlib.contextmanager
 def graph_seed(rank: int) -> Iterator[None]:
-    """Has operations made inside draw other random numbers on each rank.
+    """Makes operations in the context draw other numbers on each rank.
 
-    Where no variable tells what they draw, it is the seed of the graph that
-    they are traced in. Eagerly all ranks draw the same, but by `keras.random`
-    (`of_rank`).
+    Operations without a state variable draw by the seed of the graph that they
+    are traced in, which is changed here. Eagerly, all ranks draw the same
+    numbers, except through `keras.random` (see `of_rank`).
 
     Args:
-        rank: Integer, that of this process.
+        rank: Integer, the rank of this process.
     """
     token = _rank.set(rank)
     try:
@@ -153,10 +154,10 @@ def graph_seed(rank: int) -> Iterator[None]:
 
 
 def of_rank(seed: Tensor) -> Tensor:
-    """Returns a seed that all ranks have drawn, of this rank in a step.
+    """Returns this rank's variant of a seed, in a step; else the seed itself.
 
     Args:
-        seed: Two words.
+        seed: Tensor of two integers, a seed that all ranks have drawn.
     """
     rank = _rank.get()
     if not rank:
@@ -179,7 +180,7 @@ def _graph_seed(rank: int) -> Iterator[None]:
 
 
 _SEED_STEP = 1_000_003
-# Of the step that runs, or is traced, here.
+# The rank, in a step that runs or is traced here.
 _rank: contextvars.ContextVar[int] = contextvars.ContextVar(
     "keras_ring_rank_of_numbers", default=0
 )

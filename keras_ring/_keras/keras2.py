@@ -1,4 +1,4 @@
-"""What is different in Keras 2. `keras3` has the same names."""
+"""The functions that differ in Keras 2. `keras3` has the same names."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ Dataset = keras.utils.Sequence
 
 METRICS_RESULT_METHOD = "_validate_and_get_metrics_result"
 
-# The methods of `BackupAndRestore` that write files. Deleting them twice is
-# no error there.
+# The methods of `BackupAndRestore` that write files. To delete the files twice
+# is no error in Keras 2.
 BACKUP_WRITES = ("_backup",)
 
-# What a `SyncBatchNormalization` has for `synchronized`, see below.
+# The value of `synchronized` of a `SyncBatchNormalization`, see below.
 SYNCHRONIZED = True
 
-# The attribute of a model that has what `compile` was given. Of a model with
-# several outputs metrics are copied for each, at the first batch.
+# The attribute of a model with the metrics that `compile` was given. If a model
+# has several outputs, metrics are copied for each at the first batch.
 COMPILED_METRICS = "compiled_metrics"
 
-# With which a `ProgbarLogger` counts steps.
+# The arguments with which a `ProgbarLogger` counts steps.
 PROGBAR_ARGUMENTS: dict[str, Any] = {"count_mode": "steps"}
 
-# Whether losses tell what they were divided by. `weighted=True` is refused.
+# Whether it can be told what losses were divided by. As it cannot,
+# `weighted=True` is refused.
 TELLS_DIVISORS = False
 
-# The method of an optimizer that updates all variables, once in a step.
+# The method of an optimizer that updates all variables, called once in a step.
 UPDATES = "_internal_apply_gradients"
 
-# How the variable of a metric says what it is.
+# The advice of an error: how to declare the variable of a metric.
 AGGREGATIONS = (
     "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
     "`ONLY_FIRST_REPLICA`"
@@ -62,10 +63,11 @@ AGGREGATIONS = (
 
 
 def is_built(model: Model) -> bool:
-    """Whether a model has all its weights.
+    """Returns whether a model has all its weights.
 
-    What is made of layers alone is never built if it is never called, as a
-    model whose `train_step` calls its parts. It has the weights of its parts.
+    A layer that is made of other layers alone is not built if it is never
+    called, for example a model whose `train_step` calls its parts. It has only
+    the weights of its parts, so it counts as built.
     """
     return all(
         layer.built or (_parts(layer) and not _builds_itself(layer))
@@ -91,8 +93,9 @@ def build_from_batch(
 
     Args:
         model: A `keras.Model`.
-        batch: What its `train_step` is called with.
-        train_step: That of the model, if it has another one now.
+        batch: The batch, as its `train_step` is called with.
+        train_step: The original `train_step` of the model, if it is replaced
+            now. Defaults to that of the model.
     """
     if type(model).call is keras.Model.call:
         _trace(train_step or model.train_step, batch)
@@ -112,9 +115,10 @@ def build_from_batch(
 
 
 def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
-    """Traces, and does not run: variables are made outside of the trace.
+    """Traces a function without running it, to make its variables.
 
-    By AutoGraph, as Keras does: a `call` of a program may have branches.
+    AutoGraph is used, as in Keras, because a `call` of the program may have
+    branches.
     """
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
     with tf.init_scope():
@@ -122,7 +126,7 @@ def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
 
 
 def declared_trainable(layer: Layer) -> list[Variable]:
-    """Returns a layer's own weights that were made to be trained."""
+    """Returns a layer's own weights that were created as trainable."""
     return list(layer._trainable_weights)
 
 
@@ -132,7 +136,7 @@ def metrics_variables(model: Model) -> list[Variable]:
 
 
 def aggregation(variable: Variable) -> str:
-    """Returns how a metric's variable is combined: "sum", "mean" or "none"."""
+    """Returns a metric variable's aggregation: "sum", "mean" or "none"."""
     return {
         tf.VariableAggregation.SUM: "sum",
         tf.VariableAggregation.MEAN: "mean",
@@ -142,7 +146,7 @@ def aggregation(variable: Variable) -> str:
 def built_optimizer(
     optimizer: Optimizer, variables: Sequence[Variable]
 ) -> Optimizer:
-    """Makes the variables of an optimizer, if it has none; returns it."""
+    """Makes the variables of an optimizer if it has none, and returns it."""
     keras2_variables.build(optimizer, variables)
     return optimizer
 
@@ -155,9 +159,10 @@ def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
 def trained_variables(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns what an optimizer was built for, in the order of then.
+    """Returns the variables that an optimizer was built for, in that order.
 
-    Nothing if it was not, or for variables that are not candidates as well.
+    The list is empty if it was not built, or if any of the variables is not
+    among the candidates.
     """
     return keras2_variables.trained(inner_optimizer(optimizer), candidates)
 
@@ -165,12 +170,12 @@ def trained_variables(
 def slots_of(
     optimizer: Optimizer, variables: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns what an optimizer remembers of each of these variables."""
+    """Returns the slot variables that an optimizer has for these variables."""
     return keras2_variables.slots(inner_optimizer(optimizer), variables)
 
 
 def is_optimizer(optimizer: Optimizer) -> bool:
-    """Whether it is an optimizer that has variables."""
+    """Returns whether an object is an optimizer that has variables."""
     return isinstance(
         optimizer,
         (
@@ -182,7 +187,7 @@ def is_optimizer(optimizer: Optimizer) -> bool:
 
 
 def has_settable_learning_rate(optimizer: Optimizer) -> bool:
-    """Whether the learning rate can be changed between steps."""
+    """Returns whether the learning rate can be changed between steps."""
     rate = getattr(optimizer, "_learning_rate", None)
     if rate is None:
         # One of `keras.optimizers.legacy`.
@@ -191,7 +196,7 @@ def has_settable_learning_rate(optimizer: Optimizer) -> bool:
 
 
 def learning_rate(optimizer: Optimizer) -> float:
-    """Returns the learning rate that an optimizer has now."""
+    """Returns the present learning rate of an optimizer."""
     return float(keras.backend.get_value(optimizer.learning_rate))
 
 
@@ -201,7 +206,7 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 
 
 def momentums(optimizer: Optimizer) -> list[Variable]:
-    """Returns the momentums that past learning rates are multiplied into."""
+    """Returns the momentum variables that contain past learning rates."""
     legacy = keras.optimizers.legacy
     found: list[Variable] = []
     if isinstance(optimizer, keras.optimizers.SGD):
@@ -218,9 +223,10 @@ def momentums(optimizer: Optimizer) -> list[Variable]:
 
 
 def can_scale_in_step(optimizer: Optimizer) -> bool:
-    """Whether momentum may be scaled by the next update, or must be at once.
+    """Returns whether momentum can be scaled in the next update.
 
-    Optimizers of `optimizers.legacy` update one variable after the other.
+    Otherwise it must be scaled at once, as of `optimizers.legacy`, whose
+    optimizers update one variable after the other.
     """
     settings = getattr(optimizer, "_settings", None)
     return (
@@ -233,8 +239,9 @@ def can_scale_in_step(optimizer: Optimizer) -> bool:
 def seed_variables(model: Model) -> list[Variable]:
     """Returns the states of the generators that a model draws from.
 
-    Those of layers that have a `tf.random.Generator`, as the random layers for
-    images do. Others, as `Dropout`, draw from where no variable tells.
+    These are the generators of layers with a `tf.random.Generator`, such as
+    the random layers for images. Others, such as `Dropout`, have no state
+    variable.
     """
     found = []
     for layer in model._flatten_layers():
@@ -246,37 +253,37 @@ def seed_variables(model: Model) -> list[Variable]:
 
 
 def own_seed_variables(model: Model) -> list[Variable]:
-    """Returns the `seed_variables` of which each rank has its own state."""
+    """Returns the `seed_variables`, whose states all differ between ranks."""
     return seed_variables(model)
 
 
 def is_shared_seed(variable: Variable) -> bool:
-    """Returns `False`: of what all draw from, no variable tells."""
+    """Returns `False`: no state that ranks share is in a variable."""
     del variable
     return False
 
 
 def shared_seed() -> None:
-    """Returns `None`: there is no `keras.random`."""
+    """Returns `None`: Keras 2 has no `keras.random`."""
 
 
 def set_shared_seed(value: npt.NDArray[Any]) -> None:
-    """Does nothing."""
+    """Does nothing: Keras 2 has no `keras.random`."""
     del value
 
 
 def dtype_name(variable: Variable) -> str:
-    """Returns the name of a variable's type."""
+    """Returns the name of a variable's dtype."""
     return str(tf.as_dtype(variable.dtype).name)
 
 
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
-    """Returns the value of a variable."""
+    """Returns the value of a variable, as an array."""
     return np.asarray(keras.backend.get_value(variable))
 
 
 def assign(variable: Variable, value: npt.ArrayLike) -> None:
-    """Sets the value of a variable, now."""
+    """Sets the value of a variable at once."""
     keras.backend.set_value(variable, value)
 
 
@@ -286,11 +293,11 @@ def run(operation: Operation) -> None:
 
 
 def tf_variable(variable: Variable) -> Variable:
-    """Returns the TensorFlow variable, which it is already."""
+    """Returns the variable itself, which is a TensorFlow variable."""
     return variable
 
 
-# Of the loss that is computed now: the mask of its elements.
+# The masks of the elements of the loss that is computed now.
 _mask: contextvars.ContextVar[list[Tensor] | None] = contextvars.ContextVar(
     "keras_ring_mask", default=None
 )
@@ -300,15 +307,15 @@ def hook_losses(
     shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
     is_part: Callable[[], bool],
 ) -> None:
-    """Has a function see each loss that Keras makes a scalar.
+    """Hooks into each reduction of a loss to a scalar.
 
     Args:
-        shared: Takes the loss, a function that returns what it was divided by,
-            a scalar, and whether that is of the data and not only of its size;
-            returns the loss. Of a loss that is a sum there is no function, but
-            `None`.
-        is_part: Returns whether that is of a part of a batch, which may have
-            nothing to divide by.
+        shared: Callable that takes the loss, a function that returns the
+            scalar that it was divided by, or `None` if the loss is a sum, and
+            a boolean, whether this divisor depends on the data and not only on
+            their number. Returns the loss.
+        is_part: Callable that returns whether the loss is of a part of a
+            batch, which may have nothing to divide by.
     """
     purpose = "a rank's loss counts with the number it was divided by"
     patch_once(
@@ -342,7 +349,8 @@ def _shares_losses(
             return shared(loss, None, False)
 
         def divisor() -> Tensor:
-            # Without a mask it is the number of elements, as of the rows.
+            # Called with a mask only: otherwise the divisor is the number of
+            # elements, and `shared` uses the number of rows.
             return tf.reduce_sum(tf.cast(masks[0], tf.float64))
 
         return shared(loss, divisor, bool(masks))
@@ -363,7 +371,7 @@ def _notes_mask(
             return weights
         noted.append(mask)
         if is_part():
-            # Keras divides by their number, though there may be none.
+            # Keras divides by the number of these, which may be 0.
             some = tf.reduce_any(tf.cast(mask, tf.bool))
             weights = tf.where(some, weights, tf.zeros_like(weights))
         return weights
@@ -378,9 +386,9 @@ def save_if_due(
     logs: Logs,
     save: Callable[[Path], None],
 ) -> None:
-    """Does what `ModelCheckpoint` does when it may be time to save.
+    """Calls a function if a `ModelCheckpoint` decides to save now.
 
-    Keras 2 decides and saves in one method, through one other.
+    Keras 2 decides and saves in one method, whose handler is replaced here.
     """
     checkpoint._save_handler = lambda filepath: save(Path(filepath))
     try:
@@ -392,16 +400,16 @@ def save_if_due(
 
 
 def num_steps(params: dict[str, Any] | None) -> int | None:
-    """Returns how many steps an epoch has, of a callback's `params`."""
+    """Returns the number of steps of an epoch, from a callback's `params`."""
     params = params or {}
     steps, samples = params.get("steps"), params.get("samples")
     if steps is None and samples and params.get("batch_size"):
-        # Of arrays, without eager execution.
+        # Keras gives these for arrays if there is no eager execution.
         return -(-int(samples) // int(params["batch_size"]))
     return steps
 
 
-# `on_epoch_end` is called after each epoch, and at no other time.
+# Keras 2 calls `on_epoch_end` after each epoch, and at no other time.
 FIRST_EPOCH_OF_PYDATASET = 0
 
 
@@ -411,21 +419,26 @@ def num_batches(dataset: PyDataset) -> int | None:
 
 
 def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
-    """Returns the arguments for a `Dataset` that is read like `dataset`."""
+    """Returns the arguments for a `Dataset` to be read as `dataset` is."""
     del dataset
     return {}
 
 
 def steps_per_execution(model: Model) -> int:
-    """Returns how many steps one call of the compiled function trains."""
+    """Returns the number of steps in one call of the training function."""
     steps = model._steps_per_execution
     return 1 if steps is None else int(steps)
 
 
 def set_initial_epoch(model: Model, epoch: int | None) -> None:
-    """Has the `fit` that has just begun go on at an epoch, or forgets it.
+    """Sets the epoch at which the `fit` that has just begun continues.
 
-    It asks after `on_train_begin`, for Keras' own `BackupAndRestore`.
+    The replaced method is called after `on_train_begin`, for the sake of Keras'
+    own `BackupAndRestore`.
+
+    Args:
+        model: A `keras.Model`.
+        epoch: Integer, the epoch, or `None` to reset it.
     """
     if epoch is not None:
         model._maybe_load_initial_counters_from_ckpt = lambda *_: (epoch, 0)
@@ -436,11 +449,11 @@ def set_initial_epoch(model: Model, epoch: int | None) -> None:
 def hook_synchronized_moments(
     moments: Callable[..., tuple[Tensor, ...] | None],
 ) -> None:
-    """Has a function make the moments of layers with `synchronized=True`.
+    """Replaces the moments of layers with `synchronized=True`.
 
     Args:
-        moments: Called with the layer, inputs, axes and mask. Where it
-            returns `None`, the layer does as before.
+        moments: Callable, called with the layer, inputs, axes and mask. If it
+            returns `None`, the layer computes its own moments.
     """
     patch_once(
         keras.layers.BatchNormalization,
@@ -471,10 +484,10 @@ def _synchronizes(
 
 
 def _is_saving() -> bool:
-    """Whether what is traced now becomes part of a SavedModel.
+    """Returns whether the present trace becomes part of a SavedModel.
 
-    It is served by programs that have no keras_ring and one batch each, and
-    traced anew where a model is made of it again.
+    A SavedModel is served by programs without keras_ring, each with a batch of
+    its own. It is traced anew if a model is made of it again.
     """
     utils = importlib.import_module(
         f"{keras.__name__}.src.engine.base_layer_utils"
@@ -492,18 +505,19 @@ def _with_dims(
 def hook_moments(
     moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
 ) -> None:
-    """Has a function make the moments of `BatchNormalization` layers.
+    """Replaces the moments of `BatchNormalization` layers.
 
     Args:
-        moments: As for `hook_synchronized_moments`. It returns the number of
-            elements, too.
-        purpose: String, what for.
+        moments: As for `hook_synchronized_moments`, but it also returns the
+            number of elements.
+        purpose: String, the purpose of the hook.
     """
     for name, around in (
         ("_calculate_mean_and_var", _made_by),
         ("_fused_batch_norm", _fused_of),
     ):
-        # That of TensorFlow 1 has it of the same class.
+        # The class that defines the method, which that of TensorFlow 1
+        # inherits as well.
         (owner,) = (
             each
             for each in keras.layers.BatchNormalization.__mro__
@@ -549,7 +563,7 @@ def _fused_of(
             return plain(self, inputs, mask, training)
         axes = [i for i in range(inputs.shape.rank) if i not in self.axis]
         values = tf.cast(inputs, self._param_dtype)
-        # The operation that does all in one knows no masks.
+        # The fused operation has no masks.
         found = moments(self, values, axes, None)
         if found is None:
             return plain(self, inputs, mask, training)
@@ -559,7 +573,8 @@ def _fused_of(
                 "be known when a step on a part of a batch is traced."
             )
         mean, variance, count = found
-        # It estimates the variance of what the batch is a sample of.
+        # As the fused operation, which estimates the variance of the
+        # population from which the batch is a sample.
         count = tf.cast(count, variance.dtype)
         unbiased = variance * count / tf.maximum(count - 1, 1)
         for moving, value in (
@@ -580,10 +595,10 @@ def _fused_of(
 
 
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
-    """Has `moments_of_all_ranks` called where there are several."""
+    """A layer that calls `moments_of_all_ranks` unless a rank is alone."""
 
     def __init__(self, axis: int = -1, **kwargs: Any) -> None:
-        # Or Keras would use an operation that does all in one.
+        # Otherwise Keras would use a fused operation.
         kwargs["synchronized"] = True
         super().__init__(axis=axis, **kwargs)
 
@@ -603,5 +618,5 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
 
 
 def export_alike(made: type, exported: type) -> None:
-    """Does nothing: a class has its public names as attributes."""
+    """Does nothing: in Keras 2, public names are attributes of a class."""
     del made, exported

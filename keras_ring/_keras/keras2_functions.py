@@ -22,11 +22,11 @@ _losses = importlib.import_module(f"{keras.__name__}.src.losses")
 
 
 class _Loss:
-    """A loss that is called by way of another function.
+    """A loss that is called through another function.
 
     Args:
-        loss: What Keras has made of what a model was compiled with.
-        around: As of `hook_functions`.
+        loss: The loss, as Keras has made it of what a model was compiled with.
+        around: The `around_loss` of `hook_functions`.
     """
 
     def __init__(self, loss: Any, around: Callable[..., Tensor]) -> None:
@@ -45,15 +45,16 @@ def hook_functions(
     around_metrics: Callable[..., None],
     purpose: str,
 ) -> None:
-    """Has functions call the losses and metrics that models are compiled with.
+    """Wraps the calls of losses and metrics that models are compiled with.
 
     Args:
-        around_loss: Called with each loss of which it is not known that it
-            computes each row by itself, and with what it is to be called with.
-            Masks are among the weights by then, and beside what layers return.
-        around_metrics: Called with each metric of which that is not known, and
-            with what it is to be updated with.
-        purpose: String, what for.
+        around_loss: Callable, called with the loss and its arguments, if it
+            is not known that the loss computes each row by itself. The masks
+            are already applied to the weights then, and also still attached to
+            the outputs of layers.
+        around_metrics: Callable, called with a list of one metric and its
+            arguments, if that is not known of the metric.
+        purpose: String, the purpose of the hook.
     """
 
     def around_call(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -115,11 +116,11 @@ def hook_functions(
 
 
 def is_by_rows(function: Any) -> bool:
-    """Whether a loss or metric is known to compute each row by itself.
+    """Returns whether a loss or metric is known to compute each row by itself.
 
     Args:
         function: A loss, as Keras calls it, or a metric. Metrics of Keras that
-            are no means of what a function returns count.
+            are no mean over the values of a function count as known.
     """
     if not is_of_keras(function):
         return False
@@ -133,7 +134,7 @@ def is_by_rows(function: Any) -> bool:
 
 
 def is_of_keras(thing: Any) -> bool:
-    """Whether a function, a class or the class of an object is Keras' own."""
+    """Returns whether a function, class or object's class is Keras' own."""
     if not hasattr(thing, "__name__"):
         thing = type(thing)
     package = str(getattr(thing, "__module__", "")).split(".")[0]
@@ -141,10 +142,10 @@ def is_of_keras(thing: Any) -> bool:
 
 
 def mask_of(tensor: Any) -> Tensor:
-    """Returns the mask of what a layer has returned, `None` if it has none."""
+    """Returns the mask of a layer's output, or `None` if it has none."""
     return getattr(tensor, "_keras_mask", None)
 
 
 def set_mask(tensor: Any, mask: Tensor) -> None:
-    """Gives a tensor a mask."""
+    """Sets the mask of a tensor."""
     tensor._keras_mask = mask

@@ -1,4 +1,4 @@
-"""Where Keras 2 reads batches, makes steps of them, and results of those.
+"""Hooks into the batches, steps and results of Keras 2.
 
 `keras3_steps` has the same names.
 """
@@ -43,7 +43,7 @@ __all__ = ["hook_functions", "is_by_rows", "mask_of", "set_mask"]
 
 
 def _module(name: str) -> Any:
-    """Returns a module of Keras' own, of whichever package it is in."""
+    """Returns an internal module of Keras, from `keras` or `tf_keras`."""
     return importlib.import_module(f"{keras.__name__}.src.{name}")
 
 
@@ -52,7 +52,7 @@ _base_layer = _module("engine.base_layer")
 _backend = _module("backend")
 _data_utils = _module("utils.data_utils")
 
-# That of TensorFlow 1, too.
+# The base class, which that of TensorFlow 1 has as well.
 BATCH_NORMALIZATION = _module(
     "layers.normalization.batch_normalization"
 ).BatchNormalizationBase
@@ -62,7 +62,7 @@ class BatchIterator:
     """The `DataHandler` that Keras makes for one call.
 
     Args:
-        handler: Keras' own.
+        handler: The `DataHandler` of Keras.
     """
 
     def __init__(self, handler: Any) -> None:
@@ -70,7 +70,7 @@ class BatchIterator:
 
     @property
     def dataset(self) -> Dataset:
-        """The batches: of arrays, those of all epochs one after another."""
+        """The batches; of arrays, those of all epochs one after another."""
         return self._handler._dataset
 
     @dataset.setter
@@ -78,7 +78,7 @@ class BatchIterator:
         self._handler._dataset = dataset
 
     def source(self) -> Source:
-        """Returns what the batches come from."""
+        """Returns the source of the batches."""
         adapter = self._handler._adapter
         count = self._handler._inferred_steps
         if isinstance(adapter, _data_adapter.KerasSequenceAdapter):
@@ -94,12 +94,12 @@ class BatchIterator:
         return Source("arrays", count, samples, size)
 
     def set_num_batches(self, count: int) -> None:
-        """Has an epoch read another number of batches, from the first on."""
+        """Sets the number of batches of an epoch, from the first on."""
         self._handler._steps_per_epoch = count
         self._handler._inferred_steps = count
 
     def divide_num_batches(self, parts: int) -> None:
-        """Has an epoch read a part of the batches, rounded up."""
+        """Divides the number of batches of an epoch, rounding up."""
         handler = self._handler
         for name in ("_steps_per_epoch", "_inferred_steps"):
             steps = getattr(handler, name)
@@ -107,17 +107,17 @@ class BatchIterator:
                 setattr(handler, name, -(-steps // parts))
         size = handler._adapter.get_size()
         if size is not None:
-            # Asked for again at each epoch.
+            # Keras asks for the size again at each epoch.
             handler._adapter = Shortened(handler._adapter, -(-size // parts))
 
     def num_executed_batches(self) -> int | None:
-        """Returns how many batches one pass reads, `None` if nobody knows."""
+        """Returns the batches that one pass reads, or `None` if not known."""
         known = (self._handler._inferred_steps, self.num_batches_of_data)
         return min((n for n in known if n is not None), default=None)
 
     @property
     def num_batches_of_data(self) -> int | None:
-        """How many batches there are, `None` if nobody knows, or no end."""
+        """The number of batches, or `None` if not known or infinite."""
         adapter = self._handler._adapter
         count: int | None = adapter.get_size()
         if count is None and isinstance(adapter, _data_adapter.DatasetAdapter):
@@ -131,14 +131,14 @@ def hook_batches(
     begun: Callable[[Any], None],
     purpose: str,
 ) -> None:
-    """Has functions see the `DataHandler` of each call of `fit` and its like.
+    """Hooks into the `DataHandler` of each call of `fit` and its like.
 
     Args:
-        made: Called with it when it is made, before it is read. It may change
-            what it reads.
-        begun: Called with what `made` has returned when a pass over the data
-            is about to begin.
-        purpose: String, what for.
+        made: Callable, called with the `BatchIterator` when it is made, before
+            it is read. It may change what the iterator reads.
+        begun: Callable, called with what `made` has returned when a pass over
+            the data is about to begin.
+        purpose: String, the purpose of the hook.
     """
     handler = _data_adapter.DataHandler
     hook_passes(
@@ -152,12 +152,12 @@ def hook_train_step(
     ],
     purpose: str,
 ) -> None:
-    """Has a function stand around the training step of each model.
+    """Wraps the training step of each model.
 
     Args:
-        around: Takes the model and its `train_step`; returns what Keras calls
-            in its place.
-        purpose: String, what for.
+        around: Callable that takes the model and its `train_step` and returns
+            the function that Keras calls in its place.
+        purpose: String, the purpose of the hook.
     """
 
     def around_make(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,9 +193,9 @@ def _another_train_step(
     def step(batch: Structure) -> Any:
         return around(model, train_step)(batch)
 
-    # So that AutoGraph calls it as it is, and is not kept out of the layers.
+    # Makes AutoGraph call the step as it is and still convert the layers.
     step.autograph_info__ = {}  # type: ignore[attr-defined]
-    # Past the model's own `__setattr__`, which tracks what is set.
+    # Bypasses the model's own `__setattr__`, which tracks attributes.
     object.__setattr__(model, "train_step", step)
     try:
         yield
@@ -206,12 +206,12 @@ def _another_train_step(
             object.__setattr__(model, "train_step", own)
 
 
-# `Dropout` and its like draw by the seed of the graph, too.
+# `Dropout` and its like draw by the seed of the graph as well.
 numbers_of_rank = chance.graph_seed
 
 
 def hook_chance(purpose: str) -> None:
-    """Leaves Keras 2 as it is: between steps, all ranks draw the same."""
+    """Does nothing: with Keras 2, all ranks draw the same between steps."""
     del purpose
 
 
@@ -219,12 +219,12 @@ def hook_means(
     counts: Callable[[Any, Structure, Structure], tuple[Structure, Structure]],
     purpose: str,
 ) -> None:
-    """Has a function say what a value counts that a metric is a mean or sum of.
+    """Hooks into the updates of `Mean` and `Sum` metrics.
 
     Args:
-        counts: Takes the metric, and the values and weights that it is given;
-            returns those that it is updated with.
-        purpose: String, what for.
+        counts: Callable that takes the metric, values and weights, and returns
+            the values and weights that the metric is updated with.
+        purpose: String, the purpose of the hook.
     """
 
     def around_update(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,7 +242,7 @@ def hook_means(
 
 
 def is_own_train_step(model: Model) -> bool:
-    """Whether a model has a step of its own, or a part of one."""
+    """Returns whether a model overrides its step or a part of it."""
     return any(
         getattr(type(model), name) is not getattr(keras.Model, name)
         for name in ("train_step", "compute_loss", "compute_metrics")
@@ -250,7 +250,7 @@ def is_own_train_step(model: Model) -> bool:
 
 
 def is_own_test_step(model: Model) -> bool:
-    """Whether a model has a `test_step` or `compute_metrics` of its own."""
+    """Returns whether a model overrides `test_step` or `compute_metrics`."""
     return any(
         getattr(type(model), name) is not getattr(keras.Model, name)
         for name in ("test_step", "compute_metrics")
@@ -258,47 +258,48 @@ def is_own_test_step(model: Model) -> bool:
 
 
 def has_own_metrics(model: Model) -> bool:
-    """Whether a model has a `compute_metrics` of its own, for all rows.
+    """Returns `False`: a `compute_metrics` of a model gets no special care.
 
-    Never: metrics of Keras 2 do not tell that they are updated in it.
+    Metrics of Keras 2 do not tell that they are updated in it.
     """
     del model
     return False
 
 
 def read_nothing(wanted: dict[str, Any]) -> None:
-    """Makes the `DataHandler` that `fit` would.
+    """Makes the `DataHandler` that `fit` would make, and reads no batch.
 
     Args:
-        wanted: The arguments of `fit` by name.
+        wanted: Dictionary of the arguments of `fit` by name.
     """
     data = training_data(wanted, _data_adapter.train_validation_split)
     _data_adapter.DataHandler(**data)
 
 
 def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
-    """Puts callbacks before those of a list that is made already.
+    """Inserts callbacks at the front of an existing list.
 
     Args:
         callbacks: A `keras.callbacks.CallbackList`.
-        ours: The callbacks.
+        ours: List of the callbacks to insert.
     """
     for each in ours:
         each.set_model(callbacks.model)
         each.set_params(getattr(callbacks, "params", None))
     callbacks.callbacks[:0] = ours
-    # Found out when the list was made.
+    # Keras determines this when it makes the list.
     callbacks._should_call_train_batch_hooks = True
 
 
 @contextlib.contextmanager
 def without_chance(rows: chance.Rows | None) -> Iterator[None]:
-    """Has what draws random numbers return what does not depend on chance.
+    """Replaces random numbers by deterministic ones in the context.
 
-    What NumPy draws is left as it is.
+    Random numbers of NumPy are not replaced.
 
     Args:
-        rows: Of which rows of a batch the numbers are. `None` for constants.
+        rows: The `Rows` of a batch that the numbers are for, or `None` for
+            constants.
     """
     drawn = chance.Drawn(chance.numbers(rows), keras.backend.floatx)
     of_any, dropout = drawn.of_tensorflow(), {"dropout": drawn.dropout}
@@ -316,7 +317,7 @@ def without_chance(rows: chance.Rows | None) -> Iterator[None]:
             ),
             (tf.random, of_any),
             (tf.nn, dropout),
-            # What Keras knows TensorFlow as.
+            # Keras imports TensorFlow under this name.
             (tf.compat.v2.random, of_any),
             (tf.compat.v2.nn, dropout),
         ):
@@ -333,16 +334,16 @@ def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def has_known_losses(model: Model) -> bool:
-    """Whether what a model was compiled with needs no check.
+    """Returns whether the losses of a model need no check, which is always so.
 
-    What is not Keras' own is computed of all rows (`hook_functions`).
+    Those that are not Keras' own are computed from all rows (`hook_functions`).
     """
     del model
     return True
 
 
-# What a functional model makes of calls that are not layers of Keras, and of
-# `add_loss`: any computation.
+# Layers that a functional model makes of `add_loss` and of calls that are no
+# layers, which may compute anything.
 _ANY = (
     keras.layers.Lambda,
     _base_layer.AddLoss,
@@ -355,9 +356,9 @@ _ANY_MODULES = tuple(
 
 
 def has_known_layers(model: Model) -> bool:
-    """Whether a model is made of Keras' layers, and of its functions, alone.
+    """Returns whether a model has only layers and functions of Keras.
 
-    These compute each row by itself, but for `BatchNormalization`.
+    These compute each row by itself, except `BatchNormalization`.
     """
     return all(
         _is_of_keras(type(layer))
@@ -372,12 +373,12 @@ def hook_downloads(
     alone: Callable[[str], contextlib.AbstractContextManager[None]],
     purpose: str,
 ) -> None:
-    """Has a context stand around what `keras.utils.get_file` does.
+    """Makes `keras.utils.get_file` run in a context.
 
     Args:
-        alone: Takes the directory that Keras keeps files in; returns the
-            context.
-        purpose: String, what for.
+        alone: Callable that takes the directory where Keras keeps files and
+            returns the context.
+        purpose: String, the purpose of the hook.
     """
     get_file = _data_utils.get_file
 
@@ -389,7 +390,7 @@ def hook_downloads(
 
         return get_alone
 
-    # Each dataset of Keras has a name of its own for it.
+    # Each dataset module of Keras has imported the function by name.
     for module in list(sys.modules.values()):
         if vars(module).get("get_file") is get_file:
             patch_once(module, "get_file", around, purpose)

@@ -1,4 +1,4 @@
-"""The variables of Keras 2 optimizers, of which there are two kinds."""
+"""The variables of Keras 2 optimizers, both the current and legacy ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_ring._typing import Optimizer, Variable
 
 
 def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
-    """Makes the variables of an optimizer, if it has none."""
+    """Makes the variables of an optimizer if it has none."""
     with tf.init_scope():
         if hasattr(optimizer, "build"):
             optimizer.build(variables)
@@ -21,21 +21,21 @@ def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
 
 
 def variables_of(optimizer: Optimizer) -> list[Variable]:
-    """Returns the variables of an optimizer: a method of the legacy ones."""
+    """Returns the variables of an optimizer, of either kind."""
     variables = optimizer.variables
     return list(variables() if callable(variables) else variables)
 
 
 def all_of(optimizer: Optimizer) -> list[Variable]:
-    """Returns the variables of an optimizer, settings that are among them.
+    """Returns the variables of an optimizer, including settings.
 
-    Learning rates and their like are not what Keras 2 calls variables of an
+    Keras 2 does not count learning rates and their like as variables of an
     optimizer, though they may have been changed.
     """
     inner = inner_optimizer(optimizer)
     settings = [
         getattr(inner, "_learning_rate", None),
-        # Of `keras.optimizers.legacy`.
+        # The settings of `keras.optimizers.legacy`.
         *getattr(inner, "_hyper", {}).values(),
     ]
     found = [
@@ -48,9 +48,10 @@ def all_of(optimizer: Optimizer) -> list[Variable]:
 def trained(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns what an optimizer was built for, in the order of then.
+    """Returns the variables that an optimizer was built for, in that order.
 
-    Nothing if it was not, or for variables that are not candidates as well.
+    The list is empty if it was not built, or if any of the variables is not
+    among the candidates.
     """
     places = _places(optimizer)
     by_key = {each._unique_id: each for each in candidates}
@@ -62,7 +63,7 @@ def trained(
 def slots(
     optimizer: Optimizer, variables: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns what an optimizer remembers of each of these variables."""
+    """Returns the slot variables that an optimizer has for these variables."""
     keys = [each._unique_id for each in variables]
     if hasattr(optimizer, "_slots"):
         # One of `keras.optimizers.legacy`.
@@ -78,7 +79,10 @@ def slots(
 
 
 def _places(optimizer: Optimizer) -> dict[str, int]:
-    """Returns the place of each variable that an optimizer was built for."""
+    """Returns the index of each variable that an optimizer was built for.
+
+    The keys are the unique ids of the variables.
+    """
     if hasattr(optimizer, "_slots"):
         return {key: place for place, key in enumerate(optimizer._slots)}
     return dict(getattr(optimizer, "_index_dict", {}))

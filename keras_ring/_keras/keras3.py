@@ -1,4 +1,4 @@
-"""What is different in Keras 3. `keras2` has the same names."""
+"""The functions that differ in Keras 3. `keras2` has the same names."""
 
 from __future__ import annotations
 
@@ -35,39 +35,40 @@ from keras_ring._typing import (
 
 Dataset = keras.utils.PyDataset
 
-# The method of a model that makes the results of its metrics, after each pass
-# over the data and nowhere else.
+# The method of a model that makes the results of its metrics. Keras calls it
+# after each pass over the data and nowhere else.
 METRICS_RESULT_METHOD = "_get_metrics_result_or_logs"
 
 # The methods of `BackupAndRestore` that write or delete files.
 BACKUP_WRITES = ("_save_model", "on_train_end")
 
-# The attribute of a model that has what `compile` was given.
+# The attribute of a model with the metrics that `compile` was given.
 COMPILED_METRICS = "_compile_metrics"
 
-# How the variable of a metric says what it is.
+# The advice of an error: how to declare the variable of a metric.
 AGGREGATIONS = (
     '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
 )
 
-# With which a `ProgbarLogger` counts steps.
+# The arguments with which a `ProgbarLogger` counts steps.
 PROGBAR_ARGUMENTS: dict[str, Any] = {}
 
-# Whether losses tell what they were divided by.
+# Whether it can be told what losses were divided by.
 TELLS_DIVISORS = True
 
-# The method of an optimizer that updates all variables, once in a step.
+# The method of an optimizer that updates all variables, called once in a step.
 UPDATES = "_backend_update_step"
 
-# What a `SyncBatchNormalization` has for `synchronized`.
+# The value of `synchronized` of a `SyncBatchNormalization`.
 SYNCHRONIZED = False
 
 
 def is_built(model: Model) -> bool:
-    """Whether a model has all its weights.
+    """Returns whether a model has all its weights.
 
-    What is made of layers alone is never built if it is never called, as a
-    model whose `train_step` calls its parts. It has the weights of its parts.
+    A layer that is made of other layers alone is not built if it is never
+    called, for example a model whose `train_step` calls its parts. It has only
+    the weights of its parts, so it counts as built.
     """
     return all(
         layer.built or (layer._layers and not _builds_itself(layer))
@@ -88,8 +89,9 @@ def build_from_batch(
 
     Args:
         model: A `keras.Model`.
-        batch: What its `train_step` is called with.
-        train_step: That of the model, if it has another one now.
+        batch: The batch, as its `train_step` is called with.
+        train_step: The original `train_step` of the model, if it is replaced
+            now. Defaults to that of the model.
     """
     if type(model).call is not keras.Model.call:
         try:
@@ -99,15 +101,15 @@ def build_from_batch(
         except RuntimeError:
             if is_built(model):
                 return
-    # Traced, not run: Keras makes variables outside of all traces. Not in an
-    # `init_scope`, which stops all tapes.
+    # Traced and not run: Keras makes variables outside of all traces. Without
+    # an `init_scope`, which would stop all tapes.
     traced = tf.function(train_step or model.train_step, autograph=False)
     specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
     traced.get_concrete_function(specs)
 
 
 def declared_trainable(layer: Layer) -> list[Variable]:
-    """Returns a layer's own weights that were made to be trained."""
+    """Returns a layer's own weights that were created as trainable."""
     return list(layer._trainable_variables)
 
 
@@ -117,7 +119,7 @@ def metrics_variables(model: Model) -> list[Variable]:
 
 
 def aggregation(variable: Variable) -> str:
-    """Returns how a metric's variable is combined: "sum", "mean" or "none"."""
+    """Returns a metric variable's aggregation: "sum", "mean" or "none"."""
     found = variable.aggregation
     return found if found in ("sum", "mean") else "none"
 
@@ -125,7 +127,7 @@ def aggregation(variable: Variable) -> str:
 def built_optimizer(
     optimizer: Optimizer, variables: Sequence[Variable]
 ) -> Optimizer:
-    """Makes the variables of an optimizer, if it has none; returns it."""
+    """Makes the variables of an optimizer if it has none, and returns it."""
     if not optimizer.built:
         optimizer.build(variables)
     return optimizer
@@ -139,9 +141,10 @@ def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
 def trained_variables(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns what an optimizer was built for, in the order of then.
+    """Returns the variables that an optimizer was built for, in that order.
 
-    Nothing if it was not, or for variables that are not candidates as well.
+    The list is empty if it was not built, or if any of the variables is not
+    among the candidates.
     """
     inner = inner_optimizer(optimizer)
     by_id = {id(tf_variable(each)): each for each in candidates}
@@ -154,9 +157,9 @@ def trained_variables(
 def slots_of(
     optimizer: Optimizer, variables: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns what an optimizer remembers of each of these variables.
+    """Returns the slot variables that an optimizer has for these variables.
 
-    Keras keeps it in lists with a place for each variable that is trained.
+    Keras keeps slots in lists with an element for each trained variable.
     """
     inner = inner_optimizer(optimizer)
     trained = inner._trainable_variables
@@ -178,27 +181,27 @@ def slots_of(
 
 
 def is_optimizer(optimizer: Optimizer) -> bool:
-    """Whether it is an optimizer that has variables."""
+    """Returns whether an object is an optimizer that has variables."""
     return isinstance(optimizer, keras.optimizers.Optimizer)
 
 
 def has_settable_learning_rate(optimizer: Optimizer) -> bool:
-    """Whether the learning rate can be changed between steps."""
+    """Returns whether the learning rate can be changed between steps."""
     return isinstance(getattr(optimizer, "learning_rate", None), keras.Variable)
 
 
 def learning_rate(optimizer: Optimizer) -> float:
-    """Returns the learning rate that an optimizer has now."""
+    """Returns the present learning rate of an optimizer."""
     return scalars.read(tf_variable(optimizer.learning_rate))
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Sets the learning rate, past what Keras looks at before it does."""
+    """Sets the learning rate, without the checks of Keras."""
     scalars.write(tf_variable(optimizer.learning_rate), rate)
 
 
 def momentums(optimizer: Optimizer) -> list[Variable]:
-    """Returns the momentums that past learning rates are multiplied into."""
+    """Returns the momentum variables that contain past learning rates."""
     found: list[Variable | None] = []
     if isinstance(optimizer, keras.optimizers.SGD):
         found = getattr(optimizer, "momentums", [])
@@ -208,7 +211,10 @@ def momentums(optimizer: Optimizer) -> list[Variable]:
 
 
 def can_scale_in_step(optimizer: Optimizer) -> bool:
-    """Whether momentum may be scaled by the next update, or must be at once."""
+    """Returns whether momentum can be scaled in the next update.
+
+    Otherwise it must be scaled at once.
+    """
     return (
         hasattr(optimizer, UPDATES)
         and bool(getattr(optimizer, "momentum", 0))
@@ -219,8 +225,8 @@ def can_scale_in_step(optimizer: Optimizer) -> bool:
 def seed_variables(model: Model) -> list[Variable]:
     """Returns the states of the generators that a model draws from.
 
-    Those of its layers and its own, and the one that `keras.random` draws
-    from where it is given no seed.
+    These are the generators of its layers, its own, and the one that
+    `keras.random` draws from if no seed is given.
     """
     layers = model._flatten_layers()
     found = [
@@ -231,17 +237,17 @@ def seed_variables(model: Model) -> list[Variable]:
 
 
 def own_seed_variables(model: Model) -> list[Variable]:
-    """Returns the `seed_variables` of which each rank has its own state.
+    """Returns the `seed_variables` whose state differs between ranks.
 
-    Not that of `keras.random` where its numbers are those of the rank in steps
-    alone: between steps, the program draws from it what all ranks are to have.
+    If `keras.random` differs between ranks in steps alone, its state is not
+    among them: between steps, all ranks must draw the same numbers from it.
     """
     return [each for each in seed_variables(model) if not is_shared_seed(each)]
 
 
 def is_shared_seed(variable: Variable) -> bool:
-    """Whether a variable is the state of `keras.random`, and all have one."""
-    # Which Keras makes when it is first asked for.
+    """Returns whether a variable is the state of `keras.random`, and shared."""
+    # Keras makes the generator when it is first asked for.
     found = global_state.get_global_attribute("global_seed_generator")
     return (
         chance.is_of_steps
@@ -251,7 +257,7 @@ def is_shared_seed(variable: Variable) -> bool:
 
 
 def shared_seed() -> npt.NDArray[Any]:
-    """Returns the state of `keras.random`, as all ranks have it."""
+    """Returns the value of the state of `keras.random`."""
     return as_numpy(_global_seed())
 
 
@@ -263,8 +269,9 @@ def set_shared_seed(value: npt.NDArray[Any]) -> None:
 def _global_seed() -> Variable:
     """Returns the state of the generator of `keras.random`.
 
-    Keras makes it when it is first asked for, and takes a number of Python's
-    for that, which the program may have meant for something else.
+    Keras makes it when it is first asked for, and draws a number from Python's
+    generator for that. The state of that generator is restored, because the
+    program may depend on it.
     """
     before = random.getstate()
     state = global_seed_generator().state
@@ -273,23 +280,23 @@ def _global_seed() -> Variable:
 
 
 def dtype_name(variable: Variable) -> str:
-    """Returns the name of a variable's type."""
+    """Returns the name of a variable's dtype."""
     return str(keras.backend.standardize_dtype(variable.dtype))
 
 
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
-    """Returns the value of a variable."""
+    """Returns the value of a variable, as an array."""
     value: npt.NDArray[Any] = keras.ops.convert_to_numpy(variable)
     return value
 
 
 def assign(variable: Variable, value: npt.ArrayLike) -> None:
-    """Sets the value of a variable, now."""
+    """Sets the value of a variable at once."""
     variable.assign(value)
 
 
 def run(operation: Operation) -> None:
-    """Says that Keras 3 always executes eagerly where no function is traced."""
+    """Raises an error: Keras 3 needs eager execution."""
     del operation
     raise RuntimeError(
         "Keras 3 needs eager execution, which this program has switched off "
@@ -299,18 +306,18 @@ def run(operation: Operation) -> None:
 
 
 def tf_variable(variable: Variable) -> Variable:
-    """Returns the TensorFlow variable: what optimizers and tapes share."""
+    """Returns the TensorFlow variable, which optimizers and tapes share."""
     if isinstance(variable, keras.Variable):
         return variable.value
     return variable
 
 
 def export_alike(made: type, exported: type) -> None:
-    """Has a class be saved under the public name of another one, if it has one.
+    """Makes a class be saved under the public name of another one, if any.
 
     Args:
-        made: A class that stands for the other.
-        exported: The one that loading finds.
+        made: The class that replaces the other.
+        exported: The class that is found when a file is loaded.
     """
     name = api_export.get_name_from_symbol(exported)
     if name is not None:
@@ -321,17 +328,17 @@ def hook_losses(
     shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
     is_part: Callable[[], bool],
 ) -> None:
-    """Has a function see each loss that Keras makes a scalar.
+    """Hooks into each reduction of a loss to a scalar.
 
     Args:
-        shared: Takes the loss, a function that returns what it was divided by,
-            a scalar, and whether that is of the data and not only of its size;
-            returns the loss. Of a loss that is a sum there is no function, but
-            `None`.
-        is_part: Returns whether that is of a part of a batch, which may have
-            nothing to divide by.
+        shared: Callable that takes the loss, a function that returns the
+            scalar that it was divided by, or `None` if the loss is a sum, and
+            a boolean, whether this divisor depends on the data and not only on
+            their number. Returns the loss.
+        is_part: Callable that returns whether the loss is of a part of a
+            batch, which may have nothing to divide by.
     """
-    # Keras divides nothing by nothing, and the result is 0.
+    # Keras 3 itself returns 0 if there is nothing to divide by.
     del is_part
     patch_once(
         loss_module,
@@ -356,7 +363,8 @@ def _shares_losses(
         if reduction in (None, "none"):
             return loss
         if len(loss.shape):
-            # Known to be of no rows, as eagerly: Keras has not reduced it.
+            # Keras does not reduce a loss that is known to have no rows, as
+            # in eager execution.
             loss = keras.ops.sum(loss)
         if reduction == "sum":
             return shared(loss, None, False)
@@ -387,37 +395,37 @@ def save_if_due(
     logs: Logs,
     save: Callable[[Path], None],
 ) -> None:
-    """Does what `ModelCheckpoint` does when it may be time to save.
+    """Calls a function if a `ModelCheckpoint` decides to save now.
 
     Args:
         checkpoint: A `keras.callbacks.ModelCheckpoint`.
-        epoch: Integer, as Keras gives it.
-        batch: Integer or `None`, as Keras gives it.
-        logs: A dictionary, as Keras gives it.
-        save: Called with the path if the model is to be saved.
+        epoch: Integer, the epoch that Keras passes.
+        batch: Integer or `None`, the batch that Keras passes.
+        logs: Dictionary, the logs that Keras passes.
+        save: Callable, called with the path if the model is to be saved.
     """
     path = checkpoint._get_file_path(epoch, batch, logs)
     if checkpoint._should_save_model(epoch, batch, logs, path):
         save(Path(path))
 
 
-# Before the first epoch, `on_epoch_end` is called as well.
+# Keras 3 calls `on_epoch_end` once before the first epoch as well.
 FIRST_EPOCH_OF_PYDATASET = -1
 
 
 def num_steps(params: dict[str, Any] | None) -> int | None:
-    """Returns how many steps an epoch has, of a callback's `params`."""
+    """Returns the number of steps of an epoch, from a callback's `params`."""
     return (params or {}).get("steps")
 
 
 def num_batches(dataset: PyDataset) -> int | None:
-    """Returns the number of batches of a `Dataset`, `None` without an end."""
+    """Returns the number of batches of a `Dataset`, or `None` if infinite."""
     count: int | None = dataset.num_batches
     return count
 
 
 def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
-    """Returns the arguments for a `Dataset` that is read like `dataset`."""
+    """Returns the arguments for a `Dataset` to be read as `dataset` is."""
     return {
         "workers": dataset.workers,
         "use_multiprocessing": dataset.use_multiprocessing,
@@ -426,14 +434,18 @@ def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
 
 
 def steps_per_execution(model: Model) -> int:
-    """Returns how many steps one call of the compiled function trains."""
+    """Returns the number of steps in one call of the training function."""
     return int(model.steps_per_execution)
 
 
 def set_initial_epoch(model: Model, epoch: int | None) -> None:
-    """Has the `fit` that has just begun go on at an epoch, or forgets it.
+    """Sets the epoch at which the `fit` that has just begun continues.
 
-    As Keras' own `BackupAndRestore` does it.
+    Keras' own `BackupAndRestore` does it in the same way.
+
+    Args:
+        model: A `keras.Model`.
+        epoch: Integer, the epoch, or `None` to reset it.
     """
     model._initial_epoch = epoch
 
@@ -441,11 +453,11 @@ def set_initial_epoch(model: Model, epoch: int | None) -> None:
 def hook_synchronized_moments(
     moments: Callable[..., tuple[Tensor, ...] | None],
 ) -> None:
-    """Has a function make the moments of layers with `synchronized=True`.
+    """Replaces the moments of layers with `synchronized=True`.
 
     Args:
-        moments: Called with the layer, inputs, axes and mask. Where it
-            returns `None`, the layer does as before.
+        moments: Callable, called with the layer, inputs, axes and mask. If it
+            returns `None`, the layer computes its own moments.
     """
     patch_once(
         keras.layers.BatchNormalization,
@@ -458,12 +470,12 @@ def hook_synchronized_moments(
 def hook_moments(
     moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
 ) -> None:
-    """Has a function make the moments of `BatchNormalization` layers.
+    """Replaces the moments of `BatchNormalization` layers.
 
     Args:
-        moments: As for `hook_synchronized_moments`. It returns the number of
-            elements, too.
-        purpose: String, what for.
+        moments: As for `hook_synchronized_moments`, but it also returns the
+            number of elements.
+        purpose: String, the purpose of the hook.
     """
     patch_once(
         keras.layers.BatchNormalization,
@@ -506,7 +518,7 @@ def _synchronizes(
 
 
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
-    """Has `moments_of_all_ranks` called where there are several."""
+    """A layer that calls `moments_of_all_ranks` unless a rank is alone."""
 
     def __init__(self, axis: int = -1, **kwargs: Any) -> None:
         kwargs["synchronized"] = False

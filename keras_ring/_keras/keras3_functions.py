@@ -1,7 +1,8 @@
 """Losses and metrics that Keras 3 calls with the rows of a batch.
 
-What a program has compiled a model with is called in one place each, with
-`y_true`, `y_pred` and weights, and knows nothing else of the batch.
+Keras calls the losses that a model is compiled with in one place, and the
+metrics in another. They get `y_true`, `y_pred` and weights, and see nothing
+else of the batch.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from keras.src.trainers import compile_utils
 from keras_ring._keras.patching import patch_once
 from keras_ring._typing import Metric, Tensor
 
-# Called with what computes a loss of rows, and with `y_true`, `y_pred` and
-# weights, in its place.
+# Called in place of a loss, with the loss, `y_true`, `y_pred` and weights.
 AroundLoss = Callable[[Callable[..., Tensor], Any, Any, Any], Tensor]
-# Called with metrics, and with `y_true`, `y_pred` and weights, to update them.
+# Called with metrics, `y_true`, `y_pred` and weights, to update the metrics.
 AroundMetrics = Callable[[list[Metric], Any, Any, Any], None]
 
-# Of Keras' own: those that may look across rows.
+# Losses of Keras that may use several rows for one.
 _ACROSS_ROWS = (
     keras.losses.circle,
     keras.losses.dice,
@@ -36,11 +36,11 @@ _WRAPPERS = (
 
 
 class _Loss:
-    """A loss that is called by way of another function.
+    """A loss that is called through another function.
 
     Args:
-        loss: What the program has compiled a model with.
-        around: As of `hook_functions`.
+        loss: The loss that the program has compiled a model with.
+        around: The `around_loss` of `hook_functions`.
     """
 
     def __init__(self, loss: Any, around: AroundLoss) -> None:
@@ -54,7 +54,7 @@ class _Loss:
 
     def __getattr__(self, name: str) -> Any:
         if name == "_loss":
-            # Not made yet, as while it is copied.
+            # The attribute is not set yet, as while the object is copied.
             raise AttributeError(name)
         return getattr(self._loss, name)
 
@@ -62,14 +62,14 @@ class _Loss:
 def hook_functions(
     around_loss: AroundLoss, around_metrics: AroundMetrics, purpose: str
 ) -> None:
-    """Has functions call the losses and metrics that models are compiled with.
+    """Wraps the calls of losses and metrics that models are compiled with.
 
     Args:
-        around_loss: Called with each loss of which it is not known that it
-            computes each row by itself, and with what it is to be called with.
-        around_metrics: Called with the metrics of one output, and with what
-            they are to be updated with.
-        purpose: String, what for.
+        around_loss: Callable, called with the loss and its arguments, if it
+            is not known that the loss computes each row by itself.
+        around_metrics: Callable, called with the metrics of one output and
+            their arguments.
+        purpose: String, the purpose of the hook.
     """
 
     def around_get(get: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,11 +98,11 @@ def hook_functions(
 
 
 def is_by_rows(function: Any) -> bool:
-    """Whether a loss or metric is known to compute each row by itself.
+    """Returns whether a loss or metric is known to compute each row by itself.
 
     Args:
-        function: A loss, or a metric that is a mean over what a function
-            returns. Other metrics of Keras count.
+        function: A loss or a metric. Metrics of Keras that are no mean over
+            the values of a function count as known.
     """
     if not is_of_keras(function):
         return False
@@ -130,17 +130,17 @@ def _crosses_by_axis(arguments: dict[str, Any]) -> bool:
 
 
 def is_of_keras(thing: Any) -> bool:
-    """Whether a function, a class or the class of an object is Keras' own."""
+    """Returns whether a function, class or object's class is Keras' own."""
     if not hasattr(thing, "__name__"):
         thing = type(thing)
     return str(getattr(thing, "__module__", "")).split(".")[0] == "keras"
 
 
 def mask_of(tensor: Any) -> Tensor:
-    """Returns the mask of what a layer has returned, `None` if it has none."""
+    """Returns the mask of a layer's output, or `None` if it has none."""
     return backend.get_keras_mask(tensor)
 
 
 def set_mask(tensor: Any, mask: Tensor) -> None:
-    """Gives a tensor a mask."""
+    """Sets the mask of a tensor."""
     backend.set_keras_mask(tensor, mask)

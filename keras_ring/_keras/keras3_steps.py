@@ -1,4 +1,4 @@
-"""Where Keras 3 reads batches, makes steps of them, and results of those.
+"""Hooks into the batches, steps and results of Keras 3.
 
 `keras2_steps` has the same names.
 """
@@ -60,7 +60,7 @@ class BatchIterator:
     """The iterator over batches that Keras makes for one call.
 
     Args:
-        iterator: Keras' own.
+        iterator: The `TFEpochIterator` of Keras.
     """
 
     def __init__(self, iterator: Any) -> None:
@@ -76,7 +76,7 @@ class BatchIterator:
         self._iterator._distributed_dataset = dataset
 
     def source(self) -> Source:
-        """Returns what the batches come from."""
+        """Returns the source of the batches."""
         adapter = self._iterator.data_adapter
         count = self._iterator.num_batches
         if isinstance(adapter, ArrayDataAdapter):
@@ -98,14 +98,14 @@ class BatchIterator:
         return Source("dataset", count, None, static_rows(self.dataset))
 
     def set_num_batches(self, count: int) -> None:
-        """Has an epoch read another number of batches, from the first on."""
+        """Sets the number of batches of an epoch, from the first on."""
         iterator = self._iterator
         iterator.steps_per_epoch = None
         iterator.data_adapter = Shortened(iterator.data_adapter, count)
         iterator._num_batches = count
 
     def divide_num_batches(self, parts: int) -> None:
-        """Has an epoch read a part of the batches, rounded up."""
+        """Divides the number of batches of an epoch, rounding up."""
         iterator = self._iterator
         if iterator.steps_per_epoch:
             iterator.steps_per_epoch = -(-iterator.steps_per_epoch // parts)
@@ -116,10 +116,10 @@ class BatchIterator:
             iterator._num_batches = count
 
     def num_executed_batches(self) -> int | None:
-        """Returns how many batches one pass reads, `None` if nobody knows.
+        """Returns the batches that one pass reads, or `None` if not known.
 
-        Keras executes several steps at a time, if it was told so, and not
-        fewer for the last time, unless the data end.
+        With `steps_per_execution`, Keras executes several steps at a time, and
+        the last time as many, unless the data end.
         """
         steps: int | None = self._iterator.num_batches
         at_once = int(self._iterator.steps_per_execution)
@@ -130,7 +130,7 @@ class BatchIterator:
 
     @property
     def num_batches_of_data(self) -> int | None:
-        """How many batches there are, `None` if nobody knows, or no end."""
+        """The number of batches, or `None` if not known or infinite."""
         count: int | None = self._iterator.data_adapter.num_batches
         return count
 
@@ -140,14 +140,14 @@ def hook_batches(
     begun: Callable[[Any], None],
     purpose: str,
 ) -> None:
-    """Has functions see the iterator of each call of `fit` and its like.
+    """Hooks into the iterator of each call of `fit` and its like.
 
     Args:
-        made: Called with it when it is made, before it is read. It may change
-            what it reads.
-        begun: Called with what `made` has returned when a pass over the data
-            is about to begin.
-        purpose: String, what for.
+        made: Callable, called with the `BatchIterator` when it is made, before
+            it is read. It may change what the iterator reads.
+        begun: Callable, called with what `made` has returned when a pass over
+            the data is about to begin.
+        purpose: String, the purpose of the hook.
     """
     hook_passes(_ITERATOR, "reset", BatchIterator, made, begun, purpose)
 
@@ -158,12 +158,12 @@ def hook_train_step(
     ],
     purpose: str,
 ) -> None:
-    """Has a function stand around the training step of each model.
+    """Wraps the training step of each model.
 
     Args:
-        around: Takes the model and its `train_step`; returns what Keras calls
-            in its place.
-        purpose: String, what for.
+        around: Callable that takes the model and its `train_step` and returns
+            the function that Keras calls in its place.
+        purpose: String, the purpose of the hook.
     """
 
     def around_make(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,7 +173,7 @@ def hook_train_step(
                 return make(self, force)
             own = vars(self).get("train_step")
             train_step = around(self, self.train_step)
-            # Past the model's own `__setattr__`, which tracks what is set.
+            # Bypasses the model's own `__setattr__`, which tracks attributes.
             object.__setattr__(self, "train_step", train_step)
             try:
                 return make(self, force)
@@ -188,17 +188,17 @@ def hook_train_step(
     patch_once(keras.Model, "make_train_function", around_make, purpose)
 
 
-# Of what draws in layers, a variable tells.
+# The draws of layers are determined by state variables, and need no more.
 numbers_of_rank = chance.graph_seed
 
 
 def hook_chance(purpose: str) -> None:
-    """Has `keras.random` without a seed draw numbers of a rank in steps alone.
+    """Makes `keras.random` without a seed differ between ranks only in steps.
 
-    Its state is one of all ranks then: between steps, they draw the same.
+    All ranks then share its state, so they draw the same numbers between steps.
 
     Args:
-        purpose: String, what for.
+        purpose: String, the purpose of the hook.
     """
 
     def around_next(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -218,12 +218,12 @@ def hook_means(
     counts: Callable[[Any, Structure, Structure], tuple[Structure, Structure]],
     purpose: str,
 ) -> None:
-    """Has a function say what a value counts that a metric is a mean or sum of.
+    """Hooks into the updates of `Mean` and `Sum` metrics.
 
     Args:
-        counts: Takes the metric, and the values and weights that it is given;
-            returns those that it is updated with.
-        purpose: String, what for.
+        counts: Callable that takes the metric, values and weights, and returns
+            the values and weights that the metric is updated with.
+        purpose: String, the purpose of the hook.
     """
 
     def around_update(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,7 +241,7 @@ def hook_means(
 
 
 def is_own_train_step(model: Model) -> bool:
-    """Whether a model has a `train_step` or `compute_loss` of its own."""
+    """Returns whether a model overrides `train_step` or `compute_loss`."""
     return any(
         getattr(type(model), name, None) is not getattr(keras.Model, name)
         for name in ("train_step", "compute_loss", "_compute_loss")
@@ -249,32 +249,32 @@ def is_own_train_step(model: Model) -> bool:
 
 
 def is_own_test_step(model: Model) -> bool:
-    """Whether a model has a `test_step` or `compute_metrics` of its own."""
+    """Returns whether a model overrides `test_step` or `compute_metrics`."""
     is_own = type(model).test_step is not keras.Model.test_step
     return is_own or has_own_metrics(model)
 
 
 def has_own_metrics(model: Model) -> bool:
-    """Whether a model has a `compute_metrics` of its own, for all rows."""
+    """Returns whether a model overrides `compute_metrics`."""
     return type(model).compute_metrics is not keras.Model.compute_metrics
 
 
 def read_nothing(wanted: dict[str, Any]) -> None:
-    """Makes the iterator over batches that `fit` would.
+    """Makes the iterator over batches that `fit` would make, and reads none.
 
     Args:
-        wanted: The arguments of `fit` by name.
+        wanted: Dictionary of the arguments of `fit` by name.
     """
     data = training_data(wanted, array_slicing.train_validation_split)
     _ITERATOR(distribute_strategy=tf.distribute.get_strategy(), **data)
 
 
 def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
-    """Puts callbacks before those of a list that is made already.
+    """Inserts callbacks at the front of an existing list.
 
     Args:
         callbacks: A `keras.callbacks.CallbackList`.
-        ours: The callbacks.
+        ours: List of the callbacks to insert.
     """
     callbacks.callbacks[:0] = ours
     for each in ours:
@@ -284,12 +284,13 @@ def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
 
 @contextlib.contextmanager
 def without_chance(rows: chance.Rows | None) -> Iterator[None]:
-    """Has what draws random numbers return what does not depend on chance.
+    """Replaces random numbers by deterministic ones in the context.
 
-    What NumPy draws is left as it is.
+    Random numbers of NumPy are not replaced.
 
     Args:
-        rows: Of which rows of a batch the numbers are. `None` for constants.
+        rows: The `Rows` of a batch that the numbers are for, or `None` for
+            constants.
     """
     drawn = chance.Drawn(chance.numbers(rows), keras.config.floatx)
     of_any, dropout = drawn.of_tensorflow(), {"dropout": drawn.dropout}
@@ -307,21 +308,21 @@ def without_chance(rows: chance.Rows | None) -> Iterator[None]:
 
 
 def has_known_losses(model: Model) -> bool:
-    """Whether what a model was compiled with needs no check.
+    """Returns whether the losses of a model need no check, which is always so.
 
-    What is not Keras' own is computed of all rows (`hook_functions`).
+    Those that are not Keras' own are computed from all rows (`hook_functions`).
     """
     del model
     return True
 
 
 def has_known_layers(model: Model) -> bool:
-    """Whether a model is made of Keras' layers, and of its functions, alone.
+    """Returns whether a model has only layers and functions of Keras.
 
-    These compute each row by itself, but for `BatchNormalization`.
+    These compute each row by itself, except `BatchNormalization`.
     """
     layers = model._flatten_layers()
-    # Operations such as `keras.ops.mean`, in a model that is made of calls.
+    # Operations such as `keras.ops.mean`, in a functional model.
     operations = [
         operation
         for layer in layers
@@ -341,12 +342,12 @@ def hook_downloads(
     alone: Callable[[str], contextlib.AbstractContextManager[None]],
     purpose: str,
 ) -> None:
-    """Has a context stand around what `keras.utils.get_file` does.
+    """Makes `keras.utils.get_file` run in a context.
 
     Args:
-        alone: Takes the directory that Keras keeps files in; returns the
-            context.
-        purpose: String, what for.
+        alone: Callable that takes the directory where Keras keeps files and
+            returns the context.
+        purpose: String, the purpose of the hook.
     """
     get_file = file_utils.get_file
 
@@ -358,7 +359,7 @@ def hook_downloads(
 
         return get_alone
 
-    # Each dataset of Keras has a name of its own for it.
+    # Each dataset module of Keras has imported the function by name.
     for module in list(sys.modules.values()):
         if vars(module).get("get_file") is get_file:
             patch_once(module, "get_file", around, purpose)

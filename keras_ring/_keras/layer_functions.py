@@ -1,4 +1,4 @@
-"""What layers of Keras compute that may go by other rows of a batch."""
+"""Tells which layers of Keras may use other rows of a batch for a row."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 from keras_ring._keras.which import keras
 from keras_ring._typing import Layer
 
-# Of those that see rows of a batch: others see weights.
+# Functions that a layer applies to rows of a batch. Others apply to weights.
 _NAMES = ("activation", "recurrent_activation", "activity_regularizer")
 _PACKAGES = (keras.__name__, "keras", "tensorflow")
 
 
 def are_known(layer: Layer) -> bool:
-    """Whether a layer of Keras computes each row by itself, for sure.
+    """Returns whether a layer of Keras surely computes each row by itself.
 
-    Functions of Keras and TensorFlow do. One of the program's own may go by all
-    rows of a batch, as a regularizer of mean activations does. And text is made
-    as long as the longest row of a batch, which layers without a mask see.
+    Functions of Keras and TensorFlow do. A function of the program's own may
+    use all rows of a batch, as a regularizer of mean activations does. And text
+    is padded to the longest row of a batch, which layers without a mask see.
     """
     if _pads_to_longest(layer):
         return False

@@ -1,4 +1,4 @@
-"""What an optimizer is whose losses are scaled, in Keras 2 and in Keras 3."""
+"""The optimizer inside of a `LossScaleOptimizer`, of Keras 2 and Keras 3."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from keras_ring._typing import Optimizer
 
 
 def inner_optimizer(optimizer: Optimizer) -> Optimizer:
-    """Returns what a `LossScaleOptimizer` is around; others as they are."""
+    """Returns the optimizer that a `LossScaleOptimizer` wraps, or itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)

@@ -1,8 +1,8 @@
-"""Puts functions around those of Keras: the one place that changes Keras.
+"""Wraps functions of Keras. This is the only module that changes Keras.
 
-Where Keras has no hook, a class or a module of it is changed: once, however
-often it is asked for, and in a way that `patches()` tells of.
-docs/architecture.md has the list.
+Where Keras has no hook, a class or a module of it is changed, only once however
+often that is asked for, and `patches()` lists the change. docs/architecture.md
+has the list of all changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-# What a function was patched for, beside it.
+# An attribute of a patched function: the patches that it has.
 _MARK = "_keras_ring_patches"
 _patches: list[str] = []
 
@@ -19,14 +19,16 @@ _patches: list[str] = []
 def patch_once(
     owner: Any, name: str, around: Callable[[Any], Any], purpose: str
 ) -> None:
-    """Replaces a function by one around it, unless that was done before.
+    """Replaces a function by a wrapper, unless that was done before.
 
     Args:
         owner: A class or a module.
         name: String, the name of the function in it. It may be inherited.
-        around: Takes the function and returns what stands in its place, which
-            calls it. `functools.wraps` keeps what others have noted beside it.
-        purpose: String, what for. For another purpose it is replaced again.
+        around: Callable that takes the function and returns a wrapper, which
+            calls it. With `functools.wraps`, the wrapper keeps the attributes
+            that earlier patches have set.
+        purpose: String, the purpose of the patch. For another purpose the
+            function is wrapped again.
     """
     present = getattr(owner, name)
     patch = f"{_name_of(owner)}.{name}: {purpose}"
@@ -45,8 +47,8 @@ def replaced(owner: Any, functions: Mapping[str, Any]) -> Iterator[None]:
 
     Args:
         owner: A class or a module.
-        functions: The functions by their names in it. Names that it has not
-            are passed over.
+        functions: Dictionary of the new functions by their names in `owner`.
+            Names that it does not have are ignored.
     """
     present = {
         name: getattr(owner, name) for name in functions if hasattr(owner, name)
@@ -61,7 +63,7 @@ def replaced(owner: Any, functions: Mapping[str, Any]) -> Iterator[None]:
 
 
 def patches() -> list[str]:
-    """Returns what was changed, as "class or module.function: purpose"."""
+    """Returns the changes, as "class or module.function: purpose"."""
     return sorted(set(_patches))
 
 

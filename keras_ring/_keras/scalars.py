@@ -1,6 +1,6 @@
-"""Scalar variables between steps.
+"""Reading and writing of scalar variables between steps.
 
-By the operations alone: what `tf.Variable` and `keras.Variable` do around them
+Bare operations are used, because what `tf.Variable` and `keras.Variable` add
 takes several times as long, and each step waits for it.
 """
 
@@ -12,7 +12,7 @@ from keras_ring._typing import Variable
 
 
 def read(variable: Variable) -> float:
-    """Returns the value of a `tf.Variable` without dimensions, now."""
+    """Returns the present value of a scalar `tf.Variable`."""
     value = tf.raw_ops.ReadVariableOp(
         resource=variable.handle, dtype=variable.dtype
     )
@@ -20,7 +20,7 @@ def read(variable: Variable) -> float:
 
 
 def write(variable: Variable, value: float) -> None:
-    """Sets a `tf.Variable` without dimensions, now."""
+    """Sets the value of a scalar `tf.Variable` at once."""
     tf.raw_ops.AssignVariableOp(
         resource=variable.handle, value=tf.constant(value, variable.dtype)
     )

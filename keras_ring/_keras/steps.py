@@ -1,7 +1,8 @@
-"""Where Keras reads batches, makes steps of them, and results of those.
+"""Hooks into the batches, steps and results of the program's Keras.
 
-`steps` is the module for the Keras of the program. It reaches into Keras deeper
-than `compat`, so it is imported where a program trains by `--auto` alone.
+`steps` is the module for the Keras of the program. It depends on more internals
+of Keras than `compat`, so it is imported only in programs that train by
+`--auto`.
 """
 
 from __future__ import annotations

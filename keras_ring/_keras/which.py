@@ -1,10 +1,10 @@
-"""Which Keras this program uses: what TensorFlow calls `tf.keras`.
+"""The Keras that this program uses, which TensorFlow calls `tf.keras`.
 
-That is Keras 3 from TensorFlow 2.16 on and Keras 2 before, or `tf_keras` where
-the program asks TensorFlow for it by `TF_USE_LEGACY_KERAS=1`. Everything but
-the optimizers, which may be of either Keras, goes by this.
+That is Keras 3 from TensorFlow 2.16 on and Keras 2 before, or `tf_keras` if the
+program asks TensorFlow for it by `TF_USE_LEGACY_KERAS=1`. Everything follows
+this choice but the optimizers, which may be of either Keras.
 
-Whoever imports this needs a Keras that computes with TensorFlow.
+Importing this module fails if Keras does not compute with TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keras_ring import errors
 
 
 def _name() -> str:
-    # TensorFlow's own variable, and its own rule.
+    # The variable and the rule are TensorFlow's own.
     wanted = os.environ.get("TF_USE_LEGACY_KERAS", "").lower()
     return "tf_keras" if wanted in ("1", "true") else "keras"
 
@@ -26,7 +26,7 @@ keras: Any = importlib.import_module(_name())
 
 
 def is_keras2() -> bool:
-    """Whether it is Keras 2."""
+    """Returns whether the Keras of the program is Keras 2."""
     return bool(keras.__version__.startswith("2."))
 
 
